@@ -1,0 +1,111 @@
+"""The command line: one file per verb, imported only when its verb is called."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from simcore.errors import InputError, Location, Problem, SimcoreError, closest
+
+__all__ = ["main"]
+
+# Verb -> what it does, in the order of the help. The module simcore.cli.VERB defines `command`.
+VERBS = {
+    "run": "Simulate a workload on a topology.",
+    "list": "List what exists: topologies, workloads, collectives, loops, formats, npus.",
+    "topology": "Show a topology: figures and a picture.",
+    "generate": "Make a workload from a model's shape.",
+    "convert": "Convert workloads and traces to Chakra, JSON and back.",
+    "trace": "Look into a trace: info, graph, timeline, obfuscate.",
+    "replay": "Replay real profiler traces against their measured steps.",
+    "cost": "Cost of a whole training run.",
+    "validate": "Predict published measurements and report the error.",
+    "search": "Find the best parallelisation of a model on a cluster.",
+    "sweep": "Run a study of many configurations.",
+    "compare": "Compare two reports or timelines.",
+}
+
+
+class Verbs(click.Group):
+    """The verbs, each imported on first use so that `simcore --help` stays quick."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Names in the order of the help."""
+        return list(VERBS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """The command of a verb, None when there is no such verb."""
+        if name not in VERBS:
+            return None
+        command: click.Command = import_module(f"simcore.cli.{name}").command
+        return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, with a hint at the nearest verb."""
+        if args and not args[0].startswith("-") and args[0] not in VERBS:
+            raise click.UsageError(f"no such command '{args[0]}'; {closest(args[0], VERBS)}", context)
+        return super().resolve_command(context, args)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table of verbs, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="simcore", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show Python's own traceback of an error.")
+def cli(debug: bool) -> None:
+    """Simulate distributed training steps and explain where the time goes.
+
+    \b
+    simcore run --workload dlrm --topology ring64
+    simcore list workloads
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status: 0 done, 1 failed, 2 bad input, 3 outside a tolerance, 130 interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        status = cli.main(words, prog_name="simcore", standalone_mode=False)
+    except click.ClickException as error:
+        return _usage(error, "--json" in words)
+    except SimcoreError as error:
+        if debug:
+            raise
+        return _failure(error, "--json" in words)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    return status if isinstance(status, int) else 0
+
+
+def _failure(error: SimcoreError, as_json: bool) -> int:
+    """Print an error of ours; its exit status."""
+    text = str(error)
+    click.echo(text if "error:" in text else f"error: {text}", err=True)
+    if as_json:
+        problems = error.problems if isinstance(error, InputError) else [Problem(Location(""), text)]
+        click.echo(json.dumps({"error": [problem.to_dict() for problem in problems]}, sort_keys=True, indent=1))
+    return error.exit_status
+
+
+def _usage(error: click.ClickException, as_json: bool) -> int:
+    """Print a wrong use of the command line as one of our errors."""
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context else "simcore"
+    option = getattr(error, "option_name", None) or getattr(getattr(error, "param", None), "opts", [where])[0]
+    problem = Problem(Location(str(option)), error.format_message(), hint=f"try '{where} --help'")
+    return _failure(InputError(problem), as_json)

@@ -1,0 +1,1 @@
+"""Training-run cost, strategy search, published measurements scored."""

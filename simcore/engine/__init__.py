@@ -1,0 +1,1 @@
+"""The run: fold NPUs into classes, build processes, simulate, check."""

@@ -1,0 +1,164 @@
+"""Errors that say where, what was expected, what was found and what to do.
+
+::
+
+    SimcoreError                 exit status
+    ├── InputError               2   a file or a value given by the user is wrong; holds `Problem`s
+    ├── SimulationError          1   the run itself failed
+    │   └── DeadlockError        1   nothing can happen any more and somebody still waits
+    └── ToleranceError           3   a validation is outside its tolerance
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+
+__all__ = [
+    "MAX_PROBLEMS",
+    "DeadlockError",
+    "InputError",
+    "Location",
+    "Problem",
+    "Problems",
+    "SimcoreError",
+    "SimulationError",
+    "ToleranceError",
+    "closest",
+]
+
+MAX_PROBLEMS = 20
+
+
+class SimcoreError(Exception):
+    """Base of every error meant for the user; `exit_status` is what the command returns."""
+
+    exit_status = 1
+
+
+class SimulationError(SimcoreError):
+    """The simulation could not finish or broke one of its laws."""
+
+
+class DeadlockError(SimulationError):
+    """Nothing can happen any more while somebody still waits; the message names who and for what."""
+
+
+class ToleranceError(SimcoreError):
+    """A validation is outside its tolerance."""
+
+    exit_status = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in a file, as the user named it; line and column count from 1, 0 = not known."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with an input.
+
+    `location` is a file position or, for a command line value, the option's name in `Location.file`.
+    `source` is the text of the line, `width` how many characters of it are meant.
+    """
+
+    location: Location
+    message: str
+    expected: str = ""
+    found: str = ""
+    hint: str = ""
+    field: str = ""
+    source: str = ""
+    width: int = 1
+
+    def to_dict(self) -> dict[str, str | int]:
+        """The entry of the JSON document that `--json` prints."""
+        return {
+            "file": self.location.file,
+            "line": self.location.line,
+            "column": self.location.column,
+            "field": self.field,
+            "expected": self.expected,
+            "found": self.found,
+            "hint": self.hint,
+            "message": self.message,
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.location}: error: {self.message}"]
+        if self.source and self.location.line:
+            lines += self._excerpt()
+        for label, text in (("expected", self.expected), ("found", self.found), ("hint", self.hint)):
+            if text:
+                lines.append(f"  {label + ':':<9} {text}")
+        return "\n".join(lines)
+
+    def _excerpt(self) -> list[str]:
+        """The source line with a marker below the place; long lines are cut around it."""
+        start = max(0, self.location.column - 70)
+        shown = self.source.expandtabs(1)[start : start + 110]
+        marker = " " * (self.location.column - 1 - start) + "^" * max(1, min(self.width, 60))
+        return [f"{self.location.line:>5} | {shown}", f"      | {marker}"]
+
+
+class InputError(SimcoreError):
+    """What the user gave is wrong; `problems` lists everything found, at most `MAX_PROBLEMS`."""
+
+    exit_status = 2
+
+    def __init__(self, problems: Iterable[Problem] | Problem):
+        self.problems = [problems] if isinstance(problems, Problem) else list(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+    @classmethod
+    def at(cls, location: Location | str, message: str, **details: str) -> InputError:
+        """Make an error with a single problem; a string is a file or an option without a position."""
+        place = Location(location) if isinstance(location, str) else location
+        return cls(Problem(place, message, **details))  # type: ignore[arg-type]
+
+
+class Problems:
+    """Collects the problems of one input; leaving the `with` block raises them all together."""
+
+    def __init__(self) -> None:
+        self.found: list[Problem] = []
+
+    def add(self, problem: Problem) -> None:
+        """Note one problem; the first one too many ends the reading."""
+        self.found.append(problem)
+        if len(self.found) >= MAX_PROBLEMS:
+            raise InputError(self.found)
+
+    def __enter__(self) -> Problems:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.found and kind is None:
+            raise InputError(self.found)
+
+
+def closest(name: str, candidates: Iterable[str]) -> str:
+    """A hint naming what exists, the nearest first.
+
+    >>> closest("Rng", ["Switch", "Ring"])
+    "did you mean 'Ring'? There are: Ring, Switch"
+    """
+    known = sorted(candidates)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if not near:
+        folded = {candidate.lower(): candidate for candidate in known}
+        near = [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)]
+    there = f"There are: {', '.join(known)}" if known else "There are none"
+    return f"did you mean '{near[0]}'? {there}" if near else there

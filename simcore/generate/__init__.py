@@ -1,0 +1,1 @@
+"""Workloads from the shape of a model."""

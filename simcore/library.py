@@ -1,0 +1,48 @@
+"""The shipped examples: topologies/ and workloads/, found by name from a checkout and from an installed wheel alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from simcore.errors import InputError, closest
+
+__all__ = ["Shelf", "folder", "names", "resolve"]
+
+Shelf = Literal["topologies", "workloads"]
+SUFFIXES = {"topologies": (".yaml", ".yml", ".json"), "workloads": (".txt", ".yaml", ".et")}
+
+
+def folder(shelf: Shelf) -> Path:
+    """Where the shipped files of a kind are."""
+    package = Path(__file__).parent
+    checkout = package.parent / shelf
+    return checkout if (package.parent / "pyproject.toml").exists() else package / "_library" / shelf
+
+
+def names(shelf: Shelf) -> list[str]:
+    """Names of the shipped files, sorted."""
+    return sorted(path.stem for path in folder(shelf).iterdir() if path.suffix in SUFFIXES[shelf])
+
+
+def resolve(name: str, shelf: Shelf) -> Path:
+    """The path meant by `name`: a file or folder as it is, otherwise a shipped example; InputError names the nearest.
+
+    >>> resolve("pyproject", "topologies")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    simcore.errors.InputError: pyproject: error: there is no such file, and no such name in topologies/...
+    """
+    path = Path(name)
+    if path.exists() or path.suffix or len(path.parts) > 1:
+        return path
+    for suffix in SUFFIXES[shelf]:
+        shipped = folder(shelf) / f"{name}{suffix}"
+        if shipped.exists():
+            return shipped
+    raise InputError.at(
+        name,
+        f"there is no such file, and no such name in {shelf}/",
+        expected=f"a path or the name of a shipped example; {closest(name, names(shelf))}",
+        found=repr(name),
+    )

@@ -1,0 +1,58 @@
+"""A tiny registry: name -> thing, with a helpful miss. One instance per kind of extension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from simcore.errors import InputError, closest
+
+__all__ = ["Registry"]
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Named things of one kind, in order of registration.
+
+    >>> shapes: Registry[str] = Registry("shape")
+    >>> shapes.register("square")("a square")
+    'a square'
+    >>> shapes.get("sqare")
+    Traceback (most recent call last):
+    ...
+    simcore.errors.InputError: sqare: error: no such shape
+      expected: did you mean 'square'? There are: square
+      found:    'sqare'
+    """
+
+    def __init__(self, kind: str):
+        self.kind = kind
+        self._entries: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Enter the decorated thing under `name`; a name is taken only once."""
+        if name in self._entries:
+            raise ValueError(f"{self.kind} {name!r} is registered twice")
+
+        def enter(entry: T) -> T:
+            self._entries[name] = entry
+            return entry
+
+        return enter
+
+    def get(self, name: str) -> T:
+        """The entry called `name`; InputError names what exists and what is close."""
+        if name not in self._entries:
+            raise InputError.at(name, f"no such {self.kind}", expected=closest(name, self._entries), found=repr(name))
+        return self._entries[name]
+
+    def names(self) -> list[str]:
+        """All names, in order of registration."""
+        return list(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)

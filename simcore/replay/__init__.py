@@ -1,0 +1,1 @@
+"""Real traces against measured time."""

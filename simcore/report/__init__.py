@@ -1,0 +1,1 @@
+"""Views of a timeline: text, JSON, pictures, traces."""

@@ -1,0 +1,146 @@
+"""The event table: one row per interval, in columns; and the `Timeline` that holds it with its context."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "COMPUTE_STREAM",
+    "NO_LAYER",
+    "EventBuffer",
+    "EventKind",
+    "EventTable",
+    "LinkTable",
+    "Timeline",
+    "format_ranks",
+]
+
+NO_LAYER = -1
+COMPUTE_STREAM = 0  # stream of a class; 1 + d is the communication of dimension d
+
+
+class EventKind(IntEnum):
+    """What an interval is.
+
+    COLLECTIVE is issue to completion (with its update delay), CHUNK one phase of one chunk in one dimension,
+    WAIT the time an NPU stands still for a collective. SEND and RECV are point to point, MEMORY a load or store,
+    CPU host work.
+    """
+
+    COMPUTE = 0
+    COLLECTIVE = 1
+    CHUNK = 2
+    WAIT = 3
+    SEND = 4
+    RECV = 5
+    MEMORY = 6
+    CPU = 7
+
+
+COLUMNS = ("npu_class", "stream", "start_ns", "end_ns", "kind", "name", "layer", "phase", "size_bytes", "iteration")
+
+
+class EventBuffer:
+    """Where the layers write rows while the simulation runs: no objects, no strings."""
+
+    def __init__(self) -> None:
+        self._rows = array("q")
+        self._names: dict[str, int] = {}
+        self.append = self._rows.extend  # append((npu_class, stream, start_ns, ...)) in the order of COLUMNS
+
+    def name(self, text: str) -> int:
+        """The number of a name, a new one when it was not seen before."""
+        return self._names.setdefault(text, len(self._names))
+
+    def table(self) -> EventTable:
+        """Everything written so far, as columns, ordered by start, class and stream."""
+        rows = np.array(self._rows, dtype=np.int64).reshape(-1, len(COLUMNS))
+        order = np.lexsort((rows[:, 3], rows[:, 1], rows[:, 0], rows[:, 2]))
+        return EventTable(tuple(self._names), *rows[order].T.copy())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventTable:
+    """Columns of equal length; all int64.
+
+    `npu_class` indexes `Timeline.ranks`, `stream` is COMPUTE_STREAM or 1 + dimension, `kind` an `EventKind`, `name`
+    indexes `names`, `layer` a row of the workload or NO_LAYER, `phase` the position in `list(PhaseName)` or -1,
+    `size_bytes` what one NPU sends (CHUNK, SEND) or the size of the collective.
+    """
+
+    names: tuple[str, ...]
+    npu_class: NDArray[np.int64]
+    stream: NDArray[np.int64]
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    name: NDArray[np.int64]
+    layer: NDArray[np.int64]
+    phase: NDArray[np.int64]
+    size_bytes: NDArray[np.int64]
+    iteration: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def where(self, mask: NDArray[np.bool_]) -> EventTable:
+        """The rows that `mask` selects."""
+        return EventTable(self.names, *(getattr(self, column)[mask] for column in COLUMNS))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkTable:
+    """What each link carried, where links are modelled; columns of equal length, `src` and `dst` name the ends."""
+
+    src: tuple[str, ...]
+    dst: tuple[str, ...]
+    size_bytes: NDArray[np.int64]
+    busy_ns: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """All that a run left: events, when iterations began and ended, which NPUs each class stands for.
+
+    `ranks[c]` are the NPUs of class c, ascending; class 0 holds NPU 0. `finish_ns[c]` is when the class was done.
+    `layers` names the workload's rows, `dims` the topology's dimensions as (kind, npus).
+    """
+
+    events: EventTable
+    time_ns: int
+    iterations: tuple[tuple[int, int], ...]
+    ranks: tuple[Sequence[int], ...]
+    finish_ns: tuple[int, ...]
+    layers: tuple[str, ...] = ()
+    dims: tuple[tuple[str, int], ...] = ()
+    links: LinkTable | None = None
+    details: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def npus(self) -> int:
+        """How many NPUs were simulated."""
+        return sum(map(len, self.ranks))
+
+
+def format_ranks(ranks: Sequence[int]) -> str:
+    """Compact ranges of ascending ranks.
+
+    >>> format_ranks([0, 1, 2, 3, 7, 12, 13])
+    '0-3,7,12-13'
+    >>> format_ranks(range(64))
+    '0-63'
+    """
+    if not len(ranks):
+        return ""
+    if isinstance(ranks, range) and ranks.step == 1:
+        return f"{ranks[0]}-{ranks[-1]}" if len(ranks) > 1 else str(ranks[0])
+    column = np.asarray(ranks)
+    breaks = np.flatnonzero(np.diff(column) != 1)
+    firsts, lasts = column[np.r_[0, breaks + 1]], column[np.r_[breaks, len(column) - 1]]
+    return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True))

@@ -1,0 +1,126 @@
+"""Quantities with units: read from text, printed for people. The only place that converts.
+
+Simulated time is integer nanoseconds, sizes are bytes, rates are float bytes per second.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+__all__ = [
+    "format_bytes",
+    "format_ns",
+    "format_rate",
+    "parse_bytes",
+    "parse_bytes_per_s",
+    "parse_ns",
+    "transfer_ns",
+]
+
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
+_TIME_NS = {"ps": 1e-3, "ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "h": 3600e9}
+_PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
+_BYTES = {prefix + "B": factor for prefix, factor in (_PREFIX | _BINARY).items()}
+_RATES = {
+    f"{prefix}{unit}": factor * share
+    for prefix, factor in (_PREFIX | _BINARY).items()
+    for unit, share in (("B/s", 1.0), ("b/s", 0.125), ("bps", 0.125), ("Bps", 1.0))
+}
+
+
+def _parse(value: float | str, units: dict[str, float], bare: float, what: str) -> float:
+    """`value` times its unit's factor; a bare number is in the unit whose factor is `bare`."""
+    if isinstance(value, bool):
+        raise TypeError(f"expected {what}, found {value!r}")
+    if isinstance(value, int | float):
+        number, factor = float(value), bare
+    else:
+        match = _NUMBER.fullmatch(value)
+        if not match:
+            raise ValueError(f"expected {what}, found {value!r}")
+        number, unit = float(match[1]), match[2]
+        if unit and unit not in units:
+            raise ValueError(f"expected {what} in one of {', '.join(units)}, found the unit {unit!r}")
+        factor = units[unit] if unit else bare
+    if not math.isfinite(number):
+        raise ValueError(f"expected {what}, found {value!r}")
+    return number * factor
+
+
+def parse_ns(value: float | str) -> float:
+    """Nanoseconds from a bare number (ns) or a text with a unit.
+
+    >>> parse_ns("1.5 us"), parse_ns(500)
+    (1500.0, 500.0)
+    """
+    return _parse(value, _TIME_NS, 1.0, "a time")
+
+
+def parse_bytes(value: float | str) -> int:
+    """Bytes from a bare number or a text with a unit; must come out whole.
+
+    >>> parse_bytes("4 MiB"), parse_bytes(7)
+    (4194304, 7)
+    """
+    size = _parse(value, _BYTES, 1.0, "a size")
+    if size != int(size):
+        raise ValueError(f"expected a whole number of bytes, found {value!r}")
+    return int(size)
+
+
+def parse_bytes_per_s(value: float | str, *, gigabyte: float = 1e9) -> float:
+    """Bytes per second from a bare number (GB/s, one GB being `gigabyte` bytes) or a text with a unit.
+
+    >>> parse_bytes_per_s("400 Gb/s"), parse_bytes_per_s(50.0)
+    (50000000000.0, 50000000000.0)
+    """
+    return _parse(value, _RATES, gigabyte, "a bandwidth")
+
+
+def transfer_ns(size_bytes: int, bytes_per_s: float) -> int:
+    """Time a link is occupied by a transfer: whole nanoseconds, rounded up so that no bound is beaten.
+
+    Twelve significant digits are trusted: a quotient a hair above a whole number is that number.
+
+    >>> transfer_ns(1_000_000, 50e9)
+    20000
+    """
+    return math.ceil(round(size_bytes / bytes_per_s * 1e9, 3))
+
+
+def _scaled(value: float, units: list[tuple[float, str]]) -> str:
+    """`value` in the largest unit that leaves at least 1, with four significant digits."""
+    for factor, unit in units:
+        if abs(value) >= factor:
+            number = f"{value / factor:.4g}"
+            return f"{value / factor:,.0f} {unit}" if "e" in number else f"{number} {unit}"
+    return f"{value:.4g} {units[-1][1]}"
+
+
+def format_ns(time_ns: float) -> str:
+    """A time for people.
+
+    >>> format_ns(172673), format_ns(12), format_ns(0)
+    ('172.7 us', '12 ns', '0 ns')
+    """
+    return _scaled(time_ns, [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")])
+
+
+def format_bytes(size_bytes: float) -> str:
+    """A size for people, decimal units.
+
+    >>> format_bytes(1048576), format_bytes(0)
+    ('1.049 MB', '0 B')
+    """
+    return _scaled(size_bytes, [(1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")])
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """A bandwidth for people.
+
+    >>> format_rate(50e9)
+    '50 GB/s'
+    """
+    return format_bytes(bytes_per_s) + "/s"

@@ -1,0 +1,1 @@
+"""What each NPU does: the workload model, the formats it comes in and the training loops."""

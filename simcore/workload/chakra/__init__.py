@@ -1,0 +1,1 @@
+"""Chakra execution traces: schema, reader, writer, converters."""

@@ -1,0 +1,199 @@
+"""Workloads as plain frozen data: `Workload` (layers driven by a training loop) and `Graph` (nodes with dependencies).
+
+Every format is read into one of the two; nothing here knows about time, networks or processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.errors import Location
+
+__all__ = [
+    "CollectiveKind",
+    "Dialect",
+    "Graph",
+    "GraphSet",
+    "Group",
+    "Layer",
+    "NodeKind",
+    "Parallelism",
+    "Phase",
+    "PhaseName",
+    "Workload",
+]
+
+
+class CollectiveKind(StrEnum):
+    """What a collective does with its ranks' data."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    GATHER = "gather"
+    SCATTER = "scatter"
+    BARRIER = "barrier"
+
+
+class PhaseName(StrEnum):
+    """The three computations of a layer; values are the keys of the report."""
+
+    FORWARD = "forward"
+    INPUT_GRAD = "input_grad"
+    WEIGHT_GRAD = "weight_grad"
+
+
+class Group(StrEnum):
+    """Which ranks a column's collective spans; LOOP leaves it to the training loop (the column's usual group)."""
+
+    LOOP = ""
+    TP = "tp"
+    DP = "dp"
+    EP = "ep"
+    DP_EP = "dp_ep"
+    CP = "cp"
+    PP = "pp"
+
+
+Dialect = Literal["astra-sim", "simai"]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One computation of a layer and the collective behind it.
+
+    `size_bytes` of an all-gather is per rank in the astra-sim dialect, the gathered total in SimAI's.
+    """
+
+    compute_ns: int = 0
+    collective: CollectiveKind | None = None
+    size_bytes: int = 0
+    group: Group = Group.LOOP
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One row: a layer's three phases, the delay after each of its collectives, and where it stands in its file.
+
+    `loop` is the row's own training loop (13th column of HYBRID_CUSTOMIZED), '' elsewhere.
+    """
+
+    name: str
+    forward: Phase = Phase()
+    input_grad: Phase = Phase()
+    weight_grad: Phase = Phase()
+    update_ns: int = 0
+    reserved: int = -1
+    loop: str = ""
+    location: Location = field(default=Location(""), compare=False)
+
+    def phase(self, name: PhaseName) -> Phase:
+        """The phase called `name`."""
+        return {PhaseName.FORWARD: self.forward, PhaseName.INPUT_GRAD: self.input_grad}.get(name, self.weight_grad)
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """Sizes of the rank groups; 0 = the header does not say."""
+
+    tp: int = 0
+    ep: int = 0
+    pp: int = 0
+    vpp: int = 0
+    cp: int = 0
+    gradient_accumulation: int = 0
+    all_gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Layers and the loop that drives them.
+
+    `last_bottom_layer` belongs to the DLRM loops, `checkpoints` and `checkpoint_initiates` (layer indices) to
+    HYBRID_TRANSFORMER_FWD_IN_BCKWD, `pipeline_bytes` is what one micro-batch hands to the next stage.
+    """
+
+    loop: str
+    layers: tuple[Layer, ...]
+    parallelism: Parallelism = Parallelism()
+    dialect: Dialect = "astra-sim"
+    last_bottom_layer: int = -1
+    checkpoints: tuple[int, ...] = ()
+    checkpoint_initiates: tuple[int, ...] = ()
+    pipeline_bytes: int = 0
+    name: str = field(default="", compare=False)
+    location: Location = field(default=Location(""), compare=False)
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+
+class NodeKind(IntEnum):
+    """What a graph node is; the numbers are Chakra's."""
+
+    INVALID = 0
+    METADATA = 1
+    MEM_LOAD = 2
+    MEM_STORE = 3
+    COMPUTE = 4
+    SEND = 5
+    RECV = 6
+    COLLECTIVE = 7
+
+
+ALL_DIMENSIONS = -1
+NO_COLLECTIVE = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """One rank's dependency graph in columns of length n; row order is ascending node id.
+
+    `collective` indexes `list(CollectiveKind)`, NO_COLLECTIVE where the node is none. `group` names a communicator
+    ('' = all NPUs) by index into `group_names`. `dims` is a bit mask of topology dimensions, ALL_DIMENSIONS = all.
+    `peer` is the other rank of a send or receive. `deps[dep_offsets[i]:dep_offsets[i + 1]]` are the **rows** (not ids)
+    that row i waits for. `stream` is the device stream a native run serialises kernels on, -1 = none given.
+    """
+
+    node_id: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    duration_ns: NDArray[np.int64]
+    size_bytes: NDArray[np.int64]
+    collective: NDArray[np.int8]
+    group: NDArray[np.int32]
+    dims: NDArray[np.int64]
+    peer: NDArray[np.int32]
+    tag: NDArray[np.int64]
+    priority: NDArray[np.int64]
+    num_ops: NDArray[np.int64]
+    on_cpu: NDArray[np.bool_]
+    stream: NDArray[np.int32]
+    dep_offsets: NDArray[np.int64]
+    deps: NDArray[np.int32]
+    names: tuple[str, ...]
+    group_names: tuple[str, ...] = ("",)
+    path: str = ""
+
+    def __len__(self) -> int:
+        return len(self.node_id)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphSet:
+    """The graphs of all ranks: `graphs[graph_of_rank[rank]]`; equal contents are one object.
+
+    `groups` maps a communicator's name to its ranks in ring order.
+    """
+
+    graphs: tuple[Graph, ...]
+    graph_of_rank: NDArray[np.int32]
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    name: str = ""
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,80 @@
+"""Layers import downwards only; heavy libraries are imported where they are used."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "simcore"
+BASE = {"errors", "registry", "units", "documents", "library"}
+ALLOWED = {
+    "errors": set(),
+    "units": set(),
+    "registry": {"errors"},
+    "documents": {"errors"},
+    "library": {"errors"},
+    "workload": BASE,
+    "timeline": BASE,
+    "compute": BASE | {"workload"},
+    "generate": BASE | {"workload", "compute"},
+    "network": BASE | {"timeline"},
+    "system": BASE | {"workload", "network", "timeline"},
+    "profiles": BASE | {"workload", "network", "system", "timeline"},
+    "engine": BASE | {"workload", "network", "system", "profiles", "timeline"},
+    "report": BASE | {"timeline", "workload"},
+}
+ALLOWED |= {top: BASE | set(ALLOWED) for top in ("replay", "cost", "sweep", "testing", "__init__")}
+SIMPY = {"system", "engine", "network", "replay"}
+LAZY = {"matplotlib", "networkx", "pandas", "polars", "scipy", "distributed", "optuna"}
+
+
+def modules():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def layer(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "absolute imports only"
+            yield from ((f"{node.module}.{alias.name}", node) for alias in node.names)
+
+
+def type_checking(tree):
+    """Nodes below `if TYPE_CHECKING:`."""
+    guarded = (n for n in ast.walk(tree) if isinstance(n, ast.If) and getattr(n.test, "id", "") == "TYPE_CHECKING")
+    return {id(inner) for guard in guarded for inner in ast.walk(guard)}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_imports_from_its_own_layer_and_those_below(path):
+    here = layer(path)
+    if here in {"cli", "__main__"}:
+        return
+    for name, _ in imported(ast.parse(path.read_text())):
+        if name.startswith("simcore."):
+            there = name.split(".")[1]
+            assert there == here or there in ALLOWED[here] or there == "__version__", f"{here} imports {name}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_heavy_libraries_are_imported_inside_the_functions_that_need_them(path):
+    tree = ast.parse(path.read_text())
+    guarded = type_checking(tree)
+    at_import = {id(node) for node in tree.body}
+    for name, node in imported(tree):
+        root = name.split(".")[0]
+        if root in LAZY and id(node) not in guarded:
+            assert id(node) not in at_import, f"{root} imported at the top"
+        if root == "simpy":
+            assert layer(path) in SIMPY, "simpy belongs to system, network and engine"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_file_is_longer_than_600_lines(path):
+    assert len(path.read_text().splitlines()) <= 600
