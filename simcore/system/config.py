@@ -1,0 +1,184 @@
+"""The system layer's settings, read from ASTRA-sim 2.x JSON/YAML or ASTRA-sim 1.0 `key: value` text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from simcore import documents
+from simcore.documents import Node
+from simcore.errors import InputError, Location, Problem, Problems, closest
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["ALGORITHMS", "Algorithm", "SystemConfig", "read"]
+
+ALGORITHMS = ("ring", "direct", "halvingDoubling", "doubleBinaryTree")
+WHOLE_MACHINE = {"oneRing": "ring", "oneDirect": "direct", "oneHalvingDoubling": "halvingDoubling"}
+_WINDOWED = re.compile(r"(direct|oneDirect)([1-9]\d*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """An algorithm of one dimension; `window` limits direct's messages in flight (0 = all at once).
+
+    `whole_machine` makes one logical dimension of all NPUs (ASTRA-sim's one* variants).
+    """
+
+    name: str
+    window: int = 0
+    whole_machine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SystemConfig:
+    """Settings under ASTRA-sim's meaning; times in ns, `local_memory_bytes_per_s` in bytes per second.
+
+    `implementations` gives one algorithm per dimension for each collective; a collective that is not there, or a
+    dimension past the list, is left to the profile.
+    """
+
+    scheduling_policy: str = "LIFO"
+    endpoint_delay_ns: int = 0
+    active_chunks_per_dimension: int = 1
+    preferred_dataset_splits: int = 4
+    implementations: Mapping[CollectiveKind, tuple[Algorithm, ...]] = field(default_factory=dict)
+    collective_optimization: str = "localBWAware"
+    intra_dimension_scheduling: str = "FIFO"
+    inter_dimension_scheduling: str = "ascending"
+    local_memory_bytes_per_s: float = 0.0
+    roofline: bool = False
+    peak_flops: float = 0.0
+    replay_only: bool = False
+    shared_bus: bool = False
+    bus: Mapping[str, float] = field(default_factory=dict)
+    custom: Mapping[CollectiveKind, str] = field(default_factory=dict)
+    per_node_custom: str = ""
+    locations: Mapping[str, Location] = field(default_factory=dict, compare=False)
+
+    def at(self, key: str) -> Location:
+        """Where a key stands in the system file."""
+        return self.locations.get(key, Location("--system"))
+
+
+INTRA = ["FIFO", "RG", "SCF", "smallestFirst", "lessRemainingPhaseFirst"]
+INTER = ["ascending", "baseline", "roundRobin", "themis", "offlineGreedy", "themisFlex", "offlineGreedyFlex"]
+SYNONYMS = {
+    "smallestFirst": "SCF",
+    "baseline": "ascending",
+    "offlineGreedy": "themis",
+    "offlineGreedyFlex": "themisFlex",
+}
+_KINDS = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_TO_ALL,
+)
+
+# Key of the file -> (field, how its node is read). Keys that change no result here are checked and dropped.
+_FIELDS: dict[str, tuple[str, Callable[[Node], object]]] = {
+    "scheduling-policy": ("scheduling_policy", lambda node: node.choice(["LIFO", "FIFO", "EXPLICIT"])),
+    "endpoint-delay": ("endpoint_delay_ns", lambda node: node.integer(0)),
+    "active-chunks-per-dimension": ("active_chunks_per_dimension", lambda node: node.integer(1)),
+    "preferred-dataset-splits": ("preferred_dataset_splits", lambda node: node.integer(1)),
+    "collective-optimization": ("collective_optimization", lambda node: node.choice(["baseline", "localBWAware"])),
+    "intra-dimension-scheduling": ("intra_dimension_scheduling", lambda node: node.choice(INTRA)),
+    "inter-dimension-scheduling": ("inter_dimension_scheduling", lambda node: node.choice(INTER)),
+    "local-mem-bw": ("local_memory_bytes_per_s", lambda node: node.number(above=True) * 1e9),
+    "roofline-enabled": ("roofline", lambda node: node.flag()),
+    "peak-perf": ("peak_flops", lambda node: node.number(above=True) * 1e12),
+    "replay-only": ("replay_only", lambda node: node.flag()),
+    "model-shared-bus": ("shared_bus", lambda node: node.flag()),
+    "per-node-custom-implementation": ("per_node_custom", lambda node: node.text()),
+}
+_BUS = {key: lambda node: node.number() for key in ("L", "o", "g", "G", "local-reduction-delay")}
+_WITHOUT_EFFECT: dict[str, Callable[[Node], object]] = {
+    "boost-mode": lambda node: node.flag(),
+    "seprate-log": lambda node: node.flag(),
+    "trace-enabled": lambda node: node.flag(),
+    "track-local-mem": lambda node: node.flag(),
+    "local-mem-trace-filename": lambda node: node.text(),
+}
+_LISTS = {f"{kind.replace('_', '-')}-implementation": kind for kind in _KINDS}
+_CUSTOM = {f"{kind.replace('_', '-')}-implementation-custom": kind for kind in _KINDS}
+KEYS = (*_FIELDS, *_BUS, *_WITHOUT_EFFECT, *_LISTS, *_CUSTOM)
+
+
+def read(path: str | Path) -> SystemConfig:
+    """Read a system file of either generation; InputError lists everything that is wrong with it."""
+    text = documents.read_text(path)
+    with Problems() as problems:
+        if text.lstrip()[:1] in {"{", "["} or "implementation: [" in text or "\n  - " in text:
+            root = documents.parse(text, str(path), problems)
+        else:
+            root = _key_values(text, str(path), problems)
+        return _config(root)
+
+
+def _key_values(text: str, file: str, problems: Problems) -> Node:
+    """ASTRA-sim 1.0's `key: value` lines; a list of algorithms is written with underscores."""
+    lines = text.splitlines()
+    if not text.strip():
+        raise InputError.at(Location(file, 1, 1), "the file is empty", expected="key: value lines")
+    for number, line in enumerate(lines, 1):
+        key, colon, value = line.partition(":")
+        if line.strip() and not line.lstrip().startswith("#") and not (colon and value.strip()):
+            message = "this line must be `key: value`"
+            place = Location(file, number, len(key) + 2 if colon else 1)
+            problems.add(Problem(place, message, "a value after the colon", repr(line.strip()), source=line))
+    if problems.found:
+        raise InputError(problems.found)
+    return documents.parse(text, file, problems)
+
+
+def _config(root: Node) -> SystemConfig:
+    root.keys(optional=KEYS)
+    values: dict[str, object] = {}
+    implementations: dict[CollectiveKind, tuple[Algorithm, ...]] = {}
+    bus: dict[str, float] = {}
+    custom: dict[CollectiveKind, str] = {}
+    for key, node in root.mapping():
+        if key in _FIELDS:
+            name, parse = _FIELDS[key]
+            values[name] = parse(node)
+        elif key in _LISTS:
+            implementations[_LISTS[key]] = _algorithms(node)
+        elif key in _CUSTOM:
+            custom[_CUSTOM[key]] = (node.sequence() or [node])[0].text()
+        elif key in _BUS:
+            bus[key] = _BUS[key](node)
+        elif key in _WITHOUT_EFFECT:
+            _WITHOUT_EFFECT[key](node)
+    locations = {key: node.location for key, node in root.mapping()}
+    config = SystemConfig(**values, implementations=implementations, bus=bus, custom=custom, locations=locations)  # type: ignore[arg-type]
+    return replace(
+        config,
+        intra_dimension_scheduling=SYNONYMS.get(config.intra_dimension_scheduling, config.intra_dimension_scheduling),
+        inter_dimension_scheduling=SYNONYMS.get(config.inter_dimension_scheduling, config.inter_dimension_scheduling),
+    )
+
+
+def _algorithms(node: Node) -> tuple[Algorithm, ...]:
+    """One algorithm per dimension: a list, or 1.0's names joined with underscores."""
+    if isinstance(node.value, str):
+        made = [_algorithm(node, name) for name in node.value.split("_")]
+    else:
+        made = [_algorithm(item, str(item.value)) for item in node.sequence()]
+    return tuple(algorithm for algorithm in made if algorithm)
+
+
+def _algorithm(node: Node, name: str) -> Algorithm | None:
+    """`ring`, `direct`, `direct4` (window 4), `halvingDoubling`, `doubleBinaryTree`, and the one* variants."""
+    window = 0
+    if match := _WINDOWED.fullmatch(name):
+        name, window = match[1], int(match[2])
+    if name in ALGORITHMS:
+        return Algorithm(name, window)
+    if name in WHOLE_MACHINE:
+        return Algorithm(WHOLE_MACHINE[name], window, whole_machine=True)
+    node.problem(
+        f"'{name}' is no collective algorithm", expected=closest(name, [*ALGORITHMS, *WHOLE_MACHINE, "direct4"])
+    )
+    return None

@@ -1,0 +1,60 @@
+"""A collective on n ranks as rounds of transfers, in relative form: every rank does the same with other peers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import repeat
+
+__all__ = ["Plan", "Round"]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Every rank sends `size_bytes` to the rank `hop` positions on and receives as much from the one behind.
+
+    `reduce_bytes` are reduced into the rank's own data after the receive.
+    """
+
+    hop: int
+    size_bytes: int
+    reduce_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Rounds with their number of repetitions.
+
+    Round k may be sent once `window` rounds are in flight at most: k < window at once, later ones after the receive of
+    round k - window. `exchange` pairs rank and rank XOR hop in place of rank + hop. After `half` rounds (0 = none) a rank
+    goes on only when it has received all of them.
+    """
+
+    size: int
+    rounds: tuple[tuple[Round, int], ...]
+    window: int = 1
+    exchange: bool = False
+    half: int = 0
+
+    @property
+    def num_rounds(self) -> int:
+        """Messages that each rank sends."""
+        return sum(count for _, count in self.rounds)
+
+    @property
+    def bytes_per_rank(self) -> int:
+        """Bytes that each rank sends."""
+        return sum(entry.size_bytes * count for entry, count in self.rounds)
+
+    def expanded(self) -> Iterator[Round]:
+        """Every round, in order."""
+        for entry, count in self.rounds:
+            yield from repeat(entry, count)
+
+    def peer(self, rank: int, hop: int) -> int:
+        """To whom `rank` sends in a round of `hop`."""
+        return rank ^ hop if self.exchange else (rank + hop) % self.size
+
+    def __str__(self) -> str:
+        arrow = "^" if self.exchange else "+"
+        return "  ".join(f"{count}x {arrow}{entry.hop} {entry.size_bytes} B" for entry, count in self.rounds)

@@ -1,0 +1,93 @@
+"""The vocabulary of training loops: a loop is a list of `Step`s, which says what is computed, sent and awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from simcore.registry import Registry
+from simcore.workload.model import PhaseName, Workload
+
+__all__ = ["Loop", "Order", "Ref", "Span", "Step", "loops", "notation"]
+
+LETTER = {PhaseName.FORWARD: "F", PhaseName.INPUT_GRAD: "I", PhaseName.WEIGHT_GRAD: "W"}
+
+
+class Order(Enum):
+    """Which priority a collective gets; SYSTEM follows the system's scheduling policy."""
+
+    SYSTEM = "system"
+    LIFO = "lifo"
+    FIFO = "fifo"
+    HIGHEST = "highest"
+
+
+class Span(Enum):
+    """Which part of the machine a column's collectives span."""
+
+    NONE = "none"
+    ALL = "all"
+    FIRST_DIM = "dimension 0"
+    OTHER_DIMS = "dimensions 1.."
+    MODEL = "the model-parallel group"
+    DATA = "the data-parallel group"
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The collective of a layer's phase."""
+
+    phase: PhaseName
+    layer: int
+
+    def __str__(self) -> str:
+        return f"{LETTER[self.phase]}{self.layer}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One state of the loop: wait for `before`, compute, issue a collective, wait for `after`.
+
+    `blocking` waits for the issued collective itself. `computes` is False where the loop only moves on, `instant`
+    where not even that is a state of its own (see `Profile.step_ns`).
+    """
+
+    phase: PhaseName
+    layer: int
+    before: Ref | None = None
+    issue: Ref | None = None
+    blocking: bool = False
+    order: Order = Order.SYSTEM
+    after: Ref | None = None
+    computes: bool = True
+    instant: bool = False
+
+    def __str__(self) -> str:
+        return f"{LETTER[self.phase]}{self.layer}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A training loop: its steps for one iteration, and which groups its columns mean.
+
+    `activations` is the span of the forward and input-gradient columns, `gradients` of the weight-gradient column,
+    `first_row` replaces both on row 0 (the DLRM loops' embedding).
+    """
+
+    steps: Callable[[Workload], list[Step]]
+    activations: Span = Span.NONE
+    gradients: Span = Span.NONE
+    first_row: Span | None = None
+
+
+loops: Registry[Loop] = Registry("training loop")
+
+
+def notation(steps: list[Step]) -> str:
+    """The steps on one line, for people.
+
+    >>> notation([Step(PhaseName.FORWARD, 0), Step(PhaseName.WEIGHT_GRAD, 0)])
+    'F0 W0'
+    """
+    return " ".join(map(str, steps))
