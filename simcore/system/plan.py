@@ -26,8 +26,8 @@ class Plan:
     """Rounds with their number of repetitions.
 
     Round k may be sent once `window` rounds are in flight at most: k < window at once, later ones after the receive of
-    round k - window. `exchange` pairs rank and rank XOR hop in place of rank + hop. After `half` rounds (0 = none) a rank
-    goes on only when it has received all of them.
+    round k - window. `exchange` pairs rank and rank XOR hop in place of rank + hop. After `half` rounds (0 = none) a
+    rank goes on only when it has received all of them.
     """
 
     size: int

@@ -36,7 +36,8 @@ def _alternate(kind: CollectiveKind, count: int, window: int, batch: int) -> lis
 
     An all-reduce charges every other charged batch only.
     """
-    charged, odd = [], False
+    charged: list[bool] = []
+    odd = False
     while len(charged) < window + count:
         odd = not odd
         charged += [False] * window + [kind == CollectiveKind.REDUCE_SCATTER or odd] * batch

@@ -1,0 +1,93 @@
+"""Which NPUs a collective's phase spans: logical dimensions, the groups in them, and how a machine is cut into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Delay", "LogicalDim", "RankGroup", "cut", "logical_dims"]
+
+# Times in ns of messages of `size_bytes` from each `src` to each `dst` (arrays of NPU ids of equal length).
+Delay = Callable[[NDArray[np.int64], NDArray[np.int64], int], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalDim:
+    """`size` NPUs `stride` ids apart; part of topology dimension `index`, or of several when it spans the machine."""
+
+    index: int
+    size: int
+    stride: int
+
+    def members(self, npu: int) -> NDArray[np.int64]:
+        """The NPUs of the group that `npu` is in, in order."""
+        first = npu - (npu // self.stride) % self.size * self.stride
+        return first + np.arange(self.size, dtype=np.int64) * self.stride
+
+
+def logical_dims(sizes: Sequence[int]) -> list[LogicalDim]:
+    """One logical dimension per topology dimension."""
+    dims, stride = [], 1
+    for index, size in enumerate(sizes):
+        dims.append(LogicalDim(index, size, stride))
+        stride *= size
+    return dims
+
+
+def cut(dims: Sequence[LogicalDim], product: int) -> tuple[list[LogicalDim], int]:
+    """Split dimensions so that the first ones hold exactly `product` NPUs; the dimensions and how many are inside.
+
+    ValueError when the product does not divide the dimension it ends in.
+    """
+    made, inside = list(dims), 0
+    for position, dim in enumerate(dims):
+        if product <= 1:
+            break
+        if product >= dim.size and product % dim.size == 0:
+            product //= dim.size
+        elif dim.size % product == 0:
+            rest = LogicalDim(dim.index, dim.size // product, dim.stride * product)
+            made[position : position + 1] = [replace(dim, size=product), rest]
+            product = 1
+        else:
+            raise ValueError(f"{product} does not divide the {dim.size} NPUs of dimension {dim.index}")
+        inside = position + 1
+    if product > 1:
+        raise ValueError(f"there are {product} times too few NPUs")
+    return made, inside
+
+
+class RankGroup:
+    """NPUs in ring order, with the time of messages between them.
+
+    `uniform` groups look alike from every member, so one member's view is everybody's.
+    """
+
+    def __init__(self, members: NDArray[np.int64], delay: Delay):
+        self.members, self._delay = members, delay
+        self._known: dict[tuple[int, bool, int], NDArray[np.int64]] = {}
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def delays(self, hop: int, exchange: bool, size_bytes: int) -> NDArray[np.int64]:
+        """Time of the message that each member sends `hop` positions on (or to position XOR hop)."""
+        key = (hop, exchange, size_bytes)
+        if key not in self._known:
+            positions = np.arange(len(self))
+            peers = positions ^ hop if exchange else (positions + hop) % len(self)
+            self._known[key] = self._delay(self.members, self.members[peers], size_bytes)
+        return self._known[key]
+
+    def delay(self, src: int, dst: int, size_bytes: int) -> int:
+        """Time of one message between two positions."""
+        return int(self._delay(self.members[src : src + 1], self.members[dst : dst + 1], size_bytes)[0])
+
+    @cached_property
+    def ids(self) -> tuple[int, ...]:
+        """The members as plain numbers."""
+        return tuple(self.members.tolist())

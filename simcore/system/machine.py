@@ -1,0 +1,133 @@
+"""One rank playing a plan message by message: the reference that the solvers must equal.
+
+The rules are ASTRA-sim's packet state machine (1.0 and 2.x share it); with an endpoint delay and reductions of zero it
+is a plain "send, receive, send on".
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from simcore.system.plan import Plan, Round
+
+__all__ = ["Machine", "simulate"]
+
+
+class Machine:
+    """State of one rank in one phase.
+
+    Every packet costs `endpoint_ns` (and its reduction) before it gives a credit; a credit allows the next message and
+    its receive. The phase ends when everything is sent and all credits are back. `after(delay_ns, callback)` runs a
+    callback later, `send(round_index, entry)` hands a message to the network, `done()` tells the end. Messages that
+    arrive before their receive is posted wait.
+    """
+
+    __slots__ = (
+        "_arrived", "_credits", "_packets", "_posted", "_received", "_sent", "after", "done", "endpoint_ns", "plan",
+        "reduction_ns", "rounds", "send", "total",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        plan: Plan,
+        endpoint_ns: int,
+        reduction_ns: Callable[[int], int],
+        after: Callable[[int, Callable[[], None]], None],
+        send: Callable[[int, Round], None],
+        done: Callable[[], None],
+    ):
+        self.plan, self.endpoint_ns, self.reduction_ns = plan, endpoint_ns, reduction_ns
+        self.after, self.send, self.done = after, send, done
+        self.rounds = list(plan.expanded())
+        self.total = len(self.rounds)
+        self._sent = self._credits = self._packets = self._received = 0
+        self._posted: set[int] = set()
+        self._arrived: set[int] = set()
+
+    def start(self) -> None:
+        """Begin the phase."""
+        for _ in range(self.plan.window):
+            self._inject(0)
+
+    def arrive(self, index: int) -> None:
+        """The message of round `index` from this rank's source is here."""
+        if index in self._posted:
+            self._posted.discard(index)
+            self._receive(index)
+        else:
+            self._arrived.add(index)
+
+    def _receive(self, index: int) -> None:
+        self._received += 1
+        self._inject(self.rounds[self._received - 1].reduce_bytes)
+
+    def _inject(self, reduce_bytes: int) -> None:
+        self._packets += 1
+        self.after(self.endpoint_ns + (self.reduction_ns(reduce_bytes) if reduce_bytes else 0), self._credit)
+
+    def _credit(self) -> None:
+        self._credits += 1
+        half = self.plan.half
+        if not half or self._sent < half:
+            self._try_send()
+        elif self._received >= half:
+            for _ in range(self.plan.window):
+                self._try_send()
+        if self._sent == self.total and self._credits == self.plan.window:
+            self.done()
+
+    def _try_send(self) -> None:
+        if not (self._packets and self._sent < self.total and self._credits):
+            return
+        index = self._sent
+        self._sent += 1
+        self._credits -= 1
+        self._packets -= 1
+        self.send(index, self.rounds[index])
+        if index in self._arrived:
+            self._arrived.discard(index)
+            self.after(0, lambda: self._receive(index))
+        else:
+            self._posted.add(index)
+
+
+def simulate(
+    plan: Plan,
+    arrivals_ns: Sequence[int],
+    delay_ns: Callable[[int, int, int], int],
+    endpoint_ns: int,
+    reduction_ns: Callable[[int], int],
+) -> list[int]:
+    """When each rank leaves the phase, message by message on a network without contention.
+
+    `delay_ns(rank, hop, size_bytes)` is the time of a message that `rank` sends `hop` positions on. With a single
+    arrival time all ranks are alike: one of them is played, receiving what it sends.
+    """
+    queue: list[tuple[int, int, Callable[[], None]]] = []
+    order = count()
+    exits = [0] * len(arrivals_ns)
+    now = 0
+    alike = len(arrivals_ns) == 1
+
+    def at(time_ns: int, callback: Callable[[], None]) -> None:
+        heapq.heappush(queue, (time_ns, next(order), callback))
+
+    def machine(rank: int) -> Machine:
+        def send(index: int, entry: Round) -> None:
+            peer = machines[0 if alike else plan.peer(rank, entry.hop)]
+            at(now + delay_ns(rank, entry.hop, entry.size_bytes), lambda: peer.arrive(index))
+
+        def done() -> None:
+            exits[rank] = now
+
+        return Machine(plan, endpoint_ns, reduction_ns, lambda delay, call: at(now + delay, call), send, done)
+
+    machines = [machine(rank) for rank in range(len(arrivals_ns))]
+    for rank, arrival_ns in enumerate(arrivals_ns):
+        at(arrival_ns, machines[rank].start)
+    while queue:
+        now, _, callback = heapq.heappop(queue)
+        callback()
+    return exits
