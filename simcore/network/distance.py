@@ -19,7 +19,7 @@ def addresses(topology: Topology, npus: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def hops(dim: Dimension, src: NDArray[np.int64], dst: NDArray[np.int64]) -> NDArray[np.int64]:
     """Hops between coordinates of one dimension; 0 for the same coordinate."""
-    apart = np.abs(dst - src)
+    apart: NDArray[np.int64] = np.abs(dst - src)
     if dim.kind == "Ring":
         return np.minimum(apart, dim.npus - apart)
     if dim.kind == "Mesh":

@@ -29,7 +29,7 @@ def tree(size: int, *, mirrored: bool) -> Tree:
 
     `mirrored` numbers from the other end: the root is rank 0. `size` must be a power of two.
     """
-    if size & (size - 1) or size < 2:  # noqa: PLR2004 - two ranks are the least
+    if size & (size - 1) or size < 2:
         raise InputError.at(
             "doubleBinaryTree", f"doubleBinaryTree needs a power of two of ranks, not {size}", hint="use ring or direct"
         )

@@ -1,0 +1,101 @@
+"""From a collective to its chunks' phases: sizes, dimensions in order, queues, trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from simcore.system.inter_dimension import DimensionOrder
+from simcore.system.streams import Lane, Request, StreamPhase
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["PhaseMaker", "QueueChoice"]
+
+ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
+REDUCE_SCATTER = CollectiveKind.REDUCE_SCATTER
+
+# (kind of the phase, whether it is part of a decomposed all-reduce, queues per dimension) -> (first queue, how many).
+QueueChoice = Callable[[CollectiveKind, bool, int], tuple[int, int]]
+
+
+class PhaseMaker:
+    """Makes the phases of one NPU's chunks; keeps the round-robin counters of its queues and trees.
+
+    `chunks(kind, size_bytes)` yields chunk sizes. `order` says in which order a chunk visits the dimensions.
+    """
+
+    def __init__(
+        self,
+        *,
+        chunks: Callable[[CollectiveKind, int], Iterator[int]],
+        order: DimensionOrder,
+        decompose: bool,
+        num_queues: int,
+        queue_choice: QueueChoice,
+    ):
+        self._chunks, self._order, self._decompose = chunks, order, decompose
+        self._num_queues, self._queue_choice = num_queues, queue_choice
+        self._turns: dict[tuple[int, int], int] = {}
+        self._trees: dict[tuple[int, CollectiveKind], bool] = {}
+
+    def split(self, request: Request, now_ns: int) -> Iterator[tuple[StreamPhase, ...]]:
+        """The phases of every chunk of a collective."""
+        if self._order.balances(request.kind):
+            yield from self._balanced(request, now_ns)
+            return
+        for size_bytes in self._chunks(request.kind, request.size_bytes):
+            lanes = self._order.lanes(request)
+            yield self._phases(request.kind, size_bytes, self._visits(request.kind, lanes))
+
+    def _balanced(self, request: Request, now_ns: int) -> Iterator[tuple[StreamPhase, ...]]:
+        """Chunks whose order evens out the dimensions' load; an all-reduce has no all-reduce phase then."""
+        left = request.size_bytes
+        chunk = next(self._chunks(request.kind, left), 0)
+        while left > 0:
+            lanes, size_bytes = self._order.balanced(request, min(chunk, left), now_ns)
+            visits = [(request.kind, lane) for lane in lanes]
+            if request.kind == ALL_REDUCE:
+                visits = [(REDUCE_SCATTER, lane) for lane in lanes] + [(ALL_GATHER, lane) for lane in reversed(lanes)]
+            yield self._phases(request.kind, size_bytes, visits)
+            left -= size_bytes
+
+    def _visits(self, kind: CollectiveKind, lanes: Sequence[Lane]) -> list[tuple[CollectiveKind, Lane]]:
+        """Which collective in which dimension, in order."""
+        if kind != ALL_REDUCE or not self._decompose:
+            return [(kind, lane) for lane in lanes]
+        down, last = lanes[:-1], lanes[-1]
+        scatter = [(REDUCE_SCATTER, lane) for lane in down]
+        return [*scatter, (ALL_REDUCE, last), *((ALL_GATHER, lane) for lane in reversed(down))]
+
+    def _phases(
+        self, collective: CollectiveKind, size_bytes: int, visits: Sequence[tuple[CollectiveKind, Lane]]
+    ) -> tuple[StreamPhase, ...]:
+        data_bytes, phases = size_bytes, []
+        decomposed = collective == ALL_REDUCE and self._decompose
+        for wanted, lane in visits:
+            tree = lane.algorithm.name == "doubleBinaryTree"
+            kind = ALL_REDUCE if tree else wanted  # a tree can only all-reduce, whatever its place (ASTRA-sim)
+            final_bytes = _size_after(kind, data_bytes, lane.dim.size)
+            queue = self._queue(wanted, decomposed, lane.position)
+            mirrored = self._tree(lane.position, collective) if tree else False
+            phases.append(StreamPhase(kind, lane, data_bytes, final_bytes, queue, mirrored))
+            data_bytes = final_bytes
+        return tuple(phases)
+
+    def _queue(self, kind: CollectiveKind, decomposed: bool, position: int) -> int:
+        """The next queue of the dimension, in turn among those that this phase may use."""
+        first, count = self._queue_choice(kind, decomposed, self._num_queues)
+        turn = self._turns.get((position, first + count), 0)
+        self._turns[position, first + count] = (turn + 1) % count
+        return position * self._num_queues + first + turn
+
+    def _tree(self, position: int, kind: CollectiveKind) -> bool:
+        mirrored = self._trees.get((position, kind), False)
+        self._trees[position, kind] = not mirrored
+        return mirrored
+
+
+def _size_after(kind: CollectiveKind, data_bytes: int, ranks: int) -> int:
+    """A chunk's size on one rank after a phase on `ranks` ranks."""
+    if kind == REDUCE_SCATTER:
+        return data_bytes // ranks
+    return data_bytes * ranks if kind == ALL_GATHER else data_bytes

@@ -1,0 +1,85 @@
+"""Queues of chunks in a dimension: who waits where (ASTRA-sim's intra-dimension scheduling)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from simcore.workload.model import CollectiveKind
+
+if TYPE_CHECKING:
+    from simcore.system.streams import Stream
+
+__all__ = ["INSERTION", "ChunkQueue", "by_priority"]
+
+Insertion = Callable[[Sequence["Stream"], "Stream"], int]
+_GATHER, _SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
+
+
+@dataclass(slots=True)
+class ChunkQueue:
+    """Chunks of one queue: the first `running` of them play, the others wait; at most `limit` play at a time."""
+
+    limit: int
+    streams: list[Stream] = field(default_factory=list)
+    running: int = 0
+
+    def add(self, stream: Stream, insertion: Insertion) -> None:
+        """Let a chunk wait; all-reduce and all-to-all phases always by priority."""
+        reorderable = stream.phase.kind in {_GATHER, _SCATTER}
+        rule = insertion if reorderable else by_priority
+        self.streams.insert(self.running + rule(self.streams[self.running :], stream), stream)
+
+    def remove(self, stream: Stream) -> None:
+        """Take out a chunk that has played."""
+        self.streams.remove(stream)
+        self.running -= 1
+
+    def next(self) -> Stream | None:
+        """The chunk that may play now, if any."""
+        if self.running < min(self.limit, len(self.streams)):
+            self.running += 1
+            return self.streams[self.running - 1]
+        return None
+
+
+def _first(waiting: Sequence[Stream], stays_behind: Callable[[Stream], bool]) -> int:
+    """Position of the first chunk that stays behind the new one."""
+    return next((index for index, other in enumerate(waiting) if stays_behind(other)), len(waiting))
+
+
+def by_priority(waiting: Sequence[Stream], new: Stream) -> int:
+    """Higher priority first, equal ones in order of arrival."""
+    return _first(waiting, lambda other: other.priority < new.priority)
+
+
+def smallest_first(waiting: Sequence[Stream], new: Stream) -> int:
+    """Smaller phases first; a chunk in its last phase goes last."""
+    if new.remaining == 1:
+        return len(waiting)
+    return _first(waiting, lambda other: other.phase.largest_bytes >= new.phase.largest_bytes)
+
+
+def fewest_phases_first(waiting: Sequence[Stream], new: Stream) -> int:
+    """Chunks with fewer phases left first."""
+    return _first(waiting, lambda other: other.remaining > new.remaining)
+
+
+def alternate(waiting: Sequence[Stream], new: Stream) -> int:
+    """Reduce-scatter and all-gather in turn: not behind the first waiting one, past higher priority and past turns."""
+    position = min(1, len(waiting))
+    while position < len(waiting):
+        before = {other.phase.kind for other in waiting[max(0, position - 1) : position + 1]}
+        if waiting[position].priority <= new.priority and before != {_GATHER, _SCATTER}:
+            break
+        position += 1
+    return position
+
+
+INSERTION: dict[str, Insertion] = {
+    "FIFO": by_priority,
+    "SCF": smallest_first,
+    "lessRemainingPhaseFirst": fewest_phases_first,
+    "RG": alternate,
+}

@@ -1,0 +1,118 @@
+"""The system layer of one NPU (or class of equal NPUs): issues collectives, queues their chunks, starts their phases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import simpy
+
+from simcore.system.phases import PhaseMaker
+from simcore.system.queues import ChunkQueue, Insertion
+from simcore.system.streams import Dataset, Request, Stream
+from simcore.timeline.events import EventBuffer, EventKind
+
+__all__ = ["Scheduler", "Transport"]
+
+
+class Transport(Protocol):
+    """Plays one phase of one chunk on one NPU and calls back when the NPU leaves it."""
+
+    def start(self, npu_class: int, stream: Stream, done: Callable[[Stream], None]) -> None:
+        """Begin `stream.phase` now."""
+
+    def bytes_sent(self, stream: Stream) -> int:
+        """What one NPU sends in the phase."""
+
+
+class Scheduler:
+    """Queues of one NPU class."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        npu_class: int,
+        phases: PhaseMaker,
+        transport: Transport,
+        events: EventBuffer,
+        *,
+        limit: int,
+        insertion: Insertion,
+    ):
+        self.env, self.npu_class, self._phases, self._transport = env, npu_class, phases, transport
+        self._events, self._limit, self._insertion = events, limit, insertion
+        self._queues: dict[int, ChunkQueue] = {}
+        self._num_streams: dict[str, int] = {}
+        self.outstanding: set[Dataset] = set()
+        self.last_done_ns = 0
+
+    def issue(self, request: Request) -> Dataset:
+        """Send a collective on its way."""
+        dataset = Dataset(self.env, request)
+        streams = []
+        for phases in self._phases.split(request, int(self.env.now)):
+            number = self._num_streams.get(request.group, 0)
+            streams.append(Stream((request.group, number), dataset, phases))
+            self._num_streams[request.group] = number + 1
+        dataset.remaining = len(streams)
+        self.outstanding.add(dataset)
+        for stream in streams:
+            self._enter(stream)
+            self._refill(stream.phase.queue)
+        if not streams:
+            self._complete(dataset)
+        return dataset
+
+    def _enter(self, stream: Stream) -> None:
+        queue = self._queues.setdefault(stream.phase.queue, ChunkQueue(self._limit))
+        queue.add(stream, self._insertion)
+
+    def _refill(self, number: int) -> None:
+        """Start chunks while the queue has room."""
+        queue = self._queues[number]
+        while stream := queue.next():
+            self._begin(stream)
+
+    def _begin(self, stream: Stream) -> None:
+        start_ns = int(self.env.now)
+
+        def done(stream: Stream) -> None:
+            request, phase = stream.dataset.request, stream.phase
+            row = (self.npu_class, 1 + phase.lane.dim.index, start_ns, int(self.env.now), EventKind.CHUNK, request.name)
+            sent = self._transport.bytes_sent(stream)
+            self._events.append((*row, request.layer, request.phase, sent, request.iteration))
+            self._advance(stream)
+
+        self._transport.start(self.npu_class, stream, done)
+
+    def _advance(self, stream: Stream) -> None:
+        """A phase is over: leave its queue, enter the next one's, refill the old, then the new (ASTRA-sim's order)."""
+        old = stream.phase.queue
+        self._queues[old].remove(stream)
+        stream.at += 1
+        if stream.at == len(stream.phases):
+            stream.dataset.remaining -= 1
+            if stream.dataset.remaining == 0:
+                self._complete(stream.dataset)
+            self._refill(old)
+            return
+        self._enter(stream)
+        self._refill(old)
+        self._refill(stream.phase.queue)
+
+    def _complete(self, dataset: Dataset) -> None:
+        """All chunks are there: after the update delay the collective is done."""
+        update_ns = dataset.request.update_ns
+        if update_ns:
+            timer = self.env.timeout(update_ns)
+            timer.callbacks.append(lambda _: self._finish(dataset))
+        else:
+            self._finish(dataset)
+
+    def _finish(self, dataset: Dataset) -> None:
+        request = dataset.request
+        row = (self.npu_class, 0, int(dataset.issue_ns), int(self.env.now), EventKind.COLLECTIVE, request.name)
+        self._events.append((*row, request.layer, request.phase, request.size_bytes, request.iteration))
+        self.outstanding.discard(dataset)
+        self.last_done_ns = int(self.env.now)
+        dataset.done.succeed()

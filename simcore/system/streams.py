@@ -1,0 +1,93 @@
+"""What is sent: a collective (`Dataset`) is cut into chunks (`Stream`s) that go through phases in the dimensions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import simpy
+
+from simcore.system.config import Algorithm
+from simcore.system.groups import LogicalDim
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["Dataset", "Lane", "Request", "Stream", "StreamPhase"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A logical dimension as one kind of collective uses it: with an algorithm; `position` numbers the queues."""
+
+    position: int
+    dim: LogicalDim
+    algorithm: Algorithm
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A collective to issue: `lanes` are the dimensions it spans, ascending; `group` names a communicator.
+
+    `update_ns` is added to its completion; `layer`, `phase` and `iteration` are for the timeline only.
+    """
+
+    kind: CollectiveKind
+    size_bytes: int
+    lanes: tuple[Lane, ...]
+    priority: int
+    update_ns: int = 0
+    layer: int = -1
+    phase: int = -1
+    iteration: int = 0
+    name: int = 0
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPhase:
+    """One collective of one chunk in one dimension: `data_bytes` when it starts, `final_bytes` when it ends.
+
+    `mirrored` says which of the two trees a double-binary-tree phase uses.
+    """
+
+    kind: CollectiveKind
+    lane: Lane
+    data_bytes: int
+    final_bytes: int
+    queue: int
+    mirrored: bool = False
+
+    @property
+    def largest_bytes(self) -> int:
+        """The larger of the two sizes."""
+        return max(self.data_bytes, self.final_bytes)
+
+
+class Dataset:
+    """A collective on its way: `done` succeeds when all its chunks have arrived and the update delay is over."""
+
+    __slots__ = ("done", "issue_ns", "remaining", "request")
+
+    def __init__(self, env: simpy.Environment, request: Request):
+        self.request, self.issue_ns = request, env.now
+        self.done = env.event()
+        self.remaining = 0
+
+
+class Stream:
+    """A chunk: phase after phase, `at` is the one it is in; `key` (group, number) is the same on all its NPUs."""
+
+    __slots__ = ("at", "dataset", "key", "phases", "priority")
+
+    def __init__(self, key: tuple[str, int], dataset: Dataset, phases: tuple[StreamPhase, ...]):
+        self.key, self.dataset, self.phases = key, dataset, phases
+        self.priority = dataset.request.priority
+        self.at = 0
+
+    @property
+    def phase(self) -> StreamPhase:
+        """The phase it is in or waits for."""
+        return self.phases[self.at]
+
+    @property
+    def remaining(self) -> int:
+        """Phases not yet finished, this one included."""
+        return len(self.phases) - self.at
