@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-__all__ = ["Dimension", "Memory", "Topology", "Wafer"]
+__all__ = ["Dimension", "Graph", "Memory", "Topology", "Wafer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +39,44 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Wafer:
-    """What is broken on a Mesh x Mesh wafer, and how many rows are spare."""
+    """The wafer as made: `columns` x `rows`, what is broken on it, and how many rows are spare.
 
+    Ids are physical, column first: id = column + columns * row. A dead link is dead in both directions.
+    """
+
+    columns: int
+    rows: int
     dead_npus: tuple[int, ...] = ()
     dead_links: tuple[tuple[int, int], ...] = ()
     spare_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
+class Graph:
+    """Directed links one by one; nodes are numbered NPUs first, `names` are the user's names for them."""
+
+    npus: int
+    names: tuple[str, ...]
+    src: tuple[int, ...]
+    dst: tuple[int, ...]
+    bandwidth_bytes_per_s: tuple[float, ...]
+    latency_ns: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
-    """Dimensions (0 innermost: NPU ids count it first), or `graph`, the path of a node-link file, in their place."""
+    """Dimensions (0 innermost: NPU ids count it first), as the workload sees them.
+
+    With a `graph` one dimension of kind "Graph" stands for it. On a `wafer` the dimensions are the logical mesh without
+    the spare rows; when dead NPUs have no spare, one dimension of kind "Wafer" counts those that live.
+    """
 
     dims: tuple[Dimension, ...]
     name: str = ""
     description: str = ""
     memory: Memory = Memory()
     wafer: Wafer | None = None
-    graph: str = ""
+    graph: Graph | None = None
     path: str = field(default="", compare=False)
 
     @property

@@ -1,0 +1,128 @@
+"""A network given link by link: NetworkX's node-link JSON, or GraphML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from simcore.documents import Node, read
+from simcore.errors import InputError, Problems, closest
+from simcore.network.topology.model import Dimension, Graph
+from simcore.units import parse_bytes_per_s, parse_ns
+
+__all__ = ["graph_dimension", "read_graph"]
+
+NODE_KINDS = ["npu", "switch"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    ends: tuple[str, str]
+    bandwidth_bytes_per_s: float
+    latency_ns: float
+
+
+def read_graph(path: Path, gigabyte: float, problems: Problems) -> Graph:
+    """The graph in a node-link JSON or, by its suffix `.graphml`, a GraphML file.
+
+    Every edge has `bandwidth` and `latency`; a node with `kind: switch` is no NPU. NPUs are numbered in the
+    order of the file. An undirected edge is a link in each direction.
+    """
+    if path.suffix == ".graphml":
+        return _graphml(path, gigabyte)
+    root = read(path, problems)
+    root.keys(required=("nodes",), optional=("directed", "multigraph", "graph", "links", "edges"))
+    if isinstance(root.value, dict) and ("links" in root) == ("edges" in root):
+        root.problem("a graph has either 'links' or 'edges'", "node-link JSON as networkx writes it")
+    kinds = dict(_node(item) for item in _items(root, "nodes"))
+    edges = [_edge(item, kinds, gigabyte) for key in ("links", "edges") for item in _items(root, key)]
+    directed = "directed" in root and root["directed"].flag()
+    if not any(kinds.values()):
+        root.problem("the graph has no NPU", "at least one node that is not a switch")
+    return _assemble(kinds, edges, directed)
+
+
+def graph_dimension(graph: Graph) -> Dimension:
+    """The graph seen as one dimension: its slowest link and longest latency."""
+    slowest = min((rate for rate in graph.bandwidth_bytes_per_s), default=1.0)
+    return Dimension("Graph", graph.npus, slowest, max(graph.latency_ns, default=0.0))
+
+
+def _items(node: Node, key: str) -> list[Node]:
+    return node[key].sequence() if key in node else []
+
+
+def _node(item: Node) -> tuple[str, bool]:
+    """Name of a node and whether it is an NPU; other attributes are for the user's own tools."""
+    if "id" not in item:
+        item.problem("a node needs an 'id'", "id: ...")
+        return "", True
+    kind = item["kind"].choice(NODE_KINDS) if "kind" in item else "npu"
+    return str(item["id"].value), kind != "switch"
+
+
+def _edge(item: Node, kinds: Mapping[str, bool], gigabyte: float) -> _Edge:
+    """One edge; both ends must be nodes."""
+    needed = ("source", "target", "bandwidth", "latency")
+    missing = [key for key in needed if key not in item]
+    if missing:
+        item.problem(f"an edge needs {', '.join(missing)}", ", ".join(needed))
+        return _Edge(("", ""), 1.0, 0.0)
+    for end in ("source", "target"):
+        if str(item[end].value) not in kinds:
+            item[end].problem("there is no such node", closest(str(item[end].value), kinds))
+    rate = item["bandwidth"].quantity(partial(parse_bytes_per_s, gigabyte=gigabyte), above=True)
+    ends = str(item["source"].value), str(item["target"].value)
+    return _Edge(ends, rate, item["latency"].quantity(parse_ns))
+
+
+def _assemble(kinds: Mapping[str, bool], edges: list[_Edge], directed: bool) -> Graph:
+    """Number the nodes, NPUs first, and make the links directed."""
+    names = sorted(kinds, key=lambda name: not kinds[name])
+    number = {name: index for index, name in enumerate(names)}
+    pairs = [(edge, edge.ends) for edge in edges]
+    if not directed:
+        pairs = [both for edge in edges for both in ((edge, edge.ends), (edge, edge.ends[::-1]))]
+    pairs = [(edge, ends) for edge, ends in pairs if ends[0] in number and ends[1] in number]
+    return Graph(
+        sum(kinds.values()),
+        tuple(names),
+        tuple(number[ends[0]] for _, ends in pairs),
+        tuple(number[ends[1]] for _, ends in pairs),
+        tuple(edge.bandwidth_bytes_per_s for edge, _ in pairs),
+        tuple(edge.latency_ns for edge, _ in pairs),
+    )
+
+
+def _graphml(path: Path, gigabyte: float) -> Graph:
+    """A GraphML file, by networkx; it tells no lines, so errors name the edge."""
+    from xml.etree.ElementTree import ParseError
+
+    import networkx
+
+    try:
+        graph = networkx.read_graphml(path)
+    except ParseError as error:
+        line, column = error.position
+        raise InputError.at(f"{path}:{line}:{column + 1}", f"not well-formed: {error}", expected="GraphML") from error
+    except (networkx.NetworkXError, KeyError, ValueError) as error:
+        raise InputError.at(str(path), f"not GraphML: {error}", expected="GraphML") from error
+    kinds = {str(name): data.get("kind", "npu") != "switch" for name, data in graph.nodes(data=True)}
+    edges = [_graphml_edge(path, (str(a), str(b)), data, gigabyte) for a, b, data in graph.edges(data=True)]
+    return _assemble(kinds, edges, graph.is_directed())
+
+
+def _graphml_edge(path: Path, ends: tuple[str, str], data: Mapping[str, str], gigabyte: float) -> _Edge:
+    """One edge of a GraphML file."""
+    try:
+        rate = parse_bytes_per_s(data["bandwidth"], gigabyte=gigabyte)
+        latency = parse_ns(data["latency"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise InputError.at(
+            str(path), f"edge {ends[0]} - {ends[1]}: {error}", expected="bandwidth and latency on every edge"
+        ) from error
+    if rate <= 0 or latency < 0:
+        raise InputError.at(str(path), f"edge {ends[0]} - {ends[1]}", expected="bandwidth > 0 and latency >= 0")
+    return _Edge(ends, rate, latency)

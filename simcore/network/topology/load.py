@@ -1,0 +1,242 @@
+"""Topology files: ASTRA-sim 2.x's four lists in YAML, an explicit graph, or ASTRA-sim 1.0's "Hierarchical" JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from simcore.documents import Node, read
+from simcore.errors import Problems
+from simcore.library import resolve
+from simcore.network.topology.graph import graph_dimension, read_graph
+from simcore.network.topology.model import Dimension, Memory, Topology, Wafer
+from simcore.units import parse_bytes_per_s, parse_ns
+
+__all__ = ["GIGABYTE", "KINDS", "load"]
+
+T = TypeVar("T")
+GIGABYTE = {"decimal": 1e9, "binary": 2.0**30}
+KINDS = {
+    "Ring": "every NPU linked to the next, the last to the first",
+    "Torus": "another word for Ring; several of them make a torus",
+    "Mesh": "a line of NPUs: a ring without the wrap-around",
+    "FullyConnected": "a link between every two NPUs",
+    "Switch": "every NPU linked to one switch",
+    "FatTree": "two levels of switches, `oversubscription` between them",
+    "Dragonfly": "`groups` of `routers`, every two groups linked",
+}
+
+LISTS = ("topology", "npus_count", "bandwidth", "latency")
+OPTIONAL = ("name", "description", "links", "gigabyte", "oversubscription", "groups", "routers", "wafer")
+# The keys of ASTRA-sim 1.0.
+HIERARCHICAL = (
+    *("topology-name", "topologies-per-dim", "dimensions-count"),
+    *("units-count", "links-count", "link-latency", "link-bandwidth"),
+)
+HIERARCHICAL_OPTIONAL = ("dimension-type", "nic-latency", "router-latency", "hbm-latency", "hbm-bandwidth", "hbm-scale")
+HIERARCHICAL_KINDS = ["Ring", "FullyConnected", "Switch"]
+
+
+def load(name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_forced: str = "") -> Topology:
+    """Read a topology from a file or, given a name, from the shipped ones.
+
+    `gigabyte_default` ("decimal" or "binary") is what GB means in a bare bandwidth when the file does not say;
+    `gigabyte_forced` is what it means whatever the file says (the ASTRA-sim profiles force "binary").
+    ASTRA-sim 1.0's JSON always counts binary gigabytes.
+
+    Raises
+    ------
+    InputError
+        With everything that is wrong in the file, each with its line and column.
+    """
+    path = resolve(name_or_path, "topologies")
+    with Problems() as problems:
+        root = read(path, problems)
+        if "topologies-per-dim" in root or "topology-name" in root:
+            topology = _hierarchical(root)
+        elif "graph" in root:
+            topology = _graph(root, path, gigabyte_forced, gigabyte_default)
+        else:
+            topology = _lists(root, gigabyte_forced, gigabyte_default)
+    return replace(topology, name=topology.name or path.stem, path=str(path))
+
+
+def _lists(root: Node, forced: str, default: str) -> Topology:
+    """The four lists of ASTRA-sim 2.x with our optional keys."""
+    root.keys(required=LISTS, optional=OPTIONAL)
+    gigabyte = _gigabyte(root, forced, default)
+    rate = partial(Node.quantity, parse=partial(parse_bytes_per_s, gigabyte=gigabyte), above=True)
+    kinds = _column(root, "topology", lambda item: item.choice(list(KINDS)) or "Ring", -1)
+    count = len(kinds)
+    dims = zip(
+        kinds,
+        _column(root, "npus_count", partial(Node.integer, minimum=1), count),
+        _column(root, "bandwidth", rate, count),
+        _column(root, "latency", partial(Node.quantity, parse=parse_ns), count),
+        _column(root, "links", partial(Node.integer, minimum=1), count, 1),
+        _column(root, "oversubscription", partial(Node.number, minimum=1.0), count, 1.0),
+        _column(root, "groups", Node.integer, count, 0),
+        _column(root, "routers", Node.integer, count, 0),
+        strict=False,
+    )
+    made = tuple(
+        Dimension(str(kind), npus, rate, latency, links, 0.0, 0.0, over, groups, routers)
+        for kind, npus, rate, latency, links, over, groups, routers in dims
+    )
+    for index, dim in enumerate(made):
+        _check_dragonfly(root, index, dim)
+    wafer = _wafer(root, made)
+    seen = _logical(wafer, made) if wafer else made
+    return Topology(seen, _text(root, "name"), _text(root, "description"), wafer=wafer)
+
+
+def _column(root: Node, key: str, convert: Callable[[Node], T], count: int, default: T | None = None) -> list[T]:
+    """One value per dimension; `count` values are expected, any number >= 1 when it is negative."""
+    if key not in root:
+        return [] if default is None else [default] * count
+    items = root[key].sequence()
+    values = [convert(item) for item in items]
+    if not items and isinstance(root[key].value, list):
+        root[key].problem(f"{key} has no entry", expected="one entry per dimension")
+    elif items and 0 <= count != len(items):
+        root[key].problem(f"{key} must have one entry per dimension", f"{count} entries", f"{len(items)} entries")
+    return values
+
+
+def _gigabyte(root: Node, forced: str, default: str) -> float:
+    """How many bytes a GB of this file is."""
+    stated = root["gigabyte"].choice(list(GIGABYTE)) if "gigabyte" in root else None
+    return GIGABYTE[forced or stated or default]
+
+
+def _text(root: Node, key: str) -> str:
+    return root[key].text() if key in root else ""
+
+
+def _check_dragonfly(root: Node, index: int, dim: Dimension) -> None:
+    """`groups` and `routers` belong to a Dragonfly, where groups x routers must divide its NPUs."""
+    place = root["npus_count"].items[index] if "npus_count" in root else root
+    if dim.kind == "Dragonfly":
+        if dim.groups < 1 or dim.routers < 1:
+            place.problem("a Dragonfly needs groups and routers", "groups: [g] and routers: [r], both >= 1")
+        elif dim.npus % (dim.groups * dim.routers):
+            shape = f"{dim.groups} groups of {dim.routers} routers"
+            place.problem("the NPUs of a Dragonfly must fill its routers evenly", f"a multiple for {shape}")
+    elif dim.groups or dim.routers:
+        place.problem(f"groups and routers do not apply to a {dim.kind}", "0 for this dimension, or Dragonfly")
+    if dim.kind != "FatTree" and dim.oversubscription != 1.0:
+        place.problem(f"oversubscription does not apply to a {dim.kind}", "1 for this dimension, or FatTree")
+
+
+def _wafer(root: Node, dims: tuple[Dimension, ...]) -> Wafer | None:
+    """Dead NPUs, dead links and spare rows of a Mesh x Mesh."""
+    if "wafer" not in root:
+        return None
+    node = root["wafer"]
+    node.keys(optional=("dead_npus", "dead_links", "spare_rows"))
+    if [dim.kind for dim in dims] != ["Mesh", "Mesh"]:
+        node.problem("a wafer needs two dimensions of kind Mesh", "topology: [Mesh, Mesh]")
+        return None
+    columns, rows = dims[0].npus, dims[1].npus
+    npus = [_npu(item, columns * rows) for item in _items(node, "dead_npus")]
+    links = [_dead_link(item, columns, rows) for item in _items(node, "dead_links")]
+    spare = node["spare_rows"].integer() if "spare_rows" in node else 0
+    if spare >= rows:
+        node["spare_rows"].problem("no row is left to work", f"fewer than {rows} spare rows")
+    dead = tuple(sorted(set(npus)))
+    if spare:
+        _check_spares(node["spare_rows"], dead, columns, spare)
+    elif len(dead) == columns * rows:
+        node["dead_npus"].problem("no NPU is left to work", "at least one live NPU")
+    return Wafer(columns, rows, dead, tuple(sorted({link for link in links if link})), spare)
+
+
+def _check_spares(node: Node, dead: tuple[int, ...], columns: int, spare: int) -> None:
+    """A dead NPU is replaced within its column, so no column may have more of them than there are spare rows."""
+    for column, count in sorted(Counter(npu % columns for npu in dead).items()):
+        if count > spare:
+            node.problem(f"column {column} has {count} dead NPUs", f"spare_rows of at least {count}, or none")
+
+
+def _logical(wafer: Wafer, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+    """What a workload sees of a wafer: the mesh without its spare rows, or the live NPUs when no rectangle is left."""
+    column, row = dims
+    if wafer.dead_npus and not wafer.spare_rows:
+        slowest = min(dim.bandwidth_bytes_per_s for dim in dims)
+        live = wafer.columns * wafer.rows - len(wafer.dead_npus)
+        return (Dimension("Wafer", max(live, 1), slowest, max(dim.latency_ns for dim in dims)),)
+    return column, replace(row, npus=max(wafer.rows - wafer.spare_rows, 1))
+
+
+def _items(node: Node, key: str) -> list[Node]:
+    return node[key].sequence() if key in node else []
+
+
+def _npu(item: Node, npus: int) -> int:
+    """An NPU id."""
+    number = item.integer()
+    if number >= npus:
+        item.problem(f"there is no NPU {number}", f"0 to {npus - 1}")
+    return number
+
+
+def _dead_link(item: Node, columns: int, rows: int) -> tuple[int, int] | None:
+    """Two neighbours of the mesh, the smaller id first; a broken link is broken in both directions."""
+    ends = [_npu(end, columns * rows) for end in item.sequence()]
+    if len(ends) != 2:
+        item.problem("a link has two ends", "[a, b]", f"{len(ends)} values")
+        return None
+    low, high = sorted(ends)
+    in_row = high - low == 1 and high % columns > 0
+    if not (in_row or high - low == columns):
+        item.problem(f"there is no link between NPUs {low} and {high}", "two neighbours of the mesh", str(ends))
+        return None
+    return low, high
+
+
+def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
+    """Links listed one by one in a file of their own, found next to this one."""
+    root.keys(required=("graph",), optional=("name", "description", "gigabyte"))
+    gigabyte = _gigabyte(root, forced, default)
+    file = path.parent / root["graph"].text()
+    if not file.is_file():
+        root["graph"].problem("there is no such graph file", "a path relative to this file", str(file))
+        return Topology(())
+    graph = read_graph(file, gigabyte, root.problems)
+    return Topology((graph_dimension(graph),), _text(root, "name"), _text(root, "description"), graph=graph)
+
+
+def _hierarchical(root: Node) -> Topology:
+    """ASTRA-sim 1.0: the same lists under other names, with NIC, router and memory terms."""
+    root.keys(required=HIERARCHICAL, optional=HIERARCHICAL_OPTIONAL)
+    if "topology-name" in root:
+        root["topology-name"].choice(["Hierarchical"])
+    count = root["dimensions-count"].integer(1) if "dimensions-count" in root else -1
+    rate = partial(Node.quantity, parse=partial(parse_bytes_per_s, gigabyte=GIGABYTE["binary"]), above=True)
+    time = partial(Node.quantity, parse=parse_ns)
+    kinds = _column(root, "topologies-per-dim", lambda item: item.choice(HIERARCHICAL_KINDS) or "Ring", count)
+    _column(root, "dimension-type", Node.text, count)
+    dims = zip(
+        kinds,
+        _column(root, "units-count", partial(Node.integer, minimum=1), count),
+        _column(root, "link-bandwidth", rate, count),
+        _column(root, "link-latency", time, count),
+        _column(root, "links-count", partial(Node.integer, minimum=1), count),
+        _column(root, "nic-latency", time, count, 0.0),
+        _column(root, "router-latency", time, count, 0.0),
+        strict=False,
+    )
+    memory = [
+        _column(root, "hbm-latency", time, count, 0.0),
+        _column(root, "hbm-bandwidth", partial(Node.number, above=True), count, 1.0),
+        _column(root, "hbm-scale", Node.number, count, 0.0),
+    ]
+    # ASTRA-sim 1.0 keeps one memory per NPU: the values of dimension 0 count.
+    return Topology(
+        tuple(Dimension(str(kind), *rest) for kind, *rest in dims),
+        memory=Memory(*(column[0] for column in memory)) if all(memory) else Memory(),
+    )

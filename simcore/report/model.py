@@ -1,0 +1,201 @@
+"""The report: a run's timeline with its context, and the document made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, cast
+
+from simcore import __version__
+from simcore.report.document import (
+    SCHEMA,
+    BreakdownRow,
+    DimensionRow,
+    InputRow,
+    IterationRow,
+    LayerRow,
+    LinkRow,
+    Links,
+    PhaseRow,
+    RankRow,
+    ReportDocument,
+    encode,
+)
+from simcore.timeline.breakdown import breakdown, class_figures, dimension_traffic, layer_figures
+from simcore.timeline.events import LinkTable, Timeline, format_ranks
+from simcore.workload.model import PhaseName
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+__all__ = ["Input", "Report"]
+
+HOTTEST_LINKS = 10
+NO_COLLECTIVE: tuple[str | None, int] = (None, 0)
+
+Asked = Mapping[str, tuple[str | None, int]]  # phase -> (collective, bytes) of a layer
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A file the run read: its role (workload, topology, ...), its path as given, its SHA-256 in hexadecimal."""
+
+    role: str
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Report:
+    """What a run found.
+
+    `profile` and `network` are the names of the timing rules, `simai` the summary of SimAI's closed forms (us).
+    docs/report.md defines every figure.
+    """
+
+    timeline: Timeline
+    profile: str
+    network: str
+    inputs: tuple[Input, ...] = ()
+    warnings: tuple[str, ...] = ()
+    simai: Mapping[str, float] | None = None
+
+    def to_dict(self) -> ReportDocument:
+        """The document of schema `simcore.report/1`: plain JSON values, whole nanoseconds, bytes."""
+        timeline = self.timeline
+        time_ns, compute_ns = int(timeline.time_ns), int(class_figures(timeline).compute_ns[0])
+        document: ReportDocument = {
+            "schema": SCHEMA,
+            "version": __version__,
+            "profile": self.profile,
+            "network": self.network,
+            "time_ns": time_ns,
+            "iterations": _iterations(timeline),
+            "npus": timeline.npus,
+            "classes": len(timeline.ranks),
+            "compute_ns": compute_ns,
+            "exposed_comm_ns": time_ns - compute_ns,
+            "breakdown": cast(BreakdownRow, asdict(breakdown(timeline))),
+            "layers": _layers(timeline),
+            "ranks": _ranks(timeline),
+            "dims": _dims(timeline),
+            "links": _links(timeline.links),
+            "warnings": list(self.warnings),
+            "inputs": [cast(InputRow, asdict(entry)) for entry in self.inputs],
+        }
+        if self.simai is not None:
+            document["simai"] = dict(self.simai)
+        return document
+
+    def to_json(self) -> str:
+        """The document as text: keys sorted, no NaN, a line break at the end."""
+        return encode(self.to_dict())
+
+    def to_pandas(self, table: str = "layers") -> pandas.DataFrame:
+        """One table as a pandas frame: `layers` (a row per layer and phase), `ranks`, `dims`, `iterations`, `events`.
+
+        Raises
+        ------
+        InputError
+            If there is no such table.
+        """
+        import pandas
+
+        from simcore.report.tables import columns
+
+        return pandas.DataFrame(columns(self, table))
+
+    def to_polars(self, table: str = "layers") -> polars.DataFrame:
+        """One table as a polars frame; the tables are those of `to_pandas`."""
+        import polars
+
+        from simcore.report.tables import columns
+
+        return polars.DataFrame(columns(self, table))
+
+    def _repr_html_(self) -> str:
+        from simcore.report.tables import notebook_html
+
+        return notebook_html(self.to_dict())
+
+
+def _iterations(timeline: Timeline) -> list[IterationRow]:
+    spans = enumerate(timeline.iterations)
+    return [{"index": index, "start_ns": int(start), "end_ns": int(end)} for index, (start, end) in spans]
+
+
+def _layers(timeline: Timeline) -> list[LayerRow]:
+    """One row per layer of a text workload."""
+    figures = layer_figures(timeline)
+    asked = cast(Sequence[Asked], timeline.details.get("layer_collectives") or [{}] * len(timeline.layers))
+    sums = zip(figures.compute_ns.tolist(), figures.comm_ns.tolist(), figures.exposed_ns.tolist(), strict=True)
+    return [
+        _layer(index, name, asked[index], layer_sums)
+        for index, (name, layer_sums) in enumerate(zip(timeline.layers, sums, strict=True))
+    ]
+
+
+def _layer(index: int, name: str, asked: Asked, sums: tuple[list[int], list[int], list[int]]) -> LayerRow:
+    forward, input_grad, weight_grad = (
+        _phase(asked.get(phase, NO_COLLECTIVE), *figures) for phase, *figures in zip(PhaseName, *sums, strict=True)
+    )
+    return {
+        "index": index,
+        "name": name,
+        "forward": forward,
+        "input_grad": input_grad,
+        "weight_grad": weight_grad,
+    }
+
+
+def _phase(asked: tuple[str | None, int], compute_ns: int, comm_ns: int, exposed_ns: int) -> PhaseRow:
+    collective, size_bytes = asked
+    return {
+        "compute_ns": compute_ns,
+        "comm_ns": comm_ns,
+        "exposed_ns": exposed_ns,
+        "collective": str(collective) if collective else None,
+        "bytes": int(size_bytes),
+    }
+
+
+def _ranks(timeline: Timeline) -> list[RankRow]:
+    """One row per set of NPUs with equal figures, in the order of their first NPU."""
+    figures = class_figures(timeline)
+    keys = ("finish_ns", "compute_ns", "comm_ns", "exposed_comm_ns", "idle_ns")
+    equal: dict[tuple[int, ...], list[Sequence[int]]] = {}
+    columns = (getattr(figures, key).tolist() for key in keys)
+    for members, *row in zip(timeline.ranks, *columns, strict=True):
+        equal.setdefault(tuple(row), []).append(members)
+    joined = sorted(((_joined(parts), row) for row, parts in equal.items()), key=lambda entry: entry[0][0])
+    rows = ({"ranks": format_ranks(members)} | dict(zip(keys, row, strict=True)) for members, row in joined)
+    return [cast(RankRow, row) for row in rows]
+
+
+def _joined(parts: list[Sequence[int]]) -> Sequence[int]:
+    """Ranks of several classes, ascending."""
+    return parts[0] if len(parts) == 1 else sorted(chain.from_iterable(parts))
+
+
+def _dims(timeline: Timeline) -> list[DimensionRow]:
+    """Traffic of NPU 0 in each dimension."""
+    rows = enumerate(zip(timeline.dims, dimension_traffic(timeline), strict=True))
+    return [
+        {"index": index, "kind": kind, "npus": npus, "bytes_per_npu": traffic.size_bytes, "busy_ns": traffic.busy_ns}
+        for index, ((kind, npus), traffic) in rows
+    ]
+
+
+def _links(links: LinkTable | None) -> Links:
+    """How many links there are and which are busiest."""
+    if links is None:
+        return {"count": 0, "hottest": []}
+    columns = (links.src, links.dst, links.size_bytes.tolist(), links.busy_ns.tolist())
+    rows: list[LinkRow] = [
+        {"src": src, "dst": dst, "bytes": size_bytes, "busy_ns": busy_ns}
+        for src, dst, size_bytes, busy_ns in zip(*columns, strict=True)
+    ]
+    rows.sort(key=lambda row: (-row["busy_ns"], -row["bytes"], row["src"], row["dst"]))
+    return {"count": len(rows), "hottest": rows[:HOTTEST_LINKS]}

@@ -1,0 +1,185 @@
+"""Where the time went: figures computed from the event table, in whole nanoseconds.
+
+Everything rests on one idea, the union of intervals: time counts once, however many things happen in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventKind, EventTable, Timeline
+
+__all__ = [
+    "COMMUNICATION",
+    "COMPUTING",
+    "Breakdown",
+    "ClassFigures",
+    "DimensionTraffic",
+    "LayerFigures",
+    "breakdown",
+    "class_figures",
+    "communication_intervals",
+    "dimension_traffic",
+    "layer_figures",
+    "merge",
+    "of_class",
+    "of_kinds",
+    "union_ns",
+]
+
+Ints = NDArray[np.int64]
+
+NUM_PHASES = 3
+COMPUTING = (EventKind.COMPUTE, EventKind.CPU)
+COMMUNICATION = (EventKind.COLLECTIVE, EventKind.SEND, EventKind.RECV, EventKind.MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Four disjoint shares of one NPU's time; they add up to the run's time.
+
+    `compute_ns` is work (kernels or host) without communication, `overlapped_ns` work and communication at once,
+    `exposed_comm_ns` communication alone, `idle_ns` neither.
+    """
+
+    compute_ns: int
+    overlapped_ns: int
+    exposed_comm_ns: int
+    idle_ns: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassFigures:
+    """One entry per class of NPUs, in ns; `exposed_comm_ns` is finish less compute, `idle_ns` when nothing happens."""
+
+    finish_ns: Ints
+    compute_ns: Ints
+    comm_ns: Ints
+    exposed_comm_ns: Ints
+    idle_ns: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerFigures:
+    """Sums over iterations, shape (layers, phases), in ns; phases as in `PhaseName`."""
+
+    compute_ns: Ints
+    comm_ns: Ints
+    exposed_ns: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionTraffic:
+    """What one NPU sends in a dimension, and for how long at least one of its chunks is there."""
+
+    size_bytes: int
+    busy_ns: int
+
+
+def merge(start_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
+    """The union of half-open intervals as disjoint intervals in ascending order; empty ones vanish.
+
+    >>> merge(np.array([5, 0, 2]), np.array([9, 3, 4]))
+    (array([0, 5]), array([4, 9]))
+    """
+    order = np.argsort(start_ns, kind="stable")
+    start, end = start_ns[order], end_ns[order]
+    filled = end > start
+    start, end = start[filled], end[filled]
+    if not len(start):
+        return start, end
+    reach = np.maximum.accumulate(end)
+    opens = np.r_[True, start[1:] > reach[:-1]]
+    closes = np.r_[opens[1:], True]
+    return start[opens], reach[closes]
+
+
+def union_ns(start_ns: Ints, end_ns: Ints) -> int:
+    """Length of the union of half-open intervals.
+
+    >>> union_ns(np.array([0, 2, 7]), np.array([3, 4, 9]))
+    6
+    """
+    starts, ends = merge(start_ns, end_ns)
+    return int((ends - starts).sum())
+
+
+def of_class(events: EventTable, npu_class: int) -> EventTable:
+    """The rows of one class."""
+    return events.where(events.npu_class == npu_class)
+
+
+def of_kinds(events: EventTable, kinds: Iterable[EventKind]) -> EventTable:
+    """The rows of the given kinds."""
+    return events.where(np.isin(events.kind, [int(kind) for kind in kinds]))
+
+
+def communication_intervals(events: EventTable) -> tuple[Ints, Ints]:
+    """Start and end of everything that counts as communication: collectives, sends, receives, memory transfers."""
+    chosen = of_kinds(events, COMMUNICATION)
+    return chosen.start_ns, chosen.end_ns
+
+
+def class_figures(timeline: Timeline) -> ClassFigures:
+    """The figures of every class at once."""
+    events, finish = timeline.events, np.asarray(timeline.finish_ns, dtype=np.int64)
+    compute = _union_by_class(timeline, of_kinds(events, [EventKind.COMPUTE]))
+    active = of_kinds(events, COMPUTING + COMMUNICATION)
+    before_finish = np.minimum(active.end_ns, finish[active.npu_class])
+    return ClassFigures(
+        finish_ns=finish,
+        compute_ns=compute,
+        comm_ns=_union_by_class(timeline, of_kinds(events, COMMUNICATION)),
+        exposed_comm_ns=finish - compute,
+        idle_ns=finish - _union_by_class(timeline, active, before_finish),
+    )
+
+
+def _union_by_class(timeline: Timeline, events: EventTable, end_ns: Ints | None = None) -> Ints:
+    """Length of the union of the rows' intervals, per class: classes are laid one behind the other on one axis."""
+    ends = events.end_ns if end_ns is None else end_ns
+    span = int(ends.max(initial=0)) + 1
+    starts, ends = merge(events.start_ns + span * events.npu_class, ends + span * events.npu_class)
+    lengths = np.zeros(len(timeline.ranks), dtype=np.int64)
+    np.add.at(lengths, starts // span, ends - starts)
+    return lengths
+
+
+def breakdown(timeline: Timeline, npu_class: int = 0) -> Breakdown:
+    """The four shares of the run's time of one class of NPUs."""
+    events = of_class(timeline.events, npu_class)
+    work = of_kinds(events, COMPUTING)
+    comm_start, comm_end = communication_intervals(events)
+    busy = union_ns(work.start_ns, work.end_ns)
+    communicating = union_ns(comm_start, comm_end)
+    either = union_ns(np.r_[work.start_ns, comm_start], np.r_[work.end_ns, comm_end])
+    overlapped = busy + communicating - either
+    return Breakdown(busy - overlapped, overlapped, communicating - overlapped, timeline.time_ns - either)
+
+
+def layer_figures(timeline: Timeline, npu_class: int = 0) -> LayerFigures:
+    """Per layer and phase: computing, collectives from issue to completion, standing still for them."""
+    events = of_class(timeline.events, npu_class)
+    events = events.where((events.layer != NO_LAYER) & (events.phase >= 0))
+    num_layers = len(timeline.layers)
+    kinds = (EventKind.COMPUTE, EventKind.COLLECTIVE, EventKind.WAIT)
+    return LayerFigures(*(_durations(of_kinds(events, [kind]), num_layers) for kind in kinds))
+
+
+def _durations(events: EventTable, num_layers: int) -> Ints:
+    """Durations added up per layer and phase."""
+    sums = np.zeros((num_layers, NUM_PHASES), dtype=np.int64)
+    np.add.at(sums, (events.layer, events.phase), events.end_ns - events.start_ns)
+    return sums
+
+
+def dimension_traffic(timeline: Timeline, npu_class: int = 0) -> tuple[DimensionTraffic, ...]:
+    """Traffic of one class in each dimension."""
+    chunks = of_kinds(of_class(timeline.events, npu_class), [EventKind.CHUNK])
+    streams = range(COMPUTE_STREAM + 1, COMPUTE_STREAM + 1 + len(timeline.dims))
+    each = (chunks.where(chunks.stream == stream) for stream in streams)
+    return tuple(DimensionTraffic(int(c.size_bytes.sum()), union_ns(c.start_ns, c.end_ns)) for c in each)

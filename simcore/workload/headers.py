@@ -1,0 +1,330 @@
+"""The header of a 12-column text workload: training loop, its arguments, number of layers.
+
+One grammar reads both dialects: ``LOOP [B] (KEY VALUE..)* N``. ASTRA-sim 1.0 knows the loop's own arguments in a
+fixed order (`LOOPS`); any other key, or another order, is SimAI's keyed header. Keys may lack their colon:
+`pp_comm 8388608` occurs in the wild. Source: ASTRA-sim branch ASTRA-sim-1.0 @07d5d19, SimAI @f5efb5a9, AICB 2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from simcore.errors import InputError, closest
+from simcore.workload.model import Dialect, Parallelism, Workload
+from simcore.workload.tokens import Cursor, Source, Token, is_integer, unsigned
+
+__all__ = ["LOOPS", "ROW_POLICIES", "Header", "check_against_layers", "header_warnings", "read_header", "write_header"]
+
+GROUP, BOTTOM, CHECKPOINTS = "model_parallel_NPU_group", "DLRM_LAST_BOTTOM_LAYER", "checkpoints"
+INITIATES, PIPELINE = "checkpoint_initiates", "pp_comm"
+
+# Training loop -> the arguments its header must give, in the order of ASTRA-sim 1.0.
+LOOPS: Mapping[str, tuple[str, ...]] = {
+    "MICRO": (),
+    "DATA": (),
+    "MODEL": (),
+    "HYBRID_DATA_MODEL": (),
+    "HYBRID_MODEL_DATA": (),
+    "HYBRID_CUSTOMIZED": (),
+    "HYBRID_TRANSFORMER": (GROUP,),
+    "HYBRID_TRANSFORMER_FWD_IN_BCKWD": (GROUP, CHECKPOINTS, INITIATES),
+    "HYBRID_DLRM": (BOTTOM,),
+    "HYBRID_DLRM_ENHANCED": (BOTTOM,),
+    "DISTRIBUTED_INFERENCE": (),
+}
+# What the 13th column may say: every loop whose dimensions do not depend on header arguments it lacks.
+ROW_POLICIES = tuple(loop for loop in LOOPS if loop != "HYBRID_CUSTOMIZED" and GROUP not in LOOPS[loop])
+
+# Key -> field of Parallelism. `cp` is ours: SimAI has no context parallelism.
+SIZES = {
+    GROUP: "tp",
+    "ep": "ep",
+    "pp": "pp",
+    "vpp": "vpp",
+    "cp": "cp",
+    "ga": "gradient_accumulation",
+    "all_gpus": "all_gpus",
+}
+LISTS = (CHECKPOINTS, INITIATES)
+# `mode` stands in AICB's inference files and means nothing to a simulator.
+KEYS = (*SIZES, *LISTS, PIPELINE, BOTTOM, "mode")
+DIVISORS = ("pp", "vpp", "ga")
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the header says; `places` are the words the values stand at, `count` is None when it is not readable."""
+
+    loop: str
+    values: Mapping[str, tuple[int, ...]]
+    places: Mapping[str, Token]
+    dialect: Dialect
+    count: int | None
+    count_place: Token
+    entries: Mapping[str, tuple[Token, ...]] = field(default_factory=dict)
+
+    def value(self, key: str, default: int) -> int:
+        """A single value of the header."""
+        return self.values[key][0] if self.values.get(key) else default
+
+    @property
+    def place(self) -> Token:
+        """Where to point when the header does not fit the machine: the group size, otherwise the loop."""
+        return self.places.get(GROUP, self.places[""])
+
+    def parallelism(self) -> Parallelism:
+        """The group sizes; 0 = not said."""
+        return Parallelism(**{name: self.value(key, 0) for key, name in SIZES.items()})
+
+
+def read_header(cursor: Cursor, dialect: Dialect | None) -> Header:
+    """Read up to and with the number of layers; what is wrong goes to the source's problems.
+
+    `dialect` overrides what the keys tell. Raises InputError at once when there is nothing to read.
+    """
+    source = cursor.source
+    loop = cursor.take()
+    if loop is None:
+        source.problem(source.end(), "the workload is empty", "a training loop, the number of layers, the layers")
+        raise InputError(source.problems.found)
+    arguments = _Arguments(source, cursor, loop)
+    if loop.text in LOOPS:
+        arguments.read()
+    else:
+        hint = "the loop and its arguments are separate words: HYBRID_DLRM 4" if loop.text[-1].isdigit() else ""
+        source.problem(loop, "unknown training loop", closest(loop.text, LOOPS), hint=hint, field="loop")
+        cursor.take_line(loop.line)
+    place = cursor.peek() or source.end()
+    return Header(
+        loop.text,
+        arguments.values,
+        {"": loop, **arguments.places},
+        dialect or arguments.dialect(),
+        _count(cursor),
+        place,
+        arguments.entries,
+    )
+
+
+def _count(cursor: Cursor) -> int | None:
+    """The number of layers, None when it is missing or wrong."""
+    source, token = cursor.source, cursor.peek()
+    expected = "the number of layers, for example 8"
+    if token is None:
+        source.problem(source.end(), "the number of layers is missing", expected, field="layers")
+        return None
+    value = unsigned(token.text)
+    alone = len(source.lines[token.line - 1].split()) == 1
+    if value is None and not alone and not is_integer(token.text):
+        source.problem(token, "the number of layers is missing before this row", expected, field="layers")
+        return None
+    cursor.take()
+    if not value:
+        source.problem(token, "the number of layers must be a positive whole number", expected, field="layers")
+    return value or None
+
+
+class _Arguments:
+    """Reads what stands between the loop and the number of layers."""
+
+    def __init__(self, source: Source, cursor: Cursor, loop: Token):
+        self.source, self.cursor, self.loop = source, cursor, loop
+        self.values: dict[str, tuple[int, ...]] = {}
+        self.places: dict[str, Token] = {}
+        self.entries: dict[str, tuple[Token, ...]] = {}
+
+    def dialect(self) -> Dialect:
+        """SimAI's when a key stands there that ASTRA-sim 1.0 would not read at this place."""
+        order = tuple(self.values)
+        if self.loop.text not in LOOPS or order == LOOPS[self.loop.text]:
+            return "simai" if BOTTOM in order and self.entries.get(BOTTOM) else "astra-sim"
+        return "simai" if order else "astra-sim"
+
+    def read(self) -> None:
+        """All arguments of a known loop."""
+        required = LOOPS[self.loop.text]
+        if required == (BOTTOM,):
+            self._positional_bottom_layer()
+        last = self.loop
+        while (token := self.cursor.peek()) and not is_integer(token.text):
+            known = _key(token.text) in KEYS
+            if not known and token.line != last.line:
+                break
+            self.cursor.take()
+            last = token
+            if known:
+                self._argument(token)
+            else:
+                self._unknown(token)
+        self._missing(required)
+
+    def _positional_bottom_layer(self) -> None:
+        """ASTRA-sim 1.0's `HYBRID_DLRM B`; an integer on the next line with no other behind it is the layer count."""
+        start, token = self.cursor.position, self.cursor.peek()
+        if token is None or not is_integer(token.text):
+            return
+        self.cursor.take()
+        following = self.cursor.peek()
+        if token.line != self.loop.line and not (following and is_integer(following.text)):
+            self.cursor.position = start
+            return
+        self._store(BOTTOM, token, [self._number(BOTTOM, token)])
+
+    def _argument(self, token: Token) -> None:
+        key = _key(token.text)
+        if key in self.values:
+            self.source.problem(token, f"the key '{key}' stands twice", "one", field=key)
+        value = self._value(token, key)
+        if value is None:
+            return
+        if key in LISTS:
+            self._list(key, value)
+        else:
+            self._store(key, value, [self._number(key, value)])
+            self.entries[key] = (value,)
+
+    def _list(self, key: str, count: Token) -> None:
+        """`checkpoints: k c1 .. ck`."""
+        length = self._number(key, count)
+        places: list[Token] = []
+        while len(places) < length and (token := self.cursor.peek()) and _key(token.text) not in KEYS:
+            self.cursor.take()
+            places.append(token)
+        if len(places) < length:
+            told = f"{length} layer indices after '{key}: {length}'"
+            self.source.problem(count, f"'{key}' has too few entries", told, f"{len(places)}", field=key)
+        self._store(key, count, [self._number(key, token) for token in places])
+        self.entries[key] = tuple(places)
+
+    def _value(self, token: Token, key: str) -> Token | None:
+        """The word behind a key; another key or the end is a problem."""
+        value = self.cursor.peek()
+        if value is None or _key(value.text) in KEYS:
+            told = repr(value.text) if value else "the end of the file"
+            self.source.problem(token, f"'{key}' has no value", f"{key}: NUMBER", told, field=key)
+            self.values[key] = ()
+            self.places[key] = token
+            return None
+        return self.cursor.take()
+
+    def _number(self, key: str, token: Token) -> int:
+        """A whole number; AICB prints `pp_comm: 6291456.0`."""
+        whole, point, rest = token.text.partition(".")
+        text = whole if point and key == PIPELINE and not rest.strip("0") else token.text
+        value = unsigned(text)
+        if value is None or (key == GROUP and value == 0):
+            least = 1 if key == GROUP else 0
+            message = f"'{key}' must be a whole number of at least {least}"
+            self.source.problem(token, message, f"an integer from {least} to 2^63 - 1", field=key)
+            return least
+        return value
+
+    def _store(self, key: str, place: Token, values: list[int]) -> None:
+        self.values[key], self.places[key] = tuple(values), place
+
+    def _unknown(self, token: Token) -> None:
+        """A word that is no key; the number behind it goes with it."""
+        self.source.problem(
+            token, f"unknown header key '{token.text}'", closest(_key(token.text), KEYS), field="header"
+        )
+        following = self.cursor.peek()
+        if following and following.line == token.line and is_integer(following.text):
+            self.cursor.take()
+
+    def _missing(self, required: tuple[str, ...]) -> None:
+        keyed = any(key not in required for key in self.values)
+        optional = LISTS if keyed and not any(key in self.values for key in LISTS) else ()
+        for key in required:
+            if key not in self.values and key not in optional:
+                example = f"{self.loop.text} 4" if key == BOTTOM else f"{key}: ..."
+                found = " ".join(self.values) or "no arguments"
+                message = f"{self.loop.text} needs '{key}'"
+                self.source.problem(self.loop, message, example, found, field=key)
+
+
+def _key(word: str) -> str:
+    return word.removesuffix(":")
+
+
+def check_against_layers(source: Source, header: Header, layers: int) -> None:
+    """Whether the layer indices of the header exist in a file of `layers` rows."""
+    valid = f"a layer index from 0 to {layers - 1}"
+    place = header.places.get(BOTTOM)
+    if place and header.value(BOTTOM, 0) >= layers:
+        source.problem(place, f"there is no layer {header.value(BOTTOM, 0)}", valid, field=BOTTOM)
+    for key in LISTS:
+        for index, token in zip(header.values.get(key, ()), header.entries.get(key, ()), strict=False):
+            if index >= layers:
+                source.problem(token, f"'{key}' names a layer that does not exist", valid, field=key)
+    if any(header.values.get(key) for key in LISTS) and CHECKPOINTS not in LOOPS.get(header.loop, LISTS):
+        message = f"{header.loop} does not recompute, so it has no checkpoints"
+        source.problem(header.places[CHECKPOINTS], message, "HYBRID_TRANSFORMER_FWD_IN_BCKWD", field=CHECKPOINTS)
+    if not source.problems.found:
+        _check_recomputation(source, header)
+
+
+def _check_recomputation(source: Source, header: Header) -> None:
+    """Every initiator needs a checkpoint at or below it and an initiator above that checkpoint to stop at."""
+    checkpoints, initiates = header.values.get(CHECKPOINTS, ()), header.values.get(INITIATES, ())
+    for index, token in zip(initiates, header.entries.get(INITIATES, ()), strict=False):
+        below = [checkpoint for checkpoint in checkpoints if checkpoint <= index]
+        if not below:
+            message = f"no checkpoint at or below layer {index}, where recomputation starts"
+            source.problem(token, message, f"one of 'checkpoints:' to be at most {index}", field=INITIATES)
+        elif not any(other > max(below) for other in initiates):
+            message = f"recomputation from checkpoint {max(below)} never ends"
+            hint = "it runs up to the first layer of 'checkpoint_initiates:' above the checkpoint"
+            source.problem(token, message, f"an entry above {max(below)}", hint=hint, field=INITIATES)
+
+
+def header_warnings(header: Header, file: str) -> list[str]:
+    """What SimAI warns about: sizes that are missing or 0, pipeline traffic without a pipeline."""
+    if header.dialect != "simai" or GROUP not in header.values:
+        return []
+    where = f"{file}:{header.places[''].line}"
+    absent = [key for key in DIVISORS if not header.value(key, 0)]
+    found = [f"{where}: the header gives no {', '.join(absent)}; 1 is meant where it is needed"] if absent else []
+    stages, traffic = header.value("pp", 1), header.value(PIPELINE, 0)
+    if (stages > 1) != (traffic > 0):
+        found.append(f"{where}: pp is {stages} but pp_comm is {traffic} bytes")
+    return found
+
+
+def write_header(workload: Workload) -> str:
+    """The first line; InputError when the workload's dialect has no words for what it holds."""
+    if workload.loop not in LOOPS:
+        raise InputError.at(workload.loop, "unknown training loop", expected=closest(workload.loop, LOOPS))
+    words = {"astra-sim": _positional, "simai": _keyed}[workload.dialect](workload)
+    return " ".join([workload.loop, *words])
+
+
+def _positional(workload: Workload) -> list[str]:
+    required = LOOPS[workload.loop]
+    sizes = {key: getattr(workload.parallelism, name) for key, name in SIZES.items() if key not in required}
+    lost = [key for key, value in {**sizes, PIPELINE: workload.pipeline_bytes}.items() if value]
+    if lost:
+        message = f"ASTRA-sim 1.0's header of {workload.loop} cannot say {', '.join(lost)}"
+        raise InputError.at(workload.name or "workload", message, hint="write it in the simai dialect")
+    if required == (BOTTOM,):
+        return [str(workload.last_bottom_layer)]
+    return [word for key in required for word in _words(workload, key)]
+
+
+def _keyed(workload: Workload) -> list[str]:
+    words = _words(workload, BOTTOM) if BOTTOM in LOOPS[workload.loop] else []
+    sizes = [key for key in SIZES if key != "cp" or workload.parallelism.cp]
+    keys = [key for key in sizes if key != GROUP or workload.parallelism.tp] + list(LISTS) + [PIPELINE]
+    return words + [word for key in keys for word in _words(workload, key)]
+
+
+def _words(workload: Workload, key: str) -> list[str]:
+    """A key with its value or values."""
+    if key in SIZES:
+        values = [getattr(workload.parallelism, SIZES[key])]
+    elif key in LISTS:
+        indices = getattr(workload, key)
+        values = [len(indices), *indices]
+    else:
+        values = [workload.pipeline_bytes if key == PIPELINE else workload.last_bottom_layer]
+    return [f"{key}:", *map(str, values)]

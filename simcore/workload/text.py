@@ -1,0 +1,388 @@
+"""The 12-column text workload of ASTRA-sim 1.0 and of SimAI/AICB, read and written; every defect is found at once.
+
+::
+
+    HEADER                                               see simcore.workload.headers
+    N
+    name  reserved  F ns  F type  F bytes  I ns  I type  I bytes  W ns  W type  W bytes  update ns  [loop]
+
+F, I and W are forward, input gradient and weight gradient. Words are separated by any white space. A file whose lines
+are rows is read column by column; only when something does not fit is it read again word by word, which also finds
+rows wrapped over lines.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, repeat
+from pathlib import Path
+
+from simcore.documents import read_text
+from simcore.errors import InputError, Location, Problems, closest
+from simcore.units import parse_bytes
+from simcore.workload import headers
+from simcore.workload.headers import LOOPS, ROW_POLICIES, Header
+from simcore.workload.model import CollectiveKind, Dialect, Group, Layer, Phase, Workload
+from simcore.workload.tokens import MAX_INTEGER, Cursor, Source, Token, is_integer, unsigned
+
+__all__ = ["COLLECTIVES", "COLUMNS", "LOOPS", "parse", "read", "write"]
+
+COLLECTIVES = {
+    "ALLREDUCE": CollectiveKind.ALL_REDUCE,
+    "ALLTOALL": CollectiveKind.ALL_TO_ALL,
+    "ALLGATHER": CollectiveKind.ALL_GATHER,
+    "REDUCESCATTER": CollectiveKind.REDUCE_SCATTER,
+}
+SUFFIXES = {"": Group.LOOP, "_EP": Group.EP, "_DP_EP": Group.DP_EP}
+Communication = tuple[CollectiveKind | None, Group]
+TYPES: dict[str, Communication] = {"NONE": (None, Group.LOOP)} | {
+    name + suffix: (kind, group) for name, kind in COLLECTIVES.items() for suffix, group in SUFFIXES.items()
+}
+SPELLINGS = {communication: name for name, communication in TYPES.items()}
+SAFE_DIGITS = 18
+
+COLUMNS = (
+    "name",
+    "reserved",
+    "forward compute",
+    "forward communication type",
+    "forward size",
+    "input-gradient compute",
+    "input-gradient communication type",
+    "input-gradient size",
+    "weight-gradient compute",
+    "weight-gradient communication type",
+    "weight-gradient size",
+    "update delay",
+    "training loop of the row",
+)
+WIDTH = 12
+TYPE_COLUMNS, SIZE_COLUMNS = (3, 6, 9), (4, 7, 10)
+
+
+def read(path: str | Path, dialect: Dialect | None = None) -> Workload:
+    """The workload in a file; `dialect` overrides what the header tells. InputError lists every defect."""
+    return parse(read_text(path), str(path), dialect)
+
+
+def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
+    """The workload in a text; `file` names it in errors.
+
+    Sizes are bytes, computes and the update delay nanoseconds. `location` points at the header's group size (at the
+    loop where there is none), which is what must fit the number of NPUs.
+    """
+    with Problems() as problems:
+        source = Source(text, file, problems)
+        cursor = Cursor(source)
+        header = headers.read_header(cursor, dialect)
+        layers = _layers(cursor, header)
+        if header.count is not None and not problems.found:
+            headers.check_against_layers(source, header, header.count)
+    return Workload(
+        loop=header.loop,
+        layers=layers,
+        parallelism=header.parallelism(),
+        dialect=header.dialect,
+        last_bottom_layer=header.value(headers.BOTTOM, -1),
+        checkpoints=header.values.get(headers.CHECKPOINTS, ()),
+        checkpoint_initiates=header.values.get(headers.INITIATES, ()),
+        pipeline_bytes=header.value(headers.PIPELINE, 0),
+        name=Path(file).stem,
+        location=source.location(header.place),
+        warnings=(*headers.header_warnings(header, file), *_ignored_sizes(layers)),
+    )
+
+
+def _layers(cursor: Cursor, header: Header) -> tuple[Layer, ...]:
+    """The rows behind the header, the quick way when they are right."""
+    source, first = cursor.source, cursor.peek()
+    width = WIDTH + (header.loop == "HYBRID_CUSTOMIZED")
+    if first is None:
+        if header.count is not None:
+            source.problem(
+                source.end(), "the layers are missing", f"{header.count} rows of {width} columns", field="row"
+            )
+        return ()
+    starts_line = not source.lines[first.line - 1][: first.column - 1].strip()
+    with _collection_paused():
+        layers = _quick(source, first.line, width, header.dialect) if starts_line else None
+    if layers is None:
+        layers = _careful(cursor, width, header)
+    elif header.count is not None and len(layers) != header.count:
+        _wrong_count(source, header, len(layers))
+    return layers
+
+
+def _wrong_count(source: Source, header: Header, rows: int) -> None:
+    message = f"the header announces {header.count} layers but {rows} follow"
+    source.problem(header.count_place, message, str(rows), hint="one row a layer", field="layers")
+
+
+# --- the quick way: whole columns
+
+
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """No garbage collection while hundreds of thousands of small objects are made, none of which is garbage."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class _DoubtError(ValueError):
+    """Something in a column may be wrong; the careful way will tell."""
+
+
+def _quick(source: Source, first_line: int, width: int, dialect: Dialect) -> tuple[Layer, ...] | None:
+    """All rows by columns; None when anything is not as it should be."""
+    split = list(map(str.split, source.lines[first_line - 1 :]))
+    rows = list(filter(None, split))
+    if set(map(len, rows)) != {width}:
+        return None
+    columns = list(zip(*rows, strict=True))
+    places = [Location(source.file, line, 1) for line, words in enumerate(split, first_line) if words]
+    _indent(source, places)
+    try:
+        phases = [_phases(columns[c - 1], columns[c], columns[c + 1], dialect) for c in TYPE_COLUMNS]
+        update, reserved = _numbers(columns[11]), _signed(columns[1])
+        loops = _policies(columns[12]) if width > WIDTH else repeat("")
+    except _DoubtError:
+        return None
+    return tuple(map(Layer, columns[0], phases[0], phases[1], phases[2], update, reserved, loops, places))
+
+
+def _numbers(column: Sequence[str]) -> list[int]:
+    """A column of unsigned integers."""
+    digits = "".join(column)
+    if not (digits.isascii() and digits.isdigit()) or max(map(len, column)) > SAFE_DIGITS:
+        raise _DoubtError
+    return list(map(int, column))
+
+
+def _signed(column: Sequence[str]) -> list[int]:
+    """A column of few different integers of any sign."""
+    words = set(column)
+    if not all(len(word) <= SAFE_DIGITS and is_integer(word) for word in words):
+        raise _DoubtError
+    made = {word: int(word) for word in words}
+    return [made[word] for word in column]
+
+
+def _policies(column: Sequence[str]) -> Sequence[str]:
+    """A column of training loops."""
+    if not set(column) <= set(ROW_POLICIES):
+        raise _DoubtError
+    return column
+
+
+def _phases(computes: Sequence[str], types: Sequence[str], sizes: Sequence[str], dialect: Dialect) -> list[Phase]:
+    """One Phase a row; equal ones are one object, for models repeat their layers."""
+    if not all(word in TYPES and _allowed(word, dialect) for word in set(types)):
+        raise _DoubtError
+    return list(map(_Phases().__getitem__, zip(_numbers(computes), types, _numbers(sizes), strict=True)))
+
+
+class _Phases(dict[tuple[int, str, int], Phase]):
+    """Compute, type and size -> Phase, made on first use."""
+
+    def __missing__(self, key: tuple[int, str, int]) -> Phase:
+        kind, group = TYPES[key[1]]
+        made = self[key] = Phase(key[0], kind, key[2], group)
+        return made
+
+
+def _phase(compute_ns: int, word: str, size_bytes: int) -> Phase:
+    kind, group = TYPES.get(word, (None, Group.LOOP))
+    return Phase(compute_ns, kind, size_bytes, group)
+
+
+def _allowed(word: str, dialect: Dialect) -> bool:
+    """ASTRA-sim 1.0 has no groups."""
+    return dialect == "simai" or TYPES[word][1] is Group.LOOP
+
+
+def _indent(source: Source, places: list[Location]) -> None:
+    """Correct the column of rows that are indented."""
+    for index, place in enumerate(places):
+        line = source.lines[place.line - 1]
+        if line[0].isspace():
+            places[index] = Location(place.file, place.line, len(line) - len(line.lstrip()) + 1)
+
+
+# --- the careful way: word by word
+
+
+def _careful(cursor: Cursor, width: int, header: Header) -> tuple[Layer, ...]:
+    """Rows of words; wrapped rows if that reads without a problem, otherwise one row a line and all its problems."""
+    source, tokens = cursor.source, []
+    while token := cursor.take():
+        tokens.append(token)
+    rows = [tokens[start : start + width] for start in range(0, len(tokens), width)]
+    if len(rows[-1]) != width or not _readable(rows, source, header):
+        rows = _by_line(tokens)
+    layers = tuple(_layer(row, source, width, header) for row in rows)
+    if header.count is not None and len(rows) != header.count:
+        _wrong_count(source, header, len(rows))
+    return layers
+
+
+def _readable(rows: list[list[Token]], source: Source, header: Header) -> bool:
+    """Whether rows cut at every `width` words are all right."""
+    trial = Source("", source.file, Problems())
+    trial.lines = source.lines
+    try:
+        for row in rows:
+            _layer(row, trial, len(row), header)
+    except InputError:
+        return False
+    return not trial.problems.found
+
+
+def _by_line(tokens: list[Token]) -> list[list[Token]]:
+    rows: dict[int, list[Token]] = {}
+    for token in tokens:
+        rows.setdefault(token.line, []).append(token)
+    return list(rows.values())
+
+
+def _layer(row: list[Token], source: Source, width: int, header: Header) -> Layer:
+    """One row, its problems noted."""
+    if len(row) != width:
+        _wrong_width(row, source, width)
+    if len(row) < width:
+        return Layer(row[0].text, location=source.location(row[0]))
+    cells = [_cell(index, token, source, header) for index, token in enumerate(row[:width])]
+    forward, input_grad, weight_grad = (_phase(cells[c - 1], row[c].text, cells[c + 1]) for c in TYPE_COLUMNS)
+    loop = row[WIDTH].text if width > WIDTH else ""
+    return Layer(row[0].text, forward, input_grad, weight_grad, cells[11], cells[1], loop, source.location(row[0]))
+
+
+def _wrong_width(row: list[Token], source: Source, width: int) -> None:
+    """A row with too few or too many columns: point at the first that is too much, or behind the last."""
+    policy = "; the 13th is the row's training loop" if width > WIDTH else ""
+    last = row[-1]
+    place = row[width] if len(row) > width else Token("", last.line, last.column + len(last.text))
+    missing = COLUMNS[len(row)] if len(row) < width else ""
+    hint = f"the columns from '{missing}' on are missing" if missing else "only HYBRID_CUSTOMIZED has a 13th column"
+    message = f"a row must have {width} columns{policy}"
+    source.problem(place, message, f"{width} columns", f"{len(row)} columns", hint, field="row")
+
+
+def _cell(index: int, token: Token, source: Source, header: Header) -> int:
+    """The value of one column; words give 0."""
+    if index == 0:
+        return 0
+    if index in TYPE_COLUMNS:
+        _check_type(index, token, source, header)
+        return 0
+    if index == WIDTH:
+        _check_policy(token, source)
+        return 0
+    value = _any_sign(token.text) if index == 1 else unsigned(token.text)
+    if value is None:
+        _not_a_number(index, token, source)
+    return value or 0
+
+
+def _any_sign(text: str) -> int | None:
+    value = unsigned(text.lstrip("+-")) if is_integer(text) else None
+    return value if value is None or text[0] != "-" else -value
+
+
+def _not_a_number(index: int, token: Token, source: Source) -> None:
+    label, what = COLUMNS[index], "bytes" if index in SIZE_COLUMNS else "nanoseconds"
+    if index == 1:
+        source.problem(token, "reserved must be a whole number", "an integer in column 2, usually -1", field="reserved")
+        return
+    example = "2400000" if what == "bytes" else "1203"
+    expected = f"integer {what} in column {index + 1}, for example {example}"
+    message = f"{label} must be a whole number of {what}"
+    if is_integer(token.text) and token.text[0].isdigit():
+        message, expected = f"{label} is too large", f"integer {what} below 2^63 = {MAX_INTEGER + 1}"
+    source.problem(token, message, expected, hint=_number_hint(index, token.text), field=label)
+
+
+def _number_hint(index: int, text: str) -> str:
+    """What was probably meant."""
+    if text in TYPES:
+        return "a communication type stands here: are the columns shifted?"
+    if index not in SIZE_COLUMNS:
+        return ""
+    try:
+        size = parse_bytes(text)
+    except (ValueError, OverflowError):
+        return ""
+    return f"write {size}" if size >= 0 and str(size) != text else ""
+
+
+def _check_type(index: int, token: Token, source: Source, header: Header) -> None:
+    word, label = token.text, COLUMNS[index]
+    if word == "ALLREDUCEALLTOALL":
+        hint = "split the layer in two rows, one with ALLREDUCE and one with ALLTOALL"
+        source.problem(token, "ALLREDUCEALLTOALL is not supported", closest(word, TYPES), hint=hint, field=label)
+    elif word not in TYPES:
+        hint = "are the columns shifted?" if is_integer(word) else ""
+        source.problem(token, f"unknown {label}", closest(word, TYPES), hint=hint, field=label)
+    elif not _allowed(word, header.dialect):
+        hint = "SimAI's header gives the group sizes, for example 'ep: 8'"
+        source.problem(token, "groups need a SimAI header", closest(word, COLLECTIVES), hint=hint, field=label)
+
+
+def _check_policy(token: Token, source: Source) -> None:
+    if token.text not in ROW_POLICIES:
+        source.problem(token, "unknown training loop of a row", closest(token.text, ROW_POLICIES), field=COLUMNS[WIDTH])
+
+
+def _ignored_sizes(layers: Iterable[Layer]) -> list[str]:
+    """One warning for all sizes that stand beside NONE."""
+    silent = [
+        layer
+        for layer in layers
+        if (layer.forward.size_bytes and not layer.forward.collective)
+        or (layer.input_grad.size_bytes and not layer.input_grad.collective)
+        or (layer.weight_grad.size_bytes and not layer.weight_grad.collective)
+    ]
+    if not silent:
+        return []
+    rows = f"{len(silent)} rows, the first is '{silent[0].name}'" if len(silent) > 1 else f"row '{silent[0].name}'"
+    return [f"{silent[0].location}: a size beside the type NONE is ignored ({rows})"]
+
+
+# --- writing
+
+
+def write(workload: Workload) -> str:
+    """The file of a workload, `parse` of which gives the same workload again; columns are separated by tabs.
+
+    InputError when the format cannot hold it: a name with white space, a group without a suffix, header values that
+    the dialect has no words for.
+    """
+    rows = (_row(layer, workload) for layer in workload.layers)
+    return "\n".join(chain([headers.write_header(workload), str(len(workload.layers))], rows)) + "\n"
+
+
+def _row(layer: Layer, workload: Workload) -> str:
+    name = workload.name or "workload"
+    if len(layer.name.split()) != 1 or layer.name != layer.name.strip():
+        raise InputError.at(name, "a layer's name must be one word", found=repr(layer.name))
+    if bool(layer.loop) != (workload.loop == "HYBRID_CUSTOMIZED"):
+        message = "a row has its own training loop in HYBRID_CUSTOMIZED, and only there"
+        raise InputError.at(name, message, found=f"{layer.name}: {layer.loop!r}")
+    phases = (layer.forward, layer.input_grad, layer.weight_grad)
+    cells = chain.from_iterable((p.compute_ns, _spelling(p, workload), p.size_bytes) for p in phases)
+    words = [layer.name, layer.reserved, *cells, layer.update_ns, *([layer.loop] if layer.loop else [])]
+    return "\t".join(map(str, words))
+
+
+def _spelling(phase: Phase, workload: Workload) -> str:
+    word = SPELLINGS.get((phase.collective, phase.group))
+    if word is None or not _allowed(word, workload.dialect):
+        found = f"{phase.collective} in group {phase.group.name}"
+        raise InputError.at(workload.name or "workload", f"{workload.dialect} has no word for this", found=found)
+    return word

@@ -1,0 +1,136 @@
+"""Topology files are read exactly, and everything wrong in one is found with its place."""
+
+import json
+
+import pytest
+
+from simcore import library
+from simcore.errors import InputError
+from simcore.network.topology.load import load
+
+RING = "topology: [Ring]\nnpus_count: [4]\nbandwidth: [50.0]\nlatency: [500.0]\n"
+MESH = "topology: [Mesh, Mesh]\nnpus_count: [4, 4]\nbandwidth: [50.0, 50.0]\nlatency: [10.0, 10.0]\n"
+HIERARCHICAL = {
+    "topology-name": "Hierarchical",
+    "topologies-per-dim": ["Ring", "Switch"],
+    "dimension-type": ["N", "P"],
+    "dimensions-count": 2,
+    "units-count": [4, 2],
+    "links-count": [2, 1],
+    "link-latency": [500, 700],
+    "link-bandwidth": [25, 12.5],
+    "nic-latency": [0, 100],
+    "router-latency": [0, 20],
+    "hbm-latency": [500, 1],
+    "hbm-bandwidth": [370, 1],
+    "hbm-scale": [1, 0],
+}
+
+
+def write(folder, text, name="net.yml"):
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def refusal(folder, text, name="net.yml"):
+    with pytest.raises(InputError) as caught:
+        load(write(folder, text, name))
+    return str(caught.value).replace(str(folder) + "/", "")
+
+
+@pytest.mark.parametrize("name", library.names("topologies"))
+def test_every_shipped_topology_loads_and_describes_itself(name):
+    topology = load(name)
+    assert topology.name == name
+    assert topology.description
+    assert topology.npus > 1
+
+
+def test_a_bare_bandwidth_is_in_the_gigabytes_asked_for_and_a_written_unit_is_exact(tmp_path):
+    path = write(tmp_path, RING)
+    assert load(path).dims[0].bandwidth_bytes_per_s == 50e9
+    assert load(path, gigabyte_default="binary").dims[0].bandwidth_bytes_per_s == 50 * 2**30
+    stated = write(tmp_path, RING + "gigabyte: binary\n")
+    assert load(stated).dims[0].bandwidth_bytes_per_s == 50 * 2**30
+    assert load(stated, gigabyte_forced="decimal").dims[0].bandwidth_bytes_per_s == 50e9
+    unit = write(tmp_path, RING.replace("50.0", '"400 Gb/s"').replace("500.0", '"0.5 us"'))
+    assert load(unit, gigabyte_forced="binary").dims[0].bandwidth_bytes_per_s == 50e9
+    assert load(unit).dims[0].latency_ns == 500
+
+
+def test_hierarchical_json_of_astra_sim_1_fills_the_extra_terms(tmp_path):
+    topology = load(write(tmp_path, json.dumps(HIERARCHICAL), "net.json"))
+    ring, switch = topology.dims
+    assert (ring.npus, ring.links, ring.bandwidth_bytes_per_s) == (4, 2, 25 * 2**30)
+    assert (switch.nic_latency_ns, switch.router_latency_ns) == (100, 20)
+    assert (topology.memory.latency_ns, topology.memory.bandwidth_bytes_per_ns, topology.memory.scale) == (500, 370, 1)
+
+
+def test_a_wafer_shows_its_workload_the_mesh_without_spare_rows_or_the_live_npus(tmp_path):
+    spared = load(write(tmp_path, MESH + "wafer: {dead_npus: [5], spare_rows: 1}\n"))
+    assert [(dim.kind, dim.npus) for dim in spared.dims] == [("Mesh", 4), ("Mesh", 3)]
+    holed = load(write(tmp_path, MESH + "wafer: {dead_npus: [5], dead_links: [[2, 1]]}\n"))
+    assert [(dim.kind, dim.npus) for dim in holed.dims] == [("Wafer", 15)]
+    assert holed.wafer.dead_links == ((1, 2),)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_a_node_link_graph_gives_its_links_npus_first(tmp_path, directed):
+    edges = [{"source": "sw", "target": n, "bandwidth": "8 Gb/s", "latency": 5} for n in "ab"]
+    nodes = [{"id": "sw", "kind": "switch"}, {"id": "a"}, {"id": "b"}]
+    (tmp_path / "g.json").write_text(json.dumps({"directed": directed, "nodes": nodes, "edges": edges}))
+    graph = load(write(tmp_path, "graph: g.json\n")).graph
+    assert (graph.npus, graph.names) == (2, ("a", "b", "sw"))
+    assert set(zip(graph.src, graph.dst, strict=True)) == {(2, 0), (2, 1)} | (set() if directed else {(0, 2), (1, 2)})
+    assert set(graph.bandwidth_bytes_per_s) == {1e9}
+
+
+def test_graphml_gives_the_same_graph_as_node_link_json(tmp_path):
+    networkx = pytest.importorskip("networkx")
+    graph = networkx.cycle_graph(5)
+    networkx.set_edge_attributes(graph, {edge: {"bandwidth": 25.0, "latency": 7.0} for edge in graph.edges})
+    networkx.write_graphml(graph, tmp_path / "g.graphml")
+    (tmp_path / "g.json").write_text(json.dumps(networkx.node_link_data(graph, edges="links")))
+    as_xml, as_json = (load(write(tmp_path, f"graph: g.{kind}\n")).graph for kind in ("graphml", "json"))
+    assert as_xml == as_json
+    assert len(as_xml.src) == 10
+
+
+REFUSALS = {
+    "an unknown key": (RING + "colour: red\n", "net.yml:5:1", "colour"),
+    "a misspelt key": (RING.replace("npus_count", "npu_count"), "net.yml:2:1", "npus_count"),
+    "a missing key": (RING.replace("latency: [500.0]\n", ""), "net.yml:1:1", "latency"),
+    "a list of another length": (RING.replace("[4]", "[4, 2]"), "net.yml:2:13", "1 entries"),
+    "an unknown kind": (RING.replace("Ring", "Rng"), "net.yml:1:12", "did you mean 'Ring'"),
+    "not a number": (RING.replace("50.0", ".nan"), "net.yml:3:13", "nan"),
+    "a foreign unit": (RING.replace("500.0", '"5 parsec"'), "net.yml:4:11", "parsec"),
+    "a dead NPU out of range": (MESH + "wafer: {dead_npus: [16]}\n", "net.yml:5:21", "0 to 15"),
+    "a link over the edge of a row": (MESH + "wafer: {dead_links: [[3, 4]]}\n", "net.yml:5:22", "neighbours"),
+    "a wafer on a ring": (RING + "wafer: {dead_npus: [1]}\n", "net.yml:5:8", "Mesh"),
+    "too few spare rows": (MESH + "wafer: {dead_npus: [1, 5], spare_rows: 1}\n", "net.yml:5:40", "column 1"),
+    "no graph file": ("graph: nowhere.json\n", "net.yml:1:8", "nowhere.json"),
+    "a dragonfly without groups": (RING.replace("Ring", "Dragonfly"), "net.yml:2:14", "groups"),
+    "oversubscription of a ring": (RING + "oversubscription: [2]\n", "net.yml:2:14", "FatTree"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_wrong_file_is_refused_with_its_place(tmp_path, case):
+    text, place, names = REFUSALS[case]
+    message = refusal(tmp_path, text)
+    assert place in message
+    assert names in message
+
+
+def test_all_problems_of_a_file_are_told_at_once(tmp_path):
+    message = refusal(tmp_path, RING.replace("Ring", "Rng").replace("[4]", "[0]") + "colour: red\n")
+    assert message.count("error:") == 3
+
+
+def test_edges_of_a_graph_must_join_known_nodes_and_say_their_figures(tmp_path):
+    edges = [{"source": 0, "target": 9, "bandwidth": 1, "latency": 1}, {"source": 0, "target": 1}]
+    (tmp_path / "g.json").write_text(json.dumps({"nodes": [{"id": 0}, {"id": 1}], "links": edges}, indent=1))
+    message = refusal(tmp_path, "graph: g.json\n")
+    assert message.count("g.json:") == 2
+    assert "bandwidth, latency" in message
