@@ -4,11 +4,18 @@ from math import prod
 
 import networkx
 import numpy as np
+import pytest
+import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simcore.network.congested import CutThrough, StoreAndForward
+from simcore.network.congestion_free import message_ns
+from simcore.network.fair import FairShare
+from simcore.network.solver import max_min_rates
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Graph, Topology, Wafer
+from simcore.units import transfer_ns
 
 RATES = st.sampled_from([1e9, 12.5e9, 50e9, 53.6870912e9])
 LATENCIES = st.sampled_from([0.0, 0.5, 1.0, 7.0, 936.25])
@@ -159,3 +166,115 @@ def test_a_ring_takes_the_shorter_way_and_a_tie_upwards():
 def test_dimension_0_is_crossed_first():
     links = LinkGraph(Topology((Dimension("Mesh", 3, 1e9, 1.0), Dimension("Mesh", 3, 1e9, 1.0))))
     assert [int(links.dst[link]) for link in links.route(0, 8)] == [1, 2, 5, 8]
+
+
+NETWORKS = [CutThrough, FairShare]
+SIZES = st.integers(0, 10_000_000)
+
+
+@st.composite
+def traffic(draw, most=12):
+    """A topology with messages (time, src, dst, bytes) on it; their place in the list is their key."""
+    topology = draw(TOPOLOGIES)
+    npu = st.integers(0, topology.npus - 1)
+    times = st.sampled_from([0, 0, 0, 3, 500, 40_000])
+    return LinkGraph(topology), draw(st.lists(st.tuples(times, npu, npu, SIZES), min_size=1, max_size=most))
+
+
+def run(network, links, messages, order=None):
+    """When each message arrives, and the network."""
+    env, arrived = simpy.Environment(), {}
+    made = network(env, links)
+
+    def send(key, src, dst, size):
+        made.send(src, dst, size, key, lambda: arrived.setdefault(key, env.now))
+
+    for key in order or range(len(messages)):
+        time, *rest = messages[key]
+        env.timeout(time).callbacks.append(lambda _, key=key, rest=rest: send(key, *rest))
+    env.run()
+    assert len(arrived) == len(messages), "every message arrives once"
+    return [arrived[key] for key in range(len(messages))], made
+
+
+def alone_ns(links, messages):
+    time, src, dst, size = (np.array(column) for column in zip(*messages, strict=True))
+    return time + message_ns(links, src, dst, size)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@settings(deadline=None, max_examples=60)
+@given(traffic(most=1))
+def test_an_idle_shared_network_equals_the_congestion_free_one(network, case):
+    links, messages = case
+    assert run(network, links, messages)[0] == alone_ns(links, messages).tolist()
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@settings(deadline=None, max_examples=60)
+@given(traffic())
+def test_nobody_beats_the_congestion_free_time_and_bytes_on_links_add_up(network, case):
+    links, messages = case
+    arrived, made = run(network, links, messages)
+    assert (np.array(arrived) >= alone_ns(links, messages)).all()
+    _, src, dst, size = (np.array(column) for column in zip(*messages, strict=True))
+    routes = links.routes(src, dst)
+    expected = np.bincount(routes.links, np.repeat(size, routes.counts), len(links)).astype(int)
+    table = made.table()
+    assert (table.size_bytes == expected).all()
+    assert (table.busy_ns <= max(arrived)).all()
+    needed = [transfer_ns(int(size), rate) for size, rate in zip(expected, links.bandwidth_bytes_per_s, strict=True)]
+    assert (table.busy_ns >= np.array(needed) - 1 - (expected > 0)).all(), "no link beats its bandwidth"
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@settings(deadline=None, max_examples=40)
+@given(traffic(), st.randoms(use_true_random=False))
+def test_the_order_in_which_messages_of_one_instant_are_sent_does_not_matter(network, case, random):
+    links, messages = case
+    order = list(range(len(messages)))
+    random.shuffle(order)
+    assert run(network, links, messages)[0] == run(network, links, messages, order)[0]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@given(st.integers(1, 1 << 40), RATES)
+def test_two_transfers_on_one_link_take_twice_the_serialisation(network, size, rate):
+    links = LinkGraph(Topology((Dimension("Ring", 4, rate, 7.0),)))
+    arrived, _ = run(network, links, [(0, 0, 1, size), (0, 0, 1, size)])
+    alone = transfer_ns(size, rate)
+    assert 2 * alone - 1 <= max(arrived) - 7 <= 2 * alone
+    if network is CutThrough:
+        assert arrived == [alone + 7, 2 * alone + 7]
+
+
+@settings(deadline=None, max_examples=60)
+@given(traffic(most=1))
+def test_store_and_forward_pays_latency_and_serialisation_at_every_hop(case):
+    links, [(time, src, dst, size)] = case
+    hops = [int(links.latency_ns[x] + size / (links.bandwidth_bytes_per_s[x] / 1e9)) for x in links.route(src, dst)]
+    assert run(StoreAndForward, links, [(time, src, dst, size)])[0] == [time + sum(hops)]
+
+
+def test_store_and_forward_serves_a_link_first_in_first_out():
+    links = LinkGraph(Topology((Dimension("Ring", 4, 1e9, 7.5),)))
+    messages = [(0, 0, 1, 100), (0, 0, 2, 50), (10, 0, 1, 10)]
+    # Link 0 is free for the second at 100, for the third at 150; the second goes on over link 1 at 157.
+    assert run(StoreAndForward, links, messages)[0] == [107, 157 + 57, 167]
+
+
+@settings(deadline=None, max_examples=60)
+@given(traffic(most=20))
+def test_max_min_rates_fill_a_link_of_every_flow_and_overfill_none(case):
+    links, messages = case
+    _, src, dst, _ = (np.array(column) for column in zip(*messages, strict=True))
+    routes = links.routes(src, dst)
+    rates = max_min_rates(routes, links.bandwidth_bytes_per_s)
+    flows = np.repeat(np.arange(len(src)), routes.counts)
+    load = np.bincount(routes.links, rates[flows], len(links))
+    assert (load <= links.bandwidth_bytes_per_s * (1 + 1e-9)).all()
+    full = load >= links.bandwidth_bytes_per_s * (1 - 1e-9)
+    for flow in np.flatnonzero(routes.counts):
+        mine = routes.links[flows == flow]
+        largest = [rates[flows[routes.links == link]].max() for link in mine[full[mine]]]
+        assert any(rates[flow] >= other * (1 - 1e-9) for other in largest), "a full link where nobody has more"
