@@ -1,4 +1,4 @@
-"""The system layer of one NPU (or class of equal NPUs): issues collectives, queues their chunks, starts their phases."""
+"""The system layer of one NPU (or class of equal NPUs): issues collectives, queues chunks, starts their phases."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Scheduler:
         self._events, self._limit, self._insertion = events, limit, insertion
         self._queues: dict[int, ChunkQueue] = {}
         self._num_streams: dict[str, int] = {}
-        self.outstanding: set[Dataset] = set()
+        self.outstanding: dict[Dataset, None] = {}  # in order of issue
         self.last_done_ns = 0
 
     def issue(self, request: Request) -> Dataset:
@@ -55,7 +55,7 @@ class Scheduler:
             streams.append(Stream((request.group, number), dataset, phases))
             self._num_streams[request.group] = number + 1
         dataset.remaining = len(streams)
-        self.outstanding.add(dataset)
+        self.outstanding[dataset] = None
         for stream in streams:
             self._enter(stream)
             self._refill(stream.phase.queue)
@@ -113,6 +113,6 @@ class Scheduler:
         request = dataset.request
         row = (self.npu_class, 0, int(dataset.issue_ns), int(self.env.now), EventKind.COLLECTIVE, request.name)
         self._events.append((*row, request.layer, request.phase, request.size_bytes, request.iteration))
-        self.outstanding.discard(dataset)
+        del self.outstanding[dataset]
         self.last_done_ns = int(self.env.now)
         dataset.done.succeed()

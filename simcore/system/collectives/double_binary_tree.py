@@ -16,7 +16,7 @@ __all__ = ["Tree", "exits", "tree"]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """`parent[rank]` (-1 at the root) and `children[rank]` of a binary tree over 0 .. n-1; `order` lists parents first."""
+    """`parent[rank]` (-1 at the root), `children[rank]` of a binary tree over 0 .. n-1; `order` lists parents first."""
 
     parent: tuple[int, ...]
     children: tuple[tuple[int, ...], ...]

@@ -1,0 +1,113 @@
+"""Where a workload's groups lie on the machine: the header cuts the dimensions, the columns name the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from simcore.errors import InputError
+from simcore.network.topology.model import Topology
+from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.groups import LogicalDim, cut, logical_dims
+from simcore.system.streams import Lane
+from simcore.workload.loops import Loop, Span, loops
+from simcore.workload.model import CollectiveKind, Group, Layer, PhaseName, Workload
+
+__all__ = ["Placement", "column_group", "place"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Logical dimensions, which of them (by position) each group spans, and the lanes of each kind of collective."""
+
+    dims: tuple[LogicalDim, ...]
+    groups: Mapping[Group | Span, frozenset[int]]
+    lanes: Mapping[CollectiveKind, tuple[Lane, ...]]
+
+    def lanes_of(self, kind: CollectiveKind, group: Group | Span) -> tuple[Lane, ...]:
+        """The lanes of a collective in a group; dimensions of one NPU are left out."""
+        positions = self.groups[group]
+        return tuple(lane for lane in self.lanes[kind] if lane.position in positions and lane.dim.size > 1)
+
+
+def place(workload: Workload, topology: Topology, system: SystemConfig, defaults: SystemConfig) -> Placement:
+    """Cut the machine for a workload; InputError when its groups do not fit."""
+    dims = logical_dims([dim.npus for dim in topology.dims])
+    sizes = workload.parallelism
+    model = max(1, sizes.tp)
+    data = max(1, topology.npus // (model * max(1, sizes.pp)))
+    ends = {"tp": model, "ep": model * max(1, sizes.ep), "dp": model * data}
+    inside: dict[str, int] = {}
+    for name, product in ends.items():
+        before = len(dims)
+        dims, inside[name] = _cut(workload, topology, dims, product)
+        for earlier, end in inside.items():
+            if earlier != name and end > inside[name]:
+                inside[earlier] = end + len(dims) - before
+    return Placement(tuple(dims), _groups(len(dims), inside), _lanes(topology, dims, system, defaults))
+
+
+def _cut(workload: Workload, topology: Topology, dims: list[LogicalDim], product: int) -> tuple[list[LogicalDim], int]:
+    try:
+        return cut(dims, product)
+    except ValueError as error:
+        raise InputError.at(
+            workload.location,
+            f"the groups of the header do not fit the topology: {error}",
+            expected=f"group sizes that divide {' x '.join(str(dim.npus) for dim in topology.dims)} from the left",
+            found=f"a group of {product} NPUs",
+            hint="change the header's group sizes or the order of the topology's dimensions",
+        ) from error
+
+
+def _groups(count: int, inside: Mapping[str, int]) -> dict[Group | Span, frozenset[int]]:
+    """Positions of the logical dimensions of every group: TP innermost, then EP, then the rest of DP."""
+    span = frozenset(range(count))
+    tp, ep, dp = (frozenset(range(inside[name])) for name in ("tp", "ep", "dp"))
+    return {
+        Span.NONE: frozenset(),
+        Span.ALL: span,
+        Span.FIRST_DIM: frozenset({0}),
+        Span.OTHER_DIMS: span - {0},
+        Span.MODEL: tp,
+        Span.DATA: dp - tp,
+        Group.TP: tp,
+        Group.DP: dp - tp,
+        Group.EP: ep - tp,
+        Group.DP_EP: dp - ep,
+    }
+
+
+def _lanes(
+    topology: Topology, dims: Sequence[LogicalDim], system: SystemConfig, defaults: SystemConfig
+) -> dict[CollectiveKind, tuple[Lane, ...]]:
+    """The dimensions that each kind of collective may use, with their algorithms."""
+    found = {}
+    for kind, fallback in defaults.implementations.items():
+        chosen = system.implementations.get(kind, fallback)
+        if len(chosen) > len(topology.dims):
+            key = f"{kind.replace('_', '-')}-implementation"
+            raise InputError.at(
+                system.at(key),
+                f"{key} names more algorithms than the topology has dimensions",
+                expected=f"at most {len(topology.dims)}",
+                found=str(len(chosen)),
+            )
+        found[kind] = _lanes_of_kind(topology, dims, chosen)
+    return found
+
+
+def _lanes_of_kind(topology: Topology, dims: Sequence[LogicalDim], chosen: Sequence[Algorithm]) -> tuple[Lane, ...]:
+    if chosen[0].whole_machine:
+        return (Lane(0, LogicalDim(0, topology.npus, 1), chosen[0]),)
+    return tuple(Lane(at, dim, chosen[dim.index]) for at, dim in enumerate(dims) if dim.index < len(chosen))
+
+
+def column_group(workload: Workload, layer: Layer, index: int, phase: PhaseName, own: Group) -> Group | Span:
+    """Which group the collective of a column spans: its own suffix, or what the training loop says."""
+    if own != Group.LOOP:
+        return own
+    loop: Loop = loops.get(layer.loop or workload.loop)
+    if loop.first_row and index == 0:
+        return loop.first_row
+    return loop.gradients if phase == PhaseName.WEIGHT_GRAD else loop.activations

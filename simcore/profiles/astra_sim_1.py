@@ -1,0 +1,116 @@
+"""ASTRA-sim 1.0 (branch ASTRA-sim-1.0 @07d5d19, analytical backend @d27635b), to the nanosecond.
+
+Its ways: every state of the training loop costs 1 ns; a chunk leaves a phase when the whole machine has finished it; the
+network has no contention; a message is charged to the highest dimension in which its ends differ, in an int that is
+truncated after each term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.network.distance import addresses, hops
+from simcore.network.topology.model import Dimension, Topology
+from simcore.profiles.profile import Profile, profiles
+from simcore.system.collectives import PlanOptions
+from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.groups import Delay
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["ASTRA_SIM_1", "every_queue"]
+
+RENDEZVOUS_BYTES = 8192
+REDUCTION_BUNDLE_BYTES = 500_000  # 3 memory accesses of 1 ns for every so many bytes
+
+
+def effective_bytes_per_ns(dim: Dimension) -> float:
+    """What a message gets: a ring's links in both directions together, a switch's all, a mesh's share of one neighbour."""
+    links = {"Ring": dim.links // 2 * 2, "FullyConnected": dim.links // max(1, dim.npus - 1)}.get(dim.kind, dim.links)
+    return dim.bandwidth_bytes_per_s / 1e9 * links
+
+
+def dimension_bandwidth(dim: Dimension) -> float:
+    """A dimension's bandwidth as Themis sees it: all links together, those of a full mesh too."""
+    neighbours = max(1, dim.npus - 1)
+    links = {"Ring": dim.links // 2 * 2, "FullyConnected": dim.links // neighbours * neighbours}
+    return dim.bandwidth_bytes_per_s * links.get(dim.kind, dim.links)
+
+
+def delay(topology: Topology, rendezvous: bool) -> Delay:
+    """Time of messages; a rendezvous sends a small message ahead of each."""
+    speeds = [effective_bytes_per_ns(dim) for dim in topology.dims]
+    fixed = [2 * dim.nic_latency_ns + (dim.router_latency_ns if dim.kind == "Switch" else 0) for dim in topology.dims]
+    memory = topology.memory
+
+    def times(src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
+        here, there = addresses(topology, src), addresses(topology, dst)
+        found = np.zeros(len(src), dtype=np.int64)
+        for index, dim in enumerate(topology.dims):
+            differ = here[index] != there[index]
+            time = (hops(dim, here[index], there[index]) * dim.latency_ns).astype(np.int64)
+            time = (time + size_bytes / speeds[index]).astype(np.int64)
+            time = (time + fixed[index]).astype(np.int64)
+            found = np.where(differ, time, found)
+        floor_ns = (memory.latency_ns + size_bytes / memory.bandwidth_bytes_per_ns) * memory.scale
+        return np.maximum(found, floor_ns) if floor_ns else found
+
+    if not rendezvous:
+        return times
+    return lambda src, dst, size_bytes: times(src, dst, RENDEZVOUS_BYTES) + times(src, dst, size_bytes)
+
+
+def chunks(kind: CollectiveKind, size_bytes: int, splits: int, npus: int) -> Iterator[int]:
+    """`splits` equal chunks and the remainder as one more; upstream never ends when there are fewer bytes than splits."""
+    chunk = max(1, size_bytes // splits)
+    for start in range(0, size_bytes, chunk):
+        yield min(chunk, size_bytes - start)
+
+
+def reduction(system: SystemConfig) -> Callable[[int], int]:
+    """Time of a local reduction."""
+    return lambda size_bytes: 3 * (size_bytes // REDUCTION_BUNDLE_BYTES)
+
+
+def every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[int, int]:
+    """Every phase may use every queue of its dimension."""
+    return 0, num_queues
+
+
+def scale(value: int, factor: float) -> int:
+    """Options are single precision, the product double, and truncated."""
+    return int(value * float(np.float32(factor)))
+
+
+def default_system(topology: Topology) -> SystemConfig:
+    """One ring per dimension; upstream has no defaults for the implementations."""
+    rings = tuple(Algorithm("ring") for _ in topology.dims)
+    kinds = (
+        CollectiveKind.ALL_REDUCE,
+        CollectiveKind.ALL_GATHER,
+        CollectiveKind.REDUCE_SCATTER,
+        CollectiveKind.ALL_TO_ALL,
+    )
+    return SystemConfig(endpoint_delay_ns=10, implementations=dict.fromkeys(kinds, rings))
+
+
+ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
+    Profile(
+        name="astra-sim-1.0",
+        networks=("congestion-free",),
+        gigabyte="binary",
+        step_ns=1,
+        barrier=True,
+        first_layer_tail_only=True,
+        delay=delay,
+        chunks=chunks,
+        reduction=reduction,
+        queue_choice=every_queue,
+        plan_options=PlanOptions(alternate_reductions=True, late_reductions=True),
+        scale=scale,
+        system=default_system,
+        dimension_bandwidth=dimension_bandwidth,
+    )
+)

@@ -1,0 +1,164 @@
+"""The SimPy process of an NPU in a training loop: forward, weight gradient, input gradient, and the waits between."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+
+import simpy
+
+from simcore.system.scheduler import Scheduler
+from simcore.system.streams import Dataset, Request
+from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
+from simcore.workload.loops import Order, Ref, Step
+from simcore.workload.model import PhaseName
+
+__all__ = ["LoopProgram", "Npu", "Priorities"]
+
+PHASES = list(PhaseName)
+HIGHEST_PRIORITY = 100_000_000
+FIRST_TAIL = Ref(PhaseName.WEIGHT_GRAD, 0)
+
+
+class Priorities:
+    """One counter for all collectives of an NPU: LIFO counts up, FIFO down (ASTRA-sim); larger goes first."""
+
+    def __init__(self, policy: Order):
+        self._policy, self._counter = policy, 0
+
+    def next(self, order: Order) -> int:
+        """The priority of the next collective; the counter moves even when nothing is sent."""
+        order = self._policy if order == Order.SYSTEM else order
+        if order == Order.HIGHEST:
+            return HIGHEST_PRIORITY
+        value = self._counter
+        self._counter += 1 if order == Order.LIFO else -1
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class LoopProgram:
+    """What an NPU plays: the steps of an iteration, compute times by (phase, layer), and collectives to issue.
+
+    `requests` holds what each `Ref` sends (priority and iteration are filled in at issue); a Ref without an entry sends
+    nothing. `step_ns` is the cost of a state of the loop (1 in ASTRA-sim 1.0). `names` are event names by layer.
+    """
+
+    steps: Sequence[Step]
+    compute_ns: Mapping[tuple[PhaseName, int], int]
+    requests: Mapping[Ref, Request]
+    names: Sequence[int]
+    iterations: int = 1
+    step_ns: int = 0
+    first_layer_tail_only: bool = False
+
+
+class Npu:
+    """State of one NPU class: what it has sent and not yet seen complete."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        npu_class: int,
+        program: LoopProgram,
+        scheduler: Scheduler,
+        priorities: Priorities,
+        events: EventBuffer,
+    ):
+        self.env, self.npu_class, self.program = env, npu_class, program
+        self.scheduler, self._priorities, self._events = scheduler, priorities, events
+        self._pending: dict[Ref, list[Dataset]] = {}
+        self.iterations: list[tuple[int, int]] = []
+        self.iteration = 0
+        self.finish_ns = -1
+        self.waits_for = ""
+
+    def run(self) -> Generator[simpy.Event, object, None]:
+        """Play all iterations, then drain."""
+        program = self.program
+        last = len(program.steps) - 1
+        for self.iteration in range(program.iterations):
+            start_ns = int(self.env.now)
+            for index, step in enumerate(program.steps):
+                yield from self._play(step)
+                if index == last:
+                    self.iterations.append((start_ns, int(self.env.now)))
+                if program.step_ns and not step.instant:
+                    yield self.env.timeout(program.step_ns)
+        yield from self._drain()
+        self.finish_ns = int(self.env.now)
+
+    def _play(self, step: Step) -> Generator[simpy.Event, object, None]:
+        if step.before:
+            yield from self._wait(step.before)
+        if step.computes:
+            yield from self._compute(step)
+        if step.issue:
+            self._issue(step.issue, step.order)
+            if step.blocking:
+                yield from self._wait(step.issue)
+        if step.after:
+            yield from self._wait(step.after)
+
+    def _compute(self, step: Step) -> Generator[simpy.Event, object, None]:
+        duration_ns = self.program.compute_ns[step.phase, step.layer]
+        if duration_ns:
+            start_ns = int(self.env.now)
+            yield self.env.timeout(duration_ns)
+            self._record(EventKind.COMPUTE, start_ns, Ref(step.phase, step.layer))
+
+    def _issue(self, ref: Ref, order: Order) -> None:
+        priority = self._priorities.next(order)
+        request = self.program.requests.get(ref)
+        if request:
+            dataset = self.scheduler.issue(_stamped(request, priority, self.iteration))
+            self._pending.setdefault(ref, []).append(dataset)
+
+    def _wait(self, ref: Ref) -> Generator[simpy.Event, object, None]:
+        """Stand still until nothing of `ref` is on its way."""
+        pending = self._pending.get(ref)
+        if not pending:
+            return
+        start_ns = int(self.env.now)
+        self.waits_for = str(ref)
+        for dataset in pending:
+            if not dataset.done.processed:
+                yield dataset.done
+        pending.clear()
+        self.waits_for = ""
+        self._record(EventKind.WAIT, start_ns, ref)
+
+    def _drain(self) -> Generator[simpy.Event, object, None]:
+        """Wait for everything that is still on its way.
+
+        Each wait is charged to the layer it ends with; ASTRA-sim 1.0 charges layer 0's first weight gradient only.
+        """
+        loop_end_ns = start_ns = int(self.env.now)
+        refs = {dataset: ref for ref, datasets in self._pending.items() for dataset in datasets}
+        first_layer = self.program.first_layer_tail_only
+        while self.scheduler.outstanding:
+            self.waits_for = "the last collectives"
+            waited = list(self.scheduler.outstanding)
+            yield simpy.AnyOf(self.env, [dataset.done for dataset in waited])
+            for ref in (refs[dataset] for dataset in waited if dataset not in self.scheduler.outstanding):
+                if not first_layer:
+                    self._record(EventKind.WAIT, start_ns, ref)
+                elif ref == FIRST_TAIL and loop_end_ns >= 0:
+                    self._record(EventKind.WAIT, loop_end_ns, ref)
+                    loop_end_ns = -1
+                start_ns = int(self.env.now)
+
+    def _record(self, kind: EventKind, start_ns: int, ref: Ref) -> None:
+        end_ns = int(self.env.now)
+        if end_ns > start_ns:
+            name = self.program.names[ref.layer] if ref.layer >= 0 else NO_LAYER
+            row = (self.npu_class, COMPUTE_STREAM, start_ns, end_ns, kind, name, ref.layer, PHASES.index(ref.phase))
+            self._events.append((*row, 0, self.iteration))
+
+
+def _stamped(request: Request, priority: int, iteration: int) -> Request:
+    """The request as it is issued now."""
+    return Request(
+        request.kind, request.size_bytes, request.lanes, priority, request.update_ns, request.layer, request.phase,
+        iteration, request.name, request.group,
+    )  # fmt: skip

@@ -1,0 +1,168 @@
+"""Phases solved at their last arrival: nothing leaves a collective before everybody is in it, so nothing is stepped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from simcore.system.collectives import PlanOptions, algorithms, double_binary_tree
+from simcore.system.groups import Delay, LogicalDim, RankGroup
+from simcore.system.plan import Plan
+from simcore.system.solver import solve
+from simcore.system.streams import Stream, StreamPhase
+
+__all__ = ["AsymmetryError", "Costs", "Solved", "make_plan"]
+
+Done = Callable[[Stream], None]
+
+
+class AsymmetryError(Exception):
+    """NPUs that were folded into one class turn out to differ: the run must be repeated unfolded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a rank pays beside the network: an endpoint delay per packet, and reductions by their bytes."""
+
+    endpoint_ns: int
+    reduction_ns: Callable[[int], int]
+    options: PlanOptions
+
+
+@dataclass(slots=True)
+class _Meeting:
+    """Who has entered a phase: class -> (arrival time, chunk, callback)."""
+
+    there: dict[int, tuple[int, Stream, Done]] = field(default_factory=dict)
+
+
+def make_plan(phase: StreamPhase, options: PlanOptions) -> Plan:
+    """The plan of a phase in its dimension."""
+    algorithm = phase.lane.algorithm
+    options = PlanOptions(
+        algorithm.window, options.alternate_reductions, options.late_reductions, options.local_group
+    )  # the window is the dimension's, the rest the profile's
+    return algorithms.get(algorithm.name)(phase.kind, phase.lane.dim.size, phase.data_bytes, options)
+
+
+class Solved:
+    """Transport on a network without contention (or whose links a phase has for itself).
+
+    `ranks[c]` are the NPUs of class c. With `barrier`, a chunk leaves a phase only when the whole machine has finished
+    it (ASTRA-sim 1.0).
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        ranks: Sequence[Sequence[int]],
+        delay: Delay,
+        costs: Costs,
+        *,
+        barrier: bool = False,
+    ):
+        self._env, self._ranks, self._delay, self._costs, self._barrier = env, ranks, delay, costs, barrier
+        self._class_of = class_of(ranks)
+        self._meetings: dict[tuple[object, ...], _Meeting] = {}
+        self._groups: dict[tuple[LogicalDim, int], RankGroup] = {}
+        self._classes: dict[RankGroup, NDArray[np.int64]] = {}
+        self._plans: dict[StreamPhase, Plan] = {}
+        self._lockstep: dict[tuple[RankGroup, StreamPhase], NDArray[np.int64]] = {}
+
+    def bytes_sent(self, stream: Stream) -> int:
+        """What one NPU sends in the phase: the plan's rounds; a tree's inner rank, twice its size."""
+        if stream.phase.lane.algorithm.name == "doubleBinaryTree":
+            return 2 * stream.phase.data_bytes
+        return self._plan(stream.phase).bytes_per_rank
+
+    def start(self, npu_class: int, stream: Stream, done: Done) -> None:
+        """Note an arrival; the last one settles the phase for all."""
+        group = self._group(stream.phase.lane.dim, self._ranks[npu_class][0])
+        place = 0 if self._barrier else group.ids[0]
+        meeting = self._meetings.setdefault((stream.key, stream.at, place), _Meeting())
+        meeting.there[npu_class] = (int(self._env.now), stream, done)
+        expected = len(self._ranks) if self._barrier else len(set(self._members(group).tolist()))
+        if len(meeting.there) == expected:
+            del self._meetings[stream.key, stream.at, place]
+            self._settle(meeting, stream.phase)
+
+    def waiting(self) -> list[tuple[Stream, list[int]]]:
+        """Chunks that wait for somebody, and the classes that are there."""
+        return [(next(iter(m.there.values()))[1], sorted(m.there)) for m in self._meetings.values()]
+
+    def _settle(self, meeting: _Meeting, phase: StreamPhase) -> None:
+        """Work out when each class leaves, and call it back then."""
+        leave: dict[int, int] = {}
+        for npu_class in meeting.there:
+            if npu_class not in leave:
+                leave |= self._exits(self._group(phase.lane.dim, self._ranks[npu_class][0]), meeting, phase)
+        if self._barrier:
+            leave = dict.fromkeys(leave, max(leave.values()))
+        for npu_class, (_, stream, done) in meeting.there.items():
+            timer = self._env.timeout(leave[npu_class] - self._env.now)
+            timer.callbacks.append(partial(_leave, done, stream))
+
+    def _exits(self, group: RankGroup, meeting: _Meeting, phase: StreamPhase) -> dict[int, int]:
+        """When each class of a group leaves."""
+        classes = self._members(group)
+        arrivals = np.array([meeting.there[c][0] for c in classes.tolist()], dtype=np.int64)
+        if (arrivals == arrivals[0]).all():
+            if (group, phase) not in self._lockstep:
+                self._lockstep[group, phase] = self._solve(group, np.zeros_like(arrivals), phase)
+            exits = arrivals + self._lockstep[group, phase]
+        else:
+            exits = self._solve(group, arrivals, phase)
+        leave: dict[int, int] = {}
+        for npu_class, exit_ns in zip(classes.tolist(), exits.tolist(), strict=True):
+            if leave.setdefault(npu_class, exit_ns) != exit_ns:
+                if not self._barrier:
+                    raise AsymmetryError
+                leave[npu_class] = max(leave[npu_class], exit_ns)
+        return leave
+
+    def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
+        costs = self._costs
+        if phase.lane.algorithm.name != "doubleBinaryTree":
+            return solve(self._plan(phase), group, arrivals, costs.endpoint_ns, costs.reduction_ns)
+        shape = double_binary_tree.tree(len(group), mirrored=phase.mirrored)
+        size_bytes = phase.data_bytes
+        reduction_ns = costs.reduction_ns(size_bytes)
+        exits = double_binary_tree.exits(
+            shape, arrivals.tolist(), lambda a, b: group.delay(a, b, size_bytes), costs.endpoint_ns, reduction_ns
+        )
+        return np.array(exits, dtype=np.int64)
+
+    def _plan(self, phase: StreamPhase) -> Plan:
+        if phase not in self._plans:
+            self._plans[phase] = make_plan(phase, self._costs.options)
+        return self._plans[phase]
+
+    def _group(self, dim: LogicalDim, npu: int) -> RankGroup:
+        members = dim.members(npu)
+        key = (dim, int(members[0]))
+        if key not in self._groups:
+            self._groups[key] = RankGroup(members, self._delay)
+        return self._groups[key]
+
+    def _members(self, group: RankGroup) -> NDArray[np.int64]:
+        """The class of each member."""
+        if group not in self._classes:
+            self._classes[group] = self._class_of[group.members]
+        return self._classes[group]
+
+
+def _leave(done: Done, stream: Stream, _: simpy.Event) -> None:
+    done(stream)
+
+
+def class_of(ranks: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """The class of every NPU."""
+    found = np.empty(sum(map(len, ranks)), dtype=np.int64)
+    for npu_class, members in enumerate(ranks):
+        found[np.asarray(members)] = npu_class
+    return found
