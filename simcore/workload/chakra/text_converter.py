@@ -1,13 +1,14 @@
 """Text workloads as dependency graphs, the way Chakra's own converter makes them.
 
-Source: `chakra_converter Text` of mlcommons/chakra (main, 2026-05); compute columns count microseconds, a communication
-type it does not know, NONE included, is an all-reduce wherever the loop communicates at all. Every NPU has the same graph.
+Source: `chakra_converter Text` of mlcommons/chakra (main, 2026-05); compute columns count microseconds; a communication
+type it does not know, NONE included, is an all-reduce wherever the loop communicates at all. All NPUs have one graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from simcore.errors import InputError, Location, closest
 from simcore.workload.chakra import writer
@@ -172,16 +173,16 @@ def steps(workload: Workload, iterations: int) -> list[Step]:
 def encode(made: Sequence[Step], *, first_id: int = 0, compat: bool = False, source: str = "") -> bytes:
     """A rank's file. With `compat` exactly Chakra's: the input text as metadata and no is_cpu_op attribute."""
     head = writer.metadata("", schema="1.0.2-chakra.1.0.0", input_file=source) if compat else writer.metadata()
-    place = {} if compat else {"is_cpu_op": False}
-    return writer.encode(head, (_node(step, index, first_id, place) for index, step in enumerate(made)))
+    return writer.encode(head, (_node(step, first_id + index, first_id, compat) for index, step in enumerate(made)))
 
 
-def _node(step: Step, index: int, first_id: int, place: dict[str, bool]) -> object:
+def _node(step: Step, number: int, first_id: int, compat: bool) -> Any:
+    """A step as a node; is_cpu_op is written because other readers take its absence for true."""
+    kind = NodeType.COMP_NODE if step.comm_type is None else NodeType.COMM_COLL_NODE
+    attributes: dict[str, Any] = {} if compat else {"is_cpu_op": False}
+    if step.comm_type is not None:
+        attributes |= {"comm_type": int(step.comm_type), "comm_size": step.size_bytes}
     deps = [first_id + dep for dep in step.deps]
-    if step.comm_type is None:
-        micros = step.duration_micros
-        return writer.node(
-            first_id + index, step.name, NodeType.COMP_NODE, data_deps=deps, duration_micros=micros, **place
-        )
-    collective = {"comm_type": int(step.comm_type), "comm_size": step.size_bytes}
-    return writer.node(first_id + index, step.name, NodeType.COMM_COLL_NODE, data_deps=deps, **place, **collective)
+    return writer.node(
+        number, step.name, kind, data_deps=deps, duration_micros=step.duration_micros, attributes=attributes
+    )

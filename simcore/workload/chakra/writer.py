@@ -38,9 +38,9 @@ def node(
     data_deps: Iterable[int] = (),
     ctrl_deps: Iterable[int] = (),
     duration_micros: int = 0,
-    **attributes: Any,
+    attributes: Mapping[str, Any] | None = None,
 ) -> Any:
-    """A Node message; keywords become attributes of the kinds their names have (`KINDS`)."""
+    """A Node message; `attributes` get the kinds that their names have (`KINDS`)."""
     message = messages()["Node"](
         id=number,
         name=name,
@@ -49,7 +49,7 @@ def node(
         ctrl_deps=ctrl_deps,
         duration_micros=duration_micros,
     )
-    for key, value in attributes.items():
+    for key, value in (attributes or {}).items():
         add_attribute(message, key, value, KINDS[key])
     return message
 
