@@ -17,6 +17,7 @@ MISSING = int(np.iinfo(np.int64).min)
 """Value of an integer attribute that a node does not have."""
 
 INTEGER_ATTRIBUTES = (
+    "duration_ns",
     "is_cpu_op",
     "comm_type",
     "comm_size",
@@ -96,6 +97,7 @@ def decode(data: bytes, starts: Integers, ends: Integers) -> Columns:
 
 def decode_metadata(data: bytes, start: int, end: int) -> dict[str, str]:
     """Version and text attributes of the first message, checked for its structure."""
+    data = data[:end]
     buffer = np.frombuffer(data + wire.PADDING, np.uint8)
     found = {}
     for field in _checked(buffer, np.array([start]), np.array([end]), _METADATA_WIRES):

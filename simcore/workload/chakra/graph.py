@@ -28,6 +28,13 @@ _MAX_MICROS = (1 << 63) // 1000
 _TRANSFERS = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE)
 _MEMORY = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 
+_NOT_NEGATIVE = {
+    "comm_size": "size",
+    "tensor_size": "size",
+    "num_ops": "number of operations",
+    "duration_ns": "duration",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -71,6 +78,9 @@ class _Checker:
 def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
     """The graph of one file, rows by ascending id; InputError names every fault it holds, at most 20.
 
+    An attribute `duration_ns` (our own: converters write it where whole microseconds would lose time) outdoes
+    duration_micros.
+
     With `callers` (traces made from PyTorch's) control dependencies name the calling operation. Those whose caller was
     not kept are left out, and all of them where they contradict the data dependencies; warnings say so. In any other
     trace both are errors.
@@ -78,7 +88,9 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
     order = np.argsort(columns.node_id, kind="stable")
     attributes = {name: column[order] for name, column in columns.attributes.items()}
     node_id, micros = columns.node_id[order], columns.duration_micros[order]
-    kind = _effective_kind(columns.kind[order], attributes)
+    kind = columns.kind[order]
+    unspecified = _unspecified(kind, micros, attributes)
+    kind = np.where(unspecified, NodeType.COMP_NODE, kind)
     names = tuple([columns.names[row] for row in order.tolist()])
     places = Places(path, order + 1, columns.start[order], node_id, names)
     with Problems() as problems:
@@ -90,6 +102,9 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
         data = _pairs(rank, node_id, columns.data, check, "data_deps")
         control = _pairs(rank, node_id, columns.control, None if callers else check, "ctrl_deps")
     warnings = []
+    replayed = int((unspecified & (attributes["is_cpu_op"] <= 0)).sum())
+    if replayed:
+        warnings.append(f"{path}: {replayed} collectives have neither type nor size: their durations are replayed")
     lost = len(columns.control[0]) - len(control[0])
     if lost:
         warnings.append(f"{path}: {lost} control dependencies on nodes that are not in the file are left out")
@@ -104,7 +119,7 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
     graph = Graph(
         node_id=node_id,
         kind=kind.astype(np.uint8),
-        duration_ns=micros * 1000,
+        duration_ns=np.where(attributes["duration_ns"] == MISSING, micros * 1000, attributes["duration_ns"]),
         dep_offsets=offsets,
         deps=deps,
         names=names,
@@ -116,10 +131,13 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
     return Trace(graph, places, tuple(text for _, text in columns.inputs), tuple(warnings))
 
 
-def _effective_kind(kind: Integers, attributes: dict[str, Integers]) -> Integers:
-    """A host-side label of a collective (on the CPU, without a type) is computation; its kernel has its own node."""
-    label = (kind == NodeType.COMM_COLL_NODE) & (attributes["comm_type"] == MISSING) & (attributes["is_cpu_op"] > 0)
-    return np.where(label, NodeType.COMP_NODE, kind)
+def _unspecified(kind: Integers, micros: Integers, attributes: dict[str, Integers]) -> Mask:
+    """Collectives without type and size that are known by their duration, or are labels on the CPU side.
+
+    They count as computation: the kernel of a label has its own node, a duration can only be replayed.
+    """
+    nameless = (attributes["comm_type"] == MISSING) & (attributes["comm_size"] == MISSING)
+    return (kind == NodeType.COMM_COLL_NODE) & nameless & ((attributes["is_cpu_op"] > 0) | (micros > 0))
 
 
 def _check_numbers(check: _Checker, node_id: Integers, kind: Integers, micros: Integers) -> None:
@@ -146,7 +164,7 @@ def _check_attributes(check: _Checker, kind: Integers, attributes: dict[str, Int
     check(sized & (size == MISSING), "the collective has no size", "comm_size", "bytes >= 0")
     memory = np.isin(kind, _MEMORY) & (attributes["tensor_size"] == MISSING)
     check(memory, "the memory access has no size", "tensor_size", "bytes >= 0")
-    for name, what in (("comm_size", "size"), ("tensor_size", "size"), ("num_ops", "number of operations")):
+    for name, what in _NOT_NEGATIVE.items():
         value = attributes[name]
         check((value < 0) & (value != MISSING), f"the {what} is negative", name, "a number >= 0", value)
 
@@ -168,7 +186,8 @@ def _pairs(
 def _edges(count: int, *pairs: tuple[Integers, Integers]) -> tuple[Integers, NDArray[np.int32]]:
     """Offsets and rows of what each row waits for, in ascending order and without doubles."""
     base = max(1, count)
-    keys = np.unique(np.concatenate([owner * base + row for owner, row in pairs]))
+    keys = np.sort(np.concatenate([owner * base + row for owner, row in pairs]))
+    keys = keys[np.diff(keys, prepend=-1) > 0]
     return np.searchsorted(keys, np.arange(count + 1) * base), (keys % base).astype(np.int32)
 
 
@@ -203,17 +222,22 @@ def _groups(pg_name: Integers, texts: list[bytes]) -> dict[str, Any]:
     """Communicator of each row and their names; '' and '0' are all NPUs."""
     index = {"": 0}
     number_of = np.zeros(len(texts) + 1, np.int32)  # its last entry serves MISSING
-    for used in np.unique(pg_name[pg_name != MISSING]).tolist():
+    for used in _used(pg_name, len(texts)):
         name = texts[used].decode(errors="replace")
         number_of[used] = index.setdefault("" if name == "0" else name, len(index))
     group: NDArray[np.int32] = number_of[np.where(pg_name == MISSING, len(texts), pg_name)]
     return {"group": group, "group_names": tuple(index)}
 
 
+def _used(column: Integers, count: int) -> list[int]:
+    """Which of `count` texts a column refers to."""
+    return np.flatnonzero(np.bincount(column[column != MISSING], minlength=count)).tolist()
+
+
 def _dimensions(involved: Integers, texts: list[bytes]) -> Integers:
     """Bit mask of the topology dimensions each row spans."""
     mask_of = np.full(len(texts) + 1, ALL_DIMENSIONS, np.int64)
-    for used in np.unique(involved[involved != MISSING]).tolist():
+    for used in _used(involved, len(texts)):
         mask_of[used] = _mask(texts[used])
     masks: Integers = mask_of[np.where(involved == MISSING, len(texts), involved)]
     return masks

@@ -13,7 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FIXED32", "FIXED64", "LENGTH", "PADDING", "VARINT", "Fields", "WireError", "fields", "frames", "repeated"]
+__all__ = [
+    "FIXED32",
+    "FIXED64",
+    "LENGTH",
+    "PADDING",
+    "VARINT",
+    "Fields",
+    "WireError",
+    "fields",
+    "frames",
+    "length_at",
+    "repeated",
+]
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 PADDING = b"\0" * 32  # a varint that starts inside a buffer may run over its end, but never further than this
@@ -58,7 +70,7 @@ def frames(data: bytes) -> tuple[Integers, Integers]:
     while position < size:
         length, start = data[position], position + 1
         if length > 127:
-            length, start = _length(data, position, len(starts))
+            length, start = length_at(data, position, len(starts))
         if start + length > size:
             raise WireError(
                 len(starts),
@@ -73,8 +85,8 @@ def frames(data: bytes) -> tuple[Integers, Integers]:
     return np.array(starts, np.int64), np.array(ends, np.int64)
 
 
-def _length(data: bytes, position: int, row: int) -> tuple[int, int]:
-    """A length of several bytes and where its message starts."""
+def length_at(data: bytes, position: int, row: int = 0) -> tuple[int, int]:
+    """The length that stands at `position` and where its message starts."""
     length = 0
     for count, byte in enumerate(data[position : position + 10]):
         length |= (byte & 127) << 7 * count

@@ -13,8 +13,9 @@ from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, NodeType, messages
 __all__ = ["VERSION", "add_attribute", "encode", "frame", "metadata", "node", "write_file", "write_ranks"]
 
 VERSION = "0.0.4"
-# Attribute -> kind of its value, as PyTorch's and the generator's traces have it.
+# Attribute -> kind of its value, as PyTorch's and the generator's traces have it; duration_ns is ours.
 KINDS = {
+    "duration_ns": "int64",
     "is_cpu_op": "bool",
     "num_ops": "int64",
     "tensor_size": "uint64",
