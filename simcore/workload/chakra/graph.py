@@ -136,8 +136,10 @@ def _unspecified(kind: Integers, micros: Integers, attributes: dict[str, Integer
 
     They count as computation: the kernel of a label has its own node, a duration can only be replayed.
     """
-    nameless = (attributes["comm_type"] == MISSING) & (attributes["comm_size"] == MISSING)
-    return (kind == NodeType.COMM_COLL_NODE) & nameless & ((attributes["is_cpu_op"] > 0) | (micros > 0))
+    nameless: Mask = (attributes["comm_type"] == MISSING) & (attributes["comm_size"] == MISSING)
+    known: Mask = (attributes["is_cpu_op"] > 0) | (micros > 0)
+    unspecified: Mask = (kind == NodeType.COMM_COLL_NODE) & nameless & known
+    return unspecified
 
 
 def _check_numbers(check: _Checker, node_id: Integers, kind: Integers, micros: Integers) -> None:
