@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from simcore.documents import Node, read
 from simcore.errors import InputError, Problems, closest
+from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.model import Dimension, Graph
+from simcore.network.topology.paths import UNREACHED, ShortestPaths
 from simcore.units import parse_bytes_per_s, parse_ns
 
-__all__ = ["graph_dimension", "read_graph"]
+__all__ = ["GraphFabric", "graph_dimension", "read_graph"]
 
 NODE_KINDS = ["npu", "switch"]
 
@@ -48,6 +52,66 @@ def graph_dimension(graph: Graph) -> Dimension:
     """The graph seen as one dimension: its slowest link and longest latency."""
     slowest = min((rate for rate in graph.bandwidth_bytes_per_s), default=1.0)
     return Dimension("Graph", graph.npus, slowest, max(graph.latency_ns, default=0.0))
+
+
+class GraphFabric(Fabric):
+    """Links as given. A route has the fewest links; among equals each node takes its link of least latency."""
+
+    description = "links given one by one in a file; the path of fewest links"
+
+    def __init__(self, graph: Graph):
+        super().__init__(graph_dimension(graph))
+        self.graph = graph
+        src, dst = self.ends()
+        self._paths = ShortestPaths(len(graph.names), src, dst, np.argsort(self.latencies(), kind="stable"))
+
+    def ends(self) -> tuple[IntArray, IntArray]:
+        """In the order of the file."""
+        return np.array(self.graph.src, np.int64), np.array(self.graph.dst, np.int64)
+
+    def bandwidths(self) -> FloatArray:
+        """As given."""
+        return np.array(self.graph.bandwidth_bytes_per_s, np.float64)
+
+    def latencies(self) -> FloatArray:
+        """As given."""
+        return np.array(self.graph.latency_ns, np.float64)
+
+    def routes(self, src: IntArray, dst: IntArray) -> Routes:
+        """The path of fewest links."""
+        return Routes.of_table(self._paths.table(src, dst))
+
+    def hops(self, src: IntArray, dst: IntArray) -> IntArray:
+        """Links of the path."""
+        return self.routes(src, dst).counts
+
+    def diameter(self) -> int:
+        """The longest of the shortest paths between NPUs."""
+        return int(self._paths.distances(np.arange(self.npus))[:, : self.npus].max())
+
+    def unreachable(self) -> list[str]:
+        """Names of the NPUs that NPU 0 cannot reach or that cannot reach it."""
+        there = self._paths.distances(np.array([0]))[0]
+        back = ShortestPaths(len(self.graph.names), *self.ends()[::-1]).distances(np.array([0]))[0]
+        return [self.graph.names[npu] for npu in range(self.npus) if max(there[npu], back[npu]) == UNREACHED]
+
+    def bisection_bytes_per_s(self) -> float:
+        """An upper bound: the best cut that Kernighan and Lin's exchange finds from a fixed start."""
+        import networkx
+
+        graph = networkx.Graph()
+        graph.add_nodes_from(range(len(self.graph.names)))
+        for a, b, rate in zip(self.graph.src, self.graph.dst, self.graph.bandwidth_bytes_per_s, strict=True):
+            if a != b:
+                graph.add_edge(a, b, weight=graph.get_edge_data(a, b, {"weight": 0.0})["weight"] + rate / 2)
+        if self.npus < 2:
+            return 0.0
+        half, _ = networkx.algorithms.community.kernighan_lin_bisection(graph, weight="weight", seed=0)
+        return float(networkx.cut_size(graph, half, weight="weight"))
+
+    def devices(self) -> tuple[str, ...]:
+        """The nodes that are no NPUs."""
+        return self.graph.names[self.npus :]
 
 
 def _items(node: Node, key: str) -> list[Node]:

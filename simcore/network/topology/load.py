@@ -12,32 +12,35 @@ from typing import TypeVar
 from simcore.documents import Node, read
 from simcore.errors import Problems
 from simcore.library import resolve
-from simcore.network.topology.graph import graph_dimension, read_graph
+from simcore.network.topology.graph import GraphFabric, graph_dimension, read_graph
+from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Dimension, Memory, Topology, Wafer
+from simcore.network.topology.wafer import WaferMesh
 from simcore.units import parse_bytes_per_s, parse_ns
 
-__all__ = ["GIGABYTE", "KINDS", "load"]
+__all__ = ["GIGABYTE", "load"]
 
 T = TypeVar("T")
 GIGABYTE = {"decimal": 1e9, "binary": 2.0**30}
-KINDS = {
-    "Ring": "every NPU linked to the next, the last to the first",
-    "Torus": "another word for Ring; several of them make a torus",
-    "Mesh": "a line of NPUs: a ring without the wrap-around",
-    "FullyConnected": "a link between every two NPUs",
-    "Switch": "every NPU linked to one switch",
-    "FatTree": "two levels of switches, `oversubscription` between them",
-    "Dragonfly": "`groups` of `routers`, every two groups linked",
-}
-
 LISTS = ("topology", "npus_count", "bandwidth", "latency")
-OPTIONAL = ("name", "description", "links", "gigabyte", "oversubscription", "groups", "routers", "wafer")
+OPTIONAL = (
+    *("name", "description", "links", "gigabyte"),
+    *("oversubscription", "groups", "routers", "routing", "wafer"),
+)
 # The keys of ASTRA-sim 1.0.
 HIERARCHICAL = (
     *("topology-name", "topologies-per-dim", "dimensions-count"),
     *("units-count", "links-count", "link-latency", "link-bandwidth"),
 )
 HIERARCHICAL_OPTIONAL = ("dimension-type", "nic-latency", "router-latency", "hbm-latency", "hbm-bandwidth", "hbm-scale")
+ROUTINGS = ["minimal", "valiant"]
+# Keys that only some kinds have: key, what it is elsewhere, the kinds.
+DETAILS = (
+    ("oversubscription", 1.0, ("FatTree",)),
+    ("groups", 0, ("Dragonfly",)),
+    ("routers", 0, ("Dragonfly", "FatTree")),
+    ("routing", "minimal", ("Dragonfly",)),
+)
 HIERARCHICAL_KINDS = ["Ring", "FullyConnected", "Switch"]
 
 
@@ -70,7 +73,7 @@ def _lists(root: Node, forced: str, default: str) -> Topology:
     root.keys(required=LISTS, optional=OPTIONAL)
     gigabyte = _gigabyte(root, forced, default)
     rate = partial(Node.quantity, parse=partial(parse_bytes_per_s, gigabyte=gigabyte), above=True)
-    kinds = _column(root, "topology", lambda item: item.choice(list(KINDS)) or "Ring", -1)
+    kinds = _column(root, "topology", lambda item: item.choice(FABRICS.names()) or "Ring", -1)
     count = len(kinds)
     dims = zip(
         kinds,
@@ -81,14 +84,15 @@ def _lists(root: Node, forced: str, default: str) -> Topology:
         _column(root, "oversubscription", partial(Node.number, minimum=1.0), count, 1.0),
         _column(root, "groups", Node.integer, count, 0),
         _column(root, "routers", Node.integer, count, 0),
+        _column(root, "routing", lambda item: str(item.choice(ROUTINGS) or "minimal"), count, "minimal"),
         strict=False,
     )
     made = tuple(
-        Dimension(str(kind), npus, rate, latency, links, 0.0, 0.0, over, groups, routers)
-        for kind, npus, rate, latency, links, over, groups, routers in dims
+        Dimension(str(kind), npus, rate, latency, links, 0.0, 0.0, *details)
+        for kind, npus, rate, latency, links, *details in dims
     )
     for index, dim in enumerate(made):
-        _check_dragonfly(root, index, dim)
+        _check_details(root, index, dim)
     wafer = _wafer(root, made)
     seen = _logical(wafer, made) if wafer else made
     return Topology(seen, _text(root, "name"), _text(root, "description"), wafer=wafer)
@@ -117,19 +121,17 @@ def _text(root: Node, key: str) -> str:
     return root[key].text() if key in root else ""
 
 
-def _check_dragonfly(root: Node, index: int, dim: Dimension) -> None:
-    """`groups` and `routers` belong to a Dragonfly, where groups x routers must divide its NPUs."""
+def _check_details(root: Node, index: int, dim: Dimension) -> None:
+    """The keys that only some kinds have stand with those kinds, and their routers can be filled evenly."""
     place = root["npus_count"].items[index] if "npus_count" in root else root
-    if dim.kind == "Dragonfly":
-        if dim.groups < 1 or dim.routers < 1:
-            place.problem("a Dragonfly needs groups and routers", "groups: [g] and routers: [r], both >= 1")
-        elif dim.npus % (dim.groups * dim.routers):
-            shape = f"{dim.groups} groups of {dim.routers} routers"
-            place.problem("the NPUs of a Dragonfly must fill its routers evenly", f"a multiple for {shape}")
-    elif dim.groups or dim.routers:
-        place.problem(f"groups and routers do not apply to a {dim.kind}", "0 for this dimension, or Dragonfly")
-    if dim.kind != "FatTree" and dim.oversubscription != 1.0:
-        place.problem(f"oversubscription does not apply to a {dim.kind}", "1 for this dimension, or FatTree")
+    for key, default, kinds in DETAILS:
+        if getattr(dim, key) != default and dim.kind not in kinds:
+            place.problem(f"{key} does not apply to a {dim.kind}", f"{default} for this dimension, or {kinds[0]}")
+    if dim.kind == "Dragonfly" and (dim.groups < 1 or dim.routers < 1):
+        place.problem("a Dragonfly needs groups and routers", "groups: [g] and routers: [r], both >= 1")
+    elif dim.npus % (max(dim.groups, 1) * max(dim.routers, 1)):
+        shape = f"{dim.groups} groups of {dim.routers} routers" if dim.groups else f"{dim.routers} leaves"
+        place.problem(f"the NPUs must fill {shape} evenly", "a multiple")
 
 
 def _wafer(root: Node, dims: tuple[Dimension, ...]) -> Wafer | None:
@@ -148,11 +150,21 @@ def _wafer(root: Node, dims: tuple[Dimension, ...]) -> Wafer | None:
     if spare >= rows:
         node["spare_rows"].problem("no row is left to work", f"fewer than {rows} spare rows")
     dead = tuple(sorted(set(npus)))
-    if spare:
-        _check_spares(node["spare_rows"], dead, columns, spare)
-    elif len(dead) == columns * rows:
+    wafer = Wafer((dims[0], dims[1]), dead, tuple(sorted({link for link in links if link})), spare)
+    _check_wafer(node, wafer)
+    return wafer
+
+
+def _check_wafer(node: Node, wafer: Wafer) -> None:
+    """Enough spare rows, somebody alive, and everybody reachable."""
+    if node.problems.found:
+        return
+    if wafer.spare_rows:
+        _check_spares(node["spare_rows"], wafer.dead_npus, wafer.columns, wafer.spare_rows)
+    elif len(wafer.dead_npus) == wafer.columns * wafer.rows:
         node["dead_npus"].problem("no NPU is left to work", "at least one live NPU")
-    return Wafer(columns, rows, dead, tuple(sorted({link for link in links if link})), spare)
+    if not node.problems.found and len(lost := WaferMesh(wafer).unreachable()):
+        node.problem("what is dead cuts the wafer in two", "a way between any two NPUs", f"NPU {lost[0]} cut off")
 
 
 def _check_spares(node: Node, dead: tuple[int, ...], columns: int, spare: int) -> None:
@@ -207,6 +219,8 @@ def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
         root["graph"].problem("there is no such graph file", "a path relative to this file", str(file))
         return Topology(())
     graph = read_graph(file, gigabyte, root.problems)
+    if not root.problems.found and (lost := GraphFabric(graph).unreachable()):
+        root["graph"].problem("the graph is not connected", "a way between any two NPUs", f"no way for {lost[0]!r}")
     return Topology((graph_dimension(graph),), _text(root, "name"), _text(root, "description"), graph=graph)
 
 
@@ -237,6 +251,6 @@ def _hierarchical(root: Node) -> Topology:
     ]
     # ASTRA-sim 1.0 keeps one memory per NPU: the values of dimension 0 count.
     return Topology(
-        tuple(Dimension(str(kind), *rest) for kind, *rest in dims),
+        tuple(replace(Dimension(str(kind), *rest), links_per_npu=True) for kind, *rest in dims),
         memory=Memory(*(column[0] for column in memory)) if all(memory) else Memory(),
     )

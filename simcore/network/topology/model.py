@@ -12,8 +12,10 @@ __all__ = ["Dimension", "Graph", "Memory", "Topology", "Wafer"]
 class Dimension:
     """One dimension: `npus` per group, joined as `kind` says.
 
-    `bandwidth_bytes_per_s` is of one link in one direction, `latency_ns` per hop; `links` counts parallel links.
-    `nic_latency_ns` and `router_latency_ns` are ASTRA-sim 1.0's extra terms.
+    `bandwidth_bytes_per_s` is of one link in one direction, `latency_ns` per hop; `links` counts parallel links to a
+    neighbour or, with `links_per_npu`, the links of an NPU to all its neighbours of this dimension (ASTRA-sim 1.0).
+    `nic_latency_ns` and `router_latency_ns` are ASTRA-sim 1.0's extra terms. `oversubscription` belongs to a FatTree,
+    `groups` and `routing` ("minimal" or "valiant") to a Dragonfly, `routers` to both (leaves; routers of a group).
     """
 
     kind: str
@@ -26,6 +28,14 @@ class Dimension:
     oversubscription: float = 1.0
     groups: int = 0
     routers: int = 0
+    routing: str = "minimal"
+    links_per_npu: bool = False
+
+    @property
+    def parallel_links(self) -> int:
+        """Links to one neighbour, at least one."""
+        neighbours = {"Ring": 2, "FullyConnected": self.npus - 1}.get(self.kind, 1) if self.links_per_npu else 1
+        return max(self.links // max(neighbours, 1), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +49,25 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Wafer:
-    """The wafer as made: `columns` x `rows`, what is broken on it, and how many rows are spare.
+    """The wafer as made: its two dimensions with the spare rows, what is broken on it, how many rows are spare.
 
     Ids are physical, column first: id = column + columns * row. A dead link is dead in both directions.
     """
 
-    columns: int
-    rows: int
+    dims: tuple[Dimension, Dimension]
     dead_npus: tuple[int, ...] = ()
     dead_links: tuple[tuple[int, int], ...] = ()
     spare_rows: int = 0
+
+    @property
+    def columns(self) -> int:
+        """NPUs of a row."""
+        return self.dims[0].npus
+
+    @property
+    def rows(self) -> int:
+        """Rows, spare ones included."""
+        return self.dims[1].npus
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,242 @@
+"""Links that carry one transfer at a time.
+
+`CutThrough` is native: a message's head goes on as soon as a link is its own, so serialisation is paid once, at the
+slowest link, while every link of the route is occupied for its own serialisation. `StoreAndForward` is ASTRA-sim 2's
+congestion-aware network. Both take messages through `send` and count what every link carried.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from math import ceil
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import simpy
+
+from simcore.network.instant import after, at_end_of_instant
+from simcore.network.topology.links import LinkGraph
+from simcore.timeline.events import LinkTable
+from simcore.units import transfer_ns
+
+__all__ = ["CutThrough", "Network", "StoreAndForward", "whole_steps"]
+
+Deliver = Callable[[], None]
+
+
+class Network(Protocol):
+    """Takes messages and delivers them when their last byte has arrived."""
+
+    def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
+        """Send a message now. `key` orders messages that meet at one time; keys of one network must compare."""
+
+    def table(self) -> LinkTable:
+        """What every link carried so far."""
+
+
+class _Path(NamedTuple):
+    """A route with what its links need: whole nanoseconds of latency and bytes per second."""
+
+    links: tuple[int, ...]
+    steps_ns: tuple[int, ...]
+    rates: tuple[float, ...]
+
+
+class _Message:
+    """On its way: `hop` counts the links behind it, `tail_ns` is when its last byte reaches the node it is at."""
+
+    __slots__ = ("deliver", "hop", "key", "path", "size_bytes", "tail_ns")
+
+    def __init__(self, key: Any, size_bytes: int, path: _Path, deliver: Deliver, now_ns: int):
+        self.key, self.size_bytes, self.path, self.deliver = key, size_bytes, path, deliver
+        self.hop, self.tail_ns = 0, now_ns
+
+
+def _by_key(message: _Message) -> Any:
+    return message.key
+
+
+def whole_steps(latencies_ns: list[float]) -> tuple[int, ...]:
+    """Latencies of a route in whole nanoseconds whose sum is the exact sum, rounded up.
+
+    >>> whole_steps([0.9, 0.9, 0.9])
+    (1, 1, 1)
+    >>> whole_steps([0.4, 0.4, 0.4, 0.4])
+    (1, 0, 1, 0)
+    """
+    marks, total = [0], 0.0
+    for latency_ns in latencies_ns:
+        total += latency_ns
+        marks.append(ceil(round(total, 6)))
+    return tuple(end - start for start, end in pairwise(marks))
+
+
+class _Counted:
+    """The links with their counters; finds routes."""
+
+    def __init__(self, env: simpy.Environment, links: LinkGraph):
+        self.env, self.links = env, links
+        self._paths: dict[tuple[int, int], _Path] = {}
+        self._rates: list[float] = links.bandwidth_bytes_per_s.tolist()
+        self._latencies: list[float] = links.latency_ns.tolist()
+        self._size_bytes = [0] * len(links)
+        self._busy_ns = [0] * len(links)
+
+    def _path(self, src: int, dst: int) -> _Path:
+        """The way from `src` to `dst`."""
+        path = self._paths.get((src, dst))
+        if path is None:
+            route = self.links.route(src, dst)
+            steps = whole_steps([self._latencies[link] for link in route])
+            path = _Path(route, steps, tuple(self._rates[link] for link in route))
+            self._paths[src, dst] = path
+        return path
+
+    def table(self) -> LinkTable:
+        """What every link carried so far."""
+        return self.links.table(np.array(self._size_bytes, np.int64), np.array(self._busy_ns, np.int64))
+
+
+class CutThrough(_Counted):
+    """First come, first served on every link; who comes at the same time is served in the order of the keys.
+
+    A message that waits for a link blocks none of those behind it (routers have room), so no routing deadlocks.
+    Arrivals of one time are gathered until nothing else happens at that time, so the order in which the
+    simulation happened to call `send` never matters.
+
+    >>> from simcore.network.topology.model import Dimension, Topology
+    >>> env = simpy.Environment()
+    >>> network = CutThrough(env, LinkGraph(Topology((Dimension("Ring", 8, 1e9, 10.0),))))
+    >>> network.send(0, 2, 1000, 0, lambda: print("over two links at", env.now))
+    >>> network.send(1, 2, 1000, 1, lambda: print("behind it at", env.now))
+    >>> env.run()
+    behind it at 1010
+    over two links at 2010
+    """
+
+    def __init__(self, env: simpy.Environment, links: LinkGraph):
+        super().__init__(env, links)
+        self._free_ns = [0] * len(links)
+        self._arrivals: dict[int, list[_Message]] = {}
+        self._deliveries: dict[int, list[_Message]] = {}
+
+    def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
+        """As `Network.send`."""
+        now_ns = int(self.env.now)
+        message = _Message(key, size_bytes, self._path(src, dst), deliver, now_ns)
+        if message.path.links:
+            self._arrive(message, now_ns, now_ns)
+        else:
+            self._finish(message, now_ns)
+
+    def _arrive(self, message: _Message, at_ns: int, now_ns: int) -> None:
+        """The head reaches the next link of its route at `at_ns`."""
+        batch = self._arrivals.get(at_ns)
+        if batch is None:
+            self._arrivals[at_ns] = [message]
+            at_end_of_instant(self.env, at_ns - now_ns, self._serve)
+        else:
+            batch.append(message)
+
+    def _finish(self, message: _Message, now_ns: int) -> None:
+        """The last byte arrives at `message.tail_ns`."""
+        batch = self._deliveries.get(message.tail_ns)
+        if batch is None:
+            self._deliveries[message.tail_ns] = [message]
+            after(self.env, message.tail_ns - now_ns, self._deliver)
+        else:
+            batch.append(message)
+
+    def _deliver(self, _: simpy.Event) -> None:
+        """Hand over everything that arrives now."""
+        batch = self._deliveries.pop(int(self.env.now))
+        for message in sorted(batch, key=_by_key) if len(batch) > 1 else batch:
+            message.deliver()
+
+    def _serve(self, _: simpy.Event) -> None:
+        """Give links to the heads that are there now."""
+        now_ns = int(self.env.now)
+        batch = self._arrivals.pop(now_ns)
+        for message in sorted(batch, key=_by_key) if len(batch) > 1 else batch:
+            self._advance(message, now_ns)
+
+    def _advance(self, message: _Message, now_ns: int) -> None:
+        """Over as many links as the head reaches without time passing."""
+        path, head_ns = message.path, now_ns
+        while head_ns == now_ns and message.hop < len(path.links):
+            head_ns = self._cross(message, now_ns)
+        if message.hop < len(path.links):
+            self._arrive(message, head_ns, now_ns)
+        else:
+            self._finish(message, now_ns)
+
+    def _cross(self, message: _Message, now_ns: int) -> int:
+        """Take the next link as soon as it is free; when the head will be at its other end."""
+        hop, (links, steps_ns, rates) = message.hop, message.path
+        link = links[hop]
+        occupied_ns = transfer_ns(message.size_bytes, rates[hop])
+        start_ns = max(now_ns, self._free_ns[link])
+        end_ns = self._free_ns[link] = start_ns + occupied_ns
+        self._size_bytes[link] += message.size_bytes
+        self._busy_ns[link] += occupied_ns
+        message.hop = hop + 1
+        message.tail_ns = max(end_ns, message.tail_ns) + steps_ns[hop]
+        return start_ns + steps_ns[hop]
+
+
+class StoreAndForward(_Counted):
+    """ASTRA-sim 2's congestion-aware network (analytical backend 599a0473): every hop receives the whole message first.
+
+    A link that starts on a message at t delivers it at t + floor(latency + size / rate) and is free at
+    t + floor(size / rate); the delivery is scheduled before. Events of one time run in the order they were scheduled;
+    a link serves its queue first in, first out. `key` plays no part.
+    """
+
+    def __init__(self, env: simpy.Environment, links: LinkGraph):
+        super().__init__(env, links)
+        self._queues: list[deque[_Message] | None] = [None] * len(links)  # None: the link is idle
+
+    def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
+        """As `Network.send`; a message to itself arrives at once."""
+        message = _Message(key, size_bytes, self._path(src, dst), deliver, int(self.env.now))
+        if message.path.links:
+            self._enter(message)
+        else:
+            after(self.env, 0, lambda _: deliver())
+
+    def _enter(self, message: _Message) -> None:
+        """At the beginning of the next link."""
+        link = message.path.links[message.hop]
+        queue = self._queues[link]
+        if queue is None:
+            self._queues[link] = deque()
+            self._start(link, message)
+        else:
+            queue.append(message)
+
+    def _start(self, link: int, message: _Message) -> None:
+        """The link takes the message."""
+        size_per_rate_ns = message.size_bytes / (message.path.rates[message.hop] / 1e9)
+        self._size_bytes[link] += message.size_bytes
+        self._busy_ns[link] += int(size_per_rate_ns)
+        after(self.env, int(self._latencies[link] + size_per_rate_ns), partial(self._arrive, message))
+        after(self.env, int(size_per_rate_ns), partial(self._release, link))
+
+    def _arrive(self, message: _Message, _: simpy.Event) -> None:
+        """At the end of a link."""
+        message.hop += 1
+        if message.hop < len(message.path.links):
+            self._enter(message)
+        else:
+            message.deliver()
+
+    def _release(self, link: int, _: simpy.Event) -> None:
+        """The link is free for the next in its queue."""
+        queue = self._queues[link]
+        if queue:
+            self._start(link, queue.popleft())
+        else:
+            self._queues[link] = None

@@ -1,0 +1,111 @@
+"""Links shared fairly: all transfers on a link run at once, at max-min fair rates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import simpy
+
+from simcore.network.congested import Deliver, Network, whole_steps
+from simcore.network.instant import after, at_end_of_instant
+from simcore.network.solver import max_min_rates
+from simcore.network.topology.fabric import FloatArray, Routes
+from simcore.network.topology.links import LinkGraph
+from simcore.timeline.events import LinkTable
+
+__all__ = ["FairShare"]
+
+
+class _Flow:
+    """A transfer under way."""
+
+    __slots__ = ("deliver", "key", "latency_ns", "left_bytes", "rate", "route")
+
+    def __init__(self, key: Any, size_bytes: int, route: tuple[int, ...], latency_ns: int, deliver: Deliver):
+        self.key, self.route, self.latency_ns, self.deliver = key, route, latency_ns, deliver
+        self.left_bytes, self.rate = float(size_bytes), 0.0
+
+
+def _by_key(flow: _Flow) -> Any:
+    return flow.key
+
+
+class FairShare(Network):
+    """A fluid model: rates change only when a transfer begins or ends, and are max-min fair in between.
+
+    A transfer's last byte arrives its route's latency after the transfer ends. Ends are rounded up to whole
+    nanoseconds. Links that have a transfer count as busy.
+    """
+
+    def __init__(self, env: simpy.Environment, links: LinkGraph):
+        self.env, self.links = env, links
+        self._flows: list[_Flow] = []
+        self._since_ns = 0
+        self._pending_ns = -1  # the instant whose end will settle the rates
+        self._version = 0  # ends that were foretold under older rates are void
+        self._size_bytes = np.zeros(len(links), np.int64)
+        self._busy_ns = np.zeros(len(links), np.int64)
+        self._used = np.zeros(0, np.int64)
+
+    def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
+        """As `Network.send`."""
+        route = self.links.route(src, dst)
+        latency_ns = sum(whole_steps(self.links.latency_ns[list(route)].tolist()))
+        if not route or not size_bytes:
+            after(self.env, latency_ns, lambda _: deliver())
+            return
+        self._size_bytes[list(route)] += size_bytes
+        self._flows.append(_Flow(key, size_bytes, route, latency_ns, deliver))
+        self._settle_now()
+
+    def table(self) -> LinkTable:
+        """What every link carried, a transfer under way counted in full."""
+        return self.links.table(self._size_bytes.copy(), self._busy_ns.copy())
+
+    def _settle_now(self) -> None:
+        """New rates once everything of this instant is known."""
+        now_ns = int(self.env.now)
+        if self._pending_ns != now_ns:
+            self._pending_ns = now_ns
+            at_end_of_instant(self.env, 0, self._settle)
+
+    def _progress(self, now_ns: int) -> None:
+        """Move the transfers on to this time, at the rates they had."""
+        elapsed_ns = now_ns - self._since_ns
+        for flow in self._flows:
+            flow.left_bytes -= flow.rate * elapsed_ns * 1e-9
+        self._busy_ns[self._used] += elapsed_ns
+        self._since_ns = now_ns
+
+    def _settle(self, _: simpy.Event) -> None:
+        """Rates for those who are there, and when the first of them ends."""
+        self._pending_ns = -1
+        self._progress(int(self.env.now))
+        self._flows.sort(key=_by_key)  # sums of floats must not depend on who was sent first
+        for flow, rate in zip(self._flows, self._rates().tolist(), strict=True):
+            flow.rate = rate
+        self._version += 1
+        if self._flows:
+            seconds = min(flow.left_bytes / flow.rate for flow in self._flows)
+            delay_ns = max(int(np.ceil(round(seconds * 1e9, 3))), 0)
+            version = self._version
+            after(self.env, delay_ns, lambda _: self._end(version))
+
+    def _rates(self) -> FloatArray:
+        """Of all transfers under way."""
+        counts = np.array([len(flow.route) for flow in self._flows], np.int64)
+        links = np.array([link for flow in self._flows for link in flow.route], np.int64)
+        self._used = np.unique(links)
+        return max_min_rates(Routes(counts, links), self.links.bandwidth_bytes_per_s)
+
+    def _end(self, version: int) -> None:
+        """Some transfers are through."""
+        if version != self._version:
+            return
+        self._progress(int(self.env.now))
+        through = [flow for flow in self._flows if flow.left_bytes <= flow.rate * 1e-12]
+        self._flows = [flow for flow in self._flows if flow.left_bytes > flow.rate * 1e-12]
+        for flow in sorted(through, key=_by_key):
+            after(self.env, flow.latency_ns, lambda _, flow=flow: flow.deliver())  # type: ignore[misc]
+        self._settle_now()

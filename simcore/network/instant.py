@@ -1,0 +1,31 @@
+"""Events of a SimPy environment that cost little: plain callbacks now, later, or at the end of an instant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import simpy
+
+__all__ = ["after", "at_end_of_instant"]
+
+LAST = 2  # SimPy: 0 urgent, 1 normal; everything else of an instant comes first
+
+
+class _EndOfInstant(simpy.Event):
+    """A triggered event behind all others of its time, those not yet scheduled included."""
+
+    def __init__(self, env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]):
+        super().__init__(env)
+        self._ok, self._value = True, None
+        self.callbacks.append(callback)
+        env.schedule(self, priority=LAST, delay=delay_ns)  # type: ignore[arg-type]
+
+
+def after(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:
+    """Call back in `delay_ns`; callbacks of one time run in the order of these calls."""
+    env.timeout(delay_ns).callbacks.append(callback)
+
+
+def at_end_of_instant(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:
+    """Call back in `delay_ns`, when everything else of that time has happened."""
+    _EndOfInstant(env, delay_ns, callback)

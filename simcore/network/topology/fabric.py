@@ -1,0 +1,99 @@
+"""The links of one dimension: what a kind of topology has to say. One class per kind, entered in `FABRICS`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.network.topology.model import Dimension
+from simcore.registry import Registry
+
+__all__ = ["FABRICS", "Fabric", "FloatArray", "IntArray", "Routes", "mixed"]
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Routes:
+    """Routes of many messages: message i takes `counts[i]` of `links`, which hold all routes one after the other."""
+
+    counts: IntArray
+    links: IntArray
+
+    @property
+    def offsets(self) -> IntArray:
+        """Where each route starts in `links`; one more at the end."""
+        return np.concatenate([[0], np.cumsum(self.counts)])
+
+    @classmethod
+    def of_table(cls, table: IntArray) -> Routes:
+        """From one row per message, where -1 stands for no link."""
+        used = table >= 0
+        return cls(used.sum(axis=1), table[used])
+
+
+class Fabric(ABC):
+    """The network among the NPUs of one dimension, of which every group of NPUs has its own copy.
+
+    Nodes 0 to `dim.npus` - 1 are the NPUs, further ones are switches. A link has one direction; parallel links
+    between the same two nodes count as one link of their joint bandwidth.
+    """
+
+    description: ClassVar[str]
+
+    def __init__(self, dim: Dimension):
+        self.dim = dim
+        self.npus = dim.npus
+
+    @abstractmethod
+    def ends(self) -> tuple[IntArray, IntArray]:
+        """Source and destination node of every link."""
+
+    @abstractmethod
+    def routes(self, src: IntArray, dst: IntArray) -> Routes:
+        """The links that messages from `src` to `dst` take; none from an NPU to itself."""
+
+    @abstractmethod
+    def hops(self, src: IntArray, dst: IntArray) -> IntArray:
+        """How many links a message from `src` to `dst` takes."""
+
+    @abstractmethod
+    def diameter(self) -> int:
+        """The most links between two NPUs."""
+
+    @abstractmethod
+    def bisection_bytes_per_s(self) -> float:
+        """What two halves of the NPUs can send each other in one direction, for the worst halves."""
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float:
+        """Of all parallel links of a neighbour together."""
+        return self.dim.bandwidth_bytes_per_s * self.dim.parallel_links
+
+    def bandwidths(self) -> FloatArray:
+        """Bytes per second of every link."""
+        return np.full(len(self.ends()[0]), self.bandwidth_bytes_per_s)
+
+    def latencies(self) -> FloatArray:
+        """Nanoseconds that a message's head needs for every link."""
+        return np.full(len(self.ends()[0]), self.dim.latency_ns)
+
+    def devices(self) -> tuple[str, ...]:
+        """Names of the nodes that are no NPUs."""
+        return ()
+
+
+FABRICS: Registry[type[Fabric]] = Registry("topology kind")
+
+
+def mixed(src: IntArray, dst: IntArray) -> NDArray[np.uint64]:
+    """A hash of (src, dst) that is the same everywhere: the finaliser of SplitMix64 (Steele et al., OOPSLA 2014)."""
+    word = src.astype(np.uint64) << np.uint64(32) | dst.astype(np.uint64)
+    word = (word ^ word >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ word >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return word ^ word >> np.uint64(31)

@@ -1,0 +1,182 @@
+"""All directed links of a topology, and the way a message takes over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
+from simcore.network.topology.graph import GraphFabric
+from simcore.network.topology.kinds import FABRICS
+from simcore.network.topology.model import Topology
+from simcore.network.topology.ring import Mesh, Ring
+from simcore.network.topology.wafer import WaferMesh
+from simcore.timeline.events import LinkTable
+
+__all__ = ["LinkGraph", "fabrics"]
+
+
+def fabrics(topology: Topology) -> tuple[Fabric, ...]:
+    """The network of one group of each dimension; a graph or a wafer is a single one."""
+    if topology.graph:
+        return (GraphFabric(topology.graph),)
+    if topology.wafer:
+        return (WaferMesh(topology.wafer),)
+    return tuple(FABRICS.get(dim.kind)(dim) for dim in topology.dims)
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """One dimension in the whole: NPUs of a group are `stride` apart; links and devices are numbered by group."""
+
+    fabric: Fabric
+    stride: int
+    groups: int
+    links_before: int
+    links: int
+    devices_before: int
+    devices: int
+
+
+class LinkGraph:
+    """Directed links as columns, numbered by dimension, group, and then as the dimension's kind does.
+
+    Nodes 0 to `npus` - 1 are the NPUs as the workload numbers them, further nodes are switches, routers, spares.
+    Several dimensions are crossed in order, dimension 0 first; every hop is paid.
+
+    Attributes
+    ----------
+    npus, nodes : how many there are
+    src, dst : ends of every link
+    bandwidth_bytes_per_s, latency_ns : float columns
+    """
+
+    def __init__(self, topology: Topology):
+        self.topology = topology
+        self.axes = tuple(_axes(fabrics(topology)))
+        self.npus = prod(axis.fabric.npus for axis in self.axes)
+        self.nodes = self.npus + sum(axis.groups * axis.devices for axis in self.axes)
+        columns = [_expand(axis, self.npus) for axis in self.axes]
+        self.src, self.dst, rate, latency = (np.concatenate(column) for column in zip(*columns, strict=True))
+        self.bandwidth_bytes_per_s: FloatArray = rate
+        self.latency_ns: FloatArray = latency
+        self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    def routes(self, src: IntArray, dst: IntArray) -> Routes:
+        """The links of many messages at once."""
+        src, dst = np.asarray(src, np.int64), np.asarray(dst, np.int64)
+        parts = [_on_axis(axis, src, dst) for axis in self.axes]
+        return parts[0] if len(parts) == 1 else _joined(parts)
+
+    def route(self, src: int, dst: int) -> tuple[int, ...]:
+        """The links of one message, remembered for the next of the same ends."""
+        key = (src, dst)
+        found = self._routes.get(key)
+        if found is None:
+            found = tuple(self.routes(np.array([src]), np.array([dst])).links.tolist())
+            self._routes[key] = found
+        return found
+
+    def remember(self, src: IntArray, dst: IntArray) -> None:
+        """Find the routes of many pairs at once, so that `route` has them at hand."""
+        routes = self.routes(src, dst)
+        links, offsets = routes.links.tolist(), routes.offsets.tolist()
+        for index, pair in enumerate(zip(np.asarray(src).tolist(), np.asarray(dst).tolist(), strict=True)):
+            self._routes[pair] = tuple(links[offsets[index] : offsets[index + 1]])
+
+    def tree(self, src: int, dst: IntArray) -> IntArray:
+        """The links that a multicast from `src` to all of `dst` uses, each once: the union of the routes."""
+        dst = np.asarray(dst, np.int64)
+        return np.unique(self.routes(np.full(len(dst), src), dst).links)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of every node: an NPU's number; a device with its dimension and group where there are several."""
+        npus = [str(npu) for npu in range(self.npus)]
+        if self.topology.graph:
+            return self.topology.graph.names
+        for index, axis in enumerate(self.axes):
+            where = f"@{index}" if len(self.axes) > 1 else ""
+            for group in range(axis.groups if axis.devices else 0):
+                which = f".{group}" if axis.groups > 1 else ""
+                npus += [f"{device}{where}{which}" for device in axis.fabric.devices()]
+        return tuple(npus)
+
+    def coordinates(self) -> IntArray | None:
+        """Column and row of every node of a 2-D mesh, torus or wafer, (nodes, 2); None for other shapes."""
+        (first, *rest) = self.axes
+        if isinstance(first.fabric, WaferMesh):
+            cells, columns = first.fabric.cells, first.fabric.wafer.columns
+            return np.stack([cells % columns, cells // columns], axis=1)
+        if len(rest) == 1 and all(isinstance(axis.fabric, Ring | Mesh) for axis in self.axes):
+            ids = np.arange(self.npus)
+            return np.stack([ids % first.fabric.npus, ids // first.fabric.npus], axis=1)
+        return None
+
+    def table(self, size_bytes: IntArray, busy_ns: IntArray) -> LinkTable:
+        """What the links carried, for the timeline."""
+        names = self.names
+        return LinkTable(
+            tuple(names[node] for node in self.src.tolist()),
+            tuple(names[node] for node in self.dst.tolist()),
+            size_bytes,
+            busy_ns,
+        )
+
+
+def _axes(parts: tuple[Fabric, ...]) -> Iterator[_Axis]:
+    """The dimensions with their places in the whole."""
+    npus = prod(fabric.npus for fabric in parts)
+    stride, links_before, devices_before = 1, 0, npus
+    for fabric in parts:
+        links, devices, groups = len(fabric.ends()[0]), len(fabric.devices()), npus // fabric.npus
+        yield _Axis(fabric, stride, groups, links_before, links, devices_before, devices)
+        stride *= fabric.npus
+        links_before += groups * links
+        devices_before += groups * devices
+
+
+def _expand(axis: _Axis, npus: int) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+    """Links of all groups of a dimension: src, dst, bandwidth, latency."""
+    group = np.arange(axis.groups)[:, None]
+    size = axis.fabric.npus
+    first = group // axis.stride * axis.stride * size + group % axis.stride
+    ends = (
+        np.where(end < size, first + end * axis.stride, axis.devices_before + group * axis.devices + end - size).ravel()
+        for end in axis.fabric.ends()
+    )
+    src, dst = ends
+    return (
+        src,
+        dst,
+        np.tile(axis.fabric.bandwidths(), axis.groups),
+        np.tile(axis.fabric.latencies(), axis.groups),
+    )
+
+
+def _on_axis(axis: _Axis, src: IntArray, dst: IntArray) -> Routes:
+    """What the messages take of a dimension; the dimensions before have been crossed, those after not yet."""
+    size = axis.fabric.npus
+    routes = axis.fabric.routes(src // axis.stride % size, dst // axis.stride % size)
+    above, below = src // (axis.stride * size), dst % axis.stride
+    first = axis.links_before + (above * axis.stride + below) * axis.links
+    return Routes(routes.counts, routes.links + np.repeat(first, routes.counts))
+
+
+def _joined(parts: list[Routes]) -> Routes:
+    """The parts of each route one after the other."""
+    counts = np.sum([part.counts for part in parts], axis=0)
+    start = np.cumsum(counts) - counts
+    links = np.empty(int(counts.sum()), np.int64)
+    for part in parts:
+        own = np.cumsum(part.counts) - part.counts
+        links[np.arange(len(part.links)) + np.repeat(start - own, part.counts)] = part.links
+        start = start + part.counts
+    return Routes(counts, links)

@@ -1,0 +1,81 @@
+"""Shortest paths in a graph of links, for networks that no formula describes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ShortestPaths"]
+
+IntArray = NDArray[np.int64]
+UNREACHED = np.iinfo(np.int32).max
+
+
+class ShortestPaths:
+    """Paths of fewest links; among equals every node takes its first link in the order of `preference`.
+
+    Parameters
+    ----------
+    nodes : how many nodes there are
+    src, dst : the links
+    preference : the links from most to least wanted; by default in order of their numbers
+    """
+
+    def __init__(self, nodes: int, src: IntArray, dst: IntArray, preference: IntArray | None = None):
+        self.nodes, self.src, self.dst = nodes, src, dst
+        self._order = np.arange(len(src)) if preference is None else preference
+        self._next: dict[int, NDArray[np.int32]] = {}
+
+    def distances(self, origins: IntArray) -> NDArray[np.int32]:
+        """Fewest links from each of `origins` to every node, (origins, nodes); `UNREACHED` where there is no path."""
+        return self._levels(origins, self.src, self.dst)
+
+    def _levels(self, origins: IntArray, src: IntArray, dst: IntArray) -> NDArray[np.int32]:
+        """Breadth first from all origins at once."""
+        distance = np.full((len(origins), self.nodes), UNREACHED, np.int32)
+        row, node = np.arange(len(origins)), np.asarray(origins)
+        distance[row, node] = 0
+        by_source = np.argsort(src, kind="stable")
+        first = np.searchsorted(src[by_source], np.arange(self.nodes + 1))
+        level = 0
+        while len(row):
+            level += 1
+            counts = first[node + 1] - first[node]
+            ends = np.cumsum(counts)
+            link = by_source[np.arange(counts.sum()) + np.repeat(first[node] - (ends - counts), counts)]
+            row, node = np.repeat(row, counts), dst[link]
+            new = distance[row, node] > level
+            reached = np.unique(row[new] * self.nodes + node[new])
+            row, node = reached // self.nodes, reached % self.nodes
+            distance[row, node] = level
+        return distance
+
+    def toward(self, target: int) -> NDArray[np.int32]:
+        """The link that every node takes towards `target`, -1 at the target and where there is no path."""
+        if target not in self._next:
+            distance = self._levels(np.array([target]), self.dst, self.src)[0].astype(np.int64)
+            links = self._order[distance[self.src[self._order]] == distance[self.dst[self._order]] + 1]
+            chosen = np.full(self.nodes, -1, np.int32)
+            chosen[self.src[links[::-1]]] = links[::-1]
+            self._next[target] = chosen
+        return self._next[target]
+
+    def table(self, src: IntArray, dst: IntArray) -> IntArray:
+        """One row of links per message, padded with -1.
+
+        Raises
+        ------
+        ValueError
+            When a message has no path.
+        """
+        targets, which = np.unique(dst, return_inverse=True)
+        ahead = np.stack([self.toward(int(target)) for target in targets]) if len(targets) else np.zeros((0, 1))
+        node, columns = src.copy(), []
+        while np.any(going := node != dst):
+            link = np.where(going, ahead[which, node], -1)
+            if np.any(lost := going & (link < 0)):
+                first = int(np.flatnonzero(lost)[0])
+                raise ValueError(f"there is no path from node {src[first]} to node {dst[first]}")
+            node = np.where(going, self.dst[link], node)
+            columns.append(link)
+        return np.stack(columns, axis=1).astype(np.int64) if columns else np.zeros((len(src), 0), np.int64)

@@ -1,0 +1,157 @@
+"""A wafer: a 2-D mesh with dead NPUs, dead links and spare rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
+from simcore.network.topology.model import Wafer
+from simcore.network.topology.paths import UNREACHED, ShortestPaths
+
+__all__ = ["WaferMesh", "physical_npus"]
+
+
+def physical_npus(wafer: Wafer) -> IntArray:
+    """Where every logical NPU is on the wafer: physical ids, in logical order.
+
+    With spare rows, each column keeps its live NPUs in order and skips the dead ones, so a row below a dead NPU
+    shifts down by one in that column only and every logical neighbour stays at most a few hops away. Without, the
+    live NPUs are numbered as they come.
+    """
+    ids = np.arange(wafer.rows * wafer.columns).reshape(wafer.rows, wafer.columns)
+    alive = np.ones_like(ids, dtype=bool)
+    alive.flat[list(wafer.dead_npus)] = False
+    if not wafer.spare_rows:
+        living: IntArray = ids[alive]
+        return living
+    order = np.argsort(~alive, axis=0, kind="stable")[: wafer.rows - wafer.spare_rows]
+    return np.take_along_axis(ids, order, axis=0).ravel()
+
+
+class WaferMesh(Fabric):
+    """The whole wafer as one network.
+
+    Nodes: logical NPUs, then what is left of the wafer (spares, dead NPUs). Links: +x by row, -x, +y, -y, without those
+    that are dead or touch a dead NPU. Routes go along x, then y; where that way is broken, the shortest way round
+    that prefers x.
+    """
+
+    description = (
+        "a 2-D mesh with dead NPUs, dead links and spare rows; x then y, or the shortest way round what is dead"
+    )
+
+    def __init__(self, wafer: Wafer):
+        self.wafer = wafer
+        self.physical = physical_npus(wafer)
+        self.npus = len(self.physical)
+        cells = wafer.rows * wafer.columns
+        rest = np.setdiff1d(np.arange(cells), self.physical)
+        self.cells = np.concatenate([self.physical, rest])
+        self.node = np.empty(cells, np.int64)
+        self.node[self.cells] = np.arange(cells)
+        self._src, self._dst, self._along_y = self._alive_links()
+        self._number = self._numbers()
+        self._paths = ShortestPaths(cells, self.node[self._src], self.node[self._dst])
+
+    def _alive_links(self) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
+        """Physical ends of all links that work, and which of them go along y."""
+        ids = np.arange(self.wafer.rows * self.wafer.columns).reshape(self.wafer.rows, self.wafer.columns)
+        left, right, upper, lower = ids[:, :-1].ravel(), ids[:, 1:].ravel(), ids[:-1].ravel(), ids[1:].ravel()
+        src = np.concatenate([left, right, upper, lower])
+        dst = np.concatenate([right, left, lower, upper])
+        along_y = np.arange(len(src)) >= 2 * len(left)
+        dead = np.isin(src, self.wafer.dead_npus) | np.isin(dst, self.wafer.dead_npus)
+        if self.wafer.dead_links:
+            low, high = np.array(self.wafer.dead_links).T
+            broken = np.isin(np.minimum(src, dst) * ids.size + np.maximum(src, dst), low * ids.size + high)
+            dead |= broken
+        return src[~dead], dst[~dead], along_y[~dead]
+
+    def _numbers(self) -> IntArray:
+        """Link number by physical source and direction (+x, -x, +y, -y); -1 where there is none."""
+        numbers = np.full((self.wafer.rows * self.wafer.columns, 4), -1)
+        direction = 2 * self._along_y + (self._dst < self._src)
+        numbers[self._src, direction] = np.arange(len(self._src))
+        return numbers
+
+    def ends(self) -> tuple[IntArray, IntArray]:
+        """Nodes, not physical ids."""
+        return self.node[self._src], self.node[self._dst]
+
+    def bandwidths(self) -> FloatArray:
+        """Those of the dimension a link goes along."""
+        column, row = (dim.bandwidth_bytes_per_s * dim.parallel_links for dim in self.wafer.dims)
+        return np.where(self._along_y, row, column)
+
+    def latencies(self) -> FloatArray:
+        """Those of the dimension a link goes along."""
+        return np.where(self._along_y, self.wafer.dims[1].latency_ns, self.wafer.dims[0].latency_ns)
+
+    def routes(self, src: IntArray, dst: IntArray) -> Routes:
+        """Along x then y; round what is dead."""
+        a, b = self.physical[src], self.physical[dst]
+        counts, links = self._straight(a, b)
+        broken = np.zeros(len(a), bool)
+        broken[np.repeat(np.arange(len(a)), counts)[links < 0]] = True
+        if not broken.any():
+            return Routes(counts, links)
+        return self._detour(Routes(counts, links), broken, src, dst)
+
+    def _straight(self, a: IntArray, b: IntArray) -> tuple[IntArray, IntArray]:
+        """Routes along x then y, links that are not there as -1."""
+        columns = self.wafer.columns
+        dx, dy = b % columns - a % columns, b // columns - a // columns
+        along_x, counts = np.abs(dx), np.abs(dx) + np.abs(dy)
+        owner = np.repeat(np.arange(len(a)), counts)
+        step = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+        on_y = np.maximum(step - along_x[owner], 0)
+        on_x = np.minimum(step, along_x[owner])
+        cell = a[owner] + on_x * np.sign(dx)[owner] + on_y * columns * np.sign(dy)[owner]
+        vertical = step >= along_x[owner]
+        direction = np.where(vertical, 2 + (dy < 0)[owner], (dx < 0)[owner])
+        return counts, self._number[cell, direction]
+
+    def _detour(self, straight: Routes, broken: NDArray[np.bool_], src: IntArray, dst: IntArray) -> Routes:
+        """The same routes with the broken ones replaced."""
+        around = Routes.of_table(self._paths.table(src[broken], dst[broken]))
+        counts = straight.counts.copy()
+        counts[broken] = around.counts
+        links = np.empty(counts.sum(), np.int64)
+        replaced = np.repeat(broken, counts)
+        links[replaced] = around.links
+        links[~replaced] = straight.links[np.repeat(~broken, straight.counts)]
+        return Routes(counts, links)
+
+    def hops(self, src: IntArray, dst: IntArray) -> IntArray:
+        """Links of the route."""
+        return self.routes(src, dst).counts
+
+    def diameter(self) -> int:
+        """Over all live NPUs that work."""
+        return int(self._paths.distances(np.arange(self.npus))[:, : self.npus].max())
+
+    def unreachable(self) -> IntArray:
+        """Physical ids of NPUs in use that NPU 0 cannot reach."""
+        reached = self._paths.distances(np.array([0]))[0, : self.npus]
+        lost: IntArray = self.physical[reached == UNREACHED]
+        return lost
+
+    def bisection_bytes_per_s(self) -> float:
+        """The weaker of the two straight cuts in the middle, counting the links that work."""
+        columns, rows = self.wafer.columns, self.wafer.rows
+        place = [
+            (self._src % columns, self._dst % columns, columns),
+            (self._src // columns, self._dst // columns, rows),
+        ]
+        rate = self.bandwidths()
+        cuts = [rate[(a < size // 2) & (b >= size // 2)].sum() for a, b, size in place if size > 1]
+        return float(min(cuts, default=0.0))
+
+    def devices(self) -> tuple[str, ...]:
+        """The rest of the wafer by place."""
+        dead = set(self.wafer.dead_npus)
+        return tuple(
+            f"{'dead' if cell in dead else 'spare'}({cell % self.wafer.columns},{cell // self.wafer.columns})"
+            for cell in self.cells[self.npus :].tolist()
+        )

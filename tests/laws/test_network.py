@@ -1,0 +1,280 @@
+"""Laws of every network: routes, figures, shared links."""
+
+from math import prod
+
+import networkx
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.network.congested import CutThrough, StoreAndForward
+from simcore.network.congestion_free import message_ns
+from simcore.network.fair import FairShare
+from simcore.network.solver import max_min_rates
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Dimension, Graph, Topology, Wafer
+from simcore.units import transfer_ns
+
+RATES = st.sampled_from([1e9, 12.5e9, 50e9, 53.6870912e9])
+LATENCIES = st.sampled_from([0.0, 0.5, 1.0, 7.0, 936.25])
+
+
+@st.composite
+def dimensions(draw, largest=6):
+    kind = draw(st.sampled_from(["Ring", "Torus", "Mesh", "FullyConnected", "Switch", "FatTree", "Dragonfly"]))
+    npus, details = draw(st.integers(1, largest)), {}
+    if kind == "Dragonfly":
+        groups, routers = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+        npus = groups * routers * draw(st.integers(1, 2))
+        details = {"groups": groups, "routers": routers, "routing": draw(st.sampled_from(["minimal", "valiant"]))}
+    if kind == "FatTree":
+        leaves = draw(st.integers(1, 4))
+        npus = leaves * draw(st.integers(1, 3))
+        details = {"routers": leaves, "oversubscription": draw(st.sampled_from([1.0, 1.5, 2.0]))}
+    return Dimension(kind, npus, draw(RATES), draw(LATENCIES), draw(st.integers(1, 2)), **details)
+
+
+@st.composite
+def products(draw):
+    """Up to three dimensions, at most some 200 NPUs."""
+    dims = [draw(dimensions())]
+    while prod(dim.npus for dim in dims) <= 12 and len(dims) < 3 and draw(st.booleans()):
+        dims.append(draw(dimensions(4)))
+    return Topology(tuple(dims))
+
+
+@st.composite
+def wafers(draw):
+    """A mesh with holes or with spares, every NPU reachable."""
+    columns, rows = draw(st.integers(2, 6)), draw(st.integers(2, 6))
+    dims = (Dimension("Mesh", columns, 50e9, 1.5), Dimension("Mesh", rows, 25e9, 2.0))
+    mesh = networkx.grid_2d_graph(rows, columns)
+    number = {(row, column): column + columns * row for row, column in mesh}
+    dead = draw(st.sets(st.sampled_from(sorted(number.values())), max_size=3))
+    broken = draw(st.sets(st.sampled_from(sorted(mesh.edges)), max_size=3))
+    mesh.remove_edges_from(broken)
+    mesh.remove_nodes_from([node for node in list(mesh) if number[node] in dead])
+    most = max((sum(npu % columns == column for npu in dead) for column in range(columns)), default=0)
+    spare = draw(st.sampled_from([0, most, most + 1]))
+    if len(mesh) == 0 or spare >= rows or not networkx.is_connected(mesh):
+        dead, broken, spare = set(), set(), 0
+    links = sorted(tuple(sorted((number[a], number[b]))) for a, b in broken)
+    wafer = Wafer(dims, tuple(sorted(dead)), tuple(links), spare)
+    seen = (dims[0], Dimension("Mesh", rows - spare, 25e9, 2.0))
+    if dead and not spare:
+        seen = (Dimension("Wafer", rows * columns - len(dead), 25e9, 2.0),)
+    return Topology(seen, wafer=wafer)
+
+
+@st.composite
+def graphs(draw):
+    """A connected graph of NPUs and switches, each link with its own speed."""
+    nodes = draw(st.integers(2, 9))
+    shape = networkx.gnp_random_graph(nodes, draw(st.sampled_from([0.3, 0.6])), seed=draw(st.integers(0, 99)))
+    networkx.add_path(shape, range(nodes))
+    ends = [pair for a, b in shape.edges for pair in ((a, b), (b, a))]
+    rates, latencies = (tuple(draw(some) for _ in ends) for some in (RATES, LATENCIES))
+    npus = draw(st.integers(2, nodes))
+    src, dst = zip(*ends, strict=True)
+    graph = Graph(npus, tuple(map(str, range(nodes))), src, dst, rates, latencies)
+    return Topology((Dimension("Graph", npus, min(rates), max(latencies)),), graph=graph)
+
+
+TOPOLOGIES = products() | wafers() | graphs()
+
+
+def all_pairs(links):
+    ids = np.arange(links.npus)
+    return np.repeat(ids, links.npus), np.tile(ids, links.npus)
+
+
+def as_networkx(links):
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(range(links.nodes))
+    graph.add_edges_from(zip(links.src.tolist(), links.dst.tolist(), strict=True))
+    return graph
+
+
+@settings(deadline=None, max_examples=60)
+@given(TOPOLOGIES)
+def test_a_route_leads_from_its_source_to_its_destination_over_links_that_join(topology):
+    links = LinkGraph(topology)
+    assert links.npus == topology.npus
+    src, dst = all_pairs(links)
+    routes = links.routes(src, dst)
+    for a, b, first, last in zip(src, dst, routes.offsets, routes.offsets[1:], strict=False):
+        way = routes.links[first:last]
+        nodes = [a, *links.dst[way]]
+        assert nodes[-1] == b
+        assert (links.src[way] == nodes[:-1]).all()
+        assert len(set(nodes)) == len(nodes), "a route visits a node once"
+
+
+@settings(deadline=None, max_examples=40)
+@given(products())
+def test_hops_of_the_dimensions_add_up_to_the_route(topology):
+    links = LinkGraph(topology)
+    src, dst = all_pairs(links)
+    total = 0
+    for axis in links.axes:
+        size = axis.fabric.npus
+        total = total + axis.fabric.hops(src // axis.stride % size, dst // axis.stride % size)
+    assert (total == links.routes(src, dst).counts).all()
+
+
+@settings(deadline=None, max_examples=40)
+@given(wafers())
+def test_dead_npus_and_links_carry_nothing_and_routes_are_as_short_as_the_holes_allow(topology):
+    links = LinkGraph(topology)
+    cells = links.axes[0].fabric.cells
+    ends = {(a, b) for a, b in zip(cells[links.src].tolist(), cells[links.dst].tolist(), strict=True)}
+    assert not {npu for pair in ends for npu in pair} & set(topology.wafer.dead_npus)
+    assert not {tuple(sorted(pair)) for pair in ends} & set(topology.wafer.dead_links)
+    src, dst = all_pairs(links)
+    shortest = dict(networkx.all_pairs_shortest_path_length(as_networkx(links)))
+    expected = [shortest[a][b] for a, b in zip(src.tolist(), dst.tolist(), strict=True)]
+    assert links.routes(src, dst).counts.tolist() == expected
+
+
+@settings(deadline=None, max_examples=40)
+@given(wafers())
+def test_spare_rows_keep_a_logical_npu_in_its_column_and_rows_in_order(topology):
+    if not topology.wafer.spare_rows:
+        return
+    columns, physical = topology.wafer.columns, LinkGraph(topology).axes[0].fabric.physical
+    grid = physical.reshape(-1, columns)
+    assert len(grid) == topology.dims[1].npus
+    assert (grid % columns == np.arange(columns)).all()
+    assert (np.diff(grid // columns, axis=0) >= 1).all()
+
+
+def test_one_route_equals_the_same_route_among_many():
+    links = LinkGraph(Topology((Dimension("Ring", 5, 1e9, 1.0), Dimension("Switch", 3, 1e9, 1.0))))
+    src, dst = all_pairs(links)
+    alone = [links.route(a, b) for a, b in zip(src.tolist(), dst.tolist(), strict=True)]
+    links.remember(src, dst)
+    assert alone == [links.route(a, b) for a, b in zip(src.tolist(), dst.tolist(), strict=True)]
+
+
+def test_a_ring_takes_the_shorter_way_and_a_tie_upwards():
+    links = LinkGraph(Topology((Dimension("Ring", 4, 1e9, 1.0),)))
+    assert [links.route(0, npu) for npu in range(4)] == [(), (0,), (0, 1), (4,)]
+
+
+def test_dimension_0_is_crossed_first():
+    links = LinkGraph(Topology((Dimension("Mesh", 3, 1e9, 1.0), Dimension("Mesh", 3, 1e9, 1.0))))
+    assert [int(links.dst[link]) for link in links.route(0, 8)] == [1, 2, 5, 8]
+
+
+NETWORKS = [CutThrough, FairShare]
+SIZES = st.integers(0, 10_000_000)
+
+
+@st.composite
+def traffic(draw, most=12):
+    """A topology with messages (time, src, dst, bytes) on it; their place in the list is their key."""
+    topology = draw(TOPOLOGIES)
+    npu = st.integers(0, topology.npus - 1)
+    times = st.sampled_from([0, 0, 0, 3, 500, 40_000])
+    return LinkGraph(topology), draw(st.lists(st.tuples(times, npu, npu, SIZES), min_size=1, max_size=most))
+
+
+def run(network, links, messages, order=None):
+    """When each message arrives, and the network."""
+    env, arrived = simpy.Environment(), {}
+    made = network(env, links)
+
+    def send(key, src, dst, size):
+        made.send(src, dst, size, key, lambda: arrived.setdefault(key, env.now))
+
+    for key in order or range(len(messages)):
+        time, *rest = messages[key]
+        env.timeout(time).callbacks.append(lambda _, key=key, rest=rest: send(key, *rest))
+    env.run()
+    assert len(arrived) == len(messages), "every message arrives once"
+    return [arrived[key] for key in range(len(messages))], made
+
+
+def alone_ns(links, messages):
+    time, src, dst, size = (np.array(column) for column in zip(*messages, strict=True))
+    return time + message_ns(links, src, dst, size)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@settings(deadline=None, max_examples=60)
+@given(traffic(most=1))
+def test_an_idle_shared_network_equals_the_congestion_free_one(network, case):
+    links, messages = case
+    assert run(network, links, messages)[0] == alone_ns(links, messages).tolist()
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@settings(deadline=None, max_examples=60)
+@given(traffic())
+def test_nobody_beats_the_congestion_free_time_and_bytes_on_links_add_up(network, case):
+    links, messages = case
+    arrived, made = run(network, links, messages)
+    assert (np.array(arrived) >= alone_ns(links, messages)).all()
+    _, src, dst, size = (np.array(column) for column in zip(*messages, strict=True))
+    routes = links.routes(src, dst)
+    expected = np.bincount(routes.links, np.repeat(size, routes.counts), len(links)).astype(int)
+    table = made.table()
+    assert (table.size_bytes == expected).all()
+    assert (table.busy_ns <= max(arrived)).all()
+    needed = [transfer_ns(int(size), rate) for size, rate in zip(expected, links.bandwidth_bytes_per_s, strict=True)]
+    assert (table.busy_ns >= np.array(needed) - 1 - (expected > 0)).all(), "no link beats its bandwidth"
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@settings(deadline=None, max_examples=40)
+@given(traffic(), st.randoms(use_true_random=False))
+def test_the_order_in_which_messages_of_one_instant_are_sent_does_not_matter(network, case, random):
+    links, messages = case
+    order = list(range(len(messages)))
+    random.shuffle(order)
+    assert run(network, links, messages)[0] == run(network, links, messages, order)[0]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@given(st.integers(1, 1 << 40), RATES)
+def test_two_transfers_on_one_link_take_twice_the_serialisation(network, size, rate):
+    links = LinkGraph(Topology((Dimension("Ring", 4, rate, 7.0),)))
+    arrived, _ = run(network, links, [(0, 0, 1, size), (0, 0, 1, size)])
+    alone = transfer_ns(size, rate)
+    assert 2 * alone - 1 <= max(arrived) - 7 <= 2 * alone
+    if network is CutThrough:
+        assert arrived == [alone + 7, 2 * alone + 7]
+
+
+@settings(deadline=None, max_examples=60)
+@given(traffic(most=1))
+def test_store_and_forward_pays_latency_and_serialisation_at_every_hop(case):
+    links, [(time, src, dst, size)] = case
+    hops = [int(links.latency_ns[x] + size / (links.bandwidth_bytes_per_s[x] / 1e9)) for x in links.route(src, dst)]
+    assert run(StoreAndForward, links, [(time, src, dst, size)])[0] == [time + sum(hops)]
+
+
+def test_store_and_forward_serves_a_link_first_in_first_out():
+    links = LinkGraph(Topology((Dimension("Ring", 4, 1e9, 7.5),)))
+    messages = [(0, 0, 1, 100), (0, 0, 2, 50), (10, 0, 1, 10)]
+    # Link 0 is free for the second at 100, for the third at 150; the second goes on over link 1 at 157.
+    assert run(StoreAndForward, links, messages)[0] == [107, 157 + 57, 167]
+
+
+@settings(deadline=None, max_examples=60)
+@given(traffic(most=20))
+def test_max_min_rates_fill_a_link_of_every_flow_and_overfill_none(case):
+    links, messages = case
+    _, src, dst, _ = (np.array(column) for column in zip(*messages, strict=True))
+    routes = links.routes(src, dst)
+    rates = max_min_rates(routes, links.bandwidth_bytes_per_s)
+    flows = np.repeat(np.arange(len(src)), routes.counts)
+    load = np.bincount(routes.links, rates[flows], len(links))
+    assert (load <= links.bandwidth_bytes_per_s * (1 + 1e-9)).all()
+    full = load >= links.bandwidth_bytes_per_s * (1 - 1e-9)
+    for flow in np.flatnonzero(routes.counts):
+        mine = routes.links[flows == flow]
+        largest = [rates[flows[routes.links == link]].max() for link in mine[full[mine]]]
+        assert any(rates[flow] >= other * (1 - 1e-9) for other in largest), "a full link where nobody has more"
