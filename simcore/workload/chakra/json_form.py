@@ -23,7 +23,9 @@ FEEDER_KEYS = {"id", "name", "nodetype", "ctrldeps", "datadeps", "runtime", "dur
 
 def is_json(data: bytes) -> bool:
     """Whether a file is one of the JSON forms (a brace is also the length of a message of 123 bytes)."""
-    return data[:64].lstrip().startswith(b"{") and (b'"workload_graph"' in data or b'"nodes"' in data)
+    if not data[:64].lstrip().startswith(b"{"):
+        return False
+    return b'"workload_graph"' in data or (b'"meta"' in data and b'"nodes"' in data)
 
 
 def to_json(data: bytes) -> str:

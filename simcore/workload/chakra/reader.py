@@ -22,7 +22,7 @@ from simcore.workload.chakra.legacy import to_current
 from simcore.workload.chakra.ranks import check_ranks
 from simcore.workload.model import Graph, GraphSet
 
-__all__ = ["content", "is_trace", "rank_files", "read_graphs", "read_trace"]
+__all__ = ["content", "decode", "files_of_set", "is_trace", "rank_files", "read_graphs", "read_trace"]
 
 SUFFIXES = (".et", ".et.gz", ".eg", ".eg.gz", ".json", ".json.gz")
 _RANK_FILE = re.compile(r"(?P<prefix>.*)\.(?P<rank>\d+)(?P<suffix>\.e[tg](\.gz)?|\.json(\.gz)?)")
@@ -77,7 +77,7 @@ def is_trace(path: str) -> bool:
     place = Path(path)
     if place.is_dir():
         return any(_RANK_FILE.fullmatch(file.name) or file.suffix == ".et" for file in place.iterdir())
-    return place.name.endswith((".et", ".et.gz", ".eg", ".eg.gz")) or (not place.exists() and bool(_set_of(place)))
+    return place.name.endswith((".et", ".et.gz", ".eg", ".eg.gz")) or (not place.exists() and bool(files_of_set(place)))
 
 
 def rank_files(path: str, npus: int) -> list[Path]:
@@ -85,7 +85,7 @@ def rank_files(path: str, npus: int) -> list[Path]:
     place = Path(path)
     if place.is_file():
         return [place] * npus
-    ranks = _set_of(place)
+    ranks = files_of_set(place)
     if not ranks and place.is_dir():
         alone = sorted(file for file in place.iterdir() if file.name.endswith(SUFFIXES))
         if len(alone) == 1:
@@ -109,8 +109,9 @@ def rank_files(path: str, npus: int) -> list[Path]:
     return [ranks[rank] for rank in range(npus)]
 
 
-def _set_of(place: Path) -> dict[int, Path]:
+def files_of_set(path: str | Path) -> dict[int, Path]:
     """Rank -> file of the set that a prefix or a folder names; InputError when a folder holds several sets."""
+    place = Path(path)
     folder = place if place.is_dir() else place.parent
     if not folder.is_dir():
         return {}
@@ -146,11 +147,11 @@ def _parse(data: bytes, path: str) -> Trace:
     """A file's content of any schema as a trace."""
     if not data:
         raise InputError.at(path, "the file is empty", expected="an execution trace: metadata, then nodes")
-    return _decode(to_current(data, path), path)
+    return decode(to_current(data, path), path)
 
 
-def _decode(data: bytes, path: str) -> Trace:
-    """Today's schema as a trace; `message` counts from the metadata, which is message 0."""
+def decode(data: bytes, path: str) -> Trace:
+    """Bytes of today's schema as a trace; InputError names the message (0 = metadata) and byte of the first fault."""
     first = 0
     try:
         starts, ends = wire.frames(data)
