@@ -60,7 +60,8 @@ def _from_trace(source: str, target: str, options: Options) -> Files:
     data = legacy.to_current(reader.content(Path(source)), source)
     reader.decode(data, source)
     if target.endswith((".json", ".json.gz")):
-        return {Path(target): json_form.to_json(data).encode()}
+        form = json_form.to_jsonizer if options.compat else json_form.to_json
+        return {Path(target): form(data).encode()}
     if not target.endswith((".et", ".et.gz")):
         raise InputError.at(target, "cannot tell what to make of a trace", expected="a name that ends in .et or .json")
     return {Path(target): data}
@@ -68,12 +69,7 @@ def _from_trace(source: str, target: str, options: Options) -> Files:
 
 def _trace_set(source: str, target: str) -> Files:
     """Every rank of a set, of any schema, in today's."""
-    files: Files = {}
-    for rank, file in sorted(reader.files_of_set(source).items()):
-        data = legacy.to_current(reader.content(file), str(file))
-        reader.decode(data, str(file))
-        files[Path(f"{target}.{rank}.et")] = data
-    return files
+    return {Path(f"{target}.{rank}.et"): data for rank, data in reader.current_files(source).items()}
 
 
 def _from_flexflow(source: str, target: str, options: Options) -> Files:

@@ -22,7 +22,18 @@ from simcore.workload.chakra.legacy import to_current
 from simcore.workload.chakra.ranks import check_ranks
 from simcore.workload.model import Graph, GraphSet
 
-__all__ = ["content", "decode", "files_of_set", "is_trace", "rank_files", "read_graphs", "read_trace"]
+__all__ = [
+    "content",
+    "current_files",
+    "decode",
+    "distinct_traces",
+    "files_of_set",
+    "is_trace",
+    "rank_files",
+    "read_columns",
+    "read_graphs",
+    "read_trace",
+]
 
 SUFFIXES = (".et", ".et.gz", ".eg", ".eg.gz", ".json", ".json.gz")
 _RANK_FILE = re.compile(r"(?P<prefix>.*)\.(?P<rank>\d+)(?P<suffix>\.e[tg](\.gz)?|\.json(\.gz)?)")
@@ -70,6 +81,49 @@ def read_graphs(path: str, npus: int, communicators: Mapping[str, tuple[int, ...
 def read_trace(path: str | Path) -> Trace:
     """One file on its own, without what only a machine can tell (ranks and groups)."""
     return _parse(content(Path(path)), str(path))
+
+
+def current_files(path: str) -> dict[int, bytes]:
+    """Rank -> bytes of today's schema of every file that `path` names; -1 = the only one. Each is a sound trace."""
+    place = Path(path)
+    files = {-1: place} if place.is_file() else files_of_set(place)
+    if not files:
+        raise InputError.at(path, "there is no execution trace", expected="a file, a folder or the prefix of a set")
+    found = {rank: to_current(content(file), str(file)) for rank, file in sorted(files.items())}
+    for rank, data in found.items():
+        decode(data, str(files[rank]))
+    return found
+
+
+def distinct_traces(path: str) -> list[tuple[str, Trace]]:
+    """Each different trace that `path` names with the ranks that have it ('' for a single file)."""
+    by_content: dict[bytes, list[int]] = {}
+    for rank, data in current_files(path).items():
+        by_content.setdefault(data, []).append(rank)
+    return [(_ranges(ranks), decode(data, path)) for data, ranks in by_content.items()]
+
+
+def _ranges(ranks: list[int]) -> str:
+    """Ranks in ascending order as text.
+
+    >>> _ranges([0, 1, 2, 5, 7, 8])
+    '0-2,5,7-8'
+    """
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and rank == parts[-1][-1] + 1:
+            parts[-1].append(rank)
+        elif rank >= 0:
+            parts.append([rank])
+    return ",".join(f"{part[0]}-{part[-1]}" if part[1:] else f"{part[0]}" for part in parts)
+
+
+def read_columns(path: str) -> columns.Columns:
+    """The node messages of one file, data and control dependencies apart."""
+    data = to_current(content(Path(path)), path)
+    decode(data, path)
+    starts, ends = wire.frames(data)
+    return columns.decode(data, starts[1:], ends[1:])
 
 
 def is_trace(path: str) -> bool:
