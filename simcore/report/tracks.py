@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.report.palette import FAMILIES, PHASES, dimension
+from simcore.report.palette import DIMENSIONS, FAMILIES, PHASES, dimension
 from simcore.report.selection import View
+from simcore.report.text import PHASE_WORDS
 from simcore.timeline.events import COMPUTE_STREAM, EventKind, EventTable, Timeline
 
-__all__ = ["Track", "colours", "dimension_title", "lanes", "lay_out"]
+__all__ = ["Track", "colours", "dimension_title", "lanes", "lay_out", "meanings"]
 
 Ints = NDArray[np.int64]
 
@@ -110,3 +111,13 @@ def colours(view: View, track: Track) -> list[str]:
             PHASES[phase] if phase >= 0 else FAMILIES["compute"] for phase in view.events.phase[track.rows].tolist()
         ]
     return [FAMILIES[track.family]] * len(track.rows)
+
+
+def meanings(timeline: Timeline, view: View) -> list[tuple[str, str]]:
+    """The legend: what each colour means, one entry per colour."""
+    phases = list(PHASE_WORDS.values()) if (view.events.phase >= 0).any() else ["compute"]
+    entries = [*zip(PHASES, phases, strict=False), (FAMILIES["wait"], "waiting for communication")]
+    for index, colour in enumerate(DIMENSIONS):
+        dims = range(index, len(timeline.dims), len(DIMENSIONS))
+        entries.append((colour, f"dimension {', '.join(map(str, dims))}"))
+    return entries + [(FAMILIES[family], family) for family in ("collective", "message", "memory", "host")]
