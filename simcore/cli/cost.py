@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import click
 
+from simcore.cli.numbers import COUNT, POSITIVE, SIZE, Finite
 from simcore.cost import describe, operation, simple, transformer
 from simcore.errors import InputError, Location, Problem
 from simcore.report.document import encode
@@ -17,7 +18,6 @@ __all__ = ["command"]
 
 Command = Callable[..., Any]
 Kind = click.IntRange | click.FloatRange | click.types.StringParamType
-COUNT, POSITIVE, SIZE = click.IntRange(1), click.FloatRange(0, min_open=True), click.FloatRange(0)
 
 
 def option(name: str, kind: Kind | None = None, default: object = None, help_text: str = "") -> Command:
@@ -42,7 +42,7 @@ def options(*decorators: Command) -> Command:
 
 operation_options = options(
     option("chip_watts", POSITIVE, None, "Power of a chip with its share of the host, for the energy."),
-    option("pue", click.FloatRange(1), 1.0, "Power usage effectiveness of the site."),
+    option("pue", Finite(1, 100), 1.0, "Power usage effectiveness of the site."),
     option("price_per_chip_hour", POSITIVE, None, "Price of a chip for an hour, in any currency."),
     option("mtbf_hours", POSITIVE, None, "Mean time between failures of a chip; 50700 on Llama 3's H100."),
     option("checkpoint_seconds", SIZE, None, "Time to write a checkpoint; the best interval is computed."),
@@ -232,7 +232,7 @@ def _print(
     option("tp", COUNT, 1, "Tensor parallelism of the internal width."),
     option("tp2", COUNT, 1, "Tensor parallelism of d_model."),
     option("network_bandwidth", POSITIVE, None, "Network of a chip, bytes/s (variant head)."),
-    option("base_utilization", click.FloatRange(0, 1, min_open=True), None, "Reachable share (head: 0.6)."),
+    option("base_utilization", Finite(1e-12, 1), None, "Reachable share (head: 0.6)."),
 )
 @operation_options
 @output

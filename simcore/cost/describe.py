@@ -102,6 +102,11 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.1f} seconds"
 
 
+def _count(number: float | None) -> str:
+    """A number with one decimal, or two digits when it is small."""
+    return f"{number:,.1f}" if number and number >= 1 else f"{number:.2g}"
+
+
 def simple_lines(
     run: SimpleRun, setup: Setup, name: str, hardware: Chip, variant: Variant, base_utilization: float
 ) -> Iterator[str]:
@@ -159,9 +164,9 @@ def operation_lines(cost: OperationCost) -> Iterator[str]:
         yield f"{'Link time:':<21}{_duration(cost.communication_s)}, so {bound} bound the run"
     if cost.checkpoint_interval_s is not None:
         yield f"{'Checkpoint every:':<21}{_duration(cost.checkpoint_interval_s)}"
-        yield f"{'Failures:':<21}{cost.expected_failures:,.1f} expected"
+        yield f"{'Failures:':<21}{_count(cost.expected_failures)} expected"
     yield f"{'Wall clock:':<21}{_duration(cost.wall_clock_s)} ({cost.wall_clock_s / cost.ideal_s - 1:+.1%})"
     if cost.energy_joules is not None:
-        yield f"{'Energy:':<21}{cost.energy_joules / 3.6e9:,.1f} MWh"
+        yield f"{'Energy:':<21}{_count(cost.energy_joules / 3.6e9)} MWh"
     if cost.money is not None:
         yield f"{'Money:':<21}{cost.money:,.0f}"

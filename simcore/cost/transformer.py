@@ -268,7 +268,7 @@ def microbatch_sizes(model: Model, grid: Grid, training: Training) -> tuple[int,
     largest = batch // (MICROBATCHES_PER_STAGE * grid.pipe) if grid.pipe > 1 else batch
     tokens = training.seq_len / model.experts / (grid.data * grid.seq)
     smallest = math.ceil(WIDTH_FOR_EFFICIENCY / tokens / grid.data) * grid.data
-    sizes = tuple(size for size in range(smallest, largest + 1, grid.data) if batch % size == 0)
+    sizes = tuple(size for size in divisors(batch) if smallest <= size <= largest and size % grid.data == 0)
     problems = list(_bounds(model, grid, training))
     if not sizes:
         message = f"no micro-batch from {smallest} to {largest} divides the batch of {batch}"
@@ -277,6 +277,16 @@ def microbatch_sizes(model: Model, grid: Grid, training: Training) -> tuple[int,
     if problems:
         raise InputError(problems)
     return sizes
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors, ascending.
+
+    >>> divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    low = [size for size in range(1, math.isqrt(number) + 1) if number % size == 0]
+    return sorted({*low, *(number // size for size in low)})
 
 
 def _bounds(model: Model, grid: Grid, training: Training) -> Iterator[Problem]:
