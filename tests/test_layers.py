@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "simcore"
-BASE = {"errors", "registry", "units", "documents", "library"}
+BASE = {"errors", "registry", "units", "documents", "library", "files"}
 ALLOWED = {
     "errors": set(),
     "units": set(),
     "registry": {"errors"},
     "documents": {"errors"},
     "library": {"errors"},
+    "files": {"errors"},
     "workload": BASE,
     "timeline": BASE,
     "compute": BASE | {"workload"},

@@ -1,0 +1,62 @@
+"""Files written whole or not at all: under a temporary name beside the target, then renamed."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+from simcore.errors import InputError
+
+__all__ = ["make_folder", "write_bytes", "write_text"]
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file; compressed with gzip where its name ends in `.gz`, with the same bytes for the same content.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written; an older file of that name stays as it was.
+    """
+    target = Path(path)
+    data = gzip.compress(content, compresslevel=6, mtime=0) if target.suffix == ".gz" else content
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise _unwritable(target, error) from error
+
+
+def write_text(path: str | os.PathLike[str], content: str) -> None:
+    """Write a text file in UTF-8; as `write_bytes`."""
+    write_bytes(path, content.encode())
+
+
+def make_folder(path: str | os.PathLike[str], *, force: bool = False) -> Path:
+    """Make a folder for results.
+
+    Raises
+    ------
+    InputError
+        If it holds files already and `force` is not set, or it cannot be made.
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        occupied = any(folder.iterdir())
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    if occupied and not force:
+        raise InputError.at(
+            str(folder), "the folder is not empty", expected="a new or an empty folder", hint="--force overwrites files"
+        )
+    return folder
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError.at(
+        str(path), "cannot be written", expected="a place to write", found=error.strerror or str(error)
+    )
