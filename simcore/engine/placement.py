@@ -30,11 +30,16 @@ class Placement:
         return tuple(lane for lane in self.lanes[kind] if lane.position in positions and lane.dim.size > 1)
 
 
-def place(workload: Workload, topology: Topology, system: SystemConfig, defaults: SystemConfig) -> Placement:
-    """Cut the machine for a workload; InputError when its groups do not fit."""
+def place(
+    workload: Workload, topology: Topology, system: SystemConfig, defaults: SystemConfig, *, oversized: bool = False
+) -> Placement:
+    """Cut the machine for a workload; InputError when its groups do not fit.
+
+    With `oversized`, a model-parallel group that is larger than the machine counts as none.
+    """
     dims = logical_dims([dim.npus for dim in topology.dims])
     sizes = workload.parallelism
-    model = max(1, sizes.tp)
+    model = 1 if oversized and sizes.tp > topology.npus else max(1, sizes.tp)
     data = max(1, topology.npus // (model * max(1, sizes.pp)))
     ends = {"tp": model, "ep": model * max(1, sizes.ep), "dp": model * data}
     inside: dict[str, int] = {}

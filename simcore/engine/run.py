@@ -52,7 +52,8 @@ def simulate(
     """
     defaults = profile.system(topology)
     system = system or defaults
-    case = _Case(workload, topology, system, profile, settings, place(workload, topology, system, defaults))
+    placement = place(workload, topology, system, defaults, oversized=profile.oversized_groups)
+    case = _Case(workload, topology, system, profile, settings, placement)
     npus = topology.npus
     single = [range(npu, npu + 1) for npu in range(npus)]
     if settings.fold and not settings.stragglers:
@@ -123,7 +124,7 @@ def _compute(case: _Case, factor: float) -> dict[tuple[PhaseName, int], int]:
 
 
 def _requests(case: _Case, names: Sequence[int]) -> dict[Ref, Request]:
-    """What every column's collective sends; columns that send nothing are left out."""
+    """What every column's collective sends; columns without one are left out."""
     found = {}
     for index, layer in enumerate(case.workload.layers):
         for name in PHASES:
@@ -133,11 +134,11 @@ def _requests(case: _Case, names: Sequence[int]) -> dict[Ref, Request]:
             group = column_group(case.workload, layer, index, name, phase.group)
             lanes = case.placement.lanes_of(phase.collective, group)
             size_bytes = case.profile.scale(phase.size_bytes, case.settings.comm_scale)
-            if lanes and size_bytes:
-                position = PHASES.index(name)
-                found[Ref(name, index)] = Request(
-                    phase.collective, size_bytes, lanes, 0, layer.update_ns, index, position, name=names[index]
-                )
+            position = PHASES.index(name)
+            found[Ref(name, index)] = Request(
+                phase.collective, size_bytes, lanes if size_bytes else (), 0, layer.update_ns, index, position,
+                name=names[index],
+            )  # fmt: skip
     return found
 
 

@@ -112,5 +112,6 @@ ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
         scale=scale,
         system=default_system,
         dimension_bandwidth=dimension_bandwidth,
+        oversized_groups=True,
     )
 )

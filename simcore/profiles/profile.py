@@ -25,9 +25,11 @@ class Profile:
 
     `networks` are the network modes it has, the first is its default. `gigabyte` is what a topology file's GB means
     ("" = as the file says, decimal when it does not). `step_ns` is the cost of a state of the training loop, `barrier`
-    makes a chunk wait for the whole machine after every phase. `delay` times a message on an idle network. `chunks` cuts a
-    collective of so many bytes on so many NPUs into pieces. `reduction` times a local reduction. `scale` applies a scale
-    option to a size or a time. `dimension_bandwidth` weighs dimensions against each other (Themis).
+    makes a chunk wait for the whole machine after every phase. `delay` times a message on an idle network. `chunks`
+    cuts a collective of so many bytes on so many NPUs into pieces. `reduction` times a local reduction. `scale` applies
+    a scale option to a size or a time. `dimension_bandwidth` weighs dimensions against each other (Themis).
+    `total_all_gather` reads all-gather sizes of SimAI files as totals. With `oversized_groups`, a model-parallel group
+    larger than the machine means none (ASTRA-sim 1.0).
     """
 
     name: str
@@ -45,6 +47,7 @@ class Profile:
     system: Callable[[Topology], SystemConfig]
     dimension_bandwidth: Callable[[Dimension], float]
     total_all_gather: bool = False
+    oversized_groups: bool = False
 
 
 profiles: Registry[Profile] = Registry("profile")

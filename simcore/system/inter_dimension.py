@@ -43,7 +43,7 @@ class DimensionOrder:
             order.reverse()
         if self._policy == "roundRobin":
             order = order[self._turn :] + order[: self._turn]
-            self._turn = (self._turn + 1) % len(order)
+            self._turn = (self._turn - 1) % len(order)
         lanes = {lane.position: lane for lane in request.lanes}
         return [lanes[position] for position in order if position in lanes]
 
@@ -84,10 +84,10 @@ class DimensionOrder:
         return slack
 
     def _add_loads(self, order: Sequence[int], chunk_bytes: int, gathers: bool, *, from_the_other_end: bool) -> None:
-        """Charge the dimensions along `order`; ASTRA-sim's plain all-gather takes sizes from the other end."""
+        """Charge the dimensions along `order`; ASTRA-sim's plain all-gather books them from the other end."""
         for position in order:
             place = len(self._sizes) - 1 - position if from_the_other_end else position
             ranks = self._sizes[position]
             share = ranks - 1 if gathers else (ranks - 1) / ranks
-            self._loads[place] += chunk_bytes / _MEBIBYTE * share / self._speeds[place]
+            self._loads[place] += chunk_bytes / _MEBIBYTE * share / self._speeds[position]
             chunk_bytes = chunk_bytes * ranks if gathers else chunk_bytes // ranks

@@ -41,7 +41,7 @@ class LoopProgram:
     """What an NPU plays: the steps of an iteration, compute times by (phase, layer), and collectives to issue.
 
     `requests` holds what each `Ref` sends (priority and iteration are filled in at issue); a Ref without an entry sends
-    nothing. `step_ns` is the cost of a state of the loop (1 in ASTRA-sim 1.0). `names` are event names by layer.
+    nothing, one without lanes has nobody to send to. `step_ns` is the cost of a state of the loop (1 in ASTRA-sim 1.0). `names` are event names by layer.
     """
 
     steps: Sequence[Step]
@@ -108,9 +108,11 @@ class Npu:
             self._record(EventKind.COMPUTE, start_ns, Ref(step.phase, step.layer))
 
     def _issue(self, ref: Ref, order: Order) -> None:
-        priority = self._priorities.next(order)
         request = self.program.requests.get(ref)
-        if request:
+        if request is None:
+            return
+        priority = self._priorities.next(order)
+        if request.lanes:
             dataset = self.scheduler.issue(_stamped(request, priority, self.iteration))
             self._pending.setdefault(ref, []).append(dataset)
 

@@ -52,6 +52,7 @@ class PhaseMaker:
         chunk = next(self._chunks(request.kind, left), 0)
         while left > 0:
             lanes, size_bytes = self._order.balanced(request, min(chunk, left), now_ns)
+            size_bytes = min(size_bytes, left)
             visits = [(request.kind, lane) for lane in lanes]
             if request.kind == ALL_REDUCE:
                 visits = [(REDUCE_SCATTER, lane) for lane in lanes] + [(ALL_GATHER, lane) for lane in reversed(lanes)]

@@ -55,7 +55,7 @@ def by_priority(waiting: Sequence[Stream], new: Stream) -> int:
 
 
 def smallest_first(waiting: Sequence[Stream], new: Stream) -> int:
-    """Smaller phases first; a chunk in its last phase goes last."""
+    """Smaller phases first; a chunk with one more phase behind this one goes last."""
     if new.remaining == 1:
         return len(waiting)
     return _first(waiting, lambda other: other.phase.largest_bytes >= new.phase.largest_bytes)
@@ -63,7 +63,7 @@ def smallest_first(waiting: Sequence[Stream], new: Stream) -> int:
 
 def fewest_phases_first(waiting: Sequence[Stream], new: Stream) -> int:
     """Chunks with fewer phases left first."""
-    return _first(waiting, lambda other: other.remaining > new.remaining)
+    return _first(waiting, lambda other: other.remaining >= new.remaining)
 
 
 def alternate(waiting: Sequence[Stream], new: Stream) -> int:

@@ -89,5 +89,5 @@ class Stream:
 
     @property
     def remaining(self) -> int:
-        """Phases not yet finished, this one included."""
-        return len(self.phases) - self.at
+        """Phases behind this one."""
+        return len(self.phases) - self.at - 1

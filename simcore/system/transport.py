@@ -36,9 +36,12 @@ class Costs:
 
 @dataclass(slots=True)
 class _Meeting:
-    """Who has entered a phase: class -> (arrival time, chunk, callback)."""
+    """Who has entered a phase: class -> (arrival time, chunk, callback).
 
-    there: dict[int, tuple[int, Stream, Done]] = field(default_factory=dict)
+    Times are whole but for ASTRA-sim 1.0's memory floor, which is a fraction that carries on.
+    """
+
+    there: dict[int, tuple[float, Stream, Done]] = field(default_factory=dict)
 
 
 def make_plan(phase: StreamPhase, options: PlanOptions) -> Plan:
@@ -85,7 +88,7 @@ class Solved:
         group = self._group(stream.phase.lane.dim, self._ranks[npu_class][0])
         place = 0 if self._barrier else group.ids[0]
         meeting = self._meetings.setdefault((stream.key, stream.at, place), _Meeting())
-        meeting.there[npu_class] = (int(self._env.now), stream, done)
+        meeting.there[npu_class] = (self._env.now, stream, done)
         expected = len(self._ranks) if self._barrier else len(set(self._members(group).tolist()))
         if len(meeting.there) == expected:
             del self._meetings[stream.key, stream.at, place]
@@ -97,7 +100,7 @@ class Solved:
 
     def _settle(self, meeting: _Meeting, phase: StreamPhase) -> None:
         """Work out when each class leaves, and call it back then."""
-        leave: dict[int, int] = {}
+        leave: dict[int, float] = {}
         for npu_class in meeting.there:
             if npu_class not in leave:
                 leave |= self._exits(self._group(phase.lane.dim, self._ranks[npu_class][0]), meeting, phase)
@@ -107,17 +110,17 @@ class Solved:
             timer = self._env.timeout(leave[npu_class] - self._env.now)
             timer.callbacks.append(partial(_leave, done, stream))
 
-    def _exits(self, group: RankGroup, meeting: _Meeting, phase: StreamPhase) -> dict[int, int]:
+    def _exits(self, group: RankGroup, meeting: _Meeting, phase: StreamPhase) -> dict[int, float]:
         """When each class of a group leaves."""
         classes = self._members(group)
-        arrivals = np.array([meeting.there[c][0] for c in classes.tolist()], dtype=np.int64)
+        arrivals = np.array([meeting.there[c][0] for c in classes.tolist()])
         if (arrivals == arrivals[0]).all():
             if (group, phase) not in self._lockstep:
                 self._lockstep[group, phase] = self._solve(group, np.zeros_like(arrivals), phase)
             exits = arrivals + self._lockstep[group, phase]
         else:
             exits = self._solve(group, arrivals, phase)
-        leave: dict[int, int] = {}
+        leave: dict[int, float] = {}
         for npu_class, exit_ns in zip(classes.tolist(), exits.tolist(), strict=True):
             if leave.setdefault(npu_class, exit_ns) != exit_ns:
                 if not self._barrier:
@@ -135,7 +138,7 @@ class Solved:
         exits = double_binary_tree.exits(
             shape, arrivals.tolist(), lambda a, b: group.delay(a, b, size_bytes), costs.endpoint_ns, reduction_ns
         )
-        return np.array(exits, dtype=np.int64)
+        return np.array(exits)
 
     def _plan(self, phase: StreamPhase) -> Plan:
         if phase not in self._plans:

@@ -23,6 +23,7 @@ __all__ = [
     "breakdown",
     "class_figures",
     "communication_intervals",
+    "coverage",
     "dimension_traffic",
     "layer_figures",
     "merge",
@@ -106,6 +107,21 @@ def union_ns(start_ns: Ints, end_ns: Ints) -> int:
     """
     starts, ends = merge(start_ns, end_ns)
     return int((ends - starts).sum())
+
+
+def coverage(start_ns: Ints, end_ns: Ints, edges_ns: Ints) -> NDArray[np.float64]:
+    """The share of each bin that the union of the intervals covers; `edges_ns` ascend strictly.
+
+    >>> coverage(np.array([0, 2]), np.array([3, 5]), np.array([0, 4, 8])).tolist()
+    [1.0, 0.25]
+    """
+    starts, ends = merge(start_ns, end_ns)
+    before = np.r_[0, np.cumsum(ends - starts)]
+    index = np.searchsorted(starts, edges_ns, side="right")
+    overshoot = np.maximum(np.r_[0, ends][index] - edges_ns, 0)
+    covered = before[index] - overshoot
+    shares: NDArray[np.float64] = np.diff(covered) / np.diff(edges_ns)
+    return shares
 
 
 def of_class(events: EventTable, npu_class: int) -> EventTable:

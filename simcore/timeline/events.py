@@ -89,8 +89,8 @@ class EventTable:
     def __len__(self) -> int:
         return len(self.start_ns)
 
-    def where(self, mask: NDArray[np.bool_]) -> EventTable:
-        """The rows that `mask` selects."""
+    def where(self, mask: NDArray[np.bool_] | NDArray[np.intp]) -> EventTable:
+        """The rows that `mask` selects: a boolean per row, or row numbers."""
         return EventTable(self.names, *(getattr(self, column)[mask] for column in COLUMNS))
 
 

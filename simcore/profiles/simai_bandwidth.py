@@ -1,0 +1,223 @@
+"""How long a collective takes in SimAI-Analytical: bus bandwidths computed from the hardware, or read from a file.
+
+Source: SimAI @f5efb5a9 (1.6) for `Computed`, SimAI @4e66932a (2025-03) for `Measured`. Bandwidths are what SimAI calls
+GB/s and computes with as GiB/s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simcore.documents import read_text
+from simcore.errors import InputError, Location, Problem, Problems, closest
+from simcore.profiles import simai_ratios as ratios
+from simcore.workload.model import CollectiveKind, Group
+
+__all__ = ["GPUS", "NICS", "BusBandwidths", "Computed", "Job", "Measured", "read_bus_bandwidths"]
+
+GIB, MIB = 1 << 30, 1 << 20
+REDUCE, GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
+SCATTER, EXCHANGE = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL
+
+# NVLink bandwidth of a GPU: links x GiB/s of one link. NIC bandwidth: GiB/s.
+GPUS = {"A100": 12 * 20.0, "A800": 8 * 20.0, "H100": 18 * 20.6, "H800": 8 * 20.6, "H20": 18 * 20.6}
+NICS = {"cx6": 23.5, "cx7": 48.5, "bf3": 48.5}
+# Any collective of 2 bytes to 1 MiB takes a time that depends on the ranks alone.
+SMALL_NS = {2: 10_000, 4: 12_000, 8: 15_000, 16: 66_000, 32: 135_000, 64: 200_000, 128: 320_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Group sizes of a run, and what of a server its groups share."""
+
+    gpus: int
+    tp: int
+    ep: int
+    dp: int
+    gpus_per_server: int = 8
+    nics_per_server: int = 8
+    pp: int = 1
+    vpp: int = 1
+    gradient_accumulation: int = 1
+
+
+@dataclass(slots=True)
+class Computed:
+    """SimAI 1.6: ring formulas over NVLink inside a server and NICs between servers.
+
+    `warnings` collects, once each, where SimAI's own answer would be garbage and the natural one is given.
+    """
+
+    job: Job
+    nvlink_gib_per_s: float
+    nic_gib_per_s: float
+    warnings: dict[str, None] = field(default_factory=dict)
+
+    def time_ns(self, kind: CollectiveKind, group: Group, ranks: int, size_bytes: int) -> int:
+        """Whole nanoseconds of one collective of `size_bytes` (an all-gather's total) on `ranks` GPUs."""
+        if 1 < size_bytes < MIB:
+            return self._small_ns(ranks)
+        if ranks <= 1 or size_bytes == 0:
+            if group is Group.TP and size_bytes:
+                self._warn("SimAI divides by zero for tensor-parallel collectives at TP = 1; they take no time here")
+            return 0
+        servers, gpus, nics = self._shape(group, ranks)
+        bandwidth, nvlink_bound = self._bus(kind, servers, gpus, nics)
+        efficiency = self._efficiency(kind, group, ranks, size_bytes, nvlink_bound)
+        return _ring_ns(kind, ranks, size_bytes, bandwidth * efficiency)
+
+    def _small_ns(self, ranks: int) -> int:
+        if ranks not in SMALL_NS and ranks > 1:
+            self._warn(f"SimAI has no time for collectives below 1 MiB on {ranks} GPUs and takes 0")
+        return SMALL_NS.get(ranks, 0)
+
+    def _shape(self, group: Group, ranks: int) -> tuple[int, int, float]:
+        """Servers of a group, its GPUs in each, NICs each of them can use."""
+        tp, ep, in_server = self.job.tp, self.job.ep, self.job.gpus_per_server
+        if group is Group.TP:
+            inside = tp <= in_server
+            return (1, tp, self._nics(1)) if inside else (tp // in_server, in_server, self._nics(1))
+        if group is Group.EP:
+            if tp * ranks <= in_server:
+                return 1, in_server // tp, self._nics(1)
+            return tp * ranks // in_server, max(1, in_server // tp), self._nics(min(tp, in_server))
+        side = tp if group is Group.DP else tp * ep
+        inside = side <= in_server
+        return ranks, in_server // side if inside else 1, self._nics(side if inside else in_server)
+
+    def _nics(self, sharing: int) -> float:
+        """NICs of a server for one of `sharing` groups; SimAI rounds down and then divides by -1 where none is left."""
+        nics = self.job.nics_per_server // sharing
+        if nics < 1:
+            self._warn(f"{sharing} groups share {self.job.nics_per_server} NICs of a server; SimAI's figure is garbage")
+            return self.job.nics_per_server / sharing
+        return nics
+
+    def _bus(self, kind: CollectiveKind, servers: int, gpus: int, nics: float) -> tuple[float, bool]:
+        """GiB/s of a group and whether NVLink is what bounds it."""
+        nvlink, network = self.nvlink_gib_per_s, self.nic_gib_per_s * nics
+        if servers == 1:
+            return nvlink, False
+        if kind is EXCHANGE:
+            return network / gpus * (servers * gpus - 1) / ((servers - 1) * gpus), False
+        if gpus == 1:
+            return network, False
+        limit = nvlink * gpus / (gpus - 1) if network > nvlink else nvlink
+        return min(limit, network), limit < network
+
+    def _efficiency(self, kind: CollectiveKind, group: Group, ranks: int, size_bytes: int, nvlink_bound: bool) -> float:
+        """Share of the bus bandwidth: from the tables where SimAI looks it up, otherwise 1."""
+        tp, in_server = self.job.tp, self.job.gpus_per_server
+        servers = max(1, tp // in_server)
+        if group is Group.TP and kind in (GATHER, SCATTER):
+            table = ratios.NVLINK if nvlink_bound else ratios.NIC
+            column = ratios.column(servers)
+        elif group is Group.TP and kind is EXCHANGE:
+            table, column = ratios.ALL_TO_ALL, ratios.column(servers)
+        elif group is Group.EP and kind is EXCHANGE:
+            table = ratios.ALL_TO_ALL
+            column = ratios.column(max(1, tp * ranks // in_server))
+            if tp >= in_server and tp * ranks > in_server:
+                column = ratios.MULTI_16
+        else:
+            return 1.0
+        if size_bytes > ratios.SIZES[-1]:
+            self._warn("SimAI has no efficiency above 16 GiB; that of 16 GiB is taken")
+        return ratios.efficiency(table, column, size_bytes)
+
+    def _warn(self, text: str) -> None:
+        self.warnings[text] = None
+
+
+@dataclass(frozen=True, slots=True)
+class BusBandwidths:
+    """The `-busbw` file: GiB/s by group and collective, None where it says null."""
+
+    file: str
+    values: Mapping[str, Mapping[str, float | None]]
+
+    def of(self, section: str, key: str) -> float:
+        """One figure; InputError where the file has none although it is needed."""
+        value = self.values.get(section, {}).get(key)
+        if value is None:
+            message = f"the workload needs {section} {key}, which the file does not give"
+            raise InputError.at(self.file, message, expected=f"a number below '{section}:'", hint=f"{key},: 300")
+        return value
+
+
+@dataclass(slots=True)
+class Measured:
+    """SimAI of March 2025: bus bandwidths from a file, no efficiency and no fixed times for small messages."""
+
+    job: Job
+    bandwidths: BusBandwidths
+    warnings: dict[str, None] = field(default_factory=dict)
+
+    def time_ns(self, kind: CollectiveKind, group: Group, ranks: int, size_bytes: int) -> int:
+        """Whole nanoseconds of one collective of `size_bytes` (an all-gather's total) on `ranks` GPUs."""
+        place = self._place(kind, group)
+        if ranks <= 1 or size_bytes == 0 or place is None:
+            return 0
+        return _ring_ns(kind, ranks, size_bytes, self.bandwidths.of(*place))
+
+    def _place(self, kind: CollectiveKind, group: Group) -> tuple[str, str] | None:
+        """Section and key that SimAI takes; None = it counts no time."""
+        one_server = self.job.gpus <= self.job.gpus_per_server
+        if group is Group.TP:
+            return "TP", {REDUCE: "allreduce", EXCHANGE: "alltoall"}.get(kind, "allgather")
+        if group is Group.EP:
+            places = {REDUCE: ("TP", "allreduce"), EXCHANGE: ("EP", "alltoall")}
+            return places.get(kind) if self.job.tp <= self.job.gpus_per_server else None
+        if one_server:
+            return ("TP", "allreduce") if kind is REDUCE else None
+        return "DP" if group is Group.DP else "EP", "allreduce" if kind is REDUCE else "allgather"
+
+
+def _ring_ns(kind: CollectiveKind, ranks: int, size_bytes: int, gib_per_s: float) -> int:
+    """A ring's time: (n - 1) / n of the size at the bus bandwidth, twice for an all-reduce."""
+    passes = 2 if kind is REDUCE else 1
+    return math.trunc(size_bytes / GIB / gib_per_s * 1e9 * (ranks - 1) / ranks * passes)
+
+
+SECTIONS = ("TP", "DP", "EP", "PP")
+KEYS = ("allreduce", "allgather", "reducescatter", "alltoall", "busbw")
+
+
+def read_bus_bandwidths(path: str | Path) -> BusBandwidths:
+    """Read a `-busbw` file: a first line that is skipped, then `SECTION:` and `key,: GiB/s | null` lines."""
+    lines = read_text(path).splitlines()
+    values: dict[str, dict[str, float | None]] = {}
+    section = ""
+    with Problems() as problems:
+        for number, line in enumerate(lines[1:], 2):
+            key, _, text = (part.strip() for part in line.partition(":"))
+            key = key.removesuffix(",").strip()
+            place = Location(str(path), number, len(line) - len(line.lstrip()) + 1)
+            if not key:
+                continue
+            if not text:
+                section = key
+                values[key] = {}
+                if key not in SECTIONS:
+                    problems.add(Problem(place, f"unknown section '{key}'", closest(key, SECTIONS), source=line))
+            elif key not in KEYS or not section:
+                problems.add(Problem(place, f"unknown key '{key}'", closest(key, KEYS), source=line))
+            else:
+                values[section][key] = _bandwidth(text, place, line, problems)
+    return BusBandwidths(str(path), values)
+
+
+def _bandwidth(text: str, place: Location, line: str, problems: Problems) -> float | None:
+    if text == "null":
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        expected = "a number of GiB/s above 0, or null"
+        problems.add(Problem(place, "not a bandwidth", expected, repr(text), source=line))
+    return value

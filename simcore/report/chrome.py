@@ -1,0 +1,76 @@
+"""Chrome's trace event JSON, for chrome://tracing, TensorBoard, HolisticTraceAnalysis and others.
+
+Complete events with times in microseconds written as exact decimals. Format: "Trace Event Format", Duvall and others,
+2016. A class of NPUs is a process, a track a thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from simcore.report.selection import View
+from simcore.report.tracks import Track, lay_out
+from simcore.timeline.events import NO_LAYER, EventKind, Timeline
+from simcore.workload.model import PhaseName
+
+__all__ = ["chrome_json"]
+
+
+def chrome_json(timeline: Timeline, view: View) -> bytes:
+    """The view as a JSON document; `otherData.left_out` says what it does not hold."""
+    tracks = lay_out(timeline, view)
+    lines = [*_names(view, tracks), *_iterations(timeline, view)]
+    for index, track in enumerate(tracks):
+        lines.extend(_slices(timeline, view, track, index))
+    other = json.dumps({"left_out": list(view.left_out)})
+    head = '{"displayTimeUnit":"ns","otherData":' + other + ',"traceEvents":[\n'
+    return (head + ",\n".join(lines) + "\n]}\n").encode()
+
+
+def _names(view: View, tracks: list[Track]) -> Iterator[str]:
+    """Metadata: what processes and threads are called, and their order."""
+    for npu_class, label in zip(view.classes, view.labels, strict=True):
+        yield _metadata("process_name", npu_class, 0, {"name": label})
+        yield _metadata("process_sort_index", npu_class, 0, {"sort_index": npu_class})
+    for index, track in enumerate(tracks):
+        title = track.title + f" ({track.lane + 1})" * bool(track.lane)
+        yield _metadata("thread_name", track.npu_class, index, {"name": title})
+        yield _metadata("thread_sort_index", track.npu_class, index, {"sort_index": index})
+
+
+def _metadata(name: str, process: int, thread: int, args: dict[str, object]) -> str:
+    return json.dumps({"ph": "M", "name": name, "pid": process, "tid": thread, "args": args})
+
+
+def _iterations(timeline: Timeline, view: View) -> Iterator[str]:
+    """A global instant where an iteration begins."""
+    for index, (start_ns, _) in enumerate(timeline.iterations):
+        if view.start_ns <= start_ns <= view.end_ns:
+            name = json.dumps(f"iteration {index}")
+            yield f'{{"ph":"i","s":"g","name":{name},"pid":{view.classes[0]},"tid":0,"ts":{_microseconds(start_ns)}}}'
+
+
+def _microseconds(time_ns: int) -> str:
+    """Nanoseconds as microseconds, exactly."""
+    return f"{time_ns // 1000}.{time_ns % 1000:03d}"
+
+
+def _slices(timeline: Timeline, view: View, track: Track, thread: int) -> Iterator[str]:
+    events = view.events.where(track.rows)
+    names = [json.dumps(name) for name in events.names]
+    layers = [json.dumps(name) for name in timeline.layers]
+    categories = [kind.name.lower() for kind in EventKind]
+    phases = [phase.value for phase in PhaseName]
+    place = f'"pid":{track.npu_class},"tid":{thread}'
+    columns = ("start_ns", "end_ns", "kind", "name", "layer", "phase", "size_bytes", "iteration")
+    for start, end, kind, name, layer, phase, size, iteration in zip(
+        *(getattr(events, column).tolist() for column in columns), strict=True
+    ):
+        args = f'"iteration":{iteration},"bytes":{size}'
+        if layer != NO_LAYER and layer < len(layers):
+            args += f',"layer":{layers[layer]}'
+        if phase >= 0:
+            args += f',"phase":"{phases[phase]}"'
+        times = f'"ts":{_microseconds(start)},"dur":{_microseconds(end - start)}'
+        yield f'{{"ph":"X","name":{names[name]},"cat":"{categories[kind]}",{place},{times},"args":{{{args}}}}}'

@@ -1,0 +1,200 @@
+"""Perfetto's native trace: TrackEvent packets in protobuf.
+
+Message and field numbers are those of perfetto's `protos/perfetto/trace` (0.59). One packet sequence ordered by time,
+strings interned in its first packet, one track per lane so that no two slices of a track overlap, the utilisation of
+each dimension as a counter. Times are the simulation's nanoseconds, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.report.selection import View
+from simcore.report.tracks import Track, lay_out
+from simcore.report.wire import double, nested, number, text, varint
+from simcore.timeline.breakdown import coverage
+from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
+from simcore.workload.model import PhaseName
+
+__all__ = ["perfetto_trace"]
+
+COUNTER_SAMPLES = 200
+STATE_CLEARED, NEEDS_STATE = 1, 2
+SLICE_BEGIN, SLICE_END, INSTANT, COUNTER = 1, 2, 3, 4
+EXPLICIT_ORDER, NEVER_MERGE = 3, 2
+ROOT, ITERATIONS = 1, 2  # track uuids; a class has 3 + its index in the view, further tracks follow
+FIRST_CLASS = 3
+
+ON_SEQUENCE = number(10, 1)  # trusted_packet_sequence_id
+AFTER_FIRST = ON_SEQUENCE + number(13, NEEDS_STATE)
+ARGUMENTS = ("bytes", "iteration", "layer", "phase")
+BYTES, ITERATION, LAYER, PHASE = range(1, 5)  # their iids
+
+Stamped = tuple[int, bytes]  # a time in ns, and a packet without its timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class _Strings:
+    """Everything a slice may say, by iid: first the layers' names, then the phases'."""
+
+    layers: tuple[str, ...]
+
+    def layer(self, index: int) -> int:
+        return 1 + index
+
+    def phase(self, index: int) -> int:
+        return 1 + len(self.layers) + index
+
+    def packet(self, events: EventTable) -> bytes:
+        """The first packet: interned strings, after which the others may refer to them."""
+        values = (*self.layers, *(phase.value for phase in PhaseName))
+        table = b"".join(
+            _entries(field, texts)
+            for field, texts in (
+                (1, [kind.name.lower() for kind in EventKind]),
+                (2, events.names),
+                (3, ARGUMENTS),
+                (29, values),
+            )
+        )
+        return nested(1, ON_SEQUENCE + number(13, STATE_CLEARED) + nested(12, table))
+
+
+def _entries(field: int, texts: Iterable[str]) -> bytes:
+    """One kind of interned strings; iids count from 1."""
+    return b"".join(nested(field, number(1, iid) + text(2, each)) for iid, each in enumerate(texts, 1))
+
+
+def perfetto_trace(timeline: Timeline, view: View) -> bytes:
+    """The view as the bytes of a `.pftrace` file; its root track says what is left out."""
+    tracks = lay_out(timeline, view)
+    strings = _Strings(timeline.layers)
+    uuids = [FIRST_CLASS + len(view.classes) + index for index in range(len(tracks))]
+    counted = [(1 + uuids[-1] + index, track) for index, track in enumerate(_dimensions(tracks))] if tracks else []
+    packets = [strings.packet(view.events), *_structure(view), *_track_descriptors(view, tracks, uuids)]
+    packets += [
+        _describe(uuid, _parent(view, track), _counter_title(track), uuid, counter=True) for uuid, track in counted
+    ]
+    stamped = list(_marks(timeline, view))
+    for uuid, track in zip(uuids, tracks, strict=True):
+        stamped += _slices(view, track, uuid, strings)
+    for uuid, track in counted:
+        stamped += _samples(view, tracks, track, uuid)
+    return b"".join([*packets, *_in_order(stamped)])
+
+
+def _describe(uuid: int, parent: int, name: str, rank: int, *, counter: bool = False, description: str = "") -> bytes:
+    """A packet that introduces a track; siblings are ordered by `rank` and never merged."""
+    content = number(1, uuid) + text(2, name) + number(11, EXPLICIT_ORDER) + number(12, rank) + number(15, NEVER_MERGE)
+    content += number(5, parent) if parent else b""
+    content += nested(8, text(6, "% busy")) if counter else b""
+    content += text(14, description) if description else b""
+    return nested(1, ON_SEQUENCE + nested(60, content))
+
+
+def _structure(view: View) -> Iterator[bytes]:
+    """The tracks that hold others: the run, its iterations, the classes of NPUs."""
+    yield _describe(
+        ROOT, 0, "simcore", 0, description="; ".join(("left out:", *view.left_out)) if view.left_out else ""
+    )
+    yield _describe(ITERATIONS, ROOT, "iterations", 0)
+    for index, label in enumerate(view.labels):
+        yield _describe(FIRST_CLASS + index, ROOT, label, 1 + index)
+
+
+def _track_descriptors(view: View, tracks: list[Track], uuids: list[int]) -> Iterator[bytes]:
+    for uuid, track in zip(uuids, tracks, strict=True):
+        title = track.title + f" ({track.lane + 1})" * bool(track.lane)
+        yield _describe(uuid, _parent(view, track), title, uuid)
+
+
+def _parent(view: View, track: Track) -> int:
+    return FIRST_CLASS + view.classes.index(track.npu_class)
+
+
+def _dimensions(tracks: list[Track]) -> list[Track]:
+    """The first lane of every dimension."""
+    return [track for track in tracks if track.family == "dimension" and track.lane == 0]
+
+
+def _counter_title(track: Track) -> str:
+    return f"{track.title}, utilisation"
+
+
+def _marks(timeline: Timeline, view: View) -> Iterator[Stamped]:
+    """Iterations as slices of their own track, and an instant that says what is left out."""
+    place = number(11, ITERATIONS)
+    begins = [*(start_ns for start_ns, _ in timeline.iterations[1:]), timeline.time_ns]
+    for index, ((start_ns, end_ns), following_ns) in enumerate(zip(timeline.iterations, begins, strict=True)):
+        if start_ns < view.end_ns and end_ns > view.start_ns:
+            yield start_ns, _event(number(9, SLICE_BEGIN) + place + text(23, f"iteration {index}"))
+            yield min(end_ns, following_ns), _event(number(9, SLICE_END) + place)
+    for missing in view.left_out:
+        yield view.start_ns, _event(number(9, INSTANT) + place + text(23, f"left out: {missing}"))
+
+
+def _event(content: bytes) -> bytes:
+    """A packet with a track event, without its timestamp and length."""
+    return AFTER_FIRST + nested(11, content)
+
+
+def _slices(view: View, track: Track, uuid: int, strings: _Strings) -> Iterator[Stamped]:
+    """Begin and end of every slice of a track; slices alike share their bytes."""
+    events, place = view.events, number(11, uuid)
+    closing = _event(number(9, SLICE_END) + place)
+    opening: dict[tuple[int, ...], bytes] = {}
+    alike = zip(
+        *(getattr(events, column)[track.rows].tolist() for column in _SLICE_COLUMNS),
+        strict=True,
+    )
+    times = zip(events.start_ns[track.rows].tolist(), events.end_ns[track.rows].tolist(), strict=True)
+    for (start_ns, end_ns), key in zip(times, alike, strict=True):
+        packet = opening.get(key)
+        if packet is None:
+            packet = opening[key] = _event(number(9, SLICE_BEGIN) + place + _said(key, strings))
+        yield start_ns, packet
+        yield end_ns, closing
+
+
+_SLICE_COLUMNS = ("kind", "name", "layer", "phase", "size_bytes", "iteration")
+
+
+def _said(key: tuple[int, ...], strings: _Strings) -> bytes:
+    """Category, name and arguments of a slice."""
+    kind, name, layer, phase, size_bytes, iteration = key
+    said = number(3, 1 + kind) + number(10, 1 + name)
+    said += _argument(BYTES, number(3, max(size_bytes, 0))) + _argument(ITERATION, number(3, max(iteration, 0)))
+    if layer != NO_LAYER and layer < len(strings.layers):
+        said += _argument(LAYER, number(17, strings.layer(layer)))
+    if phase >= 0:
+        said += _argument(PHASE, number(17, strings.phase(phase)))
+    return said
+
+
+def _argument(name_iid: int, value: bytes) -> bytes:
+    return nested(4, number(1, name_iid) + value)
+
+
+def _samples(view: View, tracks: list[Track], track: Track, uuid: int) -> Iterator[Stamped]:
+    """The utilisation of a dimension, all its lanes together, in percent."""
+    same = [each.rows for each in tracks if (each.npu_class, each.dim) == (track.npu_class, track.dim)]
+    rows = np.concatenate(same)
+    num_samples = min(COUNTER_SAMPLES, view.end_ns - view.start_ns)
+    edges = np.linspace(view.start_ns, view.end_ns, num_samples + 1).astype(np.int64)
+    shares: NDArray[np.float64] = coverage(view.events.start_ns[rows], view.events.end_ns[rows], edges)
+    kind_and_place = number(9, COUNTER) + number(11, uuid)
+    for time_ns, share in zip(edges.tolist(), [*shares.tolist(), 0.0], strict=True):
+        yield time_ns, _event(kind_and_place + double(44, round(100 * share, 3)))
+
+
+def _in_order(stamped: list[Stamped]) -> Iterator[bytes]:
+    """Packets by time; at equal times in the order given, which ends a slice before its successor begins."""
+    times = np.array([time_ns for time_ns, _ in stamped], dtype=np.int64)
+    for index in np.argsort(times, kind="stable").tolist():
+        time_ns, packet = stamped[index]
+        stamp = b"\x40" + varint(time_ns)
+        yield b"\x0a" + varint(len(stamp) + len(packet)) + stamp + packet

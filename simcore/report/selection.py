@@ -1,0 +1,195 @@
+"""What a timeline shows: some ranks, some iterations, a window of time; and what that leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simcore.errors import InputError
+from simcore.timeline.events import EventTable, Timeline, format_ranks
+from simcore.units import format_ns, parse_ns
+
+__all__ = ["Limits", "Selection", "View", "choose", "parse_ranks", "parse_window"]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What the user asked to see; None leaves it to the view's limits.
+
+    `ranks` are NPUs, ascending; `window_ns` begin and end in simulated time; `iteration` counts from 0.
+    """
+
+    ranks: tuple[int, ...] | None = None
+    window_ns: tuple[int, int] | None = None
+    iteration: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a viewer can hold."""
+
+    num_classes: int
+    num_events: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """The part of a timeline that is shown.
+
+    `classes` are indices into the timeline's, `labels` name their ranks, `left_out` says in words what is missing.
+    """
+
+    events: EventTable
+    start_ns: int
+    end_ns: int
+    classes: tuple[int, ...]
+    labels: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """Ranks as the report prints them.
+
+    >>> parse_ranks("0-3,7")
+    (0, 1, 2, 3, 7)
+    """
+    try:
+        spans = [tuple(int(end) for end in part.split("-")) for part in text.split(",")]
+        found = sorted({rank for span in spans for rank in _span(*span)})
+    except (TypeError, ValueError):
+        raise InputError.at("--ranks", "not a list of ranks", expected="for example 0-3,7", found=repr(text)) from None
+    return tuple(found)
+
+
+def _span(first: int, last: int | None = None) -> range:
+    end = first if last is None else last
+    if end < first or end - first > 10_000_000:
+        raise ValueError
+    return range(first, end + 1)
+
+
+def parse_window(text: str) -> tuple[int, int]:
+    """A window of simulated time, two times with a colon between them; bare numbers are nanoseconds.
+
+    >>> parse_window("1.5us:2 us")
+    (1500, 2000)
+    """
+    begin, colon, end = text.partition(":")
+    try:
+        window = (int(parse_ns(begin)), int(parse_ns(end)))
+    except ValueError:
+        window = (0, 0)
+    if not colon or window[1] <= window[0]:
+        expected = "begin:end with begin < end, for example 1ms:2.5ms (bare numbers are ns)"
+        raise InputError.at("--window", "not a window of time", expected=expected, found=repr(text))
+    return window
+
+
+def choose(timeline: Timeline, selection: Selection, limits: Limits) -> View:
+    """The part of a timeline that a selection and a viewer's limits leave.
+
+    Where nothing is asked: every class and iteration if they fit; else representative classes (NPU 0, slowest,
+    fastest, median), then the last iteration, then the beginning of it.
+
+    Raises
+    ------
+    InputError
+        If a rank or an iteration does not exist or the window lies outside the run.
+    """
+    _check(timeline, selection)
+    classes = _classes(timeline, selection, limits)
+    mask = np.isin(timeline.events.npu_class, classes)
+    iteration = _iteration(timeline, selection, int(mask.sum()) > limits.num_events)
+    if iteration is not None:
+        mask &= timeline.events.iteration == iteration
+    if selection.window_ns:
+        begin_ns, end_ns = selection.window_ns
+        mask &= (timeline.events.start_ns < end_ns) & (timeline.events.end_ns > begin_ns)
+    rows = np.flatnonzero(mask)
+    kept = timeline.events.where(rows[: limits.num_events])
+    start_ns, end_ns = _bounds(timeline, selection, iteration, kept, len(rows))
+    return View(
+        events=kept,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        classes=tuple(classes),
+        labels=tuple(_label(timeline.ranks[c], selection.ranks) for c in classes),
+        left_out=tuple(_left_out(timeline, classes, iteration, selection, len(rows) - len(kept), end_ns)),
+    )
+
+
+def _check(timeline: Timeline, selection: Selection) -> None:
+    """InputError when the selection names what the run does not have."""
+    num_iterations, ranks = len(timeline.iterations), selection.ranks
+    if selection.iteration is not None and not 0 <= selection.iteration < num_iterations:
+        expected, found = f"0 to {num_iterations - 1}", str(selection.iteration)
+        raise InputError.at("--iteration", "no such iteration", expected=expected, found=found)
+    if ranks and ranks[-1] >= timeline.npus:
+        expected = f"ranks below {timeline.npus}"
+        raise InputError.at("--ranks", "no such rank", expected=expected, found=str(ranks[-1]))
+    if selection.window_ns and selection.window_ns[0] > timeline.time_ns:
+        expected, found = f"a window that begins before {timeline.time_ns} ns", f"{selection.window_ns[0]} ns"
+        raise InputError.at("--window", "the window is after the end of the run", expected=expected, found=found)
+
+
+def _iteration(timeline: Timeline, selection: Selection, crowded: bool) -> int | None:
+    """The only iteration to show: the one asked for, the last one where all are too many; None = all."""
+    if selection.iteration is not None or selection.window_ns or len(timeline.iterations) < 2:
+        return selection.iteration
+    return len(timeline.iterations) - 1 if crowded else None
+
+
+def _bounds(
+    timeline: Timeline, selection: Selection, iteration: int | None, kept: EventTable, num_rows: int
+) -> tuple[int, int]:
+    """Begin and end of the time axis."""
+    if selection.window_ns:
+        start_ns, end_ns = selection.window_ns
+    elif iteration is not None:
+        start_ns, end_ns = timeline.iterations[iteration]
+        end_ns = max(end_ns, int(kept.end_ns.max(initial=0)))
+    else:
+        start_ns, end_ns = 0, timeline.time_ns
+    if len(kept) < num_rows:
+        end_ns = int(kept.start_ns[-1]) + 1
+    return int(start_ns), max(int(end_ns), int(start_ns) + 1)
+
+
+def _label(members: Sequence[int], wanted: tuple[int, ...] | None) -> str:
+    """The ranks a class is shown for."""
+    ranks = members if wanted is None else sorted(set(members) & set(wanted))
+    return ("rank " if len(ranks) == 1 else "ranks ") + format_ranks(ranks)
+
+
+def _classes(timeline: Timeline, selection: Selection, limits: Limits) -> list[int]:
+    """Classes to show, ascending."""
+    if selection.ranks is not None:
+        wanted = set(selection.ranks)
+        return [c for c, members in enumerate(timeline.ranks) if not wanted.isdisjoint(members)]
+    everyone = range(len(timeline.ranks))
+    if len(everyone) <= limits.num_classes:
+        return list(everyone)
+    by_finish = sorted(everyone, key=lambda c: timeline.finish_ns[c])
+    return sorted({0, by_finish[-1], by_finish[0], by_finish[len(by_finish) // 2]})
+
+
+def _left_out(
+    timeline: Timeline,
+    classes: Sequence[int],
+    iteration: int | None,
+    selection: Selection,
+    num_events: int,
+    end_ns: int,
+) -> Iterator[str]:
+    """What is not shown, in words."""
+    if len(classes) < len(timeline.ranks):
+        shown = sum(len(timeline.ranks[c]) for c in classes)
+        yield f"{timeline.npus - shown:,} of {timeline.npus:,} ranks (--ranks chooses)"
+    if iteration is not None and len(timeline.iterations) > 1:
+        yield f"{len(timeline.iterations) - 1} of {len(timeline.iterations)} iterations (--iteration chooses)"
+    if selection.window_ns:
+        yield f"what lies outside {format_ns(selection.window_ns[0])} to {format_ns(selection.window_ns[1])}"
+    if num_events:
+        yield f"{num_events:,} events after {format_ns(end_ns)} (--window chooses)"

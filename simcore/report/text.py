@@ -1,0 +1,216 @@
+"""The report on a terminal: first the sentence a user came for, then layers, dimensions, ranks and links."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Literal, TextIO
+
+from simcore.report.document import LayerRow, PhaseRow, RankRow, ReportDocument
+from simcore.report.grid import grid, top
+from simcore.report.tables import phases
+from simcore.units import format_bytes, format_ns, format_rate
+from simcore.workload.model import PhaseName
+
+__all__ = ["EXPOSED_DEFINITIONS", "dominating", "headline", "layer_total", "render", "terminal_width", "use_colour"]
+
+NUM_ROWS = 12
+EXPOSED_DEFINITIONS = (
+    "not computing: the run's time less the time rank 0 computes (ASTRA-sim's figure; waiting and idle time count)",
+    "communication alone: the time in which rank 0 communicates and computes nothing",
+)
+Figure = Literal["compute_ns", "comm_ns", "exposed_ns"]
+PHASE_WORDS = {
+    PhaseName.FORWARD: "forward",
+    PhaseName.INPUT_GRAD: "input gradient",
+    PhaseName.WEIGHT_GRAD: "weight gradient",
+}
+
+
+def use_colour(stream: TextIO) -> bool:
+    """Whether a stream wants colour: a terminal, and NO_COLOR not set."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def terminal_width(stream: TextIO) -> int:
+    """Columns of the terminal; 80 where the stream is a file."""
+    return max(60, min(shutil.get_terminal_size((80, 24)).columns, 160)) if stream.isatty() else 80
+
+
+def render(document: ReportDocument, *, width: int = 80, colour: bool = False, num_rows: int = NUM_ROWS) -> str:
+    """The whole text; tables hold at most `num_rows` rows and say what they leave out."""
+    first, *others = (_printable(part) for part in _parts(document, width, num_rows) if part)
+    return "\n\n".join([f"\x1b[1m{first}\x1b[0m" if colour else first, *others])
+
+
+def _printable(text: str) -> str:
+    """Names come from files: what a terminal could take for a command is shown as a question mark."""
+    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
+
+
+def _wrapped(text: str, width: int) -> str:
+    return "\n".join(textwrap.fill(line, width) for line in text.splitlines())
+
+
+def _parts(document: ReportDocument, width: int, num_rows: int) -> Iterator[str]:
+    yield _wrapped(headline(document), width)
+    yield _wrapped(dominating(document), width)
+    yield _layers(document, width, num_rows)
+    yield _dims(document, width)
+    yield _ranks(document, width, num_rows)
+    yield _links(document, width)
+    yield _simai(document)
+    yield _definitions(document, width)
+
+
+def headline(document: ReportDocument) -> str:
+    """Iteration time, and what it is made of."""
+    time_ns, shares = document["time_ns"], document["breakdown"]
+    num_iterations = max(1, len(document["iterations"]))
+    each = f"One iteration takes {format_ns(time_ns / num_iterations)}"
+    if num_iterations > 1:
+        each += f" (mean of {num_iterations}; {format_ns(time_ns)} in all)"
+    compute = _share(shares["compute_ns"] + shares["overlapped_ns"], time_ns)
+    overlapped = f" ({_share(shares['overlapped_ns'], time_ns)} overlaps communication)" * bool(shares["overlapped_ns"])
+    exposed, idle = _share(shares["exposed_comm_ns"], time_ns), _share(shares["idle_ns"], time_ns)
+    npus = f"{document['npus']:,} NPU" + "s" * (document["npus"] != 1)
+    return f"{each} on {npus}: {compute} compute{overlapped}, {exposed} exposed communication, {idle} idle."
+
+
+def dominating(document: ReportDocument) -> str:
+    """Which layers and which dimension decide the time; a line each, none where there is nothing to say."""
+    return "\n".join(line for line in (_most_compute(document), _most_exposed(document), _busiest(document)) if line)
+
+
+def layer_total(layer: LayerRow, figure: Figure) -> int:
+    """One figure of a layer, summed over its phases."""
+    return sum(row[figure] for _, row in phases(layer))
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else "0.0%"
+
+
+def _most_compute(document: ReportDocument) -> str:
+    totals = sorted(document["layers"], key=lambda layer: -layer_total(layer, "compute_ns"))[:2]
+    whole = sum(layer_total(layer, "compute_ns") for layer in document["layers"])
+    named = [f"{layer['name']} ({_share(layer_total(layer, 'compute_ns'), whole)})" for layer in totals]
+    return f"Compute is mostly in {' and '.join(named)}." if whole else ""
+
+
+def _most_exposed(document: ReportDocument) -> str:
+    rows: list[tuple[LayerRow, PhaseName, PhaseRow]] = [
+        (layer, phase, row) for layer in document["layers"] for phase, row in phases(layer)
+    ]
+    whole = sum(row["exposed_ns"] for _, _, row in rows)
+    if not whole:
+        return ""
+    layer, phase, row = max(rows, key=lambda entry: entry[2]["exposed_ns"])
+    what = f"{row['collective'] or 'collective'} of {layer['name']} ({PHASE_WORDS[phase]})"
+    return f"Exposed communication is mostly the {what}: {_share(row['exposed_ns'], whole)} of the waiting."
+
+
+def _busiest(document: ReportDocument) -> str:
+    if not any(dim["bytes_per_npu"] for dim in document["dims"]):
+        moved = any(row["comm_ns"] for row in document["ranks"])
+        return "" if moved else "Nothing was communicated: the network does not matter for this workload."
+    dim = max(document["dims"], key=lambda dim: (dim["busy_ns"], dim["bytes_per_npu"]))
+    name = f"dimension {dim['index']} ({dim['kind']} of {dim['npus']})"
+    sent = format_bytes(dim["bytes_per_npu"])
+    return f"The busiest is {name}: {_share(dim['busy_ns'], document['time_ns'])} of the time, {sent} sent per NPU."
+
+
+def _layers(document: ReportDocument, width: int, num_rows: int) -> str:
+    layers = document["layers"]
+    if not layers:
+        return ""
+    by_cost = sorted(layers, key=lambda layer: -layer_total(layer, "compute_ns") - layer_total(layer, "exposed_ns"))
+    chosen = sorted(by_cost[:num_rows], key=lambda layer: layer["index"])
+    time_ns = document["time_ns"]
+    table = grid(
+        ("layer", "compute", "communication", "exposed", "of time", "collectives"),
+        (_layer_cells(layer, time_ns) for layer in chosen),
+        left=(0, 5),
+        width=width,
+    )
+    note = top(len(chosen), len(layers), "layers, each costing less,")
+    return "Layers (rank 0, sums over iterations)\n" + table + ("\n" + note if note else "")
+
+
+def _layer_cells(layer: LayerRow, time_ns: int) -> tuple[str, ...]:
+    compute, comm = layer_total(layer, "compute_ns"), layer_total(layer, "comm_ns")
+    exposed = layer_total(layer, "exposed_ns")
+    kinds = sorted({row["collective"] for _, row in phases(layer) if row["collective"]})
+    return (
+        layer["name"],
+        format_ns(compute),
+        format_ns(comm),
+        format_ns(exposed),
+        _share(compute + exposed, time_ns),
+        ", ".join(kinds),
+    )
+
+
+def _dims(document: ReportDocument, width: int) -> str:
+    rows = [
+        (
+            f"{dim['index']}: {dim['kind']} of {dim['npus']}",
+            format_bytes(dim["bytes_per_npu"]),
+            format_ns(dim["busy_ns"]),
+            _share(dim["busy_ns"], document["time_ns"]),
+            format_rate(dim["bytes_per_npu"] / dim["busy_ns"] * 1e9) if dim["busy_ns"] else "-",
+        )
+        for dim in document["dims"]
+    ]
+    header = ("dimension", "sent per NPU", "busy", "utilisation", "rate while busy")
+    return "Dimensions (rank 0)\n" + grid(header, rows, width=width) if rows else ""
+
+
+def _ranks(document: ReportDocument, width: int, num_rows: int) -> str:
+    """Ranks that differ, the slowest first."""
+    if len(document["ranks"]) < 2:
+        return ""
+    chosen = sorted(document["ranks"], key=lambda row: -row["finish_ns"])[:num_rows]
+    figures = ("finish", "compute", "comm", "exposed comm", "idle")
+    table = grid(("ranks, slowest first", *figures), (_rank_cells(row) for row in chosen), width=width)
+    note = top(len(chosen), len(document["ranks"]), "groups of ranks")
+    return table + ("\n" + note if note else "")
+
+
+def _rank_cells(row: RankRow) -> tuple[str, ...]:
+    figures = (row["finish_ns"], row["compute_ns"], row["comm_ns"], row["exposed_comm_ns"], row["idle_ns"])
+    return (row["ranks"], *map(format_ns, figures))
+
+
+def _links(document: ReportDocument, width: int, num_rows: int = 5) -> str:
+    links, time_ns = document["links"], document["time_ns"]
+    if not links["count"]:
+        return ""
+    rows = [
+        (
+            f"{link['src']} -> {link['dst']}",
+            format_bytes(link["bytes"]),
+            format_ns(link["busy_ns"]),
+            _share(link["busy_ns"], time_ns),
+        )
+        for link in links["hottest"][:num_rows]
+    ]
+    title = f"Hottest of {links['count']:,} links\n"
+    return title + grid(("link", "carried", "busy", "utilisation"), rows, width=width)
+
+
+def _simai(document: ReportDocument) -> str:
+    rows: Sequence[tuple[str, str]] = [
+        (name.removesuffix("_us"), f"{value:,.3f}") for name, value in document.get("simai", {}).items()
+    ]
+    return "SimAI's summary\n" + grid(("share", "us"), rows) if rows else ""
+
+
+def _definitions(document: ReportDocument, width: int) -> str:
+    """Both definitions of exposed communication, with their figures."""
+    figures = (document["exposed_comm_ns"], document["breakdown"]["exposed_comm_ns"])
+    lines = (f"  {format_ns(ns):>9}  {text}" for ns, text in zip(figures, EXPOSED_DEFINITIONS, strict=True))
+    rows = (textwrap.fill(line, width, subsequent_indent=" " * 13) for line in lines)
+    return "Exposed communication, by its two definitions\n" + "\n".join(rows)

@@ -1,0 +1,112 @@
+"""A view's events laid on tracks on which no two slices overlap: what every timeline draws."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.report.palette import FAMILIES, PHASES, dimension
+from simcore.report.selection import View
+from simcore.timeline.events import COMPUTE_STREAM, EventKind, EventTable, Timeline
+
+__all__ = ["Track", "colours", "dimension_title", "lanes", "lay_out"]
+
+Ints = NDArray[np.int64]
+
+# family -> (title, the kinds of events on it), from top to bottom; the communication of dimensions comes last
+_FAMILIES = {
+    "compute": ("compute", (EventKind.COMPUTE,)),
+    "host": ("host", (EventKind.CPU,)),
+    "wait": ("waiting", (EventKind.WAIT,)),
+    "collective": ("collectives", (EventKind.COLLECTIVE,)),
+    "message": ("messages", (EventKind.SEND, EventKind.RECV)),
+    "memory": ("memory", (EventKind.MEMORY,)),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Track:
+    """Slices of one kind of activity of one class of NPUs.
+
+    `rows` index the view's events, ascending in time and disjoint. `family` is a key of `palette.FAMILIES`, or
+    `dimension` with the index in `dim`. Concurrent slices are on further lanes of the same title.
+    """
+
+    npu_class: int
+    family: str
+    title: str
+    lane: int
+    dim: int
+    rows: Ints
+
+
+def lay_out(timeline: Timeline, view: View) -> list[Track]:
+    """The tracks of a view, class by class; tracks without events are left out."""
+    return [
+        track
+        for npu_class in view.classes
+        for family, title, dim, rows in _groups(timeline, view.events, npu_class)
+        for track in _lanes_of(npu_class, family, title, dim, rows, view.events)
+    ]
+
+
+def _groups(timeline: Timeline, events: EventTable, npu_class: int) -> Iterator[tuple[str, str, int, Ints]]:
+    """The rows of one class by what they show: (family, title, dimension, rows)."""
+    of_class = np.flatnonzero(events.npu_class == npu_class)
+    kind, stream = events.kind[of_class], events.stream[of_class]
+    for family, (title, kinds) in _FAMILIES.items():
+        yield family, title, -1, of_class[np.isin(kind, [int(each) for each in kinds])]
+    chunks = kind == EventKind.CHUNK
+    for each in np.unique(stream[chunks]).tolist():
+        dim = each - COMPUTE_STREAM - 1
+        yield "dimension", dimension_title(timeline, dim), dim, of_class[chunks & (stream == each)]
+
+
+def dimension_title(timeline: Timeline, dim: int) -> str:
+    """What a dimension is called: its index, kind and size."""
+    if not 0 <= dim < len(timeline.dims):
+        return f"dim {dim}"
+    kind, npus = timeline.dims[dim]
+    return f"dim {dim}: {kind} of {npus}"
+
+
+def _lanes_of(npu_class: int, family: str, title: str, dim: int, rows: Ints, events: EventTable) -> Iterator[Track]:
+    rows = rows[np.lexsort((events.end_ns[rows], events.start_ns[rows]))]
+    lane = lanes(events.start_ns[rows], events.end_ns[rows])
+    for index in range(int(lane.max(initial=-1)) + 1):
+        yield Track(npu_class, family, title, index, dim, rows[lane == index])
+
+
+def lanes(start_ns: Ints, end_ns: Ints) -> Ints:
+    """The lane of each interval, ascending starts given: the lowest on which nothing else runs at its start.
+
+    >>> lanes(np.array([0, 1, 3, 4]), np.array([3, 6, 5, 5])).tolist()
+    [0, 1, 0, 2]
+    """
+    if not (start_ns[1:] < np.maximum.accumulate(end_ns)[:-1]).any():
+        return np.zeros(len(start_ns), dtype=np.int64)
+    free: list[int] = []
+    busy: list[tuple[int, int]] = []
+    chosen = []
+    for start, end in zip(start_ns.tolist(), end_ns.tolist(), strict=True):
+        while busy and busy[0][0] <= start:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        lane = heapq.heappop(free) if free else len(busy)
+        heapq.heappush(busy, (end, lane))
+        chosen.append(lane)
+    return np.array(chosen, dtype=np.int64)
+
+
+def colours(view: View, track: Track) -> list[str]:
+    """The colour of each slice of a track."""
+    if track.family == "dimension":
+        return [dimension(track.dim)] * len(track.rows)
+    if track.family == "compute":
+        return [
+            PHASES[phase] if phase >= 0 else FAMILIES["compute"] for phase in view.events.phase[track.rows].tolist()
+        ]
+    return [FAMILIES[track.family]] * len(track.rows)

@@ -1,0 +1,41 @@
+"""Protobuf's wire format, as far as writing needs it (protobuf.dev/programming-guides/encoding)."""
+
+from __future__ import annotations
+
+import struct
+
+__all__ = ["double", "nested", "number", "text", "varint"]
+
+
+def varint(value: int) -> bytes:
+    """A non-negative integer in base 128, the lowest seven bits first.
+
+    >>> varint(300).hex()
+    'ac02'
+    """
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def number(field: int, value: int) -> bytes:
+    """A field that holds a non-negative integer."""
+    return varint(field << 3) + varint(value)
+
+
+def double(field: int, value: float) -> bytes:
+    """A field that holds a 64-bit float."""
+    return varint(field << 3 | 1) + struct.pack("<d", value)
+
+
+def nested(field: int, content: bytes) -> bytes:
+    """A field that holds a message or bytes."""
+    return varint(field << 3 | 2) + varint(len(content)) + content
+
+
+def text(field: int, value: str) -> bytes:
+    """A field that holds a string."""
+    return nested(field, value.encode("utf-8", "replace"))

@@ -1,0 +1,300 @@
+"""Node messages of today's schema into columns, in the order of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from simcore.workload.chakra import wire
+from simcore.workload.chakra.schema import ATTRIBUTE_KINDS
+from simcore.workload.chakra.wire import Bytes, Fields, Integers, Unsigned, WireError
+
+__all__ = ["INTEGER_ATTRIBUTES", "MISSING", "Columns", "decode", "decode_metadata"]
+
+MISSING = int(np.iinfo(np.int64).min)
+"""Value of an integer attribute that a node does not have."""
+
+INTEGER_ATTRIBUTES = (
+    "duration_ns",
+    "is_cpu_op",
+    "comm_type",
+    "comm_size",
+    "tensor_size",
+    "num_ops",
+    "comm_priority",
+    "comm_src",
+    "comm_dst",
+    "comm_tag",
+    "stream",
+)
+TEXT_ATTRIBUTES = ("pg_name", "involved_dim")  # kept as a number that stands for their bytes
+CHUNK = 1 << 16  # messages decoded together: keeps the work in the cache and the memory small
+
+_ANY, _REPEATED = -1, -2  # wire types: of a field we do not know, of a number that may repeat
+_NODE_WIRES = {1: 0, 2: 2, 3: 0, 4: _REPEATED, 5: _REPEATED, 6: 0, 7: 0, 8: 2, 9: 2, 10: 2}
+_METADATA_WIRES = {1: 2, 2: 2}
+_SCALAR_WIRES = {3: 1, 5: 5, 19: 5, 21: 1, 23: 5, 25: 1, 29: 2, 31: 2}
+_ATTRIBUTE_WIRES = {1: 2, 2: 2} | {
+    number: 2 if number % 2 == 0 else _SCALAR_WIRES.get(number, 0) for number in range(3, 33)
+}
+_INTEGER_KINDS = [
+    number for kind, number in ATTRIBUTE_KINDS.items() if kind not in {"double", "float", "string", "bytes"}
+]
+_TEXT_KINDS = {"pg_name": ATTRIBUTE_KINDS["string"], "involved_dim": ATTRIBUTE_KINDS["bool"] + 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Nodes in file order; `start` is the byte where a node's message begins.
+
+    Attributes hold MISSING where absent. `texts` are the distinct values that `pg_name` and `involved_dim` index.
+    Dependencies are pairs of a row and the id it waits for. `inputs` holds (row, text) of METADATA nodes' values.
+    """
+
+    start: Integers
+    node_id: Integers
+    kind: Integers
+    duration_micros: Integers
+    names: list[str]
+    attributes: dict[str, Integers]
+    texts: list[bytes]
+    control: tuple[Integers, Integers]
+    data: tuple[Integers, Integers]
+    inputs: list[tuple[int, str]]
+
+
+class _Texts:
+    """Numbers for distinct byte strings, in order of first use."""
+
+    def __init__(self) -> None:
+        self.index: dict[bytes, int] = {}
+
+    def __call__(self, data: bytes, starts: Integers, lengths: Unsigned) -> list[int]:
+        index = self.index
+        return [
+            index.setdefault(data[start : start + length], len(index))
+            for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+        ]
+
+
+def decode(data: bytes, starts: Integers, ends: Integers) -> Columns:
+    """The nodes between `starts` and `ends`; WireError (row = position among them) at the first fault."""
+    buffer = np.frombuffer(data + wire.PADDING, np.uint8)
+    texts = _Texts()
+    names: dict[bytes, str] = {}
+    parts: list[Columns] = []
+    for first in range(0, max(len(starts), 1), CHUNK):
+        try:
+            part = _chunk(data, buffer, starts[first : first + CHUNK], ends[first : first + CHUNK], texts, names)
+        except WireError as error:
+            error.row += first
+            raise
+        parts.append(part)
+    return _join(parts, list(texts.index))
+
+
+def decode_metadata(data: bytes, start: int, end: int) -> dict[str, str]:
+    """Version and text attributes of the first message, checked for its structure."""
+    data = data[:end]
+    buffer = np.frombuffer(data + wire.PADDING, np.uint8)
+    found = {}
+    for field in _checked(buffer, np.array([start]), np.array([end]), _METADATA_WIRES):
+        at, length = int(field.start[0]), int(field.value[0])
+        if field.number[0] == 1:
+            found["version"] = _text(data, 0, at, length)
+        elif field.number[0] == 2:
+            found |= _text_attribute(data, buffer, at, at + length)
+    return found
+
+
+def _text_attribute(data: bytes, buffer: Bytes, start: int, end: int) -> dict[str, str]:
+    """{name: text} of an attribute that holds a string, {} of another one."""
+    texts = {
+        int(field.number[0]): (int(field.start[0]), int(field.value[0]))
+        for field in _checked(buffer, np.array([start]), np.array([end]), _ATTRIBUTE_WIRES)
+    }
+    if 1 not in texts or ATTRIBUTE_KINDS["string"] not in texts:
+        return {}
+    return {_text(data, 0, *texts[1]): _text(data, 0, *texts[ATTRIBUTE_KINDS["string"]])}
+
+
+def _chunk(
+    data: bytes, buffer: Bytes, starts: Integers, ends: Integers, texts: _Texts, names: dict[bytes, str]
+) -> Columns:
+    count = len(starts)
+    numbers = {1: np.zeros(count, np.int64), 3: np.zeros(count, np.int64), 7: np.zeros(count, np.int64)}
+    name_of: list[str] = [""] * count
+    attributes, control, waits, inputs = [], [], [], []
+    for found in _checked(buffer, starts, ends, _NODE_WIRES):
+        for number, column in numbers.items():
+            mask = found.number == number
+            column[found.row[mask]] = found.value[mask].view(np.int64)
+        _names(data, found.where(found.number == 2), name_of, names)
+        control.append(wire.repeated(buffer, found.where(found.number == 4)))
+        waits.append(wire.repeated(buffer, found.where(found.number == 5)))
+        inputs.append(found.where(found.number == 8))
+        attributes.append(found.where(found.number == 10))
+    return Columns(
+        start=starts,
+        node_id=numbers[1],
+        kind=numbers[3],
+        duration_micros=numbers[7],
+        names=name_of,
+        attributes=_attributes(data, buffer, attributes, count, texts),
+        texts=[],
+        control=_pairs(control),
+        data=_pairs(waits),
+        inputs=_metadata_inputs(data, buffer, inputs, numbers[3]),
+    )
+
+
+def _checked(buffer: Bytes, starts: Integers, ends: Integers, wires: dict[int, int]) -> Iterator[Fields]:
+    """As `wire.fields`; WireError where a known field has another wire type than `wires` says."""
+    expected = np.full(max(wires) + 2, _ANY)
+    expected[list(wires)] = list(wires.values())
+    for found in wire.fields(buffer, starts, ends):
+        wanted = expected[np.minimum(found.number, len(expected) - 1)]
+        repeatable = (wanted == _REPEATED) & ((found.wire == wire.VARINT) | (found.wire == wire.LENGTH))
+        bad = np.flatnonzero((wanted != _ANY) & (wanted != found.wire) & ~repeatable)
+        if bad.size:
+            first = bad[0]
+            raise WireError(
+                int(found.row[first]),
+                int(found.start[first]),
+                f"field {found.number[first]} has the wrong wire type",
+                expected=f"wire type {max(0, int(wanted[first]))}",
+                found=f"wire type {found.wire[first]}",
+            )
+        yield found
+
+
+def _text(data: bytes, row: int, start: int, length: int) -> str:
+    try:
+        return data[start : start + length].decode()
+    except UnicodeDecodeError as error:
+        raise WireError(
+            row, start + error.start, "a text is not UTF-8", found=f"byte {data[start + error.start]:#04x}"
+        ) from error
+
+
+def _names(data: bytes, found: Fields, name_of: list[str], known: dict[bytes, str]) -> None:
+    """Enter the names of nodes; equal names are one object."""
+    for row, start, length in zip(found.row.tolist(), found.start.tolist(), found.value.tolist(), strict=True):
+        raw = data[start : start + length]
+        if raw not in known:
+            known[raw] = _text(data, row, start, length)
+        name_of[row] = known[raw]
+
+
+def _pairs(parts: list[tuple[Integers, Unsigned]]) -> tuple[Integers, Integers]:
+    """Row and id of all dependencies."""
+    if not parts:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return np.concatenate([row for row, _ in parts]), np.concatenate([value for _, value in parts]).view(np.int64)
+
+
+def _attributes(data: bytes, buffer: Bytes, parts: list[Fields], count: int, texts: _Texts) -> dict[str, Integers]:
+    """Columns of the attributes we know; where a node has one twice, the last counts."""
+    columns = {name: np.full(count, MISSING) for name in INTEGER_ATTRIBUTES + TEXT_ATTRIBUTES}
+    if not parts:
+        return columns
+    owner = np.concatenate([part.row for part in parts])
+    start = np.concatenate([part.start for part in parts])
+    end = start + np.concatenate([part.value for part in parts]).astype(np.int64)
+    try:
+        name, kind, value, at = _name_and_value(buffer, start, end)
+    except WireError as error:
+        error.row = int(owner[error.row])
+        raise
+    for key, column in columns.items():
+        rows = _called(buffer, name, key.encode())
+        rows = rows[kind[rows] > 0]
+        _check_kind(key, rows, owner, start, kind)
+        if key in TEXT_ATTRIBUTES:
+            column[owner[rows]] = texts(data, at[rows], value[rows])
+        else:
+            column[owner[rows]] = _integers(kind[rows], value[rows])
+    return columns
+
+
+def _name_and_value(
+    buffer: Bytes, start: Integers, end: Integers
+) -> tuple[tuple[Integers, Integers], Integers, Unsigned, Integers]:
+    """Name (start, length), number of the value's field, value and start of its bytes of every attribute."""
+    name_start, name_length, kind, at = (np.zeros(len(start), np.int64) for _ in range(4))
+    value = np.zeros(len(start), np.uint64)
+    for found in _checked(buffer, start, end, _ATTRIBUTE_WIRES):
+        named = found.where(found.number == 1)
+        name_start[named.row], name_length[named.row] = named.start, named.value.astype(np.int64)
+        valued = found.where(found.number > 2)
+        kind[valued.row], value[valued.row], at[valued.row] = valued.number, valued.value, valued.start
+    return (name_start, name_length), kind, value, at
+
+
+def _called(buffer: Bytes, name: tuple[Integers, Integers], wanted: bytes) -> Integers:
+    """Rows of the attributes called `wanted`."""
+    start, length = name
+    rows = np.flatnonzero(length == len(wanted))
+    for position, octet in enumerate(wanted):
+        rows = rows[buffer[start[rows] + position] == octet]
+    return rows
+
+
+def _check_kind(key: str, rows: Integers, owner: Integers, start: Integers, kind: Integers) -> None:
+    """An attribute we use must be an integer of any width, or the text or list it is defined as."""
+    wanted = [_TEXT_KINDS[key]] if key in TEXT_ATTRIBUTES else _INTEGER_KINDS
+    bad = rows[~np.isin(kind[rows], wanted)]
+    if bad.size:
+        first = bad[0]
+        what = {"pg_name": "a string", "involved_dim": "a list of truth values"}.get(key, "an integer")
+        found = f"field {kind[first]} of the attribute's value"
+        raise WireError(
+            int(owner[first]), int(start[first]), f"attribute {key} is not {what}", expected=what, found=found
+        )
+
+
+def _integers(kind: Integers, value: Unsigned) -> Integers:
+    """Signed numbers from what stands on the wire, by the kind of field."""
+    number = value.view(np.int64)
+    zigzag = (kind == ATTRIBUTE_KINDS["sint32"]) | (kind == ATTRIBUTE_KINDS["sint64"])
+    number = np.where(zigzag, (value >> np.uint64(1)).view(np.int64) ^ -(number & 1), number)
+    signed: Integers = np.where(kind == ATTRIBUTE_KINDS["sfixed32"], value.astype(np.uint32).view(np.int32), number)
+    return signed
+
+
+def _metadata_inputs(data: bytes, buffer: Bytes, parts: list[Fields], kind: Integers) -> list[tuple[int, str]]:
+    """Row and `inputs.values` of the METADATA nodes."""
+    found = []
+    for part in parts:
+        chosen = part.where(kind[part.row] == 1)
+        for row, start, length in zip(chosen.row.tolist(), chosen.start.tolist(), chosen.value.tolist(), strict=True):
+            found += [
+                (row, _text(data, row, int(field.start[0]), int(field.value[0])))
+                for field in wire.fields(buffer, np.array([start]), np.array([start + length]))
+                if field.number[0] == 1 and field.wire[0] == wire.LENGTH
+            ]
+    return found
+
+
+def _join(parts: list[Columns], texts: list[bytes]) -> Columns:
+    """One set of columns for the whole file."""
+    base = np.cumsum([0] + [len(part.start) for part in parts]).tolist()
+
+    def shifted(pairs: list[tuple[Integers, Integers]]) -> tuple[Integers, Integers]:
+        rows = [row + first for first, (row, _) in zip(base, pairs, strict=False)]
+        return np.concatenate(rows), np.concatenate([value for _, value in pairs])
+
+    return Columns(
+        start=np.concatenate([part.start for part in parts]),
+        node_id=np.concatenate([part.node_id for part in parts]),
+        kind=np.concatenate([part.kind for part in parts]),
+        duration_micros=np.concatenate([part.duration_micros for part in parts]),
+        names=[name for part in parts for name in part.names],
+        attributes={key: np.concatenate([part.attributes[key] for part in parts]) for key in parts[0].attributes},
+        texts=texts,
+        control=shifted([part.control for part in parts]),
+        data=shifted([part.data for part in parts]),
+        inputs=[(row + first, text) for first, part in zip(base, parts, strict=False) for row, text in part.inputs],
+    )

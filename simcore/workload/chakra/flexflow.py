@@ -1,0 +1,147 @@
+"""FlexFlow's task graphs (Graphviz text) as one execution trace per device.
+
+::
+
+    node0 [label="{device_id=0|Dense_100|Forward|COMP_NODE|simulated_run_time=0.02}",shape=record];
+    node1 [label="{device_id=4|Comm|Comm|COMM_SEND_RECV_NODE|src_device_id=0|dst_device_id=1|comm_size=8|run_time=1}"];
+    node0 -> node1;
+
+A transfer becomes a send in its source's trace and a receive in its destination's, under one id and one tag of its own.
+FlexFlow counts milliseconds; Chakra's first converter took them for seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from simcore.documents import read_text
+from simcore.errors import Location, Problem, Problems
+from simcore.workload.chakra import writer
+from simcore.workload.chakra.schema import NodeType
+
+__all__ = ["NS_PER_MS", "NS_PER_S", "convert", "is_flexflow"]
+
+NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
+_NODE = re.compile(r'node(\d+)\s*\[.*?label="\{(.*?)\}"')
+_EDGE = re.compile(r"node(\d+)\s*->\s*node(\d+)")
+_SYNTAX = 'nodeN [label="{device_id=D|name|Forward|COMP_NODE|simulated_run_time=T}"] or nodeA -> nodeB;'
+
+
+@dataclass(slots=True)
+class Task:
+    """A node of the graph; `source` and `target` are devices, equal for computation."""
+
+    number: int
+    name: str
+    source: int
+    target: int
+    duration_ns: int
+    size_bytes: int
+    tag: int
+    location: Location
+    parents: list[int] = field(default_factory=list)
+
+    @property
+    def is_transfer(self) -> bool:
+        """Whether this is a transfer (it has a tag) and not computation."""
+        return self.tag >= 0
+
+
+def is_flexflow(text: str) -> bool:
+    """Whether a text is such a graph."""
+    return text.lstrip().startswith("digraph taskgraph")
+
+
+def convert(path: str, *, ns_per_unit: int = NS_PER_MS) -> list[bytes]:
+    """The trace of every device of a graph file, device 0 first; InputError with line and column of what is wrong."""
+    with Problems() as problems:
+        tasks = _read(read_text(path), path, ns_per_unit, problems)
+        for task in tasks.values():
+            _check(task, tasks, problems)
+    devices = 1 + max((device for task in tasks.values() for device in (task.source, task.target)), default=-1)
+    return [_trace(tasks, device) for device in range(devices)]
+
+
+def _read(text: str, path: str, ns_per_unit: int, problems: Problems) -> dict[int, Task]:
+    tasks: dict[int, Task] = {}
+    edges: list[tuple[int, int]] = []
+    transfers = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        location = Location(path, number, len(line) - len(line.lstrip()) + 1)
+        if match := _NODE.search(line):
+            try:
+                task = _task(int(match[1]), match[2], ns_per_unit, transfers, location)
+            except (KeyError, ValueError, IndexError) as error:
+                problems.add(Problem(location, f"not a task: {error}", _SYNTAX, match[2], source=line))
+                continue
+            transfers += task.is_transfer
+            tasks[task.number] = task
+        elif match := _EDGE.search(line):
+            edges.append((int(match[1]), int(match[2])))
+        elif line.strip(" {}") and "digraph" not in line:
+            problems.add(Problem(location, "neither a task nor an edge", _SYNTAX, line.strip(), source=line))
+    for parent, child in edges:
+        if parent in tasks and child in tasks:
+            tasks[child].parents.append(parent)
+        else:
+            lost = child if parent in tasks else parent
+            problems.add(
+                Problem(Location(path), f"the edge node{parent} -> node{child} has no node{lost}", "its label")
+            )
+    return tasks
+
+
+def _task(number: int, label: str, ns_per_unit: int, tag: int, location: Location) -> Task:
+    """A task from its label; KeyError, IndexError or ValueError when it lacks something."""
+    words = label.split("|")
+    values = dict(word.split("=", 1) for word in words if "=" in word)
+    name, kind = words[1], words[3]
+    if kind == "COMP_NODE":
+        duration_ns, device = round(float(values["simulated_run_time"]) * ns_per_unit), int(values["device_id"])
+        return Task(number, f"COMP_NODE_{name}", device, device, duration_ns, 0, -1, location)
+    if kind != "COMM_SEND_RECV_NODE":
+        raise ValueError(f"unknown type {kind}")
+    ends = int(values["src_device_id"]), int(values["dst_device_id"])
+    return Task(number, name, *ends, 0, int(values["comm_size"]), tag, location)
+
+
+def _check(task: Task, tasks: Mapping[int, Task], problems: Problems) -> None:
+    """Computation can wait only for what its own device does; a transfer has two ends."""
+    if task.is_transfer and task.source == task.target:
+        text = f"node{task.number} transfers from device {task.source} to itself"
+        problems.add(Problem(task.location, text, "two devices", str(task.source), field="dst_device_id"))
+    for parent in () if task.is_transfer else task.parents:
+        if task.source not in (tasks[parent].source, tasks[parent].target):
+            text = f"node{task.number} on device {task.source} waits for node{parent} on another device"
+            problems.add(Problem(task.location, text, "a transfer between the two"))
+
+
+def _trace(tasks: Mapping[int, Task], device: int) -> bytes:
+    nodes = (node for task in sorted(tasks.values(), key=_number) for node in _nodes(task, tasks, device))
+    return writer.encode(writer.metadata(converted_from="FlexFlow"), nodes)
+
+
+def _number(task: Task) -> int:
+    return task.number
+
+
+def _nodes(task: Task, tasks: Mapping[int, Task], device: int) -> Iterator[object]:
+    """What `task` is on `device`: nothing, computation, a send or a receive."""
+    if device not in (task.source, task.target):
+        return
+    parents = [number for number in task.parents if device in (tasks[number].source, tasks[number].target)]
+    if not task.is_transfer:
+        attributes: dict[str, object] = {"is_cpu_op": False}
+        if task.duration_ns % 1000:
+            attributes["duration_ns"] = task.duration_ns
+        micros = round(task.duration_ns / 1000)
+        yield writer.node(
+            task.number, task.name, NodeType.COMP_NODE, data_deps=parents, duration_micros=micros, attributes=attributes
+        )
+        return
+    kind = NodeType.COMM_SEND_NODE if device == task.source else NodeType.COMM_RECV_NODE
+    transfer = {"comm_src": task.source, "comm_dst": task.target, "comm_size": task.size_bytes, "comm_tag": task.tag}
+    attributes = {"is_cpu_op": False, **transfer}
+    yield writer.node(task.number, f"{kind.name}_{task.name}", kind, data_deps=parents, attributes=attributes)

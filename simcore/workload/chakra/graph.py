@@ -1,0 +1,286 @@
+"""Columns of a trace file into a `Graph`, and what must hold of it on its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.errors import InputError, Location, Problem, Problems
+from simcore.workload.chakra.columns import MISSING, Columns
+from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload.model import ALL_DIMENSIONS, NO_COLLECTIVE, CollectiveKind, Graph
+
+__all__ = ["COLLECTIVES", "Places", "Trace", "to_graph"]
+
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+COLLECTIVES = {kind: CollectiveKind[kind.name] for kind in CommType if kind != CommType.REDUCE_SCATTER_BLOCK} | {
+    CommType.REDUCE_SCATTER_BLOCK: CollectiveKind.REDUCE_SCATTER
+}
+"""Chakra's collectives as ours; the block variant moves the same bytes."""
+
+_COLLECTIVE_INDEX = np.array([list(CollectiveKind).index(COLLECTIVES[kind]) for kind in CommType], np.int8)
+_MAX_MICROS = (1 << 63) // 1000
+_TRANSFERS = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE)
+_MEMORY = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
+
+_NOT_NEGATIVE = {
+    "comm_size": "size",
+    "tensor_size": "size",
+    "num_ops": "number of operations",
+    "duration_ns": "duration",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the rows of a graph stand in their file; message 0 is the metadata."""
+
+    path: str
+    message: Integers
+    start: Integers
+    node_id: Integers
+    names: tuple[str, ...]
+
+    def problem(self, row: int, text: str, field: str, expected: str = "", found: str = "") -> Problem:
+        """A problem of the node in `row`."""
+        node = f"node {self.node_id[row]} '{self.names[row][:80]}'"
+        place = f"message {self.message[row]} at byte {self.start[row]}, {node}"
+        return Problem(Location(self.path), f"{place}: {text}", expected, found, field=field)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One file: its graph, where its nodes stand, the texts of its METADATA nodes, and warnings."""
+
+    graph: Graph
+    places: Places
+    metadata: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class _Checker:
+    """Notes every row that breaks a rule."""
+
+    def __init__(self, places: Places, problems: Problems):
+        self.places, self.problems = places, problems
+
+    def __call__(self, bad: Mask, text: str, field: str, expected: str, found: Integers | None = None) -> None:
+        for row in np.flatnonzero(bad).tolist():
+            shown = "nothing" if found is None else str(found[row])
+            self.problems.add(self.places.problem(row, text, field, expected, shown))
+
+
+def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
+    """The graph of one file, rows by ascending id; InputError names every fault it holds, at most 20.
+
+    An attribute `duration_ns` (our own: converters write it where whole microseconds would lose time) outdoes
+    duration_micros.
+
+    With `callers` (traces made from PyTorch's) control dependencies name the calling operation. Those whose caller was
+    not kept are left out, and all of them where they contradict the data dependencies; warnings say so. In any other
+    trace both are errors.
+    """
+    order = np.argsort(columns.node_id, kind="stable")
+    attributes = {name: column[order] for name, column in columns.attributes.items()}
+    node_id, micros = columns.node_id[order], columns.duration_micros[order]
+    kind = columns.kind[order]
+    unspecified = _unspecified(kind, micros, attributes)
+    kind = np.where(unspecified, NodeType.COMP_NODE, kind)
+    names = tuple([columns.names[row] for row in order.tolist()])
+    places = Places(path, order + 1, columns.start[order], node_id, names)
+    with Problems() as problems:
+        check = _Checker(places, problems)
+        _check_numbers(check, node_id, kind, micros)
+        _check_attributes(check, kind, attributes)
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        data = _pairs(rank, node_id, columns.data, check, "data_deps")
+        control = _pairs(rank, node_id, columns.control, None if callers else check, "ctrl_deps")
+    warnings = []
+    replayed = int((unspecified & (attributes["is_cpu_op"] <= 0)).sum())
+    if replayed:
+        warnings.append(f"{path}: {replayed} collectives have neither type nor size: their durations are replayed")
+    lost = len(columns.control[0]) - len(control[0])
+    if lost:
+        warnings.append(f"{path}: {lost} control dependencies on nodes that are not in the file are left out")
+    offsets, deps = _edges(len(order), data, control)
+    stuck = _never_ready(offsets, deps)
+    if stuck and callers:
+        warnings.append(f"{path}: the control dependencies contradict the data dependencies and are left out")
+        offsets, deps = _edges(len(order), data)
+        stuck = _never_ready(offsets, deps)
+    if stuck:
+        raise _cycle(offsets, deps, stuck, places)
+    graph = Graph(
+        node_id=node_id,
+        kind=kind.astype(np.uint8),
+        duration_ns=np.where(attributes["duration_ns"] == MISSING, micros * 1000, attributes["duration_ns"]),
+        dep_offsets=offsets,
+        deps=deps,
+        names=names,
+        path=path,
+        **_attribute_columns(kind, attributes),
+        **_groups(attributes["pg_name"], columns.texts),
+        dims=_dimensions(attributes["involved_dim"], columns.texts),
+    )
+    return Trace(graph, places, tuple(text for _, text in columns.inputs), tuple(warnings))
+
+
+def _unspecified(kind: Integers, micros: Integers, attributes: dict[str, Integers]) -> Mask:
+    """Collectives without type and size that are known by their duration, or are labels on the CPU side.
+
+    They count as computation: the kernel of a label has its own node, a duration can only be replayed.
+    """
+    nameless: Mask = (attributes["comm_type"] == MISSING) & (attributes["comm_size"] == MISSING)
+    known: Mask = (attributes["is_cpu_op"] > 0) | (micros > 0)
+    unspecified: Mask = (kind == NodeType.COMM_COLL_NODE) & nameless & known
+    return unspecified
+
+
+def _check_numbers(check: _Checker, node_id: Integers, kind: Integers, micros: Integers) -> None:
+    check(node_id < 0, "the id is too large", "id", "an id below 2^63", node_id)
+    twice = np.zeros(len(node_id), bool)
+    twice[1:] = node_id[1:] == node_id[:-1]
+    check(twice, "the id stands twice", "id", "one node per id", node_id)
+    known = ", ".join(f"{member.value} {member.name}" for member in NodeType)
+    check((kind < 0) | (kind > max(NodeType)), "unknown node type", "type", known, kind)
+    check(
+        (micros < 0) | (micros >= _MAX_MICROS), "the duration is too long", "duration_micros", "below 2^63 ns", micros
+    )
+
+
+def _check_attributes(check: _Checker, kind: Integers, attributes: dict[str, Integers]) -> None:
+    """What each type of node must say."""
+    collective, comm_type = kind == NodeType.COMM_COLL_NODE, attributes["comm_type"]
+    size = attributes["comm_size"]
+    check(collective & (comm_type == MISSING), "the collective has no type", "comm_type", "an integer attribute")
+    unknown = (comm_type != MISSING) & ((comm_type < 0) | (comm_type > max(CommType)))
+    known = ", ".join(f"{member.value} {member.name}" for member in CommType)
+    check(collective & unknown, "unknown collective", "comm_type", known, comm_type)
+    sized = collective & (comm_type != CommType.BARRIER)
+    check(sized & (size == MISSING), "the collective has no size", "comm_size", "bytes >= 0")
+    memory = np.isin(kind, _MEMORY) & (attributes["tensor_size"] == MISSING)
+    check(memory, "the memory access has no size", "tensor_size", "bytes >= 0")
+    for name, what in _NOT_NEGATIVE.items():
+        value = attributes[name]
+        check((value < 0) & (value != MISSING), f"the {what} is negative", name, "a number >= 0", value)
+
+
+def _pairs(
+    rank: Integers, node_id: Integers, found: tuple[Integers, Integers], check: _Checker | None, field: str
+) -> tuple[Integers, Integers]:
+    """Waiting row and row waited for; those that lead nowhere are problems, or left out when there is no `check`."""
+    owner, wanted = rank[found[0]], found[1]
+    row = np.minimum(np.searchsorted(node_id, wanted), max(0, len(node_id) - 1))
+    missing = node_id[row] != wanted if len(wanted) else np.zeros(0, bool)
+    if check and missing.any():
+        lost, name = np.zeros(len(node_id), bool), np.zeros(len(node_id), np.int64)
+        lost[owner[missing]], name[owner[missing]] = True, wanted[missing]
+        check(lost, "waits for a node that is not in the file", field, "the id of a node in this file", name)
+    return owner[~missing], row[~missing]
+
+
+def _edges(count: int, *pairs: tuple[Integers, Integers]) -> tuple[Integers, NDArray[np.int32]]:
+    """Offsets and rows of what each row waits for, in ascending order and without doubles."""
+    base = max(1, count)
+    keys = np.sort(np.concatenate([owner * base + row for owner, row in pairs]))
+    keys = keys[np.diff(keys, prepend=-1) > 0]
+    return np.searchsorted(keys, np.arange(count + 1) * base), (keys % base).astype(np.int32)
+
+
+def _attribute_columns(kind: Integers, attributes: dict[str, Integers]) -> dict[str, Any]:
+    """The graph's columns that come from integer attributes."""
+
+    def value(name: str, default: int) -> Integers:
+        column = attributes[name]
+        return np.where(column == MISSING, default, column)
+
+    comm_size, tensor_size = attributes["comm_size"], value("tensor_size", 0)
+    communicates = kind >= NodeType.COMM_SEND_NODE
+    collective = (kind == NodeType.COMM_COLL_NODE) & (attributes["comm_type"] != MISSING)
+    send = kind == NodeType.COMM_SEND_NODE
+    peer = np.where(send, value("comm_dst", -1), value("comm_src", -1))
+    int32 = np.iinfo(np.int32)
+    return {
+        "size_bytes": np.where(communicates & (comm_size != MISSING), comm_size, tensor_size),
+        "collective": np.where(
+            collective, _COLLECTIVE_INDEX[np.where(collective, attributes["comm_type"], 0)], NO_COLLECTIVE
+        ).astype(np.int8),
+        "peer": np.where(np.isin(kind, _TRANSFERS), peer, -1).clip(int32.min, int32.max).astype(np.int32),
+        "tag": value("comm_tag", 0),
+        "priority": value("comm_priority", 0),
+        "num_ops": value("num_ops", 0),
+        "on_cpu": attributes["is_cpu_op"] > 0,
+        "stream": value("stream", -1).clip(-1, int32.max).astype(np.int32),
+    }
+
+
+def _groups(pg_name: Integers, texts: list[bytes]) -> dict[str, Any]:
+    """Communicator of each row and their names; '' and '0' are all NPUs."""
+    index = {"": 0}
+    number_of = np.zeros(len(texts) + 1, np.int32)  # its last entry serves MISSING
+    for used in _used(pg_name, len(texts)):
+        name = texts[used].decode(errors="replace")
+        number_of[used] = index.setdefault("" if name == "0" else name, len(index))
+    group: NDArray[np.int32] = number_of[np.where(pg_name == MISSING, len(texts), pg_name)]
+    return {"group": group, "group_names": tuple(index)}
+
+
+def _used(column: Integers, count: int) -> list[int]:
+    """Which of `count` texts a column refers to."""
+    return np.flatnonzero(np.bincount(column[column != MISSING], minlength=count)).tolist()
+
+
+def _dimensions(involved: Integers, texts: list[bytes]) -> Integers:
+    """Bit mask of the topology dimensions each row spans."""
+    mask_of = np.full(len(texts) + 1, ALL_DIMENSIONS, np.int64)
+    for used in _used(involved, len(texts)):
+        mask_of[used] = _mask(texts[used])
+    masks: Integers = mask_of[np.where(involved == MISSING, len(texts), involved)]
+    return masks
+
+
+def _mask(bool_list: bytes) -> int:
+    """Bit mask of a BoolList message."""
+    from simcore.workload.chakra.schema import messages
+
+    values = messages()["BoolList"].FromString(bool_list).values
+    return sum(1 << index for index, value in enumerate(values) if value)
+
+
+def _never_ready(offsets: Integers, deps: NDArray[np.int32]) -> list[int]:
+    """Rows that can never start as they wait, directly or not, for themselves; quick when all wait for smaller rows."""
+    count = len(offsets) - 1
+    left = np.diff(offsets).tolist()
+    owner = np.repeat(np.arange(count), left)
+    if (deps < owner).all():
+        return []
+    by_dep = np.argsort(deps, kind="stable")
+    children = owner[by_dep].tolist()
+    first = np.searchsorted(deps[by_dep], np.arange(count + 1)).tolist()
+    ready = [row for row, waits in enumerate(left) if waits == 0]
+    while ready:
+        row = ready.pop()
+        for child in children[first[row] : first[row + 1]]:
+            left[child] -= 1
+            if left[child] == 0:
+                ready.append(child)
+    return [row for row, waits in enumerate(left) if waits]
+
+
+def _cycle(offsets: Integers, deps: NDArray[np.int32], stuck: list[int], places: Places) -> InputError:
+    """The error that names one cycle among `stuck` rows: each waits for the next, the last for the first."""
+    waiting, seen = set(stuck), dict[int, int]()
+    row = stuck[0]
+    while row not in seen:
+        seen[row] = len(seen)
+        row = next(dep for dep in deps[offsets[row] : offsets[row + 1]].tolist() if dep in waiting)
+    loop = list(seen)[seen[row] :]
+    chain = " -> ".join(f"{places.node_id[row]}" for row in [*loop, loop[0]][:12])
+    text = "waits for itself" if len(loop) == 1 else f"these nodes wait for each other: {chain}"
+    return InputError(places.problem(loop[0], text, "data_deps", "dependencies without a cycle", chain))

@@ -1,0 +1,210 @@
+"""Files of older schemas, and the JSON forms, as bytes of today's schema.
+
+2023-01 (proto2, `eg_def`, suffix .eg), 0.0.2 and 0.0.3 (proto2, everything in attributes). Numbers of the first and the
+last are those of mlcommons/chakra's history; the value fields of 0.0.2 are those of 0.0.3 without the truth values and
+unsigned numbers that 0.0.3 brought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from simcore.errors import InputError, Location, Problem
+from simcore.workload.chakra import json_form, wire, writer
+from simcore.workload.chakra.schema import CommType, NodeType, Schema, build
+
+__all__ = ["detect", "to_current"]
+
+CYCLES_PER_MICRO = 1000  # the 2023-01 files count cycles of a 1-GHz clock
+SNIFFED = 64  # messages looked at to tell the schemas apart
+
+_NODE = {
+    "Node": "1 id uint64, 2 name string, 3 type int32, 4 parent uint64*, 5 inputs string, 6 input_shapes string, "
+    "7 input_types string, 8 outputs string, 9 output_shapes string, 10 output_types string, "
+    "11 attribute AttributeProto*",
+    "GlobalMetadata": "1 attribute AttributeProto*",
+}
+_ATTRIBUTE = "1 name string, 2 type int32, 3 doc_string string"
+SCHEMAS: dict[str, Schema] = {
+    "2023-01": {
+        "Node": "1 id uint64, 2 name string, 3 node_type int32, 4 parent uint64*, 5 tensor_loc int32, "
+        "6 tensor_size uint64, 7 simulated_run_time uint64, 8 input_tensor_loc int32, 9 input_tensor_size uint64, "
+        "10 output_tensor_loc int32, 11 output_tensor_size uint64, 12 num_ops uint64, 13 comm_type int32, "
+        "14 involved_dim bool*, 15 communicator_id uint32, 16 comm_src uint32, 17 comm_dst uint32, "
+        "18 comm_size uint64, 19 comm_tag uint32, 20 comm_priority uint32",
+    },
+    "0.0.2": {
+        "AttributeProto": f"{_ATTRIBUTE}, 4 f float, 5 i int64, 6 s string, 7 floats float*, 8 ints int64*, "
+        "9 strings string*",
+        **_NODE,
+    },
+    "0.0.3": {
+        "AttributeProto": f"{_ATTRIBUTE}, 4 b bool, 5 f float, 6 u uint64, 7 i int64, 8 s string, 9 bools bool*, "
+        "10 floats float*, 11 uints uint64*, 12 ints int64*, 13 strings string*",
+        **_NODE,
+    },
+}
+# Field of an old attribute -> kind of today's.
+VALUES = {
+    "b": "bool",
+    "f": "float",
+    "u": "uint64",
+    "i": "int64",
+    "s": "string",
+    "bools": "bool_list",
+    "floats": "float_list",
+    "uints": "uint64_list",
+    "ints": "int64_list",
+    "strings": "string_list",
+}
+FIRST_COLLECTIVES = {1: CommType.ALL_REDUCE, 2: CommType.ALL_TO_ALL, 3: CommType.ALL_GATHER, 4: CommType.REDUCE_SCATTER}
+LATER_COLLECTIVES = {number - 1: kind for number, kind in FIRST_COLLECTIVES.items()} | {4: CommType.BROADCAST}
+
+
+def to_current(data: bytes, path: str) -> bytes:
+    """Today's bytes of a file of any schema; InputError when it is of an older one and broken."""
+    if json_form.is_json(data):
+        return json_form.from_json(data, path)
+    version = detect(data)
+    return data if version == "" else _converted(data, version, path)
+
+
+def detect(data: bytes) -> str:
+    """'2023-01', '0.0.2' or '0.0.3'; '' = today's (or nothing that could be told)."""
+    try:
+        heads = list(_heads(data))
+    except wire.WireError:
+        return ""
+    if not heads:
+        return ""
+    attributes = [raw for fields in heads for number, kind, raw in fields if number == 11 and kind == wire.LENGTH]
+    is_node = any(number == 1 and kind == wire.VARINT for number, kind, _ in heads[0])
+    old_metadata = any(number == 1 and _is_attribute(raw) for number, _, raw in heads[0])
+    if attributes and (is_node or old_metadata or not any(number == 10 for fields in heads for number, *_ in fields)):
+        return _by_attributes(attributes)
+    if is_node:
+        return "2023-01"
+    return "0.0.3" if old_metadata else ""
+
+
+def _heads(data: bytes) -> Iterator[list[tuple[int, int, bytes]]]:
+    """Fields of the first messages: number, wire type, bytes of length-delimited ones."""
+    position = 0
+    for _ in range(SNIFFED):
+        if position >= len(data):
+            return
+        length, start = wire.length_at(data, position)
+        yield _fields(data[start : start + length])
+        position = start + length
+
+
+def _fields(message: bytes) -> list[tuple[int, int, bytes]]:
+    buffer = np.frombuffer(message + wire.PADDING, np.uint8)
+    found = []
+    for field in wire.fields(buffer, np.array([0]), np.array([len(message)])):
+        start, length = int(field.start[0]), int(field.value[0]) if field.wire[0] == wire.LENGTH else 0
+        found.append((int(field.number[0]), int(field.wire[0]), message[start : start + length]))
+    return found
+
+
+def _is_attribute(raw: bytes) -> bool:
+    """Whether these bytes are an attribute of 0.0.2 or 0.0.3: a name and a numeric type."""
+    try:
+        kinds = {number: kind for number, kind, _ in _fields(raw)}
+    except wire.WireError:
+        return False
+    return kinds.get(1) == wire.LENGTH and kinds.get(2) == wire.VARINT and max(kinds) <= 13
+
+
+def _by_attributes(attributes: Iterable[bytes]) -> str:
+    """0.0.2 or 0.0.3 by the wire types of the values' fields, which no number shares."""
+    second = {(4, wire.FIXED32), (5, wire.VARINT), (6, wire.LENGTH), (7, wire.FIXED32), (8, wire.VARINT)}
+    for raw in attributes:
+        for number, kind, _ in _fields(raw):
+            if number > 3:
+                return "0.0.2" if (number, kind) in second else "0.0.3"
+    return "0.0.3"
+
+
+@cache
+def _messages(version: str) -> dict[str, Any]:
+    return build(f"chakra_{version.replace('.', '_').replace('-', '_')}", "proto2", SCHEMAS[version], {})
+
+
+def _converted(data: bytes, version: str, path: str) -> bytes:
+    """An older file, message by message."""
+    from google.protobuf.message import DecodeError
+
+    convert: Callable[[Any], Any] = _from_2023 if version == "2023-01" else _from_attributes(version)
+    head, nodes = writer.metadata(converted_from=version), []
+    try:
+        starts, ends = wire.frames(data)
+    except wire.WireError as error:
+        text = f"message {error.row} at byte {error.offset}: {error.message}"
+        raise InputError(Problem(Location(path), text, error.expected, error.found)) from error
+    for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        raw = data[start:end]
+        try:
+            if index == 0 and version != "2023-01" and _fields(raw)[:1] and _fields(raw)[0][1] == wire.LENGTH:
+                _copy_attributes(_messages(version)["GlobalMetadata"].FromString(raw).attribute, head)
+            else:
+                nodes.append(convert(_messages(version)["Node"].FromString(raw)))
+        except (DecodeError, KeyError, wire.WireError) as error:
+            text = f"message {index} at byte {start}: no node of Chakra's schema {version}: {error}"
+            raise InputError(Problem(Location(path), text)) from error
+    return writer.encode(head, nodes)
+
+
+def _from_2023(old: Any) -> Any:
+    """A node of the first schema; its NodeType has no METADATA, so the numbers above 0 are one less."""
+    kind = NodeType(old.node_type + 1 if old.node_type else 0)
+    attributes: dict[str, Any] = {"is_cpu_op": False}
+    if old.simulated_run_time % CYCLES_PER_MICRO:
+        attributes["duration_ns"] = old.simulated_run_time * 1000 // CYCLES_PER_MICRO
+    for name in ("num_ops", "tensor_size", "comm_src", "comm_dst", "comm_size", "comm_tag", "comm_priority"):
+        if old.HasField(name):
+            attributes[name] = getattr(old, name)
+    if old.comm_type:
+        attributes["comm_type"] = int(FIRST_COLLECTIVES[old.comm_type])
+    if old.involved_dim:
+        attributes["involved_dim"] = list(old.involved_dim)
+    if old.communicator_id:
+        attributes["pg_name"] = str(old.communicator_id)
+    micros = round(old.simulated_run_time / CYCLES_PER_MICRO)
+    return writer.node(old.id, old.name, kind, data_deps=old.parent, duration_micros=micros, attributes=attributes)
+
+
+def _from_attributes(version: str) -> Callable[[Any], Any]:
+    """Converter of a node of 0.0.2 (whose NodeType has no METADATA yet) or 0.0.3."""
+    shift = 1 if version == "0.0.2" else 0
+
+    def convert(old: Any) -> Any:
+        new = writer.node(old.id, old.name, NodeType(old.type + shift if old.type else 0), data_deps=old.parent)
+        for name in ("inputs", "outputs"):
+            texts = (getattr(old, name), getattr(old, f"{name[:-1]}_shapes"), getattr(old, f"{name[:-1]}_types"))
+            if any(texts):
+                place = getattr(new, name)
+                place.values, place.shapes, place.types = texts
+        _copy_attributes(old.attribute, new)
+        return new
+
+    return convert
+
+
+def _copy_attributes(attributes: Iterable[Any], new: Any) -> None:
+    """Attributes as today's; `runtime` becomes the duration, `comm_type` is renumbered."""
+    for attribute in attributes:
+        values = {field.name: value for field, value in attribute.ListFields() if field.name in VALUES}
+        if not values:
+            continue
+        field, value = next(iter(values.items()))
+        if attribute.name == "runtime" and hasattr(new, "duration_micros"):
+            new.duration_micros = int(value)
+            continue
+        if attribute.name == "comm_type":
+            value = int(LATER_COLLECTIVES[int(value)])
+        writer.add_attribute(new, attribute.name, value, VALUES[field], attribute.doc_string)

@@ -1,0 +1,180 @@
+"""Execution trace files into a `GraphSet`: one file per rank, a folder of them, or one file that every NPU runs.
+
+Files of equal content are decoded once and shared; a file is open only while it is read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from simcore.errors import InputError, Location, Problem
+from simcore.workload.chakra import columns, groups, wire
+from simcore.workload.chakra.graph import Trace, to_graph
+from simcore.workload.chakra.legacy import to_current
+from simcore.workload.chakra.ranks import check_ranks
+from simcore.workload.model import Graph, GraphSet
+
+__all__ = ["content", "is_trace", "rank_files", "read_graphs", "read_trace"]
+
+SUFFIXES = (".et", ".et.gz", ".eg", ".eg.gz", ".json", ".json.gz")
+_RANK_FILE = re.compile(r"(?P<prefix>.*)\.(?P<rank>\d+)(?P<suffix>\.e[tg](\.gz)?|\.json(\.gz)?)")
+
+
+def read_graphs(path: str, npus: int, communicators: Mapping[str, tuple[int, ...]] | None = None) -> GraphSet:
+    """The graphs that `npus` NPUs run.
+
+    Parameters
+    ----------
+    path
+        A prefix (of PREFIX.RANK.et), a folder holding one such set, or one file that every NPU runs; .et of any schema,
+        gzip too, or the feeder's JSON.
+    npus
+        How many NPUs the topology has.
+    communicators
+        Ranks of the groups known from elsewhere (`groups.read_groups`); those of METADATA nodes are added.
+
+    Raises
+    ------
+    InputError
+        Names file, message index, byte offset, node and field of whatever is wrong, files of ranks that are missing,
+        peers and groups that do not exist.
+    """
+    files = rank_files(path, npus)
+    traces: list[Trace] = []
+    by_content: dict[bytes, int] = {}
+    trace_of_file: dict[Path, int] = {}
+    for file in dict.fromkeys(files):
+        data = content(file)
+        key = hashlib.sha256(data).digest()
+        if key not in by_content:
+            by_content[key] = len(traces)
+            traces.append(_parse(data, str(file)))
+        trace_of_file[file] = by_content[key]
+    graph_of_rank = np.array([trace_of_file[file] for file in files], np.int32)
+    fixed = dict(communicators or {})
+    known = dict(fixed)
+    graphs = [_with_groups(trace, known, fixed, npus) for trace in traces]
+    check_ranks(traces, graphs, graph_of_rank, known)
+    warnings = tuple(text for trace in traces for text in trace.warnings)
+    return GraphSet(tuple(graphs), graph_of_rank, known, Path(path).name, warnings)
+
+
+def read_trace(path: str | Path) -> Trace:
+    """One file on its own, without what only a machine can tell (ranks and groups)."""
+    return _parse(content(Path(path)), str(path))
+
+
+def is_trace(path: str) -> bool:
+    """Whether `path` names a trace file, a folder of them or the prefix of a set."""
+    place = Path(path)
+    if place.is_dir():
+        return any(_RANK_FILE.fullmatch(file.name) or file.suffix == ".et" for file in place.iterdir())
+    return place.name.endswith((".et", ".et.gz", ".eg", ".eg.gz")) or (not place.exists() and bool(_set_of(place)))
+
+
+def rank_files(path: str, npus: int) -> list[Path]:
+    """The file of every rank; one file stands for all. InputError when some are missing."""
+    place = Path(path)
+    if place.is_file():
+        return [place] * npus
+    ranks = _set_of(place)
+    if not ranks and place.is_dir():
+        alone = sorted(file for file in place.iterdir() if file.name.endswith(SUFFIXES))
+        if len(alone) == 1:
+            return alone * npus
+    if not ranks:
+        raise InputError.at(
+            path,
+            "there is no execution trace",
+            expected=f"{path}.0.et to {path}.{npus - 1}.et, a folder with such files, or one .et file",
+            found="an empty folder" if place.is_dir() else "nothing",
+        )
+    missing = [rank for rank in range(npus) if rank not in ranks]
+    if missing:
+        raise InputError.at(
+            path,
+            f"the traces of {len(missing)} of {npus} ranks are missing",
+            expected=", ".join(f"{place.name}.{rank}.et" for rank in missing[:4]) + (" ..." if missing[4:] else ""),
+            found=f"traces of {len(ranks)} ranks",
+            hint="give one .et file itself to let every NPU run it",
+        )
+    return [ranks[rank] for rank in range(npus)]
+
+
+def _set_of(place: Path) -> dict[int, Path]:
+    """Rank -> file of the set that a prefix or a folder names; InputError when a folder holds several sets."""
+    folder = place if place.is_dir() else place.parent
+    if not folder.is_dir():
+        return {}
+    sets: dict[str, dict[int, Path]] = {}
+    for file in sorted(folder.iterdir()):
+        match = _RANK_FILE.fullmatch(file.name)
+        if match and (folder is place or match["prefix"] == place.name):
+            sets.setdefault(match["prefix"] + match["suffix"], {}).setdefault(int(match["rank"]), file)
+    traces = {name: ranks for name, ranks in sets.items() if ".json" not in name} or sets
+    if len(traces) > 1:
+        names = ", ".join(sorted(traces))
+        raise InputError.at(
+            str(place), "several sets of traces are here", expected="one set", found=names, hint="give a prefix"
+        )
+    return next(iter(traces.values()), {})
+
+
+def content(file: Path) -> bytes:
+    """The bytes of a file, unpacked when it is gzip."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise InputError.at(str(file), f"cannot read: {error.strerror or error}", hint="check the path") from error
+    if not data.startswith(b"\x1f\x8b"):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError.at(str(file), f"the gzip file is damaged: {error}", expected="a whole gzip file") from error
+
+
+def _parse(data: bytes, path: str) -> Trace:
+    """A file's content of any schema as a trace."""
+    if not data:
+        raise InputError.at(path, "the file is empty", expected="an execution trace: metadata, then nodes")
+    return _decode(to_current(data, path), path)
+
+
+def _decode(data: bytes, path: str) -> Trace:
+    """Today's schema as a trace; `message` counts from the metadata, which is message 0."""
+    first = 0
+    try:
+        starts, ends = wire.frames(data)
+        head = columns.decode_metadata(data, int(starts[0]), int(ends[0]))
+        first = 1
+        found = columns.decode(data, starts[1:], ends[1:])
+    except wire.WireError as error:
+        text = f"message {error.row + first} at byte {error.offset}: {error.message}"
+        hint = "is this a Chakra execution trace?" if error.row + first == 0 else ""
+        raise InputError(Problem(Location(path), text, error.expected, error.found, hint)) from error
+    return to_graph(found, path, callers="schema" in head and "input_file" not in head)
+
+
+def _with_groups(trace: Trace, known: dict[str, tuple[int, ...]], fixed: Collection[str], npus: int) -> Graph:
+    """The graph, after the groups its METADATA nodes define went into `known`.
+
+    Names in `fixed` keep their ranks. Ranks of different jobs may call different groups by one name: the later one
+    gets its ranks appended to its name.
+    """
+    renamed = {}
+    for text in trace.metadata:
+        for name, ranks in groups.of_metadata(text, npus, trace.graph.path).items():
+            if name not in fixed and known.setdefault(name, ranks) != ranks:
+                renamed[name] = f"{name}@{','.join(map(str, ranks))}"
+                known[renamed[name]] = ranks
+    names = tuple(renamed.get(name, name) for name in trace.graph.group_names)
+    return replace(trace.graph, group_names=names) if renamed else trace.graph

@@ -1,0 +1,117 @@
+"""Chakra's protobuf messages as tables, and message classes made from them at run time (no generated file).
+
+Source: et_def.proto of mlcommons/chakra ("0.0.4", package ChakraProtoMsg) and, for the older layouts, its history.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+__all__ = ["ATTRIBUTE_KINDS", "CommType", "NodeType", "Schema", "messages"]
+
+
+class NodeType(IntEnum):
+    """Node types of today's schema."""
+
+    INVALID_NODE = 0
+    METADATA_NODE = 1
+    MEM_LOAD_NODE = 2
+    MEM_STORE_NODE = 3
+    COMP_NODE = 4
+    COMM_SEND_NODE = 5
+    COMM_RECV_NODE = 6
+    COMM_COLL_NODE = 7
+
+
+class CommType(IntEnum):
+    """Collectives of today's schema (attribute `comm_type`)."""
+
+    ALL_REDUCE = 0
+    REDUCE = 1
+    ALL_GATHER = 2
+    GATHER = 3
+    SCATTER = 4
+    BROADCAST = 5
+    ALL_TO_ALL = 6
+    REDUCE_SCATTER = 7
+    REDUCE_SCATTER_BLOCK = 8
+    BARRIER = 9
+
+
+# Kind of an attribute's value -> number of its scalar field in AttributeProto; its list is the next number.
+ATTRIBUTE_KINDS = {
+    "double": 3,
+    "float": 5,
+    "int32": 7,
+    "int64": 9,
+    "uint32": 11,
+    "uint64": 13,
+    "sint32": 15,
+    "sint64": 17,
+    "fixed32": 19,
+    "fixed64": 21,
+    "sfixed32": 23,
+    "sfixed64": 25,
+    "bool": 27,
+    "string": 29,
+    "bytes": 31,
+}
+
+Schema = dict[str, str]
+"""Message -> its fields, "number name kind" separated by commas; `*` = repeated, `?` = in the oneof `value`."""
+
+_ONEOF = ", ".join(
+    f"{number} {kind}_val {kind}?, {number + 1} {kind}_list {kind.title()}List?"
+    for kind, number in ATTRIBUTE_KINDS.items()
+)
+CURRENT: Schema = {
+    **{f"{kind.title()}List": f"1 values {kind}*" for kind in ATTRIBUTE_KINDS},
+    "AttributeProto": f"1 name string, 2 doc_string string, {_ONEOF}",
+    "GlobalMetadata": "1 version string, 2 attr AttributeProto*",
+    "IOInfo": "1 values string, 2 shapes string, 3 types string",
+    "Node": "1 id uint64, 2 name string, 3 type NodeType, 4 ctrl_deps uint64*, 5 data_deps uint64*, "
+    "6 start_time_micros uint64, 7 duration_micros uint64, 8 inputs IOInfo, 9 outputs IOInfo, 10 attr AttributeProto*",
+}
+
+
+@cache
+def messages() -> dict[str, Any]:
+    """Message classes of today's schema by name."""
+    enums = {"NodeType": {kind.name: kind.value for kind in NodeType}}
+    return build("chakra_current", "proto3", CURRENT, enums)
+
+
+def build(package: str, syntax: str, schema: Schema, enums: dict[str, dict[str, int]]) -> dict[str, Any]:
+    """Message classes of a schema; `package` must be used once."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax=syntax)
+    for name, values in enums.items():
+        enum = file.enum_type.add(name=name)
+        for value_name, number in values.items():
+            enum.value.add(name=value_name, number=number)
+    for name, fields in schema.items():
+        _add_message(file.message_type.add(name=name), fields, package, enums)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in schema}
+
+
+def _add_message(message: Any, fields: str, package: str, enums: dict[str, dict[str, int]]) -> None:
+    """Fill a message descriptor from its line of the schema."""
+    for text in fields.split(", "):
+        number, name, kind = text.split()
+        base = kind.rstrip("*?")
+        field = message.field.add(name=name, number=int(number), label=3 if kind.endswith("*") else 1)
+        if base in enums:
+            field.type, field.type_name = field.TYPE_ENUM, f".{package}.{base}"
+        elif base[0].isupper():
+            field.type, field.type_name = field.TYPE_MESSAGE, f".{package}.{base}"
+        else:
+            field.type = getattr(field, f"TYPE_{base.upper()}")
+        if kind.endswith("?"):
+            if not message.oneof_decl:
+                message.oneof_decl.add(name="value")
+            field.oneof_index = 0

@@ -1,0 +1,188 @@
+"""Text workloads as dependency graphs, the way Chakra's own converter makes them.
+
+Source: `chakra_converter Text` of mlcommons/chakra (main, 2026-05); compute columns count microseconds; a communication
+type it does not know, NONE included, is an all-reduce wherever the loop communicates at all. All NPUs have one graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from simcore.errors import InputError, Location, closest
+from simcore.workload.chakra import writer
+from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
+
+__all__ = ["LOOPS", "Step", "encode", "steps"]
+
+TYPES = {
+    CollectiveKind.ALL_REDUCE: ("ALLREDUCE", CommType.ALL_REDUCE),
+    CollectiveKind.ALL_TO_ALL: ("ALLTOALL", CommType.ALL_TO_ALL),
+    CollectiveKind.ALL_GATHER: ("ALLGATHER", CommType.ALL_GATHER),
+    CollectiveKind.REDUCE_SCATTER: ("REDUCESCATTER", CommType.REDUCE_SCATTER),
+    None: ("NONE", CommType.ALL_REDUCE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One node: computation of `duration_micros`, or a collective of `size_bytes`; `deps` are indices of steps."""
+
+    name: str
+    deps: tuple[int, ...]
+    duration_micros: int = 0
+    comm_type: CommType | None = None
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Passes:
+    """Steps made so far, and the step of each computation (F G W) and communication (FC GC WC) of each layer.
+
+    A later pass finds what the one before left behind, exactly as the original's layers remember their last nodes.
+    """
+
+    layers: tuple[Layer, ...]
+    last_bottom_layer: int
+    steps: list[Step] = field(default_factory=list)
+    last: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def after(self, *wanted: tuple[str, int]) -> tuple[int, ...]:
+        """Those of the wanted steps that exist."""
+        return tuple(self.last[key] for key in wanted if key in self.last)
+
+    def compute(self, which: str, layer: int, suffix: str, phase: Phase, deps: tuple[int, ...]) -> None:
+        name = f"COMP_NODE_{self.layers[layer].name}_{suffix}"
+        self._add(which, layer, Step(name, deps, duration_micros=phase.compute_ns))
+
+    def communicate(self, which: str, layer: int, phase: Phase, deps: tuple[int, ...], label: str = "") -> None:
+        word, comm_type = TYPES[phase.collective]
+        name = f"COMM_COLL_NODE_{self.layers[layer].name}_{label}{word}"
+        self._add(which, layer, Step(name, deps, comm_type=comm_type, size_bytes=phase.size_bytes))
+
+    def _add(self, which: str, layer: int, step: Step) -> None:
+        self.last[which, layer] = len(self.steps)
+        self.steps.append(step)
+
+    def forward(self, layer: int, deps: tuple[int, ...]) -> None:
+        self.compute("F", layer, "FWD", self.layers[layer].forward, deps)
+
+    def input_grad(self, layer: int, deps: tuple[int, ...]) -> None:
+        self.compute("G", layer, "BWD_IG", self.layers[layer].input_grad, deps)
+
+    def weight_grad(self, layer: int, deps: tuple[int, ...]) -> None:
+        self.compute("W", layer, "BWD_WG", self.layers[layer].weight_grad, deps)
+
+    def backward_order(self) -> Iterable[int]:
+        return reversed(range(len(self.layers)))
+
+
+def _micro(made: _Passes) -> None:
+    for index, layer in enumerate(made.layers):
+        made.communicate("WC", index, layer.weight_grad, ())
+
+
+def _data(made: _Passes) -> None:
+    for index in range(len(made.layers)):
+        made.forward(index, made.after(("F", index - 1), ("WC", index)))
+    for index in made.backward_order():
+        last = index == len(made.layers) - 1
+        made.weight_grad(index, made.after(("F", index) if last else ("G", index + 1)))
+        made.communicate("WC", index, made.layers[index].weight_grad, made.after(("W", index)))
+        if index:
+            made.input_grad(index, made.after(("W", index)))
+
+
+def _model(made: _Passes, reduce_weights: bool = False, label: str = "") -> None:
+    """MODEL, and with the weight gradients' collectives the two HYBRID_*_MODEL_* loops."""
+    for index, layer in enumerate(made.layers):
+        made.forward(index, made.after(("FC", index - 1), ("WC" if reduce_weights else "W", index)))
+        made.communicate("FC", index, layer.forward, made.after(("F", index)))
+    for index in made.backward_order():
+        layer, last = made.layers[index], index == len(made.layers) - 1
+        made.input_grad(index, made.after(("FC", index)) if last else made.after(("W", index + 1), ("GC", index + 1)))
+        if index:
+            made.communicate("GC", index, layer.input_grad, made.after(("G", index)), label)
+        made.weight_grad(index, made.after(("G", index)))
+        if reduce_weights:
+            made.communicate("WC", index, layer.weight_grad, made.after(("W", index)))
+
+
+def _data_model(made: _Passes) -> None:
+    _model(made, reduce_weights=True, label="IG_COMM__")
+
+
+def _model_data(made: _Passes) -> None:
+    _model(made, reduce_weights=True)
+
+
+def _dlrm(made: _Passes) -> None:
+    """Layer 0 is the embedding: its all-to-alls overlap the bottom layers, whose last one waits for them."""
+    bottom = made.last_bottom_layer
+    for index, layer in enumerate(made.layers):
+        previous = "WC" if ("WC", index) in made.last else "W"
+        exchange = [("FC", 0)] if index == bottom else []
+        made.forward(index, made.after((previous, index), ("F", index - 1), *exchange))
+        if layer.forward.collective == CollectiveKind.ALL_TO_ALL:
+            made.communicate("FC", index, layer.forward, made.after(("F", index)))
+    for index in made.backward_order():
+        _dlrm_backward(made, index, bottom)
+
+
+def _dlrm_backward(made: _Passes, index: int, bottom: int) -> None:
+    layer, last = made.layers[index], index == len(made.layers) - 1
+    made.weight_grad(
+        index, made.after(("F", index)) if last else made.after(("G", index + 1), *[("GC", 0)] * (index == 0))
+    )
+    if layer.weight_grad.collective:
+        made.communicate("WC", index, layer.weight_grad, made.after(("W", index)))
+    if index:
+        made.input_grad(index, made.after(("W", index)))
+        if index == bottom + 1:
+            made.communicate("GC", 0, made.layers[0].input_grad, made.after(("G", index)))
+
+
+LOOPS: dict[str, Callable[[_Passes], None]] = {
+    "MICRO": _micro,
+    "DATA": _data,
+    "MODEL": _model,
+    "HYBRID_DATA_MODEL": _data_model,
+    "HYBRID_MODEL_DATA": _model_data,
+    "HYBRID_DLRM": _dlrm,
+    "HYBRID_DLRM_ENHANCED": _dlrm,
+}
+
+
+def steps(workload: Workload, iterations: int) -> list[Step]:
+    """The graph of `iterations` passes; InputError for loops the original does not know."""
+    if workload.loop not in LOOPS:
+        raise InputError.at(
+            workload.location if workload.location.file else Location(workload.name),
+            f"Chakra's text converter has no graph for the loop {workload.loop}",
+            expected=closest(workload.loop, LOOPS),
+            found=workload.loop,
+        )
+    made = _Passes(workload.layers, workload.last_bottom_layer)
+    for _ in range(iterations):
+        LOOPS[workload.loop](made)
+    return made.steps
+
+
+def encode(made: Sequence[Step], *, first_id: int = 0, compat: bool = False, source: str = "") -> bytes:
+    """A rank's file. With `compat` exactly Chakra's: the input text as metadata and no is_cpu_op attribute."""
+    head = writer.metadata("", schema="1.0.2-chakra.1.0.0", input_file=source) if compat else writer.metadata()
+    return writer.encode(head, (_node(step, first_id + index, first_id, compat) for index, step in enumerate(made)))
+
+
+def _node(step: Step, number: int, first_id: int, compat: bool) -> Any:
+    """A step as a node; is_cpu_op is written because other readers take its absence for true."""
+    kind = NodeType.COMP_NODE if step.comm_type is None else NodeType.COMM_COLL_NODE
+    attributes: dict[str, Any] = {} if compat else {"is_cpu_op": False}
+    if step.comm_type is not None:
+        attributes |= {"comm_type": int(step.comm_type), "comm_size": step.size_bytes}
+    deps = [first_id + dep for dep in step.deps]
+    return writer.node(
+        number, step.name, kind, data_deps=deps, duration_micros=step.duration_micros, attributes=attributes
+    )

@@ -1,0 +1,196 @@
+"""The protobuf wire format of many messages at once, in NumPy columns.
+
+A trace holds millions of small messages of the same few shapes. Their first fields are decoded together, then their
+second fields, and so on: the number of Python steps is that of the fields of the longest message, not of the messages.
+Every fault is found where it stands; nothing is skipped silently but unknown field numbers, as protobuf demands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "FIXED32",
+    "FIXED64",
+    "LENGTH",
+    "PADDING",
+    "VARINT",
+    "Fields",
+    "WireError",
+    "fields",
+    "frames",
+    "length_at",
+    "repeated",
+]
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+PADDING = b"\0" * 32  # a varint that starts inside a buffer may run over its end, but never further than this
+
+Integers = NDArray[np.int64]
+Unsigned = NDArray[np.uint64]
+Bytes = NDArray[np.uint8]
+
+
+class WireError(Exception):
+    """A message that is no protobuf: which row of the arrays, at which byte of the buffer, and why."""
+
+    def __init__(self, row: int, offset: int, message: str, expected: str = "", found: str = ""):
+        super().__init__(message)
+        self.row, self.offset, self.message, self.expected, self.found = row, offset, message, expected, found
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """One field of each of several messages.
+
+    `value` is the number of a varint or fixed field and the length of a length-delimited one, whose bytes begin at
+    `start`; `row` says which message.
+    """
+
+    row: Integers
+    number: Integers
+    wire: Integers
+    value: Unsigned
+    start: Integers
+
+    def where(self, mask: NDArray[np.bool_]) -> Fields:
+        """The fields that `mask` picks."""
+        return Fields(self.row[mask], self.number[mask], self.wire[mask], self.value[mask], self.start[mask])
+
+
+def frames(data: bytes) -> tuple[Integers, Integers]:
+    """Start and end of every length-delimited message of a file; WireError when the last one is cut off."""
+    starts: list[int] = []
+    ends: list[int] = []
+    position, size = 0, len(data)
+    while position < size:
+        length, start = data[position], position + 1
+        if length > 127:
+            length, start = length_at(data, position, len(starts))
+        if start + length > size:
+            raise WireError(
+                len(starts),
+                position,
+                "the file ends inside a message",
+                expected=f"{length} bytes",
+                found=f"{size - start} bytes to the end of the file",
+            )
+        starts.append(start)
+        position = start + length
+        ends.append(position)
+    return np.array(starts, np.int64), np.array(ends, np.int64)
+
+
+def length_at(data: bytes, position: int, row: int = 0) -> tuple[int, int]:
+    """The length that stands at `position` and where its message starts."""
+    length = 0
+    for count, byte in enumerate(data[position : position + 10]):
+        length |= (byte & 127) << 7 * count
+        if byte < 128:
+            return length, position + count + 1
+    raise WireError(row, position, "the length of a message never ends", expected="a varint of at most 10 bytes")
+
+
+def varints(buffer: Bytes, at: Integers, row: Integers) -> tuple[Unsigned, Integers]:
+    """The varints that start at `at` and the positions behind them; `row` names them in errors."""
+    first = buffer[at]
+    value = (first & 127).astype(np.uint64)
+    behind = at + 1
+    more = np.flatnonzero(first > 127)
+    for shift in range(7, 70, 7):
+        if not more.size:
+            return value, behind
+        byte = buffer[behind[more]]
+        value[more] |= (byte & 127).astype(np.uint64) << np.uint64(shift)
+        behind[more] += 1
+        more = more[byte > 127]
+    if more.size:
+        raise WireError(int(row[more[0]]), int(at[more[0]]), "a number never ends", "a varint of at most 10 bytes")
+    return value, behind
+
+
+def _fixed(buffer: Bytes, at: Integers, width: int) -> Unsigned:
+    """Little-endian numbers of `width` bytes."""
+    octets = buffer[at[:, None] + np.arange(width)].astype(np.uint64)
+    shifts = np.arange(0, 8 * width, 8, dtype=np.uint64)
+    total: Unsigned = (octets << shifts).sum(axis=1, dtype=np.uint64)
+    return total
+
+
+def fields(buffer: Bytes, starts: Integers, ends: Integers) -> Iterator[Fields]:
+    """The first field of every message, then the second of those that have one, and so on.
+
+    `buffer` ends in PADDING. Raises WireError at a field that leaves its message or has no valid tag.
+    """
+    row = np.flatnonzero(starts < ends)
+    at = starts[row]
+    while row.size:
+        begin = at
+        tag, at = varints(buffer, at, row)
+        number, wire = (tag >> np.uint64(3)).astype(np.int64), (tag & np.uint64(7)).astype(np.int64)
+        _check_tags(row, begin, number, wire)
+        value, start, at = _values(buffer, at, row, wire)
+        _check_ends(row, begin, start, at, value, wire, ends[row])
+        yield Fields(row, number, wire, value, start)
+        left = at < ends[row]
+        row, at = row[left], at[left]
+
+
+def _values(buffer: Bytes, at: Integers, row: Integers, wire: Integers) -> tuple[Unsigned, Integers, Integers]:
+    """Value, start of the payload and position behind each field."""
+    is_number = (wire == VARINT) | (wire == LENGTH)
+    if is_number.all():
+        value, start = varints(buffer, at, row)
+    else:
+        value, start = np.zeros(len(at), np.uint64), at.copy()
+        value[is_number], start[is_number] = varints(buffer, at[is_number], row[is_number])
+        for kind, width in ((FIXED64, 8), (FIXED32, 4)):
+            fixed = wire == kind
+            value[fixed] = _fixed(buffer, np.minimum(at[fixed], len(buffer) - width), width)
+            start[fixed] += width
+    # A length beyond the buffer is cut here and refused by the caller, which still sees it in `value`.
+    length = np.where(wire == LENGTH, np.minimum(value, np.uint64(len(buffer))), np.uint64(0))
+    return value, start, start + length.astype(np.int64)
+
+
+def _check_tags(row: Integers, at: Integers, number: Integers, wire: Integers) -> None:
+    bad = np.flatnonzero((number == 0) | (number >= 1 << 29) | ~np.isin(wire, (VARINT, FIXED64, LENGTH, FIXED32)))
+    if bad.size:
+        first = bad[0]
+        found = f"field number {number[first]}, wire type {wire[first]}"
+        raise WireError(int(row[first]), int(at[first]), "this is no protobuf field", "a field number >= 1", found)
+
+
+def _check_ends(
+    row: Integers, at: Integers, start: Integers, behind: Integers, value: Unsigned, wire: Integers, ends: Integers
+) -> None:
+    bad = np.flatnonzero(behind > ends)
+    if bad.size:
+        first = bad[0]
+        found = f"{value[first]} bytes" if wire[first] == LENGTH else "a number cut off"
+        room = max(0, int(ends[first] - start[first]))
+        raise WireError(
+            int(row[first]), int(at[first]), "a field is longer than its message", f"at most {room} bytes", found
+        )
+
+
+def repeated(buffer: Bytes, found: Fields) -> tuple[Integers, Unsigned]:
+    """Row and value of every element of a repeated varint field, packed (one run of bytes) or not."""
+    single = found.wire == VARINT
+    packed = found.where(~single & (found.value > 0))
+    length = packed.value.astype(np.int64)
+    owner = np.repeat(packed.row, length)
+    ends = np.cumsum(length)
+    position = np.arange(ends[-1] if ends.size else 0) + np.repeat(packed.start - (ends - length), length)
+    last = buffer[position] < 128
+    if ends.size and not last[ends - 1].all():
+        first = int(np.flatnonzero(~last[ends - 1])[0])
+        raise WireError(int(packed.row[first]), int(packed.start[first]), "the last number of a list is cut off")
+    begins = np.ones(len(position), bool)
+    begins[1:] = last[:-1]
+    value, _ = varints(buffer, position[begins], owner[begins])
+    return np.concatenate([found.row[single], owner[begins]]), np.concatenate([found.value[single], value])

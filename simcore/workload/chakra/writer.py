@@ -1,0 +1,120 @@
+"""Nodes into execution trace files of today's schema."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from simcore.errors import InputError
+from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, NodeType, messages
+
+__all__ = ["VERSION", "add_attribute", "encode", "frame", "metadata", "node", "write_file", "write_ranks"]
+
+VERSION = "0.0.4"
+# Attribute -> kind of its value, as PyTorch's and the generator's traces have it; duration_ns is ours.
+KINDS = {
+    "duration_ns": "int64",
+    "is_cpu_op": "bool",
+    "num_ops": "int64",
+    "tensor_size": "uint64",
+    "comm_type": "int64",
+    "comm_size": "int64",
+    "comm_priority": "int32",
+    "comm_src": "int32",
+    "comm_dst": "int32",
+    "comm_tag": "int32",
+    "pg_name": "string",
+    "stream": "int64",
+    "involved_dim": "bool_list",
+}
+
+
+def node(
+    number: int,
+    name: str,
+    kind: NodeType,
+    *,
+    data_deps: Iterable[int] = (),
+    ctrl_deps: Iterable[int] = (),
+    duration_micros: int = 0,
+    attributes: Mapping[str, Any] | None = None,
+) -> Any:
+    """A Node message; `attributes` get the kinds that their names have (`KINDS`)."""
+    message = messages()["Node"](
+        id=number,
+        name=name,
+        type=int(kind),
+        data_deps=data_deps,
+        ctrl_deps=ctrl_deps,
+        duration_micros=duration_micros,
+    )
+    for key, value in (attributes or {}).items():
+        add_attribute(message, key, value, KINDS[key])
+    return message
+
+
+def add_attribute(message: Any, name: str, value: Any, kind: str, doc: str = "") -> None:
+    """Append an attribute; `kind` is one of `ATTRIBUTE_KINDS` or such a kind with '_list' behind it."""
+    attribute = message.attr.add(name=name, doc_string=doc)
+    if kind in ATTRIBUTE_KINDS:
+        setattr(attribute, f"{kind}_val", value)
+    else:
+        values = getattr(attribute, kind)
+        values.SetInParent()
+        values.values.extend(value)
+
+
+def metadata(version: str = VERSION, **attributes: str) -> Any:
+    """A GlobalMetadata message with text attributes."""
+    message = messages()["GlobalMetadata"](version=version)
+    for name, value in attributes.items():
+        add_attribute(message, name, value, "string")
+    return message
+
+
+def frame(payload: bytes) -> bytes:
+    """A message with its length in front."""
+    length, prefix = len(payload), bytearray()
+    while length > 127:
+        prefix.append(length & 127 | 128)
+        length >>= 7
+    prefix.append(length)
+    return bytes(prefix) + payload
+
+
+def encode(head: Any, nodes: Iterable[Any]) -> bytes:
+    """A whole file: metadata, then nodes.
+
+    Metadata that says nothing would be taken for the end of the file by Chakra's own reader: it gets a version.
+    """
+    first = head.SerializeToString(deterministic=True) or metadata().SerializeToString()
+    return frame(first) + b"".join([frame(message.SerializeToString(deterministic=True)) for message in nodes])
+
+
+def write_file(path: Path, data: bytes, *, force: bool = True) -> None:
+    """Write through a temporary name; `.gz` packs; InputError when the file is there and not to be replaced."""
+    if path.exists() and not force:
+        raise InputError.at(str(path), "the file is already there", hint="--force overwrites it")
+    packed = gzip.compress(data, mtime=0) if path.suffix == ".gz" else data
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        temporary.write_bytes(packed)
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError.at(str(path), f"cannot write: {error.strerror or error}", hint="check the folder") from error
+
+
+def write_ranks(prefix: str, contents: Sequence[bytes] | Mapping[int, bytes], *, force: bool = True) -> list[Path]:
+    """Write PREFIX.RANK.et for every rank; the paths."""
+    items = contents.items() if isinstance(contents, Mapping) else enumerate(contents)
+    named = [(Path(f"{prefix}.{rank}.et"), data) for rank, data in items]
+    there = [path for path, _ in named if path.exists()]
+    if there and not force:
+        raise InputError.at(
+            str(there[0]), f"{len(there)} of the files are already there", hint="--force overwrites them"
+        )
+    for path, data in named:
+        write_file(path, data)
+    return [path for path, _ in named]

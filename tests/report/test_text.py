@@ -1,0 +1,70 @@
+"""The text on a terminal."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simcore.report.grid import grid, shorten
+from simcore.report.model import Report
+from simcore.report.text import EXPOSED_DEFINITIONS, headline, render, use_colour
+from tests.timelines import report, timelines
+
+
+def test_the_first_sentence_has_the_time_and_its_shares():
+    """2 iterations of (548 + 846) ns compute with 360 ns of exposed communication in all (tests/timelines.py)."""
+    sentence = headline(report(scale=1000).to_dict())
+    assert sentence == (
+        "One iteration takes 1.648 ms (mean of 2; 3.296 ms in all) on 8 NPUs: "
+        "89.1% compute (30.9% overlaps communication), 10.9% exposed communication, 0.0% idle."
+    )
+
+
+def test_layers_and_the_dimension_that_dominate_are_named():
+    text = render(report(scale=1000).to_dict(), width=200)
+    assert "Compute is mostly in head (33.0%) and mlp <b>& (27.7%)." in text
+    assert "mostly the all_reduce of Embedding (weight gradient)" in text
+    assert "The busiest is dimension 0 (Ring of 4)" in text
+
+
+def test_both_definitions_of_exposed_communication_are_named():
+    text = render(report().to_dict(), width=300)
+    assert all(definition in text for definition in EXPOSED_DEFINITIONS)
+
+
+def test_a_table_says_how_many_rows_it_leaves_out():
+    many = [f"layer{index}" for index in range(30)]
+    assert "18 more layers" in render(report(layers=many).to_dict(), num_rows=12)
+
+
+@given(timelines(), st.integers(60, 160))
+def test_any_report_becomes_text_no_wider_than_asked(timeline, width):
+    text = render(Report(timeline, "native", "fair").to_dict(), width=width)
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal():
+    assert "\x1b" not in render(report(layers=("evil\x1b[2J", "b")).to_dict())
+
+
+@given(st.text(st.characters(categories=["L"]), max_size=40), st.integers(3, 30))
+def test_shortened_text_keeps_both_ends(text, width):
+    short = shorten(text, width)
+    assert len(short) <= width
+    assert short == text or (short[0], short[-1]) == (text[0], text[-1])
+
+
+def test_columns_are_as_wide_as_their_widest_cell():
+    lines = grid(("a", "b"), [("long name", "1"), ("x", "12345")]).splitlines()
+    assert {len(line) for line in lines} == {len("long name  12345")}
+
+
+@pytest.mark.parametrize(
+    ("terminal", "no_color", "expected"), [(True, "", True), (True, "1", False), (False, "", False)]
+)
+def test_colour_needs_a_terminal_and_consent(monkeypatch, terminal, no_color, expected):
+    monkeypatch.setenv("NO_COLOR", no_color)
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal
+    assert use_colour(stream) is expected
