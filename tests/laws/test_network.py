@@ -10,6 +10,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simcore.network.batch import solve_batch
 from simcore.network.congested import CutThrough, StoreAndForward
 from simcore.network.congestion_free import message_ns
 from simcore.network.fair import FairShare
@@ -346,3 +347,31 @@ def test_a_multicast_reaches_all_and_on_plain_dimensions_it_is_a_tree(topology, 
     plain = {"Mesh", "Ring", "Torus", "Switch", "FullyConnected"}
     if not topology.wafer and all(dim.kind in plain for dim in topology.dims):
         assert networkx.is_arborescence(reached)
+
+
+@settings(deadline=None, max_examples=120)
+@given(traffic(most=40))
+def test_a_batch_is_served_as_by_the_simulation_to_the_nanosecond(case):
+    links, messages = case
+    time, src, dst, size = (np.array(column) for column in zip(*messages, strict=True))
+    batch = solve_batch(links, src, dst, size, time)
+    if batch is None:
+        return
+    arrived, made = run(CutThrough, links, messages)
+    assert batch.arrival_ns.tolist() == arrived
+    for column in ("size_bytes", "busy_ns"):
+        assert (getattr(batch.table(links), column) == getattr(made.table(), column)).all()
+
+
+@given(dimensions())
+def test_only_rings_and_dragonflies_need_stepping(dim):
+    links = LinkGraph(Topology((dim,)))
+    ids, away = all_pairs(links)
+    if dim.kind in {"Mesh", "FullyConnected", "Switch", "FatTree"}:
+        assert solve_batch(links, ids, away, 1000, 0) is not None
+
+
+@pytest.mark.parametrize(("kind", "solved"), [("Mesh", True), ("Ring", False)])
+def test_an_all_to_all_is_solved_on_a_mesh_and_refused_on_a_torus(kind, solved):
+    links = LinkGraph(Topology((Dimension(kind, 5, 1e9, 1.0), Dimension(kind, 5, 1e9, 1.0))))
+    assert (solve_batch(links, *all_pairs(links), 1000, 0) is not None) == solved
