@@ -10,7 +10,7 @@ from simcore.engine.run import simulate
 from simcore.engine.settings import Settings, straggler_factors
 from simcore.errors import InputError, closest
 from simcore.network.topology import load as topology_file
-from simcore.profiles import Profile, profiles
+from simcore.profiles import NetworkMode, Profile, profiles
 from simcore.report.model import Input, Report
 from simcore.system import config
 from simcore.workload import text
@@ -78,7 +78,7 @@ def run(
     return Report(timeline, profile, settings.network, inputs, program.warnings)
 
 
-def _network(name: str, rules: Profile) -> str:
+def _network(name: str, rules: Profile) -> NetworkMode:
     """The network mode, by default the profile's."""
     if name and name not in rules.networks:
         raise InputError.at(
@@ -87,7 +87,7 @@ def _network(name: str, rules: Profile) -> str:
             expected=closest(name, rules.networks),
             found=repr(name),
         )
-    return name or rules.networks[0]
+    return next((mode for mode in rules.networks if mode == name), rules.networks[0])
 
 
 def _sha256(path: Path) -> str:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
+from simcore import library
+from simcore.cli import run_simai
+from simcore.report.document import encode
+
 __all__ = ["command"]
 
+SIMAI_NAMES = {option.name for option in run_simai.OPTIONS}
 SCALE = click.FloatRange(min=0, min_open=True)
 
 
@@ -41,8 +47,26 @@ def command(as_json: bool, output: str | None, timeline: tuple[str, ...], force:
     simcore run --workload trace.txt --topology net.yaml --json
     simcore run --workload dlrm --topology ring64 --timeline dlrm.png
     """
+    if options["profile"] in run_simai.PROFILES:
+        _closed_forms(as_json, options)
+        return
     from simcore.api import run
 
-    report = run(**options)
+    report = run(**{name: value for name, value in options.items() if name not in SIMAI_NAMES})
     if as_json:
         click.echo(report.to_json(), nl=False)
+    else:
+        from simcore.report import text
+
+        width = text.terminal_width(sys.stdout)
+        click.echo(text.render(report.to_dict(), width=width, colour=text.use_colour(sys.stdout)), nl=False)
+
+
+def _closed_forms(as_json: bool, options: dict[str, Any]) -> None:
+    """SimAI's closed forms: nothing is simulated."""
+    path = library.resolve(options["workload"], "workloads")
+    shown, document = run_simai.run(path, options["profile"], options)
+    click.echo(encode(document) if as_json else shown, nl=False)
+
+
+command.params.extend(run_simai.OPTIONS)

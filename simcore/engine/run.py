@@ -10,6 +10,7 @@ import simpy
 
 from simcore.engine.placement import Placement, column_group, place
 from simcore.engine.settings import Settings
+from simcore.engine.transports import make_transport
 from simcore.errors import DeadlockError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
@@ -18,9 +19,9 @@ from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.npu import LoopProgram, Npu, Priorities
 from simcore.system.phases import PhaseMaker
 from simcore.system.queues import INSERTION
-from simcore.system.scheduler import Scheduler
+from simcore.system.scheduler import Scheduler, Transport
 from simcore.system.streams import Request
-from simcore.system.transport import AsymmetryError, Costs, Solved
+from simcore.system.transport import AsymmetryError
 from simcore.timeline.events import EventBuffer, Timeline, format_ranks
 from simcore.workload.loops import Order, Ref, loops
 from simcore.workload.model import CollectiveKind, PhaseName, Workload
@@ -54,23 +55,21 @@ def simulate(
     system = system or defaults
     placement = place(workload, topology, system, defaults, oversized=profile.oversized_groups)
     case = _Case(workload, topology, system, profile, settings, placement)
-    npus = topology.npus
-    single = [range(npu, npu + 1) for npu in range(npus)]
     if settings.fold and not settings.stragglers:
         try:
-            return _run(case, [range(npus)])
+            return _run(case, [range(topology.npus)])
         except AsymmetryError:
             pass
-    return _run(case, single)
+    return _run(case, [range(npu, npu + 1) for npu in range(topology.npus)])
 
 
 def _run(case: _Case, ranks: Sequence[range]) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
     profile, settings, system = case.profile, case.settings, case.system
-    endpoint_ns = profile.scale(system.endpoint_delay_ns, settings.injection_scale)
-    costs = Costs(endpoint_ns, profile.reduction(system), profile.plan_options)
-    delay = profile.delay(case.topology, settings.rendezvous)
-    transport = Solved(env, ranks, delay, costs, barrier=profile.barrier)
+    transport = make_transport(
+        env, ranks, case.topology, case.placement.dims, system, profile,
+        mode=settings.network or profile.networks[0], settings=settings,
+    )  # fmt: skip
     names = [events.name(layer.name) for layer in case.workload.layers]
     requests = _requests(case, names)
     steps = loops.get(case.workload.loop).steps(case.workload)
@@ -91,7 +90,7 @@ def _run(case: _Case, ranks: Sequence[range]) -> Timeline:
         env.process(npu.run())
     _play(env)
     _check_finished(npus, ranks, transport)
-    return _timeline(case, ranks, npus, events)
+    return _timeline(case, ranks, npus, events, transport)
 
 
 def _play(env: simpy.Environment) -> None:
@@ -105,7 +104,7 @@ def _play(env: simpy.Environment) -> None:
             gc.enable()
 
 
-def _check_finished(npus: Sequence[Npu], ranks: Sequence[range], transport: Solved) -> None:
+def _check_finished(npus: Sequence[Npu], ranks: Sequence[range], transport: Transport) -> None:
     stuck = [npu for npu in npus if npu.finish_ns < 0]
     if stuck:
         lines = [f"NPU {format_ranks(ranks[npu.npu_class])} waits for {npu.waits_for}" for npu in stuck[:10]]
@@ -159,7 +158,9 @@ def _phase_maker(case: _Case) -> PhaseMaker:
     )
 
 
-def _timeline(case: _Case, ranks: Sequence[range], npus: Sequence[Npu], events: EventBuffer) -> Timeline:
+def _timeline(
+    case: _Case, ranks: Sequence[range], npus: Sequence[Npu], events: EventBuffer, transport: Transport
+) -> Timeline:
     layers = case.workload.layers
     asked = [
         {str(name): (layer.phase(name).collective, layer.phase(name).size_bytes) for name in PHASES} for layer in layers
@@ -172,5 +173,6 @@ def _timeline(case: _Case, ranks: Sequence[range], npus: Sequence[Npu], events: 
         finish_ns=tuple(npu.finish_ns for npu in npus),
         layers=tuple(layer.name for layer in layers),
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
+        links=transport.links(),
         details={"layer_collectives": asked},
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from simcore.errors import InputError
+from simcore.profiles import NetworkMode
 
 __all__ = ["Settings", "parse_straggler", "straggler_factors"]
 
@@ -19,7 +21,7 @@ class Settings:
     """
 
     iterations: int = 1
-    network: str = ""
+    network: NetworkMode | Literal[""] = ""
     queues_per_dim: int = 1
     compute_scale: float = 1.0
     comm_scale: float = 1.0
@@ -36,20 +38,20 @@ def parse_straggler(text: str) -> tuple[list[range], float]:
     >>> parse_straggler("0-3,7=1.5")
     ([range(0, 4), range(7, 8)], 1.5)
     """
-    ranks, equals, factor = text.partition("=")
+    ranks, _, factor = text.partition("=")
     try:
         value = float(factor)
         spans = [_span(part) for part in ranks.split(",")]
-        if not equals or not 0 < value < float("inf"):
-            raise ValueError
-    except ValueError as error:
-        raise InputError.at(
-            "--straggler",
-            "a straggler is RANKS=FACTOR",
-            expected="ranks and a factor above 0, for example 0-3,7=1.5",
-            found=repr(text),
-        ) from error
-    return spans, value
+    except ValueError:
+        value, spans = -1.0, []
+    if 0 < value < float("inf"):
+        return spans, value
+    raise InputError.at(
+        "--straggler",
+        "a straggler is RANKS=FACTOR",
+        expected="ranks and a factor above 0, for example 0-3,7=1.5",
+        found=repr(text),
+    )
 
 
 def _span(text: str) -> range:

@@ -18,6 +18,7 @@ import numpy as np
 import simpy
 
 from simcore.network.instant import after, at_end_of_instant
+from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.timeline.events import LinkTable
 from simcore.units import transfer_ns
@@ -95,9 +96,13 @@ class _Counted:
             self._paths[src, dst] = path
         return path
 
+    def counts(self) -> tuple[IntArray, IntArray]:
+        """Bytes carried by every link, and how long it was occupied."""
+        return np.array(self._size_bytes, np.int64), np.array(self._busy_ns, np.int64)
+
     def table(self) -> LinkTable:
         """What every link carried so far."""
-        return self.links.table(np.array(self._size_bytes, np.int64), np.array(self._busy_ns, np.int64))
+        return self.links.table(*self.counts())
 
 
 class CutThrough(_Counted):

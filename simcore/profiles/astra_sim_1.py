@@ -1,8 +1,8 @@
 """ASTRA-sim 1.0 (branch ASTRA-sim-1.0 @07d5d19, analytical backend @d27635b), to the nanosecond.
 
-Its ways: every state of the training loop costs 1 ns; a chunk leaves a phase when the whole machine has finished it; the
-network has no contention; a message is charged to the highest dimension in which its ends differ, in an int that is
-truncated after each term.
+Its ways: every state of the training loop costs 1 ns; a chunk leaves a phase when the whole machine has finished it;
+the network has no contention; a message is charged to the highest dimension in which its ends differ, in an int that
+is truncated after each term.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REDUCTION_BUNDLE_BYTES = 500_000  # 3 memory accesses of 1 ns for every so many 
 
 
 def effective_bytes_per_ns(dim: Dimension) -> float:
-    """What a message gets: a ring's links in both directions together, a switch's all, a mesh's share of one neighbour."""
+    """What a message gets: a ring's links both ways together, a switch's all, a full mesh's share of one neighbour."""
     links = {"Ring": dim.links // 2 * 2, "FullyConnected": dim.links // max(1, dim.npus - 1)}.get(dim.kind, dim.links)
     return dim.bandwidth_bytes_per_s / 1e9 * links
 
@@ -63,7 +63,7 @@ def delay(topology: Topology, rendezvous: bool) -> Delay:
 
 
 def chunks(kind: CollectiveKind, size_bytes: int, splits: int, npus: int) -> Iterator[int]:
-    """`splits` equal chunks and the remainder as one more; upstream never ends when there are fewer bytes than splits."""
+    """`splits` equal chunks and the remainder as one more (upstream never ends with fewer bytes than splits)."""
     chunk = max(1, size_bytes // splits)
     for start in range(0, size_bytes, chunk):
         yield min(chunk, size_bytes - start)

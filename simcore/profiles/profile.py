@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
+import simpy
+
+from simcore.network.congested import Network
+from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.registry import Registry
 from simcore.system.collectives import PlanOptions
@@ -29,7 +33,8 @@ class Profile:
     cuts a collective of so many bytes on so many NPUs into pieces. `reduction` times a local reduction. `scale` applies
     a scale option to a size or a time. `dimension_bandwidth` weighs dimensions against each other (Themis).
     `total_all_gather` reads all-gather sizes of SimAI files as totals. With `oversized_groups`, a model-parallel group
-    larger than the machine means none (ASTRA-sim 1.0).
+    larger than the machine means none (ASTRA-sim 1.0). `shared_links` makes the network of the modes whose links are
+    shared.
     """
 
     name: str
@@ -46,6 +51,7 @@ class Profile:
     scale: Callable[[int, float], int]
     system: Callable[[Topology], SystemConfig]
     dimension_bandwidth: Callable[[Dimension], float]
+    shared_links: Mapping[NetworkMode, Callable[[simpy.Environment, LinkGraph], Network]] = field(default_factory=dict)
     total_all_gather: bool = False
     oversized_groups: bool = False
 

@@ -41,7 +41,8 @@ class LoopProgram:
     """What an NPU plays: the steps of an iteration, compute times by (phase, layer), and collectives to issue.
 
     `requests` holds what each `Ref` sends (priority and iteration are filled in at issue); a Ref without an entry sends
-    nothing, one without lanes has nobody to send to. `step_ns` is the cost of a state of the loop (1 in ASTRA-sim 1.0). `names` are event names by layer.
+    nothing, one without lanes has nobody to send to. `step_ns` is the cost of a state of the loop (1 in ASTRA-sim 1.0).
+    `names` are event names by layer.
     """
 
     steps: Sequence[Step]

@@ -10,7 +10,7 @@ import simpy
 from simcore.system.phases import PhaseMaker
 from simcore.system.queues import ChunkQueue, Insertion
 from simcore.system.streams import Dataset, Request, Stream
-from simcore.timeline.events import EventBuffer, EventKind
+from simcore.timeline.events import EventBuffer, EventKind, LinkTable
 
 __all__ = ["Scheduler", "Transport"]
 
@@ -23,6 +23,12 @@ class Transport(Protocol):
 
     def bytes_sent(self, stream: Stream) -> int:
         """What one NPU sends in the phase."""
+
+    def waiting(self) -> list[tuple[Stream, list[int]]]:
+        """Chunks that wait for NPUs, and the classes that are there."""
+
+    def links(self) -> LinkTable | None:
+        """What every link carried, where links are modelled."""
 
 
 class Scheduler:

@@ -94,6 +94,9 @@ class Solved:
             del self._meetings[stream.key, stream.at, place]
             self._settle(meeting, stream.phase)
 
+    def links(self) -> None:
+        """Links are not modelled."""
+
     def waiting(self) -> list[tuple[Stream, list[int]]]:
         """Chunks that wait for somebody, and the classes that are there."""
         return [(next(iter(m.there.values()))[1], sorted(m.there)) for m in self._meetings.values()]

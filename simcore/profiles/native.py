@@ -1,0 +1,104 @@
+"""The native model: the same loops and collectives without the peers' artefacts.
+
+Links are shared, every hop is paid, nothing costs a nanosecond that has no cause; reductions take the time the system
+file's memory bandwidth gives them, none when it gives none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.network.congested import CutThrough
+from simcore.network.congestion_free import message_ns
+from simcore.network.fair import FairShare
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Dimension, Topology
+from simcore.profiles.profile import Profile, profiles
+from simcore.system.collectives import PlanOptions
+from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.groups import Delay
+from simcore.units import transfer_ns
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["NATIVE"]
+
+RENDEZVOUS_BYTES = 8192
+MEMORY_ACCESSES = 3  # a reduction reads two operands and writes one
+
+
+def delay(topology: Topology, rendezvous: bool) -> Delay:
+    """Time of a message that meets nobody."""
+    links = LinkGraph(topology)
+
+    def times(src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
+        asked = message_ns(links, dst, src, np.full_like(src, RENDEZVOUS_BYTES)) if rendezvous else 0
+        return asked + message_ns(links, src, dst, np.full_like(src, size_bytes))
+
+    return times
+
+
+def chunks(kind: CollectiveKind, size_bytes: int, splits: int, npus: int) -> Iterator[int]:
+    """At most `splits` chunks that differ by one byte at most, and add up."""
+    count = min(splits, size_bytes)
+    for index in range(count):
+        yield size_bytes * (index + 1) // count - size_bytes * index // count
+
+
+def reduction(system: SystemConfig) -> Callable[[int], int]:
+    """Two reads and a write at the local memory's bandwidth."""
+    rate = system.local_memory_bytes_per_s
+    return lambda size_bytes: MEMORY_ACCESSES * transfer_ns(size_bytes, rate) if rate else 0
+
+
+def every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[int, int]:
+    """Every phase may use every queue of its dimension."""
+    return 0, num_queues
+
+
+def scale(value: int, factor: float) -> int:
+    """To the nearest whole number."""
+    return round(value * factor)
+
+
+def default_system(topology: Topology) -> SystemConfig:
+    """Rings on rings and lines, direct exchange where every pair is connected or behind one switch."""
+    rings = {"Ring", "Torus", "Mesh"}
+    chosen = tuple(Algorithm("ring" if dim.kind in rings else "direct") for dim in topology.dims)
+    kinds = (
+        CollectiveKind.ALL_REDUCE,
+        CollectiveKind.ALL_GATHER,
+        CollectiveKind.REDUCE_SCATTER,
+        CollectiveKind.ALL_TO_ALL,
+    )
+    return SystemConfig(implementations=dict.fromkeys(kinds, chosen))
+
+
+def dimension_bandwidth(dim: Dimension) -> float:
+    """What an NPU can send into a dimension."""
+    links = dim.links * (dim.npus - 1 if dim.kind == "FullyConnected" else 1)
+    return dim.bandwidth_bytes_per_s * links
+
+
+NATIVE = profiles.register("native")(
+    Profile(
+        name="native",
+        networks=("congested", "congestion-free", "fair"),
+        gigabyte="",
+        step_ns=0,
+        barrier=False,
+        first_layer_tail_only=False,
+        delay=delay,
+        chunks=chunks,
+        reduction=reduction,
+        queue_choice=every_queue,
+        plan_options=PlanOptions(),
+        scale=scale,
+        system=default_system,
+        dimension_bandwidth=dimension_bandwidth,
+        shared_links={"congested": CutThrough, "fair": FairShare},
+        total_all_gather=True,
+    )
+)

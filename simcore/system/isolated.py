@@ -1,0 +1,79 @@
+"""Phases that have their links for themselves, on NPUs that are all alike: each shape is played once and remembered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import simpy
+
+from simcore.network.congested import CutThrough
+from simcore.network.instant import after
+from simcore.network.topology.links import LinkGraph
+from simcore.system.played import Played
+from simcore.system.streams import Dataset, Request, Stream, StreamPhase
+from simcore.system.transport import Costs, Done
+from simcore.timeline.events import LinkTable
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["Isolated"]
+
+
+class Isolated:
+    """Transport for a folded machine on which no two phases ever share a link.
+
+    Exact: a phase that meets nobody takes as long whenever it begins. The caller answers for the exclusivity (one
+    chunk at a time in every dimension, every dimension with links of its own).
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        ranks: Sequence[Sequence[int]],
+        links: LinkGraph,
+        network: Callable[[simpy.Environment, LinkGraph], CutThrough],
+        costs: Costs,
+    ):
+        self._env, self._ranks, self._links, self._network, self._costs = env, ranks, links, network, costs
+        self._duration_ns: dict[StreamPhase, int] = {}
+        self._carried: dict[StreamPhase, tuple[np.ndarray, np.ndarray]] = {}
+        self._times: Counter[StreamPhase] = Counter()
+        self._plans = Played(env, ranks, network(env, links), costs)
+
+    def links(self) -> LinkTable:
+        """What every link carried: each shape's bytes as often as it was played."""
+        size_bytes = np.zeros(len(self._links), np.int64)
+        busy_ns = np.zeros(len(self._links), np.int64)
+        for phase, times in self._times.items():
+            size_bytes += times * self._carried[phase][0]
+            busy_ns += times * self._carried[phase][1]
+        return self._links.table(size_bytes, busy_ns)
+
+    def waiting(self) -> list[tuple[Stream, list[int]]]:
+        """Nobody ever waits for another class: there is only one."""
+        return []
+
+    def bytes_sent(self, stream: Stream) -> int:
+        """What one NPU sends in the phase."""
+        return self._plans.bytes_sent(stream)
+
+    def start(self, npu_class: int, stream: Stream, done: Done) -> None:
+        """Call back after the phase's own time."""
+        phase = stream.phase
+        if phase not in self._duration_ns:
+            self._play(phase)
+        self._times[phase] += 1
+        after(self._env, self._duration_ns[phase], lambda _: done(stream))
+
+    def _play(self, phase: StreamPhase) -> None:
+        """Play the phase alone, in an environment of its own."""
+        env = simpy.Environment()
+        network = self._network(env, self._links)
+        dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (phase.lane,), 0))
+        ends: list[int] = []
+        stream = Stream(("", 0), dataset, (phase,))
+        Played(env, self._ranks, network, self._costs).start(0, stream, lambda _: ends.append(int(env.now)))
+        env.run()
+        self._duration_ns[phase] = ends[0]
+        self._carried[phase] = network.counts()
