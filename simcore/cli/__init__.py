@@ -35,7 +35,7 @@ class Verbs(click.Group):
 
     def list_commands(self, context: click.Context) -> list[str]:
         """Names in the order of the help."""
-        return list(VERBS)
+        return [*VERBS]
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """The command of a verb, None when there is no such verb."""
@@ -55,7 +55,7 @@ class Verbs(click.Group):
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """The table of verbs, without importing any."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
+            formatter.write_dl([*VERBS.items()])
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -72,7 +72,7 @@ def cli(debug: bool) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status: 0 done, 1 failed, 2 bad input, 3 outside a tolerance, 130 interrupted."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = [*(sys.argv[1:] if arguments is None else arguments)]  # `list` is a module here once that verb is loaded
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:

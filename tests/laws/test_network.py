@@ -1,5 +1,6 @@
 """Laws of every network: routes, figures, shared links."""
 
+from itertools import combinations
 from math import prod
 
 import networkx
@@ -9,10 +10,12 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simcore.network.batch import solve_batch
 from simcore.network.congested import CutThrough, StoreAndForward
 from simcore.network.congestion_free import message_ns
 from simcore.network.fair import FairShare
 from simcore.network.solver import max_min_rates
+from simcore.network.topology.figures import figures
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Graph, Topology, Wafer
 from simcore.units import transfer_ns
@@ -278,3 +281,97 @@ def test_max_min_rates_fill_a_link_of_every_flow_and_overfill_none(case):
         mine = routes.links[flows == flow]
         largest = [rates[flows[routes.links == link]].max() for link in mine[full[mine]]]
         assert any(rates[flow] >= other * (1 - 1e-9) for other in largest), "a full link where nobody has more"
+
+
+def halves(npus):
+    """Every way to split the NPUs in two, as evenly as possible."""
+    return combinations(range(npus), npus // 2)
+
+
+def weakest_cut(links, graph):
+    """The least that two halves can send each other, over all halves, by brute force."""
+    whole = set(range(links.npus))
+    return min(flow_between(graph, half, whole - set(half)) for half in halves(links.npus))
+
+
+def flow_between(graph, here, there):
+    graph = graph.copy()
+    graph.add_edges_from(("from", npu) for npu in here)
+    graph.add_edges_from((npu, "to") for npu in there)
+    return networkx.maximum_flow_value(graph, "from", "to")
+
+
+@settings(deadline=None, max_examples=60)
+@given(TOPOLOGIES)
+def test_degree_and_diameter_are_those_of_the_graph(topology):
+    links = LinkGraph(topology)
+    found, graph = figures(links), as_networkx(links)
+    degrees = [graph.out_degree(npu) for npu in range(links.npus)]
+    assert (found.degree_min, found.degree_max) == (min(degrees), max(degrees))
+    shortest = dict(networkx.all_pairs_shortest_path_length(graph))
+    assert found.diameter_hops == max(shortest[a][b] for a in range(links.npus) for b in range(links.npus))
+    assert (found.links, found.npus + found.devices) == (graph.number_of_edges(), len(graph))
+
+
+EVEN = {
+    "ring": [Dimension("Ring", 6, 1e9, 1.0)],
+    "torus": [Dimension("Ring", 4, 1e9, 1.0), Dimension("Torus", 2, 1e9, 1.0)],
+    "mesh": [Dimension("Mesh", 4, 1e9, 1.0), Dimension("Mesh", 2, 3e9, 1.0)],
+    "line": [Dimension("Mesh", 5, 1e9, 1.0)],
+    "all to all": [Dimension("FullyConnected", 5, 1e9, 1.0)],
+    "switch": [Dimension("Switch", 7, 1e9, 1.0)],
+    "nodes": [Dimension("Switch", 4, 12e9, 1.0), Dimension("Switch", 2, 1e9, 1.0)],
+    "fat tree": [Dimension("FatTree", 8, 1e9, 1.0, routers=4, oversubscription=2.0)],
+}
+
+
+@pytest.mark.parametrize("name", EVEN)
+def test_the_bisection_is_the_weakest_cut_into_halves(name):
+    links = LinkGraph(Topology(tuple(EVEN[name])))
+    graph = as_networkx(links)
+    for a, b, rate in zip(links.src.tolist(), links.dst.tolist(), links.bandwidth_bytes_per_s.tolist(), strict=True):
+        graph.edges[a, b]["capacity"] = rate
+    assert figures(links).bisection_bytes_per_s == pytest.approx(weakest_cut(links, graph))
+
+
+@settings(deadline=None, max_examples=40)
+@given(TOPOLOGIES, st.data())
+def test_a_multicast_reaches_all_and_on_plain_dimensions_it_is_a_tree(topology, data):
+    links = LinkGraph(topology)
+    src, *dst = data.draw(st.lists(st.integers(0, links.npus - 1), min_size=1, max_size=6))
+    tree = links.tree(src, np.array(dst, np.int64))
+    reached = networkx.DiGraph()
+    reached.add_node(src)
+    reached.add_edges_from(zip(links.src[tree].tolist(), links.dst[tree].tolist(), strict=True))
+    assert set(dst) <= {src} | networkx.descendants(reached, src)
+    plain = {"Mesh", "Ring", "Torus", "Switch", "FullyConnected"}
+    if not topology.wafer and all(dim.kind in plain for dim in topology.dims):
+        assert networkx.is_arborescence(reached)
+
+
+@settings(deadline=None, max_examples=120)
+@given(traffic(most=40))
+def test_a_batch_is_served_as_by_the_simulation_to_the_nanosecond(case):
+    links, messages = case
+    time, src, dst, size = (np.array(column) for column in zip(*messages, strict=True))
+    batch = solve_batch(links, src, dst, size, time)
+    if batch is None:
+        return
+    arrived, made = run(CutThrough, links, messages)
+    assert batch.arrival_ns.tolist() == arrived
+    for column in ("size_bytes", "busy_ns"):
+        assert (getattr(batch.table(links), column) == getattr(made.table(), column)).all()
+
+
+@given(dimensions())
+def test_only_rings_and_dragonflies_need_stepping(dim):
+    links = LinkGraph(Topology((dim,)))
+    ids, away = all_pairs(links)
+    if dim.kind in {"Mesh", "FullyConnected", "Switch", "FatTree"}:
+        assert solve_batch(links, ids, away, 1000, 0) is not None
+
+
+@pytest.mark.parametrize(("kind", "solved"), [("Mesh", True), ("Ring", False)])
+def test_an_all_to_all_is_solved_on_a_mesh_and_refused_on_a_torus(kind, solved):
+    links = LinkGraph(Topology((Dimension(kind, 5, 1e9, 1.0), Dimension(kind, 5, 1e9, 1.0))))
+    assert (solve_batch(links, *all_pairs(links), 1000, 0) is not None) == solved

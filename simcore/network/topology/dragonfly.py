@@ -105,7 +105,7 @@ class Dragonfly(Fabric):
         """From the NPUs of one group, which all resemble; a path over a third group may beat the minimal route."""
         src, dst = self.ends()
         paths = ShortestPaths(self.npus + self.groups * self.routers, src, dst)
-        return int(paths.distances(np.arange(0, self.group_npus, self.router_npus))[:, : self.npus].max())
+        return paths.longest(np.arange(self.group_npus), self.npus)
 
     def bisection_bytes_per_s(self) -> float:
         """Half the groups from the other half; routers of one group likewise; never more than the NPUs' own links."""

@@ -45,6 +45,7 @@ class Fabric(ABC):
     """
 
     description: ClassVar[str]
+    bisection_how: ClassVar[str] = "the links across a straight cut of dimension {dimension}"
 
     def __init__(self, dim: Dimension):
         self.dim = dim

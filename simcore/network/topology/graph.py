@@ -57,6 +57,7 @@ def graph_dimension(graph: Graph) -> Dimension:
 class GraphFabric(Fabric):
     """Links as given. A route has the fewest links; among equals each node takes its link of least latency."""
 
+    bisection_how = "an estimate: the best cut that Kernighan and Lin's exchange finds, switches counted as nodes"
     description = "links given one by one in a file; the path of fewest links"
 
     def __init__(self, graph: Graph):
@@ -87,7 +88,7 @@ class GraphFabric(Fabric):
 
     def diameter(self) -> int:
         """The longest of the shortest paths between NPUs."""
-        return int(self._paths.distances(np.arange(self.npus))[:, : self.npus].max())
+        return self._paths.longest(np.arange(self.npus), self.npus)
 
     def unreachable(self) -> list[str]:
         """Names of the NPUs that NPU 0 cannot reach or that cannot reach it."""
@@ -96,7 +97,7 @@ class GraphFabric(Fabric):
         return [self.graph.names[npu] for npu in range(self.npus) if max(there[npu], back[npu]) == UNREACHED]
 
     def bisection_bytes_per_s(self) -> float:
-        """An upper bound: the best cut that Kernighan and Lin's exchange finds from a fixed start."""
+        """As `bisection_how` says; from a fixed start."""
         import networkx
 
         graph = networkx.Graph()

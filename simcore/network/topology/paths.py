@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 __all__ = ["ShortestPaths"]
 
 IntArray = NDArray[np.int64]
+BLOCK = 256  # origins searched at once
 UNREACHED = np.iinfo(np.int32).max
 
 
@@ -29,6 +30,11 @@ class ShortestPaths:
     def distances(self, origins: IntArray) -> NDArray[np.int32]:
         """Fewest links from each of `origins` to every node, (origins, nodes); `UNREACHED` where there is no path."""
         return self._levels(origins, self.src, self.dst)
+
+    def longest(self, origins: IntArray, targets: int) -> int:
+        """The most links from any of `origins` to any of the first `targets` nodes."""
+        blocks = np.array_split(origins, -(-len(origins) // BLOCK))
+        return max(int(self.distances(block)[:, :targets].max()) for block in blocks)
 
     def _levels(self, origins: IntArray, src: IntArray, dst: IntArray) -> NDArray[np.int32]:
         """Breadth first from all origins at once."""

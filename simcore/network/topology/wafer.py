@@ -41,6 +41,8 @@ class WaferMesh(Fabric):
         "a 2-D mesh with dead NPUs, dead links and spare rows; x then y, or the shortest way round what is dead"
     )
 
+    bisection_how = "the working links across the weaker of the two straight cuts in the middle"
+
     def __init__(self, wafer: Wafer):
         self.wafer = wafer
         self.physical = physical_npus(wafer)
@@ -129,7 +131,7 @@ class WaferMesh(Fabric):
 
     def diameter(self) -> int:
         """Over all live NPUs that work."""
-        return int(self._paths.distances(np.arange(self.npus))[:, : self.npus].max())
+        return self._paths.longest(np.arange(self.npus), self.npus)
 
     def unreachable(self) -> IntArray:
         """Physical ids of NPUs in use that NPU 0 cannot reach."""

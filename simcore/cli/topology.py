@@ -1,0 +1,135 @@
+"""`simcore topology`: look at a topology before anything runs on it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from simcore.errors import InputError, closest
+
+if TYPE_CHECKING:
+    from simcore.network.topology.figures import Figures
+    from simcore.network.topology.model import Dimension, Topology
+
+__all__ = ["command"]
+
+PICTURES = {".png": {"Software": None}, ".svg": {"Date": None}}  # and what must not vary in them
+
+
+@click.group(short_help="Show a topology: figures and a picture.")
+def command() -> None:
+    """Look at a topology before anything runs on it."""
+
+
+@command.command()
+@click.argument("topology", metavar="T")
+@click.option("-o", "--output", metavar="FILE", help="Draw it: a .png or .svg file.")
+@click.option("--force", is_flag=True, help="Overwrite the picture.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def show(topology: str, output: str | None, force: bool, as_json: bool) -> None:
+    """Print the figures of topology T, a file or a shipped name; draw it with -o.
+
+    \b
+    simcore topology show ring64
+    simcore topology show wafer_8x7 -o wafer.svg
+    """
+    from simcore.network.topology.figures import figures
+    from simcore.network.topology.links import LinkGraph
+    from simcore.network.topology.load import load
+
+    target = _target(output, force) if output else None
+    loaded = load(topology)
+    links = LinkGraph(loaded)
+    found = figures(links)
+    if target:
+        from simcore.files import write_bytes
+
+        write_bytes(target, _picture(links, target.suffix))
+    click.echo(_document(loaded, found) if as_json else _text(loaded, found))
+
+
+def _target(output: str, force: bool) -> Path:
+    """Where the picture goes; refused before any work is done."""
+    path = Path(output)
+    if path.suffix not in PICTURES:
+        raise InputError.at("-o", "not a kind of picture", expected=closest(path.suffix, PICTURES), found=repr(output))
+    if path.exists() and not force:
+        raise InputError.at(str(path), "the file exists", expected="a new file", hint="--force overwrites it")
+    return path
+
+
+def _picture(links: Any, suffix: str) -> bytes:
+    """The same bytes for the same topology."""
+    import matplotlib as mpl
+
+    from simcore.network.topology.draw import draw
+
+    with mpl.rc_context({"svg.hashsalt": "simcore", "svg.fonttype": "none"}):
+        content = io.BytesIO()
+        draw(links).savefig(content, format=suffix[1:], dpi=120, metadata=PICTURES[suffix])
+    return content.getvalue()
+
+
+def _dimension(dim: Dimension) -> dict[str, object]:
+    return {
+        "kind": dim.kind,
+        "npus": dim.npus,
+        "bandwidth_bytes_per_s": dim.bandwidth_bytes_per_s,
+        "latency_ns": dim.latency_ns,
+        "links": dim.parallel_links,
+    }
+
+
+def _document(topology: Topology, found: Figures) -> str:
+    """All figures, keys sorted."""
+    document: dict[str, object] = {
+        "schema": "simcore.topology/1",
+        "name": topology.name,
+        "description": topology.description,
+        "npus": found.npus,
+        "devices": found.devices,
+        "links": found.links,
+        "degree": {"min": found.degree_min, "max": found.degree_max},
+        "diameter_hops": found.diameter_hops,
+        "bisection_bytes_per_s": found.bisection_bytes_per_s,
+        "bisection_how": found.bisection_how,
+        "dims": [_dimension(dim) for dim in topology.dims],
+    }
+    if wafer := topology.wafer:
+        document["wafer"] = {
+            "columns": wafer.columns,
+            "rows": wafer.rows,
+            "dead_npus": wafer.dead_npus,
+            "dead_links": wafer.dead_links,
+            "spare_rows": wafer.spare_rows,
+        }
+    return json.dumps(document, indent=1, sort_keys=True)
+
+
+def _text(topology: Topology, found: Figures) -> str:
+    """The figures for people."""
+    from simcore.units import format_ns, format_rate
+
+    rows = []
+    for index, dim in enumerate(topology.dims):
+        links = f"{dim.parallel_links} x " if dim.parallel_links > 1 else ""
+        speed = f"{links}{format_rate(dim.bandwidth_bytes_per_s)}, {format_ns(dim.latency_ns)} a hop"
+        rows.append((f"dimension {index}", f"{dim.kind} of {dim.npus}, {speed}"))
+    if wafer := topology.wafer:
+        dead = f"{len(wafer.dead_npus)} dead NPUs, {len(wafer.dead_links)} dead links, {wafer.spare_rows} spare rows"
+        rows.append(("wafer", f"{wafer.columns} columns x {wafer.rows} rows, {dead}"))
+    low, high = found.degree_min, found.degree_max
+    rows += [
+        ("NPUs", f"{found.npus:,}"),
+        ("other nodes", f"{found.devices:,}"),
+        ("links", f"{found.links:,} of one direction"),
+        ("degree", f"{low}" if low == high else f"{low} to {high} links out of an NPU"),
+        ("diameter", f"{found.diameter_hops} hops"),
+        ("bisection", f"{format_rate(found.bisection_bytes_per_s)} one way ({found.bisection_how})"),
+    ]
+    title = f"{topology.name}: {topology.description}" if topology.description else topology.name
+    return "\n".join([title, *(f"  {name:<12} {text}" for name, text in rows)])
