@@ -72,8 +72,9 @@ def run(
     rules = profiles.get(profile)
     if topology is None:
         raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
-    traces = glob.glob(f"{glob.escape(workload)}.*.e[tg]*")
-    workload_path = Path(workload) if traces else library.resolve(workload, "workloads")
+    prefix = Path(workload)
+    is_set = any(prefix.parent.glob(f"{glob.escape(prefix.name)}.*.e[tg]*"))
+    workload_path = prefix if is_set else library.resolve(workload, "workloads")
     machine = topology_file.load(topology, gigabyte_forced=rules.gigabyte)
     settings = Settings(
         iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,

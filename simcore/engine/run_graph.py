@@ -146,7 +146,7 @@ def _program(case: _Case, graph: Graph, factor: float, names: list[int]) -> Grap
 def _durations(case: _Case, graph: Graph, factor: float) -> list[int]:
     """How long every node takes that takes a time of its own."""
     duration_ns = np.maximum(graph.duration_ns, case.profile.graph.shortest_ns)
-    scale = case.settings.compute_scale * factor
+    scale = factor * (case.settings.compute_scale if case.profile.graph.scales else 1.0)
     if scale != 1.0:
         duration_ns = np.round(duration_ns * scale).astype(np.int64)
     durations: list[int] = duration_ns.tolist()
@@ -168,7 +168,9 @@ def _roofline(system: SystemConfig, num_ops: int, size_bytes: int) -> int:
 
 def _request(case: _Case, graph: Graph, row: int, kind: CollectiveKind, group: str, name: int) -> Request:
     """What a collective node sends."""
-    size_bytes = case.profile.scale(int(graph.size_bytes[row]), case.settings.comm_scale)
+    size_bytes = int(graph.size_bytes[row])
+    if case.profile.graph.scales:
+        size_bytes = case.profile.scale(size_bytes, case.settings.comm_scale)
     priority = int(graph.priority[row]) if case.system.scheduling_policy == "EXPLICIT" else 0
     ranks = case.graphs.groups.get(group, ())
     if ranks and len(ranks) < case.topology.npus:

@@ -47,7 +47,7 @@ def make_transport(
     two phases can meet then, every shape is played only once. A machine folded into one class plays on
     representative links. Raises AsymmetryError when a folded machine is not symmetric on its links.
     """
-    endpoint_ns = profile.scale(system.endpoint_delay_ns, settings.injection_scale)
+    endpoint_ns = profile.scale(system.endpoint_ns(profile.system(topology)), settings.injection_scale)
     group_endpoint_ns = profile.graph.group_endpoint_ns
     costs = Costs(endpoint_ns, profile.reduction(system), profile.plan_options, group_endpoint_ns)
     network = profile.shared_links.get(settings.network or profile.networks[0])
@@ -56,7 +56,7 @@ def make_transport(
         return Solved(env, ranks, delay, costs, barrier=profile.barrier)
     links = LinkGraph(topology)
     parts = [[dim.size for dim in placement.dims if dim.index == at] for at in range(len(topology.dims))]
-    alike = network is CutThrough and symmetric(links, parts) and _alike(placement, topology)
+    alike = network.foldable and symmetric(links, parts) and _alike(placement, topology)
     exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
     if alike and collectives_only and profile.gang and exclusive and all(len(sizes) == 1 for sizes in parts):
         return Isolated(env, ranks, FoldedLinks(links, parts), CutThrough, costs)

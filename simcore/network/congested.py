@@ -31,6 +31,8 @@ Deliver = Callable[[], None]
 class Network(Protocol):
     """Takes messages and delivers them when their last byte has arrived."""
 
+    foldable: bool
+
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """Send a message now. `key` orders messages that meet at one time; keys of one network must compare."""
 
@@ -77,6 +79,8 @@ def whole_steps(latencies_ns: list[float]) -> tuple[int, ...]:
 
 class _Counted:
     """The links with their counters; finds routes."""
+
+    foldable = True  # a route may use one link several times, see `network.folded`
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         self.env, self.links = env, links

@@ -38,6 +38,8 @@ class FairShare(Network):
     nanoseconds. Links that have a transfer count as busy.
     """
 
+    foldable = False
+
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         self.env, self.links = env, links
         self._flows: list[_Flow] = []

@@ -79,8 +79,8 @@ def queue_choice(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tup
 
 
 def scale(value: int, factor: float) -> int:
-    """Truncated; upstream parses --comm-scale and --compute-scale and ignores them, and so are they here."""
-    return value
+    """Truncated."""
+    return int(value * factor)
 
 
 def default_system(topology: Topology) -> SystemConfig:
@@ -120,6 +120,6 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
         system=default_system,
         dimension_bandwidth=dimension_bandwidth,
         shared_links={"congested": StoreAndForward},
-        graph=GraphRules(slot, shortest_ns=1, group_endpoint_ns=GROUP_ENDPOINT_NS, group_ring_only=True),
+        graph=GraphRules(slot, shortest_ns=1, group_endpoint_ns=GROUP_ENDPOINT_NS, group_ring_only=True, scales=False),
     )
 )

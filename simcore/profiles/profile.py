@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-import simpy
-
-from simcore.network.congested import Network
-from simcore.network.topology.links import LinkGraph
+from simcore.network.congested import CutThrough, StoreAndForward
+from simcore.network.fair import FairShare
 from simcore.network.topology.model import Dimension, Topology
 from simcore.registry import Registry
 from simcore.system.collectives import PlanOptions
@@ -29,13 +27,15 @@ class GraphRules:
 
     `slot(kind, on_cpu, stream, group)` names the resource a node holds, "" = none. `shortest_ns` is what a node without
     a duration takes. Rings of communicators smaller than the machine pay `group_endpoint_ns` (-1: as everywhere), and
-    `group_ring_only` forces them to be rings where more than one algorithm is configured.
+    `group_ring_only` forces them to be rings where more than one algorithm is configured. `scales` says whether compute
+    and communication scales apply (ASTRA-sim 2.x reads and ignores them).
     """
 
     slot: Callable[[int, bool, int, str], str]
     shortest_ns: int = 0
     group_endpoint_ns: int = -1
     group_ring_only: bool = False
+    scales: bool = True
 
 
 def _stream_slot(kind: int, on_cpu: bool, stream: int, group: str) -> str:
@@ -75,7 +75,7 @@ class Profile:
     scale: Callable[[int, float], int]
     system: Callable[[Topology], SystemConfig]
     dimension_bandwidth: Callable[[Dimension], float]
-    shared_links: Mapping[NetworkMode, Callable[[simpy.Environment, LinkGraph], Network]] = field(default_factory=dict)
+    shared_links: Mapping[NetworkMode, type[CutThrough | StoreAndForward | FairShare]] = field(default_factory=dict)
     total_all_gather: bool = False
     oversized_groups: bool = False
     gang: bool = False

@@ -40,7 +40,7 @@ class SystemConfig:
     """
 
     scheduling_policy: str = "LIFO"
-    endpoint_delay_ns: int = 0
+    endpoint_delay_ns: int | None = None
     active_chunks_per_dimension: int = 1
     preferred_dataset_splits: int = 4
     implementations: Mapping[CollectiveKind, tuple[Algorithm, ...]] = field(default_factory=dict)
@@ -51,11 +51,12 @@ class SystemConfig:
     roofline: bool = False
     peak_flops: float = 0.0
     replay_only: bool = False
-    shared_bus: bool = False
-    bus: Mapping[str, float] = field(default_factory=dict)
-    custom: Mapping[CollectiveKind, str] = field(default_factory=dict)
-    per_node_custom: str = ""
     locations: Mapping[str, Location] = field(default_factory=dict, compare=False)
+
+    def endpoint_ns(self, default: SystemConfig) -> int:
+        """The endpoint delay, the default's where the file does not say."""
+        found = self.endpoint_delay_ns if self.endpoint_delay_ns is not None else default.endpoint_delay_ns
+        return found or 0
 
     def at(self, key: str) -> Location:
         """Where a key stands in the system file."""
@@ -90,20 +91,21 @@ _FIELDS: dict[str, tuple[str, Callable[[Node], object]]] = {
     "roofline-enabled": ("roofline", lambda node: node.flag()),
     "peak-perf": ("peak_flops", lambda node: node.number(above=True) * 1e12),
     "replay-only": ("replay_only", lambda node: node.flag()),
-    "model-shared-bus": ("shared_bus", lambda node: node.flag()),
-    "per-node-custom-implementation": ("per_node_custom", lambda node: node.text()),
 }
-_BUS = {key: lambda node: node.number() for key in ("L", "o", "g", "G", "local-reduction-delay")}
 _WITHOUT_EFFECT: dict[str, Callable[[Node], object]] = {
     "boost-mode": lambda node: node.flag(),
     "seprate-log": lambda node: node.flag(),
     "trace-enabled": lambda node: node.flag(),
     "track-local-mem": lambda node: node.flag(),
     "local-mem-trace-filename": lambda node: node.text(),
+    **{key: lambda node: node.number() for key in ("L", "o", "g", "G", "local-reduction-delay")},
+    "model-shared-bus": lambda node: _refuse(node, bool(node.value), "the shared memory bus is not modelled"),
+    "per-node-custom-implementation": lambda node: _refuse(node, bool(node.value), _CUSTOM_REFUSED),
 }
+_CUSTOM_REFUSED = "collectives given as execution traces are not supported"
 _LISTS = {f"{kind.replace('_', '-')}-implementation": kind for kind in _KINDS}
-_CUSTOM = {f"{kind.replace('_', '-')}-implementation-custom": kind for kind in _KINDS}
-KEYS = (*_FIELDS, *_BUS, *_WITHOUT_EFFECT, *_LISTS, *_CUSTOM)
+_CUSTOM = tuple(f"{kind.replace('_', '-')}-implementation-custom" for kind in _KINDS)
+KEYS = (*_FIELDS, *_WITHOUT_EFFECT, *_LISTS, *_CUSTOM)
 
 
 def read(path: str | Path) -> SystemConfig:
@@ -137,8 +139,6 @@ def _config(root: Node) -> SystemConfig:
     root.keys(optional=KEYS)
     values: dict[str, object] = {}
     implementations: dict[CollectiveKind, tuple[Algorithm, ...]] = {}
-    bus: dict[str, float] = {}
-    custom: dict[CollectiveKind, str] = {}
     for key, node in root.mapping():
         if key in _FIELDS:
             name, parse = _FIELDS[key]
@@ -146,18 +146,22 @@ def _config(root: Node) -> SystemConfig:
         elif key in _LISTS:
             implementations[_LISTS[key]] = _algorithms(node)
         elif key in _CUSTOM:
-            custom[_CUSTOM[key]] = (node.sequence() or [node])[0].text()
-        elif key in _BUS:
-            bus[key] = _BUS[key](node)
+            _refuse(node, bool(node.value), _CUSTOM_REFUSED)
         elif key in _WITHOUT_EFFECT:
             _WITHOUT_EFFECT[key](node)
     locations = {key: node.location for key, node in root.mapping()}
-    config = SystemConfig(**values, implementations=implementations, bus=bus, custom=custom, locations=locations)  # type: ignore[arg-type]
+    config = SystemConfig(**values, implementations=implementations, locations=locations)  # type: ignore[arg-type]
     return replace(
         config,
         intra_dimension_scheduling=SYNONYMS.get(config.intra_dimension_scheduling, config.intra_dimension_scheduling),
         inter_dimension_scheduling=SYNONYMS.get(config.inter_dimension_scheduling, config.inter_dimension_scheduling),
     )
+
+
+def _refuse(node: Node, asked: bool, message: str) -> None:
+    """Note a setting that is understood and not supported."""
+    if asked:
+        node.problem(message, expected="0, or the key left out")
 
 
 def _algorithms(node: Node) -> tuple[Algorithm, ...]:

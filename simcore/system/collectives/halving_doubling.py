@@ -23,7 +23,7 @@ def halving_doubling(kind: CollectiveKind, size: int, data_bytes: int, options: 
     messages = {
         CollectiveKind.REDUCE_SCATTER: halving,
         CollectiveKind.ALL_GATHER: doubling,
-        CollectiveKind.ALL_REDUCE: halving + halving[::-1],
+        CollectiveKind.ALL_REDUCE: halving + (_doubled_back(halving) if options.late_reductions else halving[::-1]),
     }[kind]
     reduced = len(halving) if kind != CollectiveKind.ALL_GATHER else 0
     charges = [sent for _, sent in messages[:reduced]]
@@ -32,3 +32,9 @@ def halving_doubling(kind: CollectiveKind, size: int, data_bytes: int, options: 
     charges += [0] * (len(messages) - len(charges))
     rounds = tuple((Round(hop, sent, charge), 1) for (hop, sent), charge in zip(messages, charges, strict=True))
     return Plan(size, rounds, exchange=True)
+
+
+def _doubled_back(halving: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """ASTRA-sim's way back of an all-reduce: the last size is halved once more, truncated, and doubled every time."""
+    smallest = halving[-1][1] // 2
+    return [(hop, smallest << doublings) for doublings, (hop, _) in enumerate(reversed(halving), 1)]
