@@ -120,6 +120,6 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
         system=default_system,
         dimension_bandwidth=dimension_bandwidth,
         shared_links={"congested": StoreAndForward},
-        graph=GraphRules(slot, shortest_ns=1, group_endpoint_ns=GROUP_ENDPOINT_NS, group_ring_only=True, scales=False),
+        graph=GraphRules(slot, shortest_ns=1, group_endpoint_ns=GROUP_ENDPOINT_NS, scales=False),
     )
 )

@@ -26,15 +26,13 @@ class GraphRules:
     """How nodes of a dependency graph run.
 
     `slot(kind, on_cpu, stream, group)` names the resource a node holds, "" = none. `shortest_ns` is what a node without
-    a duration takes. Rings of communicators smaller than the machine pay `group_endpoint_ns` (-1: as everywhere), and
-    `group_ring_only` forces them to be rings where more than one algorithm is configured. `scales` says whether compute
-    and communication scales apply (ASTRA-sim 2.x reads and ignores them).
+    a duration takes. Rings of communicators smaller than the machine pay `group_endpoint_ns` (-1: as everywhere). `scales`
+    says whether compute and communication scales apply (ASTRA-sim 2.x reads and ignores them).
     """
 
     slot: Callable[[int, bool, int, str], str]
     shortest_ns: int = 0
     group_endpoint_ns: int = -1
-    group_ring_only: bool = False
     scales: bool = True
 
 
