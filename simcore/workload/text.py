@@ -25,7 +25,7 @@ from simcore.workload import headers
 from simcore.workload.columns import COLLECTIVES, COLUMNS, SPELLINGS, TYPE_COLUMNS, TYPES, WIDTH, known_in, read_row
 from simcore.workload.headers import LOOPS, ROW_POLICIES, Header
 from simcore.workload.model import Dialect, Layer, Phase, Workload
-from simcore.workload.tokens import Cursor, Source, Token, is_integer
+from simcore.workload.tokens import MAX_INTEGER, Cursor, Source, Token, is_integer
 
 __all__ = ["COLLECTIVES", "COLUMNS", "LOOPS", "parse", "read", "write"]
 
@@ -122,7 +122,7 @@ def _quick(source: Source, first_line: int, width: int, dialect: Dialect) -> tup
         phases = [_phases(columns[c - 1], columns[c], columns[c + 1], dialect) for c in TYPE_COLUMNS]
         update, reserved = _numbers(columns[11]), _signed(columns[1])
         loops = _policies(columns[12]) if width > WIDTH else repeat("")
-    except _DoubtError:
+    except ValueError:  # doubt, or more digits than int() takes
         return None
     return tuple(map(Layer, columns[0], phases[0], phases[1], phases[2], update, reserved, loops, places))
 
@@ -130,9 +130,12 @@ def _quick(source: Source, first_line: int, width: int, dialect: Dialect) -> tup
 def _numbers(column: Sequence[str]) -> list[int]:
     """A column of unsigned integers."""
     digits = "".join(column)
-    if not (digits.isascii() and digits.isdigit()) or max(map(len, column)) > SAFE_DIGITS:
+    if not (digits.isascii() and digits.isdigit()):
         raise _DoubtError
-    return list(map(int, column))
+    values = list(map(int, column))
+    if max(values) > MAX_INTEGER:
+        raise _DoubtError
+    return values
 
 
 def _signed(column: Sequence[str]) -> list[int]:

@@ -119,6 +119,7 @@ def test_the_location_is_the_group_size_which_must_fit_the_machine():
         (5, "2.5", "forward size must be a whole number of bytes"),
         (6, "-5", "input-gradient compute must be a whole number of nanoseconds"),
         (8, str(2**63), "input-gradient size is too large"),
+        (8, "9" * 5000, "input-gradient size is too large"),
         (10, "ALLREDUCE_XP", "unknown weight-gradient communication type"),
         (10, "ALLREDUCEALLTOALL", "ALLREDUCEALLTOALL is not supported"),
         (10, "ALLTOALL_EP", "groups need a SimAI header"),
