@@ -80,5 +80,10 @@ def efficiency(table: Table, column: int, size_bytes: float) -> float:
 
 
 def column(servers: int) -> int:
-    """The column for a number of servers; one that is not there takes that of 16."""
+    """The column for a number of servers; one that was not measured takes that of 16.
+
+    SimAI asks for the column "Multi 16" by the number 9, so a group of 9 servers gets it, too.
+    """
+    if servers == MULTI_16 + 1:
+        return MULTI_16
     return SERVERS.index(servers) if servers in SERVERS else DEFAULT_COLUMN

@@ -257,6 +257,9 @@ def check_against_layers(source: Source, header: Header, layers: int) -> None:
         for index, token in zip(header.values.get(key, ()), header.entries.get(key, ()), strict=False):
             if index >= layers:
                 source.problem(token, f"'{key}' names a layer that does not exist", valid, field=key)
+    if place and BOTTOM not in LOOPS.get(header.loop, (BOTTOM,)):
+        message = f"{header.loop} has no bottom layers"
+        source.problem(place, message, "HYBRID_DLRM or HYBRID_DLRM_ENHANCED", field=BOTTOM)
     if any(header.values.get(key) for key in LISTS) and CHECKPOINTS not in LOOPS.get(header.loop, LISTS):
         message = f"{header.loop} does not recompute, so it has no checkpoints"
         source.problem(header.places[CHECKPOINTS], message, "HYBRID_TRANSFORMER_FWD_IN_BCKWD", field=CHECKPOINTS)

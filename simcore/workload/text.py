@@ -20,46 +20,16 @@ from itertools import chain, repeat
 from pathlib import Path
 
 from simcore.documents import read_text
-from simcore.errors import InputError, Location, Problems, closest
-from simcore.units import parse_bytes
+from simcore.errors import InputError, Location, Problems
 from simcore.workload import headers
+from simcore.workload.columns import COLLECTIVES, COLUMNS, SPELLINGS, TYPE_COLUMNS, TYPES, WIDTH, known_in, read_row
 from simcore.workload.headers import LOOPS, ROW_POLICIES, Header
-from simcore.workload.model import CollectiveKind, Dialect, Group, Layer, Phase, Workload
-from simcore.workload.tokens import MAX_INTEGER, Cursor, Source, Token, is_integer, unsigned
+from simcore.workload.model import Dialect, Layer, Phase, Workload
+from simcore.workload.tokens import MAX_INTEGER, Cursor, Source, Token, is_integer
 
 __all__ = ["COLLECTIVES", "COLUMNS", "LOOPS", "parse", "read", "write"]
 
-COLLECTIVES = {
-    "ALLREDUCE": CollectiveKind.ALL_REDUCE,
-    "ALLTOALL": CollectiveKind.ALL_TO_ALL,
-    "ALLGATHER": CollectiveKind.ALL_GATHER,
-    "REDUCESCATTER": CollectiveKind.REDUCE_SCATTER,
-}
-SUFFIXES = {"": Group.LOOP, "_EP": Group.EP, "_DP_EP": Group.DP_EP}
-Communication = tuple[CollectiveKind | None, Group]
-TYPES: dict[str, Communication] = {"NONE": (None, Group.LOOP)} | {
-    name + suffix: (kind, group) for name, kind in COLLECTIVES.items() for suffix, group in SUFFIXES.items()
-}
-SPELLINGS = {communication: name for name, communication in TYPES.items()}
 SAFE_DIGITS = 18
-
-COLUMNS = (
-    "name",
-    "reserved",
-    "forward compute",
-    "forward communication type",
-    "forward size",
-    "input-gradient compute",
-    "input-gradient communication type",
-    "input-gradient size",
-    "weight-gradient compute",
-    "weight-gradient communication type",
-    "weight-gradient size",
-    "update delay",
-    "training loop of the row",
-)
-WIDTH = 12
-TYPE_COLUMNS, SIZE_COLUMNS = (3, 6, 9), (4, 7, 10)
 
 
 def read(path: str | Path, dialect: Dialect | None = None) -> Workload:
@@ -152,7 +122,7 @@ def _quick(source: Source, first_line: int, width: int, dialect: Dialect) -> tup
         phases = [_phases(columns[c - 1], columns[c], columns[c + 1], dialect) for c in TYPE_COLUMNS]
         update, reserved = _numbers(columns[11]), _signed(columns[1])
         loops = _policies(columns[12]) if width > WIDTH else repeat("")
-    except _DoubtError:
+    except ValueError:  # doubt, or more digits than int() takes
         return None
     return tuple(map(Layer, columns[0], phases[0], phases[1], phases[2], update, reserved, loops, places))
 
@@ -160,9 +130,12 @@ def _quick(source: Source, first_line: int, width: int, dialect: Dialect) -> tup
 def _numbers(column: Sequence[str]) -> list[int]:
     """A column of unsigned integers."""
     digits = "".join(column)
-    if not (digits.isascii() and digits.isdigit()) or max(map(len, column)) > SAFE_DIGITS:
+    if not (digits.isascii() and digits.isdigit()):
         raise _DoubtError
-    return list(map(int, column))
+    values = list(map(int, column))
+    if max(values) > MAX_INTEGER:
+        raise _DoubtError
+    return values
 
 
 def _signed(column: Sequence[str]) -> list[int]:
@@ -183,7 +156,7 @@ def _policies(column: Sequence[str]) -> Sequence[str]:
 
 def _phases(computes: Sequence[str], types: Sequence[str], sizes: Sequence[str], dialect: Dialect) -> list[Phase]:
     """One Phase a row; equal ones are one object, for models repeat their layers."""
-    if not all(word in TYPES and _allowed(word, dialect) for word in set(types)):
+    if not all(word in TYPES and known_in(word, dialect) for word in set(types)):
         raise _DoubtError
     return list(map(_Phases().__getitem__, zip(_numbers(computes), types, _numbers(sizes), strict=True)))
 
@@ -195,16 +168,6 @@ class _Phases(dict[tuple[int, str, int], Phase]):
         kind, group = TYPES[key[1]]
         made = self[key] = Phase(key[0], kind, key[2], group)
         return made
-
-
-def _phase(compute_ns: int, word: str, size_bytes: int) -> Phase:
-    kind, group = TYPES.get(word, (None, Group.LOOP))
-    return Phase(compute_ns, kind, size_bytes, group)
-
-
-def _allowed(word: str, dialect: Dialect) -> bool:
-    """ASTRA-sim 1.0 has no groups."""
-    return dialect == "simai" or TYPES[word][1] is Group.LOOP
 
 
 def _indent(source: Source, places: list[Location]) -> None:
@@ -226,7 +189,7 @@ def _careful(cursor: Cursor, width: int, header: Header) -> tuple[Layer, ...]:
     rows = [tokens[start : start + width] for start in range(0, len(tokens), width)]
     if len(rows[-1]) != width or not _readable(rows, source, header):
         rows = _by_line(tokens)
-    layers = tuple(_layer(row, source, width, header) for row in rows)
+    layers = tuple(read_row(row, source, width, header.dialect) for row in rows)
     if header.count is not None and len(rows) != header.count:
         _wrong_count(source, header, len(rows))
     return layers
@@ -238,7 +201,7 @@ def _readable(rows: list[list[Token]], source: Source, header: Header) -> bool:
     trial.lines = source.lines
     try:
         for row in rows:
-            _layer(row, trial, len(row), header)
+            read_row(row, trial, len(row), header.dialect)
     except InputError:
         return False
     return not trial.problems.found
@@ -249,94 +212,6 @@ def _by_line(tokens: list[Token]) -> list[list[Token]]:
     for token in tokens:
         rows.setdefault(token.line, []).append(token)
     return list(rows.values())
-
-
-def _layer(row: list[Token], source: Source, width: int, header: Header) -> Layer:
-    """One row, its problems noted."""
-    if len(row) != width:
-        _wrong_width(row, source, width)
-    if len(row) < width:
-        return Layer(row[0].text, location=source.location(row[0]))
-    cells = [_cell(index, token, source, header) for index, token in enumerate(row[:width])]
-    forward, input_grad, weight_grad = (_phase(cells[c - 1], row[c].text, cells[c + 1]) for c in TYPE_COLUMNS)
-    loop = row[WIDTH].text if width > WIDTH else ""
-    return Layer(row[0].text, forward, input_grad, weight_grad, cells[11], cells[1], loop, source.location(row[0]))
-
-
-def _wrong_width(row: list[Token], source: Source, width: int) -> None:
-    """A row with too few or too many columns: point at the first that is too much, or behind the last."""
-    policy = "; the 13th is the row's training loop" if width > WIDTH else ""
-    last = row[-1]
-    place = row[width] if len(row) > width else Token("", last.line, last.column + len(last.text))
-    missing = COLUMNS[len(row)] if len(row) < width else ""
-    hint = f"the columns from '{missing}' on are missing" if missing else "only HYBRID_CUSTOMIZED has a 13th column"
-    message = f"a row must have {width} columns{policy}"
-    source.problem(place, message, f"{width} columns", f"{len(row)} columns", hint, field="row")
-
-
-def _cell(index: int, token: Token, source: Source, header: Header) -> int:
-    """The value of one column; words give 0."""
-    if index == 0:
-        return 0
-    if index in TYPE_COLUMNS:
-        _check_type(index, token, source, header)
-        return 0
-    if index == WIDTH:
-        _check_policy(token, source)
-        return 0
-    value = _any_sign(token.text) if index == 1 else unsigned(token.text)
-    if value is None:
-        _not_a_number(index, token, source)
-    return value or 0
-
-
-def _any_sign(text: str) -> int | None:
-    value = unsigned(text.lstrip("+-")) if is_integer(text) else None
-    return value if value is None or text[0] != "-" else -value
-
-
-def _not_a_number(index: int, token: Token, source: Source) -> None:
-    label, what = COLUMNS[index], "bytes" if index in SIZE_COLUMNS else "nanoseconds"
-    if index == 1:
-        source.problem(token, "reserved must be a whole number", "an integer in column 2, usually -1", field="reserved")
-        return
-    example = "2400000" if what == "bytes" else "1203"
-    expected = f"integer {what} in column {index + 1}, for example {example}"
-    message = f"{label} must be a whole number of {what}"
-    if is_integer(token.text) and token.text[0].isdigit():
-        message, expected = f"{label} is too large", f"integer {what} below 2^63 = {MAX_INTEGER + 1}"
-    source.problem(token, message, expected, hint=_number_hint(index, token.text), field=label)
-
-
-def _number_hint(index: int, text: str) -> str:
-    """What was probably meant."""
-    if text in TYPES:
-        return "a communication type stands here: are the columns shifted?"
-    if index not in SIZE_COLUMNS:
-        return ""
-    try:
-        size = parse_bytes(text)
-    except (ValueError, OverflowError):
-        return ""
-    return f"write {size}" if size >= 0 and str(size) != text else ""
-
-
-def _check_type(index: int, token: Token, source: Source, header: Header) -> None:
-    word, label = token.text, COLUMNS[index]
-    if word == "ALLREDUCEALLTOALL":
-        hint = "split the layer in two rows, one with ALLREDUCE and one with ALLTOALL"
-        source.problem(token, "ALLREDUCEALLTOALL is not supported", closest(word, TYPES), hint=hint, field=label)
-    elif word not in TYPES:
-        hint = "are the columns shifted?" if is_integer(word) else ""
-        source.problem(token, f"unknown {label}", closest(word, TYPES), hint=hint, field=label)
-    elif not _allowed(word, header.dialect):
-        hint = "SimAI's header gives the group sizes, for example 'ep: 8'"
-        source.problem(token, "groups need a SimAI header", closest(word, COLLECTIVES), hint=hint, field=label)
-
-
-def _check_policy(token: Token, source: Source) -> None:
-    if token.text not in ROW_POLICIES:
-        source.problem(token, "unknown training loop of a row", closest(token.text, ROW_POLICIES), field=COLUMNS[WIDTH])
 
 
 def _ignored_sizes(layers: Iterable[Layer]) -> list[str]:
@@ -382,7 +257,7 @@ def _row(layer: Layer, workload: Workload) -> str:
 
 def _spelling(phase: Phase, workload: Workload) -> str:
     word = SPELLINGS.get((phase.collective, phase.group))
-    if word is None or not _allowed(word, workload.dialect):
+    if word is None or not known_in(word, workload.dialect):
         found = f"{phase.collective} in group {phase.group.name}"
         raise InputError.at(workload.name or "workload", f"{workload.dialect} has no word for this", found=found)
     return word

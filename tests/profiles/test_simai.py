@@ -169,6 +169,10 @@ def test_an_efficiency_is_a_share_of_that_at_16_gib(table, column, size_bytes):
     assert ratios.efficiency(table, column, 1) == ratios.efficiency(table, column, 16 * MIB)
 
 
+def test_a_number_of_servers_that_was_not_measured_takes_another_column():
+    assert [ratios.column(servers) for servers in (1, 2, 128, 3, 256, 9)] == [0, 1, 7, 4, 4, ratios.MULTI_16]
+
+
 def test_recomputation_doubles_the_forward_compute_between_checkpoint_and_initiator():
     rows = tuple(Layer(f"l{i}", Phase(1000 * (i + 1))) for i in range(4))
     made = Workload("HYBRID_TRANSFORMER_FWD_IN_BCKWD", rows, Parallelism(tp=4), "simai", -1, (0, 2), (3, 1))

@@ -119,6 +119,7 @@ def test_the_location_is_the_group_size_which_must_fit_the_machine():
         (5, "2.5", "forward size must be a whole number of bytes"),
         (6, "-5", "input-gradient compute must be a whole number of nanoseconds"),
         (8, str(2**63), "input-gradient size is too large"),
+        (8, "9" * 5000, "input-gradient size is too large"),
         (10, "ALLREDUCE_XP", "unknown weight-gradient communication type"),
         (10, "ALLREDUCEALLTOALL", "ALLREDUCEALLTOALL is not supported"),
         (10, "ALLTOALL_EP", "groups need a SimAI header"),
@@ -231,3 +232,49 @@ def test_a_hundred_thousand_different_rows_take_less_than_two_seconds():
     start = time.process_time()
     assert len(parse(content, "w.txt").layers) == 100_000
     assert time.process_time() - start < 2.0  # 0.6 s on an idle core
+
+
+KEYS = ["model_parallel_NPU_group:", "ep:", "pp_comm", "ga:", "checkpoints:", "checkpoint_initiates:", "mode:"]
+NUMBERS_AND_BLANKS = [
+    "0",
+    "1",
+    "2",
+    "-1",
+    "7.5",
+    "6.0",
+    str(2**63),
+    "9" * 5000,
+    "²",
+    "\x00",
+    "\n",
+    "\r\n",
+    "\u2028",
+    "\x0c",
+]
+TYPES = [*COLLECTIVES, "NONE", "ALLTOALL_EP", "ALLREDUCEALLTOALL"]
+WORDS = [*LOOPS, *TYPES, *KEYS, "DLRM_LAST_BOTTOM_LAYER:", "fc", *NUMBERS_AND_BLANKS]
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=60), st.sampled_from([None, "astra-sim", "simai"]))
+@settings(deadline=None)
+def test_any_words_are_a_workload_or_an_error_that_says_where(words, dialect):
+    try:
+        parse(" ".join(words), "w.txt", dialect)
+    except InputError as error:
+        assert all(problem.location.line >= 1 and problem.location.column >= 1 for problem in error.problems)
+        assert all(str(problem) for problem in error.problems)
+
+
+@given(workloads(), st.data())
+@settings(deadline=None)
+def test_a_file_with_one_word_replaced_still_round_trips_or_is_refused_at_that_line(workload, data):
+    lines = write(workload).splitlines()
+    number = data.draw(st.integers(0, len(lines) - 1))
+    words = lines[number].split()
+    words[data.draw(st.integers(0, len(words) - 1))] = data.draw(st.sampled_from([w for w in WORDS if w.strip()]))
+    changed = "\n".join([*lines[:number], "\t".join(words), *lines[number + 1 :]])
+    try:
+        again = parse(changed, "w.txt")
+    except InputError:
+        return
+    assert parse(write(again), "w.txt") == again
