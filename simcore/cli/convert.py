@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from simcore.errors import InputError
+
 __all__ = ["command"]
 
 
@@ -14,10 +16,25 @@ __all__ = ["command"]
 @click.option("--iterations", type=click.IntRange(1), default=1, show_default=True, help="Passes of a text workload.")
 @click.option("--kineto", default="", metavar="FILE", help="The device trace that goes with a PyTorch host trace.")
 @click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Rank of a PyTorch trace.")
+@click.option("--native", is_flag=True, help="A text workload's training loop itself, times in ns; any of the loops.")
+@click.option(
+    "--topology", default="", metavar="T", help="With --native: the machine it is meant for, instead of --npus."
+)
+@click.option("--policy", type=click.Choice(["lifo", "fifo"]), default="lifo", help="With --native: priorities.")
 @click.option("--compat", type=click.Choice(["chakra"]), help="Exactly what Chakra's own converter makes.")
 @click.option("--force", is_flag=True, help="Overwrite files that are there.")
 def command(
-    source: str, target: str, npus: int, iterations: int, kineto: str, rank: int, compat: str | None, force: bool
+    source: str,
+    target: str,
+    npus: int,
+    iterations: int,
+    kineto: str,
+    rank: int,
+    native: bool,
+    topology: str,
+    policy: str,
+    compat: str | None,
+    force: bool,
 ) -> None:
     """Convert SOURCE to Chakra traces TARGET.RANK.et, or a trace to TARGET.et or TARGET.json.
 
@@ -32,9 +49,21 @@ def command(
     from simcore.workload.chakra import writer
     from simcore.workload.chakra.conversion import Options, convert
 
-    options = Options(npus, iterations, compat == "chakra", kineto, rank)
+    if native and compat:
+        raise InputError.at("--native", "excludes --compat", hint="Chakra's converter makes another graph")
+    if topology and not native:
+        raise InputError.at("--topology", "belongs to --native", hint="--npus says how many ranks to write")
+    sizes = (_dimensions(topology) if topology else (npus,)) if native else ()
+    options = Options(npus, iterations, compat == "chakra", kineto, rank, sizes, policy.upper())
     files = convert(source, target, options)
     writer.write_files(files, force=force)
     names = list(files)
     more = f" to {names[-1]}" if len(names) > 1 else ""
     click.echo(f"{names[0]}{more}: {len(names)} file{'s' if len(names) > 1 else ''}", err=True)
+
+
+def _dimensions(name: str) -> tuple[int, ...]:
+    """NPUs in each dimension of a topology."""
+    from simcore.network.topology.load import load
+
+    return tuple(dim.npus for dim in load(name).dims)

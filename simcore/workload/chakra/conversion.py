@@ -9,7 +9,7 @@ from pathlib import Path
 from simcore.documents import read_text
 from simcore.errors import InputError
 from simcore.workload import text
-from simcore.workload.chakra import flexflow, json_form, legacy, pytorch, reader, text_converter
+from simcore.workload.chakra import flexflow, json_form, legacy, native_converter, pytorch, reader, text_converter
 
 __all__ = ["Options", "convert"]
 
@@ -21,7 +21,8 @@ class Options:
     """How to convert.
 
     `npus` and `iterations` belong to text workloads, `kineto` and `rank` to PyTorch's traces. `compat` asks for what
-    Chakra's own converters make.
+    Chakra's own converters make. `sizes`, the dimensions of the machine, asks for the training loop itself instead of
+    Chakra's graph of it, with priorities after `policy`.
     """
 
     npus: int = 1
@@ -29,6 +30,8 @@ class Options:
     compat: bool = False
     kineto: str = ""
     rank: int = 0
+    sizes: tuple[int, ...] = ()
+    policy: str = "LIFO"
 
 
 def convert(source: str, target: str, options: Options) -> Files:
@@ -84,6 +87,11 @@ def _from_pytorch(source: str, target: str, options: Options) -> Files:
 
 
 def _from_text(source: str, target: str, options: Options) -> Files:
+    if options.sizes:
+        workload = text.read(source)
+        return _ranks(
+            target, native_converter.convert(workload, options.sizes, options.iterations, policy=options.policy)
+        )
     steps = text_converter.steps(text.read(source), options.iterations)
     if not options.compat:
         return _ranks(target, [text_converter.encode(steps)] * options.npus)

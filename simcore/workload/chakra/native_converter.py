@@ -1,0 +1,215 @@
+"""Text workloads of every training loop as dependency graphs that take natively as long as the text does.
+
+The loop's own steps are unrolled: a step waits for the collectives it waits for in the loop, computes, and issues its
+collective, which nothing but those waits holds up. Priorities are those the loop would give under the scheduling
+policy; they count when the system file says `scheduling-policy: EXPLICIT`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from simcore.errors import InputError
+from simcore.workload.chakra import writer
+from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload.loops import Order, Ref, Span, Step, loops
+from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, PhaseName, Workload
+
+__all__ = ["convert"]
+
+HIGHEST_PRIORITY = 100_000_000
+SUFFIX = {PhaseName.FORWARD: "forward", PhaseName.INPUT_GRAD: "input_grad", PhaseName.WEIGHT_GRAD: "weight_grad"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Ranks that differ only in their id's digits from `low` up to `high`; both divide the number of ranks."""
+
+    low: int
+    high: int
+
+    @property
+    def size(self) -> int:
+        """Ranks in a group."""
+        return self.high // self.low
+
+    def members(self, rank: int) -> list[int]:
+        """The group that `rank` is in."""
+        first = rank - rank // self.low % self.size * self.low
+        return [first + position * self.low for position in range(self.size)]
+
+    def dims(self, sizes: Sequence[int]) -> list[bool] | None:
+        """The topology dimensions that make up the group, None when it ends inside of one."""
+        bounds = [prod(sizes[:count]) for count in range(len(sizes) + 1)]
+        if self.low not in bounds or self.high not in bounds:
+            return None
+        return [self.low <= bound < self.high for bound in bounds[:-1]]
+
+
+@dataclass(slots=True)
+class _Unrolled:
+    """Nodes made so far; `cursor` are those the next step waits for, `pending` the collectives under way."""
+
+    workload: Workload
+    sizes: tuple[int, ...]
+    policy: Order
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    cursor: list[int] = field(default_factory=list)
+    pending: dict[Ref, list[int]] = field(default_factory=dict)
+    counter: int = 0
+
+    def play(self, step: Step) -> None:
+        """One step of the loop."""
+        self._wait(step.before)
+        duration_ns = self.workload.layers[step.layer].phase(step.phase).compute_ns
+        if step.computes and duration_ns:
+            name = f"{self.workload.layers[step.layer].name}_{SUFFIX[step.phase]}"
+            self.cursor = [self._add(name, NodeType.COMP_NODE, duration_ns=duration_ns)]
+        if step.issue:
+            self._issue(step.issue, step.order)
+            self._wait(step.issue if step.blocking else None)
+        self._wait(step.after)
+
+    def _wait(self, ref: Ref | None) -> None:
+        if ref:
+            self.cursor = sorted({*self.cursor, *self.pending.pop(ref, [])})
+
+    def _add(self, name: str, kind: NodeType, **attributes: Any) -> int:
+        self.nodes.append({"name": name, "kind": kind, "deps": list(self.cursor), "attributes": attributes})
+        return len(self.nodes) - 1
+
+    def _issue(self, ref: Ref, order: Order) -> None:
+        """Send the collective of a column, if it has one and somebody to send to; its update delay comes behind."""
+        layer = self.workload.layers[ref.layer]
+        phase = layer.phase(ref.phase)
+        if phase.collective is None:
+            return
+        priority = self._priority(order)
+        place = _place(self.workload, layer, ref, self.sizes)
+        if place.size == 1 or not phase.size_bytes:
+            return
+        size_bytes = phase.size_bytes
+        if self.workload.dialect == "simai" and phase.collective == CollectiveKind.ALL_GATHER:
+            size_bytes //= place.size  # SimAI's sizes are totals, Chakra's what each rank gives
+        name = f"{layer.name}_{SUFFIX[ref.phase]}_{phase.collective.value}"
+        kind = int(CommType[phase.collective.name])
+        collective = {"comm_type": kind, "comm_size": size_bytes, "comm_priority": priority, "place": place}
+        tail = self._add(name, NodeType.COMM_COLL_NODE, stream=len(self.nodes), **collective)
+        if layer.update_ns:
+            before, self.cursor = self.cursor, [tail]
+            delay = {"duration_ns": layer.update_ns, "stream": len(self.nodes)}
+            tail = self._add(f"{layer.name}_update", NodeType.COMP_NODE, **delay)
+            self.cursor = before
+        self.pending.setdefault(ref, []).append(tail)
+
+    def _priority(self, order: Order) -> int:
+        """ASTRA-sim's counter: LIFO counts up, FIFO down; larger goes first."""
+        order = self.policy if order == Order.SYSTEM else order
+        if order == Order.HIGHEST:
+            return HIGHEST_PRIORITY
+        self.counter += 1 if order == Order.LIFO else -1
+        return self.counter - (1 if order == Order.LIFO else -1)
+
+
+def convert(workload: Workload, sizes: Sequence[int], iterations: int, *, policy: str = "LIFO") -> list[bytes]:
+    """The file of every rank of a machine with dimensions `sizes` (innermost first).
+
+    Groups that are whole dimensions become `involved_dim`; others become communicators, whose collectives run in one
+    phase where the text's take the parts of the dimensions one by one: there the times differ. InputError when the
+    header's groups do not divide the machine.
+    """
+    unrolled = _Unrolled(workload, tuple(sizes), Order[policy])
+    steps = loops.get(workload.loop).steps(workload)
+    for _ in range(iterations):
+        for step in steps:
+            unrolled.play(step)
+    places = {node["attributes"]["place"] for node in unrolled.nodes if "place" in node["attributes"]}
+    split = sorted((place for place in places if place.dims(sizes) is None), key=lambda place: (place.low, place.high))
+    npus = prod(sizes)
+    if not split:
+        return [_encode(unrolled.nodes, sizes, {}, 0)] * npus
+    names = _communicators(split, npus)
+    return [_encode(unrolled.nodes, sizes, names, rank) for rank in range(npus)]
+
+
+def _place(workload: Workload, layer: Layer, ref: Ref, sizes: Sequence[int]) -> Place:
+    """Which ranks the collective of a column spans."""
+    loop = loops.get(layer.loop or workload.loop)
+    own: Group | Span = layer.phase(ref.phase).group
+    if own == Group.LOOP:
+        own = loop.gradients if ref.phase == PhaseName.WEIGHT_GRAD else loop.activations
+        own = loop.first_row if loop.first_row and ref.layer == 0 else own
+    npus = prod(sizes)
+    tp, ep, data = _degrees(workload.parallelism, npus)
+    places: dict[Group | Span, Place] = {
+        Span.NONE: Place(1, 1),
+        Span.ALL: Place(1, npus),
+        Span.FIRST_DIM: Place(1, sizes[0]),
+        Span.OTHER_DIMS: Place(sizes[0], npus),
+        Span.MODEL: Place(1, tp),
+        Span.DATA: Place(tp, tp * data),
+        Group.TP: Place(1, tp),
+        Group.EP: Place(tp, tp * ep),
+        Group.DP: Place(tp, tp * data),
+        Group.DP_EP: Place(tp * ep, tp * data),
+    }
+    place = places[own]
+    if place.high % place.low or npus % place.high:
+        found = f"a group of {place.high} NPUs on {npus}"
+        raise InputError.at(workload.location, "the header's groups do not divide the machine", found=found)
+    return place
+
+
+def _degrees(header: Parallelism, npus: int) -> tuple[int, int, int]:
+    """Tensor, expert and data parallel group sizes."""
+    tp, ep = max(1, header.tp), max(1, header.ep)
+    return tp, ep, max(1, npus // (tp * max(1, header.pp)))
+
+
+def _communicators(places: Sequence[Place], npus: int) -> dict[tuple[Place, int], str]:
+    """(place, first rank) -> name of every group."""
+    found: dict[tuple[Place, int], str] = {}
+    for place in places:
+        for rank in range(npus):
+            found.setdefault((place, place.members(rank)[0]), str(len(found) + 1))
+    return found
+
+
+def _encode(
+    nodes: Sequence[dict[str, Any]], sizes: Sequence[int], names: dict[tuple[Place, int], str], rank: int
+) -> bytes:
+    """A rank's file; with communicators, a first node defines them."""
+    messages = []
+    if names:
+        head = writer.node(0, "groups", NodeType.METADATA_NODE)
+        entries = [{"pg_name": name, "ranks": place.members(first)} for (place, first), name in names.items()]
+        head.inputs.values = json.dumps(entries)
+        messages.append(head)
+    shift = len(messages)
+    for index, node in enumerate(nodes):
+        attributes = {"is_cpu_op": False, **node["attributes"]}
+        place = attributes.pop("place", None)
+        if place:
+            attributes |= _span(place, sizes, names, rank)
+        micros = round(attributes.get("duration_ns", 0) / 1000)
+        deps = [dep + shift for dep in node["deps"]]
+        messages.append(
+            writer.node(
+                index + shift, node["name"], node["kind"], data_deps=deps, duration_micros=micros, attributes=attributes
+            )
+        )
+    return writer.encode(writer.metadata(), messages)
+
+
+def _span(
+    place: Place, sizes: Sequence[int], names: dict[tuple[Place, int], str], rank: int
+) -> dict[str, list[bool] | str]:
+    """The attribute that says which NPUs take part; none for all of them."""
+    dims = place.dims(sizes)
+    if dims is None:
+        return {"pg_name": names[place, place.members(rank)[0]]}
+    return {} if all(dims) else {"involved_dim": dims}
