@@ -14,7 +14,18 @@ from simcore.report.tables import phases
 from simcore.units import format_bytes, format_ns, format_rate
 from simcore.workload.model import PhaseName
 
-__all__ = ["EXPOSED_DEFINITIONS", "dominating", "headline", "layer_total", "render", "terminal_width", "use_colour"]
+__all__ = [
+    "EXPOSED_DEFINITIONS",
+    "PHASE_WORDS",
+    "dominating",
+    "headline",
+    "layer_total",
+    "printable",
+    "render",
+    "terminal_width",
+    "use_colour",
+    "wrapped",
+]
 
 NUM_ROWS = 12
 EXPOSED_DEFINITIONS = (
@@ -41,22 +52,23 @@ def terminal_width(stream: TextIO) -> int:
 
 def render(document: ReportDocument, *, width: int = 80, colour: bool = False, num_rows: int = NUM_ROWS) -> str:
     """The whole text; tables hold at most `num_rows` rows and say what they leave out."""
-    first, *others = (_printable(part) for part in _parts(document, width, num_rows) if part)
+    first, *others = (printable(part) for part in _parts(document, width, num_rows) if part)
     return "\n\n".join([f"\x1b[1m{first}\x1b[0m" if colour else first, *others])
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Names come from files: what a terminal could take for a command is shown as a question mark."""
     return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
 
 
-def _wrapped(text: str, width: int) -> str:
+def wrapped(text: str, width: int) -> str:
+    """Lines broken at the width."""
     return "\n".join(textwrap.fill(line, width) for line in text.splitlines())
 
 
 def _parts(document: ReportDocument, width: int, num_rows: int) -> Iterator[str]:
-    yield _wrapped(headline(document), width)
-    yield _wrapped(dominating(document), width)
+    yield wrapped(headline(document), width)
+    yield wrapped(dominating(document), width)
     yield _layers(document, width, num_rows)
     yield _dims(document, width)
     yield _ranks(document, width, num_rows)
