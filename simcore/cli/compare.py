@@ -32,4 +32,4 @@ def command(a: str, b: str, as_json: bool, rows: int) -> None:
     if as_json:
         click.echo(encode(comparison.to_dict()), nl=False)
     else:
-        click.echo(render(comparison, width=terminal_width(sys.stdout), num_rows=rows))
+        click.echo(render(comparison, width=terminal_width(sys.stdout), num_rows=rows), nl=False)

@@ -238,7 +238,7 @@ def _cause(comparison: Comparison) -> str:
     if abs(change) < abs(whole):
         said += f" ({change / whole:.0%} of the difference)"
     layer = _layer_behind(comparison.layers, name, change)
-    return f"{said}, mostly {layer}" if layer else said
+    return f"{said}, above all {layer}" if layer else said
 
 
 def _layer_behind(layers: Sequence[LayerPair], share: str, change: int) -> str:
@@ -285,7 +285,7 @@ def render(comparison: Comparison, *, width: int = 80, num_rows: int = NUM_ROWS)
         _collectives_table(comparison.collectives, width),
         _dims_table(comparison.dims, width),
     )
-    return "\n\n".join(printable(part) for part in parts if part)
+    return "\n\n".join(printable(part) for part in parts if part) + "\n"
 
 
 def _settings_text(settings: Sequence[tuple[str, str, str]]) -> str:

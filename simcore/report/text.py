@@ -53,7 +53,7 @@ def terminal_width(stream: TextIO) -> int:
 def render(document: ReportDocument, *, width: int = 80, colour: bool = False, num_rows: int = NUM_ROWS) -> str:
     """The whole text; tables hold at most `num_rows` rows and say what they leave out."""
     first, *others = (printable(part) for part in _parts(document, width, num_rows) if part)
-    return "\n\n".join([f"\x1b[1m{first}\x1b[0m" if colour else first, *others])
+    return "\n\n".join([f"\x1b[1m{first}\x1b[0m" if colour else first, *others]) + "\n"
 
 
 def printable(text: str) -> str:
@@ -109,7 +109,7 @@ def _most_compute(document: ReportDocument) -> str:
     totals = sorted(document["layers"], key=lambda layer: -layer_total(layer, "compute_ns"))[:2]
     whole = sum(layer_total(layer, "compute_ns") for layer in document["layers"])
     named = [f"{layer['name']} ({_share(layer_total(layer, 'compute_ns'), whole)})" for layer in totals]
-    return f"Compute is mostly in {' and '.join(named)}." if whole else ""
+    return f"Most compute: {', '.join(named)}." if whole else ""
 
 
 def _most_exposed(document: ReportDocument) -> str:
@@ -121,7 +121,7 @@ def _most_exposed(document: ReportDocument) -> str:
         return ""
     layer, phase, row = max(rows, key=lambda entry: entry[2]["exposed_ns"])
     what = f"{row['collective'] or 'collective'} of {layer['name']} ({PHASE_WORDS[phase]})"
-    return f"Exposed communication is mostly the {what}: {_share(row['exposed_ns'], whole)} of the waiting."
+    return f"Longest waiting: for the {what}, {_share(row['exposed_ns'], whole)} of all waiting."
 
 
 def _busiest(document: ReportDocument) -> str:
@@ -131,7 +131,7 @@ def _busiest(document: ReportDocument) -> str:
     dim = max(document["dims"], key=lambda dim: (dim["busy_ns"], dim["bytes_per_npu"]))
     name = f"dimension {dim['index']} ({dim['kind']} of {dim['npus']})"
     sent = format_bytes(dim["bytes_per_npu"])
-    return f"The busiest is {name}: {_share(dim['busy_ns'], document['time_ns'])} of the time, {sent} sent per NPU."
+    return f"Busiest: {name}, {_share(dim['busy_ns'], document['time_ns'])} of the time, {sent} sent per NPU."
 
 
 def _layers(document: ReportDocument, width: int, num_rows: int) -> str:

@@ -35,7 +35,7 @@ def test_longer_communication_is_blamed_with_its_layer_and_reason():
     sentence = headline(comparison)
     assert comparison.compute_ns.difference == 0
     assert "times as slow as A: exposed communication grew by" in sentence
-    assert "mostly the all_reduce after the weight gradient of attention" in sentence
+    assert "above all the all_reduce after the weight gradient of attention" in sentence
     assert "of the same size, it takes" in sentence
 
 
@@ -45,7 +45,7 @@ def test_more_compute_is_blamed_with_its_layer():
         row["compute_ns"] += 5_000_000
     more["time_ns"] += 5_000_000
     sentence = headline(compare(report(scale=1000).to_dict(), more))
-    assert sentence.endswith("compute grew by 5 ms, mostly in the forward of mlp <b>& (+5 ms).")
+    assert sentence.endswith("compute grew by 5 ms, above all in the forward of mlp <b>& (+5 ms).")
 
 
 def test_reports_with_different_iterations_are_compared_per_iteration():
