@@ -88,7 +88,8 @@ def headline(document: ReportDocument) -> str:
     overlapped = f" ({_share(shares['overlapped_ns'], time_ns)} overlaps communication)" * bool(shares["overlapped_ns"])
     exposed, idle = _share(shares["exposed_comm_ns"], time_ns), _share(shares["idle_ns"], time_ns)
     npus = f"{document['npus']:,} NPU" + "s" * (document["npus"] != 1)
-    return f"{each} on {npus}: {compute} compute{overlapped}, {exposed} exposed communication, {idle} idle."
+    whose = "; rank 0" * (len(document["ranks"]) > 1)
+    return f"{each} on {npus}{whose}: {compute} compute{overlapped}, {exposed} exposed communication, {idle} idle."
 
 
 def dominating(document: ReportDocument) -> str:
