@@ -6,8 +6,12 @@ Every view but the timelines is made from this document, so a saved `report.json
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NotRequired, TypedDict
+
+from simcore.errors import InputError
 
 __all__ = [
     "SCHEMA",
@@ -22,6 +26,7 @@ __all__ = [
     "RankRow",
     "ReportDocument",
     "encode",
+    "read_report",
 ]
 
 SCHEMA = "simcore.report/1"
@@ -130,6 +135,31 @@ class ReportDocument(TypedDict):
     warnings: list[str]
     inputs: list[InputRow]
     simai: NotRequired[dict[str, float]]
+
+
+def read_report(path: str | os.PathLike[str]) -> ReportDocument:
+    """A report from its file, or from the folder of `simcore run -o`.
+
+    Raises
+    ------
+    InputError
+        If there is no such file or it is no report of this schema; it names the file.
+    """
+    import msgspec
+
+    given = Path(path)
+    file = given / "report.json" if given.is_dir() else given
+    try:
+        document = msgspec.json.decode(file.read_bytes(), type=ReportDocument)
+    except OSError as error:
+        what = f"no report there: {error.strerror}"
+        raise InputError.at(str(file), what, expected="report.json, or the folder of simcore run -o") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError.at(str(file), "not a report", expected=f"JSON of {SCHEMA}", found=str(error)) from error
+    if document["schema"] != SCHEMA:
+        found = repr(document["schema"])
+        raise InputError.at(str(file), "a document of another schema", expected=SCHEMA, found=found)
+    return document
 
 
 def encode(document: Mapping[str, object]) -> str:

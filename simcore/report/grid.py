@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 __all__ = ["grid", "shorten", "top"]
 
 
+LEAST_WIDTH = 8  # of a column that gives way
+
+
 def shorten(text: str, width: int) -> str:
     """`text` in at most `width` characters, its middle left out where it is longer.
 
@@ -31,9 +34,11 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable
     columns = list(zip(*lines, strict=True))
     widths = [max(map(len, column)) for column in columns]
     flush_left = set(left)
-    gives_way = max(flush_left, key=lambda index: widths[index])
     excess = sum(widths) + 2 * (len(widths) - 1) - width
-    widths[gives_way] -= min(max(excess, 0), max(widths[gives_way] - 8, 0))
+    while excess > 0 and max(widths[index] for index in flush_left) > LEAST_WIDTH:
+        widest = max(sorted(flush_left), key=lambda index: widths[index])
+        widths[widest] -= 1
+        excess -= 1
     return "\n".join(_line(line, widths, flush_left) for line in lines)
 
 

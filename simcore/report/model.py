@@ -197,5 +197,7 @@ def _links(links: LinkTable | None) -> Links:
         {"src": src, "dst": dst, "bytes": size_bytes, "busy_ns": busy_ns}
         for src, dst, size_bytes, busy_ns in zip(*columns, strict=True)
     ]
-    rows.sort(key=lambda row: (-row["busy_ns"], -row["bytes"], row["src"], row["dst"]))
+    rows.sort(
+        key=lambda row: (-row["busy_ns"], -row["bytes"], len(row["src"]), row["src"], len(row["dst"]), row["dst"])
+    )
     return {"count": len(rows), "hottest": rows[:HOTTEST_LINKS]}

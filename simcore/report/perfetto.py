@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,16 +168,18 @@ def _said(key: tuple[int, ...], strings: _Strings) -> bytes:
     """Category, name and arguments of a slice."""
     kind, name, layer, phase, size_bytes, iteration = key
     said = number(3, 1 + kind) + number(10, 1 + name)
-    said += _argument(BYTES, number(3, max(size_bytes, 0))) + _argument(ITERATION, number(3, max(iteration, 0)))
+    said += _argument(BYTES, 3, max(size_bytes, 0)) + _argument(ITERATION, 3, max(iteration, 0))
     if layer != NO_LAYER and layer < len(strings.layers):
-        said += _argument(LAYER, number(17, strings.layer(layer)))
+        said += _argument(LAYER, 17, strings.layer(layer))
     if phase >= 0:
-        said += _argument(PHASE, number(17, strings.phase(phase)))
+        said += _argument(PHASE, 17, strings.phase(phase))
     return said
 
 
-def _argument(name_iid: int, value: bytes) -> bytes:
-    return nested(4, number(1, name_iid) + value)
+@lru_cache(maxsize=4096)
+def _argument(name_iid: int, field: int, value: int) -> bytes:
+    """A debug annotation: its name, and an integer (field 3) or an interned string (field 17)."""
+    return nested(4, number(1, name_iid) + number(field, value))
 
 
 def _samples(view: View, tracks: list[Track], track: Track, uuid: int) -> Iterator[Stamped]:

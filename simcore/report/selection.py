@@ -8,10 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from simcore.errors import InputError
+from simcore.report.grid import shorten
+from simcore.timeline.breakdown import class_figures
 from simcore.timeline.events import EventTable, Timeline, format_ranks
 from simcore.units import format_ns, parse_ns
 
 __all__ = ["Limits", "Selection", "View", "choose", "parse_ranks", "parse_window"]
+
+LABEL_WIDTH = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ def _bounds(
 def _label(members: Sequence[int], wanted: tuple[int, ...] | None) -> str:
     """The ranks a class is shown for."""
     ranks = members if wanted is None else sorted(set(members) & set(wanted))
-    return ("rank " if len(ranks) == 1 else "ranks ") + format_ranks(ranks)
+    return ("rank " if len(ranks) == 1 else "ranks ") + shorten(format_ranks(ranks), LABEL_WIDTH)
 
 
 def _classes(timeline: Timeline, selection: Selection, limits: Limits) -> list[int]:
@@ -171,7 +175,8 @@ def _classes(timeline: Timeline, selection: Selection, limits: Limits) -> list[i
     everyone = range(len(timeline.ranks))
     if len(everyone) <= limits.num_classes:
         return list(everyone)
-    by_finish = sorted(everyone, key=lambda c: timeline.finish_ns[c])
+    compute_ns = class_figures(timeline).compute_ns.tolist()  # tells stragglers where all finish together
+    by_finish = sorted(everyone, key=lambda c: (timeline.finish_ns[c], compute_ns[c]))
     return sorted({0, by_finish[-1], by_finish[0], by_finish[len(by_finish) // 2]})
 
 

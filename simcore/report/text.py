@@ -14,7 +14,18 @@ from simcore.report.tables import phases
 from simcore.units import format_bytes, format_ns, format_rate
 from simcore.workload.model import PhaseName
 
-__all__ = ["EXPOSED_DEFINITIONS", "dominating", "headline", "layer_total", "render", "terminal_width", "use_colour"]
+__all__ = [
+    "EXPOSED_DEFINITIONS",
+    "PHASE_WORDS",
+    "dominating",
+    "headline",
+    "layer_total",
+    "printable",
+    "render",
+    "terminal_width",
+    "use_colour",
+    "wrapped",
+]
 
 NUM_ROWS = 12
 EXPOSED_DEFINITIONS = (
@@ -41,22 +52,23 @@ def terminal_width(stream: TextIO) -> int:
 
 def render(document: ReportDocument, *, width: int = 80, colour: bool = False, num_rows: int = NUM_ROWS) -> str:
     """The whole text; tables hold at most `num_rows` rows and say what they leave out."""
-    first, *others = (_printable(part) for part in _parts(document, width, num_rows) if part)
-    return "\n\n".join([f"\x1b[1m{first}\x1b[0m" if colour else first, *others])
+    first, *others = (printable(part) for part in _parts(document, width, num_rows) if part)
+    return "\n\n".join([f"\x1b[1m{first}\x1b[0m" if colour else first, *others]) + "\n"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Names come from files: what a terminal could take for a command is shown as a question mark."""
     return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
 
 
-def _wrapped(text: str, width: int) -> str:
+def wrapped(text: str, width: int) -> str:
+    """Lines broken at the width."""
     return "\n".join(textwrap.fill(line, width) for line in text.splitlines())
 
 
 def _parts(document: ReportDocument, width: int, num_rows: int) -> Iterator[str]:
-    yield _wrapped(headline(document), width)
-    yield _wrapped(dominating(document), width)
+    yield wrapped(headline(document), width)
+    yield wrapped(dominating(document), width)
     yield _layers(document, width, num_rows)
     yield _dims(document, width)
     yield _ranks(document, width, num_rows)
@@ -76,7 +88,8 @@ def headline(document: ReportDocument) -> str:
     overlapped = f" ({_share(shares['overlapped_ns'], time_ns)} overlaps communication)" * bool(shares["overlapped_ns"])
     exposed, idle = _share(shares["exposed_comm_ns"], time_ns), _share(shares["idle_ns"], time_ns)
     npus = f"{document['npus']:,} NPU" + "s" * (document["npus"] != 1)
-    return f"{each} on {npus}: {compute} compute{overlapped}, {exposed} exposed communication, {idle} idle."
+    whose = "; rank 0" * (len(document["ranks"]) > 1)
+    return f"{each} on {npus}{whose}: {compute} compute{overlapped}, {exposed} exposed communication, {idle} idle."
 
 
 def dominating(document: ReportDocument) -> str:
@@ -97,7 +110,7 @@ def _most_compute(document: ReportDocument) -> str:
     totals = sorted(document["layers"], key=lambda layer: -layer_total(layer, "compute_ns"))[:2]
     whole = sum(layer_total(layer, "compute_ns") for layer in document["layers"])
     named = [f"{layer['name']} ({_share(layer_total(layer, 'compute_ns'), whole)})" for layer in totals]
-    return f"Compute is mostly in {' and '.join(named)}." if whole else ""
+    return f"Most compute: {', '.join(named)}." if whole else ""
 
 
 def _most_exposed(document: ReportDocument) -> str:
@@ -109,7 +122,7 @@ def _most_exposed(document: ReportDocument) -> str:
         return ""
     layer, phase, row = max(rows, key=lambda entry: entry[2]["exposed_ns"])
     what = f"{row['collective'] or 'collective'} of {layer['name']} ({PHASE_WORDS[phase]})"
-    return f"Exposed communication is mostly the {what}: {_share(row['exposed_ns'], whole)} of the waiting."
+    return f"Longest waiting: for the {what}, {_share(row['exposed_ns'], whole)} of all waiting."
 
 
 def _busiest(document: ReportDocument) -> str:
@@ -119,7 +132,7 @@ def _busiest(document: ReportDocument) -> str:
     dim = max(document["dims"], key=lambda dim: (dim["busy_ns"], dim["bytes_per_npu"]))
     name = f"dimension {dim['index']} ({dim['kind']} of {dim['npus']})"
     sent = format_bytes(dim["bytes_per_npu"])
-    return f"The busiest is {name}: {_share(dim['busy_ns'], document['time_ns'])} of the time, {sent} sent per NPU."
+    return f"Busiest: {name}, {_share(dim['busy_ns'], document['time_ns'])} of the time, {sent} sent per NPU."
 
 
 def _layers(document: ReportDocument, width: int, num_rows: int) -> str:

@@ -51,17 +51,18 @@ class Track:
 
 def lay_out(timeline: Timeline, view: View) -> list[Track]:
     """The tracks of a view, class by class; tracks without events are left out."""
+    by_class = np.argsort(view.events.npu_class, kind="stable")
+    bounds = np.searchsorted(view.events.npu_class[by_class], [*view.classes, view.classes[-1] + 1])
     return [
         track
-        for npu_class in view.classes
-        for family, title, dim, rows in _groups(timeline, view.events, npu_class)
+        for npu_class, first, last in zip(view.classes, bounds[:-1], bounds[1:], strict=True)
+        for family, title, dim, rows in _groups(timeline, view.events, by_class[first:last])
         for track in _lanes_of(npu_class, family, title, dim, rows, view.events)
     ]
 
 
-def _groups(timeline: Timeline, events: EventTable, npu_class: int) -> Iterator[tuple[str, str, int, Ints]]:
+def _groups(timeline: Timeline, events: EventTable, of_class: Ints) -> Iterator[tuple[str, str, int, Ints]]:
     """The rows of one class by what they show: (family, title, dimension, rows)."""
-    of_class = np.flatnonzero(events.npu_class == npu_class)
     kind = events.kind[of_class]
     for family, (title, kinds) in _ABOVE.items():
         yield family, title, -1, of_class[np.isin(kind, kinds)]

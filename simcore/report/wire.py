@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 __all__ = ["double", "nested", "number", "text", "varint"]
+
+_ONE_BYTE = [bytes([value]) for value in range(0x80)]
 
 
 def varint(value: int) -> bytes:
@@ -13,6 +16,8 @@ def varint(value: int) -> bytes:
     >>> varint(300).hex()
     'ac02'
     """
+    if value < 0x80:
+        return _ONE_BYTE[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -21,6 +26,7 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
+@lru_cache(maxsize=4096)  # a trace says the same few things over and over
 def number(field: int, value: int) -> bytes:
     """A field that holds a non-negative integer."""
     return varint(field << 3) + varint(value)

@@ -23,9 +23,9 @@ def test_the_first_sentence_has_the_time_and_its_shares():
 
 def test_layers_and_the_dimension_that_dominate_are_named():
     text = render(report(scale=1000).to_dict(), width=200)
-    assert "Compute is mostly in head (33.0%) and mlp <b>& (27.7%)." in text
-    assert "mostly the all_reduce of Embedding (weight gradient)" in text
-    assert "The busiest is dimension 0 (Ring of 4)" in text
+    assert "Most compute: head (33.0%), mlp <b>& (27.7%)." in text
+    assert "Longest waiting: for the all_reduce of Embedding (weight gradient), 83.3% of all waiting." in text
+    assert "Busiest: dimension 0 (Ring of 4), 29.1% of the time" in text
 
 
 def test_both_definitions_of_exposed_communication_are_named():

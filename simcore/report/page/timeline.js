@@ -98,7 +98,14 @@ function label(text, y, colour, font) {
   pen.fillRect(0, y, GUTTER - 2, ROW);
   pen.fillStyle = colour;
   pen.font = font;
-  pen.fillText(text, 6, y + ROW / 2, GUTTER - 12);
+  pen.fillText(fitted(text), 6, y + ROW / 2);
+}
+
+// As much of a label as the gutter holds.
+function fitted(text) {
+  let shorter = text;
+  while (shorter.length > 4 && pen.measureText(shorter).width > GUTTER - 12) shorter = shorter.slice(0, -2);
+  return shorter === text ? text : `${shorter.slice(0, -1)}\u2026`;
 }
 
 function drawTrack(track, y) {

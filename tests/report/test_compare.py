@@ -1,0 +1,85 @@
+"""Two reports aligned: the differences, and the sentence that says what changed and why."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from simcore.cli.compare import command
+from simcore.errors import InputError
+from simcore.report.compare import compare, headline, render
+from simcore.report.document import encode, read_report
+from tests.timelines import report
+
+
+def documents(first, second):
+    return report(**first).to_dict(), report(**second).to_dict()
+
+
+def test_a_report_compared_with_itself_has_no_difference():
+    comparison = compare(*documents({}, {}))
+    assert not comparison.settings
+    assert not any(layer.comm_ns.difference for layer in comparison.layers)
+    assert headline(comparison).endswith("nothing that is measured changed.")
+
+
+def test_shares_of_the_difference_add_up_to_the_difference():
+    comparison = compare(*documents({"scale": 10}, {"scale": 30, "chunks": 9}))
+    parts = (comparison.compute_ns, comparison.exposed_comm_ns, comparison.idle_ns)
+    assert sum(part.difference for part in parts) == comparison.time_ns.difference
+
+
+def test_longer_communication_is_blamed_with_its_layer_and_reason():
+    """12 chunks in place of 4: the all-reduce takes longer for the same size, compute stays."""
+    comparison = compare(*documents({"scale": 1000}, {"scale": 1000, "chunks": 12}))
+    sentence = headline(comparison)
+    assert comparison.compute_ns.difference == 0
+    assert "times as slow as A: exposed communication grew by" in sentence
+    assert "above all the all_reduce after the weight gradient of attention" in sentence
+    assert "of the same size, it takes" in sentence
+
+
+def test_more_compute_is_blamed_with_its_layer():
+    more = report(scale=1000).to_dict()
+    for row in (more["layers"][2]["forward"], more, more["breakdown"]):
+        row["compute_ns"] += 5_000_000
+    more["time_ns"] += 5_000_000
+    sentence = headline(compare(report(scale=1000).to_dict(), more))
+    assert sentence.endswith("compute grew by 5 ms, above all in the forward of mlp <b>& (+5 ms).")
+
+
+def test_reports_with_different_iterations_are_compared_per_iteration():
+    comparison = compare(*documents({"iterations": 1}, {"iterations": 3}))
+    assert comparison.per_iteration
+    assert comparison.time_ns.difference == 0
+
+
+def test_layers_are_aligned_by_name_and_the_rest_is_said_to_be_of_one_report():
+    comparison = compare(*documents({"layers": ("a", "b", "a")}, {"layers": ("a", "c", "a")}))
+    only = {(layer.name, layer.only) for layer in comparison.layers}
+    assert only == {("a", ""), ("b", "a"), ("c", "b")}
+    assert len(comparison.layers) == 4 * 3
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_the_text_is_no_wider_than_asked(width):
+    text = render(compare(*documents({"scale": 1000}, {"scale": 3000, "dims": (("Ring", 8),)})), width=width)
+    assert max(map(len, text.splitlines())) <= max(width, 80)
+
+
+def test_the_command_reads_files_and_folders(tmp_path):
+    (tmp_path / "report.json").write_text(encode(report().to_dict()))
+    result = CliRunner().invoke(command, [str(tmp_path), str(tmp_path / "report.json"), "--json"])
+    assert result.exit_code == 0
+    document = json.loads(result.stdout)
+    assert document["schema"] == "simcore.compare/1"
+    assert document["time_ns"]["a"] == document["time_ns"]["b"] == report().to_dict()["time_ns"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"[1]", b"\xff\xfe", b"[" * 100_000, b'{"schema": "x"}'])
+def test_what_is_no_report_is_refused_by_name(content, tmp_path):
+    path = tmp_path / "report.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=r"report\.json"):
+        read_report(path)

@@ -1,0 +1,172 @@
+"""The HTML page in a real browser (headless Chromium through Playwright)."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from simcore.report.html import page
+from simcore.report.selection import Limits, Selection, choose
+from tests.timelines import report
+
+EVIL = "<script>window.hacked = 1</script></script><img src=x onerror='window.hacked=1'>"
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+
+FIRST_MATCH = """() => {
+  const { track, index } = shown.matches[0];
+  return [toX((track.start[index] + track.end[index]) / 2), RULER + track.y - view.top + 9];
+}"""
+DRAW_TIMES = """() => [1, 0.5, 0.1].map((part) => {
+  view.end = part * DATA.end_ns;
+  const began = performance.now();
+  draw();
+  return performance.now() - began;
+})"""
+
+
+def made(**options):
+    run = report(**options)
+    return run, page(run, choose(run.timeline, Selection(), Limits(1024, 1_000_000)))
+
+
+def test_a_page_is_the_same_bytes_twice_and_asks_for_nothing():
+    _, text = made(layers=(EVIL, "b"))
+    assert text == made(layers=(EVIL, "b"))[1]
+    assert EVIL not in text
+    assert not re.search(r"https?://", text)
+    assert len(re.findall("</script>", text)) == 3
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="the page tests need playwright (the extra browser)")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium found: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def opened(browser, tmp_path_factory):
+    """A page on a run with a hostile layer name: (report, tab, what the console and the network saw)."""
+    run, text = made(scale=1000, classes=2, mix=20, layers=("first", "second", EVIL, "last"))
+    path = tmp_path_factory.mktemp("page") / "timeline.html"
+    path.write_text(text)
+    tab, seen = browser.new_page(viewport={"width": 1200, "height": 900}), []
+    tab.on("console", lambda message: seen.append(message.text))
+    tab.on("pageerror", lambda error: seen.append(str(error)))
+    tab.on("request", lambda request: seen.append(request.url) if request.url != path.as_uri() else None)
+    tab.goto(path.as_uri())
+    tab.wait_for_selector("html[data-ready]")
+    return run, tab, seen
+
+
+def window(tab):
+    """The shown span of time, after the next frame."""
+    tab.evaluate("() => new Promise(requestAnimationFrame)")
+    return tuple(tab.evaluate("[view.start, view.end]"))
+
+
+@pytest.mark.browser
+def test_the_page_loads_without_errors_requests_or_foreign_code(opened):
+    _, tab, seen = opened
+    assert seen == []
+    assert tab.evaluate("window.hacked") is None
+
+
+@pytest.mark.browser
+def test_the_figures_on_the_page_are_those_of_the_json(opened):
+    run, tab, _ = opened
+    document = json.loads(run.to_json())
+    assert tab.text_content("#headline").startswith("One iteration takes")
+    assert [int(v) for v in tab.eval_on_selector_all("#shares > div", "e => e.map(x => x.dataset.value)")] == [
+        document["breakdown"][key] for key in ("compute_ns", "overlapped_ns", "exposed_comm_ns", "idle_ns")
+    ]
+    rows = tab.eval_on_selector_all("#layers tbody tr", "r => r.map(x => [...x.cells].map(c => c.dataset.value))")
+    expected = [
+        [
+            str(layer["index"]),
+            layer["name"],
+            phase,
+            *(str(layer[phase][k]) for k in ("compute_ns", "comm_ns", "exposed_ns")),
+        ]
+        for layer in document["layers"]
+        for phase in ("forward", "input_grad", "weight_grad")
+    ]
+    assert [row[:6] for row in rows] == expected
+    assert tab.evaluate("DATA.num_slices") == len(run.timeline.events)
+
+
+@pytest.mark.browser
+def test_a_click_on_a_heading_sorts_by_it_and_another_turns_the_order(opened):
+    _, tab, _ = opened
+    column = "#layers tbody td:nth-child(4)"
+    tab.click("#layers th:nth-child(4) button")
+    falling = [int(v) for v in tab.eval_on_selector_all(column, "c => c.map(x => x.dataset.value)")]
+    tab.click("#layers th:nth-child(4) button")
+    rising = [int(v) for v in tab.eval_on_selector_all(column, "c => c.map(x => x.dataset.value)")]
+    assert falling == sorted(falling, reverse=True)
+    assert rising == sorted(rising)
+
+
+@pytest.mark.browser
+def test_keys_zoom_pan_and_fit(opened):
+    run, tab, _ = opened
+    tab.focus("#canvas")
+    tab.keyboard.press("0")
+    whole = window(tab)
+    assert whole == (0, run.timeline.time_ns)
+    tab.keyboard.press("+")
+    tab.keyboard.press("+")
+    near = window(tab)
+    assert near[1] - near[0] == pytest.approx(0.49 * whole[1], rel=1e-6)
+    tab.keyboard.press("ArrowRight")
+    assert window(tab)[0] > near[0]
+    tab.click("#fit")
+    assert window(tab) == whole
+
+
+@pytest.mark.browser
+def test_search_counts_and_goes_to_matches_and_hover_describes(opened):
+    run, tab, _ = opened
+    tab.keyboard.press("/")
+    tab.keyboard.type("SECOND")
+    slices = tab.text_content("#matches")
+    events = run.timeline.events
+    assert slices == f"{int((events.layer == 1).sum())} of {len(events)} slices"
+    tab.keyboard.press("Enter")
+    start, end = window(tab)
+    assert end - start < run.timeline.time_ns
+    middle = tab.evaluate(FIRST_MATCH)
+    box = tab.locator("#canvas").bounding_box()
+    tab.mouse.move(box["x"] + middle[0], box["y"] + middle[1])
+    assert "second" in tab.text_content("#tip")
+    tab.fill("#search", "")
+
+
+@pytest.mark.browser
+def test_both_themes_have_their_own_colours(opened):
+    _, tab, _ = opened
+    colour = "getComputedStyle(document.body).backgroundColor"
+    before = tab.evaluate(colour)
+    tab.click("#theme")
+    assert tab.evaluate(colour) != before
+
+
+@pytest.mark.browser
+def test_a_million_slices_are_drawn_in_a_moment(browser, tmp_path):
+    """19 iterations x 300 layers x 8 classes: 957,904 slices; the limit is generous for slow machines."""
+    run, text = made(layers=[f"l{i}" for i in range(300)], classes=8, mix=5, iterations=19, chunks=9)
+    path = tmp_path / "big.html"
+    path.write_text(text)
+    tab = browser.new_page()
+    tab.goto(path.as_uri())
+    tab.wait_for_selector("html[data-ready]", timeout=60_000)
+    times = tab.evaluate(DRAW_TIMES)
+    assert tab.evaluate("DATA.num_slices") == len(run.timeline.events) > 950_000
+    assert max(times) < 250

