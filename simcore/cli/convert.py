@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
-
-from simcore.workload import text
-from simcore.workload.chakra import text_converter, writer
 
 __all__ = ["command"]
 
@@ -15,19 +10,31 @@ __all__ = ["command"]
 @click.command()
 @click.argument("source")
 @click.argument("target")
-@click.option("--npus", type=click.IntRange(1), default=1, show_default=True, help="Ranks to write.")
+@click.option("--npus", type=click.IntRange(1), default=1, show_default=True, help="Ranks of a text workload.")
 @click.option("--iterations", type=click.IntRange(1), default=1, show_default=True, help="Passes of a text workload.")
-@click.option("--compat", type=click.Choice(["chakra"]), help="Byte for byte as Chakra's own converter.")
-@click.option("--force", is_flag=True, help="Overwrite files.")
-def command(source: str, target: str, npus: int, iterations: int, compat: str | None, force: bool) -> None:
-    """Convert SOURCE to TARGET."""
-    made = text_converter.steps(text.read(source), iterations)
-    if compat:
-        body = Path(source).read_text()
-        ranks = [
-            text_converter.encode(made, first_id=rank * len(made), compat=True, source=body) for rank in range(npus)
-        ]
-    else:
-        ranks = [text_converter.encode(made)] * npus
-    paths = writer.write_ranks(target, ranks, force=force)
-    click.echo(f"{len(made)} nodes a rank: {paths[0]} to {paths[-1]}")
+@click.option("--kineto", default="", metavar="FILE", help="The device trace that goes with a PyTorch host trace.")
+@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Rank of a PyTorch trace.")
+@click.option("--compat", type=click.Choice(["chakra"]), help="Exactly what Chakra's own converter makes.")
+@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+def command(
+    source: str, target: str, npus: int, iterations: int, kineto: str, rank: int, compat: str | None, force: bool
+) -> None:
+    """Convert SOURCE to Chakra traces TARGET.RANK.et, or a trace to TARGET.et or TARGET.json.
+
+    SOURCE is a text workload (compute columns become microseconds), a FlexFlow task graph, a PyTorch host trace, a
+    Chakra trace of any schema (also a prefix or folder of traces) or its JSON form.
+
+    \b
+    simcore convert workload.txt traces/w --npus 4
+    simcore convert old.0.eg new.0.et
+    simcore convert w.0.et w.0.json
+    """
+    from simcore.workload.chakra import writer
+    from simcore.workload.chakra.conversion import Options, convert
+
+    options = Options(npus, iterations, compat == "chakra", kineto, rank)
+    files = convert(source, target, options)
+    writer.write_files(files, force=force)
+    names = list(files)
+    more = f" to {names[-1]}" if len(names) > 1 else ""
+    click.echo(f"{names[0]}{more}: {len(names)} file{'s' if len(names) > 1 else ''}", err=True)

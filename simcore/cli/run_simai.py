@@ -11,6 +11,7 @@ from typing import Any, Literal
 import click
 
 from simcore import __version__
+from simcore.cli.numbers import COUNT, POSITIVE, SHARE
 from simcore.errors import InputError
 from simcore.profiles.simai import LayerFigures, PhaseFigures, SimaiOptions, SimaiResult, evaluate
 from simcore.profiles.simai_bandwidth import GPUS, NICS, read_bus_bandwidths
@@ -23,7 +24,6 @@ __all__ = ["OPTIONS", "PROFILES", "Profile", "run", "summary_text"]
 
 Profile = Literal["simai-1.6", "simai-busbw"]
 PROFILES: tuple[Profile, ...] = ("simai-1.6", "simai-busbw")
-COUNT, BANDWIDTH, SHARE = click.IntRange(1), click.FloatRange(0, min_open=True), click.FloatRange(0, 1)
 SHOWN_LAYERS = 10
 
 # What these profiles take besides --workload; parameter names are the fields of SimaiOptions.
@@ -31,8 +31,8 @@ OPTIONS = (
     click.Option(["--gpus"], type=COUNT, help="GPUs of the job; default: the header's all_gpus."),
     click.Option(["--gpus-per-server"], type=COUNT, help="GPUs of a server (8)."),
     click.Option(["--nics-per-server"], type=COUNT, help="NICs of a server (8)."),
-    click.Option(["--nvlink-bw", "nvlink_gib_per_s"], type=BANDWIDTH, help="NVLink bandwidth of a GPU, GiB/s."),
-    click.Option(["--nic-bw", "nic_gib_per_s"], type=BANDWIDTH, help="Bandwidth of a NIC, GiB/s."),
+    click.Option(["--nvlink-bw", "nvlink_gib_per_s"], type=POSITIVE, help="NVLink bandwidth of a GPU, GiB/s."),
+    click.Option(["--nic-bw", "nic_gib_per_s"], type=POSITIVE, help="Bandwidth of a NIC, GiB/s."),
     click.Option(["--gpu-type"], type=click.Choice(list(GPUS)), help="NVLink bandwidth by name."),
     click.Option(["--nic-type"], type=click.Choice(list(NICS)), help="NIC bandwidth by name."),
     click.Option(["--dp-overlap"], type=SHARE, help="Share of data-parallel communication hidden (0)."),

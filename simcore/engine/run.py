@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import simpy
 
+from simcore.engine.folding import GroupNames, fold
 from simcore.engine.placement import Placement, column_group, place
 from simcore.engine.settings import Settings
 from simcore.engine.transports import make_transport
-from simcore.errors import DeadlockError
+from simcore.errors import DeadlockError, InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.config import SystemConfig
+from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate
 from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.npu import LoopProgram, Npu, Priorities
 from simcore.system.phases import PhaseMaker
 from simcore.system.queues import INSERTION
 from simcore.system.scheduler import Scheduler, Transport
-from simcore.system.streams import Request
+from simcore.system.streams import Request, Stream
 from simcore.system.transport import AsymmetryError
 from simcore.timeline.events import EventBuffer, Timeline, format_ranks
 from simcore.workload.loops import Order, Ref, loops
@@ -55,21 +57,22 @@ def simulate(
     system = system or defaults
     placement = place(workload, topology, system, defaults, oversized=profile.oversized_groups)
     case = _Case(workload, topology, system, profile, settings, placement)
-    if settings.fold and not settings.stragglers:
+    if settings.fold:
         try:
-            return _run(case, [range(topology.npus)])
+            return _run(case, fold(placement.dims, settings.stragglers, topology.npus, together=profile.gang))
         except AsymmetryError:
             pass
     return _run(case, [range(npu, npu + 1) for npu in range(topology.npus)])
 
 
-def _run(case: _Case, ranks: Sequence[range]) -> Timeline:
+def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
     profile, settings, system = case.profile, case.settings, case.system
     transport = make_transport(
-        env, ranks, case.topology, case.placement.dims, system, profile,
+        env, ranks, case.topology, case.placement, system, profile,
         mode=settings.network or profile.networks[0], settings=settings,
     )  # fmt: skip
+    gates = _gates(case, env, ranks)
     names = [events.name(layer.name) for layer in case.workload.layers]
     requests = _requests(case, names)
     steps = loops.get(case.workload.loop).steps(case.workload)
@@ -82,8 +85,7 @@ def _run(case: _Case, ranks: Sequence[range]) -> Timeline:
         )  # fmt: skip
         scheduler = Scheduler(
             env, npu_class, _phase_maker(case), transport, events,
-            limit=-(-system.active_chunks_per_dimension // settings.queues_per_dim),
-            insertion=INSERTION[system.intra_dimension_scheduling],
+            gates,
         )  # fmt: skip
         npus.append(Npu(env, npu_class, program, scheduler, Priorities(Order[system.scheduling_policy]), events))
     for npu in npus:
@@ -91,6 +93,23 @@ def _run(case: _Case, ranks: Sequence[range]) -> Timeline:
     _play(env)
     _check_finished(npus, ranks, transport)
     return _timeline(case, ranks, npus, events, transport)
+
+
+def _gates(
+    case: _Case, env: simpy.Environment, ranks: Sequence[Sequence[int]]
+) -> Callable[[int, Callable[[Stream], None]], Gate]:
+    """Makes the gate of each class: for itself, or together with its partners."""
+    system = case.system
+    limit = -(-system.active_chunks_per_dimension // case.settings.queues_per_dim)
+    policy = system.intra_dimension_scheduling
+    if not case.profile.gang:
+        insertion = INSERTION[policy]
+        return lambda _, begin: LocalGate(begin, limit, insertion)
+    if policy not in GANG_ORDERS:
+        key = "intra-dimension-scheduling"
+        message = f"profile {case.profile.name} has no {key} '{policy}'"
+        raise InputError.at(system.at(key), message, expected=", ".join(GANG_ORDERS), found=policy)
+    return Gang(env, limit, GANG_ORDERS[policy], GroupNames(ranks).of).gate
 
 
 def _play(env: simpy.Environment) -> None:
@@ -104,7 +123,7 @@ def _play(env: simpy.Environment) -> None:
             gc.enable()
 
 
-def _check_finished(npus: Sequence[Npu], ranks: Sequence[range], transport: Transport) -> None:
+def _check_finished(npus: Sequence[Npu], ranks: Sequence[Sequence[int]], transport: Transport) -> None:
     stuck = [npu for npu in npus if npu.finish_ns < 0]
     if stuck:
         lines = [f"NPU {format_ranks(ranks[npu.npu_class])} waits for {npu.waits_for}" for npu in stuck[:10]]
@@ -159,7 +178,7 @@ def _phase_maker(case: _Case) -> PhaseMaker:
 
 
 def _timeline(
-    case: _Case, ranks: Sequence[range], npus: Sequence[Npu], events: EventBuffer, transport: Transport
+    case: _Case, ranks: Sequence[Sequence[int]], npus: Sequence[Npu], events: EventBuffer, transport: Transport
 ) -> Timeline:
     layers = case.workload.layers
     asked = [

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import simpy
 
+from simcore.engine.placement import Placement
 from simcore.engine.settings import Settings
 from simcore.network.congested import CutThrough
 from simcore.network.folded import FoldedLinks, symmetric
@@ -13,7 +14,6 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.profiles import NetworkMode, Profile
 from simcore.system.config import SystemConfig
-from simcore.system.groups import LogicalDim
 from simcore.system.isolated import Isolated
 from simcore.system.played import Played
 from simcore.system.scheduler import Transport
@@ -24,9 +24,9 @@ __all__ = ["make_transport"]
 
 def make_transport(
     env: simpy.Environment,
-    ranks: Sequence[range],
+    ranks: Sequence[Sequence[int]],
     topology: Topology,
-    dims: Sequence[LogicalDim],
+    placement: Placement,
     system: SystemConfig,
     profile: Profile,
     *,
@@ -35,8 +35,8 @@ def make_transport(
 ) -> Transport:
     """Without contention phases are solved; on shared links they are played.
 
-    A folded machine (one class) plays on representative links; where no two phases can meet, every shape only once.
-    Raises AsymmetryError when a folded machine is not symmetric on its links.
+    Where no two phases can meet, every shape is played only once. A machine folded into one class plays on
+    representative links. Raises AsymmetryError when a folded machine is not symmetric on its links.
     """
     endpoint_ns = profile.scale(system.endpoint_delay_ns, settings.injection_scale)
     costs = Costs(endpoint_ns, profile.reduction(system), profile.plan_options)
@@ -45,14 +45,21 @@ def make_transport(
         delay = profile.delay(topology, settings.rendezvous)
         return Solved(env, ranks, delay, costs, barrier=profile.barrier)
     links = LinkGraph(topology)
-    if len(ranks) > 1 or topology.npus == 1:
-        return Played(env, ranks, network(env, links), costs)
-    parts = [[dim.size for dim in dims if dim.index == index] for index in range(len(topology.dims))]
-    across = any(lane.whole_machine for lanes in system.implementations.values() for lane in lanes)
-    if network is not CutThrough or not symmetric(links, parts) or (across and len(topology.dims) > 1):
-        raise AsymmetryError
-    folded = FoldedLinks(links, parts)
+    parts = [[dim.size for dim in placement.dims if dim.index == at] for at in range(len(topology.dims))]
+    alike = network is CutThrough and symmetric(links, parts) and _alike(placement, topology)
     exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
-    if exclusive and all(len(sizes) == 1 for sizes in parts):
-        return Isolated(env, ranks, folded, CutThrough, costs)
-    return Played(env, ranks, network(env, folded), costs)
+    if alike and profile.gang and exclusive and all(len(sizes) == 1 for sizes in parts):
+        return Isolated(env, ranks, FoldedLinks(links, parts), CutThrough, costs)
+    if len(ranks) == topology.npus:
+        return Played(env, ranks, network(env, links), costs)
+    if not alike or len(ranks) > 1:
+        raise AsymmetryError
+    return Played(env, ranks, network(env, FoldedLinks(links, parts)), costs)
+
+
+def _alike(placement: Placement, topology: Topology) -> bool:
+    """Whether every algorithm treats all ranks the same: trees do not, nor does a ring through all dimensions."""
+    lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
+    trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in lanes)
+    across = len(topology.dims) > 1 and any(lane.algorithm.whole_machine for lane in lanes)
+    return not trees and not across

@@ -1,8 +1,8 @@
 """Links as one NPU of a symmetric machine sees them: every link stands for all that look like it.
 
 On a ring, a switch or a full mesh every NPU can take every other's place. When all of them do the same at the same
-time, what one NPU's message meets on its way is what the messages of its neighbours leave behind: so one NPU's messages,
-sent over representative links, meet each other just as they would meet the others'.
+time, what one NPU's message meets on its way is what the messages of its neighbours leave behind: so one NPU's
+messages, sent over representative links, meet each other just as they would meet the others'.
 """
 
 from __future__ import annotations

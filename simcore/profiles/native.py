@@ -64,16 +64,12 @@ def scale(value: int, factor: float) -> int:
 
 
 def default_system(topology: Topology) -> SystemConfig:
-    """Rings on rings and lines, direct exchange where every pair is connected or behind one switch."""
+    """Rings on rings and lines; direct where every pair is connected or behind one switch, and for all-to-alls."""
     rings = {"Ring", "Torus", "Mesh"}
     chosen = tuple(Algorithm("ring" if dim.kind in rings else "direct") for dim in topology.dims)
-    kinds = (
-        CollectiveKind.ALL_REDUCE,
-        CollectiveKind.ALL_GATHER,
-        CollectiveKind.REDUCE_SCATTER,
-        CollectiveKind.ALL_TO_ALL,
-    )
-    return SystemConfig(implementations=dict.fromkeys(kinds, chosen))
+    kinds = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+    exchange = tuple(Algorithm("direct") for _ in topology.dims)
+    return SystemConfig(implementations=dict.fromkeys(kinds, chosen) | {CollectiveKind.ALL_TO_ALL: exchange})
 
 
 def dimension_bandwidth(dim: Dimension) -> float:
@@ -100,5 +96,6 @@ NATIVE = profiles.register("native")(
         dimension_bandwidth=dimension_bandwidth,
         shared_links={"congested": CutThrough, "fair": FairShare},
         total_all_gather=True,
+        gang=True,
     )
 )

@@ -34,7 +34,7 @@ class Profile:
     a scale option to a size or a time. `dimension_bandwidth` weighs dimensions against each other (Themis).
     `total_all_gather` reads all-gather sizes of SimAI files as totals. With `oversized_groups`, a model-parallel group
     larger than the machine means none (ASTRA-sim 1.0). `shared_links` makes the network of the modes whose links are
-    shared.
+    shared. With `gang`, a chunk's phase begins on all NPUs of its group at once.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Profile:
     shared_links: Mapping[NetworkMode, Callable[[simpy.Environment, LinkGraph], Network]] = field(default_factory=dict)
     total_all_gather: bool = False
     oversized_groups: bool = False
+    gang: bool = False
 
 
 profiles: Registry[Profile] = Registry("profile")

@@ -19,6 +19,7 @@ from simcore.timeline.events import COLUMNS, EventTable, LinkTable, Timeline
 
 __all__ = ["events_npz", "read_events"]
 
+MOST_BYTES = 16 * 2**30
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip file can hold: same timeline, same bytes
 Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -29,7 +30,7 @@ def events_npz(timeline: Timeline) -> bytes:
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=3) as archive:
         for name, column in _arrays(timeline).items():
             data = io.BytesIO()
-            np.lib.format.write_array(data, np.ascontiguousarray(column), allow_pickle=False)
+            np.lib.format.write_array(data, np.asarray(column, order="C"), allow_pickle=False)
             entry = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, data.getvalue())
@@ -71,15 +72,23 @@ def read_events(path: str | os.PathLike[str]) -> Timeline:
         If the file is missing, is no such archive, or its columns do not fit together.
     """
     try:
-        with np.load(Path(path), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        timeline = _timeline(arrays)
+        timeline = _timeline(_unpack(Path(path).read_bytes()))
     except FileNotFoundError:
         raise InputError.at(str(path), "no such file", expected="an events.npz of simcore run -o") from None
-    except (KeyError, ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (KeyError, ValueError, TypeError, OSError, EOFError, MemoryError, zipfile.BadZipFile) as error:
         expected = "an events.npz of simcore run -o"
         raise InputError.at(str(path), "not an event table", expected=expected, found=str(error)) from error
     return timeline
+
+
+def _unpack(content: bytes) -> Arrays:
+    """The arrays of a `.npz` file; ValueError for one that grows beyond reason when unpacked."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        if sum(entry.file_size for entry in archive.infolist()) > MOST_BYTES:
+            raise ValueError("more than 16 GiB when unpacked")
+        names = [name for name in archive.namelist() if name.endswith(".npy")]
+        arrays = ((name, np.lib.format.read_array(archive.open(name), allow_pickle=False)) for name in names)
+        return {name.removesuffix(".npy"): array for name, array in arrays}
 
 
 def _timeline(arrays: Arrays) -> Timeline:

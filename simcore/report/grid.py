@@ -33,7 +33,7 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable
     flush_left = set(left)
     gives_way = max(flush_left, key=lambda index: widths[index])
     excess = sum(widths) + 2 * (len(widths) - 1) - width
-    widths[gives_way] = max(widths[gives_way] - max(excess, 0), 8)
+    widths[gives_way] -= min(max(excess, 0), max(widths[gives_way] - 8, 0))
     return "\n".join(_line(line, widths, flush_left) for line in lines)
 
 

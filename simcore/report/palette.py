@@ -15,8 +15,8 @@ FAMILIES = {
     "host": "#7F8C8D",
     "wait": "#D55E00",
     "collective": "#8C8CB4",
-    "message": "#882255",
-    "memory": "#999933",
+    "message": "#332288",
+    "memory": "#DDCC77",
 }
 BREAKDOWN = {
     "compute_ns": ("compute", PHASES[0]),

@@ -9,22 +9,27 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.report.palette import FAMILIES, PHASES, dimension
+from simcore.report.palette import DIMENSIONS, FAMILIES, PHASES, dimension
 from simcore.report.selection import View
+from simcore.report.text import PHASE_WORDS
 from simcore.timeline.events import COMPUTE_STREAM, EventKind, EventTable, Timeline
 
-__all__ = ["Track", "colours", "dimension_title", "lanes", "lay_out"]
+__all__ = ["Track", "colours", "dimension_title", "lanes", "lay_out", "meanings"]
 
 Ints = NDArray[np.int64]
 
-# family -> (title, the kinds of events on it), from top to bottom; the communication of dimensions comes last
-_FAMILIES = {
+_Families = dict[str, tuple[str, tuple[EventKind, ...]]]  # family -> (title, the kinds of events on it)
+
+# From top to bottom, above and below the communication in the dimensions
+_ABOVE: _Families = {
     "compute": ("compute", (EventKind.COMPUTE,)),
     "host": ("host", (EventKind.CPU,)),
     "wait": ("waiting", (EventKind.WAIT,)),
-    "collective": ("collectives", (EventKind.COLLECTIVE,)),
+}
+_BELOW: _Families = {
     "message": ("messages", (EventKind.SEND, EventKind.RECV)),
     "memory": ("memory", (EventKind.MEMORY,)),
+    "collective": ("collectives", (EventKind.COLLECTIVE,)),
 }
 
 
@@ -57,13 +62,16 @@ def lay_out(timeline: Timeline, view: View) -> list[Track]:
 def _groups(timeline: Timeline, events: EventTable, npu_class: int) -> Iterator[tuple[str, str, int, Ints]]:
     """The rows of one class by what they show: (family, title, dimension, rows)."""
     of_class = np.flatnonzero(events.npu_class == npu_class)
-    kind, stream = events.kind[of_class], events.stream[of_class]
-    for family, (title, kinds) in _FAMILIES.items():
-        yield family, title, -1, of_class[np.isin(kind, [int(each) for each in kinds])]
-    chunks = kind == EventKind.CHUNK
-    for each in np.unique(stream[chunks]).tolist():
+    kind = events.kind[of_class]
+    for family, (title, kinds) in _ABOVE.items():
+        yield family, title, -1, of_class[np.isin(kind, kinds)]
+    chunks = of_class[kind == EventKind.CHUNK]
+    stream = events.stream[chunks]
+    for each in np.unique(stream).tolist():
         dim = each - COMPUTE_STREAM - 1
-        yield "dimension", dimension_title(timeline, dim), dim, of_class[chunks & (stream == each)]
+        yield "dimension", dimension_title(timeline, dim), dim, chunks[stream == each]
+    for family, (title, kinds) in _BELOW.items():
+        yield family, title, -1, of_class[np.isin(kind, kinds)]
 
 
 def dimension_title(timeline: Timeline, dim: int) -> str:
@@ -110,3 +118,13 @@ def colours(view: View, track: Track) -> list[str]:
             PHASES[phase] if phase >= 0 else FAMILIES["compute"] for phase in view.events.phase[track.rows].tolist()
         ]
     return [FAMILIES[track.family]] * len(track.rows)
+
+
+def meanings(timeline: Timeline, view: View) -> list[tuple[str, str]]:
+    """The legend: what each colour means, one entry per colour."""
+    phases = list(PHASE_WORDS.values()) if (view.events.phase >= 0).any() else ["compute"]
+    entries = [*zip(PHASES, phases, strict=False), (FAMILIES["wait"], "waiting for communication")]
+    for index, colour in enumerate(DIMENSIONS):
+        dims = range(index, len(timeline.dims), len(DIMENSIONS))
+        entries.append((colour, f"dimension {', '.join(map(str, dims))}"))
+    return entries + [(FAMILIES[family], family) for family in ("collective", "message", "memory", "host")]

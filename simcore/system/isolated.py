@@ -21,10 +21,10 @@ __all__ = ["Isolated"]
 
 
 class Isolated:
-    """Transport for a folded machine on which no two phases ever share a link.
+    """Transport for a symmetric machine on which no two phases ever share a link, and groups begin them together.
 
     Exact: a phase that meets nobody takes as long whenever it begins. The caller answers for the exclusivity (one
-    chunk at a time in every dimension, every dimension with links of its own).
+    chunk at a time in every dimension, every dimension with links of its own). `links` are folded.
     """
 
     def __init__(
@@ -35,11 +35,12 @@ class Isolated:
         network: Callable[[simpy.Environment, LinkGraph], CutThrough],
         costs: Costs,
     ):
-        self._env, self._ranks, self._links, self._network, self._costs = env, ranks, links, network, costs
+        self._env, self._links, self._network, self._costs = env, links, network, costs
+        self._everyone = [range(sum(map(len, ranks)))]
         self._duration_ns: dict[StreamPhase, int] = {}
         self._carried: dict[StreamPhase, tuple[np.ndarray, np.ndarray]] = {}
         self._times: Counter[StreamPhase] = Counter()
-        self._plans = Played(env, ranks, network(env, links), costs)
+        self._plans = Played(env, self._everyone, network(env, links), costs)
 
     def links(self) -> LinkTable:
         """What every link carried: each shape's bytes as often as it was played."""
@@ -63,7 +64,8 @@ class Isolated:
         phase = stream.phase
         if phase not in self._duration_ns:
             self._play(phase)
-        self._times[phase] += 1
+        if npu_class == 0:  # every NPU takes part in as many
+            self._times[phase] += 1
         after(self._env, self._duration_ns[phase], lambda _: done(stream))
 
     def _play(self, phase: StreamPhase) -> None:
@@ -73,7 +75,7 @@ class Isolated:
         dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (phase.lane,), 0))
         ends: list[int] = []
         stream = Stream(("", 0), dataset, (phase,))
-        Played(env, self._ranks, network, self._costs).start(0, stream, lambda _: ends.append(int(env.now)))
+        Played(env, self._everyone, network, self._costs).start(0, stream, lambda _: ends.append(int(env.now)))
         env.run()
         self._duration_ns[phase] = ends[0]
         self._carried[phase] = network.counts()

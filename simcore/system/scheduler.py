@@ -7,8 +7,8 @@ from typing import Protocol
 
 import simpy
 
+from simcore.system.gates import Gate
 from simcore.system.phases import PhaseMaker
-from simcore.system.queues import ChunkQueue, Insertion
 from simcore.system.streams import Dataset, Request, Stream
 from simcore.timeline.events import EventBuffer, EventKind, LinkTable
 
@@ -41,13 +41,10 @@ class Scheduler:
         phases: PhaseMaker,
         transport: Transport,
         events: EventBuffer,
-        *,
-        limit: int,
-        insertion: Insertion,
+        gate: Callable[[int, Callable[[Stream], None]], Gate],
     ):
         self.env, self.npu_class, self._phases, self._transport = env, npu_class, phases, transport
-        self._events, self._limit, self._insertion = events, limit, insertion
-        self._queues: dict[int, ChunkQueue] = {}
+        self._events, self._gate = events, gate(npu_class, self._begin)
         self._num_streams: dict[str, int] = {}
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
         self.last_done_ns = 0
@@ -63,21 +60,11 @@ class Scheduler:
         dataset.remaining = len(streams)
         self.outstanding[dataset] = None
         for stream in streams:
-            self._enter(stream)
-            self._refill(stream.phase.queue)
+            self._gate.enter(stream)
+            self._gate.refill(stream.phase.queue)
         if not streams:
             self._complete(dataset)
         return dataset
-
-    def _enter(self, stream: Stream) -> None:
-        queue = self._queues.setdefault(stream.phase.queue, ChunkQueue(self._limit))
-        queue.add(stream, self._insertion)
-
-    def _refill(self, number: int) -> None:
-        """Start chunks while the queue has room."""
-        queue = self._queues[number]
-        while stream := queue.next():
-            self._begin(stream)
 
     def _begin(self, stream: Stream) -> None:
         start_ns = int(self.env.now)
@@ -94,17 +81,17 @@ class Scheduler:
     def _advance(self, stream: Stream) -> None:
         """A phase is over: leave its queue, enter the next one's, refill the old, then the new (ASTRA-sim's order)."""
         old = stream.phase.queue
-        self._queues[old].remove(stream)
+        self._gate.leave(stream)
         stream.at += 1
         if stream.at == len(stream.phases):
             stream.dataset.remaining -= 1
             if stream.dataset.remaining == 0:
                 self._complete(stream.dataset)
-            self._refill(old)
+            self._gate.refill(old)
             return
-        self._enter(stream)
-        self._refill(old)
-        self._refill(stream.phase.queue)
+        self._gate.enter(stream)
+        self._gate.refill(old)
+        self._gate.refill(stream.phase.queue)
 
     def _complete(self, dataset: Dataset) -> None:
         """All chunks are there: after the update delay the collective is done."""

@@ -153,12 +153,12 @@ def test_more_micro_batches_shrink_the_bubble_in_proportion(made, micro_batches)
 
 
 @given(st.sampled_from(KINDS), st.sampled_from([Group.TP, Group.EP, Group.DP]), st.integers(20, 33))
-def test_a_larger_message_takes_longer_but_never_less_efficiently(kind, group, exponent):
+def test_a_larger_message_takes_longer_but_is_hardly_less_efficient(kind, group, exponent):
     job = Job(gpus=1024, tp=16, ep=4, dp=64)
     clock = Computed(job, 360, 48.5)
     ranks = {Group.TP: 16, Group.EP: 4, Group.DP: 64}[group]
     small, large = (clock.time_ns(kind, group, ranks, 1 << power) for power in (exponent, exponent + 1))
-    assert small <= large <= 2 * small + 2
+    assert small <= large <= 2.05 * small + 2  # the measured efficiencies fall by up to 1.3 % at the end
 
 
 @pytest.mark.parametrize("table", [ratios.NVLINK, ratios.NIC, ratios.ALL_TO_ALL])

@@ -7,14 +7,14 @@ The first is `{"meta": {...}, "nodes": [...]}` and keeps every attribute with it
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from simcore.errors import InputError, Location, Problem, closest
 from simcore.workload.chakra import wire, writer
 from simcore.workload.chakra.schema import CommType, NodeType, messages
 
-__all__ = ["from_json", "is_json", "to_json"]
+__all__ = ["from_json", "is_json", "to_json", "to_jsonizer"]
 
 # Key of the feeder's form, folded (lower case, no underscores) -> attribute.
 FEEDER_ATTRIBUTES = {name.replace("_", ""): name for name in writer.KINDS}
@@ -23,20 +23,30 @@ FEEDER_KEYS = {"id", "name", "nodetype", "ctrldeps", "datadeps", "runtime", "dur
 
 def is_json(data: bytes) -> bool:
     """Whether a file is one of the JSON forms (a brace is also the length of a message of 123 bytes)."""
-    return data[:64].lstrip().startswith(b"{") and (b'"workload_graph"' in data or b'"nodes"' in data)
+    if not data[:64].lstrip().startswith(b"{"):
+        return False
+    return b'"workload_graph"' in data or (b'"meta"' in data and b'"nodes"' in data)
+
+
+def _parsed(data: bytes) -> Iterator[Any]:
+    """The messages of a file of today's schema."""
+    starts, ends = wire.frames(data)
+    for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        yield messages()["Node" if index else "GlobalMetadata"].FromString(data[start:end])
+
+
+def to_jsonizer(data: bytes) -> str:
+    """The text of `chakra_jsonizer`: one JSON object a message, put together without anything between."""
+    from google.protobuf.json_format import MessageToJson
+
+    return "".join(map(MessageToJson, _parsed(data)))
 
 
 def to_json(data: bytes) -> str:
     """A file of today's schema as JSON; whole numbers of 64 bits are strings, as protobuf prescribes."""
     from google.protobuf.json_format import MessageToDict
 
-    starts, ends = wire.frames(data)
-    payloads = [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-    kinds = [messages()["GlobalMetadata"], *[messages()["Node"]] * (len(payloads) - 1)]
-    head, *nodes = (
-        MessageToDict(kind.FromString(payload), preserving_proto_field_name=True)
-        for kind, payload in zip(kinds, payloads, strict=True)
-    )
+    head, *nodes = (MessageToDict(message, preserving_proto_field_name=True) for message in _parsed(data))
     return json.dumps({"meta": head, "nodes": nodes}, indent=1, sort_keys=True) + "\n"
 
 

@@ -22,7 +22,18 @@ from simcore.workload.chakra.legacy import to_current
 from simcore.workload.chakra.ranks import check_ranks
 from simcore.workload.model import Graph, GraphSet
 
-__all__ = ["content", "is_trace", "rank_files", "read_graphs", "read_trace"]
+__all__ = [
+    "content",
+    "current_files",
+    "decode",
+    "distinct_traces",
+    "files_of_set",
+    "is_trace",
+    "rank_files",
+    "read_columns",
+    "read_graphs",
+    "read_trace",
+]
 
 SUFFIXES = (".et", ".et.gz", ".eg", ".eg.gz", ".json", ".json.gz")
 _RANK_FILE = re.compile(r"(?P<prefix>.*)\.(?P<rank>\d+)(?P<suffix>\.e[tg](\.gz)?|\.json(\.gz)?)")
@@ -72,12 +83,55 @@ def read_trace(path: str | Path) -> Trace:
     return _parse(content(Path(path)), str(path))
 
 
+def current_files(path: str) -> dict[int, bytes]:
+    """Rank -> bytes of today's schema of every file that `path` names; -1 = the only one. Each is a sound trace."""
+    place = Path(path)
+    files = {-1: place} if place.is_file() else files_of_set(place)
+    if not files:
+        raise InputError.at(path, "there is no execution trace", expected="a file, a folder or the prefix of a set")
+    found = {rank: to_current(content(file), str(file)) for rank, file in sorted(files.items())}
+    for rank, data in found.items():
+        decode(data, str(files[rank]))
+    return found
+
+
+def distinct_traces(path: str) -> list[tuple[str, Trace]]:
+    """Each different trace that `path` names with the ranks that have it ('' for a single file)."""
+    by_content: dict[bytes, list[int]] = {}
+    for rank, data in current_files(path).items():
+        by_content.setdefault(data, []).append(rank)
+    return [(_ranges(ranks), decode(data, path)) for data, ranks in by_content.items()]
+
+
+def _ranges(ranks: list[int]) -> str:
+    """Ranks in ascending order as text.
+
+    >>> _ranges([0, 1, 2, 5, 7, 8])
+    '0-2,5,7-8'
+    """
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and rank == parts[-1][-1] + 1:
+            parts[-1].append(rank)
+        elif rank >= 0:
+            parts.append([rank])
+    return ",".join(f"{part[0]}-{part[-1]}" if part[1:] else f"{part[0]}" for part in parts)
+
+
+def read_columns(path: str) -> columns.Columns:
+    """The node messages of one file, data and control dependencies apart."""
+    data = to_current(content(Path(path)), path)
+    decode(data, path)
+    starts, ends = wire.frames(data)
+    return columns.decode(data, starts[1:], ends[1:])
+
+
 def is_trace(path: str) -> bool:
     """Whether `path` names a trace file, a folder of them or the prefix of a set."""
     place = Path(path)
     if place.is_dir():
         return any(_RANK_FILE.fullmatch(file.name) or file.suffix == ".et" for file in place.iterdir())
-    return place.name.endswith((".et", ".et.gz", ".eg", ".eg.gz")) or (not place.exists() and bool(_set_of(place)))
+    return place.name.endswith((".et", ".et.gz", ".eg", ".eg.gz")) or (not place.exists() and bool(files_of_set(place)))
 
 
 def rank_files(path: str, npus: int) -> list[Path]:
@@ -85,7 +139,7 @@ def rank_files(path: str, npus: int) -> list[Path]:
     place = Path(path)
     if place.is_file():
         return [place] * npus
-    ranks = _set_of(place)
+    ranks = files_of_set(place)
     if not ranks and place.is_dir():
         alone = sorted(file for file in place.iterdir() if file.name.endswith(SUFFIXES))
         if len(alone) == 1:
@@ -109,8 +163,9 @@ def rank_files(path: str, npus: int) -> list[Path]:
     return [ranks[rank] for rank in range(npus)]
 
 
-def _set_of(place: Path) -> dict[int, Path]:
+def files_of_set(path: str | Path) -> dict[int, Path]:
     """Rank -> file of the set that a prefix or a folder names; InputError when a folder holds several sets."""
+    place = Path(path)
     folder = place if place.is_dir() else place.parent
     if not folder.is_dir():
         return {}
@@ -146,11 +201,11 @@ def _parse(data: bytes, path: str) -> Trace:
     """A file's content of any schema as a trace."""
     if not data:
         raise InputError.at(path, "the file is empty", expected="an execution trace: metadata, then nodes")
-    return _decode(to_current(data, path), path)
+    return decode(to_current(data, path), path)
 
 
-def _decode(data: bytes, path: str) -> Trace:
-    """Today's schema as a trace; `message` counts from the metadata, which is message 0."""
+def decode(data: bytes, path: str) -> Trace:
+    """Bytes of today's schema as a trace; InputError names the message (0 = metadata) and byte of the first fault."""
     first = 0
     try:
         starts, ends = wire.frames(data)

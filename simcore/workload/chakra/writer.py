@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from simcore.errors import InputError
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, NodeType, messages
 
-__all__ = ["VERSION", "add_attribute", "encode", "frame", "metadata", "node", "write_file", "write_ranks"]
+__all__ = ["VERSION", "add_attribute", "encode", "frame", "metadata", "node", "write_files"]
 
 VERSION = "0.0.4"
 # Attribute -> kind of its value, as PyTorch's and the generator's traces have it; duration_ns is ours.
@@ -93,28 +93,21 @@ def encode(head: Any, nodes: Iterable[Any]) -> bytes:
     return frame(first) + b"".join([frame(message.SerializeToString(deterministic=True)) for message in nodes])
 
 
-def write_file(path: Path, data: bytes, *, force: bool = True) -> None:
-    """Write through a temporary name; `.gz` packs; InputError when the file is there and not to be replaced."""
-    if path.exists() and not force:
-        raise InputError.at(str(path), "the file is already there", hint="--force overwrites it")
-    packed = gzip.compress(data, mtime=0) if path.suffix == ".gz" else data
+def write_files(files: Mapping[Path, bytes], *, force: bool = True) -> None:
+    """Write files, all or none when some are there and not to be replaced (InputError); `.gz` packs."""
+    there = [path for path in files if path.exists()]
+    if there and not force:
+        more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+        raise InputError.at(str(there[0]), f"the file is already there{more}", hint="--force overwrites")
+    for path, data in files.items():
+        _write(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write through a temporary name."""
     temporary = path.with_name(f".{path.name}.part")
     try:
-        temporary.write_bytes(packed)
+        temporary.write_bytes(data)
         temporary.replace(path)
     except OSError as error:
         raise InputError.at(str(path), f"cannot write: {error.strerror or error}", hint="check the folder") from error
-
-
-def write_ranks(prefix: str, contents: Sequence[bytes] | Mapping[int, bytes], *, force: bool = True) -> list[Path]:
-    """Write PREFIX.RANK.et for every rank; the paths."""
-    items = contents.items() if isinstance(contents, Mapping) else enumerate(contents)
-    named = [(Path(f"{prefix}.{rank}.et"), data) for rank, data in items]
-    there = [path for path, _ in named if path.exists()]
-    if there and not force:
-        raise InputError.at(
-            str(there[0]), f"{len(there)} of the files are already there", hint="--force overwrites them"
-        )
-    for path, data in named:
-        write_file(path, data)
-    return [path for path, _ in named]

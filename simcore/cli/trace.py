@@ -1,0 +1,91 @@
+"""`simcore trace`: look into execution traces and hide what is in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from simcore.errors import InputError
+
+__all__ = ["command"]
+
+FORCE = click.option("--force", is_flag=True, help="Overwrite files that are there.")
+OUTPUT = click.option("-o", "--output", required=True, metavar="FILE", help="What to write.")
+
+
+@click.group()
+def command() -> None:
+    """Look into Chakra execution traces: a file, a folder, or the prefix of PREFIX.RANK.et."""
+
+
+@command.command()
+@click.argument("trace")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def info(trace: str, as_json: bool) -> None:
+    """Nodes by kind, bytes by collective and group, critical path, parallelism."""
+    from simcore.workload.chakra import reader, summary
+
+    made = [
+        (rank_list, summary.summarise(found.graph), found.warnings)
+        for rank_list, found in reader.distinct_traces(trace)
+    ]
+    if as_json:
+        rows = [{"ranks": ranks, "warnings": list(warnings), **figures} for ranks, figures, warnings in made]
+        document = {"schema": "simcore.trace_info/1", "trace": trace, "traces": rows}
+        click.echo(json.dumps(document, indent=1, sort_keys=True))
+        return
+    for ranks, figures, warnings in made:
+        click.echo(f"ranks {ranks}" if ranks else trace)
+        click.echo(summary.render(figures))
+        for warning in warnings:
+            click.echo(f"warning: {warning}", err=True)
+
+
+@command.command()
+@click.argument("trace")
+@OUTPUT
+@FORCE
+def graph(trace: str, output: str, force: bool) -> None:
+    """Dependencies of one trace file as Graphviz (.dot) or GraphML (.graphml)."""
+    from simcore.workload.chakra import drawing, reader, writer
+
+    suffixes = {".dot": drawing.dot, ".gv": drawing.dot, ".graphml": drawing.graphml}
+    draw = suffixes.get(Path(output).suffix)
+    if draw is None:
+        raise InputError.at("--output", "cannot tell the format", expected=", ".join(suffixes), found=output)
+    writer.write_files({Path(output): draw(reader.read_columns(trace)).encode()}, force=force)
+
+
+@command.command()
+@click.argument("log")
+@OUTPUT
+@click.option("--npu-frequency", type=click.FloatRange(0, min_open=True), default=1000.0, help="MHz; default 1000.")
+@FORCE
+def timeline(log: str, output: str, npu_frequency: float, force: bool) -> None:
+    """ASTRA-sim's log of issued and completed nodes as a Chrome trace (.json, .json.gz)."""
+    from simcore.workload.chakra import log_timeline, writer
+
+    writer.write_files({Path(output): log_timeline.chrome_trace(log, npu_frequency).encode()}, force=force)
+
+
+@command.command()
+@click.argument("trace")
+@click.argument("target")
+@click.option("--keep-sizes", is_flag=True, help="Keep bytes and operation counts: simulated times stay equal.")
+@click.option("--salt", default="", help="Secret that the hashes depend on; default: the traces themselves.")
+@FORCE
+def obfuscate(trace: str, target: str, keep_sizes: bool, salt: str, force: bool) -> None:
+    """Write TRACE without names, tensors and sources to TARGET.et, or TARGET.RANK.et for a set.
+
+    Sizes become the nearest power of two unless they are kept.
+    """
+    from simcore.workload.chakra import obfuscation, reader, writer
+
+    files = reader.current_files(trace)
+    key = salt.encode()[:64] or obfuscation.salt_of(files.values())
+    hidden = {content: obfuscation.obfuscate(content, key, keep_sizes=keep_sizes) for content in set(files.values())}
+    base = target.removesuffix(".et")
+    paths = {Path(f"{base}.{rank}.et" if rank >= 0 else f"{base}.et"): hidden[data] for rank, data in files.items()}
+    writer.write_files(paths, force=force)

@@ -1,0 +1,281 @@
+"""Time of a training run from matrix products, a pipeline and ideal collectives: the roofline model of document 004.
+
+Two variants of davidsj/ml_par_sim's simple_transformer.py: `readme` (@47632d9, whose figures its README prints) hides
+all communication but that of the bubble and of the gradients; `head` (@d9c1248) lets it bound the full pipeline and
+scales the hardware by a base utilisation. Times are seconds, rates bytes or FLOP per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from simcore.errors import InputError, Location, Problem, closest
+
+__all__ = ["CHIPS", "VARIANTS", "Chip", "Setup", "SimpleRun", "Variant", "chip", "evaluate"]
+
+Variant = Literal["readme", "head"]
+VARIANTS: tuple[Variant, ...] = ("readme", "head")
+TOKENS_PER_PARAMETER = 20  # Hoffmann et al. 2022 ("Chinchilla")
+PASSES = 3  # forward, gradient of the input, gradient of the weights
+MATRICES = 2
+BASE_UTILIZATION: dict[Variant, float] = {"readme": 1.0, "head": 0.6}
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """Peak rates: 8-bit FLOP/s, memory and network in bytes per second (both directions of the network together)."""
+
+    flop_per_s: float
+    memory_bytes_per_s: float
+    network_bytes_per_s: float
+
+
+CHIPS: dict[str, Chip] = {
+    "H100": Chip(1979e12, 3.35e12, 900e9),
+    "A100_40GB": Chip(624e12, 1555e9, 600e9),
+    "H100_x64_pod": Chip(64 * 1979e12, 64 * 3.35e12, 1e9),
+    "RTX4090": Chip(165.16e12, 1008e9, 10e9),
+}
+# What the first version had otherwise: other figures, or no such chip.
+FIRST_CHIPS = {"H100_x64_pod": replace(CHIPS["H100_x64_pod"], network_bytes_per_s=125e8)}
+LATER_CHIPS = ("RTX4090",)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Shape of the model, of a batch and of the machine.
+
+    `experts` is also the degree of expert parallelism; `routed` of them see each token. `microbatch_size` counts
+    sequences over all replicas. `tp` splits the internal width (FFN and attention together), `tp2` the residual stream.
+    """
+
+    layers: int
+    d_model: int
+    d_internal_ratio: int = 5
+    experts: int = 1
+    routed: int = 1
+    dataset_tokens: float | None = None
+    batch_size: int = 2048
+    microbatch_size: int = 1
+    seq_len: int = 2048
+    precision_bits: float = 8
+    pp: int = 1
+    interleaving: int = 1
+    dp: int = 1
+    tp: int = 1
+    tp2: int = 1
+
+    @property
+    def d_internal(self) -> int:
+        """Width of the FFN and the attention."""
+        return self.d_internal_ratio * self.d_model
+
+    @property
+    def chips(self) -> int:
+        """Size of the machine."""
+        return self.pp * self.dp * self.tp * self.tp2 * self.experts
+
+    @property
+    def parameters_per_expert(self) -> int:
+        """Weights of one expert of every layer."""
+        return self.layers * MATRICES * self.d_model * self.d_internal
+
+    @property
+    def microbatch_tokens(self) -> int:
+        """Tokens of a micro-batch over all replicas."""
+        return self.microbatch_size * self.seq_len
+
+    @property
+    def boundary_interval(self) -> int:
+        """Layers a chip runs before the tokens move on."""
+        return self.layers // (self.pp * self.interleaving)
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleRun:
+    """The answer; names are those of the source, times are seconds.
+
+    The `pipeline_full_*` figures but the time, the FLOP totals and the crossing fraction belong to variant head; they
+    are None in readme.
+    """
+
+    N: int
+    P: int
+    D: int
+    p: int
+    n_batches: int
+    n_microbatches_per_batch: int
+    n_pipeline_steps: int
+    pipe_boundary_intvl: int
+    pipeline_bubble_layers: int
+    flop_per_batch: int
+    tokens_per_matmul: int
+    experts_per_chip: int
+    matmuls_per_chip_per_layer: int
+    d_int_per_matmul: int
+    d_per_matmul: int
+    matmul_time: float
+    pipeline_bubble_time: float
+    pipeline_full_time: float
+    gradient_reduction_time: float
+    batch_time: float
+    util: float
+    cluster_flop_per_sec: float
+    run_time_days: float
+    pipeline_full_steps: float | None = None
+    pipeline_full_flop_step_time: float | None = None
+    pipeline_full_net_step_time: float | None = None
+    pipeline_full_flop_time: float | None = None
+    pipeline_full_net_time: float | None = None
+    total_flop: float | None = None
+    flop_per_expert: float | None = None
+    stage_crossing_fraction: float | None = None
+
+
+def chip(name: str, variant: Variant) -> Chip:
+    """A chip of the table as the variant has it; InputError names what there is."""
+    known = [key for key in CHIPS if variant == "head" or key not in LATER_CHIPS]
+    if name not in known:
+        message = f"unknown chip '{name}' in variant {variant}"
+        raise InputError.at("--chip_type", message, expected=closest(name, known), found=repr(name))
+    return FIRST_CHIPS.get(name, CHIPS[name]) if variant == "readme" else CHIPS[name]
+
+
+def evaluate(setup: Setup, hardware: Chip, variant: Variant, base_utilization: float | None = None) -> SimpleRun:
+    """Time of a batch and of the run; InputError lists everything that does not divide."""
+    problems = list(_divisibility(setup))
+    if problems:
+        raise InputError(problems)
+    utilization = BASE_UTILIZATION[variant] if base_utilization is None else base_utilization
+    step = _Step(setup, hardware, utilization)
+    experts, batch_tokens = setup.experts, setup.batch_size * setup.seq_len
+    n, p = setup.routed * setup.parameters_per_expert, setup.experts * setup.parameters_per_expert
+    wanted = TOKENS_PER_PARAMETER * p if setup.dataset_tokens is None else setup.dataset_tokens
+    batches, microbatches = int(wanted // batch_tokens), setup.batch_size // setup.microbatch_size
+    if batches < 1:
+        message = "the data set is smaller than a batch"
+        raise InputError.at("--dataset_size", message, expected=f"at least {batch_tokens}")
+    tokens = batches * batch_tokens
+    steps = setup.layers // setup.pp * microbatches
+    full = _full_pipeline(step, steps, variant)
+    bubble_layers = (setup.pp - 1) * setup.boundary_interval
+    bubble_s = step.bubble_s(bubble_layers, variant)
+    gradients_s = step.all_reduce_s(p, setup.chips // setup.dp, setup.dp)
+    batch_s = bubble_s + full["pipeline_full_time"] + gradients_s
+    flop_per_batch = 6 * n * batch_tokens
+    peak = setup.chips * hardware.flop_per_s * (8 / setup.precision_bits)
+    later = {"total_flop": 6 * n * tokens, "flop_per_expert": 6 * n * tokens / experts} if variant == "head" else {}
+    return SimpleRun(
+        N=n,
+        P=p,
+        D=tokens,
+        p=setup.chips,
+        n_batches=batches,
+        n_microbatches_per_batch=microbatches,
+        n_pipeline_steps=setup.pp * setup.interleaving,
+        pipe_boundary_intvl=setup.boundary_interval,
+        pipeline_bubble_layers=bubble_layers,
+        flop_per_batch=flop_per_batch,
+        tokens_per_matmul=step.tokens,
+        experts_per_chip=1,
+        matmuls_per_chip_per_layer=MATRICES,
+        d_int_per_matmul=step.d_internal,
+        d_per_matmul=step.d_model,
+        matmul_time=step.matmul_s,
+        pipeline_bubble_time=bubble_s,
+        gradient_reduction_time=gradients_s,
+        batch_time=batch_s,
+        util=flop_per_batch / (peak * batch_s),
+        cluster_flop_per_sec=peak * utilization,
+        run_time_days=batch_s * batches / 86400,
+        **full,
+        **later,
+    )
+
+
+def _full_pipeline(step: _Step, steps: int, variant: Variant) -> dict[str, float]:
+    """The time in which every stage works: bounded by FLOP, in head by the network too."""
+    flop_s = steps * step.flop_s
+    if variant == "readme":
+        return {"pipeline_full_time": flop_s}
+    net_step_s = step.inner_s + step.outer_s + step.crossing_fraction * 2 * step.stage_s
+    return {
+        "pipeline_full_steps": steps,
+        "pipeline_full_flop_step_time": step.flop_s,
+        "pipeline_full_net_step_time": net_step_s,
+        "pipeline_full_flop_time": flop_s,
+        "pipeline_full_net_time": steps * net_step_s,
+        "pipeline_full_time": max(flop_s, steps * net_step_s),
+        "stage_crossing_fraction": step.crossing_fraction,
+    }
+
+
+class _Step:
+    """Times of one micro-batch on one layer of one chip."""
+
+    def __init__(self, setup: Setup, hardware: Chip, utilization: float):
+        self.setup, self.hardware, self.utilization = setup, hardware, utilization
+        self.d_internal, self.d_model = setup.d_internal // setup.tp, setup.d_model // setup.tp2
+        self.tokens = setup.microbatch_tokens * setup.routed // (setup.dp * setup.experts)
+        self.matmul_s = self._matmul_s()
+        self.flop_s = PASSES * MATRICES * self.matmul_s
+        tokens, across = setup.microbatch_tokens, setup.dp * setup.experts
+        internal, residual = tokens * setup.d_internal * setup.routed, tokens * setup.d_model
+        self.inner_s = 2 * self.all_reduce_s(internal, across * setup.tp, setup.tp2)
+        spread = setup.dp * setup.tp2 * setup.experts // setup.routed
+        self.outer_s = 2 * self.all_reduce_s(residual, spread, setup.routed * setup.tp)
+        self.stage_s = self._transfer_s(residual, across * setup.tp * setup.tp2)
+        self.moves_every_layer = setup.routed * setup.tp == 1 and setup.experts > 1
+
+    @property
+    def crossing_fraction(self) -> float:
+        """Share of the layers whose output changes its chip."""
+        return 1.0 if self.moves_every_layer else 1 / self.setup.boundary_interval
+
+    def _matmul_s(self) -> float:
+        """A roofline; the source counts elements, not bytes, in the memory term."""
+        x, y, z = self.d_internal, self.d_model, self.tokens
+        flop_s = 2 * x * y * z / (self.utilization * self.hardware.flop_per_s) * self.setup.precision_bits / 8
+        return max(flop_s, (x * y + y * z + x * z) / (self.utilization * self.hardware.memory_bytes_per_s))
+
+    def _transfer_s(self, elements: int, chips: int) -> float:
+        """Sent and received one after the other."""
+        return 2 * (elements / chips * self.setup.precision_bits / 8) / self.hardware.network_bytes_per_s
+
+    def all_reduce_s(self, elements: int, chips: int, group: int) -> float:
+        """The fabric reduces, so the time does not depend on the group's size."""
+        return 0.0 if group == 1 else self._transfer_s(elements, chips)
+
+    def bubble_s(self, layers: int, variant: Variant) -> float:
+        """Time of the bubble's layers; communication is never hidden there."""
+        boundaries = layers // self.setup.boundary_interval
+        at_boundary = self.stage_s * (2 if variant == "readme" else 1)
+        between = 2 * (self.setup.experts - 1) / self.setup.experts * self.stage_s if self.moves_every_layer else 0.0
+        crossings = boundaries * at_boundary + (layers - boundaries) * between
+        return layers * (self.flop_s + self.inner_s + self.outer_s) + crossings
+
+
+def _divisibility(setup: Setup) -> Iterator[Problem]:
+    """What must divide what."""
+    routed_tokens = setup.microbatch_tokens * setup.routed
+    pairs = (
+        ("n_experts", setup.experts, "n_routed_experts", setup.routed),
+        ("batch_size", setup.batch_size, "microbatch_size", setup.microbatch_size),
+        ("microbatch_size * seq_len * n_routed_experts", routed_tokens, "dp * n_experts", setup.dp * setup.experts),
+        ("n_layers", setup.layers, "pp * pipeline_interleaving", setup.pp * setup.interleaving),
+        ("microbatch_size * seq_len", setup.microbatch_tokens, "dp", setup.dp),
+        ("internal width", setup.d_internal, "tp", setup.tp),
+        ("d_model", setup.d_model, "tp2", setup.tp2),
+    )
+    for what, size, axis, degree in pairs:
+        if size % degree:
+            message = f"{what} = {size} does not divide by {axis} = {degree}"
+            option = axis.split(" ")[0]
+            yield Problem(Location(f"--{option}"), message, f"a divisor of {size}", str(degree), field=option)
+    if setup.pp == 1 and setup.interleaving > 1:
+        message = "a single pipeline stage cannot be interleaved"
+        yield Problem(
+            Location("--pipeline_interleaving"), message, "1, or more stages with --pp", str(setup.interleaving)
+        )

@@ -1,0 +1,79 @@
+"""Which NPUs do the same: classes by partition refinement, and the names of the groups their members meet in."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.system.groups import LogicalDim
+from simcore.system.streams import Stream
+from simcore.system.transport import class_of
+
+__all__ = ["GroupNames", "fold"]
+
+Ints = NDArray[np.int64]
+
+
+def fold(
+    dims: Sequence[LogicalDim], stragglers: Mapping[int, float], npus: int, *, together: bool
+) -> list[Sequence[int]]:
+    """The NPUs of every class, ascending; class 0 holds NPU 0.
+
+    NPUs start alike when they compute alike. Then classes are split until all members of a class meet the same classes
+    in every dimension. That suffices where a group starts `together`; elsewhere the place in the group matters too, and
+    a machine with stragglers is not folded at all.
+    """
+    if not stragglers:
+        return [range(npus)]
+    if not together:
+        return [range(npu, npu + 1) for npu in range(npus)]
+    factors = np.ones(npus)
+    factors[list(stragglers)] = list(stragglers.values())
+    colours = np.unique(factors, return_inverse=True)[1].astype(np.int64)
+    while True:
+        refined = _refine(colours, dims)
+        if refined.max() == colours.max():
+            return _members(refined)
+        colours = refined
+
+
+def _refine(colours: Ints, dims: Sequence[LogicalDim]) -> Ints:
+    """Split classes whose members meet different classes in some dimension."""
+    for dim in dims:
+        outer = len(colours) // (dim.stride * dim.size)
+        groups = colours.reshape(outer, dim.size, dim.stride).transpose(0, 2, 1).reshape(-1, dim.size)
+        kinds = np.unique(np.sort(groups, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+        seen = np.repeat(kinds, dim.size).reshape(outer, dim.stride, dim.size).transpose(0, 2, 1).reshape(-1)
+        colours = np.unique(colours * (kinds.max() + 1) + seen, return_inverse=True)[1].astype(np.int64)
+    return colours
+
+
+def _members(colours: Ints) -> list[Sequence[int]]:
+    """The classes, ordered by their first member."""
+    order = np.argsort(colours, kind="stable")
+    ends = np.flatnonzero(np.diff(colours[order])) + 1
+    return sorted(np.split(order, ends), key=lambda members: int(members[0]))  # type: ignore[arg-type]
+
+
+class GroupNames:
+    """Names a group by the classes in it: groups of equal composition are the same group to a folded run."""
+
+    def __init__(self, ranks: Sequence[Sequence[int]]):
+        self._ranks = ranks
+        self._class_of = class_of(ranks)
+        self._known: dict[tuple[int, LogicalDim], tuple[Hashable, Sequence[int]]] = {}
+        self._unfolded = len(ranks) == len(self._class_of)
+
+    def of(self, npu_class: int, stream: Stream) -> tuple[Hashable, Sequence[int]]:
+        """The name of the group in which a class plays a chunk's phase, and the classes in it."""
+        key = (npu_class, stream.phase.lane.dim)
+        found = self._known.get(key)
+        if found is None:
+            members = key[1].members(int(self._ranks[npu_class][0]))
+            colours = np.sort(self._class_of[members])
+            classes = np.unique(colours).tolist()
+            name = int(members[0]) if self._unfolded else tuple(colours.tolist())
+            found = self._known[key] = ((key[1], name), classes)
+        return found

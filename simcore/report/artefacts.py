@@ -1,0 +1,155 @@
+"""Files a run leaves: the folder of `-o DIR`, and single timelines by the suffix of their name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from simcore.errors import InputError, closest
+from simcore.files import make_folder, write_bytes, write_text
+from simcore.report.model import Report
+from simcore.report.selection import Limits, Selection, View, choose
+
+__all__ = ["ARTEFACTS", "TIMELINES", "check_timeline", "write_directory", "write_timeline"]
+
+
+def _png(report: Report, view: View) -> bytes:
+    from simcore.report.gantt import timeline_figure
+    from simcore.report.plots import image
+
+    return image(timeline_figure(report.timeline, view), "png")
+
+
+def _svg(report: Report, view: View) -> bytes:
+    from simcore.report.gantt import timeline_figure
+    from simcore.report.plots import image
+
+    return image(timeline_figure(report.timeline, view), "svg")
+
+
+def _html(report: Report, view: View) -> bytes:
+    from simcore.report.html import page
+
+    return page(report, view).encode()
+
+
+def _chrome(report: Report, view: View) -> bytes:
+    from simcore.report.chrome import chrome_json
+
+    return chrome_json(report.timeline, view)
+
+
+def _perfetto(report: Report, view: View) -> bytes:
+    from simcore.report.perfetto import perfetto_trace
+
+    return perfetto_trace(report.timeline, view)
+
+
+# Suffix of a timeline's name -> (who draws it, what its viewer can hold)
+TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
+    ".png": (_png, Limits(num_classes=4, num_events=40_000)),
+    ".svg": (_svg, Limits(num_classes=4, num_events=10_000)),
+    ".html": (_html, Limits(num_classes=1024, num_events=1_000_000)),
+    ".json": (_chrome, Limits(num_classes=16, num_events=1_000_000)),
+    ".json.gz": (_chrome, Limits(num_classes=16, num_events=1_000_000)),
+    ".pftrace": (_perfetto, Limits(num_classes=16, num_events=1_000_000)),
+    ".pftrace.gz": (_perfetto, Limits(num_classes=16, num_events=1_000_000)),
+}
+
+
+def _suffix(path: str | os.PathLike[str]) -> str:
+    """The suffix that decides what a file is; InputError when it is none of ours."""
+    name = Path(path).name.lower()
+    for suffix in TIMELINES:
+        if name.endswith(suffix) and name != suffix:
+            return suffix
+    found = "".join(Path(name).suffixes[-2:]) or name
+    raise InputError.at(
+        str(path), "no timeline of this kind", expected=closest(found, TIMELINES), found=repr(found), field="--timeline"
+    )
+
+
+def check_timeline(path: str | os.PathLike[str]) -> None:
+    """InputError when no timeline can be written there: unknown suffix, or no such folder. To be asked before a run."""
+    _suffix(path)
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise InputError.at(str(path), "the folder does not exist", expected="a folder that exists", found=str(folder))
+
+
+def write_timeline(report: Report, path: str | os.PathLike[str], selection: Selection | None = None) -> tuple[str, ...]:
+    """Write a timeline; the suffix says which: .png .svg .html .json(.gz) = Chrome trace, .pftrace(.gz) = Perfetto.
+
+    Returns
+    -------
+    tuple of str
+        What the timeline leaves out, in words.
+
+    Raises
+    ------
+    InputError
+        If the suffix is unknown, the file cannot be written or the selection names what the run does not have.
+    """
+    check_timeline(path)
+    draw, limits = TIMELINES[_suffix(path)]
+    view = choose(report.timeline, selection or Selection(), limits)
+    write_bytes(path, draw(report, view))
+    return view.left_out
+
+
+def _breakdown_png(report: Report) -> bytes:
+    from simcore.report.plots import breakdown_figure, image
+
+    return image(breakdown_figure(report.to_dict()), "png")
+
+
+def _layers(report: Report) -> bytes:
+    from simcore.report.csv import layers_csv
+
+    return layers_csv(report.to_dict()).encode()
+
+
+def _events(report: Report) -> bytes:
+    from simcore.report.archive import events_npz
+
+    return events_npz(report.timeline)
+
+
+# The files of `-o DIR` that are no timelines
+ARTEFACTS: dict[str, Callable[[Report], bytes]] = {
+    "layers.csv": _layers,
+    "events.npz": _events,
+    "breakdown.png": _breakdown_png,
+}
+
+
+def write_directory(
+    report: Report,
+    folder: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    selection: Selection | None = None,
+) -> tuple[str, ...]:
+    """Write report.json, layers.csv, events.npz, breakdown.png, timeline.html and timeline.pftrace.gz into a folder.
+
+    Returns
+    -------
+    tuple of str
+        What the timelines leave out, each line beginning with the file's name.
+
+    Raises
+    ------
+    InputError
+        If the folder is not empty and `force` is not set, or cannot be written.
+    """
+    target = make_folder(folder, force=force)
+    for name, make in ARTEFACTS.items():
+        write_bytes(target / name, make(report))
+    left_out = [
+        f"{name}: {missing}"
+        for name in ("timeline.html", "timeline.pftrace.gz")
+        for missing in write_timeline(report, target / name, selection)
+    ]
+    write_text(target / "report.json", report.to_json())
+    return tuple(left_out)

@@ -1,0 +1,207 @@
+"""The timeline as a picture: a row for computing, one per dimension of the network, iterations marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.report.palette import INK, text_on
+from simcore.report.plots import new_figure, styled, time_unit
+from simcore.report.selection import View
+from simcore.report.tracks import Track, colours, lay_out, meanings
+from simcore.timeline.breakdown import merge
+from simcore.timeline.events import NO_LAYER, Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["timeline_figure"]
+
+Ints = NDArray[np.int64]
+
+WIDTH_INCHES = 12.0
+AXIS_INCHES = 10.0  # about what the rows' labels leave of the width
+ROW_INCHES = 0.28
+PIXELS = 4000  # slices of one colour closer than this fraction of the width are drawn as one
+MOST_LANES = 4  # concurrent slices shown beside each other; more are drawn as one bar
+LABEL_POINTS = 6.5
+CHARACTER_INCHES = 0.62 * LABEL_POINTS / 72
+NAMED = ("compute", "host", "wait")  # families whose slices carry names; their rows are higher
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of the picture: its label, where it begins and how high it is (in rows), the tracks that share it."""
+
+    label: str
+    npu_class: int
+    top: float
+    height: float
+    tracks: tuple[Track, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """Where to draw what; `scale` is nanoseconds per unit of the axis."""
+
+    axes: Axes
+    timeline: Timeline
+    view: View
+    rows: tuple[_Row, ...]
+    scale: float
+
+    @property
+    def span_ns(self) -> int:
+        """Length of the time axis."""
+        return self.view.end_ns - self.view.start_ns
+
+
+def timeline_figure(timeline: Timeline, view: View) -> Figure:
+    """A Gantt chart of a view: slices coloured by what they are, named where the name fits."""
+    rows = tuple(_rows(lay_out(timeline, view)))
+    scale, unit = time_unit(view.end_ns - view.start_ns)
+    with styled():
+        figure = new_figure(WIDTH_INCHES, 1.2 + ROW_INCHES * _bottom(rows))
+        drawing = _Drawing(figure.subplots(), timeline, view, rows, scale)
+        _frame(drawing, unit)
+        _mark_iterations(drawing)
+        for row in rows:
+            _draw_row(drawing, row)
+        _legend(figure, drawing)
+        if view.left_out:
+            figure.supxlabel("left out: " + "; ".join(view.left_out), fontsize=7, x=0.01, ha="left")
+    return figure
+
+
+def _bottom(rows: tuple[_Row, ...]) -> float:
+    return rows[-1].top + rows[-1].height if rows else 1.0
+
+
+def _rows(tracks: Iterable[Track]) -> Iterator[_Row]:
+    """Rows from top to bottom: waiting shares the row of computing, collectives show where chunks do not."""
+    by_class: dict[int, dict[str, list[Track]]] = {}
+    for track in tracks:
+        title = "compute" if track.family == "wait" else track.title
+        by_class.setdefault(track.npu_class, {}).setdefault(title, []).append(track)
+    top = 0.0
+    for npu_class, groups in by_class.items():
+        top += 0.9  # room for the name of the ranks
+        chunks = any(track.family == "dimension" for group in groups.values() for track in group)
+        for title, group in groups.items():
+            if chunks and group[0].family == "collective":
+                continue
+            height = 2.7 if group[0].family in NAMED else 1.0
+            yield _Row(title, npu_class, top, height, tuple(group))
+            top += height
+
+
+def _draw_row(drawing: _Drawing, row: _Row) -> None:
+    """The slices of a row, concurrent ones beside each other, and their names."""
+    num_lanes = 1 + max(track.lane for track in row.tracks)
+    shown = num_lanes if num_lanes <= MOST_LANES else 1
+    height = (row.height - 0.2) / shown
+    for track in row.tracks:
+        top = row.top + 0.1 + height * (track.lane if shown == num_lanes else 0)
+        for colour, start_ns, end_ns in _by_colour(drawing, track):
+            _draw(drawing, colour, (top, top + height), start_ns, end_ns)
+        if track.family in NAMED and shown == 1 and not track.lane:
+            _name_slices(drawing, row, track)
+
+
+def _by_colour(drawing: _Drawing, track: Track) -> Iterator[tuple[str, Ints, Ints]]:
+    """A track's slices, colour by colour; where there are very many, those a pixel apart become one."""
+    events = drawing.view.events
+    start, end = events.start_ns[track.rows], events.end_ns[track.rows]
+    colour = np.array(colours(drawing.view, track))
+    pixel = max(drawing.span_ns // PIXELS, 1)
+    for each in sorted(set(colour.tolist())):
+        chosen = colour == each
+        if int(chosen.sum()) > PIXELS // 4:
+            yield each, *merge(start[chosen] // pixel * pixel, -(-end[chosen] // pixel) * pixel)
+        else:
+            yield each, start[chosen], end[chosen]
+
+
+def _draw(drawing: _Drawing, colour: str, edges: tuple[float, float], start_ns: Ints, end_ns: Ints) -> None:
+    """Rectangles of one colour between two heights; a white edge, which would hide what is narrow, for wide ones."""
+    from matplotlib.collections import PolyCollection
+
+    left, right = start_ns / drawing.scale, end_ns / drawing.scale
+    top, bottom = (np.full(len(left), edge) for edge in edges)
+    corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
+    shapes = np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)
+    lines = np.where(end_ns - start_ns > 16 * drawing.span_ns / PIXELS, 0.3, 0.0)
+    drawing.axes.add_collection(PolyCollection(list(shapes), facecolors=colour, edgecolors="white", linewidths=lines))
+
+
+def _name_slices(drawing: _Drawing, row: _Row, track: Track) -> None:
+    """Names in the slices of a track, along or upright, where they fit."""
+    events, colour = drawing.view.events, colours(drawing.view, track)
+    ns_per_inch = drawing.span_ns / AXIS_INCHES
+    for index, fill in zip(track.rows.tolist(), colour, strict=True):
+        start, end = int(events.start_ns[index]), int(events.end_ns[index])
+        name = _name(drawing, index)
+        length, room = (len(name) + 1) * CHARACTER_INCHES, (end - start) / ns_per_inch
+        upright = room > 1.6 * LABEL_POINTS / 72 and length < row.height * ROW_INCHES
+        if length < room or upright:
+            drawing.axes.text(
+                (start + end) / 2 / drawing.scale, row.top + row.height / 2, name, ha="center", va="center",
+                rotation=0 if length < room else 90, fontsize=LABEL_POINTS, color=text_on(fill), parse_math=False,
+                clip_on=True,
+            )  # fmt: skip
+
+
+def _name(drawing: _Drawing, index: int) -> str:
+    """What a slice is called: its layer, otherwise its event."""
+    events, layers = drawing.view.events, drawing.timeline.layers
+    layer = int(events.layer[index])
+    return layers[layer] if NO_LAYER < layer < len(layers) else events.names[int(events.name[index])]
+
+
+def _frame(drawing: _Drawing, unit: str) -> None:
+    """Axes, and the labels of rows and ranks."""
+    axes, view, rows, scale = drawing.axes, drawing.view, drawing.rows, drawing.scale
+    axes.set(xlim=(view.start_ns / scale, view.end_ns / scale), ylim=(_bottom(rows), 0))
+    axes.set(xlabel=f"simulated time ({unit})")
+    axes.set_yticks([row.top + row.height / 2 for row in rows], [row.label for row in rows])
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x", color="#E5E5E5", linewidth=0.5, zorder=0)
+    axes.set_axisbelow(True)
+    labels = dict(zip(view.classes, view.labels, strict=True))
+    for npu_class, row in {row.npu_class: row for row in reversed(rows)}.items():
+        corner = (view.start_ns / scale, row.top - 0.05)
+        text = labels[npu_class]
+        axes.annotate(text, corner, (3, 0), textcoords="offset points", fontsize=8, fontweight="bold", va="bottom")
+
+
+def _mark_iterations(drawing: _Drawing) -> None:
+    """A line where an iteration begins, numbered where the numbers do not collide."""
+    axes, view = drawing.axes, drawing.view
+    room = drawing.span_ns / AXIS_INCHES * 0.75
+    named_until = -np.inf
+    for index, (start_ns, _) in enumerate(drawing.timeline.iterations):
+        if not view.start_ns <= start_ns < view.end_ns:
+            continue
+        axes.axvline(start_ns / drawing.scale, color=INK, linewidth=0.8, linestyle=(0, (4, 2)))
+        if start_ns >= named_until:
+            top = (start_ns / drawing.scale, 1.01)
+            axes.annotate(f"iteration {index}", top, xycoords=axes.get_xaxis_transform(), fontsize=7.5, va="bottom")
+            named_until = start_ns + room
+
+
+def _legend(figure: Figure, drawing: _Drawing) -> None:
+    """What the colours mean; only those that occur."""
+    from matplotlib.patches import Patch
+
+    tracks = [track for row in drawing.rows for track in row.tracks]
+    used = {colour for track in tracks for colour in colours(drawing.view, track)}
+    entries = [entry for entry in meanings(drawing.timeline, drawing.view) if entry[0] in used]
+    handles = [Patch(color=colour, label=label) for colour, label in entries]
+    if handles:
+        figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 7), frameon=False)

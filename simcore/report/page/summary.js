@@ -1,0 +1,129 @@
+// The page around the timeline: summary, shares, tables. Text from inputs only ever becomes text nodes.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const REPORT = DATA.report;
+const byId = (id) => document.getElementById(id);
+
+function element(tag, text, className) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+// Four significant digits in the largest of `units` that leaves at least one, as on the terminal.
+function scaled(value, units) {
+  const [factor, unit] = units.find(([each]) => Math.abs(value) >= each) || units[units.length - 1];
+  return `${Number((value / factor).toPrecision(4))} ${unit}`;
+}
+const TIME_UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]];
+const SIZE_UNITS = [[1e15, "PB"], [1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]];
+const formatTime = (ns) => scaled(ns, TIME_UNITS);
+const formatSize = (bytes) => scaled(bytes, SIZE_UNITS);
+const formatShare = (part, whole) => (whole ? `${(100 * part / whole).toFixed(1)}%` : "0.0%");
+
+function showSummary() {
+  document.title = `${formatTime(REPORT.time_ns)} on ${REPORT.npus} NPUs · simcore`;
+  byId("headline").textContent = DATA.headline;
+  byId("dominating").textContent = DATA.dominating;
+  for (const warning of REPORT.warnings) byId("warnings").append(element("li", warning));
+  for (const { key, label, colour, ink } of DATA.shares) {
+    const value = REPORT.breakdown[key], share = formatShare(value, REPORT.time_ns);
+    const part = element("div", value / REPORT.time_ns > 0.05 ? share : "");
+    part.style.cssText = `flex: ${value} 0 0; background: ${colour}; color: ${ink}`;
+    part.dataset.value = value;
+    part.title = `${label}: ${formatTime(value)} (${share})`;
+    byId("shares").append(part);
+    byId("shares-legend").append(legendEntry(colour, `${label} ${formatTime(value)} (${share})`));
+  }
+  byId("shares").setAttribute("aria-label", byId("shares-legend").textContent);
+}
+
+function legendEntry(colour, text) {
+  const entry = element("span"), swatch = element("i");
+  swatch.style.background = colour;
+  entry.append(swatch, text);
+  return entry;
+}
+
+// A table whose header buttons sort it; a column is [title, key, format], text columns have no format.
+function addTable(id, title, columns, rows) {
+  if (!rows.length) return;
+  const table = element("table"), body = element("tbody"), header = element("tr");
+  table.id = id;
+  const state = { key: null, descending: false };
+  const fill = () => body.replaceChildren(...rows.map((row) => tableRow(columns, row)));
+  for (const [heading, key, format] of columns) {
+    const cell = element("th", undefined, format ? "" : "text"), button = element("button", heading);
+    button.type = "button";
+    button.addEventListener("click", () => {
+      state.descending = state.key === key ? !state.descending : Boolean(format);
+      state.key = key;
+      const sign = state.descending ? -1 : 1;
+      rows.sort((a, b) => sign * (format ? a[key] - b[key] : String(a[key]).localeCompare(String(b[key]), "en", { numeric: true })));
+      for (const other of header.children) other.removeAttribute("aria-sort");
+      cell.setAttribute("aria-sort", state.descending ? "descending" : "ascending");
+      fill();
+    });
+    cell.append(button);
+    header.append(cell);
+  }
+  fill();
+  const head = element("thead"), scroll = element("div", undefined, "scroll");
+  head.append(header);
+  table.append(head, body);
+  scroll.append(table);
+  scroll.tabIndex = 0;
+  byId("tables").append(element("h2", title), scroll);
+}
+
+function tableRow(columns, row) {
+  const made = element("tr");
+  for (const [, key, format] of columns) {
+    const value = row[key], cell = element("td", format ? format(value) : value, format ? "" : "text");
+    cell.dataset.value = value;
+    made.append(cell);
+  }
+  return made;
+}
+
+function showTables() {
+  const share = (part) => formatShare(part, REPORT.time_ns), count = (value) => String(value);
+  addTable("layers", "Layers (rank 0, sums over iterations)", [
+    ["#", "layer", count], ["layer", "name"], ["phase", "phase"], ["compute", "compute_ns", formatTime],
+    ["communication", "comm_ns", formatTime], ["exposed", "exposed_ns", formatTime],
+    ["collective", "collective"], ["size", "bytes", formatSize],
+  ], DATA.layers);
+  addTable("dims", "Dimensions (rank 0)", [
+    ["#", "index", count], ["kind", "kind"], ["NPUs", "npus", count], ["sent per NPU", "bytes_per_npu", formatSize],
+    ["busy", "busy_ns", formatTime], ["utilisation", "busy_ns", share],
+  ], REPORT.dims);
+  addTable("links", `Hottest of ${REPORT.links.count} links`, [
+    ["from", "src"], ["to", "dst"], ["carried", "bytes", formatSize], ["busy", "busy_ns", formatTime],
+    ["utilisation", "busy_ns", share],
+  ], REPORT.links.hottest);
+  addTable("ranks", "Ranks", [
+    ["ranks", "ranks"], ["finish", "finish_ns", formatTime], ["compute", "compute_ns", formatTime],
+    ["communication", "comm_ns", formatTime], ["not computing", "exposed_comm_ns", formatTime], ["idle", "idle_ns", formatTime],
+  ], REPORT.ranks);
+  addTable("simai", "SimAI's summary", [["share", "name"], ["us", "us", count]],
+    Object.entries(REPORT.simai || {}).map(([name, us]) => ({ name, us })));
+}
+
+function showFooter() {
+  const lines = [`simcore ${REPORT.version} · profile ${REPORT.profile} · network ${REPORT.network}`,
+    `exposed communication, not computing: ${formatTime(REPORT.exposed_comm_ns)} (${DATA.exposed[0]})`,
+    `exposed communication, alone: ${formatTime(REPORT.breakdown.exposed_comm_ns)} (${DATA.exposed[1]})`,
+    ...REPORT.inputs.map(({ role, path, sha256 }) => `${role}: ${path} (SHA-256 ${sha256})`)];
+  for (const line of lines) byId("footer").append(element("div", line));
+}
+
+byId("theme").addEventListener("click", () => {
+  const root = document.documentElement;
+  const dark = getComputedStyle(root).colorScheme === "dark";
+  root.dataset.theme = dark ? "light" : "dark";
+  window.dispatchEvent(new Event("resize"));
+});
+showSummary();
+showTables();
+showFooter();

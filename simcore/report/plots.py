@@ -1,0 +1,184 @@
+"""Pictures for papers: breakdown bars and link heat map; and how every figure becomes bytes.
+
+Functions return matplotlib figures and keep no global state; the same report gives the same bytes. matplotlib is
+imported where it is needed: it takes most of a second.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.errors import InputError
+from simcore.report.document import LayerRow, ReportDocument
+from simcore.report.grid import shorten
+from simcore.report.palette import BREAKDOWN, FAMILIES, HEAT, INK, PHASES, text_on
+from simcore.report.tables import phases
+from simcore.report.text import PHASE_WORDS, layer_total
+from simcore.timeline.events import LinkTable, Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.typing import RcKeyType
+
+__all__ = ["breakdown_figure", "image", "links_figure", "new_figure", "styled", "time_unit"]
+
+STYLE = {
+    "font.size": 9,
+    "font.family": "DejaVu Sans",
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "simcore",
+    "path.simplify": False,
+    "text.usetex": False,
+}
+NO_DATES = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
+NUM_LAYERS = 15
+MOST_NODES = 128
+LEAST_SHARE = 0.045  # of a bar; narrower parts have no room for their figure
+
+
+def image(figure: Figure, kind: Literal["png", "svg", "pdf"]) -> bytes:
+    """The figure as a file's bytes, without dates, so that equal figures give equal bytes."""
+    out = io.BytesIO()
+    with styled():
+        figure.savefig(out, format=kind, dpi=150, metadata=NO_DATES[kind])
+    return out.getvalue()
+
+
+def styled() -> AbstractContextManager[None]:
+    """Our style, for as long as the block lasts."""
+    from matplotlib import rc_context
+
+    return rc_context(cast("dict[RcKeyType, object]", STYLE))
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure in our style, sizes in inches; not known to pyplot, so nothing has to be closed."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+
+
+def time_unit(span_ns: float) -> tuple[float, str]:
+    """The unit in which a span of time is shown: nanoseconds per unit, and its name.
+
+    >>> time_unit(2_500_000)
+    (1000000.0, 'ms')
+    """
+    return next(
+        ((factor, name) for factor, name in ((1e9, "s"), (1e6, "ms"), (1e3, "us")) if span_ns >= factor), (1.0, "ns")
+    )
+
+
+def breakdown_figure(document: ReportDocument) -> Figure:
+    """Where rank 0's time goes, and the layers that cost most."""
+    by_cost = sorted(document["layers"], key=lambda layer: -_cost(layer))[:NUM_LAYERS]
+    chosen = sorted((layer for layer in by_cost if _cost(layer)), key=lambda layer: layer["index"])
+    with styled():
+        heights = [1.0, 0.28 * len(chosen) + 0.6] if chosen else [1.0]
+        figure = new_figure(9, sum(heights) + 1.1)
+        axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        _shares(axes[0], document)
+        if chosen:
+            _layer_bars(axes[1], document, chosen)
+    return figure
+
+
+def _cost(layer: LayerRow) -> int:
+    return layer_total(layer, "compute_ns") + layer_total(layer, "exposed_ns")
+
+
+def _shares(axes: Axes, document: ReportDocument) -> None:
+    """One bar: the four shares of the run's time."""
+    whole = max(document["time_ns"], 1)
+    scale, unit = time_unit(whole)
+    left = 0.0
+    shares = dict(document["breakdown"])
+    for key, (label, colour) in BREAKDOWN.items():
+        length = int(str(shares[key]))
+        axes.barh(0, length / scale, left=left / scale, color=colour, edgecolor="white", linewidth=0.5, label=label)
+        if length / whole >= LEAST_SHARE:
+            middle = (left + length / 2) / scale
+            axes.text(middle, 0, f"{length / whole:.1%}", ha="center", va="center", color=text_on(colour))
+        left += length
+    axes.set(yticks=[], xlim=(0, whole / scale), xlabel=f"time of rank 0 ({unit})")
+    axes.spines["left"].set_visible(False)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, handlelength=1)
+
+
+def _layer_bars(axes: Axes, document: ReportDocument, layers: Sequence[LayerRow]) -> None:
+    """A bar per layer: its computation by phase, and the waiting for its collectives."""
+    scale, unit = time_unit(max(map(_cost, layers)))
+    places = np.arange(len(layers))
+    left = np.zeros(len(layers))
+    rows = [list(phases(layer)) for layer in layers]
+    parts = [
+        (word, colour, [row[index][1]["compute_ns"] for row in rows])
+        for index, (word, colour) in enumerate(zip(PHASE_WORDS.values(), PHASES, strict=True))
+    ]
+    parts.append(
+        ("waiting for communication", FAMILIES["wait"], [layer_total(layer, "exposed_ns") for layer in layers])
+    )
+    for label, colour, figures in parts:
+        lengths = np.array(figures) / scale
+        axes.barh(places, lengths, left=left, color=colour, edgecolor="white", linewidth=0.4, label=label)
+        left += lengths
+    left_out = len(document["layers"]) - len(layers)
+    note = f"; {left_out} layers that cost less are left out" if left_out else ""
+    axes.set_yticks(places, [shorten(layer["name"], 28).replace("$", r"\$") for layer in layers])
+    axes.set(xlabel=f"sum over iterations ({unit}){note}")
+    axes.invert_yaxis()
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, handlelength=1)
+
+
+def links_figure(timeline: Timeline) -> Figure:
+    """Share of time each link is busy, by its ends; of many nodes those with the busiest links.
+
+    Raises
+    ------
+    InputError
+        If the run did not model links.
+    """
+    if timeline.links is None or not len(timeline.links.busy_ns):
+        raise InputError.at("links", "this run has no links", expected="a run with --network congested or fair")
+    nodes, shares = _link_matrix(timeline.links, timeline.time_ns)
+    with styled():
+        side = min(max(3.5, 0.22 * len(nodes) + 2), 9)
+        figure = new_figure(side + 1, side)
+        axes = figure.subplots()
+        picture = axes.imshow(np.ma.masked_invalid(shares), cmap=HEAT, vmin=0, vmax=1, interpolation="nearest")
+        step = max(1, len(nodes) // 24)
+        places = range(0, len(nodes), step)
+        axes.set_xticks(places, [nodes[place] for place in places], rotation=90)
+        axes.set_yticks(places, [nodes[place] for place in places])
+        axes.set(xlabel="to", ylabel="from")
+        figure.colorbar(picture, ax=axes, label="share of time busy", shrink=0.8)
+    return figure
+
+
+def _link_matrix(links: LinkTable, time_ns: int) -> tuple[list[str], NDArray[np.float64]]:
+    """Nodes in natural order and the busy share of the link between each two; NaN where there is none."""
+    share = links.busy_ns / max(time_ns, 1)
+    busiest: dict[str, float] = {}
+    for end, value in zip((*links.src, *links.dst), (*share, *share), strict=True):
+        busiest[end] = max(busiest.get(end, 0.0), float(value))
+    chosen = sorted(busiest, key=lambda node: (-busiest[node], node))[:MOST_NODES]
+    nodes = sorted(chosen, key=lambda node: (not node.isdigit(), int(node) if node.isdigit() else 0, node))
+    place = {node: index for index, node in enumerate(nodes)}
+    matrix = np.full((len(nodes), len(nodes)), np.nan)
+    for src, dst, value in zip(links.src, links.dst, share.tolist(), strict=True):
+        if src in place and dst in place:
+            matrix[place[src], place[dst]] = np.fmax(matrix[place[src], place[dst]], value)
+    return nodes, matrix

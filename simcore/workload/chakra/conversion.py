@@ -1,0 +1,109 @@
+"""What `simcore convert` does: tells what the source is and makes the files of the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from simcore.documents import read_text
+from simcore.errors import InputError
+from simcore.workload import text
+from simcore.workload.chakra import flexflow, json_form, legacy, pytorch, reader, text_converter
+
+__all__ = ["Options", "convert"]
+
+Files = dict[Path, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to convert.
+
+    `npus` and `iterations` belong to text workloads, `kineto` and `rank` to PyTorch's traces. `compat` asks for what
+    Chakra's own converters make.
+    """
+
+    npus: int = 1
+    iterations: int = 1
+    compat: bool = False
+    kineto: str = ""
+    rank: int = 0
+
+
+def convert(source: str, target: str, options: Options) -> Files:
+    """Path -> content of every file that converting `source` makes; InputError when it cannot be converted."""
+    path = Path(source)
+    if path.is_dir() or not path.exists():
+        return _trace_set(source, target) if reader.is_trace(source) else _from_text(source, target, options)
+    data = reader.content(path)
+    for recognise, make in SOURCES:
+        if recognise(path, data):
+            return make(source, target, options)
+    return _from_text(source, target, options)
+
+
+def _is_trace(path: Path, data: bytes) -> bool:
+    return reader.is_trace(str(path)) or json_form.is_json(data)
+
+
+def _is_flexflow(path: Path, data: bytes) -> bool:
+    return flexflow.is_flexflow(data[:200].decode(errors="replace"))
+
+
+def _is_pytorch(path: Path, data: bytes) -> bool:
+    return pytorch.is_host_trace(data)
+
+
+def _from_trace(source: str, target: str, options: Options) -> Files:
+    """A trace of any schema or form as .et of today's schema, or as JSON when the target's name ends so."""
+    data = legacy.to_current(reader.content(Path(source)), source)
+    reader.decode(data, source)
+    if target.endswith((".json", ".json.gz")):
+        form = json_form.to_jsonizer if options.compat else json_form.to_json
+        return {Path(target): form(data).encode()}
+    if not target.endswith((".et", ".et.gz")):
+        raise InputError.at(target, "cannot tell what to make of a trace", expected="a name that ends in .et or .json")
+    return {Path(target): data}
+
+
+def _trace_set(source: str, target: str) -> Files:
+    """Every rank of a set, of any schema, in today's."""
+    return {Path(f"{target}.{rank}.et"): data for rank, data in reader.current_files(source).items()}
+
+
+def _from_flexflow(source: str, target: str, options: Options) -> Files:
+    unit = flexflow.NS_PER_S if options.compat else flexflow.NS_PER_MS
+    return _ranks(target, flexflow.convert(source, ns_per_unit=unit))
+
+
+def _from_pytorch(source: str, target: str, options: Options) -> Files:
+    data = pytorch.convert(source, options.kineto, compat=options.compat)
+    reader.decode(data, source)
+    return {Path(target if target.endswith(".et") else f"{target}.{options.rank}.et"): data}
+
+
+def _from_text(source: str, target: str, options: Options) -> Files:
+    steps = text_converter.steps(text.read(source), options.iterations)
+    if not options.compat:
+        return _ranks(target, [text_converter.encode(steps)] * options.npus)
+    body = read_text(source)
+    return _ranks(
+        target,
+        [
+            text_converter.encode(steps, first_id=rank * len(steps), compat=True, source=body)
+            for rank in range(options.npus)
+        ],
+    )
+
+
+def _ranks(prefix: str, contents: list[bytes]) -> Files:
+    return {Path(f"{prefix}.{rank}.et"): data for rank, data in enumerate(contents)}
+
+
+SOURCES: list[tuple[Callable[[Path, bytes], bool], Callable[[str, str, Options], Files]]] = [
+    (_is_trace, _from_trace),
+    (_is_flexflow, _from_flexflow),
+    (_is_pytorch, _from_pytorch),
+]
+"""Kinds of sources: how to recognise one, how to convert it; what none of them knows is a text workload."""

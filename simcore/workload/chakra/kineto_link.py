@@ -1,0 +1,238 @@
+"""Joins PyTorch's host trace with Kineto's device trace: durations, kernels below what launched them, waits.
+
+Host operations are matched by record-function id. A kernel belongs to the innermost host operation around the runtime
+call with its correlation id. Where a call blocked until the device caught up, the time is taken out of its operation
+and the next operation of the thread waits for the kernel instead. A thread that was idle for a millisecond and more
+went on because of the operation that ended last on another thread (the rule of `chakra_trace_link`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from simcore.errors import InputError
+from simcore.workload.chakra import reader
+from simcore.workload.chakra.pytorch import Op
+
+__all__ = ["link"]
+
+DEVICE = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
+HOST = {"cpu_op", "user_annotation", "operator"}
+RUNTIME = {"cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "runtime"}
+BLOCKING = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
+IDLE_NS = 1_000_000
+
+
+class _Event(msgspec.Struct, gc=False):
+    name: str = ""
+    ph: str = ""
+    cat: str = ""
+    tid: int | str = 0
+    ts: float = 0.0
+    dur: float = 0.0
+    args: dict[str, Any] = {}
+
+
+class _Document(msgspec.Struct):
+    traceEvents: list[_Event]  # noqa: N815 - Kineto's key
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An event: times in ns since the trace's first."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    thread: str
+    category: str
+    args: Mapping[str, Any]
+
+
+def link(ops: Sequence[Op], path: str) -> list[Op]:
+    """Host operations with measured times and the device operations of Kineto's file, under new dense numbers."""
+    host, device, calls = _read(path)
+    by_rf = {int(op.attributes.get("rf_id", 0)): op for op in ops}
+    span_of = {}
+    for span in host:
+        op = by_rf.get(int(span.args.get("Record function id", 0)))
+        if op and op.attributes.get("rf_id"):
+            span_of[op.number] = span
+    if not span_of:
+        raise InputError.at(
+            path,
+            "no operation of the host trace is in this file",
+            expected="'Record function id' arguments that equal the host trace's rf_id",
+            hint="record both traces in one run",
+        )
+    timed = _timed(ops, span_of)
+    launched = _launched(device, calls, span_of)
+    timed, waits = _blocked(timed, span_of, device, calls)
+    linked, number_of_kernel, new_number = _renumbered(timed, launched)
+    threads = {new_number[number]: span.thread for number, span in span_of.items()}
+    _wait_for_kernels(linked, waits, number_of_kernel, new_number)
+    _wait_for_threads(linked, threads, {new_number[number]: span for number, span in span_of.items()})
+    return linked
+
+
+def _read(path: str) -> tuple[list[Span], list[Span], list[Span]]:
+    """Host, device and runtime events, each by start."""
+    try:
+        events = msgspec.json.decode(reader.content(Path(path)), type=_Document, strict=False).traceEvents
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError.at(path, f"no Kineto trace: {error}", expected="a JSON object with traceEvents") from error
+    complete = [event for event in events if event.ph == "X"]
+    base = min((event.ts for event in complete), default=0.0)
+    found: dict[str, list[Span]] = {"host": [], "device": [], "calls": []}
+    for event in sorted(complete, key=lambda event: (event.ts, -event.dur)):
+        category = event.cat.lower()
+        kinds = (("host", HOST), ("device", DEVICE), ("calls", RUNTIME))
+        kind = next((kind for kind, names in kinds if category in names), "")
+        if kind:
+            start = round((event.ts - base) * 1000)
+            end = start + round(event.dur * 1000)
+            found[kind].append(Span(event.name, start, end, str(event.tid), category, event.args))
+    return found["host"], found["device"], found["calls"]
+
+
+def _timed(ops: Sequence[Op], span_of: Mapping[int, Span]) -> dict[int, Op]:
+    """Operations with their start and the time they spend outside of those they call."""
+    inside: dict[int, int] = defaultdict(int)
+    for op in ops:
+        if op.number in span_of:
+            inside[op.parent] += span_of[op.number].end_ns - span_of[op.number].start_ns
+    timed = {}
+    for op in ops:
+        span = span_of.get(op.number)
+        own = max(0, span.end_ns - span.start_ns - inside[op.number]) if span else 0
+        timed[op.number] = replace(op, duration_ns=own, start_ns=span.start_ns if span else -1, waits_for=[])
+    return timed
+
+
+class _Enclosing:
+    """Finds the innermost matched host operation around a moment of a thread."""
+
+    def __init__(self, span_of: Mapping[int, Span]):
+        self.spans: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+        for number, span in span_of.items():
+            self.spans[span.thread].append((span.start_ns, span.end_ns, number))
+        for spans in self.spans.values():
+            spans.sort(key=lambda entry: (entry[0], -entry[1]))
+
+    def __call__(self, thread: str, moment_ns: int) -> int | None:
+        spans = self.spans.get(thread, [])
+        index = bisect_right(spans, (moment_ns, 1 << 62, 1 << 62)) - 1
+        while index >= 0:
+            if spans[index][1] >= moment_ns:
+                return spans[index][2]
+            index -= 1
+        return None
+
+    def following(self, thread: str, moment_ns: int) -> int | None:
+        """The first operation of a thread that starts at or after a moment."""
+        spans = self.spans.get(thread, [])
+        index = bisect_right(spans, (moment_ns, -1, -1))
+        return spans[index][2] if index < len(spans) else None
+
+
+def _launched(device: Iterable[Span], calls: Iterable[Span], span_of: Mapping[int, Span]) -> dict[int, list[Span]]:
+    """Host operation -> device operations it launched; those nobody can be found for are left out."""
+    call_of = {call.args.get("correlation"): call for call in calls}
+    enclosing = _Enclosing(span_of)
+    launched: dict[int, list[Span]] = defaultdict(list)
+    for span in device:
+        call = call_of.get(span.args.get("correlation"))
+        number = enclosing(call.thread, call.start_ns) if call else None
+        if number is not None:
+            launched[number].append(span)
+    return launched
+
+
+def _blocked(
+    timed: dict[int, Op], span_of: Mapping[int, Span], device: Sequence[Span], calls: Iterable[Span]
+) -> tuple[dict[int, Op], list[tuple[int, Span]]]:
+    """Operations without the time they were blocked, and who waits for which device operation instead."""
+    enclosing = _Enclosing(span_of)
+    by_end = sorted(device, key=lambda span: span.end_ns)
+    ends = [span.end_ns for span in by_end]
+    waits = []
+    for call in calls:
+        if not call.name.endswith(BLOCKING):
+            continue
+        index = bisect_right(ends, call.end_ns) - 1
+        last = by_end[index] if index >= 0 else None
+        around, after = enclosing(call.thread, call.start_ns), enclosing.following(call.thread, call.end_ns)
+        if last is None or last.end_ns <= call.start_ns or last.start_ns > call.end_ns or after is None:
+            continue
+        waits.append((after, last))
+        if around is not None:
+            left = max(0, timed[around].duration_ns - (last.end_ns - call.start_ns))
+            timed[around] = replace(timed[around], duration_ns=left)
+    return timed, waits
+
+
+def _renumbered(
+    timed: Mapping[int, Op], launched: Mapping[int, list[Span]]
+) -> tuple[list[Op], dict[int, int], dict[int, int]]:
+    """All operations, kernels right behind their launchers; numbers of kernels (by identity) and of host operations."""
+    linked: list[Op] = []
+    number_of_kernel: dict[int, int] = {}
+    new_number: dict[int, int] = {}
+    for number in sorted(timed):
+        new_number[number] = len(linked)
+        linked.append(timed[number])
+        for span in launched.get(number, ()):
+            number_of_kernel[id(span)] = len(linked)
+            linked.append(_kernel(timed[number], span))
+    for index, op in enumerate(linked):
+        parent = new_number.get(op.parent, op.parent)
+        linked[index] = replace(op, number=index, parent=parent, waits_for=[])
+    return linked, number_of_kernel, new_number
+
+
+def _kernel(launcher: Op, span: Span) -> Op:
+    """A device operation; it carries the tensors and the group of what launched it."""
+    return replace(
+        launcher,
+        name=span.name,
+        parent=launcher.number,
+        duration_ns=span.end_ns - span.start_ns,
+        start_ns=span.start_ns,
+        category=span.category,
+        stream=int(span.args.get("stream", 0)),
+        group=str(span.args.get("Process Group Name", launcher.group)),
+    )
+
+
+def _wait_for_kernels(
+    linked: list[Op],
+    waits: Iterable[tuple[int, Span]],
+    number_of_kernel: Mapping[int, int],
+    new_number: Mapping[int, int],
+) -> None:
+    for number, span in waits:
+        kernel = number_of_kernel.get(id(span))
+        if kernel is not None:
+            linked[new_number[number]].waits_for.append(kernel)
+
+
+def _wait_for_threads(linked: list[Op], threads: Mapping[int, str], spans: Mapping[int, Span]) -> None:
+    """Who continues after a long pause waits for the operation that ended last on another thread."""
+    by_end = sorted(spans, key=lambda number: (spans[number].end_ns, number))
+    ends = [spans[number].end_ns for number in by_end]
+    busy_until: dict[str, int] = {}
+    for number in sorted(spans, key=lambda number: (spans[number].start_ns, number)):
+        span, thread = spans[number], threads[number]
+        if thread not in busy_until or span.start_ns - busy_until[thread] > IDLE_NS:
+            others = (by_end[index] for index in range(bisect_right(ends, span.start_ns) - 1, -1, -1))
+            other = next((found for found in others if threads[found] != thread), None)
+            if other is not None:
+                linked[number].waits_for.append(other)
+        busy_until[thread] = max(busy_until.get(thread, 0), span.end_ns)

@@ -1,0 +1,264 @@
+"""PyTorch's execution traces (host side, with Kineto's device side) as Chakra traces.
+
+Host schemas 1.0.1 (flat keys) and 1.0.2-chakra.0.0.4 to 1.1.1 and later, and files that `chakra_trace_link` joined.
+Each thread is a chain in the order of a depth-first walk over the calls; a kernel waits for what launched it. What
+Chakra's converter leaves out is added: kernels of one stream in order, and what a synchronisation waits for
+(`compat` leaves it out, too).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simcore.errors import InputError, Location, Problem
+from simcore.workload.chakra import reader, writer
+from simcore.workload.chakra.schema import CommType, NodeType
+
+__all__ = ["Op", "convert", "is_host_trace", "read_host"]
+
+FLAT_ATTRIBUTES = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
+THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
+PROCESS_ROOTS = ("[pytorch|profiler|execution_trace|process]", "[pytorch|profiler|execution_graph|process]")
+COLLECTIVES = {
+    "allreduce": CommType.ALL_REDUCE,
+    "alltoall": CommType.ALL_TO_ALL,
+    "all_to_all": CommType.ALL_TO_ALL,
+    "allgather": CommType.ALL_GATHER,
+    "reducescatter": CommType.REDUCE_SCATTER,
+    "broadcast": CommType.BROADCAST,
+    "reduce": CommType.REDUCE,
+}
+"""Part of a kernel's or label's name -> collective; the first that fits."""
+
+KERNELS = ("nccldevkernel", "ncclkernel", "rccl")
+
+
+@dataclass(slots=True)
+class Op:
+    """One operation; times in ns, -1 = not measured. `category` is Kineto's for device operations, '' on the host."""
+
+    number: int
+    name: str
+    parent: int
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+    attributes: dict[str, Any]
+    duration_ns: int = 0
+    start_ns: int = -1
+    category: str = ""
+    stream: int = 0
+    waits_for: list[int] = field(default_factory=list)
+    group: str = ""
+
+    @property
+    def on_device(self) -> bool:
+        """Whether this runs on a stream of the device."""
+        return bool(self.category)
+
+
+def is_host_trace(data: bytes) -> bool:
+    """Whether a file is PyTorch's JSON execution trace."""
+    return data[:64].lstrip().startswith(b"{") and b'"nodes"' in data and b'"schema"' in data[:4096]
+
+
+def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
+    """The Chakra trace of a host trace (joined with Kineto's file when one is given); InputError says what is wrong."""
+    head, ops = read_host(path)
+    if kineto:
+        from simcore.workload.chakra.kineto_link import link
+
+        ops = link(ops, kineto)
+    by_number = {op.number: op for op in ops}
+    if not compat:
+        _order_streams(ops)
+    previous = _walk(by_number)
+    nodes = [
+        _node(op, previous[op.number], by_number, path, compat)
+        for op in sorted(ops, key=_number)
+        if op.number in previous
+    ]
+    return writer.encode(_metadata(head), nodes)
+
+
+def _number(op: Op) -> int:
+    return op.number
+
+
+def read_host(path: str) -> tuple[dict[str, Any], list[Op]]:
+    """Header and operations of a host trace of any schema."""
+    try:
+        document = json.loads(reader.content(Path(path)))
+    except (ValueError, RecursionError) as error:
+        place = Location(path, getattr(error, "lineno", 0), getattr(error, "colno", 0))
+        raise InputError.at(place, f"not well-formed JSON: {error}", expected="a PyTorch execution trace") from error
+    nodes = document.get("nodes") if isinstance(document, dict) else None
+    if not isinstance(nodes, list):
+        raise InputError.at(path, "no PyTorch execution trace", expected="an object with a list 'nodes'")
+    ops = [_read_op(entry, index, path) for index, entry in enumerate(nodes)]
+    if len({op.number for op in ops}) < len(ops):
+        raise InputError.at(path, "two operations have one id", expected="one operation per id")
+    return {key: value for key, value in document.items() if key != "nodes"}, ops
+
+
+def _read_op(entry: Any, index: int, path: str) -> Op:
+    try:
+        return _linked(entry, _flat(entry) if "attrs" not in entry else _nested(entry))
+    except (KeyError, TypeError, ValueError) as error:
+        missing = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
+        text = f"nodes[{index}]: {missing}"
+        raise InputError(Problem(Location(path), text, "a node of PyTorch's trace", field=f"nodes[{index}]")) from error
+
+
+def _flat(entry: Mapping[str, Any]) -> Op:
+    """A node of schema 1.0.1."""
+    sides = [
+        {"values": entry[side], "shapes": entry[f"{side[:-1]}_shapes"], "types": entry[f"{side[:-1]}_types"]}
+        for side in ("inputs", "outputs")
+    ]
+    attributes = {name: entry[name] for name in FLAT_ATTRIBUTES if name in entry}
+    return Op(int(entry["id"]), str(entry["name"]), int(entry["parent"]), sides[0], sides[1], attributes)
+
+
+def _nested(entry: Mapping[str, Any]) -> Op:
+    """A node of the schemas since 1.0.2."""
+    attributes = {attribute["name"]: attribute["value"] for attribute in entry["attrs"]}
+    parent = int(entry["ctrl_deps"])
+    op = Op(int(entry["id"]), str(entry["name"]), parent, entry["inputs"], entry["outputs"], attributes)
+    op.group = str(attributes.get("pg_name", ""))
+    return op
+
+
+def _linked(entry: Mapping[str, Any], op: Op) -> Op:
+    """What `chakra_trace_link` adds: durations, the stream of device operations, waits between host threads."""
+    op.duration_ns = round(1000 * float(entry.get("exclusive_dur") or 0))
+    op.start_ns = round(1000 * float(entry["ts"])) if "ts" in entry else -1
+    op.category, op.stream = str(entry.get("cat", "")), int(entry.get("stream") or 0)
+    if entry.get("inter_thread_dep") is not None and not op.on_device:
+        op.waits_for.append(int(entry["inter_thread_dep"]))
+    op.waits_for += [int(number) for number in entry.get("sync_dep") or ()]
+    op.group = str(entry.get("pg_name", op.group))
+    return op
+
+
+def _walk(ops: Mapping[int, Op]) -> dict[int, list[int]]:
+    """Operation -> what it waits for by the walk, for every operation below a thread's root.
+
+    Both host and device operations follow the host operation visited before them on their thread.
+    """
+    children: dict[int, list[int]] = defaultdict(list)
+    for number in sorted(ops):
+        if ops[number].parent != number:
+            children[ops[number].parent].append(number)
+    waits: dict[int, list[int]] = {}
+    for root in sorted(number for number, op in ops.items() if op.name in THREAD_ROOTS):
+        last_host: list[int] = []
+        for number in _depth_first(root, children):
+            waits[number] = last_host
+            last_host = last_host if ops[number].on_device else [number]
+    return waits
+
+
+def _depth_first(root: int, children: Mapping[int, Sequence[int]]) -> Iterator[int]:
+    pending, seen = [root], set[int]()
+    while pending:
+        number = pending.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        yield number
+        pending += reversed(children.get(number, ()))
+
+
+def _order_streams(ops: Sequence[Op]) -> None:
+    """Device operations of one stream wait for the one before, in order of their start."""
+    last: dict[int, int] = {}
+    for op in sorted((op for op in ops if op.on_device), key=lambda op: (op.start_ns, op.number)):
+        if op.stream in last:
+            op.waits_for.append(last[op.stream])
+        last[op.stream] = op.number
+
+
+def _node(op: Op, previous: list[int], ops: Mapping[int, Op], path: str, compat: bool) -> Any:
+    kind, comm_type = _kind(op, ops, path)
+    waits = list(dict.fromkeys(previous + [number for number in op.waits_for if number in ops]))
+    micros = 0 if compat and "Optimizer.step" in op.name else op.duration_ns // 1000
+    callers = [op.parent] if compat or op.parent in ops else []
+    made = writer.node(op.number, op.name, kind, data_deps=waits, ctrl_deps=callers, duration_micros=micros)
+    for side, values in (("inputs", op.inputs), ("outputs", op.outputs)):
+        place = getattr(made, side)
+        place.values, place.shapes, place.types = (str(values.get(key, [])) for key in ("values", "shapes", "types"))
+    for name, value in op.attributes.items():
+        if compat and name not in FLAT_ATTRIBUTES:
+            continue
+        writer.add_attribute(made, name, value, "int64" if isinstance(value, int) else "string")
+    extra = {"is_cpu_op": not op.on_device, "stream": op.stream}
+    if not compat and op.duration_ns % 1000:
+        extra["duration_ns"] = op.duration_ns
+    if comm_type is not None:
+        extra |= {"comm_type": int(comm_type), "comm_size": _tensor_bytes(op.inputs)}
+    for name, value in extra.items():
+        writer.add_attribute(made, name, value, writer.KINDS[name])
+    if op.group and "pg_name" not in op.attributes:
+        writer.add_attribute(made, "pg_name", op.group, "string")
+    return made
+
+
+def _kind(op: Op, ops: Mapping[int, Op], path: str) -> tuple[NodeType, CommType | None]:
+    """Type of the node, and of the collective if it is one."""
+    if "process_group:init" in op.name:
+        return NodeType.METADATA_NODE, None
+    if not op.on_device or not op.name.lower().startswith(KERNELS):
+        return NodeType.COMP_NODE, None
+    label = op.name.lower()
+    if "sendrecv" in label:
+        label = next(
+            (name for name in _callers(op, ops) if any(word in name for word in ("all_to_all", "alltoall"))), ""
+        )
+        point_to_point = next((name for name in _callers(op, ops) if "send" in name or "recv" in name), "")
+        if not label and point_to_point:
+            return NodeType.COMM_SEND_NODE if "send" in point_to_point else NodeType.COMM_RECV_NODE, None
+    squeezed = label.replace("_", "")
+    for word, kind in COLLECTIVES.items():
+        if word.replace("_", "") in squeezed:
+            return NodeType.COMM_COLL_NODE, kind
+    raise InputError.at(
+        path,
+        f"operation {op.number}: cannot tell which collective the kernel '{op.name[:60]}' is",
+        expected=f"a name with {', '.join(COLLECTIVES)}",
+        found=label or op.name[:60],
+    )
+
+
+def _callers(op: Op, ops: Mapping[int, Op]) -> Iterator[str]:
+    """Names of the operations around one, innermost first."""
+    number, seen = op.parent, set[int]()
+    while number in ops and number not in seen:
+        seen.add(number)
+        yield ops[number].name.lower()
+        number = ops[number].parent
+
+
+def _tensor_bytes(inputs: Mapping[str, Any]) -> int:
+    """Bytes of all tensors among the inputs: [tensor id, storage id, offset, elements, bytes an element, device]."""
+    total = 0
+    for value, kind in zip(inputs.get("values", ()), inputs.get("types", ()), strict=False):
+        if str(kind).startswith("GenericList[Tensor"):
+            total += sum(item[3] * item[4] for item in value)
+        elif str(kind).startswith("Tensor"):
+            total += value[3] * value[4]
+    return total
+
+
+def _metadata(head: Mapping[str, Any]) -> Any:
+    """The header's keys as attributes."""
+    made = writer.metadata("")
+    for name, value in head.items():
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            continue
+        writer.add_attribute(made, name, value, "uint64" if isinstance(value, int) else "string")
+    return made

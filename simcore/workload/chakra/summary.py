@@ -1,0 +1,120 @@
+"""What is in a graph: nodes by kind, bytes by collective and group, the critical path and how parallel it is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.units import format_bytes, format_ns
+from simcore.workload.model import CollectiveKind, Graph, NodeKind
+
+__all__ = ["critical_path", "render", "summarise"]
+
+SHOWN = 12  # nodes of the critical path that the text names
+
+
+def summarise(graph: Graph) -> dict[str, Any]:
+    """Figures of a graph as plain data; durations are those recorded in the trace, not simulated ones."""
+    path = critical_path(graph)
+    critical_ns, total_ns = int(graph.duration_ns[path].sum()), int(graph.duration_ns.sum())
+    return {
+        "nodes": len(graph),
+        "dependencies": len(graph.deps),
+        "kinds": _kinds(graph),
+        "host_nodes": int(graph.on_cpu.sum()),
+        "streams": np.unique(graph.stream[~graph.on_cpu & (graph.stream >= 0)]).tolist(),
+        "communication": _communication(graph),
+        "duration_ns": total_ns,
+        "critical_path": {
+            "duration_ns": critical_ns,
+            "nodes": len(path),
+            "longest": [
+                {"id": int(graph.node_id[row]), "name": graph.names[row], "duration_ns": int(graph.duration_ns[row])}
+                for row in sorted(path, key=lambda row: (-graph.duration_ns[row], row))[:SHOWN]
+            ],
+        },
+        "parallelism": round(total_ns / critical_ns, 3) if critical_ns else 1.0,
+    }
+
+
+def _kinds(graph: Graph) -> dict[str, int]:
+    counts = np.bincount(graph.kind, minlength=len(NodeKind))
+    return {kind.name.lower(): int(counts[kind]) for kind in NodeKind if counts[kind]}
+
+
+def _communication(graph: Graph) -> list[dict[str, Any]]:
+    """Count and bytes by collective (or send and receive) and group, most bytes first."""
+    found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    kinds = list(CollectiveKind)
+    for row in np.flatnonzero(graph.kind >= NodeKind.SEND).tolist():
+        transfer = NodeKind(graph.kind[row]).name.lower()
+        name = kinds[graph.collective[row]].value if graph.collective[row] >= 0 else transfer
+        entry = found[name, graph.group_names[graph.group[row]]]
+        entry[0] += 1
+        entry[1] += int(graph.size_bytes[row])
+    rows = [
+        {"collective": name, "group": group, "count": count, "bytes": size_bytes}
+        for (name, group), (count, size_bytes) in found.items()
+    ]
+    return sorted(rows, key=lambda row: (-row["bytes"], row["collective"], row["group"]))
+
+
+def critical_path(graph: Graph) -> list[int]:
+    """Rows of the chain of dependencies with the longest recorded duration, first to last."""
+    if not len(graph):
+        return []
+    duration, offsets, deps = graph.duration_ns.tolist(), graph.dep_offsets.tolist(), graph.deps.tolist()
+    finish, before = [0] * len(graph), [-1] * len(graph)
+    for row in _order(graph):
+        latest = max(deps[offsets[row] : offsets[row + 1]], key=finish.__getitem__, default=-1)
+        before[row] = latest
+        finish[row] = duration[row] + (finish[latest] if latest >= 0 else 0)
+    row = max(range(len(graph)), key=finish.__getitem__)
+    path = []
+    while row >= 0:
+        path.append(row)
+        row = before[row]
+    return path[::-1]
+
+
+def _order(graph: Graph) -> list[int]:
+    """Rows so that each comes behind what it waits for."""
+    count = len(graph)
+    waits: NDArray[np.int64] = np.diff(graph.dep_offsets)
+    owner = np.repeat(np.arange(count), waits)
+    if (graph.deps < owner).all():
+        return list(range(count))
+    by_dep = np.argsort(graph.deps, kind="stable")
+    children = owner[by_dep].tolist()
+    first = np.searchsorted(graph.deps[by_dep], np.arange(count + 1)).tolist()
+    left = waits.tolist()
+    order = [row for row in range(count) if left[row] == 0]
+    for row in order:  # grows while it is walked
+        for child in children[first[row] : first[row + 1]]:
+            left[child] -= 1
+            if left[child] == 0:
+                order.append(child)
+    return order
+
+
+def render(summary: dict[str, Any]) -> str:
+    """The figures for people."""
+    path = summary["critical_path"]
+    kinds = ", ".join(f"{count} {kind}" for kind, count in summary["kinds"].items())
+    total, critical = format_ns(summary["duration_ns"]), format_ns(path["duration_ns"])
+    lines = [
+        f"nodes          {summary['nodes']:,} ({kinds})",
+        f"dependencies   {summary['dependencies']:,}",
+        f"recorded time  {total} in all, parallelism {summary['parallelism']}",
+        f"critical path  {critical}, {path['nodes']} nodes; the longest of them are listed last",
+    ]
+    for row in summary["communication"]:
+        group = f" in group {row['group']}" if row["group"] else ""
+        lines.append(f"{row['collective']:<15}{row['count']:,} x, {format_bytes(row['bytes'])}{group}")
+    lines += [
+        f"  {format_ns(node['duration_ns']):>9}  {node['id']:>6}  {node['name'][:80]}" for node in path["longest"]
+    ]
+    return "\n".join(lines)

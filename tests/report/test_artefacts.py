@@ -1,0 +1,99 @@
+"""Files a run leaves: which, how they are written, what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from simcore.errors import InputError
+from simcore.report.archive import events_npz, read_events
+from simcore.report.artefacts import TIMELINES, write_directory, write_timeline
+from simcore.report.model import Report
+from simcore.report.selection import Selection
+from simcore.timeline.events import COLUMNS
+from tests.timelines import report, timelines
+
+FILES = {
+    "report.json", "layers.csv", "events.npz", "breakdown.png", "timeline.html", "timeline.pftrace.gz",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    target = tmp_path_factory.mktemp("out")
+    write_directory(report(), target)
+    return target
+
+
+def test_a_folder_holds_every_artefact_and_nothing_else(folder):
+    assert {path.name for path in folder.iterdir()} == FILES
+    assert json.loads((folder / "report.json").read_text()) == report().to_dict()
+
+
+def test_the_same_report_gives_the_same_bytes(folder, tmp_path):
+    write_directory(report(), tmp_path)
+    for path in folder.iterdir():
+        assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
+
+
+def test_a_folder_with_files_is_refused_unless_forced(folder):
+    with pytest.raises(InputError, match="not empty"):
+        write_directory(report(), folder)
+    write_directory(report(), folder, force=True)
+
+
+def test_layers_csv_has_a_row_per_layer_and_phase(folder):
+    lines = (folder / "layers.csv").read_text().splitlines()
+    assert lines[0] == "layer,name,phase,compute_ns,comm_ns,exposed_ns,collective,bytes"
+    assert len(lines) == 1 + 4 * 3
+
+
+@pytest.mark.parametrize("suffix", TIMELINES)
+def test_every_kind_of_timeline_is_written_whole(suffix, tmp_path):
+    path = tmp_path / f"t{suffix}"
+    assert write_timeline(report(), path) == ()
+    assert path.stat().st_size > 500
+    assert [path] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("name", "shown"), [("t.gif", "'.gif'"), ("t", "'t'"), (".png", "'.png'")])
+def test_an_unknown_suffix_is_refused_with_the_path_and_the_known_ones(name, shown, tmp_path):
+    with pytest.raises(InputError, match=r"\.pftrace\.gz") as error:
+        write_timeline(report(), tmp_path / name)
+    assert str(tmp_path / name) in str(error.value)
+    assert shown in str(error.value)
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(InputError, match="nowhere"):
+        write_timeline(report(), tmp_path / "nowhere" / "t.png")
+
+
+def test_a_selection_of_ranks_that_do_not_exist_is_refused(tmp_path):
+    with pytest.raises(InputError, match="ranks below 8"):
+        write_timeline(report(), tmp_path / "t.json", Selection(ranks=(9,)))
+
+
+@settings(max_examples=25)
+@given(timelines())
+def test_an_event_archive_reads_back_as_it_was(tmp_path_factory, timeline):
+    path = tmp_path_factory.getbasetemp() / "events.npz"
+    path.write_bytes(events_npz(timeline))
+    back = read_events(path)
+    assert all(np.array_equal(getattr(back.events, c), getattr(timeline.events, c)) for c in COLUMNS)
+    assert Report(back, "p", "n").to_dict() == Report(timeline, "p", "n").to_dict()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"not a zip file"])
+def test_what_is_no_archive_is_refused_by_name(content, tmp_path):
+    path = tmp_path / "events.npz"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="not an event table"):
+        read_events(path)
+
+
+def test_an_archive_without_a_column_is_refused(tmp_path):
+    np.savez(tmp_path / "events.npz", start_ns=np.zeros(1, dtype=np.int64))
+    with pytest.raises(InputError, match="npu_class"):
+        read_events(tmp_path / "events.npz")
