@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 from pathlib import Path
 
 from simcore import library
 from simcore.engine.run import simulate
+from simcore.engine.run_graph import simulate_graphs
 from simcore.engine.settings import Settings, straggler_factors
 from simcore.errors import InputError, closest
 from simcore.network.topology import load as topology_file
 from simcore.profiles import NetworkMode, Profile, profiles
 from simcore.report.model import Input, Report
 from simcore.system import config
+from simcore.system import remote_memory as remote_memory_file
 from simcore.workload import text
+from simcore.workload.chakra.groups import read_groups
+from simcore.workload.chakra.reader import read_graphs
 from simcore.workload.model import Dialect
 
 __all__ = ["run"]
+
+TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
 
 
 def run(
@@ -33,6 +40,8 @@ def run(
     injection_scale: float = 1.0,
     rendezvous: bool = False,
     dialect: Dialect | None = None,
+    comm_groups: str | None = None,
+    remote_memory: str | None = None,
     straggler: tuple[str, ...] = (),
     no_fold: bool = False,
     seed: int = 0,
@@ -63,19 +72,36 @@ def run(
     rules = profiles.get(profile)
     if topology is None:
         raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
-    workload_path = library.resolve(workload, "workloads")
+    traces = glob.glob(f"{glob.escape(workload)}.*.e[tg]*")
+    workload_path = Path(workload) if traces else library.resolve(workload, "workloads")
     machine = topology_file.load(topology, gigabyte_forced=rules.gigabyte)
-    program = text.read(workload_path, dialect)
     settings = Settings(
         iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
         not no_fold, straggler_factors(straggler, machine.npus), seed,
     )  # fmt: skip
-    timeline = simulate(program, machine, config.read(system) if system else None, rules, settings)
-    files = {"workload": (workload, workload_path), "topology": (topology, Path(machine.path))}
-    if system:
-        files["system"] = (system, Path(system))
+    rest = {"system": system, "comm-groups": comm_groups, "remote-memory": remote_memory}
+    system_config = config.read(system) if system else None
+    if _is_text(workload_path):
+        program = text.read(workload_path, dialect)
+        timeline = simulate(program, machine, system_config, rules, settings)
+        files = {"workload": (workload, workload_path)}
+        warnings = program.warnings
+    else:
+        communicators = read_groups(comm_groups, machine.npus) if comm_groups else None
+        graphs = read_graphs(str(workload_path), machine.npus, communicators)
+        memory = remote_memory_file.read(remote_memory) if remote_memory else None
+        timeline = simulate_graphs(graphs, machine, system_config, rules, settings, memory)
+        files = {"workload": (workload, Path(graphs.graphs[0].path))}
+        warnings = graphs.warnings
+    files["topology"] = (topology, Path(machine.path))
+    files |= {role: (path, Path(path)) for role, path in rest.items() if path}
     inputs = tuple(Input(role, given, _sha256(path)) for role, (given, path) in files.items())
-    return Report(timeline, profile, settings.network, inputs, program.warnings)
+    return Report(timeline, profile, settings.network or rules.networks[0], inputs, warnings)
+
+
+def _is_text(path: Path) -> bool:
+    """Whether a workload is a 12-column text: anything with a suffix that is not a trace's; a set has none."""
+    return path.suffix not in TRACE_SUFFIXES and not path.is_dir() and (path.is_file() or bool(path.suffix))
 
 
 def _network(name: str, rules: Profile) -> NetworkMode:

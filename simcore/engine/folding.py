@@ -7,36 +7,40 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.system.groups import LogicalDim
+from simcore.system.groups import Communicator, LogicalDim
 from simcore.system.streams import Stream
 from simcore.system.transport import class_of
 
-__all__ = ["GroupNames", "fold"]
+__all__ = ["GroupNames", "fold", "kinds_of"]
 
 Ints = NDArray[np.int64]
 
 
-def fold(
-    dims: Sequence[LogicalDim], stragglers: Mapping[int, float], npus: int, *, together: bool
-) -> list[Sequence[int]]:
+def fold(dims: Sequence[LogicalDim], kinds: Ints, *, together: bool) -> list[Sequence[int]]:
     """The NPUs of every class, ascending; class 0 holds NPU 0.
 
-    NPUs start alike when they compute alike. Then classes are split until all members of a class meet the same classes
-    in every dimension. That suffices where a group starts `together`; elsewhere the place in the group matters too, and
-    a machine with stragglers is not folded at all.
+    `kinds` numbers NPUs by what they compute: equal numbers start in one class. Then classes are split until all
+    members of a class meet the same classes in every dimension. That suffices where a group starts `together`;
+    elsewhere the place in the group matters too, and a machine whose NPUs differ is not folded at all.
     """
-    if not stragglers:
+    npus = len(kinds)
+    if (kinds == kinds[0]).all():
         return [range(npus)]
     if not together:
         return [range(npu, npu + 1) for npu in range(npus)]
-    factors = np.ones(npus)
-    factors[list(stragglers)] = list(stragglers.values())
-    colours = np.unique(factors, return_inverse=True)[1].astype(np.int64)
+    colours = np.unique(kinds, return_inverse=True)[1].astype(np.int64)
     while True:
         refined = _refine(colours, dims)
         if refined.max() == colours.max():
             return _members(refined)
         colours = refined
+
+
+def kinds_of(stragglers: Mapping[int, float], npus: int) -> Ints:
+    """A number for every factor on compute times."""
+    factors = np.ones(npus)
+    factors[list(stragglers)] = list(stragglers.values())
+    return np.unique(factors, return_inverse=True)[1].astype(np.int64)
 
 
 def _refine(colours: Ints, dims: Sequence[LogicalDim]) -> Ints:
@@ -63,7 +67,7 @@ class GroupNames:
     def __init__(self, ranks: Sequence[Sequence[int]]):
         self._ranks = ranks
         self._class_of = class_of(ranks)
-        self._known: dict[tuple[int, LogicalDim], tuple[Hashable, Sequence[int]]] = {}
+        self._known: dict[tuple[int, LogicalDim | Communicator], tuple[Hashable, Sequence[int]]] = {}
         self._unfolded = len(ranks) == len(self._class_of)
 
     def of(self, npu_class: int, stream: Stream) -> tuple[Hashable, Sequence[int]]:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import simpy
 
-from simcore.engine.folding import GroupNames, fold
+from simcore.engine.folding import fold, kinds_of
 from simcore.engine.placement import Placement, column_group, place
 from simcore.engine.settings import Settings
-from simcore.engine.transports import make_transport
-from simcore.errors import DeadlockError, InputError
+from simcore.engine.wiring import make_gates, make_phases, make_transport, play
+from simcore.errors import DeadlockError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.config import SystemConfig
-from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate
-from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.npu import LoopProgram, Npu, Priorities
-from simcore.system.phases import PhaseMaker
-from simcore.system.queues import INSERTION
 from simcore.system.scheduler import Scheduler, Transport
-from simcore.system.streams import Request, Stream
+from simcore.system.streams import Request
 from simcore.system.transport import AsymmetryError
 from simcore.timeline.events import EventBuffer, Timeline, format_ranks
 from simcore.workload.loops import Order, Ref, loops
-from simcore.workload.model import CollectiveKind, PhaseName, Workload
+from simcore.workload.model import PhaseName, Workload
 
 __all__ = ["simulate"]
 
@@ -59,7 +54,7 @@ def simulate(
     case = _Case(workload, topology, system, profile, settings, placement)
     if settings.fold:
         try:
-            return _run(case, fold(placement.dims, settings.stragglers, topology.npus, together=profile.gang))
+            return _run(case, fold(placement.dims, kinds_of(settings.stragglers, topology.npus), together=profile.gang))
         except AsymmetryError:
             pass
     return _run(case, [range(npu, npu + 1) for npu in range(topology.npus)])
@@ -68,11 +63,8 @@ def simulate(
 def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
     profile, settings, system = case.profile, case.settings, case.system
-    transport = make_transport(
-        env, ranks, case.topology, case.placement, system, profile,
-        mode=settings.network or profile.networks[0], settings=settings,
-    )  # fmt: skip
-    gates = _gates(case, env, ranks)
+    transport = make_transport(env, ranks, case.topology, case.placement, system, profile, settings=settings)
+    gates = make_gates(env, ranks, system, profile, settings)
     names = [events.name(layer.name) for layer in case.workload.layers]
     requests = _requests(case, names)
     steps = loops.get(case.workload.loop).steps(case.workload)
@@ -84,43 +76,15 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
             profile.first_layer_tail_only,
         )  # fmt: skip
         scheduler = Scheduler(
-            env, npu_class, _phase_maker(case), transport, events,
+            env, npu_class, make_phases(case.topology, case.placement, system, profile, settings), transport, events,
             gates,
         )  # fmt: skip
         npus.append(Npu(env, npu_class, program, scheduler, Priorities(Order[system.scheduling_policy]), events))
     for npu in npus:
         env.process(npu.run())
-    _play(env)
+    play(env)
     _check_finished(npus, ranks, transport)
     return _timeline(case, ranks, npus, events, transport)
-
-
-def _gates(
-    case: _Case, env: simpy.Environment, ranks: Sequence[Sequence[int]]
-) -> Callable[[int, Callable[[Stream], None]], Gate]:
-    """Makes the gate of each class: for itself, or together with its partners."""
-    system = case.system
-    limit = -(-system.active_chunks_per_dimension // case.settings.queues_per_dim)
-    policy = system.intra_dimension_scheduling
-    if not case.profile.gang:
-        insertion = INSERTION[policy]
-        return lambda _, begin: LocalGate(begin, limit, insertion)
-    if policy not in GANG_ORDERS:
-        key = "intra-dimension-scheduling"
-        message = f"profile {case.profile.name} has no {key} '{policy}'"
-        raise InputError.at(system.at(key), message, expected=", ".join(GANG_ORDERS), found=policy)
-    return Gang(env, limit, GANG_ORDERS[policy], GroupNames(ranks).of).gate
-
-
-def _play(env: simpy.Environment) -> None:
-    """Run to the end, without the garbage collector: nothing here makes cycles worth collecting."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        env.run()
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _check_finished(npus: Sequence[Npu], ranks: Sequence[Sequence[int]], transport: Transport) -> None:
@@ -158,23 +122,6 @@ def _requests(case: _Case, names: Sequence[int]) -> dict[Ref, Request]:
                 name=names[index],
             )  # fmt: skip
     return found
-
-
-def _phase_maker(case: _Case) -> PhaseMaker:
-    dims, system, profile = case.placement.dims, case.system, case.profile
-    bandwidths = [profile.dimension_bandwidth(case.topology.dims[dim.index]) for dim in dims]
-    npus = case.topology.npus
-
-    def chunks(kind: CollectiveKind, size_bytes: int) -> Iterator[int]:
-        return profile.chunks(kind, size_bytes, system.preferred_dataset_splits, npus)
-
-    return PhaseMaker(
-        chunks=chunks,
-        order=DimensionOrder(system.inter_dimension_scheduling, [dim.size for dim in dims], bandwidths),
-        decompose=system.collective_optimization == "localBWAware",
-        num_queues=case.settings.queues_per_dim,
-        queue_choice=profile.queue_choice,
-    )
 
 
 def _timeline(

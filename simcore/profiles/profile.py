@@ -16,11 +16,35 @@ from simcore.system.collectives import PlanOptions
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
 from simcore.system.phases import QueueChoice
-from simcore.workload.model import CollectiveKind
+from simcore.workload.model import CollectiveKind, NodeKind
 
-__all__ = ["NetworkMode", "Profile", "profiles"]
+__all__ = ["GraphRules", "NetworkMode", "Profile", "profiles"]
 
 NetworkMode = Literal["congestion-free", "congested", "fair"]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRules:
+    """How nodes of a dependency graph run.
+
+    `slot(kind, on_cpu, stream, group)` names the resource a node holds, "" = none. `shortest_ns` is what a node without
+    a duration takes. Rings of communicators smaller than the machine pay `group_endpoint_ns` (-1: as everywhere), and
+    `group_ring_only` forces them to be rings where more than one algorithm is configured.
+    """
+
+    slot: Callable[[int, bool, int, str], str]
+    shortest_ns: int = 0
+    group_endpoint_ns: int = -1
+    group_ring_only: bool = False
+
+
+def _stream_slot(kind: int, on_cpu: bool, stream: int, group: str) -> str:
+    """Kernels of one device stream run one after the other; without streams, computations and each group's do."""
+    if stream >= 0 and not on_cpu:
+        return f"stream {stream}"
+    if kind == NodeKind.COMPUTE:
+        return "cpu" if on_cpu else "compute"
+    return f"group {group}" if kind == NodeKind.COLLECTIVE else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +58,7 @@ class Profile:
     a scale option to a size or a time. `dimension_bandwidth` weighs dimensions against each other (Themis).
     `total_all_gather` reads all-gather sizes of SimAI files as totals. With `oversized_groups`, a model-parallel group
     larger than the machine means none (ASTRA-sim 1.0). `shared_links` makes the network of the modes whose links are
-    shared. With `gang`, a chunk's phase begins on all NPUs of its group at once.
+    shared. With `gang`, a chunk's phase begins on all NPUs of its group at once. `graph` is for graph workloads.
     """
 
     name: str
@@ -55,6 +79,7 @@ class Profile:
     total_all_gather: bool = False
     oversized_groups: bool = False
     gang: bool = False
+    graph: GraphRules = field(default_factory=lambda: GraphRules(_stream_slot))
 
 
 profiles: Registry[Profile] = Registry("profile")

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Delay", "LogicalDim", "RankGroup", "cut", "logical_dims"]
+__all__ = ["Communicator", "Delay", "LogicalDim", "RankGroup", "cut", "logical_dims"]
 
 # Times in ns of messages of `size_bytes` from each `src` to each `dst` (arrays of NPU ids of equal length).
 Delay = Callable[[NDArray[np.int64], NDArray[np.int64], int], NDArray[np.int64]]
@@ -17,16 +17,35 @@ Delay = Callable[[NDArray[np.int64], NDArray[np.int64], int], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class LogicalDim:
-    """`size` NPUs `stride` ids apart; part of topology dimension `index`, or of several when it spans the machine."""
+    """Groups of `size` NPUs, `stride` ids apart: all or a part of topology dimension `index`, or the whole machine."""
 
     index: int
     size: int
     stride: int
+    local = False
 
     def members(self, npu: int) -> NDArray[np.int64]:
         """The NPUs of the group that `npu` is in, in order."""
         first = npu - (npu // self.stride) % self.size * self.stride
         return first + np.arange(self.size, dtype=np.int64) * self.stride
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """Listed NPUs in ring order: a logical dimension of its own; its traffic queues as dimension 0's."""
+
+    ranks: tuple[int, ...]
+    index = 0
+    local = True
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return len(self.ranks)
+
+    def members(self, npu: int) -> NDArray[np.int64]:
+        """The NPUs, in order."""
+        return np.array(self.ranks, dtype=np.int64)
 
 
 def logical_dims(sizes: Sequence[int]) -> list[LogicalDim]:

@@ -42,6 +42,10 @@ class Isolated:
         self._times: Counter[StreamPhase] = Counter()
         self._plans = Played(env, self._everyone, network(env, links), costs)
 
+    def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
+        """Point-to-point messages would meet the phases: a run that has them is not isolated."""
+        raise NotImplementedError
+
     def links(self) -> LinkTable:
         """What every link carried: each shape's bytes as often as it was played."""
         size_bytes = np.zeros(len(self._links), np.int64)

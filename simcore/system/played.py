@@ -19,6 +19,7 @@ from simcore.timeline.events import LinkTable
 
 __all__ = ["Played"]
 
+LAST = ("~", 0)  # sorts behind the keys of chunks
 _Player = Machine | TreeMachine
 
 
@@ -36,6 +37,10 @@ class Played:
         self._early: dict[tuple[object, int, int], list[int]] = {}
         self._plans: dict[StreamPhase, Plan] = {}
         self._sent: dict[StreamPhase, int] = {}
+
+    def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
+        """Deliver a point-to-point message; at one time it goes behind the collectives'."""
+        self._network.send(src, dst, size_bytes, (LAST, *key), deliver)
 
     def links(self) -> LinkTable:
         """What every link carried."""
@@ -67,7 +72,7 @@ class Played:
         player.start()
 
     def _player(self, npu: int, stream: Stream, finished: Callable[[], None]) -> _Player:
-        phase, costs = stream.phase, self._costs
+        phase, costs = stream.phase, self._costs.of(stream.phase.lane.dim)
         members = phase.lane.dim.members(npu).tolist()
         position = members.index(npu)
         later = partial(_later, self._env)
@@ -103,7 +108,7 @@ class Played:
 
     def _plan(self, phase: StreamPhase) -> Plan:
         if phase not in self._plans:
-            self._plans[phase] = make_plan(phase, self._costs.options)
+            self._plans[phase] = make_plan(phase, self._costs.of(phase.lane.dim).options)
         return self._plans[phase]
 
 

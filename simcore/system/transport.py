@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from simcore.network.instant import after
 from simcore.system.collectives import PlanOptions, algorithms, double_binary_tree
-from simcore.system.groups import Delay, LogicalDim, RankGroup
+from simcore.system.groups import Communicator, Delay, LogicalDim, RankGroup
 from simcore.system.plan import Plan
 from simcore.system.solver import solve
 from simcore.system.streams import Stream, StreamPhase
@@ -32,6 +33,13 @@ class Costs:
     endpoint_ns: int
     reduction_ns: Callable[[int], int]
     options: PlanOptions
+    group_endpoint_ns: int = -1
+
+    def of(self, dim: LogicalDim | Communicator) -> Costs:
+        """The costs in a dimension: communicators may have an endpoint delay of their own (ASTRA-sim 2.x)."""
+        if not dim.local or self.group_endpoint_ns < 0:
+            return self
+        return Costs(self.group_endpoint_ns, self.reduction_ns, replace(self.options, local_group=True))
 
 
 @dataclass(slots=True)
@@ -72,7 +80,7 @@ class Solved:
         self._env, self._ranks, self._delay, self._costs, self._barrier = env, ranks, delay, costs, barrier
         self._class_of = class_of(ranks)
         self._meetings: dict[tuple[object, ...], _Meeting] = {}
-        self._groups: dict[tuple[LogicalDim, int], RankGroup] = {}
+        self._groups: dict[tuple[LogicalDim | Communicator, int], RankGroup] = {}
         self._classes: dict[RankGroup, NDArray[np.int64]] = {}
         self._plans: dict[StreamPhase, Plan] = {}
         self._lockstep: dict[tuple[RankGroup, StreamPhase], NDArray[np.int64]] = {}
@@ -93,6 +101,11 @@ class Solved:
         if len(meeting.there) == expected:
             del self._meetings[stream.key, stream.at, place]
             self._settle(meeting, stream.phase)
+
+    def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
+        """Deliver a point-to-point message."""
+        time_ns = int(self._delay(np.array([src]), np.array([dst]), size_bytes)[0])
+        after(self._env, time_ns, lambda _: deliver())
 
     def links(self) -> None:
         """Links are not modelled."""
@@ -132,7 +145,7 @@ class Solved:
         return leave
 
     def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
-        costs = self._costs
+        costs = self._costs.of(phase.lane.dim)
         if phase.lane.algorithm.name != "doubleBinaryTree":
             return solve(self._plan(phase), group, arrivals, costs.endpoint_ns, costs.reduction_ns)
         shape = double_binary_tree.tree(len(group), mirrored=phase.mirrored)
@@ -145,10 +158,10 @@ class Solved:
 
     def _plan(self, phase: StreamPhase) -> Plan:
         if phase not in self._plans:
-            self._plans[phase] = make_plan(phase, self._costs.options)
+            self._plans[phase] = make_plan(phase, self._costs.of(phase.lane.dim).options)
         return self._plans[phase]
 
-    def _group(self, dim: LogicalDim, npu: int) -> RankGroup:
+    def _group(self, dim: LogicalDim | Communicator, npu: int) -> RankGroup:
         members = dim.members(npu)
         key = (dim, int(members[0]))
         if key not in self._groups:

@@ -87,7 +87,7 @@ def _from_text(source: str, target: str, options: Options) -> Files:
     steps = text_converter.steps(text.read(source), options.iterations)
     if not options.compat:
         return _ranks(target, [text_converter.encode(steps)] * options.npus)
-    body = read_text(source)
+    body = read_text(source).replace("\r\n", "\n").replace("\r", "\n")
     return _ranks(
         target,
         [

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simcore.units import format_bytes, format_ns
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
 
-__all__ = ["critical_path", "render", "summarise"]
+__all__ = ["critical_path", "render", "summarise", "topological_order"]
 
 SHOWN = 12  # nodes of the critical path that the text names
 
@@ -68,7 +68,7 @@ def critical_path(graph: Graph) -> list[int]:
         return []
     duration, offsets, deps = graph.duration_ns.tolist(), graph.dep_offsets.tolist(), graph.deps.tolist()
     finish, before = [0] * len(graph), [-1] * len(graph)
-    for row in _order(graph):
+    for row in topological_order(graph):
         latest = max(deps[offsets[row] : offsets[row + 1]], key=finish.__getitem__, default=-1)
         before[row] = latest
         finish[row] = duration[row] + (finish[latest] if latest >= 0 else 0)
@@ -80,7 +80,7 @@ def critical_path(graph: Graph) -> list[int]:
     return path[::-1]
 
 
-def _order(graph: Graph) -> list[int]:
+def topological_order(graph: Graph) -> list[int]:
     """Rows so that each comes behind what it waits for."""
     count = len(graph)
     waits: NDArray[np.int64] = np.diff(graph.dep_offsets)

@@ -1,0 +1,113 @@
+"""`simcore generate collective` and `simcore generate synthetic`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from simcore.errors import InputError
+from simcore.units import parse_bytes, parse_ns
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["collective", "synthetic"]
+
+OUTPUT = click.option(
+    "-o", "--output", required=True, metavar="FILE", help="Trace to write, or prefix of PREFIX.RANK.et."
+)
+FORCE = click.option("--force", is_flag=True, help="Overwrite files that are there.")
+
+
+@click.command()
+@click.option("--kind", type=click.Choice([kind.value for kind in CollectiveKind]), help="The collective.")
+@click.option("--bytes", "size", default="1 MiB", show_default=True, help="Per NPU, for example 4096 or '64 MiB'.")
+@click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="How many, one after the other.")
+@click.option("--compute", default="0", help="Computation before each, for example '20 us'.")
+@click.option("--dims", default="", metavar="0,2", help="Topology dimensions that take part; default: all.")
+@click.option("--samples", is_flag=True, help="Instead: the fourteen small traces of Chakra's generator, in folder -o.")
+@click.option("--npus", type=click.IntRange(1), help="Write a file per rank; default: one for every NPU.")
+@OUTPUT
+@FORCE
+def collective(
+    kind: str | None,
+    size: str,
+    repeat: int,
+    compute: str,
+    dims: str,
+    samples: bool,
+    npus: int | None,
+    output: str,
+    force: bool,
+) -> None:
+    """One collective on all NPUs: a micro-benchmark.
+
+    \b
+    simcore generate collective --kind all_reduce --bytes "64 MiB" -o allreduce.et
+    """
+    from simcore.generate import collectives
+    from simcore.workload.chakra import writer
+
+    if samples:
+        folder = Path(output)
+        folder.mkdir(parents=True, exist_ok=True)
+        made = collectives.samples(npus or 2)
+        files = {folder / f"{name}.{rank}.et": data for name, ranks in made.items() for rank, data in enumerate(ranks)}
+    else:
+        if kind is None:
+            raise InputError.at(
+                "--kind", "which collective?", expected=", ".join(kind.value for kind in CollectiveKind)
+            )
+        size_bytes, compute_ns = _quantities(size, compute)
+        data = collectives.collective(
+            CollectiveKind(kind), size_bytes, repeat=repeat, compute_ns=compute_ns, involved=_involved(dims)
+        )
+        base = output.removesuffix(".et")
+        files = {Path(f"{base}.{rank}.et"): data for rank in range(npus or 0)} or {Path(f"{base}.et"): data}
+    writer.write_files(files, force=force)
+
+
+def _quantities(size: str, compute: str) -> tuple[int, int]:
+    """Bytes and ns of the two options; InputError names the option that is wrong."""
+    values = []
+    for option, text, parse in (("--bytes", size, parse_bytes), ("--compute", compute, parse_ns)):
+        try:
+            value = round(parse(text))
+        except ValueError as error:
+            raise InputError.at(option, str(error), found=repr(text)) from error
+        if value < 0:
+            raise InputError.at(option, "must not be negative", expected="a number >= 0", found=text)
+        values.append(value)
+    return values[0], values[1]
+
+
+def _involved(dims: str) -> list[bool]:
+    """Flags of the dimensions that a list of their numbers names."""
+    if not dims:
+        return []
+    numbers = [part.strip() for part in dims.split(",")]
+    if not all(number.isdecimal() and int(number) < 32 for number in numbers):
+        raise InputError.at("--dims", "not a list of dimensions", expected="numbers like 0,2", found=dims)
+    named = {int(number) for number in numbers}
+    return [dimension in named for dimension in range(max(named) + 1)]
+
+
+@click.command()
+@click.option("--from", "source", required=True, metavar="TRACES", help="A folder or the prefix of PREFIX.RANK.et.")
+@click.option("--npus", type=click.IntRange(1), help="Ranks to write, a multiple of the source's.")
+@click.option("--length", type=click.IntRange(1), help="Collectives to sample; default: the source's number.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@OUTPUT
+@FORCE
+def synthetic(source: str, npus: int | None, length: int | None, seed: int, output: str, force: bool) -> None:
+    """Traces statistically similar to given ones, without their names and sizes.
+
+    \b
+    simcore generate synthetic --from traces/llama --npus 64 -o traces/like_llama
+    """
+    from simcore.generate.synthetic import learn, merge, project, sample
+    from simcore.workload.chakra import reader, writer
+
+    ranks = 1 if Path(source).is_file() else len(reader.files_of_set(source)) or 1
+    master = merge(reader.read_graphs(source, ranks))
+    made = project(sample(learn(master, source), length=length or 0, seed=seed), npus or 0)
+    writer.write_files({Path(f"{output}.{rank}.et"): data for rank, data in enumerate(made)}, force=force)

@@ -1,0 +1,223 @@
+"""The run of dependency graphs: one process per NPU (or for all, when they run the same), collectives and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import simpy
+
+from simcore.engine.folding import fold, kinds_of
+from simcore.engine.placement import Placement, place
+from simcore.engine.settings import Settings
+from simcore.engine.wiring import make_gates, make_phases, make_transport, play
+from simcore.errors import DeadlockError, InputError, Location
+from simcore.network.instant import after
+from simcore.network.topology.model import Topology
+from simcore.profiles import Profile
+from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.graph_npu import GraphNpu, GraphProgram
+from simcore.system.groups import Communicator
+from simcore.system.point_to_point import Mailbox
+from simcore.system.remote_memory import RemoteMemory
+from simcore.system.scheduler import Scheduler
+from simcore.system.streams import Lane, Request
+from simcore.system.transport import AsymmetryError
+from simcore.timeline.events import EventBuffer, Timeline
+from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind, Workload
+
+__all__ = ["simulate_graphs"]
+
+KINDS = list(CollectiveKind)
+SHOWN_STUCK = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """All inputs of a run."""
+
+    graphs: GraphSet
+    topology: Topology
+    system: SystemConfig
+    profile: Profile
+    settings: Settings
+    placement: Placement
+    memory: RemoteMemory | None
+
+
+def simulate_graphs(
+    graphs: GraphSet,
+    topology: Topology,
+    system: SystemConfig | None,
+    profile: Profile,
+    settings: Settings,
+    memory: RemoteMemory | None = None,
+) -> Timeline:
+    """Run one graph per NPU.
+
+    NPUs that run the same graph are one process as long as nothing tells them apart: no point-to-point messages, no
+    communicators smaller than the machine, no memory that they share. Raises InputError for nodes that cannot run,
+    DeadlockError when some node never gets what it waits for.
+    """
+    defaults = profile.system(topology)
+    system = system or defaults
+    placement = place(Workload("", ()), topology, system, defaults)
+    case = _Case(graphs, topology, system, profile, settings, placement, memory)
+    if settings.fold and not _tells_apart(case):
+        stragglers = kinds_of(settings.stragglers, topology.npus)
+        kinds = graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers
+        try:
+            return _run(case, fold(placement.dims, kinds, together=profile.gang))
+        except AsymmetryError:
+            pass
+    return _run(case, [range(npu, npu + 1) for npu in range(topology.npus)])
+
+
+def _tells_apart(case: _Case) -> bool:
+    """Whether NPUs with the same graph may still fare differently."""
+    shared = case.memory is not None and case.memory.npus_per_node != 0
+    kinds = np.concatenate([graph.kind for graph in case.graphs.graphs])
+    messages = np.isin(kinds, [NodeKind.SEND, NodeKind.RECV]).any()
+    return shared or bool(messages) or any(len(ranks) < case.topology.npus for ranks in _used_groups(case))
+
+
+def _used_groups(case: _Case) -> Iterable[tuple[int, ...]]:
+    names = {name for graph in case.graphs.graphs for name in graph.group_names}
+    return [case.graphs.groups[name] for name in sorted(names) if name in case.graphs.groups]
+
+
+def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
+    env, events = simpy.Environment(), EventBuffer()
+    transport = make_transport(
+        env, ranks, case.topology, case.placement, case.system, case.profile,
+        settings=case.settings, collectives_only=not _tells_apart(case),
+    )  # fmt: skip
+    gates = make_gates(env, ranks, case.system, case.profile, case.settings)
+    mailbox = Mailbox(env, transport.carry, rendezvous=case.settings.rendezvous)
+    access = _memory(env, case.memory)
+    programs: dict[tuple[int, float], GraphProgram] = {}
+    names: dict[int, list[int]] = {}
+    npus = []
+    for npu_class, members in enumerate(ranks):
+        npu = int(members[0])
+        number, factor = int(case.graphs.graph_of_rank[npu]), case.settings.stragglers.get(npu, 1.0)
+        graph = case.graphs.graphs[number]
+        if number not in names:
+            names[number] = [events.name(name) for name in graph.names]
+        if (number, factor) not in programs:
+            programs[number, factor] = _program(case, graph, factor, names[number])
+        phases = make_phases(case.topology, case.placement, case.system, case.profile, case.settings)
+        scheduler = Scheduler(env, npu_class, phases, transport, events, gates)
+        program = programs[number, factor]
+        npus.append(GraphNpu(env, npu, npu_class, program, scheduler, mailbox, access, events, names[number]))
+    for process in npus:
+        env.process(process.run())
+    play(env)
+    _check_finished(npus, mailbox)
+    return Timeline(
+        events=events.table(),
+        time_ns=max(npu.finish_ns for npu in npus),
+        iterations=((0, max(npu.finish_ns for npu in npus)),),
+        ranks=tuple(ranks),
+        finish_ns=tuple(npu.finish_ns for npu in npus),
+        dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
+        links=transport.links(),
+    )
+
+
+def _program(case: _Case, graph: Graph, factor: float, names: list[int]) -> GraphProgram:
+    """What the nodes of a graph cost under the profile."""
+    rules, kinds = case.profile.graph, graph.kind.tolist()
+    groups = [graph.group_names[group] for group in graph.group.tolist()]
+    collectives = [row for row, kind in enumerate(kinds) if kind == NodeKind.COLLECTIVE]
+    replayed = [case.system.replay_only] * len(graph)
+    requests = {}
+    for row in collectives:
+        kind = KINDS[int(graph.collective[row])]
+        if kind not in case.placement.lanes:
+            replayed[row] = True
+        elif not replayed[row]:
+            requests[row] = _request(case, graph, row, kind, groups[row], names[row])
+    slots = map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)
+    return GraphProgram(graph, _durations(case, graph, factor), list(slots), replayed, requests)
+
+
+def _durations(case: _Case, graph: Graph, factor: float) -> list[int]:
+    """How long every node takes that takes a time of its own."""
+    duration_ns = np.maximum(graph.duration_ns, case.profile.graph.shortest_ns)
+    scale = case.settings.compute_scale * factor
+    if scale != 1.0:
+        duration_ns = np.round(duration_ns * scale).astype(np.int64)
+    durations: list[int] = duration_ns.tolist()
+    if case.system.roofline:
+        computes = np.flatnonzero((graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu).tolist()
+        for row in computes:
+            durations[row] = _roofline(case.system, int(graph.num_ops[row]), int(graph.size_bytes[row]))
+    return durations
+
+
+def _roofline(system: SystemConfig, num_ops: int, size_bytes: int) -> int:
+    """ASTRA-sim 2.x's roofline; a node without data takes no time."""
+    if not size_bytes:
+        return 0
+    intensity = num_ops / size_bytes
+    rate = min(system.local_memory_bytes_per_s * intensity, system.peak_flops)
+    return int(num_ops / rate * 1e9)
+
+
+def _request(case: _Case, graph: Graph, row: int, kind: CollectiveKind, group: str, name: int) -> Request:
+    """What a collective node sends."""
+    size_bytes = case.profile.scale(int(graph.size_bytes[row]), case.settings.comm_scale)
+    priority = int(graph.priority[row]) if case.system.scheduling_policy == "EXPLICIT" else 0
+    ranks = case.graphs.groups.get(group, ())
+    if ranks and len(ranks) < case.topology.npus:
+        lanes: tuple[Lane, ...] = ()
+        if len(ranks) > 1:
+            lanes = (Lane(0, Communicator(tuple(ranks)), _group_algorithm(case, kind)),)
+    else:
+        mask = int(graph.dims[row])
+        wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(case.topology.dims))]
+        usable = (lane for lane in case.placement.lanes[kind] if lane.dim.size > 1)
+        lanes = tuple(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
+    return Request(kind, size_bytes, lanes, priority, name=name, group=group)
+
+
+def _group_algorithm(case: _Case, kind: CollectiveKind) -> Algorithm:
+    """A communicator's algorithm: the configured one where there is one, else a ring."""
+    lanes = case.placement.lanes[kind]
+    return lanes[0].algorithm if len(lanes) == 1 and not lanes[0].algorithm.whole_machine else Algorithm("ring")
+
+
+def _memory(env: simpy.Environment, memory: RemoteMemory | None) -> Callable[[int, int, Callable[[], None]], None]:
+    """Loads and stores: one at a time at every port, first come, first served."""
+    free_ns: dict[int, int] = {}
+
+    def access(npu: int, size_bytes: int, done: Callable[[], None]) -> None:
+        if memory is None:
+            message = "the trace loads or stores remote memory, but there is none"
+            raise InputError.at("--remote-memory", message, expected="a remote memory file")
+        port, now_ns = memory.port(npu), int(env.now)
+        start_ns = max(now_ns, free_ns.get(port, 0)) if memory.npus_per_node else now_ns
+        free_ns[port] = start_ns + memory.transfer_ns(size_bytes)
+        after(env, free_ns[port] - now_ns, lambda _: done())
+
+    return access
+
+
+def _check_finished(npus: Sequence[GraphNpu], mailbox: Mailbox) -> None:
+    """Name who waits for what when nothing can happen any more."""
+    stuck = [npu for npu in npus if npu.finish_ns < 0]
+    if not stuck:
+        return
+    lines = [_waits(npu) for npu in stuck[:SHOWN_STUCK]]
+    lines += [
+        f"message with tag {mail.tag} from NPU {mail.src} to {mail.dst}, {mail.size_bytes} B: one side is missing"
+        for mail in mailbox.waiting()[:SHOWN_STUCK]
+    ]
+    raise DeadlockError("error: deadlock: nothing can happen any more\n  " + "\n  ".join(lines))
+
+
+def _waits(npu: GraphNpu) -> str:
+    nodes = ", ".join(npu.running()) or "nothing that runs"
+    return f"NPU {npu.npu} ({Location(npu.program.graph.path)}) waits for {nodes}"

@@ -1,0 +1,124 @@
+"""How a run is put together: the transport that is exact for it at the least cost, gates, phases; and its playing."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+
+import simpy
+
+from simcore.engine.folding import GroupNames
+from simcore.engine.placement import Placement
+from simcore.engine.settings import Settings
+from simcore.errors import InputError
+from simcore.network.congested import CutThrough
+from simcore.network.folded import FoldedLinks, symmetric
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Topology
+from simcore.profiles import Profile
+from simcore.system.config import SystemConfig
+from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate
+from simcore.system.inter_dimension import DimensionOrder
+from simcore.system.isolated import Isolated
+from simcore.system.phases import PhaseMaker
+from simcore.system.played import Played
+from simcore.system.queues import INSERTION
+from simcore.system.streams import Stream
+from simcore.system.transport import AsymmetryError, Costs, Solved
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["make_gates", "make_phases", "make_transport", "play"]
+
+
+def make_transport(
+    env: simpy.Environment,
+    ranks: Sequence[Sequence[int]],
+    topology: Topology,
+    placement: Placement,
+    system: SystemConfig,
+    profile: Profile,
+    *,
+    settings: Settings,
+    collectives_only: bool = True,
+) -> Solved | Played | Isolated:
+    """Without contention phases are solved; on shared links they are played.
+
+    `collectives_only` says that there are no other messages than those of collectives along the dimensions. Where no
+    two phases can meet then, every shape is played only once. A machine folded into one class plays on
+    representative links. Raises AsymmetryError when a folded machine is not symmetric on its links.
+    """
+    endpoint_ns = profile.scale(system.endpoint_delay_ns, settings.injection_scale)
+    group_endpoint_ns = profile.graph.group_endpoint_ns
+    costs = Costs(endpoint_ns, profile.reduction(system), profile.plan_options, group_endpoint_ns)
+    network = profile.shared_links.get(settings.network or profile.networks[0])
+    if network is None:
+        delay = profile.delay(topology, settings.rendezvous)
+        return Solved(env, ranks, delay, costs, barrier=profile.barrier)
+    links = LinkGraph(topology)
+    parts = [[dim.size for dim in placement.dims if dim.index == at] for at in range(len(topology.dims))]
+    alike = network is CutThrough and symmetric(links, parts) and _alike(placement, topology)
+    exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
+    if alike and collectives_only and profile.gang and exclusive and all(len(sizes) == 1 for sizes in parts):
+        return Isolated(env, ranks, FoldedLinks(links, parts), CutThrough, costs)
+    if len(ranks) == topology.npus:
+        return Played(env, ranks, network(env, links), costs)
+    if not alike or len(ranks) > 1:
+        raise AsymmetryError
+    return Played(env, ranks, network(env, FoldedLinks(links, parts)), costs)
+
+
+def _alike(placement: Placement, topology: Topology) -> bool:
+    """Whether every algorithm treats all ranks the same: trees do not, nor does a ring through all dimensions."""
+    lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
+    trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in lanes)
+    across = len(topology.dims) > 1 and any(lane.algorithm.whole_machine for lane in lanes)
+    return not trees and not across
+
+
+def make_gates(
+    env: simpy.Environment,
+    ranks: Sequence[Sequence[int]],
+    system: SystemConfig,
+    profile: Profile,
+    settings: Settings,
+) -> Callable[[int, Callable[[Stream], None]], Gate]:
+    """Makes the gate of each class: for itself, or together with its partners."""
+    limit = -(-system.active_chunks_per_dimension // settings.queues_per_dim)
+    policy = system.intra_dimension_scheduling
+    if not profile.gang:
+        insertion = INSERTION[policy]
+        return lambda _, begin: LocalGate(begin, limit, insertion)
+    if policy not in GANG_ORDERS:
+        key = "intra-dimension-scheduling"
+        message = f"profile {profile.name} has no {key} '{policy}'"
+        raise InputError.at(system.at(key), message, expected=", ".join(GANG_ORDERS), found=policy)
+    return Gang(env, limit, GANG_ORDERS[policy], GroupNames(ranks).of).gate
+
+
+def make_phases(
+    topology: Topology, placement: Placement, system: SystemConfig, profile: Profile, settings: Settings
+) -> PhaseMaker:
+    """Cuts one NPU's collectives into chunks and phases."""
+    bandwidths = [profile.dimension_bandwidth(topology.dims[dim.index]) for dim in placement.dims]
+
+    def chunks(kind: CollectiveKind, size_bytes: int) -> Iterator[int]:
+        return profile.chunks(kind, size_bytes, system.preferred_dataset_splits, topology.npus)
+
+    return PhaseMaker(
+        chunks=chunks,
+        order=DimensionOrder(system.inter_dimension_scheduling, [dim.size for dim in placement.dims], bandwidths),
+        decompose=system.collective_optimization == "localBWAware",
+        num_queues=settings.queues_per_dim,
+        queue_choice=profile.queue_choice,
+    )
+
+
+def play(env: simpy.Environment) -> None:
+    """Run to the end, without the garbage collector: nothing here makes cycles worth collecting."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        env.run()
+    finally:
+        if enabled:
+            gc.enable()

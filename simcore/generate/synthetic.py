@@ -1,0 +1,226 @@
+"""Traces that resemble given ones without their names, sizes and order: learn, sample, project to ranks.
+
+After the generative part of the Chakra paper (arXiv 2305.14516, section on trace synthesis): all ranks' communication
+is merged into one master trace, in which every collective stands once; what follows what is a Markov chain over
+(group, collective), sizes are a Gaussian mixture of log2(bytes) per collective, computation between collectives one of
+log2(ns). A sampled master trace gives every rank the same order, so that no sample can deadlock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simcore.errors import InputError
+from simcore.generate import mixture
+from simcore.generate.mixture import Mixture
+from simcore.workload.chakra import writer
+from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload.chakra.summary import topological_order
+from simcore.workload.model import CollectiveKind, Graph, GraphSet, NodeKind
+
+__all__ = ["Event", "Master", "Model", "learn", "merge", "project", "sample"]
+
+START = ("", "")
+State = tuple[str, str]  # group, collective
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A collective of a group ('' = all ranks), and how long its ranks computed since their last one."""
+
+    group: str
+    kind: CollectiveKind
+    size_bytes: int
+    gap_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Master:
+    """The communication of all `npus` ranks in one order; `groups` names the ranks of each group."""
+
+    npus: int
+    events: tuple[Event, ...]
+    groups: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What was learnt: follow-up probabilities, sizes per collective, gaps and the share of them that is zero."""
+
+    npus: int
+    groups: Mapping[str, tuple[int, ...]]
+    follows: Mapping[State, Mapping[State, float]]
+    sizes: Mapping[str, Mixture]
+    gaps: Mixture | None
+    no_gap: float
+    length: int
+    taken: frozenset[int]
+
+
+def merge(graphs: GraphSet) -> Master:
+    """The master trace of all ranks; InputError when ranks of a group do not run the same collectives in one order."""
+    npus = len(graphs.graph_of_rank)
+    of_graph = [_communication(graph) for graph in graphs.graphs]
+    queues = [list(of_graph[index]) for index in graphs.graph_of_rank.tolist()]
+    place = [0] * npus
+    everybody = tuple(range(npus))
+    events: list[Event] = []
+    pending = list(range(npus))
+    while pending:
+        rank = pending.pop()
+        if place[rank] == len(queues[rank]):
+            continue
+        members = graphs.groups.get(queues[rank][place[rank]].group, everybody)
+        heads = [queues[m][place[m]] if place[m] < len(queues[m]) else None for m in members]
+        first = heads[0]
+        if first is None or any(head is None or _key(head) != _key(first) for head in heads):
+            continue
+        gap = round(sum(head.gap_ns for head in heads if head) / len(members))
+        events.append(Event(first.group, first.kind, first.size_bytes, gap))
+        for member in members:
+            place[member] += 1
+        pending += members
+    stuck = [rank for rank in everybody if place[rank] < len(queues[rank])]
+    if stuck:
+        raise _disagreement(graphs, stuck[0], queues[stuck[0]][place[stuck[0]]])
+    return Master(npus, tuple(events), dict(graphs.groups))
+
+
+def _key(event: Event) -> tuple[str, CollectiveKind, int]:
+    return event.group, event.kind, event.size_bytes
+
+
+def _disagreement(graphs: GraphSet, rank: int, event: Event) -> InputError:
+    path = graphs.graphs[graphs.graph_of_rank[rank]].path
+    text = f"rank {rank} runs {event.kind.value} of {event.size_bytes} bytes, the other ranks of its group do not"
+    return InputError.at(path, text, expected="the same collectives in the same order on all ranks of a group")
+
+
+def _communication(graph: Graph) -> tuple[Event, ...]:
+    """The collectives of a rank in an order its dependencies allow, each with the computation since the last one."""
+    kinds = list(CollectiveKind)
+    events, gap_ns = [], 0
+    for row in topological_order(graph):
+        if graph.kind[row] == NodeKind.COLLECTIVE:
+            group, size_bytes = graph.group_names[graph.group[row]], int(graph.size_bytes[row])
+            events.append(Event(group, kinds[graph.collective[row]], size_bytes, gap_ns))
+            gap_ns = 0
+        elif graph.kind[row] == NodeKind.COMPUTE and not graph.on_cpu[row]:
+            gap_ns += int(graph.duration_ns[row])
+    return tuple(events)
+
+
+def learn(master: Master, path: str = "") -> Model:
+    """The distributions of a master trace; InputError when nothing communicates."""
+    if not master.events:
+        raise InputError.at(path, "there is no collective to learn from", expected="a trace with COMM_COLL nodes")
+    follows: dict[State, Counter[State]] = defaultdict(Counter)
+    sizes: dict[str, list[float]] = defaultdict(list)
+    before: State = START
+    for event in master.events:
+        state = (event.group, event.kind.value)
+        follows[before][state] += 1
+        sizes[event.kind.value].append(np.log2(max(1, event.size_bytes)))
+        before = state
+    gaps = np.array([event.gap_ns for event in master.events])
+    return Model(
+        npus=master.npus,
+        groups=dict(master.groups),
+        follows={state: _shares(counts) for state, counts in follows.items()},
+        sizes={kind: mixture.fit(np.array(values)) for kind, values in sorted(sizes.items())},
+        gaps=mixture.fit(np.log2(gaps[gaps > 0])) if (gaps > 0).any() else None,
+        no_gap=float((gaps == 0).mean()),
+        length=len(master.events),
+        taken=frozenset(event.size_bytes for event in master.events),
+    )
+
+
+def _shares(counts: Counter[State]) -> dict[State, float]:
+    total = counts.total()
+    return {state: counts[state] / total for state in sorted(counts)}
+
+
+def sample(model: Model, *, length: int = 0, seed: int = 0) -> Master:
+    """A new master trace of `length` collectives (0 = as many as the source); no size of the source comes up again."""
+    random = np.random.default_rng(seed)
+    names = {group: f"group_{index}" for index, group in enumerate(sorted(model.groups), 1)} | {"": ""}
+    events, state = [], START
+    for _ in range(length or model.length):
+        choices = model.follows.get(state) or model.follows[START]
+        state = list(choices)[random.choice(len(choices), p=list(choices.values()))]
+        group, kind = state
+        size_bytes = _unused(2.0 ** float(model.sizes[kind].sample(1, random)[0]), model.taken, CollectiveKind(kind))
+        events.append(Event(names[group], CollectiveKind(kind), size_bytes, _gap(model, random)))
+    groups = {names[group]: ranks for group, ranks in model.groups.items()}
+    return Master(model.npus, tuple(events), groups)
+
+
+def _unused(size: float, taken: frozenset[int], kind: CollectiveKind) -> int:
+    """The nearest size that the source does not have; a barrier moves nothing."""
+    if kind == CollectiveKind.BARRIER:
+        return 0
+    size_bytes = max(1, round(size))
+    while size_bytes in taken:
+        size_bytes += 1
+    return size_bytes
+
+
+def _gap(model: Model, random: np.random.Generator) -> int:
+    if model.gaps is None or random.random() < model.no_gap:
+        return 0
+    gap_ns: float = 2.0 ** float(model.gaps.sample(1, random)[0])
+    return max(1, round(gap_ns))
+
+
+def project(master: Master, npus: int = 0) -> list[bytes]:
+    """A trace for every rank.
+
+    On a multiple of the source's ranks a group stands once in every block of that many ranks, and collectives of all
+    ranks span all of them; InputError for any other number.
+    """
+    npus = npus or master.npus
+    if npus % master.npus:
+        raise InputError.at(
+            "--npus", "the number of ranks must be a multiple of the source's", expected=f"a multiple of {master.npus}"
+        )
+    blocks = npus // master.npus
+    groups = {
+        f"{name}_{block}": tuple(rank + block * master.npus for rank in ranks)
+        for name, ranks in master.groups.items()
+        for block in range(blocks)
+    }
+    rank_sets = {name: set(ranks) for name, ranks in master.groups.items()}
+    return [_rank(master, rank, groups, rank_sets) for rank in range(npus)]
+
+
+def _rank(master: Master, rank: int, groups: Mapping[str, tuple[int, ...]], rank_sets: Mapping[str, set[int]]) -> bytes:
+    """The trace of one rank: the groups, then its collectives in order with computation between."""
+    block, place = divmod(rank, master.npus)
+    entries = [{"pg_name": name, "ranks": list(ranks)} for name, ranks in groups.items()]
+    head = writer.node(0, "groups", NodeType.METADATA_NODE)
+    head.inputs.values = json.dumps(entries)
+    nodes: list[Any] = [head]
+    for event in master.events:
+        if event.group and place not in rank_sets[event.group]:
+            continue
+        if event.gap_ns:
+            _append(nodes, "compute", NodeType.COMP_NODE, {"duration_ns": event.gap_ns}, event.gap_ns // 1000)
+        attributes: dict[str, Any] = {"comm_type": int(CommType[event.kind.name]), "comm_size": event.size_bytes}
+        if event.group:
+            attributes["pg_name"] = f"{event.group}_{block}"
+        _append(nodes, event.kind.value, NodeType.COMM_COLL_NODE, attributes)
+    return writer.encode(writer.metadata(), nodes)
+
+
+def _append(nodes: list[Any], name: str, kind: NodeType, attributes: Mapping[str, Any], micros: int = 0) -> None:
+    number = len(nodes)
+    place = {"is_cpu_op": False, **attributes}
+    nodes.append(
+        writer.node(number, f"{name}_{number}", kind, data_deps=[number - 1], duration_micros=micros, attributes=place)
+    )

@@ -1,0 +1,125 @@
+"""ASTRA-sim 2.x (master 518bd513, analytical network 599a0473), to the nanosecond on every NPU.
+
+Its ways: a message is charged to the first dimension in which its ends differ; every chunk has the full size, and at
+least one byte per NPU; a node without a duration takes 1 ns; one CPU node, one compute node and one communication node
+run at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.network.congested import StoreAndForward
+from simcore.network.distance import addresses, hops
+from simcore.network.topology.model import Dimension, Topology
+from simcore.profiles.profile import GraphRules, Profile, profiles
+from simcore.system.collectives import PlanOptions
+from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.groups import Delay
+from simcore.workload.model import CollectiveKind, NodeKind
+
+__all__ = ["ASTRA_SIM_2"]
+
+RENDEZVOUS_BYTES = 8192
+GROUP_ENDPOINT_NS = 10
+MEMORY_ACCESSES = 3
+KINDS = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_TO_ALL,
+)
+
+
+def delay(topology: Topology, rendezvous: bool) -> Delay:
+    """Time of messages without contention: hops and serialisation of the first dimension that differs."""
+
+    def times(src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
+        here, there = addresses(topology, src), addresses(topology, dst)
+        found = np.zeros(len(src), dtype=np.int64)
+        undecided = np.ones(len(src), dtype=np.bool_)
+        for index, dim in enumerate(topology.dims):
+            differ = undecided & (here[index] != there[index])
+            transfer = size_bytes / (dim.bandwidth_bytes_per_s / 1e9)
+            time = (hops(dim, here[index], there[index]) * dim.latency_ns + transfer).astype(np.int64)
+            found = np.where(differ, time, found)
+            undecided &= ~differ
+        return found
+
+    if not rendezvous:
+        return times
+    return lambda src, dst, size_bytes: times(dst, src, RENDEZVOUS_BYTES) + times(src, dst, size_bytes)
+
+
+def chunks(kind: CollectiveKind, size_bytes: int, splits: int, npus: int) -> Iterator[int]:
+    """Chunks of full size until nothing is left; but for an all-gather, at least one byte per NPU each."""
+    chunk = size_bytes // splits
+    if kind != CollectiveKind.ALL_GATHER and npus > chunk:
+        chunk, size_bytes = npus, splits * npus
+    chunk = max(1, chunk)
+    for _ in range(0, size_bytes, chunk):
+        yield chunk
+
+
+def reduction(system: SystemConfig) -> Callable[[int], int]:
+    """Two reads and a write, each truncated."""
+    rate = system.local_memory_bytes_per_s
+    return lambda size_bytes: MEMORY_ACCESSES * int(size_bytes / rate * 1e9) if rate else 0
+
+
+def queue_choice(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[int, int]:
+    """A decomposed all-reduce goes down through the first half of the queues and gathers through the others."""
+    if not decomposed or num_queues == 1:
+        return 0, num_queues
+    half = num_queues // 2
+    return (half, num_queues - half) if kind == CollectiveKind.ALL_GATHER else (0, half)
+
+
+def scale(value: int, factor: float) -> int:
+    """Truncated; upstream parses --comm-scale and --compute-scale and ignores them, and so are they here."""
+    return value
+
+
+def default_system(topology: Topology) -> SystemConfig:
+    """Upstream's endpoint delay, and a ring per dimension; the rest must be given there."""
+    rings = tuple(Algorithm("ring") for _ in topology.dims)
+    return SystemConfig(endpoint_delay_ns=10, implementations=dict.fromkeys(KINDS, rings))
+
+
+def dimension_bandwidth(dim: Dimension) -> float:
+    """One link's."""
+    return dim.bandwidth_bytes_per_s
+
+
+def slot(kind: int, on_cpu: bool, stream: int, group: str) -> str:
+    """One slot each for CPU nodes, computations and communication; receives need none."""
+    if on_cpu:
+        return "cpu"
+    if kind == NodeKind.COMPUTE:
+        return "compute"
+    return "" if kind == NodeKind.RECV else "communication"
+
+
+ASTRA_SIM_2 = profiles.register("astra-sim-2")(
+    Profile(
+        name="astra-sim-2",
+        networks=("congestion-free", "congested"),
+        gigabyte="binary",
+        step_ns=0,
+        barrier=False,
+        first_layer_tail_only=False,
+        delay=delay,
+        chunks=chunks,
+        reduction=reduction,
+        queue_choice=queue_choice,
+        plan_options=PlanOptions(alternate_reductions=True, late_reductions=True),
+        scale=scale,
+        system=default_system,
+        dimension_bandwidth=dimension_bandwidth,
+        shared_links={"congested": StoreAndForward},
+        graph=GraphRules(slot, shortest_ns=1, group_endpoint_ns=GROUP_ENDPOINT_NS, group_ring_only=True),
+    )
+)

@@ -1,0 +1,194 @@
+"""The SimPy process of an NPU that runs a dependency graph: nodes start when what they wait for has finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from heapq import heappop, heappush
+
+import numpy as np
+import simpy
+
+from simcore.network.instant import after
+from simcore.system.point_to_point import Mail, Mailbox
+from simcore.system.scheduler import Scheduler
+from simcore.system.streams import Request
+from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
+from simcore.workload.model import Graph, NodeKind
+
+__all__ = ["GraphNpu", "GraphProgram"]
+
+Done = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class GraphProgram:
+    """A graph with what its nodes cost: shared by all NPUs that run it.
+
+    `duration_ns[row]` is the time of a compute (or replayed) node, `slot[row]` the resource it holds while it runs (""
+    = none): one node at a time. `replayed[row]` nodes just take their time. `requests[row]` are the collectives.
+    """
+
+    graph: Graph
+    duration_ns: list[int]
+    slot: list[str]
+    replayed: list[bool]
+    requests: Mapping[int, Request]
+
+    @cached_property
+    def successors(self) -> list[list[int]]:
+        """The rows that wait for each row."""
+        found: list[list[int]] = [[] for _ in range(len(self.graph))]
+        waiting = np.repeat(np.arange(len(self.graph)), np.diff(self.graph.dep_offsets))
+        for row, dependency in zip(waiting.tolist(), self.graph.deps.tolist(), strict=True):
+            found[dependency].append(row)
+        return found
+
+    @cached_property
+    def num_dependencies(self) -> list[int]:
+        """How many rows each row waits for."""
+        counts: list[int] = np.diff(self.graph.dep_offsets).tolist()
+        return counts
+
+    @cached_property
+    def kinds(self) -> list[int]:
+        """The kind of every row."""
+        kinds: list[int] = self.graph.kind.tolist()
+        return kinds
+
+
+class GraphNpu:
+    """State of one NPU: which nodes have finished, which are ready, which slots are taken.
+
+    After every completion the ready nodes are looked at in order of their id; those whose slot is free start
+    (ASTRA-sim 2.x).
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        npu: int,
+        npu_class: int,
+        program: GraphProgram,
+        scheduler: Scheduler,
+        mailbox: Mailbox,
+        access_memory: Callable[[int, int, Done], None],
+        events: EventBuffer,
+        names: list[int],
+    ):
+        self.env, self.npu, self.npu_class, self.program = env, npu, npu_class, program
+        self._scheduler, self._mailbox, self._access_memory = scheduler, mailbox, access_memory
+        self._events, self._names = events, names
+        self._open = list(program.num_dependencies)
+        self._ready: dict[str, list[int]] = {}
+        self._taken: set[str] = set()
+        self._skipped: list[int] = []
+        self._running: set[int] = set()
+        self._left = len(program.graph)
+        self._finished = env.event()
+        self.finish_ns = -1
+
+    def run(self) -> Generator[simpy.Event, object, None]:
+        """Start the nodes that wait for nothing; the rest follows from completions."""
+        for row, count in enumerate(self._open):
+            if count == 0:
+                self._make_ready(row)
+        self._start_ready()
+        if self._left:
+            yield self._finished
+        self.finish_ns = int(self.env.now)
+
+    def running(self) -> list[str]:
+        """Names of the nodes that have started and not finished."""
+        return [self.program.graph.names[row] for row in sorted(self._running)]
+
+    def _make_ready(self, row: int) -> None:
+        heappush(self._ready.setdefault(self.program.slot[row], []), row)
+
+    def _start_ready(self) -> None:
+        """Start what may start, lowest id first; nodes that take no time finish only with the next completion."""
+        while True:
+            heads = [heap[0] for slot, heap in self._ready.items() if heap and (not slot or slot not in self._taken)]
+            if not heads:
+                break
+            row = min(heads)
+            slot = self.program.slot[row]
+            heappop(self._ready[slot])
+            self._start(row, slot)
+        if self._skipped and not self._running:
+            self._release_skipped()
+            self._start_ready()
+
+    def _start(self, row: int, slot: str) -> None:
+        kind = self.program.kinds[row]
+        if kind in {NodeKind.INVALID, NodeKind.METADATA}:
+            self._skipped.append(row)
+            return
+        if slot:
+            self._taken.add(slot)
+        self._running.add(row)
+        self._begin(row, kind, partial(self._complete, row, int(self.env.now), slot))
+
+    def _begin(self, row: int, kind: int, done: Done) -> None:
+        graph, program = self.program.graph, self.program
+        if kind == NodeKind.COMPUTE or program.replayed[row]:
+            after(self.env, program.duration_ns[row], lambda _: done())
+        elif kind == NodeKind.COLLECTIVE:
+            dataset = self._scheduler.issue(program.requests[row])
+            if dataset.done.triggered:
+                after(self.env, 0, lambda _: done())
+            else:
+                dataset.done.callbacks.append(lambda _: done())
+        elif kind in {NodeKind.MEM_LOAD, NodeKind.MEM_STORE}:
+            self._access_memory(self.npu, int(graph.size_bytes[row]), done)
+        else:
+            ends = (self.npu, int(graph.peer[row]))
+            src, dst = ends if kind == NodeKind.SEND else ends[::-1]
+            mail = Mail(int(graph.tag[row]), src, dst, int(graph.size_bytes[row]))
+            (self._mailbox.send if kind == NodeKind.SEND else self._mailbox.receive)(mail, done)
+
+    def _complete(self, row: int, start_ns: int, slot: str) -> None:
+        self._taken.discard(slot)
+        self._running.discard(row)
+        self._record(row, start_ns)
+        self._release_skipped()
+        self._release(row)
+        self._start_ready()
+        if not self._left and not self._finished.triggered:
+            self._finished.succeed()
+
+    def _release_skipped(self) -> None:
+        skipped, self._skipped = self._skipped, []
+        for row in skipped:
+            self._release(row)
+
+    def _release(self, row: int) -> None:
+        """A row has finished: its successors wait for one less."""
+        self._left -= 1
+        for successor in self.program.successors[row]:
+            self._open[successor] -= 1
+            if self._open[successor] == 0:
+                self._make_ready(successor)
+
+    def _record(self, row: int, start_ns: int) -> None:
+        """The interval of a node; collectives are recorded where they are issued."""
+        kind = self.program.kinds[row]
+        if kind == NodeKind.COLLECTIVE and not self.program.replayed[row]:
+            return
+        shown = _SHOWN[NodeKind(kind)]
+        if shown == EventKind.COMPUTE and self.program.graph.on_cpu[row]:
+            shown = EventKind.CPU
+        size_bytes = int(self.program.graph.size_bytes[row])
+        span = (self.npu_class, COMPUTE_STREAM, start_ns, int(self.env.now), shown, self._names[row])
+        self._events.append((*span, NO_LAYER, -1, size_bytes, 0))
+
+
+_SHOWN = {
+    NodeKind.COMPUTE: EventKind.COMPUTE,
+    NodeKind.COLLECTIVE: EventKind.COLLECTIVE,
+    NodeKind.SEND: EventKind.SEND,
+    NodeKind.RECV: EventKind.RECV,
+    NodeKind.MEM_LOAD: EventKind.MEMORY,
+    NodeKind.MEM_STORE: EventKind.MEMORY,
+}

@@ -1,0 +1,50 @@
+"""Remote memory of ASTRA-sim 2.x: loads and stores of MEM nodes, shared by nobody, by a node's NPUs or by all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simcore import documents
+from simcore.errors import Problems
+
+__all__ = ["RemoteMemory", "read"]
+
+TYPES = ["NO_MEMORY_EXPANSION", "PER_NPU_MEMORY_EXPANSION", "PER_NODE_MEMORY_EXPANSION", "MEMORY_POOL"]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteMemory:
+    """Latency and bandwidth of one transfer; `npus_per_node` share a port (0: each has its own, -1: all share one)."""
+
+    latency_ns: int = 0
+    bytes_per_ns: float = 1.0
+    npus_per_node: int = 0
+
+    def transfer_ns(self, size_bytes: int) -> int:
+        """Time of one transfer."""
+        return int(size_bytes / self.bytes_per_ns) + self.latency_ns
+
+    def port(self, npu: int) -> int:
+        """Which port an NPU's transfers queue at."""
+        if self.npus_per_node < 0:
+            return 0
+        return npu // self.npus_per_node if self.npus_per_node else npu
+
+
+def read(path: str) -> RemoteMemory | None:
+    """A remote memory file; None when it says that there is none."""
+    with Problems() as problems:
+        root = documents.read(path, problems)
+        shared = ("remote-mem-latency", "remote-mem-bw", "num-nodes", "num-npus-per-node")
+        root.keys(required=("memory-type",), optional=shared)
+        kind = root["memory-type"].choice(TYPES) if "memory-type" in root else None
+        if kind is None or kind == TYPES[0]:
+            return None
+        per_node = kind == "PER_NODE_MEMORY_EXPANSION"
+        root.keys(required=("memory-type", *shared[:2], *(shared[2:] if per_node else ())), optional=shared)
+        if problems.found:
+            return None
+        npus_per_node = {"PER_NPU_MEMORY_EXPANSION": 0, "MEMORY_POOL": -1}.get(str(kind))
+        if npus_per_node is None:
+            npus_per_node = root["num-npus-per-node"].integer(1)
+        return RemoteMemory(root[shared[0]].integer(), root[shared[1]].number(above=True), npus_per_node)

@@ -1,0 +1,142 @@
+"""Synthetic traces resemble their source and give nothing of it away (reference: Chakra paper, arXiv 2305.14516)."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from simcore.cli import main
+from simcore.errors import InputError
+from simcore.generate import mixture, synthetic
+from simcore.workload.chakra import reader, writer
+from simcore.workload.chakra.schema import NodeType
+from simcore.workload.model import CollectiveKind, NodeKind
+
+COUNT = 600
+GROUPS = {"tensor_a": [0, 1], "tensor_b": [2, 3]}
+
+
+def source(folder):
+    """Four ranks: all-reduces of everybody with log-normal sizes, all-gathers in two groups of two."""
+    random = np.random.default_rng(7)
+    plan = [
+        (kind, int(2 ** random.normal(20 if kind else 14, 1.5)), int(random.integers(1, 90)))
+        for kind in random.choice([0, 2], COUNT, p=[0.4, 0.6]).tolist()
+    ]
+    for rank in range(4):
+        group = next(name for name, ranks in GROUPS.items() if rank in ranks)
+        head = writer.node(0, "init", NodeType.METADATA_NODE)
+        entries = ", ".join(f'{{"pg_name": "{name}", "ranks": {ranks}}}' for name, ranks in GROUPS.items())
+        head.inputs.values = f"[{entries}]"
+        nodes = [head]
+        for kind, size, micros in plan:
+            number = len(nodes)
+            gap = writer.node(number, "secret", NodeType.COMP_NODE, data_deps=[number - 1], duration_micros=micros)
+            attributes = {"comm_type": kind, "comm_size": size} | ({"pg_name": group} if kind else {})
+            reduce = writer.node(
+                number + 1, "secret", NodeType.COMM_COLL_NODE, data_deps=[number], attributes=attributes
+            )
+            nodes += [gap, reduce]
+        (folder / f"s.{rank}.et").write_bytes(writer.encode(writer.metadata(), nodes))
+    return str(folder / "s")
+
+
+@pytest.fixture
+def master(tmp_path):
+    return synthetic.merge(reader.read_graphs(source(tmp_path), 4))
+
+
+def ks_distance(one, other):
+    """Largest difference of the two empirical distributions."""
+    points = np.sort(np.concatenate([one, other]))
+    return np.abs(
+        np.searchsorted(np.sort(one), points, "right") / len(one)
+        - np.searchsorted(np.sort(other), points, "right") / len(other)
+    ).max()
+
+
+def test_merging_keeps_every_collective_once(master):
+    counts = Counter((event.group, event.kind) for event in master.events)
+    assert counts["", CollectiveKind.ALL_REDUCE] + counts["tensor_a", CollectiveKind.ALL_GATHER] == COUNT
+    assert counts["tensor_a", CollectiveKind.ALL_GATHER] == counts["tensor_b", CollectiveKind.ALL_GATHER]
+
+
+def test_sizes_and_gaps_have_the_sources_distribution(master):
+    made = synthetic.sample(synthetic.learn(master), seed=3)
+    for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER):
+        one, other = (
+            np.array([event.size_bytes for event in trace.events if event.kind == kind]) for trace in (master, made)
+        )
+        critical = 1.63 * np.sqrt((len(one) + len(other)) / len(one) / len(other))  # 1 % level of Kolmogorov-Smirnov
+        assert ks_distance(one, other) < critical
+    gaps = [np.array([event.gap_ns for event in trace.events]) for trace in (master, made)]
+    assert ks_distance(*gaps) < 0.15
+
+
+def test_collectives_have_the_sources_frequencies(master):
+    model = synthetic.learn(master)
+    made = synthetic.sample(model, length=4000, seed=3)
+    wanted, found = (Counter((event.kind) for event in trace.events) for trace in (master, made))
+    scale = len(made.events) / len(master.events)
+    chi_square = sum((found[kind] - wanted[kind] * scale) ** 2 / (wanted[kind] * scale) for kind in wanted)
+    assert chi_square < 3 * 6.63  # 1 % level for one degree of freedom; a chain's draws are correlated
+
+
+def test_nothing_of_the_source_survives(tmp_path, master):
+    made = synthetic.sample(synthetic.learn(master), seed=1)
+    assert not {event.size_bytes for event in made.events} & {event.size_bytes for event in master.events}
+    for data in synthetic.project(made):
+        assert b"secret" not in data and b"tensor" not in data
+
+
+@pytest.mark.parametrize("npus", [4, 12])
+def test_every_rank_of_a_group_runs_the_same_collectives_in_one_order(tmp_path, master, npus):
+    made = synthetic.sample(synthetic.learn(master), length=50, seed=5)
+    for rank, data in enumerate(synthetic.project(made, npus)):
+        (tmp_path / f"m.{rank}.et").write_bytes(data)
+    graphs = reader.read_graphs(str(tmp_path / "m"), npus)
+    again = synthetic.merge(graphs)  # would refuse ranks that disagree
+    blocks = npus // 4
+    everybody = [event for event in again.events if not event.group]
+    assert len(everybody) == sum(not event.group for event in made.events)
+    assert len(again.events) - len(everybody) == blocks * sum(bool(event.group) for event in made.events)
+
+
+def test_the_number_of_ranks_must_be_a_multiple(master):
+    with pytest.raises(InputError, match="multiple of 4"):
+        synthetic.project(master, 6)
+
+
+def test_ranks_that_disagree_are_refused(tmp_path):
+    for rank, size in enumerate((64, 128)):
+        node = writer.node(0, "c", NodeType.COMM_COLL_NODE, attributes={"comm_type": 0, "comm_size": size})
+        (tmp_path / f"s.{rank}.et").write_bytes(writer.encode(writer.metadata(), [node]))
+    with pytest.raises(InputError, match="the other ranks of its group do not"):
+        synthetic.merge(reader.read_graphs(str(tmp_path / "s"), 2))
+
+
+def test_a_mixture_finds_its_components():
+    random = np.random.default_rng(0)
+    values = np.concatenate([random.normal(0, 1, 700), random.normal(10, 0.5, 300)])
+    found = mixture.fit(values)
+    order = np.argsort(found.means)
+    np.testing.assert_allclose(found.means[order], [0, 10], atol=0.2)
+    np.testing.assert_allclose(found.weights[order], [0.7, 0.3], atol=0.02)
+    np.testing.assert_allclose(found.deviations[order], [1, 0.5], atol=0.1)
+
+
+def test_the_commands_write_what_can_be_read(tmp_path):
+    name = source(tmp_path)
+    out = str(tmp_path / "new")
+    assert main(["generate", "synthetic", "--from", name, "--npus", "8", "--length", "9", "-o", out]) == 0
+    assert len(reader.read_graphs(out, 8).graphs) > 1
+    one = str(tmp_path / "one.et")
+    command = ["generate", "collective", "--kind", "all_reduce", "--bytes", "4 KiB", "--dims", "0,2", "-o", one]
+    assert main(command) == 0
+    graph = reader.read_trace(one).graph
+    assert graph.kind.tolist() == [NodeKind.COLLECTIVE] and graph.size_bytes.tolist() == [4096]
+    assert graph.dims.tolist() == [0b101]
+    assert main(command) == 2  # it is there
+    assert main([*command[:-1], str(tmp_path / "two.et"), "--bytes", "many"]) == 2
+    assert main(["generate", "collective", "--samples", "-o", str(tmp_path / "samples")]) == 0
+    assert len(list((tmp_path / "samples").iterdir())) == 28

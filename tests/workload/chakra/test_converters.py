@@ -1,0 +1,263 @@
+"""Converters against what Chakra's own tools make (mlcommons/chakra main of 2026-05-20, shared data/traces/chakra)."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.errors import InputError
+from simcore.workload.chakra import flexflow, json_form, legacy, pytorch, reader, text_converter, writer
+from simcore.workload.chakra.conversion import Options, convert
+from simcore.workload.model import CollectiveKind, Layer, NodeKind, Phase, Workload
+from tests.shared import shared
+
+TEXTS = [
+    "AllReduce_1MB",
+    "AllToAll_64KB",
+    "DLRM_HybridParallel",
+    "MLP_HybridParallel_Data_Model",
+    "MLP_HybridParallel_Model_Data",
+    "MLP_ModelParallel",
+]
+COUNTS = {"MLP_ModelParallel": (29, 33), "MLP_HybridParallel_Data_Model": (35, 39), "DLRM_HybridParallel": (32, 33)}
+
+
+def traces():
+    return shared("data", "traces", "chakra")
+
+
+def of(data):
+    return json.loads(json_form.to_json(data))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_becomes_chakras_own_files_byte_for_byte(name):
+    folder = traces() / "text" / name
+    for path, data in convert(str(folder / f"{name}.txt"), name, Options(npus=4, compat=True)).items():
+        assert data == (folder / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_without_compat_the_graph_is_the_same_and_equal_on_all_ranks(name):
+    source = traces() / "text" / name / f"{name}.txt"
+    files = list(convert(str(source), "x", Options(npus=3)).values())
+    assert len(set(files)) == 1
+    ours = reader.decode(files[0], "x").graph
+    theirs = reader.read_trace(source.with_name(f"{name}.0.et")).graph
+    for column in ("node_id", "kind", "duration_ns", "size_bytes", "collective", "deps", "dep_offsets"):
+        np.testing.assert_array_equal(getattr(ours, column), getattr(theirs, column))
+    assert ours.names == theirs.names
+    assert (len(ours), len(ours.deps)) == COUNTS.get(name, (len(ours), len(ours.deps)))
+
+
+LAYERS = st.lists(
+    st.builds(
+        Layer,
+        st.sampled_from(["a", "b"]),
+        *[st.builds(Phase, st.integers(0, 9), st.sampled_from([None, *list(CollectiveKind)[:4]]), st.integers(0, 99))]
+        * 3,
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(LAYERS, st.sampled_from(sorted(text_converter.LOOPS)), st.integers(1, 3), st.integers(-1, 6))
+@settings(max_examples=60, deadline=None)
+def test_every_loop_gives_a_graph_without_cycles_whose_passes_are_alike(layers, loop, passes, bottom):
+    workload = Workload(loop, tuple(layers), last_bottom_layer=bottom)
+    steps = text_converter.steps(workload, passes)
+    assert len(steps) == passes * len(text_converter.steps(workload, 1))
+    assert all(dep < index for index, step in enumerate(steps) for dep in step.deps)
+    graph = reader.decode(text_converter.encode(steps), "x").graph
+    assert graph.duration_ns.tolist() == [1000 * step.duration_micros for step in steps]
+
+
+def test_data_parallel_waits_for_its_gradients_in_the_next_pass():
+    phase = Phase(5, CollectiveKind.ALL_REDUCE, 64)
+    layers = tuple(Layer(name, Phase(1), Phase(2), phase) for name in "ab")
+    steps = text_converter.steps(Workload("DATA", layers), 2)
+    names = [(step.name, [steps[dep].name for dep in step.deps]) for step in steps]
+    assert names[:7] == [
+        ("COMP_NODE_a_FWD", []),
+        ("COMP_NODE_b_FWD", ["COMP_NODE_a_FWD"]),
+        ("COMP_NODE_b_BWD_WG", ["COMP_NODE_b_FWD"]),
+        ("COMM_COLL_NODE_b_ALLREDUCE", ["COMP_NODE_b_BWD_WG"]),
+        ("COMP_NODE_b_BWD_IG", ["COMP_NODE_b_BWD_WG"]),
+        ("COMP_NODE_a_BWD_WG", ["COMP_NODE_b_BWD_IG"]),
+        ("COMM_COLL_NODE_a_ALLREDUCE", ["COMP_NODE_a_BWD_WG"]),
+    ]
+    assert names[7] == ("COMP_NODE_a_FWD", ["COMM_COLL_NODE_a_ALLREDUCE"])
+
+
+def test_a_loop_chakra_does_not_know_is_refused_by_name():
+    with pytest.raises(InputError, match="HYBRID_TRANSFORMER"):
+        text_converter.steps(Workload("HYBRID_TRANSFORMER", (Layer("a"),)), 1)
+
+
+@pytest.mark.parametrize("name", ["mnist_mlp.4", "multi_head_attention.4"])
+def test_flexflow_graphs_become_what_the_first_converter_made(name):
+    folder = traces() / "flexflow" / name
+    made = flexflow.convert(str(folder / f"{name}.graph"), ns_per_unit=flexflow.NS_PER_S)
+    for rank, data in enumerate(made):
+        old = folder / f"{name}.{rank}.eg"
+        assert nodes_of(data) == nodes_of(legacy.to_current(old.read_bytes(), "x"))
+
+
+def nodes_of(data):
+    """Nodes by id, attributes in any order."""
+    found = {node.pop("id", "0"): node for node in of(data)["nodes"]}
+    for node in found.values():
+        node["attr"] = sorted(json.dumps(attribute, sort_keys=True) for attribute in node.get("attr", []))
+    return found
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['node1 [label="{device_id=0|a|F|COMP_NODE|x=1}"];', "node0 -> node9;", "what?", 'node1 [label="{a|b|c|NO}"];'],
+)
+def test_a_broken_flexflow_graph_is_refused(tmp_path, line):
+    path = tmp_path / "g.graph"
+    first = 'node0 [label="{device_id=0|a|Forward|COMP_NODE|simulated_run_time=1}"];'
+    path.write_text(f"digraph taskgraph {{ {first}\n{line}\n}}\n")
+    with pytest.raises(InputError, match=r"g\.graph"):
+        flexflow.convert(str(path))
+
+
+def test_flexflow_milliseconds_keep_their_nanoseconds(tmp_path):
+    path = tmp_path / "g.graph"
+    path.write_text(
+        'digraph taskgraph {\nnode0 [label="{device_id=0|a|Forward|COMP_NODE|simulated_run_time=0.0205856}"];\n}'
+    )
+    assert reader.decode(flexflow.convert(str(path))[0], "x").graph.duration_ns.tolist() == [20586]
+
+
+def test_old_text_graphs_read_like_todays():
+    old = reader.read_trace(traces() / "text_old" / "MLP_ModelParallel.0.eg").graph
+    new = reader.read_trace(traces() / "text" / "MLP_ModelParallel" / "MLP_ModelParallel.0.et").graph
+    for column in ("kind", "collective", "size_bytes", "deps", "dep_offsets"):
+        np.testing.assert_array_equal(getattr(old, column), getattr(new, column))
+    np.testing.assert_array_equal(old.duration_ns * 1000, new.duration_ns)  # cycles of 1 ns then, microseconds now
+
+
+OLD_ATTRIBUTES = {
+    "0.0.2": [("comm_type", "i", 2), ("comm_size", "i", 64)],
+    "0.0.3": [("is_cpu_op", "b", False), ("comm_type", "i", 2), ("comm_size", "u", 64)],
+}
+
+
+@pytest.mark.parametrize("version", sorted(OLD_ATTRIBUTES))
+@pytest.mark.parametrize("with_metadata", [False, True])
+def test_attribute_schemas_are_detected_and_converted(version, with_metadata):
+    classes = legacy._messages(version)
+    shift = 1 if version == "0.0.3" else 0
+    comm = classes["Node"](id=1, name="c", type=6 + shift, parent=[0], inputs="[]")
+    for name, field, value in OLD_ATTRIBUTES[version]:
+        setattr(comm.attribute.add(name=name, type=1), field, value)
+    comp = classes["Node"](id=0, name="n", type=3 + shift)
+    comp.attribute.add(name="runtime", type=1).i = 5
+    messages = [comp, comm]
+    if with_metadata:
+        head = classes["GlobalMetadata"]()
+        head.attribute.add(name="who", type=4).s = "me"
+        messages.insert(0, head)
+    data = b"".join(writer.frame(message.SerializeToString()) for message in messages)
+    assert legacy.detect(data) == version
+    graph = reader.decode(legacy.to_current(data, "x"), "x").graph
+    assert graph.kind.tolist() == [NodeKind.COMPUTE, NodeKind.COLLECTIVE]
+    assert graph.duration_ns.tolist() == [5000, 0] and graph.size_bytes.tolist() == [0, 64]
+    assert list(CollectiveKind)[graph.collective[1]] == CollectiveKind.ALL_GATHER
+    assert graph.deps.tolist() == [0]
+
+
+def chakra_files():
+    folder = Path(__file__).parents[4] / "shared" / "data" / "traces" / "chakra"
+    return sorted(folder.glob("*/*.et")) + sorted(folder.glob("*/*/*.et")) or [None]
+
+
+@pytest.mark.parametrize("path", chakra_files(), ids=lambda path: path.name if path else "none")
+def test_upstream_files_round_trip_through_json_byte_for_byte(path):
+    data = (path or traces()).read_bytes()
+    assert legacy.detect(data) == ""
+    text = json_form.to_json(data)
+    assert json_form.from_json(text.encode(), "x") == data
+    dump = path.with_suffix("").with_suffix(path.with_suffix("").suffix + ".dump.json")
+    if dump.exists():
+        assert json.loads(text) == json.loads(dump.read_text())
+
+
+def test_the_feeders_json_is_read(tmp_path):
+    path = tmp_path / "x.json"
+    nodes = [
+        {"Id": 1, "Name": "a", "NodeType": 4, "ctrlDeps": [3], "data_deps": [], "runtime": 318, "is_cpu_op": True},
+        {"Id": 2, "Name": "b", "NodeType": 7, "data_deps": [1], "is_cpu_op": False, "comm_type": 0, "comm_size": 64},
+    ]
+    path.write_text(json.dumps({"workload_graph": nodes}))
+    graph = reader.read_trace(path).graph
+    assert graph.duration_ns.tolist() == [318_000, 0] and graph.on_cpu.tolist() == [True, False]
+    nodes[0]["NodeTyp"] = 1
+    path.write_text(json.dumps({"workload_graph": nodes}))
+    with pytest.raises(InputError, match="unknown key 'nodetyp'"):
+        reader.read_trace(path)
+
+
+def test_a_linked_pytorch_trace_becomes_chakras_own_nodes():
+    folder = traces() / "pytorch" / "dlrm"
+    ours = of(pytorch.convert(str(folder / "linked_0.json.gz"), compat=True))
+    theirs = json.loads(gzip.decompress((folder / "dlrm.0.dump.json.gz").read_bytes()))
+    assert ours["meta"] == theirs["meta"]
+    for document in (ours, theirs):
+        document["nodes"] = {node.get("id", "0"): node for node in document["nodes"]}
+        for node in document["nodes"].values():
+            node["data_deps"] = sorted(node.get("data_deps", []))
+    assert ours["nodes"] == theirs["nodes"]
+
+
+def test_a_host_trace_alone_becomes_chakras_own_chain():
+    """All but the control dependencies, of which upstream keeps only those on a thread's root in this file."""
+    folder = traces() / "pytorch" / "t102"
+    ours = of(pytorch.convert(str(folder / "1.0.2-chakra.0.0.4.json"), compat=True))
+    theirs = json.loads((folder / "t102.0.dump.json").read_text())
+    for document in (ours, theirs):
+        for node in document["nodes"]:
+            node.pop("ctrl_deps", None)
+        document["nodes"].sort(key=lambda node: int(node["id"]))
+    assert ours == theirs
+
+
+def test_kineto_gives_times_kernels_stream_order_and_waits():
+    folder = traces() / "pytorch" / "dlrm"
+    made = pytorch.convert(str(folder / "host_0.json.gz"), str(folder / "device_0.json.gz"))
+    graph = reader.decode(made, "x").graph
+    assert len(graph) == 1935 and (~graph.on_cpu).sum() == 261  # as upstream's converter has them
+    assert (graph.kind == NodeKind.COLLECTIVE).sum() == 8
+    waits = [graph.deps[graph.dep_offsets[row] : graph.dep_offsets[row + 1]] for row in range(len(graph))]
+    for stream in np.unique(graph.stream[~graph.on_cpu]).tolist():
+        rows = np.flatnonzero(~graph.on_cpu & (graph.stream == stream)).tolist()
+        chained = sum(any(dep in rows for dep in waits[row].tolist()) for row in rows)
+        assert chained == len(rows) - 1
+    assert any((~graph.on_cpu[waits[row]]).any() for row in np.flatnonzero(graph.on_cpu))
+
+
+def test_schema_1_0_1_is_taken(tmp_path):
+    entry = {
+        "inputs": [],
+        "input_shapes": [],
+        "input_types": [],
+        "outputs": [],
+        "output_shapes": [],
+        "output_types": [],
+    }
+    root = entry | {"id": 1, "name": "[pytorch|profiler|execution_graph|thread]", "parent": 0, "rf_id": 0}
+    child = entry | {"id": 2, "name": "aten::x", "parent": 1, "rf_id": 1}
+    path = tmp_path / "et.json"
+    path.write_text(json.dumps({"schema": "1.0.1", "pid": 1, "nodes": [root, child]}))
+    graph = reader.decode(pytorch.convert(str(path)), "x").graph
+    assert graph.names == (root["name"], "aten::x") and graph.deps.tolist() == [0]
+    path.write_text(json.dumps({"schema": "1.0.1", "nodes": [{"id": 1}]}))
+    with pytest.raises(InputError, match=r"nodes\[0\]: the key 'inputs' is missing"):
+        pytorch.convert(str(path))

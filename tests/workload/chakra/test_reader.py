@@ -1,0 +1,245 @@
+"""Trace files into graphs: what is written is read, equal contents are shared, every defect is named."""
+
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.errors import InputError
+from simcore.workload.chakra import columns, groups, reader, wire, writer
+from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, CommType, NodeType, messages
+from simcore.workload.model import CollectiveKind, NodeKind
+
+BOUNDS = {"int32": 31, "int64": 62, "uint32": 32, "uint64": 62, "sint32": 31, "sint64": 62, "fixed32": 32}
+BOUNDS |= {"fixed64": 62, "sfixed32": 31, "sfixed64": 62}
+KINDS = st.sampled_from(sorted(BOUNDS))
+
+
+@st.composite
+def nodes(draw):
+    """Nodes with distinct ids in any order, waiting for smaller ids, with attributes of any integer kind."""
+    ids = draw(st.lists(st.integers(0, 1 << 40), unique=True, max_size=12))
+    made = []
+    for number in draw(st.permutations(ids)):
+        smaller = [other for other in ids if other < number]
+        deps = st.lists(st.sampled_from(smaller), unique=True, max_size=4) if smaller else st.just([])
+        made.append(draw(node(number, deps)))
+    return made
+
+
+@st.composite
+def node(draw, number, deps):
+    kind = draw(st.sampled_from([NodeType.COMP_NODE, NodeType.COMM_COLL_NODE, NodeType.INVALID_NODE]))
+    message = writer.node(
+        number,
+        draw(st.text(max_size=8)),
+        kind,
+        data_deps=draw(deps),
+        ctrl_deps=draw(deps),
+        duration_micros=draw(st.integers(0, 1 << 40)),
+    )
+    names = ["comm_type", "comm_size"] if kind == NodeType.COMM_COLL_NODE else ["num_ops"]
+    for name in [*names, *draw(st.lists(st.sampled_from(["stream", "comm_priority", "comm_tag"]), unique=True))]:
+        integer = draw(KINDS)
+        top = max(CommType) if name == "comm_type" else (1 << BOUNDS[integer] - 1) - 1
+        writer.add_attribute(message, name, draw(st.integers(0, top)), integer)
+    if draw(st.booleans()):
+        message.attr.add(name="op_schema", string_val="aten::x")
+    return message
+
+
+def columns_of(made):
+    data = writer.encode(writer.metadata(), made)
+    starts, ends = wire.frames(data)
+    return columns.decode(data, starts[1:], ends[1:])
+
+
+def attribute(message, name):
+    found = [a for a in message.attr if a.name == name]
+    return getattr(found[-1], found[-1].WhichOneof("value")) if found else columns.MISSING
+
+
+@given(nodes())
+@settings(max_examples=60, deadline=None)
+def test_columns_hold_what_protobuf_reads_from_the_same_bytes(made):
+    found = columns_of(made)
+    again = [messages()["Node"].FromString(message.SerializeToString()) for message in made]
+    assert found.node_id.tolist() == [message.id for message in again]
+    assert found.names == [message.name for message in again]
+    assert found.kind.tolist() == [message.type for message in again]
+    assert found.duration_micros.tolist() == [message.duration_micros for message in again]
+    for name in ("comm_type", "comm_size", "num_ops", "stream", "comm_priority", "comm_tag"):
+        assert found.attributes[name].tolist() == [attribute(message, name) for message in again]
+    for field, (rows, ids) in (("data_deps", found.data), ("ctrl_deps", found.control)):
+        pairs = sorted(zip(rows.tolist(), ids.tolist(), strict=True))
+        assert pairs == sorted((row, dep) for row, message in enumerate(again) for dep in getattr(message, field))
+
+
+@given(nodes())
+@settings(max_examples=30, deadline=None)
+def test_a_graph_has_ascending_ids_and_rows_for_dependencies(made):
+    graph = reader.decode(writer.encode(writer.metadata(), made), "x.et").graph
+    by_id = {message.id: message for message in made}
+    assert graph.node_id.tolist() == sorted(by_id)
+    for row, number in enumerate(graph.node_id.tolist()):
+        waits = graph.node_id[graph.deps[graph.dep_offsets[row] : graph.dep_offsets[row + 1]]].tolist()
+        assert waits == sorted({*by_id[number].data_deps, *by_id[number].ctrl_deps})
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=150, deadline=None)
+def test_any_bytes_are_a_trace_or_an_input_error(data):
+    head = writer.frame(writer.metadata().SerializeToString())
+    for content in (data, head + data, head + writer.frame(data)):
+        try:
+            reader.decode(content, "x.et") if content else None
+        except InputError as error:
+            assert "x.et" in str(error)
+
+
+@given(nodes(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_file_cut_anywhere_is_shorter_or_refused(made, data):
+    content = writer.encode(writer.metadata(), made)
+    cut = data.draw(st.integers(1, len(content)))
+    try:
+        assert len(reader.decode(content[:cut], "x.et").graph) <= len(made)
+    except InputError as error:
+        assert "x.et" in str(error)
+
+
+@pytest.mark.parametrize("kind", sorted(set(ATTRIBUTE_KINDS) - {"double", "float", "string", "bytes", "bool"}))
+@pytest.mark.parametrize("value", [0, 7, (1 << 30) + 3])
+def test_an_integer_attribute_is_read_from_every_integer_kind(kind, value):
+    message = writer.node(1, "n", NodeType.COMP_NODE)
+    writer.add_attribute(message, "num_ops", value, kind)
+    assert columns_of([message]).attributes["num_ops"].tolist() == [value]
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64", "sint32", "sint64", "sfixed32", "sfixed64"])
+def test_a_signed_attribute_keeps_its_sign(kind):
+    message = writer.node(1, "n", NodeType.COMP_NODE)
+    writer.add_attribute(message, "comm_priority", -5, kind)
+    assert columns_of([message]).attributes["comm_priority"].tolist() == [-5]
+
+
+def collective(number=0, **attributes):
+    attributes = {"comm_type": 0, "comm_size": 64} | attributes
+    present = {key: value for key, value in attributes.items() if value is not None}
+    return writer.node(number, "c", NodeType.COMM_COLL_NODE, attributes=present)
+
+
+def compute(number, deps=(), **more):
+    return writer.node(number, f"n{number}", NodeType.COMP_NODE, data_deps=deps, duration_micros=1, **more)
+
+
+def text_size():
+    message = writer.node(0, "c", NodeType.COMM_COLL_NODE, attributes={"comm_type": 0})
+    writer.add_attribute(message, "comm_size", "64", "string")
+    return message
+
+
+DEFECTS = {
+    "unknown node type": [messages()["Node"](id=1, name="x")],
+    "stands twice": [compute(1), compute(1)],
+    "not in the file": [compute(0), compute(1, [9])],
+    "waits for itself": [compute(1, [1])],
+    "wait for each other: 1 -> 3 -> 2 -> 1": [compute(0), compute(1, [3]), compute(2, [1]), compute(3, [2])],
+    "no size": [collective(comm_size=None)],
+    "no type": [collective(comm_type=None)],
+    "unknown collective": [collective(comm_type=77)],
+    "size is negative": [collective(comm_size=-1)],
+    "attribute comm_size is not an integer": [text_size()],
+    "no rank": [writer.node(0, "s", NodeType.COMM_SEND_NODE, attributes={"comm_size": 1})],
+    "does not exist": [writer.node(0, "s", NodeType.COMM_SEND_NODE, attributes={"comm_size": 1, "comm_dst": 4})],
+    "unknown group '7'": [collective(pg_name="7")],
+    "no member": [collective(pg_name="1")],
+}
+DEFECTS["unknown node type"][0].MergeFromString(b"\x18\x2a")  # type = 42
+
+
+@pytest.mark.parametrize("text", sorted(DEFECTS))
+def test_a_defect_is_named_with_its_file_message_byte_and_node(tmp_path, text):
+    path = tmp_path / "t.et"
+    path.write_bytes(writer.encode(writer.metadata(), DEFECTS[text]))
+    with pytest.raises(InputError, match=rf"t\.et: error: message \d+ at byte \d+.*{text}"):
+        reader.read_graphs(str(path), 4, {"1": (0, 1)})
+
+
+def test_a_set_shares_equal_files_and_reads_gzip(tmp_path):
+    one, other = (writer.encode(writer.metadata(), [compute(number)]) for number in (1, 2))
+    for rank, content in enumerate([one, gzip.compress(one), other, one]):
+        (tmp_path / f"w.{rank}.et").write_bytes(content)
+    for name in (tmp_path / "w", tmp_path):
+        found = reader.read_graphs(str(name), 4)
+        assert found.graph_of_rank.tolist() == [0, 0, 1, 0] and len(found.graphs) == 2
+
+
+def test_one_file_serves_every_npu(tmp_path):
+    path = tmp_path / "w.et"
+    path.write_bytes(writer.encode(writer.metadata(), [compute(1)]))
+    found = reader.read_graphs(str(path), 1000)
+    assert len(found.graphs) == 1 and not found.graph_of_rank.any()
+
+
+def test_missing_ranks_are_named(tmp_path):
+    (tmp_path / "w.0.et").write_bytes(writer.encode(writer.metadata(), [compute(1)]))
+    with pytest.raises(InputError, match=r"traces of 3 of 4 ranks are missing\n.*w\.1\.et, w\.2\.et, w\.3\.et"):
+        reader.read_graphs(str(tmp_path / "w"), 4)
+
+
+def test_columns_of_a_collective(tmp_path):
+    made = collective(3, comm_type=8, is_cpu_op=False, involved_dim=[True, False, True], pg_name="1", comm_priority=2)
+    graph = reader.decode(writer.encode(writer.metadata(), [made]), "x").graph
+    assert graph.kind.tolist() == [NodeKind.COLLECTIVE]
+    assert list(CollectiveKind)[graph.collective[0]] == CollectiveKind.REDUCE_SCATTER
+    assert (graph.size_bytes[0], graph.dims[0], graph.priority[0]) == (64, 0b101, 2)
+    assert graph.group_names[graph.group[0]] == "1"
+
+
+def test_group_zero_is_everybody():
+    graph = reader.decode(writer.encode(writer.metadata(), [collective(pg_name="0")]), "x").graph
+    assert graph.group_names == ("",)
+
+
+def test_metadata_nodes_define_groups(tmp_path):
+    meta = writer.node(0, "## process_group:init ##", NodeType.METADATA_NODE)
+    meta.inputs.values = """['[{"pg_name": "5", "ranks": [2, 0]}, {"pg_name": "0", "ranks": []}]']"""
+    path = tmp_path / "w.et"
+    path.write_bytes(writer.encode(writer.metadata(), [meta]))
+    assert reader.read_graphs(str(path), 4).groups == {"5": (2, 0)}
+
+
+def test_ranks_that_give_one_name_to_different_groups_keep_both(tmp_path):
+    for rank, ranks in enumerate(([0, 1], [0, 1], [2, 3], [2, 3])):
+        meta = writer.node(0, "g", NodeType.METADATA_NODE)
+        meta.inputs.values = f'[{{"pg_name": "5", "ranks": {ranks}}}]'
+        content = writer.encode(writer.metadata(), [meta, collective(1, pg_name="5")])
+        (tmp_path / f"w.{rank}.et").write_bytes(content)
+    found = reader.read_graphs(str(tmp_path / "w"), 4)
+    names = [found.graphs[index].group_names[1] for index in found.graph_of_rank]
+    assert [found.groups[name] for name in names] == [(0, 1), (0, 1), (2, 3), (2, 3)]
+
+
+def test_the_groups_file_is_read_in_ring_order(tmp_path):
+    path = tmp_path / "g.json"
+    path.write_text('{"2": [3, 1], "1": [0, 2]}')
+    assert groups.read_groups(str(path), 4) == {"2": (3, 1), "1": (0, 2)}
+
+
+@pytest.mark.parametrize("text", ['{"0": [1]}', '{"1": [9]}', '{"1": [1, 1]}', '{"1": []}', '{"1": "x"}', "[]"])
+def test_a_wrong_groups_file_is_refused(tmp_path, text):
+    path = tmp_path / "g.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"g\.json:1:"):
+        groups.read_groups(str(path), 4)
+
+
+def test_many_messages_cross_the_borders_of_chunks(monkeypatch):
+    monkeypatch.setattr(columns, "CHUNK", 7)
+    made = [compute(number, [number - 1] if number else []) for number in range(50)]
+    graph = reader.decode(writer.encode(writer.metadata(), made), "x").graph
+    assert graph.node_id.tolist() == list(range(50))
+    np.testing.assert_array_equal(graph.deps, np.arange(49))

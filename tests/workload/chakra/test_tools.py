@@ -1,0 +1,138 @@
+"""Looking into traces and hiding what is in them."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from simcore.cli import cli, main
+from simcore.errors import InputError
+from simcore.generate import collectives
+from simcore.workload.chakra import drawing, json_form, log_timeline, obfuscation, reader, summary, writer
+from simcore.workload.chakra.schema import NodeType
+from simcore.workload.model import CollectiveKind
+from tests.shared import shared
+
+
+def diamond():
+    """Two chains of 5 and 7 us between a first and a last node, and a collective behind them."""
+
+    def comp(number, deps, micros):
+        return writer.node(number, f"secret{number}", NodeType.COMP_NODE, data_deps=deps, duration_micros=micros)
+
+    size = {"comm_type": 0, "comm_size": 1000, "pg_name": "tensor", "is_cpu_op": False}
+    reduce = writer.node(9, "secret9", NodeType.COMM_COLL_NODE, data_deps=[4], attributes=size)
+    reduce.inputs.values = "secret tensor"
+    writer.add_attribute(reduce, "op_schema", "secret schema", "string")
+    group = writer.node(0, "g", NodeType.METADATA_NODE)
+    group.inputs.values = '[{"pg_name": "tensor", "ranks": [1, 0], "pg_desc": "secret"}]'
+    nodes = [group, comp(1, [], 1), comp(2, [1], 5), comp(3, [1], 7), comp(4, [2, 3], 2), reduce]
+    return writer.encode(writer.metadata(author="secret me"), nodes)
+
+
+def test_the_critical_path_is_the_longest_chain():
+    figures = summary.summarise(reader.decode(diamond(), "x").graph)
+    assert figures["critical_path"]["duration_ns"] == 10_000
+    assert figures["duration_ns"] == 15_000 and figures["parallelism"] == 1.5
+    assert figures["communication"] == [{"collective": "all_reduce", "group": "tensor", "count": 1, "bytes": 1000}]
+    assert figures["kinds"] == {"metadata": 1, "compute": 4, "collective": 1}
+    assert "parallelism 1.5" in summary.render(figures)
+
+
+def test_the_critical_path_does_not_depend_on_the_order_of_ids():
+    nodes = [
+        writer.node(number, "n", NodeType.COMP_NODE, data_deps=[number + 1] if number < 5 else [], duration_micros=1)
+        for number in range(6)
+    ]
+    graph = reader.decode(writer.encode(writer.metadata(), nodes), "x").graph
+    assert summary.critical_path(graph) == [5, 4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("keep_sizes", [True, False])
+def test_obfuscation_hides_names_and_keeps_the_graph(tmp_path, keep_sizes):
+    hidden = obfuscation.obfuscate(diamond(), b"salt", keep_sizes=keep_sizes)
+    assert b"secret" not in hidden and b"tensor" not in hidden
+    paths = [tmp_path / "a.et", tmp_path / "b.et"]
+    for path, data in zip(paths, (diamond(), hidden), strict=True):
+        path.write_bytes(data)
+    old, new = (reader.read_graphs(str(path), 2) for path in paths)
+    for column in ("node_id", "kind", "duration_ns", "collective", "deps", "dep_offsets", "on_cpu", "dims", "peer"):
+        np.testing.assert_array_equal(getattr(old.graphs[0], column), getattr(new.graphs[0], column))
+    assert new.graphs[0].size_bytes.max() == (1000 if keep_sizes else 1024)
+    assert list(new.groups.values()) == [(1, 0)]
+    assert new.graphs[0].group_names[1] in new.groups
+
+
+def test_another_salt_gives_other_names():
+    one, other = (obfuscation.obfuscate(diamond(), salt, keep_sizes=True) for salt in (b"a", b"b"))
+    assert one != other
+
+
+@pytest.mark.parametrize("name", ["text/MLP_ModelParallel/MLP_ModelParallel", "generator/two_comp_nodes_dependent"])
+def test_pictures_and_json_are_those_of_chakras_tools(name):
+    path = shared("data", "traces", "chakra", f"{name}.0.et")
+    assert drawing.graphml(reader.read_columns(str(path))) == path.with_suffix(".graphml").read_text()
+    assert json_form.to_jsonizer(path.read_bytes()) == path.with_suffix(".jsonizer.txt").read_text()
+
+
+def test_graphviz_shows_data_as_arrows_and_control_as_bars(tmp_path):
+    nodes = [writer.node(0, 'a"b', NodeType.COMP_NODE), writer.node(1, "c", NodeType.COMP_NODE, ctrl_deps=[0])]
+    path = tmp_path / "x.et"
+    path.write_bytes(writer.encode(writer.metadata(), nodes))
+    text = drawing.dot(reader.read_columns(str(path)))
+    assert '0 [label="a\\"b" id=0 shape=box]' in text and "0 -> 1 [arrowhead=tee]" in text
+
+
+def test_a_log_becomes_a_chrome_trace_in_microseconds(tmp_path):
+    path = tmp_path / "x.log"
+    path.write_text(
+        "issue,npu_id=0,tick=100,node_id=3,node_name=COMM_a\ncallback,npu_id=0,tick=600,node_id=3,node_name=COMM_a\n"
+    )
+    events = [event for event in json.loads(log_timeline.chrome_trace(str(path)))["traceEvents"] if event["ph"] == "X"]
+    assert [(event["ts"], event["dur"], event["tid"]) for event in events] == [(0.1, 0.5, 4)]
+    path.write_text("callback,npu_id=0,tick=600,node_id=3,node_name=COMM_a\n")
+    with pytest.raises(InputError, match=r"x\.log:1:1: error: completed but never issued"):
+        log_timeline.chrome_trace(str(path))
+
+
+@pytest.mark.parametrize("name", list(collectives.SAMPLES))
+def test_the_small_traces_are_those_of_chakras_generator(name):
+    path = shared("data", "traces", "chakra", "generator", f"{name}.0.et")
+    assert collectives.samples(2)[name][0] == path.read_bytes()
+
+
+@pytest.mark.parametrize("kind", list(CollectiveKind))
+def test_a_micro_benchmark_is_a_chain_of_one_collective(kind):
+    data = collectives.collective(kind, 4096, repeat=3, compute_ns=1500, involved=[True, False])
+    graph = reader.decode(data, "x").graph
+    assert graph.deps.tolist() == [0, 1, 2, 3, 4] and graph.duration_ns.tolist() == [1500, 0] * 3
+    assert [list(CollectiveKind)[index] for index in graph.collective[1::2]] == [kind] * 3
+    assert graph.size_bytes[1::2].tolist() == [4096] * 3 and graph.dims[1] == 1
+
+
+def test_the_commands_work_together(tmp_path):
+    path = tmp_path / "d.et"
+    path.write_bytes(diamond())
+    run = CliRunner().invoke(cli, ["trace", "info", str(path), "--json"])
+    assert json.loads(run.output)["traces"][0]["nodes"] == 6
+    assert main(["trace", "obfuscate", str(path), str(tmp_path / "h")]) == 0
+    assert main(["trace", "graph", str(tmp_path / "h.et"), "-o", str(tmp_path / "h.dot")]) == 0
+    assert main(["convert", str(tmp_path / "h.et"), str(tmp_path / "h.json")]) == 0
+    assert main(["convert", str(tmp_path / "h.json"), str(tmp_path / "again.et")]) == 0
+    assert (tmp_path / "again.et").read_bytes() == (tmp_path / "h.et").read_bytes()
+
+
+def test_files_are_not_overwritten_without_force(tmp_path, capsys):
+    path = tmp_path / "d.et"
+    path.write_bytes(diamond())
+    assert main(["convert", str(path), str(path)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert main(["convert", str(path), str(path), "--force"]) == 0
+
+
+def test_sizes_are_rounded_to_the_nearest_power_of_two():
+    for value in range(1, 2000):
+        rounded = obfuscation._rounded(value)
+        assert abs(math.log2(rounded / value)) <= 0.5
