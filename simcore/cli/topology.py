@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-PICTURES = {".png": {"Software": None}, ".svg": {"Date": None}}  # and what must not vary in them
+PICTURES: dict[str, Literal["png", "svg"]] = {".png": "png", ".svg": "svg"}
 
 
 @click.group(short_help="Show a topology: figures and a picture.")
@@ -47,8 +46,10 @@ def show(topology: str, output: str | None, force: bool, as_json: bool) -> None:
     found = figures(links)
     if target:
         from simcore.files import write_bytes
+        from simcore.network.topology.draw import draw
+        from simcore.report.plots import image
 
-        write_bytes(target, _picture(links, target.suffix))
+        write_bytes(target, image(draw(links), PICTURES[target.suffix]))
     click.echo(_document(loaded, found) if as_json else _text(loaded, found))
 
 
@@ -60,18 +61,6 @@ def _target(output: str, force: bool) -> Path:
     if path.exists() and not force:
         raise InputError.at(str(path), "the file exists", expected="a new file", hint="--force overwrites it")
     return path
-
-
-def _picture(links: Any, suffix: str) -> bytes:
-    """The same bytes for the same topology."""
-    import matplotlib as mpl
-
-    from simcore.network.topology.draw import draw
-
-    with mpl.rc_context({"svg.hashsalt": "simcore", "svg.fonttype": "none"}):
-        content = io.BytesIO()
-        draw(links).savefig(content, format=suffix[1:], dpi=120, metadata=PICTURES[suffix])
-    return content.getvalue()
 
 
 def _dimension(dim: Dimension) -> dict[str, object]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from math import ceil
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -58,8 +59,7 @@ class _Message:
         self.hop, self.tail_ns = 0, now_ns
 
 
-def _by_key(message: _Message) -> Any:
-    return message.key
+_by_key = attrgetter("key")
 
 
 def whole_steps(latencies_ns: list[float]) -> tuple[int, ...]:
@@ -129,6 +129,7 @@ class CutThrough(_Counted):
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)
         self._free_ns = [0] * len(links)
+        self._occupied_ns = lru_cache(maxsize=1 << 16)(transfer_ns)  # sizes are few
         self._arrivals: dict[int, list[_Message]] = {}
         self._deliveries: dict[int, list[_Message]] = {}
 
@@ -162,38 +163,41 @@ class CutThrough(_Counted):
     def _deliver(self, _: simpy.Event) -> None:
         """Hand over everything that arrives now."""
         batch = self._deliveries.pop(int(self.env.now))
-        for message in sorted(batch, key=_by_key) if len(batch) > 1 else batch:
+        if len(batch) > 1:
+            batch.sort(key=_by_key)
+        for message in batch:
             message.deliver()
 
     def _serve(self, _: simpy.Event) -> None:
         """Give links to the heads that are there now."""
         now_ns = int(self.env.now)
         batch = self._arrivals.pop(now_ns)
-        for message in sorted(batch, key=_by_key) if len(batch) > 1 else batch:
-            self._advance(message, now_ns)
+        if len(batch) > 1:
+            batch.sort(key=_by_key)
+        for message in batch:
+            head_ns = self._advance(message, now_ns)
+            if message.hop < len(message.path.links):
+                self._arrive(message, head_ns, now_ns)
+            else:
+                self._finish(message, now_ns)
 
-    def _advance(self, message: _Message, now_ns: int) -> None:
-        """Over as many links as the head reaches without time passing."""
-        path, head_ns = message.path, now_ns
-        while head_ns == now_ns and message.hop < len(path.links):
-            head_ns = self._cross(message, now_ns)
-        if message.hop < len(path.links):
-            self._arrive(message, head_ns, now_ns)
-        else:
-            self._finish(message, now_ns)
-
-    def _cross(self, message: _Message, now_ns: int) -> int:
-        """Take the next link as soon as it is free; when the head will be at its other end."""
-        hop, (links, steps_ns, rates) = message.hop, message.path
-        link = links[hop]
-        occupied_ns = transfer_ns(message.size_bytes, rates[hop])
-        start_ns = max(now_ns, self._free_ns[link])
-        end_ns = self._free_ns[link] = start_ns + occupied_ns
-        self._size_bytes[link] += message.size_bytes
-        self._busy_ns[link] += occupied_ns
-        message.hop = hop + 1
-        message.tail_ns = max(end_ns, message.tail_ns) + steps_ns[hop]
-        return start_ns + steps_ns[hop]
+    def _advance(self, message: _Message, now_ns: int) -> int:
+        """Over as many links as the head reaches without time passing; when it reaches the next one."""
+        links, steps_ns, rates = message.path
+        hop, head_ns, tail_ns = message.hop, now_ns, message.tail_ns
+        while head_ns == now_ns and hop < len(links):
+            link, occupied_ns = links[hop], self._occupied_ns(message.size_bytes, rates[hop])
+            start_ns = self._free_ns[link]
+            if start_ns < now_ns:
+                start_ns = now_ns
+            end_ns = self._free_ns[link] = start_ns + occupied_ns
+            self._size_bytes[link] += message.size_bytes
+            self._busy_ns[link] += occupied_ns
+            head_ns = start_ns + steps_ns[hop]
+            tail_ns = max(tail_ns, end_ns) + steps_ns[hop]
+            hop += 1
+        message.hop, message.tail_ns = hop, tail_ns
+        return head_ns
 
 
 class StoreAndForward(_Counted):

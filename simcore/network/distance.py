@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Dimension, Topology
 
 __all__ = ["addresses", "hops"]
@@ -19,9 +20,4 @@ def addresses(topology: Topology, npus: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def hops(dim: Dimension, src: NDArray[np.int64], dst: NDArray[np.int64]) -> NDArray[np.int64]:
     """Hops between coordinates of one dimension; 0 for the same coordinate."""
-    apart: NDArray[np.int64] = np.abs(dst - src)
-    if dim.kind == "Ring":
-        return np.minimum(apart, dim.npus - apart)
-    if dim.kind == "Mesh":
-        return apart
-    return np.where(apart > 0, 2 if dim.kind == "Switch" else 1, 0)
+    return FABRICS.get(dim.kind)(dim).hops(src, dst)

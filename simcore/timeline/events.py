@@ -96,12 +96,16 @@ class EventTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkTable:
-    """What each link carried, where links are modelled; columns of equal length, `src` and `dst` name the ends."""
+    """What each link carried, where links are modelled; columns of equal length, `src` and `dst` name the ends.
+
+    `coordinates`, (links, 4), are column and row of either end where the network lies flat: meshes, tori, wafers.
+    """
 
     src: tuple[str, ...]
     dst: tuple[str, ...]
     size_bytes: NDArray[np.int64]
     busy_ns: NDArray[np.int64]
+    coordinates: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -138,3 +138,7 @@ def test_edges_of_a_graph_must_join_known_nodes_and_say_their_figures(tmp_path):
     message = refusal(tmp_path, "graph: g.json\n")
     assert message.count("g.json:") == 2
     assert "bandwidth, latency" in message
+
+
+def test_a_dimension_of_a_torus_is_a_ring(tmp_path):
+    assert load(write(tmp_path, RING.replace("Ring", "Torus"))).dims == load(write(tmp_path, RING)).dims

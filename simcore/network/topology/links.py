@@ -122,12 +122,13 @@ class LinkGraph:
 
     def table(self, size_bytes: IntArray, busy_ns: IntArray) -> LinkTable:
         """What the links carried, for the timeline."""
-        names = self.names
+        names, places = self.names, self.coordinates()
         return LinkTable(
             tuple(names[node] for node in self.src.tolist()),
             tuple(names[node] for node in self.dst.tolist()),
             size_bytes,
             busy_ns,
+            None if places is None else np.concatenate([places[self.src], places[self.dst]], axis=1),
         )
 
 

@@ -73,7 +73,7 @@ def _lists(root: Node, forced: str, default: str) -> Topology:
     root.keys(required=LISTS, optional=OPTIONAL)
     gigabyte = _gigabyte(root, forced, default)
     rate = partial(Node.quantity, parse=partial(parse_bytes_per_s, gigabyte=gigabyte), above=True)
-    kinds = _column(root, "topology", lambda item: item.choice(FABRICS.names()) or "Ring", -1)
+    kinds = _column(root, "topology", _kind, -1)
     count = len(kinds)
     dims = zip(
         kinds,
@@ -88,7 +88,7 @@ def _lists(root: Node, forced: str, default: str) -> Topology:
         strict=False,
     )
     made = tuple(
-        Dimension(str(kind), npus, rate, latency, links, 0.0, 0.0, *details)
+        Dimension(kind, npus, rate, latency, links, 0.0, 0.0, *details)
         for kind, npus, rate, latency, links, *details in dims
     )
     for index, dim in enumerate(made):
@@ -96,6 +96,12 @@ def _lists(root: Node, forced: str, default: str) -> Topology:
     wafer = _wafer(root, made)
     seen = _logical(wafer, made) if wafer else made
     return Topology(seen, _text(root, "name"), _text(root, "description"), wafer=wafer)
+
+
+def _kind(item: Node) -> str:
+    """The kind of a dimension; a torus is made of rings and one dimension of it is a ring."""
+    kind = str(item.choice(FABRICS.names()) or "Ring")
+    return "Ring" if kind == "Torus" else kind
 
 
 def _column(root: Node, key: str, convert: Callable[[Node], T], count: int, default: T | None = None) -> list[T]:
