@@ -29,7 +29,7 @@ from simcore.system.collectives.nccl import Fabric, collective_s, point_to_point
 from simcore.workload.loops.schedules import Durations, make, play
 from simcore.workload.model import CollectiveKind, PhaseName
 
-__all__ = ["Cluster", "Job", "Prediction", "Software", "predict"]
+__all__ = ["Cluster", "Job", "Prediction", "Software", "predict", "predict_layer"]
 
 Recompute = Literal["none", "selective", "full"]
 
@@ -134,6 +134,13 @@ def predict(job: Job, cluster: Cluster) -> Prediction:
         "other": cluster.software.step_s,
     }
     return Prediction(sum(parts.values()), parts)
+
+
+def predict_layer(job: Job, cluster: Cluster, phase: str) -> Prediction:
+    """One layer's "forward" or "backward" (recomputation included) for one micro-batch."""
+    layer = _layer_times(job, cluster)
+    seconds = layer.forward_s if phase == "forward" else layer.backward_s
+    return Prediction(seconds, {phase: seconds})
 
 
 @dataclass(frozen=True, slots=True)

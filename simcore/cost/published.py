@@ -14,7 +14,7 @@ from typing import Any
 
 from simcore.compute.operations import Transformer
 from simcore.cost.memory import memory_bytes
-from simcore.cost.predict import Job, Prediction, predict
+from simcore.cost.predict import Job, Prediction, predict, predict_layer
 from simcore.cost.systems import CLUSTERS, Cluster, fabric_of
 from simcore.documents import read_text
 from simcore.errors import InputError, Location, closest
@@ -28,10 +28,14 @@ SMALLEST_BYTES = 1 << 20  # below, collective benchmarks measure launches and no
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A training step. Where the source leaves a choice open, `jobs` are the candidates: the fastest that fits is meant."""
+    """A training step. Where the source leaves a choice open, `jobs` are the candidates: the fastest that fits is meant.
+
+    `phase` "forward" or "backward" asks for one layer's pass alone.
+    """
 
     jobs: tuple[Job, ...]
     cluster: str
+    phase: str = ""
 
     def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
         """The predicted step time."""
@@ -40,6 +44,8 @@ class Step:
     def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
         """The prediction with its parts."""
         cluster = clusters[self.cluster]
+        if self.phase:
+            return predict_layer(self.jobs[0], cluster, self.phase)
         fitting = [job for job in self.jobs if len(self.jobs) == 1 or memory_bytes(job) <= cluster.memory_bytes]
         return min((predict(job, cluster) for job in fitting or self.jobs), key=lambda one: one.step_s)
 
@@ -170,8 +176,33 @@ def _mlsys23(row: Mapping[str, Any]) -> Step:
     return Step((job,), "selene")
 
 
+def _table4(row: Mapping[str, Any], phase: str) -> Step:
+    """One layer of the 22B model, forward or backward alone."""
+    kind = row["id"].removeprefix("mlsys23-t4-layer-")
+    shape = {**row["model"], "layers": 1}
+    job = Job(
+        model=_gpt(shape),
+        global_batch=row["batch"]["micro"],
+        micro_batch=row["batch"]["micro"],
+        tp=row["parallel"]["tp"],
+        sequence_parallel=kind == "sequence_parallel",
+        recompute={"full_recompute": "full", "selective_recompute": "selective"}.get(kind, "none"),  # type: ignore
+        dtype="fp16",
+    )
+    return Step((job,), "selene", phase)
+
+
+def _layers(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Forward and backward of single layers."""
+    for row in document.get("rows", ()):
+        for key, phase in (("fwd_ms", "forward"), ("bwd_ms", "backward")):
+            if str(row.get("id", "")).startswith("mlsys23-t4-") and key in row.get("measured", {}):
+                question = _guarded(lambda one, phase=phase: _table4(one, phase), row, row["id"])
+                yield Row(f"{row['id']}-{phase}", row["measured"][key] / 1e3, question)
+
+
 def _sc21(row: Mapping[str, Any]) -> Step:
-    """Megatron-LM of 2021: full recomputation; the source omits micro-batch and interleaving."""
+    """Megatron-LM of 2021: full recomputation; the source omits the micro-batch, and states no interleaving: 1F1B."""
     degrees, model = row["parallel"], _gpt(row["model"])
     replica = row["batch"]["global_"] // degrees["dp"]
     jobs = [
@@ -182,16 +213,12 @@ def _sc21(row: Mapping[str, Any]) -> Step:
             tp=degrees["tp"],
             pp=degrees["pp"],
             dp=degrees["dp"],
-            chunks=chunks,
             recompute="full",
             scatter_pipeline=True,
             dtype="fp16",
         )
         for micro in (1, 2, 4, 8, 16)
-        for chunks in ((1, 2, 3) if degrees["pp"] > 1 else (1,))
         if replica % micro == 0
-        and model.layers % (degrees["pp"] * chunks) == 0
-        and (chunks == 1 or replica // micro % degrees["pp"] == 0)
     ]
     return Step(tuple(jobs), "selene")
 
@@ -267,6 +294,7 @@ SUITES = {
     suite.name: suite
     for suite in (
         Suite("mlsys23_table5", _steps("mlsys23-t5-", "iter_s", _mlsys23), 0.035, "calculon 3.65% (8 rows)"),
+        Suite("mlsys23_table4", _layers, None, "none"),
         Suite("sc21_table1", _steps("sc21-t1-", "iter_s_implied", _sc21), 0.06, "calculon 8.7% (10 rows)"),
         Suite("megascale_table2", _steps("megascale-t2-", "iter_s", _megascale), 0.06, "calculon 7.5% (8 rows)"),
         Suite("vtrain_multi", _table("vtrain_multi", _vtrain), 0.12, "vTrain 14.7% with a GPU's profile"),

@@ -1,27 +1,66 @@
 """The systems behind the published measurements: accelerator, interconnect and software, one constant set each.
 
-Every figure is either stated by the source or fitted by `simcore.cost.calibrate`; docs/validation.md lists which.
+Every figure is either stated by the source or in `FITTED`, which `python -m simcore.cost.calibrate FILE` reproduces;
+docs/validation.md says how well the constants carry over to rows they were not fitted on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from simcore.compute.efficiency import A100, Efficiency
 from simcore.cost.predict import Cluster, Software
 from simcore.errors import InputError
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
-__all__ = ["CLUSTERS", "Cluster", "fabric_of"]
+__all__ = ["CLUSTERS", "FITTED", "Cluster", "clusters", "fabric_of"]
 
-_A100_80, _A100_40 = "A100-SXM-80GB", "A100-SXM-40GB"
-CLUSTERS: dict[str, Cluster] = {
-    # Selene: DGX A100 80 GB, 8x HDR per node; Megatron-LM of 2021-22 (fp16, unfused attention, apex kernels).
-    "selene": Cluster(_A100_80, FABRICS["azure-a100"], Software(launch_s=15e-6, step_s=0.05)),
-    # The MegaScale paper's A100 cluster with its Megatron-LM baseline, and with the paper's own optimisations.
-    "megascale-megatron": Cluster(_A100_80, FABRICS["azure-a100"], Software(launch_s=15e-6, step_s=0.3)),
-    "megascale": Cluster(_A100_80, FABRICS["azure-a100"], Software(launch_s=15e-6, step_s=0.3, tp_hidden=0.6)),
-    # vTrain: Megatron-DeepSpeed, one node, and a cluster with 800 Gb/s per node.
-    "vtrain-node": Cluster(_A100_40, FABRICS["azure-a100"], Software(launch_s=70e-6, step_s=0.005)),
-    "vtrain-cluster": Cluster(_A100_80, FABRICS["azure-a100"], Software(launch_s=70e-6, step_s=0.05)),
+# The constants of the software on each system. Kernel constants of the A100 are in `simcore.compute.efficiency`.
+FITTED: dict[str, float] = {
+    "collective_share": 1.0,  # rate of collectives inside a training step over a benchmark's, all A100 systems
+    "selene.network_share": 0.65,
+    "megascale.network_share": 1.0,
+    "megascale.step_s": 0.3,
+    "megascale.tp_hidden": 0.6,
+    "vtrain.launch_us": 70.0,
+    "vtrain.step_ms": 5.0,
+    "vtrain.network_share": 1.0,
 }
+
+
+def kernel_constants() -> dict[str, float]:
+    """The A100's constants under the names calibration uses."""
+    return {"gemm": A100.gemm, "depth": A100.depth, "memory": A100.memory, "kernel_us": A100.kernel_s * 1e6}
+
+
+def clusters(values: Mapping[str, float]) -> dict[str, Cluster]:
+    """All systems with the constants in `values`: those of `FITTED` and of `kernel_constants`."""
+    kernels = Efficiency(values["gemm"], values["depth"], A100.attention, values["memory"], values["kernel_us"] * 1e-6)
+    fabric, share = FABRICS["azure-a100"], values["collective_share"]
+    plain = Software(launch_s=15e-6, step_s=0.05, collective_share=share)
+    selene = replace(plain, network_share=values["selene.network_share"])
+    baseline = replace(plain, step_s=values["megascale.step_s"], network_share=values["megascale.network_share"])
+    deepspeed = replace(
+        plain,
+        launch_s=values["vtrain.launch_us"] * 1e-6,
+        step_s=values["vtrain.step_ms"] * 1e-3,
+        network_share=values["vtrain.network_share"],
+    )
+    big, small = "A100-SXM-80GB", "A100-SXM-40GB"
+    return {
+        # Selene: DGX A100 80 GB, 8x HDR per node; Megatron-LM of 2021-22 (fp16, unfused attention, apex kernels).
+        "selene": Cluster(big, fabric, selene, kernels),
+        # The MegaScale paper's cluster with its Megatron-LM baseline, and with the paper's own optimisations.
+        "megascale-megatron": Cluster(big, fabric, baseline, kernels),
+        "megascale": Cluster(big, fabric, replace(baseline, tp_hidden=values["megascale.tp_hidden"]), kernels),
+        # vTrain: Megatron-DeepSpeed on one node, and on a cluster with 800 Gb/s per node.
+        "vtrain-node": Cluster(small, fabric, deepspeed, kernels),
+        "vtrain-cluster": Cluster(big, fabric, deepspeed, kernels),
+    }
+
+
+CLUSTERS = clusters({**FITTED, **kernel_constants()})
 
 # What a hardware description must contain -> the fabric its collectives are timed with; the first match counts.
 _DESCRIPTIONS: tuple[tuple[str, str], ...] = (
@@ -34,9 +73,9 @@ _DESCRIPTIONS: tuple[tuple[str, str], ...] = (
 
 
 def fabric_of(hardware: str, table: str) -> Fabric:
-    """The fabric a collective table's hardware text means; rings only where it says so."""
+    """The fabric a collective table's hardware text means; no NVLS where it says that NCCL was held to rings."""
     for word, name in _DESCRIPTIONS:
         if word in hardware:
-            return FABRICS[name]
+            return replace(FABRICS[name], multicast_ranks=1 << 30) if "forced to ring" in hardware else FABRICS[name]
     known = ", ".join(word for word, _ in _DESCRIPTIONS)
     raise InputError.at(table, "no fabric is known for this hardware", expected=f"one of {known}", found=repr(hardware))

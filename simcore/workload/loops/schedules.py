@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from simcore.errors import InputError, Location, SimulationError, closest
@@ -35,7 +36,7 @@ class Cell(NamedTuple):
         return f"{self.kind}{self.micro_batch}" + (f".{self.chunk}" if self.chunk else "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Schedule:
     """The order of cells on every stage; `placement` is "loop", "v" or "twoway"."""
 
@@ -50,6 +51,11 @@ class Schedule:
     def splits_backward(self) -> bool:
         """Whether weight gradients are cells of their own."""
         return any(cell.kind == "W" for cell in self.order[0])
+
+    @cached_property
+    def steps(self) -> tuple[tuple[_Step, ...], ...]:
+        """The cells of every stage with what they wait for, ready to play."""
+        return tuple(tuple(_step(self, stage, cell) for cell in line) for stage, line in enumerate(self.order))
 
     @property
     def parts(self) -> int:
@@ -285,54 +291,68 @@ def play(schedule: Schedule, durations: Durations) -> Played:
 
     A transfer is paid between different stages only. SimulationError when the order can never finish.
     """
-    line_times: list[list[tuple[float, float]]] = [[] for _ in range(schedule.stages)]
-    ends: dict[tuple[str, int, int], tuple[float, int]] = {}
-    lengths = {"F": durations.forward, "B": durations.backward, "W": durations.weight}
-    moved = True
-    while moved:
-        moved = False
-        for stage, line in enumerate(schedule.order):
-            moved |= _advance(schedule, stage, line, line_times[stage], ends, lengths, durations.transfer)
-    for stage, line in enumerate(schedule.order):
-        if len(line_times[stage]) < len(line):
-            raise SimulationError(_stuck(schedule, stage, len(line_times[stage])))
-    start = tuple(tuple(begin for begin, _ in times) for times in line_times)
-    return Played(start, tuple(tuple(end for _, end in times) for times in line_times))
+    players = [_Player(schedule, stage, durations) for stage in range(schedule.stages)]
+    ends: dict[str, list[float | None]] = {kind: [None] * (schedule.parts * schedule.micro_batches) for kind in "FB"}
+    while sum([player.advance(ends) for player in players]):
+        pass
+    for player in players:
+        if player.left:
+            raise SimulationError(_stuck(schedule, player.stage, len(player.starts)))
+    return Played(tuple(tuple(player.starts) for player in players), tuple(tuple(player.ends) for player in players))
 
 
-def _advance(
-    schedule: Schedule,
-    stage: int,
-    line: Sequence[Cell],
-    times: list[tuple[float, float]],
-    ends: dict[tuple[str, int, int], tuple[float, int]],
-    lengths: dict[str, Sequence[float]],
-    transfer: float,
-) -> bool:
-    """Run a stage until it waits; whether anything ran."""
-    clock, before = times[-1][1] if times else 0, len(times)
-    parts = [schedule.part(stage, chunk) for chunk in range(schedule.chunks)]
-    last_part = schedule.parts - 1
-    for cell in line[before:]:
-        kind, micro_batch, chunk = cell
-        part = parts[chunk]
-        if kind == "F":
-            needed = ("F", micro_batch, part - 1) if part else None
-        elif kind == "W" or part == last_part:
-            needed = ("B" if kind == "W" else "F", micro_batch, part)
-        else:
-            needed = ("B", micro_batch, part + 1)
-        if needed is not None:
-            done = ends.get(needed)
-            if done is None:
-                break
-            arrival = done[0] if done[1] == stage else done[0] + transfer
-            clock = max(clock, arrival)
-        end = clock + lengths[kind][part]
-        times.append((clock, end))
-        ends[kind, micro_batch, part] = (end, stage)
-        clock = end
-    return len(times) > before
+class _Step(NamedTuple):
+    """A cell ready to play: kind, part, index of its end, the end it waits for (kind "" = none), and whether from afar."""
+
+    kind: str
+    part: int
+    own: int
+    needed: str
+    place: int
+    moved: bool
+
+
+def _step(schedule: Schedule, stage: int, cell: Cell) -> _Step:
+    part = schedule.part(stage, cell.chunk)
+    own = cell.micro_batch * schedule.parts + part
+    needed = _needs(schedule, stage, cell)
+    if needed is None:
+        return _Step(cell.kind, part, own, "", 0, moved=False)
+    kind, micro_batch, there = needed
+    own_parts = {schedule.part(stage, chunk) for chunk in range(schedule.chunks)}
+    moved = there != part if schedule.placement == "twoway" else there not in own_parts
+    return _Step(cell.kind, part, own, kind, micro_batch * schedule.parts + there, moved)
+
+
+class _Player:
+    """One stage running through its cells."""
+
+    def __init__(self, schedule: Schedule, stage: int, durations: Durations):
+        self.stage, self.starts, self.ends = stage, list[float](), list[float]()
+        self.todo, self.transfer = schedule.steps[stage], durations.transfer
+        self.lengths = {"F": durations.forward, "B": durations.backward, "W": durations.weight}
+
+    @property
+    def left(self) -> int:
+        """Cells not run yet."""
+        return len(self.todo) - len(self.starts)
+
+    def advance(self, ends: dict[str, list[float | None]]) -> bool:
+        """Run until a needed end is missing; whether anything ran."""
+        clock, before = self.ends[-1] if self.ends else 0, len(self.starts)
+        for index in range(before, len(self.todo)):
+            kind, part, own, needed, place, moved = self.todo[index]
+            if needed:
+                done = ends[needed][place]
+                if done is None:
+                    break
+                clock = max(clock, done + self.transfer if moved else done)
+            self.starts.append(clock)
+            clock += self.lengths[kind][part]
+            self.ends.append(clock)
+            if kind != "W":
+                ends[kind][own] = clock
+        return len(self.starts) > before
 
 
 def show(schedule: Schedule) -> str:
@@ -419,6 +439,7 @@ def names() -> list[str]:
     return list(_MAKERS)
 
 
+@lru_cache(maxsize=256)
 def make(name: str, stages: int, micro_batches: int, chunks: int | None = None) -> Schedule:
     """The schedule called `name`; InputError when there is none or it does not exist for these numbers.
 
