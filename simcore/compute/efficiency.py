@@ -28,7 +28,7 @@ class Efficiency:
     kernel_s: float
 
 
-A100 = Efficiency(gemm=0.90, depth=160.0, attention=0.58, memory=0.82, kernel_s=4.0e-6)
+A100 = Efficiency(gemm=0.833, depth=265.0, attention=0.58, memory=0.92, kernel_s=3.03e-6)
 
 _TABLE: dict[str, Efficiency] = {
     "A100-SXM-40GB": A100,

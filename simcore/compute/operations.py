@@ -158,7 +158,7 @@ def _in_phase(forward: Operation, phase: PhaseName, element_bytes: float) -> Ite
 # Work of a backward pass over its forward: (FLOPs, bytes). Attention recomputes the scores and makes three more
 # products (five against two, FlashAttention-2, section 3.1.2). A norm or activation reads its input and the gradient,
 # writes one more, and the biases' and norms' own gradients are sums that read the gradient again.
-_BACKWARD_GROWTH = {"gemm": (2.0, 2.0), "attention": (2.5, 2.0), "memory": (1.0, 2.0)}
+_BACKWARD_GROWTH = {"gemm": (2.0, 2.0), "attention": (2.5, 2.0), "memory": (1.0, 1.5)}
 
 
 def _gradient(forward: Operation, phase: PhaseName, element_bytes: float) -> Operation:

@@ -40,15 +40,12 @@ class Software:
 
     `launch_s`: host time per kernel class; a pass whose launches take longer than its kernels takes that long.
     `step_s`: once a step (data, logging, gradient-norm synchronisation). `tp_hidden`: share of the tensor-parallel
-    collectives that computes meanwhile. `collective_share`: rate of collectives in a job over that of a benchmark.
+    collectives that computes meanwhile.
     """
 
     launch_s: float = 10e-6
     step_s: float = 0.05
     tp_hidden: float = 0.0
-    collective_share: float = 1.0
-    network_share: float = 1.0
-    jitter: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +120,12 @@ def predict(job: Job, cluster: Cluster) -> Prediction:
     layer = _layer_times(job, cluster)
     gradients_s = _gradients_s(job, cluster, pipeline_s)
     optimizer_s = _optimizer_s(job, cluster)
-    stretch = pipeline_s * cluster.software.jitter
     parts = {
         "compute": busy_s * layer.compute_share,
         "tensor_parallel": busy_s * (1 - layer.compute_share),
         "bubble": pipeline_s - busy_s,
         "gradients": gradients_s,
         "optimizer": optimizer_s,
-        "jitter": stretch,
         "other": cluster.software.step_s,
     }
     return Prediction(sum(parts.values()), parts)
@@ -198,8 +193,7 @@ def _tensor_parallel_s(job: Job, cluster: Cluster) -> float:
     blocks = 1 if job.model.parallel_block else 2
     size = job.shard.tokens(job.model) * job.model.hidden * job.shard.element_bytes
     once = collective_s(CollectiveKind.ALL_REDUCE, size, job.tp, min(job.tp, cluster.fabric.node_ranks), cluster.fabric)
-    share = cluster.software.collective_share
-    return blocks * once / share * (1 - cluster.software.tp_hidden)
+    return blocks * once * (1 - cluster.software.tp_hidden)
 
 
 def _pipeline(job: Job, cluster: Cluster) -> tuple[float, float]:
@@ -273,19 +267,23 @@ def _stage_parameters(job: Job) -> float:
     return (layers * experts + table) / job.tp
 
 
+_BACKWARD_SHARE = 2 / 3  # of a micro-batch's time: two products against the forward's one
+_BUCKETS = 8  # gradient buckets of a stage, the last of which nothing can hide
+
+
 def _gradients_s(job: Job, cluster: Cluster, pipeline_s: float) -> float:
     """Exposed part of the gradient reduction over the data-parallel ranks, tied embeddings included.
 
-    Overlapped, it hides behind the backward of the last micro-batch but for one bucket.
+    Overlapped, it hides behind what is left of the backward when a part of the model has its last gradient: one micro-batch's
+    backward, or with interleaving that of a whole group of micro-batches; the last bucket stays exposed.
     """
     ranks = job.dp * job.cp
     per_node = max(1, min(ranks, cluster.fabric.node_ranks // job.tp))
     size = _stage_parameters(job) * job.gradient_bytes
-    share = cluster.software.collective_share if per_node == ranks else cluster.software.network_share
-    whole = collective_s(CollectiveKind.ALL_REDUCE, size, ranks, per_node, cluster.fabric) / share
+    whole = collective_s(CollectiveKind.ALL_REDUCE, size, ranks, per_node, cluster.fabric)
     if job.overlap_gradients:
-        window = pipeline_s / job.micro_batches * 0.6
-        whole = max(whole - window, whole / max(8, job.model.layers / job.pp))
+        window = pipeline_s / job.micro_batches * _BACKWARD_SHARE * (job.pp if job.chunks > 1 else 1)
+        whole = max(whole - window, whole / _BUCKETS)
     return whole + _tied_s(job, cluster)
 
 

@@ -18,14 +18,10 @@ __all__ = ["CLUSTERS", "FITTED", "Cluster", "clusters", "fabric_of"]
 
 # The constants of the software on each system. Kernel constants of the A100 are in `simcore.compute.efficiency`.
 FITTED: dict[str, float] = {
-    "collective_share": 1.0,  # rate of collectives inside a training step over a benchmark's, all A100 systems
-    "selene.network_share": 0.65,
-    "megascale.network_share": 1.0,
-    "megascale.step_s": 0.3,
-    "megascale.tp_hidden": 0.6,
-    "vtrain.launch_us": 70.0,
-    "vtrain.step_ms": 5.0,
-    "vtrain.network_share": 1.0,
+    "megascale.step_s": 0.35,
+    "megascale.tp_hidden": 0.95,
+    "vtrain.launch_us": 62.0,
+    "vtrain.step_ms": 2.5,
 }
 
 
@@ -37,20 +33,14 @@ def kernel_constants() -> dict[str, float]:
 def clusters(values: Mapping[str, float]) -> dict[str, Cluster]:
     """All systems with the constants in `values`: those of `FITTED` and of `kernel_constants`."""
     kernels = Efficiency(values["gemm"], values["depth"], A100.attention, values["memory"], values["kernel_us"] * 1e-6)
-    fabric, share = FABRICS["azure-a100"], values["collective_share"]
-    plain = Software(launch_s=15e-6, step_s=0.05, collective_share=share)
-    selene = replace(plain, network_share=values["selene.network_share"])
-    baseline = replace(plain, step_s=values["megascale.step_s"], network_share=values["megascale.network_share"])
-    deepspeed = replace(
-        plain,
-        launch_s=values["vtrain.launch_us"] * 1e-6,
-        step_s=values["vtrain.step_ms"] * 1e-3,
-        network_share=values["vtrain.network_share"],
-    )
+    fabric = FABRICS["azure-a100"]
+    plain = Software(launch_s=15e-6, step_s=0.05)
+    baseline = replace(plain, step_s=values["megascale.step_s"])
+    deepspeed = Software(values["vtrain.launch_us"] * 1e-6, values["vtrain.step_ms"] * 1e-3)
     big, small = "A100-SXM-80GB", "A100-SXM-40GB"
     return {
         # Selene: DGX A100 80 GB, 8x HDR per node; Megatron-LM of 2021-22 (fp16, unfused attention, apex kernels).
-        "selene": Cluster(big, fabric, selene, kernels),
+        "selene": Cluster(big, fabric, plain, kernels),
         # The MegaScale paper's cluster with its Megatron-LM baseline, and with the paper's own optimisations.
         "megascale-megatron": Cluster(big, fabric, baseline, kernels),
         "megascale": Cluster(big, fabric, replace(baseline, tp_hidden=values["megascale.tp_hidden"]), kernels),
