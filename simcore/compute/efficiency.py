@@ -1,8 +1,8 @@
 """What programs reach of an accelerator's stated rates: one set of constants per accelerator, in one table.
 
-How they were found: `simcore.cost.calibrate` fits the A100's on the published measurements (docs/validation.md gives the
-figures and the cross-validation). The other accelerators take the A100's shape constants; their product fraction is the
-best matrix product measured on the device (stas00/ml-engineering, maximum achievable matmul FLOPS), not a fit.
+How they were found: `simcore.cost.calibrate` fits the A100's on the published measurements (docs/validation.md gives
+the figures and the cross-validation). The other accelerators take the A100's shape constants; their product fraction
+is the best matrix product measured on the device (stas00/ml-engineering, maximum achievable matmul FLOPS), not a fit.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ __all__ = ["Efficiency", "efficiency"]
 class Efficiency:
     """Shares of the stated rates and fixed costs of a kernel.
 
-    `gemm`: best share of peak in a large product; `depth`: inner dimension at which a product reaches half of that (start-up
-    of the tile pipeline); `attention`: share of peak in fused attention; `memory`: share of the stated memory rate;
-    `kernel_s`: device time of an empty kernel, gap to the next included.
+    `gemm`: best share of peak in a large product; `depth`: inner dimension at which a product reaches half of that
+    (start-up of the tile pipeline); `attention`: share of peak in fused attention; `memory`: share of the stated
+    memory rate; `kernel_s`: device time of an empty kernel, gap to the next included.
     """
 
     gemm: float
@@ -28,7 +28,7 @@ class Efficiency:
     kernel_s: float
 
 
-A100 = Efficiency(gemm=0.833, depth=265.0, attention=0.58, memory=0.92, kernel_s=3.03e-6)
+A100 = Efficiency(gemm=0.853, depth=340.0, attention=0.58, memory=0.92, kernel_s=2.56e-6)
 
 _TABLE: dict[str, Efficiency] = {
     "A100-SXM-40GB": A100,

@@ -51,9 +51,10 @@ class Operation:
 class Transformer:
     """A decoder-only model's shape.
 
-    `attention`: "flash" (one fused kernel that skips masked blocks) or "unfused" (products, softmax and dropout apart, all scores
-    computed). `window` tokens of sliding attention, 0 = all. `parallel_block`: attention and feed-forward read the same
-    normalised input. `experts` 0 = dense; `expert_ffn` is the width of one expert, `dense_layers` precede the expert layers.
+    `attention`: "flash" (one fused kernel that skips masked blocks) or "unfused" (products, softmax and dropout
+    apart, all scores computed). `window` tokens of sliding attention, 0 = all. `parallel_block`: attention and feed-
+    forward read the same normalised input. `experts` 0 = dense; `expert_ffn` is the width of one expert,
+    `dense_layers` precede the expert layers.
     """
 
     layers: int
@@ -90,7 +91,7 @@ class Transformer:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What one rank holds: degrees of tensor, context and expert parallelism, sequences per micro-batch, element size."""
+    """What one rank holds: tensor, context and expert degrees, sequences per micro-batch, element size."""
 
     micro_batch: int = 1
     tp: int = 1
@@ -140,7 +141,7 @@ def layer_operations(
 
 
 def _in_phase(forward: Operation, phase: PhaseName, element_bytes: float) -> Iterator[Operation]:
-    """What a forward operation becomes in `phase`: products split into two gradients, the rest is all input gradient."""
+    """What a forward operation becomes in `phase`: products have two gradients, the rest is all input gradient."""
     if phase is PhaseName.FORWARD:
         yield forward
     elif forward.kind == "gemm" and not forward.name.startswith("scores"):
@@ -214,7 +215,7 @@ def _flash(model: Transformer, shard: Shard, heads: int, keys: int) -> Iterator[
 
 
 def _unfused(model: Transformer, shard: Shard, heads: int, keys: int) -> Iterator[Operation]:
-    """Scores, scale-mask-softmax, dropout and values apart, over all seq x seq scores (Megatron-LM before FlashAttention)."""
+    """Scores, scale-mask-softmax, dropout and values apart, over all seq x seq scores, masked ones included."""
     batch, rows, d, size = shard.micro_batch * heads, model.seq // shard.cp, model.head_dim, shard.element_bytes
     scores = batch * rows * model.seq
     yield _gemm("scores", rows, model.seq, d, size, batch)
@@ -245,7 +246,7 @@ def _mlp(model: Transformer, tokens: int, width: int, size: float, batch: int = 
 
 
 def _experts(model: Transformer, shard: Shard, tokens: int, size: float) -> Iterator[Operation]:
-    """Router, permutation, grouped products over the local experts (balanced routing), un-permutation, shared expert."""
+    """Router, permutation, grouped products over the local experts (balanced), un-permutation, shared expert."""
     local_experts = max(1, model.experts // shard.ep)
     each = max(1, tokens * model.top_k // local_experts)
     yield _gemm("router", tokens, model.experts, model.hidden, size)

@@ -16,7 +16,8 @@ from simcore.compute.operations import Kind, Operation
 
 __all__ = ["duration_ns", "duration_s", "padded_flops", "total_s"]
 
-# Output tile (rows, columns) and the share of a core's rate its inner loop reaches: smaller tiles re-read more operands.
+# Output tile (rows, columns) and the share of a core's rate its inner loop reaches: smaller tiles re-read more
+# operands.
 _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.95), (128, 64, 0.78), (64, 64, 0.60))
 _SPLITS = (1, 2, 4, 8)  # of the inner dimension over cores, for small outputs
 
@@ -52,7 +53,7 @@ def _gemm_s(operation: Operation, device: Accelerator, peak: float, constants: E
 
 @lru_cache(maxsize=65536)
 def padded_flops(batch: int, m: int, n: int, k: int, cores: int, depth: float) -> float:
-    """FLOPs the device is busy for in a product, idle cores, padding and pipeline start-up counted; least over tiles."""
+    """FLOPs a product keeps the device busy for: idle cores, padding and start-up counted; the least over tiles."""
     return min(
         _waves(batch * split * ceil(m / rows) * ceil(n / columns), cores)
         * (cores * 2.0 * rows * columns * (k / split + depth))

@@ -1,4 +1,4 @@
-"""Memory of a rank in a training step: weights, gradients, optimizer states and the activations a schedule keeps alive."""
+"""Memory of a rank in a training step: weights, gradients, optimizer states, activations a schedule keeps alive."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def model_bytes(job: Job) -> float:
 def activation_bytes_per_layer(job: Job) -> float:
     """Bytes one layer keeps for its backward of one micro-batch (Korthikanti et al. 2023, table 2).
 
-    Without recomputation s b h (34 + 5 a s / h), the score part only where attention is not fused; tensor parallelism divides
-    24 of the 34 and the scores, sequence parallelism the other 10; full recomputation keeps the layer's input.
+    Without recomputation s b h (34 + 5 a s / h), the score part only where attention is not fused; tensor parallelism
+    divides 24 of the 34 and the scores, sequence parallelism the other 10; full recomputation keeps the layer's
+    input.
     """
     model, shard = job.model, job.shard
     unit = shard.tokens(model) * model.hidden
@@ -35,9 +36,9 @@ def activation_bytes_per_layer(job: Job) -> float:
 
 
 def memory_bytes(job: Job) -> float:
-    """Peak on the first stage: model states plus activations of the micro-batches in flight, plus one layer recomputed."""
+    """Peak on the first stage: model states, activations of the micro-batches in flight, one layer recomputed."""
     layers = job.model.layers / job.pp
-    in_flight = min(job.micro_batches, job.pp)
+    in_flight = float(min(job.micro_batches, job.pp))
     if job.chunks > 1:
         in_flight *= 1 + (job.pp - 1) / (job.pp * job.chunks)
     return model_bytes(job) + activation_bytes_per_layer(job) * layers * in_flight + _working(job)

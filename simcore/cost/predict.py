@@ -6,7 +6,7 @@ follows the last backward: gradient reduction, optimizer, parameter gathering.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -29,7 +29,7 @@ from simcore.system.collectives.nccl import Fabric, collective_s, point_to_point
 from simcore.workload.loops.schedules import Durations, make, play
 from simcore.workload.model import CollectiveKind, PhaseName
 
-__all__ = ["Cluster", "Job", "Prediction", "Software", "predict", "predict_layer"]
+__all__ = ["Cluster", "Job", "Prediction", "Recompute", "Software", "predict", "predict_layer"]
 
 Recompute = Literal["none", "selective", "full"]
 
@@ -246,16 +246,19 @@ def _message_s(job: Job, cluster: Cluster) -> float:
     return point_to_point_s(size, cluster.fabric, same_node=inside)
 
 
-def _edge_s(job: Job, cluster: Cluster, operations: object) -> tuple[float, float]:
+_Edge = Callable[[Transformer, Shard, PhaseName], tuple[Operation, ...]]
+
+
+def _edge_s(job: Job, cluster: Cluster, operations: _Edge) -> tuple[float, float]:
     """Forward and backward of the embedding or the head."""
-    assert callable(operations)
     launch = cluster.software.launch_s
     ahead = operations(job.model, job.shard, PhaseName.FORWARD)
     back = [
         *operations(job.model, job.shard, PhaseName.INPUT_GRAD),
         *operations(job.model, job.shard, PhaseName.WEIGHT_GRAD),
     ]
-    return tuple(max(_device_s(some, job, cluster), _calls(some) * launch) for some in (ahead, back))  # type: ignore
+    seconds = [max(_device_s(some, job, cluster), _calls(some) * launch) for some in (ahead, back)]
+    return seconds[0], seconds[1]
 
 
 def _stage_parameters(job: Job) -> float:
@@ -274,8 +277,9 @@ _BUCKETS = 8  # gradient buckets of a stage, the last of which nothing can hide
 def _gradients_s(job: Job, cluster: Cluster, pipeline_s: float) -> float:
     """Exposed part of the gradient reduction over the data-parallel ranks, tied embeddings included.
 
-    Overlapped, it hides behind what is left of the backward when a part of the model has its last gradient: one micro-batch's
-    backward, or with interleaving that of a whole group of micro-batches; the last bucket stays exposed.
+    Overlapped, it hides behind what is left of the backward when a part of the model has its last gradient: one
+    micro-batch's backward, or with interleaving that of a whole group of micro-batches; the last bucket stays
+    exposed.
     """
     ranks = job.dp * job.cp
     per_node = max(1, min(ranks, cluster.fabric.node_ranks // job.tp))

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from simcore.compute.operations import Transformer
 from simcore.cost.memory import memory_bytes
-from simcore.cost.predict import Job, Prediction, predict, predict_layer
+from simcore.cost.predict import Job, Prediction, Recompute, predict, predict_layer
 from simcore.cost.systems import CLUSTERS, Cluster, fabric_of
 from simcore.documents import read_text
 from simcore.errors import InputError, Location, closest
@@ -28,7 +29,7 @@ SMALLEST_BYTES = 1 << 20  # below, collective benchmarks measure launches and no
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A training step. Where the source leaves a choice open, `jobs` are the candidates: the fastest that fits is meant.
+    """A training step. Where the source leaves a choice open, `jobs` are the candidates: the fastest that fits.
 
     `phase` "forward" or "backward" asks for one layer's pass alone.
     """
@@ -176,6 +177,9 @@ def _mlsys23(row: Mapping[str, Any]) -> Step:
     return Step((job,), "selene")
 
 
+_RECOMPUTE: dict[str, Recompute] = {"full_recompute": "full", "selective_recompute": "selective"}
+
+
 def _table4(row: Mapping[str, Any], phase: str) -> Step:
     """One layer of the 22B model, forward or backward alone."""
     kind = row["id"].removeprefix("mlsys23-t4-layer-")
@@ -186,7 +190,7 @@ def _table4(row: Mapping[str, Any], phase: str) -> Step:
         micro_batch=row["batch"]["micro"],
         tp=row["parallel"]["tp"],
         sequence_parallel=kind == "sequence_parallel",
-        recompute={"full_recompute": "full", "selective_recompute": "selective"}.get(kind, "none"),  # type: ignore
+        recompute=_RECOMPUTE.get(kind, "none"),
         dtype="fp16",
     )
     return Step((job,), "selene", phase)
@@ -197,7 +201,7 @@ def _layers(document: Mapping[str, Any]) -> Iterator[Row]:
     for row in document.get("rows", ()):
         for key, phase in (("fwd_ms", "forward"), ("bwd_ms", "backward")):
             if str(row.get("id", "")).startswith("mlsys23-t4-") and key in row.get("measured", {}):
-                question = _guarded(lambda one, phase=phase: _table4(one, phase), row, row["id"])
+                question = _guarded(partial(_table4, phase=phase), row, row["id"])
                 yield Row(f"{row['id']}-{phase}", row["measured"][key] / 1e3, question)
 
 
@@ -269,18 +273,26 @@ def _collectives(*, inside: bool) -> Callable[..., Iterator[Row]]:
 
     def rows(document: Mapping[str, Any]) -> Iterator[Row]:
         for table in document.get("collectives", ()):
-            if isinstance(table.get("ranks"), int) and table["ranks"] > 1 and "nodes" in table:
-                if (table["nodes"] == 1) == inside:
-                    yield from _curve(table)
+            stated = isinstance(table.get("ranks"), int) and table["ranks"] > 1 and "nodes" in table
+            if stated and (table["nodes"] == 1) == inside:
+                yield from _curve(table)
 
     return rows
 
 
+def _kind(table: Mapping[str, Any]) -> CollectiveKind:
+    known = [kind.value for kind in CollectiveKind]
+    if table.get("collective") not in known:
+        found = str(table.get("collective"))
+        raise InputError.at(str(table.get("id")), "no such collective", expected=closest(found, known), found=found)
+    return CollectiveKind(table["collective"])
+
+
 def _curve(table: Mapping[str, Any]) -> Iterator[Row]:
-    kind, ranks = CollectiveKind(table["collective"]), table["ranks"]
+    kind, ranks = _kind(table), table["ranks"]
     wire = (2 if kind is CollectiveKind.ALL_REDUCE else 1) * (ranks - 1) / ranks
     timed = [index for index, column in enumerate(table["columns"]) if column.startswith("time_us")]
-    system = fabric_of(table["hardware"], table["id"])
+    system = fabric_of(str(table.get("hardware", "")))
     for point in table["points"]:
         if point[0] < SMALLEST_BYTES:
             continue
@@ -298,7 +310,9 @@ SUITES = {
         Suite("sc21_table1", _steps("sc21-t1-", "iter_s_implied", _sc21), 0.06, "calculon 8.7% (10 rows)"),
         Suite("megascale_table2", _steps("megascale-t2-", "iter_s", _megascale), 0.06, "calculon 7.5% (8 rows)"),
         Suite("vtrain_multi", _table("vtrain_multi", _vtrain), 0.12, "vTrain 14.7% with a GPU's profile"),
-        Suite("vtrain_single", _table("vtrain_single", _vtrain), 0.20, "calculon 35.2%; vTrain 8.4% with a GPU's profile"),
+        Suite(
+            "vtrain_single", _table("vtrain_single", _vtrain), 0.20, "calculon 35.2%; vTrain 8.4% with a GPU's profile"
+        ),
         Suite("collectives_in_node", _collectives(inside=True), 0.08, "Echo 7-8%; ASTRA-sim 9.7% (8 H100)"),
         Suite("collectives_across_nodes", _collectives(inside=False), 0.15, "Echo 11-14% (2-8 nodes)"),
     )

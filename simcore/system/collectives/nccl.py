@@ -1,9 +1,9 @@
-"""How long NCCL takes for a collective: the least of what its protocols and algorithms would take, each a straight line in the size.
+"""How long NCCL takes for a collective: the least of what its algorithms and protocols take, each a straight line.
 
-A line is ``fixed + per_level * levels + wire / rate``: `wire` is what one rank sends (2 (n-1)/n of an all-reduce's buffer),
-`levels` is log2 of the ranks in a node or of the nodes. LL-like lines have the small fixed part, the Simple ring, the
-double tree and NVLS the high rate; which one wins at a size is NCCL's own choice by its tuning table (reference:
-nccl src/graph/tuning.cc), here with rates measured on the system instead of the table's.
+A line is ``fixed + per_level * levels + wire / rate``: `wire` is what one rank sends (2 (n-1)/n of an all-reduce's
+buffer), `levels` is log2 of the ranks in a node or of the nodes. LL-like lines have the small fixed part, the Simple
+ring, the double tree and NVLS the high rate; which one wins at a size is NCCL's own choice by its tuning table
+(reference: nccl src/graph/tuning.cc), here with rates measured on the system instead of the table's.
 
 The constants are fitted by `simcore.cost.calibrate`, per system, to published nccl-tests curves of 1 MiB and more.
 """
@@ -34,8 +34,9 @@ class Line:
 class Fabric:
     """The interconnect of a system as collectives see it.
 
-    `node`: lines inside a node of `node_ranks`; `across`: lines between nodes when every rank of a node takes part, their
-    rate shared by all of a node's network cards; `nic_bytes_per_s`: what one card sustains; `hop_s`: a point-to-point message.
+    `node`: lines inside a node of `node_ranks`; `across`: lines between nodes when every rank of a node takes part,
+    their rate shared by all of a node's network cards; `nic_bytes_per_s`: what one card sustains; `hop_s`: a point-
+    to-point message.
     """
 
     name: str
@@ -78,7 +79,7 @@ def _least(lines: tuple[Line, ...], passes: float, wire_bytes: float, levels: fl
 
 
 def _usable(system: Fabric, ranks: int, kind: CollectiveKind) -> tuple[Line, ...]:
-    """NVLS needs enough ranks to pay, and reduces only (all-gather and reduce-scatter stayed on the ring when measured)."""
+    """NVLS needs enough ranks to pay, and reduces only (measured gathers and scatters stayed on the ring)."""
     multicast = kind is CollectiveKind.ALL_REDUCE and ranks >= system.multicast_ranks
     return tuple(line for line in system.node if multicast or line.algorithm != "nvls")
 
@@ -106,6 +107,8 @@ _A100_NODE = _lines(("ring-ll128", 48.5, 5.0, 173.0), ("ring-simple", 91.0, 4.6,
 _A100_ACROSS = _lines(("tree-ll128", 47.0, 34.4, 106.0), ("ring-simple", 1.0, 120.0, 127.0))
 _H100_NODE = _lines(("ring-ll128", 40.0, 1.2, 306.0), ("ring-simple", 64.8, 5.5, 376.0), ("nvls", 86.0, 1.2, 476.0))
 _H100_ACROSS = _lines(("tree-ll128", 47.0, 34.4, 180.0), ("ring-simple", 1.0, 120.0, 340.0))
+_V100_NODE = _lines(("ring-ll128", 48.5, 5.0, 90.0), ("ring-simple", 91.0, 4.6, 134.0))
+_MI300X_NODE = _lines(("ring-ll128", 60.0, 5.0, 150.0), ("ring-simple", 120.0, 5.0, 313.0))
 _B200_NODE = _lines(("ring-ll128", 40.0, 1.2, 420.0), ("ring-simple", 64.8, 5.5, 682.0), ("nvls", 86.0, 1.2, 838.0))
 _B200_ACROSS = _lines(("tree-ll128", 368.0, 1.0, 190.0), ("ring-simple", 543.0, 1.0, 387.0))
 
@@ -122,6 +125,8 @@ FABRICS: dict[str, Fabric] = {
         ),
         Fabric("hgx-h100", 8, _H100_NODE, _H100_ACROSS, 42.5e9),
         Fabric("hgx-h200", 8, _H100_NODE, _H100_ACROSS, 42.5e9),
+        Fabric("hgx-v100", 8, _V100_NODE, _A100_ACROSS, 11.0e9),
+        Fabric("mi300x", 8, _MI300X_NODE, _H100_ACROSS, 42.5e9),
         Fabric("efa-b200", 8, _B200_NODE, _B200_ACROSS, 48.4e9),
     )
 }

@@ -6,10 +6,10 @@ A schedule is only an order; `play` gives it times. It prints as a stage x step 
     0 | F0 F1 .  B0 F2 B1 .  B2
     1 | .  F0 B0 F1 B1 F2 B2 .
 
-A cell is a kind, a micro-batch and, where a stage holds several parts of the model, `.chunk`. A B without W cells in the
-schedule computes both gradients. Chunks are placed as a `loop` (chunk c of stage s is part c*p + s), a `v` (chunk 1 runs
-back from the last stage to the first) or `twoway` (each stage holds a part of two whole pipelines that run against each
-other, half the micro-batches each).
+A cell is a kind, a micro-batch and, where a stage holds several parts of the model, `.chunk`. A B without W cells in
+the schedule computes both gradients. Chunks are placed as a `loop` (chunk c of stage s is part c*p + s), a `v` (chunk
+1 runs back from the last stage to the first) or `twoway` (each stage holds a part of two whole pipelines that run
+against each other, half the micro-batches each).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _alternate(warm_up: int, total: int) -> tuple[Cell, ...]:
 
 
 def interleaved(stages: int, micro_batches: int, chunks: int = 2) -> Schedule:
-    """1F1B over several chunks per stage, in groups of `stages` micro-batches (Narayanan et al. 2021, section 2.2.2)."""
+    """1F1B over several chunks per stage, in groups of `stages` micro-batches (Narayanan et al. 2021, 2.2.2)."""
     if micro_batches % stages:
         raise _refused("interleaved", f"a multiple of {stages} micro-batches (the stages)", micro_batches)
     forward = [Cell("F", *divmod_group(i, stages, chunks)) for i in range(micro_batches * chunks)]
@@ -219,7 +219,7 @@ def _run_program(program: Sequence[tuple[int, tuple[str, ...]]], *, swapped: boo
 
 
 def _greedy(empty: Schedule, limits: Sequence[int]) -> Schedule:
-    """List scheduling with unit cells: a ready backward first, then a forward while memory lasts, then a weight gradient.
+    """List scheduling with unit cells: a ready backward, else a forward while memory lasts, else a weight gradient.
 
     `limits`: chunk activations a stage may hold from forward to weight gradient.
     """
@@ -302,7 +302,7 @@ def play(schedule: Schedule, durations: Durations) -> Played:
 
 
 class _Step(NamedTuple):
-    """A cell ready to play: kind, part, index of its end, the end it waits for (kind "" = none), and whether from afar."""
+    """A cell ready to play: kind, part, index of its end, the end it waits for ("" = none), whether from afar."""
 
     kind: str
     part: int
@@ -421,7 +421,9 @@ def _refused(name: str, expected: str, found: object) -> InputError:
 
 def _stuck(schedule: Schedule, stage: int, index: int) -> str:
     cell = schedule.order[stage][index]
-    return f"schedule {schedule.name} can never finish: stage {stage} waits for {_needs(schedule, stage, cell)} at {cell}"
+    return (
+        f"schedule {schedule.name} can never finish: stage {stage} waits for {_needs(schedule, stage, cell)} at {cell}"
+    )
 
 
 _MAKERS: dict[str, Callable[[int, int, int], Schedule]] = {
