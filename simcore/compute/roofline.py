@@ -60,7 +60,6 @@ def padded_flops(batch: int, m: int, n: int, k: int, cores: int, depth: float) -
         / share
         for rows, columns, share in _TILES
         for split in _SPLITS
-        if k / split >= 256 or split == 1
     )
 
 

@@ -448,7 +448,7 @@ def make(name: str, stages: int, micro_batches: int, chunks: int | None = None) 
     >>> print(show(make("1f1b", 2, 3)), end="")
     schedule 1f1b: 2 stages, 3 micro-batches, 1 chunk, loop
     0 | F0 F1 .  B0 F2 B1 .  B2
-    1 | .  F0 B0 F1 B1 F2 B2
+    1 | .  F0 B0 F1 B1 F2 B2 .
     """
     if name not in _MAKERS:
         raise InputError.at(name, "no such schedule", expected=closest(name, _MAKERS), found=repr(name))
