@@ -5,7 +5,9 @@ buffer), `levels` is log2 of the ranks in a node or of the nodes. LL-like lines 
 ring, the double tree and NVLS the high rate; which one wins at a size is NCCL's own choice by its tuning table
 (reference: nccl src/graph/tuning.cc), here with rates measured on the system instead of the table's.
 
-The constants are fitted by `simcore.cost.calibrate`, per system, to published nccl-tests curves of 1 MiB and more.
+The constants are fitted by `simcore.cost.calibrate_collectives`, per system, to published nccl-tests curves of 1 MiB
+and more. Systems without a curve (V100, MI300X, H100 across nodes, one B200 node) take their stated peak bus
+bandwidth and the latencies of the nearest fitted system.
 """
 
 from __future__ import annotations
@@ -119,7 +121,7 @@ FABRICS: dict[str, Fabric] = {
         Fabric(
             "dgx-a100",
             8,
-            _lines(("ring-ll128", 72.6, 2.4, 171.0), ("ring-simple", 206.0, 3.7, 235.0)),
+            _lines(("ring-ll128", 68.3, 4.5, 188.6), ("ring-simple", 406.0, 1.8, 236.9)),
             _A100_ACROSS,
             15.9e9,
         ),
