@@ -28,7 +28,7 @@ class Efficiency:
     kernel_s: float
 
 
-A100 = Efficiency(gemm=0.854, depth=342.0, attention=0.58, memory=0.92, kernel_s=3.30e-6)
+A100 = Efficiency(gemm=0.842, depth=291.0, attention=0.58, memory=0.92, kernel_s=4.88e-6)
 
 _TABLE: dict[str, Efficiency] = {
     "A100-SXM-40GB": A100,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simcore.compute.operations import layer_parameters
 from simcore.cost.predict import Job
 
-__all__ = ["activation_bytes_per_layer", "memory_bytes", "model_bytes"]
+__all__ = ["activation_bytes_per_layer", "in_flight", "memory_bytes", "model_bytes"]
 
 
 def model_bytes(job: Job) -> float:
@@ -37,11 +37,20 @@ def activation_bytes_per_layer(job: Job) -> float:
 
 def memory_bytes(job: Job) -> float:
     """Peak on the first stage: model states, activations of the micro-batches in flight, one layer recomputed."""
+    copies = 2 if job.schedule == "dualpipe" else 1  # every stage holds a part of each of its two pipelines
     layers = job.model.layers / job.pp
-    in_flight = float(min(job.micro_batches, job.pp))
-    if job.chunks > 1:
-        in_flight *= 1 + (job.pp - 1) / (job.pp * job.chunks)
-    return model_bytes(job) + activation_bytes_per_layer(job) * layers * in_flight + _working(job)
+    return copies * model_bytes(job) + activation_bytes_per_layer(job) * layers * in_flight(job) + _working(job)
+
+
+def in_flight(job: Job) -> float:
+    """Micro-batches whose activations the first stage holds at once, in whole passes through its layers."""
+    name, stages = job.schedule or ("interleaved" if job.chunks > 1 else "1f1b"), job.pp
+    most = {
+        "gpipe": float(job.micro_batches),
+        "interleaved": stages * (1 + (stages - 1) / (stages * job.chunks)),
+        "dualpipe": stages + 1.0,
+    }
+    return min(float(job.micro_batches), most.get(name, float(stages)))
 
 
 def _working(job: Job) -> float:

@@ -26,10 +26,10 @@ from simcore.compute.operations import (
 from simcore.compute.roofline import duration_s
 from simcore.errors import InputError
 from simcore.system.collectives.nccl import Fabric, collective_s, point_to_point_s
-from simcore.workload.loops.schedules import Durations, make, play
+from simcore.workload.loops.schedules import Durations, Schedule, make, play
 from simcore.workload.model import CollectiveKind, PhaseName
 
-__all__ = ["Cluster", "Job", "Prediction", "Recompute", "Software", "predict", "predict_layer"]
+__all__ = ["Cluster", "Job", "Prediction", "Recompute", "Software", "lower_bound_s", "predict", "predict_layer"]
 
 Recompute = Literal["none", "selective", "full"]
 
@@ -101,6 +101,12 @@ class Job:
         return count
 
     @property
+    def plan(self) -> Schedule:
+        """The pipeline schedule; interleaved where a stage holds several chunks and none is named."""
+        name = self.schedule or ("interleaved" if self.chunks > 1 else "1f1b")
+        return make(name, self.pp, self.micro_batches, self.chunks if self.chunks > 1 else None)
+
+    @property
     def shard(self) -> Shard:
         """One rank's share of a layer."""
         return Shard(self.micro_batch, self.tp, self.cp, self.ep, self.sequence_parallel)
@@ -131,6 +137,17 @@ def predict(job: Job, cluster: Cluster) -> Prediction:
     return Prediction(sum(parts.values()), parts)
 
 
+def lower_bound_s(job: Job, cluster: Cluster) -> float:
+    """What no order of cells can beat: the busiest stage without waiting, and what follows the last backward."""
+    durations, plan = _part_times(job, cluster), job.plan
+    whole = [sum(times) for times in zip(durations.forward, durations.backward, durations.weight, strict=True)]
+    held = [[plan.part(stage, chunk) for chunk in range(plan.chunks)] for stage in range(job.pp)]
+    runs = job.micro_batches / 2 if plan.placement == "twoway" else job.micro_batches
+    busy_s = max(sum(whole[part] for part in parts) for parts in held) * runs
+    tail_s = 0.0 if job.overlap_gradients else _gradients_s(job, cluster, busy_s)
+    return busy_s + tail_s + _optimizer_s(job, cluster) + cluster.software.step_s
+
+
 def predict_layer(job: Job, cluster: Cluster, phase: str) -> Prediction:
     """One layer's "forward" or "backward" (recomputation included) for one micro-batch."""
     layer = _layer_times(job, cluster)
@@ -140,8 +157,11 @@ def predict_layer(job: Job, cluster: Cluster, phase: str) -> Prediction:
 
 @dataclass(frozen=True, slots=True)
 class _LayerTimes:
+    """Of one layer and micro-batch; `weight_s` is the part of `backward_s` that weight gradients take."""
+
     forward_s: float
     backward_s: float
+    weight_s: float
     compute_share: float
 
 
@@ -150,16 +170,17 @@ def _layer_times(job: Job, cluster: Cluster) -> _LayerTimes:
     """A layer's forward and whole backward on one rank, recomputation and exposed collectives included."""
     model, shard, launch = job.model, job.shard, cluster.software.launch_s
     forward = layer_operations(model, shard, PhaseName.FORWARD)
-    gradients = [*layer_operations(model, shard, PhaseName.INPUT_GRAD)]
-    gradients += layer_operations(model, shard, PhaseName.WEIGHT_GRAD)
+    weights = layer_operations(model, shard, PhaseName.WEIGHT_GRAD)
+    gradients = [*layer_operations(model, shard, PhaseName.INPUT_GRAD), *weights]
     again = _recomputed(job, forward)
     collectives_s = _tensor_parallel_s(job, cluster)
     forward_s = max(_device_s(forward, job, cluster) + collectives_s, _calls(forward) * launch)
     repeat_s = collectives_s if job.recompute == "full" else 0.0
     device_s = _device_s([*again, *gradients], job, cluster) + collectives_s + repeat_s
     backward_s = max(device_s, (_calls(gradients) + _calls(again)) * launch)
+    weight_s = max(_device_s(weights, job, cluster), _calls(weights) * launch)
     total = forward_s + backward_s
-    return _LayerTimes(forward_s, backward_s, 1 - (2 * collectives_s + repeat_s) / total)
+    return _LayerTimes(forward_s, backward_s, weight_s, 1 - (2 * collectives_s + repeat_s) / total)
 
 
 def _recomputed(job: Job, forward: Sequence[Operation]) -> list[Operation]:
@@ -198,32 +219,27 @@ def _tensor_parallel_s(job: Job, cluster: Cluster) -> float:
 
 def _pipeline(job: Job, cluster: Cluster) -> tuple[float, float]:
     """Length of the pipelined part and the busiest stage's busy time."""
-    layer = _layer_times(job, cluster)
-    name = job.schedule or ("interleaved" if job.chunks > 1 else "1f1b")
-    parts = job.pp * job.chunks
-    counts = _layer_counts(job.model.layers, parts)
+    durations = _part_times(job, cluster)
+    if job.pp == 1 and job.chunks == 1:
+        total = job.micro_batches * (sum(durations.forward) + sum(durations.backward) + sum(durations.weight))
+        return total, total
+    played = play(job.plan, durations)
+    return played.makespan, max(played.busy(stage) for stage in range(job.pp))
+
+
+def _part_times(job: Job, cluster: Cluster) -> Durations:
+    """Forward, backward and weight gradient of a micro-batch on every part of the model, with blocking transfers."""
+    layer, plan = _layer_times(job, cluster), job.plan
+    counts = _layer_counts(job.model.layers, plan.parts)
     message_s = 0.0 if job.pp == 1 or job.overlap_pipeline else _message_s(job, cluster)
-    ends = (_edge_s(job, cluster, embedding_operations), _edge_s(job, cluster, head_operations))
+    weight = [count * layer.weight_s if plan.splits_backward else 0.0 for count in counts]
     forward = [count * layer.forward_s + message_s for count in counts]
-    backward = [count * layer.backward_s + message_s for count in counts]
-    for place, (ahead, back) in ((0, ends[0]), (-1, ends[1])):
+    backward = [count * layer.backward_s + message_s - apart for count, apart in zip(counts, weight, strict=True)]
+    for place, operations in ((0, embedding_operations), (-1, head_operations)):
+        ahead, back = _edge_s(job, cluster, operations)
         forward[place] += ahead
         backward[place] += back
-    return _played(name, job.pp, job.micro_batches, job.chunks, tuple(forward), tuple(backward))
-
-
-@lru_cache(maxsize=4096)
-def _played(
-    name: str, stages: int, micro_batches: int, chunks: int, forward: tuple[float, ...], backward: tuple[float, ...]
-) -> tuple[float, float]:
-    if stages == 1:
-        total = micro_batches * (sum(forward) + sum(backward))
-        return total, total
-    if name == "interleaved" and micro_batches % stages:
-        raise InputError.at("micro-batches", "interleaving needs a multiple of the stages", found=str(micro_batches))
-    schedule = make(name, stages, micro_batches, chunks)
-    played = play(schedule, Durations(forward, backward))
-    return played.makespan, max(played.busy(stage) for stage in range(stages))
+    return Durations(forward, backward, weight)
 
 
 def _layer_counts(layers: int, parts: int) -> list[int]:

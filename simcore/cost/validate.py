@@ -77,9 +77,9 @@ def sensitivities(scored: Scored, step: float = 0.05) -> list[Sensitivity]:
         systems = clusters({**values, name: values[name] * factor})
         return sum(row.question.seconds(systems) / row.measured_s for row in rows)
 
+    base_s = mean_s("gemm", 1.0)
     found = [
-        Sensitivity(name, (mean_s(name, 1 + step) - mean_s(name, 1 - step)) / (2 * step * mean_s(name, 1.0)))
-        for name in values
+        Sensitivity(name, (mean_s(name, 1 + step) - mean_s(name, 1 - step)) / (2 * step * base_s)) for name in values
     ]
     return sorted(found, key=lambda one: (-abs(one.elasticity), one.constant))
 
