@@ -19,7 +19,8 @@ __all__ = ["command"]
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option("--top", default=10, show_default=True, type=click.IntRange(min=1), help="How many to show.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-def command(study: Path, top: int, as_json: bool) -> None:
+@click.option("--plot", type=click.Path(path_type=Path), help="Picture of time against memory (.png .svg .pdf).")
+def command(study: Path, top: int, as_json: bool, plot: Path | None) -> None:
     """Find the fastest way to run a model that fits: degrees, chunks, micro-batch, recomputation, ZeRO level.
 
     \b
@@ -37,6 +38,10 @@ def command(study: Path, top: int, as_json: bool) -> None:
             expected="more accelerators, more memory, or wider lists of what may vary",
             found=f"{found.tried} candidates, {found.fitting} within memory",
         )
+    if plot:
+        from simcore.cost.picture import plot_front
+
+        plot_front(found, plot)
     text = json.dumps(_document(found), sort_keys=True, indent=1) if as_json else "\n".join(_lines(found))
     click.echo(text)
 

@@ -20,7 +20,8 @@ __all__ = ["command"]
 @click.option(
     "--explain", is_flag=True, help="What each prediction consists of, its interval, the constants that matter most."
 )
-def command(suite: str | None, path: Path | None, as_json: bool, rows: bool, explain: bool) -> int:
+@click.option("--plot", type=click.Path(path_type=Path), help="Picture of predicted against measured (.png .svg .pdf).")
+def command(suite: str | None, path: Path | None, as_json: bool, rows: bool, explain: bool, plot: Path | None) -> int:
     """Exit status 0, or 3 when a suite's mean error is outside its tolerance."""
     from tqdm import tqdm
 
@@ -37,6 +38,10 @@ def command(suite: str | None, path: Path | None, as_json: bool, rows: bool, exp
         found += [result] if result else []
     if not found:
         raise InputError.at(str(path or "shipped measurements"), "no row of this suite", expected=suite or "any suite")
+    if plot:
+        from simcore.cost.picture import plot_predictions
+
+        plot_predictions(found, plot)
     if as_json:
         click.echo(json.dumps(validate.document(found, explain=explain), sort_keys=True, indent=1, allow_nan=False))
     else:
