@@ -1,0 +1,52 @@
+"""simcore validate: every published measurement predicted from its configuration, and the error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command(help="Predict published measurements and report the error of every row.")
+@click.argument("suite", required=False)
+@click.option(
+    "--data", "path", type=click.Path(path_type=Path), help="Measurements of the same form, in place of the shipped."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--rows", is_flag=True, help="One line per measurement.")
+@click.option(
+    "--explain", is_flag=True, help="What each prediction consists of, its interval, the constants that matter most."
+)
+@click.option("--plot", type=click.Path(path_type=Path), help="Picture of predicted against measured (.png .svg .pdf).")
+def command(suite: str | None, path: Path | None, as_json: bool, rows: bool, explain: bool, plot: Path | None) -> int:
+    """Exit status 0, or 3 when a suite's mean error is outside its tolerance."""
+    from tqdm import tqdm
+
+    from simcore.cost import published, validate
+    from simcore.errors import InputError
+
+    wanted = [published.suite(suite)] if suite else list(published.SUITES.values())
+    documents = [published.load(path)] if path else validate.default_documents()
+    found = []
+    for one in wanted:
+        result = validate.score(
+            one, documents, lambda some, name=one.name: tqdm(some, desc=name, disable=None, leave=False)
+        )
+        found += [result] if result else []
+    if not found:
+        raise InputError.at(str(path or "shipped measurements"), "no row of this suite", expected=suite or "any suite")
+    if plot:
+        from simcore.cost.picture import plot_predictions
+
+        plot_predictions(found, plot)
+    if as_json:
+        click.echo(json.dumps(validate.document(found, explain=explain), sort_keys=True, indent=1, allow_nan=False))
+    else:
+        click.echo(validate.table(found, explain=explain, rows=rows))
+    missed = [one.suite.name for one in found if one.missed]
+    if missed:
+        click.echo(f"outside the tolerance: {', '.join(missed)}", err=True)
+    return 3 if missed else 0

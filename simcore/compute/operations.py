@@ -1,0 +1,287 @@
+"""What a transformer layer computes: one `Operation` per kernel class, forward, input-grad and weight-grad apart.
+
+A multiply-add is two FLOPs. Bytes are what a kernel must read and write once in device memory. Shapes are those of one
+rank: tensor parallelism divides heads and the feed-forward width, context parallelism and sequence parallelism tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+from simcore.workload.model import PhaseName
+
+__all__ = [
+    "Kind",
+    "Operation",
+    "Shard",
+    "Transformer",
+    "embedding_operations",
+    "head_operations",
+    "layer_operations",
+    "layer_parameters",
+    "optimizer_operations",
+    "parameters",
+]
+
+Kind = Literal["gemm", "attention", "memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One kernel class: `batch` products of [m, k] by [k, n], an attention kernel, or a pass over memory.
+
+    `kernels` is how many launches the framework makes for it.
+    """
+
+    name: str
+    kind: Kind
+    flops: float
+    memory_bytes: float
+    batch: int = 1
+    m: int = 0
+    n: int = 0
+    k: int = 0
+    kernels: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Transformer:
+    """A decoder-only model's shape.
+
+    `attention`: "flash" (one fused kernel that skips masked blocks) or "unfused" (products, softmax and dropout
+    apart, all scores computed). `window` tokens of sliding attention, 0 = all. `parallel_block`: attention and feed-
+    forward read the same normalised input. `experts` 0 = dense; `expert_ffn` is the width of one expert,
+    `dense_layers` precede the expert layers.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    vocab: int
+    seq: int
+    kv_heads: int = 0
+    head_size: int = 0
+    gated: bool = False
+    tied: bool = True
+    learned_positions: bool = True
+    attention: Literal["flash", "unfused"] = "flash"
+    dropout: bool = False
+    window: int = 0
+    parallel_block: bool = False
+    experts: int = 0
+    top_k: int = 1
+    expert_ffn: int = 0
+    shared_ffn: int = 0
+    dense_layers: int = 0
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one head."""
+        return self.head_size or self.hidden // self.heads
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of keys and values (fewer than query heads under grouped-query attention)."""
+        return self.kv_heads or self.heads
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What one rank holds: tensor, context and expert degrees, sequences per micro-batch, element size."""
+
+    micro_batch: int = 1
+    tp: int = 1
+    cp: int = 1
+    ep: int = 1
+    sequence_parallel: bool = False
+    element_bytes: float = 2.0
+
+    def tokens(self, model: Transformer) -> int:
+        """Tokens of a micro-batch on this rank, where they are not split over tensor ranks."""
+        return self.micro_batch * model.seq // self.cp
+
+
+def layer_parameters(model: Transformer, *, dense: bool = False) -> int:
+    """Weights, biases and norms of one layer; `dense` = the feed-forward kind in a model with experts."""
+    h, d = model.hidden, model.head_dim
+    attention = h * d * (2 * model.heads + 2 * model.key_heads) + 4 * h
+    width = 3 if model.gated else 2
+    if model.experts and not dense:
+        expert = width * h * model.expert_ffn * model.experts
+        return attention + expert + width * h * model.shared_ffn + h * model.experts
+    biases = 0 if model.gated else model.ffn + 2 * h + (model.heads + 2 * model.key_heads) * d
+    return attention + width * h * model.ffn + biases
+
+
+def parameters(model: Transformer) -> int:
+    """All parameters: layers, token and position embeddings, an untied head, the final norm.
+
+    >>> round(parameters(Transformer(96, 12288, 96, 49152, 51200, 2048)) / 1e9, 1)
+    174.6
+    """
+    expert_layers = model.layers - model.dense_layers if model.experts else 0
+    dense = model.layers - expert_layers
+    layers = expert_layers * layer_parameters(model) + dense * layer_parameters(model, dense=True)
+    positions = model.seq if model.learned_positions else 0
+    tables = (1 if model.tied else 2) * model.vocab + positions
+    return layers + tables * model.hidden + 2 * model.hidden
+
+
+@lru_cache(maxsize=4096)
+def layer_operations(
+    model: Transformer, shard: Shard, phase: PhaseName, *, dense: bool = False
+) -> tuple[Operation, ...]:
+    """The operations of one layer in one phase on one rank; `dense` as in `layer_parameters`."""
+    block = [*_attention(model, shard), *_feed_forward(model, shard, dense or not model.experts)]
+    return tuple(operation for forward in block for operation in _in_phase(forward, phase, shard.element_bytes))
+
+
+def _in_phase(forward: Operation, phase: PhaseName, element_bytes: float) -> Iterator[Operation]:
+    """What a forward operation becomes in `phase`: products have two gradients, the rest is all input gradient."""
+    if phase is PhaseName.FORWARD:
+        yield forward
+    elif forward.kind == "gemm" and not forward.name.startswith("scores"):
+        yield _gradient(forward, phase, element_bytes)
+    elif phase is PhaseName.INPUT_GRAD:
+        growth = _BACKWARD_GROWTH[forward.kind]
+        yield replace(
+            forward,
+            flops=forward.flops * growth[0],
+            memory_bytes=forward.memory_bytes * growth[1],
+            batch=forward.batch * 2 if forward.kind == "gemm" else forward.batch,
+        )
+
+
+# Work of a backward pass over its forward: (FLOPs, bytes). Attention recomputes the scores and makes three more
+# products (five against two, FlashAttention-2, section 3.1.2). A norm or activation reads its input and the gradient,
+# writes one more, and the biases' and norms' own gradients are sums that read the gradient again.
+_BACKWARD_GROWTH = {"gemm": (2.0, 2.0), "attention": (2.5, 2.0), "memory": (1.0, 1.5)}
+
+
+def _gradient(forward: Operation, phase: PhaseName, element_bytes: float) -> Operation:
+    """The product that gives the gradient of the input, or of the weight, accumulated in 32 bits."""
+    batch, m, n, k = forward.batch, forward.m, forward.n, forward.k
+    if phase is PhaseName.INPUT_GRAD:
+        return _gemm(forward.name, m, k, n, element_bytes, batch)
+    product = _gemm(forward.name, k, n, m, element_bytes, batch)
+    return replace(product, memory_bytes=product.memory_bytes + batch * n * k * (8.0 - element_bytes))
+
+
+def _gemm(name: str, m: int, n: int, k: int, element_bytes: float, batch: int = 1) -> Operation:
+    moved = element_bytes * batch * (m * k + k * n + m * n)
+    return Operation(name, "gemm", 2.0 * batch * m * n * k, moved, batch, m, n, k)
+
+
+def _pass(name: str, elements: float, bytes_per_element: float, kernels: int = 1) -> Operation:
+    return Operation(name, "memory", 0.0, elements * bytes_per_element, kernels=kernels)
+
+
+def _attention(model: Transformer, shard: Shard) -> Iterator[Operation]:
+    """Norm, projections, the attention itself, dropout and residual."""
+    tokens, size, h = shard.tokens(model), shard.element_bytes, model.hidden
+    local = tokens * h / (shard.tp if shard.sequence_parallel else 1)
+    heads, keys = max(1, model.heads // shard.tp), max(1, model.key_heads // shard.tp)
+    width = heads * model.head_dim
+    yield _pass("norm", local, 2 * size)
+    yield _gemm("qkv", tokens, width + 2 * keys * model.head_dim, h, size)
+    yield from (_flash if model.attention == "flash" else _unfused)(model, shard, heads, keys)
+    yield _gemm("projection", tokens, h, width, size)
+    if not model.parallel_block:
+        yield from _residual(model, local, size)
+
+
+def _residual(model: Transformer, local: float, size: float) -> Iterator[Operation]:
+    """Bias, dropout and residual in one fused kernel; dropout keeps a byte of mask."""
+    yield _pass("residual", local, 3 * size + (1 if model.dropout else 0))
+
+
+def _context(model: Transformer) -> float:
+    """Tokens a query looks at, on average: the masked half is skipped, a window cuts the rest."""
+    window = min(model.window or model.seq, model.seq)
+    return window - window * window / (2.0 * model.seq)
+
+
+def _flash(model: Transformer, shard: Shard, heads: int, keys: int) -> Iterator[Operation]:
+    tokens, d, size = shard.tokens(model), model.head_dim, shard.element_bytes
+    flops = 4.0 * tokens * _context(model) * heads * d
+    moved = size * tokens * d * (2 * heads + 2 * keys)
+    yield Operation(
+        "attention", "attention", flops, moved, shard.micro_batch * heads, model.seq // shard.cp, model.seq, d
+    )
+
+
+def _unfused(model: Transformer, shard: Shard, heads: int, keys: int) -> Iterator[Operation]:
+    """Scores, scale-mask-softmax, dropout and values apart, over all seq x seq scores, masked ones included."""
+    batch, rows, d, size = shard.micro_batch * heads, model.seq // shard.cp, model.head_dim, shard.element_bytes
+    scores = batch * rows * model.seq
+    yield _gemm("scores", rows, model.seq, d, size, batch)
+    yield _pass("softmax", scores, 2 * size)
+    if model.dropout:
+        yield _pass("attention dropout", scores, 2 * size + 1)
+    yield _gemm("scores by values", rows, d, model.seq, size, batch)
+    yield _pass("transpose", batch * rows * d, 2 * size, kernels=4)
+
+
+def _feed_forward(model: Transformer, shard: Shard, dense: bool) -> Iterator[Operation]:
+    tokens, size, h = shard.tokens(model), shard.element_bytes, model.hidden
+    local = tokens * h / (shard.tp if shard.sequence_parallel else 1)
+    if not model.parallel_block:
+        yield _pass("norm", local, 2 * size)
+    if dense:
+        yield from _mlp(model, tokens, model.ffn // shard.tp, size)
+    else:
+        yield from _experts(model, shard, tokens, size)
+    yield from _residual(model, local, size)
+
+
+def _mlp(model: Transformer, tokens: int, width: int, size: float, batch: int = 1) -> Iterator[Operation]:
+    wide = 2 * width if model.gated else width
+    yield _gemm("up", tokens, wide, model.hidden, size, batch)
+    yield _pass("activation", batch * tokens * (wide + width), size)
+    yield _gemm("down", tokens, model.hidden, width, size, batch)
+
+
+def _experts(model: Transformer, shard: Shard, tokens: int, size: float) -> Iterator[Operation]:
+    """Router, permutation, grouped products over the local experts (balanced), un-permutation, shared expert."""
+    local_experts = max(1, model.experts // shard.ep)
+    each = max(1, tokens * model.top_k // local_experts)
+    yield _gemm("router", tokens, model.experts, model.hidden, size)
+    yield _pass("permute", tokens * model.top_k * model.hidden, 2 * size, kernels=3)
+    yield from _mlp(model, each, max(1, model.expert_ffn // shard.tp), size, local_experts)
+    yield _pass("unpermute", tokens * model.top_k * model.hidden, 2 * size, kernels=3)
+    if model.shared_ffn:
+        yield from _mlp(model, tokens, max(1, model.shared_ffn // shard.tp), size)
+
+
+@lru_cache(maxsize=1024)
+def embedding_operations(model: Transformer, shard: Shard, phase: PhaseName) -> tuple[Operation, ...]:
+    """Look-up of token and position embeddings (forward), scattered addition of their gradient (weight-grad)."""
+    elements = shard.tokens(model) * model.hidden
+    if phase is PhaseName.FORWARD:
+        return (_pass("embedding", elements, 4 * shard.element_bytes, kernels=3),)
+    if phase is PhaseName.WEIGHT_GRAD:
+        return (_pass("embedding", elements, shard.element_bytes + 8, kernels=3),)
+    return ()
+
+
+@lru_cache(maxsize=1024)
+def head_operations(model: Transformer, shard: Shard, phase: PhaseName) -> tuple[Operation, ...]:
+    """Final norm, output projection and cross entropy (32-bit logits, read and written a few times)."""
+    tokens, size = shard.tokens(model), shard.element_bytes
+    logits = tokens * model.vocab / shard.tp
+    product = _gemm("head", tokens, model.vocab // shard.tp, model.hidden, size)
+    block = (_pass("norm", tokens * model.hidden, 2 * size), product, _pass("cross entropy", logits, 16, kernels=8))
+    return tuple(operation for forward in block for operation in _in_phase(forward, phase, size))
+
+
+def optimizer_operations(parameter_count: float, bytes_per_parameter: float = 42.0) -> tuple[Operation, ...]:
+    """A mixed-precision Adam step on the parameters of one rank.
+
+    The 42 bytes: gradient to 32 bits and unscaled (2 + 4 + 8), norm (4), clip (8), Adam reads gradient, weight and two
+    moments and writes three (28) less what is fused; the 16-bit copy of the weight (4).
+    """
+    return (_pass("optimizer", parameter_count, bytes_per_parameter, kernels=8),)

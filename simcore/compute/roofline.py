@@ -1,0 +1,82 @@
+"""Time of an operation: the larger of its arithmetic and its memory traffic, plus the fixed cost of a kernel.
+
+Products pay for their shape: output tiles are dealt to the cores in waves, the last of which is partly idle; edge tiles
+are padded; a short inner dimension does not fill the pipeline. The library picks the best tile and split, and so do we.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from math import ceil
+
+from simcore.compute.accelerators import Accelerator
+from simcore.compute.efficiency import Efficiency, efficiency
+from simcore.compute.operations import Kind, Operation
+
+__all__ = ["duration_ns", "duration_s", "padded_flops", "total_s"]
+
+# Output tile (rows, columns) and the share of a core's rate its inner loop reaches: smaller tiles re-read more
+# operands.
+_TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.95), (128, 64, 0.78), (64, 64, 0.60))
+_SPLITS = (1, 2, 4, 8)  # of the inner dimension over cores, for small outputs
+
+
+def duration_s(
+    operation: Operation, device: Accelerator, dtype: str = "bf16", table: Efficiency | None = None
+) -> float:
+    """Seconds of one operation on one device; `table` replaces the shipped constants (calibration)."""
+    constants = table or efficiency(device.name)
+    memory_s = operation.memory_bytes / (device.memory_bytes_per_s * constants.memory)
+    compute_s = _COMPUTE[operation.kind](operation, device, device.peak(dtype), constants)
+    return max(compute_s, memory_s) + operation.kernels * constants.kernel_s
+
+
+def duration_ns(operation: Operation, device: Accelerator, dtype: str = "bf16") -> int:
+    """`duration_s` in whole nanoseconds, rounded up."""
+    return ceil(duration_s(operation, device, dtype) * 1e9)
+
+
+def total_s(
+    operations: Iterable[Operation], device: Accelerator, dtype: str = "bf16", table: Efficiency | None = None
+) -> float:
+    """Seconds of operations one after the other."""
+    return sum(duration_s(operation, device, dtype, table) for operation in operations)
+
+
+def _gemm_s(operation: Operation, device: Accelerator, peak: float, constants: Efficiency) -> float:
+    shape = (operation.batch, operation.m, operation.n, operation.k)
+    if not operation.flops:
+        return 0.0
+    return padded_flops(*shape, device.cores, constants.depth) / (peak * constants.gemm)
+
+
+@lru_cache(maxsize=65536)
+def padded_flops(batch: int, m: int, n: int, k: int, cores: int, depth: float) -> float:
+    """FLOPs a product keeps the device busy for: idle cores, padding and start-up counted; the least over tiles."""
+    return min(
+        _waves(batch * split * ceil(m / rows) * ceil(n / columns), cores)
+        * (cores * 2.0 * rows * columns * (k / split + depth))
+        / share
+        for rows, columns, share in _TILES
+        for split in _SPLITS
+    )
+
+
+def _waves(tiles: int, cores: int) -> float:
+    """Rounds of tiles over the cores; beyond four rounds the tail overlaps the next kernel's start and is averaged."""
+    return float(ceil(tiles / cores)) if tiles <= 4 * cores else tiles / cores + 0.5
+
+
+def _attention_s(operation: Operation, device: Accelerator, peak: float, constants: Efficiency) -> float:
+    """Fused attention deals blocks of 128 queries of each head and sequence to the cores."""
+    waves = operation.batch * ceil(operation.m / 128) / device.cores
+    idle = _waves(max(1, round(waves * device.cores)), device.cores) / waves
+    return operation.flops * idle / (peak * constants.attention)
+
+
+_COMPUTE: dict[Kind, Callable[[Operation, Accelerator, float, Efficiency], float]] = {
+    "gemm": _gemm_s,
+    "attention": _attention_s,
+    "memory": lambda *_: 0.0,
+}

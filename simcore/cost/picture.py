@@ -1,0 +1,66 @@
+"""Pictures of predictions: predicted against measured, and time against memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simcore.errors import InputError
+
+if TYPE_CHECKING:
+    from simcore.cost.search import Found
+    from simcore.cost.validate import Scored
+
+__all__ = ["plot_front", "plot_predictions"]
+
+_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def plot_predictions(scored: Sequence[Scored], path: Path) -> None:
+    """Every row of every suite, predicted over measured seconds, both logarithmic; the diagonal is exact."""
+    figure, axes = _figure(path)
+    for one in scored:
+        measured = [row.measured_s for row in one.rows]
+        predicted = [prediction.step_s for prediction in one.predictions]
+        axes.scatter(measured, predicted, s=9, alpha=0.6, label=f"{one.suite.name} ({one.mean:.1%})")
+    axes.set(xscale="log", yscale="log", xlabel="measured (s)", ylabel="predicted (s)")
+    ends = [end([row.measured_s for one in scored for row in one.rows]) for end in (min, max)]
+    axes.plot(ends, ends, color="black", linewidth=0.8)
+    axes.legend(title="suite (mean |error|)", fontsize=8)
+    _save(figure, path)
+
+
+def plot_front(found: Found, path: Path) -> None:
+    """The best and the front of a search: step time against memory."""
+    figure, axes = _figure(path)
+    for some, style, label in ((found.best, "o", "fastest"), (found.front, "s-", "fastest at each memory")):
+        memory = [one.memory_bytes / 1e9 for one in some]
+        axes.plot(memory, [one.step_s for one in some], style, label=label, markersize=5, alpha=0.8)
+    for one in found.front:
+        job = one.job
+        text = f"tp{job.tp} pp{job.pp} dp{job.dp}"
+        axes.annotate(text, (one.memory_bytes / 1e9, one.step_s), xytext=(4, 4), textcoords="offset points", fontsize=7)
+    axes.set(xlabel="memory per accelerator (GB)", ylabel="step (s)")
+    axes.legend(fontsize=8)
+    _save(figure, path)
+
+
+def _figure(path: Path) -> tuple[Any, Any]:
+    if path.suffix not in _SUFFIXES:
+        expected = f"a name that ends in {', '.join(_SUFFIXES)}"
+        raise InputError.at("--plot", "no picture of this kind", expected=expected, found=str(path))
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 6), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _save(figure: Any, path: Path) -> None:
+    """Write through a temporary name, so that a reader never sees half a picture."""
+    draft = path.with_name(f".{path.name}.part{path.suffix}")
+    try:
+        figure.savefig(draft, dpi=150, metadata={"Software": None} if path.suffix == ".png" else None)
+        draft.replace(path)
+    except OSError as error:
+        raise InputError.at(str(path), f"cannot write: {error.strerror or error}") from error

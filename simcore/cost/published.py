@@ -1,0 +1,331 @@
+"""Published measurements as questions to the model: which job, on which system, took how long.
+
+A suite reads its rows from a file of the form of shared data's `published_measurements.json` and turns each into a
+`Row`. What a source leaves out is filled in by the rules written here, the same for all rows of a suite.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from simcore.compute.operations import Transformer
+from simcore.cost.memory import memory_bytes
+from simcore.cost.predict import Job, Prediction, Recompute, predict, predict_layer
+from simcore.cost.systems import CLUSTERS, Cluster, fabric_of
+from simcore.documents import read_text
+from simcore.errors import InputError, Location, closest
+from simcore.system.collectives.nccl import Fabric, collective_s
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["SUITES", "Collective", "Row", "Step", "Suite", "load", "names"]
+
+SMALLEST_BYTES = 1 << 20  # below, collective benchmarks measure launches and noise
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A training step. Where the source leaves a choice open, `jobs` are the candidates: the fastest that fits.
+
+    `phase` "forward" or "backward" asks for one layer's pass alone.
+    """
+
+    jobs: tuple[Job, ...]
+    cluster: str
+    phase: str = ""
+
+    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
+        """The predicted step time."""
+        return self.explained(clusters).step_s
+
+    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+        """The prediction with its parts."""
+        cluster = clusters[self.cluster]
+        if self.phase:
+            return predict_layer(self.jobs[0], cluster, self.phase)
+        fitting = [job for job in self.jobs if len(self.jobs) == 1 or memory_bytes(job) <= cluster.memory_bytes]
+        return min((predict(job, cluster) for job in fitting or self.jobs), key=lambda one: one.step_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective benchmark of `size_bytes` on `ranks`, spread over `nodes`."""
+
+    kind: CollectiveKind
+    size_bytes: int
+    ranks: int
+    nodes: int
+    fabric: Fabric
+
+    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
+        """The predicted time."""
+        return collective_s(self.kind, self.size_bytes, self.ranks, self.ranks // self.nodes, self.fabric)
+
+    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+        """As `seconds`, in one part."""
+        return Prediction(self.seconds(), {"collective": self.seconds()})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement and the question it answers."""
+
+    id: str
+    measured_s: float
+    question: Step | Collective
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Rows that belong together; `tolerance` is the largest mean |error| allowed, None = reported only.
+
+    `peer` is the best figure somebody published or we ran for the same rows (peers.md).
+    """
+
+    name: str
+    rows: Callable[[Mapping[str, Any]], Iterator[Row]]
+    tolerance: float | None
+    peer: str
+
+
+def load(path: str | Path) -> Mapping[str, Any]:
+    """The measurements of a file; InputError when it is not JSON or not of this form."""
+    text = read_text(path)
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError.at(
+            Location(str(path), error.lineno, error.colno), f"not well-formed: {error.msg}", expected="JSON"
+        ) from error
+    known = {"rows": list, "bulk_tables": dict, "collectives": list}
+    if not isinstance(document, dict) or not any(isinstance(document.get(key), kind) for key, kind in known.items()):
+        expected = "an object with rows, bulk_tables or collectives"
+        raise InputError.at(Location(str(path), 1, 1), "holds no measurements", expected=expected)
+    return document
+
+
+def _steps(prefix: str, key: str, question: Callable[[Mapping[str, Any]], Step]) -> Callable[..., Iterator[Row]]:
+    """Rows whose id starts with `prefix` and that give `key` in seconds."""
+
+    def rows(document: Mapping[str, Any]) -> Iterator[Row]:
+        for row in document.get("rows", ()):
+            if str(row.get("id", "")).startswith(prefix) and key in row.get("measured", {}):
+                yield Row(row["id"], float(row["measured"][key]), _guarded(question, row, row["id"]))
+
+    return rows
+
+
+def _table(name: str, question: Callable[[Mapping[str, Any]], Step]) -> Callable[..., Iterator[Row]]:
+    """Rows of a bulk table whose last column is the step in milliseconds."""
+
+    def rows(document: Mapping[str, Any]) -> Iterator[Row]:
+        table = document.get("bulk_tables", {}).get(name, {"columns": [], "rows": []})
+        for number, values in enumerate(table["rows"]):
+            row = dict(zip(table["columns"], values, strict=False))
+            yield Row(f"{name}-{number}", values[-1] / 1e3, _guarded(question, row, f"{name}[{number}]"))
+
+    return rows
+
+
+def _guarded(question: Callable[[Mapping[str, Any]], Step], row: Mapping[str, Any], name: str) -> Step:
+    """The question of a row; what is missing or impossible in it becomes an error that names the row."""
+    try:
+        return question(row)
+    except KeyError as error:
+        raise InputError.at(name, "a measurement lacks a key", expected=str(error.args[0])) from error
+    except (TypeError, ZeroDivisionError) as error:
+        raise InputError.at(name, f"a measurement cannot be read: {error}") from error
+
+
+def _gpt(shape: Mapping[str, Any], **changes: Any) -> Transformer:
+    """A GPT of Megatron-LM's kind from the source's figures."""
+    hidden = shape["hidden"]
+    base = {
+        "layers": shape["layers"],
+        "hidden": hidden,
+        "heads": shape["heads"],
+        "ffn": shape.get("ffn", 4 * hidden),
+        "vocab": shape.get("vocab", 51200),
+        "seq": shape["seq"],
+        "attention": "unfused",
+        "dropout": True,
+    }
+    return Transformer(**{**base, **changes})
+
+
+def _mlsys23(row: Mapping[str, Any]) -> Step:
+    """Megatron-LM of 2022: fp16, interleaved where vp > 1, scatter-gather between stages."""
+    degrees, batch = row["parallel"], row["batch"]
+    full = str(row["recompute"]).startswith("full")
+    job = Job(
+        model=_gpt(row["model"]),
+        global_batch=batch["global_"],
+        micro_batch=batch["micro"],
+        tp=degrees["tp"],
+        pp=degrees["pp"],
+        dp=degrees["dp"],
+        chunks=(degrees.get("vp") or 1) if degrees["pp"] > 1 else 1,
+        sequence_parallel=degrees.get("sequence_parallel", False),
+        recompute="full" if full else "selective",
+        scatter_pipeline=True,
+        dtype="fp16",
+    )
+    return Step((job,), "selene")
+
+
+_RECOMPUTE: dict[str, Recompute] = {"full_recompute": "full", "selective_recompute": "selective"}
+
+
+def _table4(row: Mapping[str, Any], phase: str) -> Step:
+    """One layer of the 22B model, forward or backward alone."""
+    kind = row["id"].removeprefix("mlsys23-t4-layer-")
+    shape = {**row["model"], "layers": 1}
+    job = Job(
+        model=_gpt(shape),
+        global_batch=row["batch"]["micro"],
+        micro_batch=row["batch"]["micro"],
+        tp=row["parallel"]["tp"],
+        sequence_parallel=kind == "sequence_parallel",
+        recompute=_RECOMPUTE.get(kind, "none"),
+        dtype="fp16",
+    )
+    return Step((job,), "selene", phase)
+
+
+def _layers(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Forward and backward of single layers."""
+    for row in document.get("rows", ()):
+        for key, phase in (("fwd_ms", "forward"), ("bwd_ms", "backward")):
+            if str(row.get("id", "")).startswith("mlsys23-t4-") and key in row.get("measured", {}):
+                question = _guarded(partial(_table4, phase=phase), row, row["id"])
+                yield Row(f"{row['id']}-{phase}", row["measured"][key] / 1e3, question)
+
+
+def _sc21(row: Mapping[str, Any]) -> Step:
+    """Megatron-LM of 2021: full recomputation; the source omits the micro-batch, and states no interleaving: 1F1B."""
+    degrees, model = row["parallel"], _gpt(row["model"])
+    replica = row["batch"]["global_"] // degrees["dp"]
+    jobs = [
+        Job(
+            model=model,
+            global_batch=row["batch"]["global_"],
+            micro_batch=micro,
+            tp=degrees["tp"],
+            pp=degrees["pp"],
+            dp=degrees["dp"],
+            recompute="full",
+            scatter_pipeline=True,
+            dtype="fp16",
+        )
+        for micro in (1, 2, 4, 8, 16)
+        if replica % micro == 0
+    ]
+    return Step(tuple(jobs), "selene")
+
+
+def _megascale(row: Mapping[str, Any]) -> Step:
+    """Both systems of the paper: Megatron-LM with selective recomputation, and the paper's own variant and overlaps."""
+    degrees, own = row["parallel"], row["system"] == "MegaScale"
+    changes: dict[str, Any] = {"dropout": False}
+    if own:
+        changes |= {"attention": "flash", "parallel_block": True, "window": row["model"]["seq"] // 2}
+    job = Job(
+        model=_gpt(row["model"], **changes),
+        global_batch=row["batch"]["global_"],
+        micro_batch=row["batch"].get("micro") or 1,
+        tp=degrees["tp"],
+        pp=degrees["pp"],
+        dp=degrees["dp"],
+        chunks=degrees.get("vp") or 1,
+        sequence_parallel=True,
+        recompute="selective",
+        zero=1,
+        overlap_gradients=own,
+        overlap_pipeline=own,
+        scatter_pipeline=True,
+    )
+    return Step((job,), "megascale" if own else "megascale-megatron")
+
+
+def _vtrain(row: Mapping[str, Any]) -> Step:
+    """Megatron-DeepSpeed with full recomputation, plain 1F1B, no gradient bucketing."""
+    shape = {"layers": row["# layers"], "hidden": row["hidden size"], "heads": row["attention heads"]}
+    job = Job(
+        model=_gpt({**shape, "seq": row["sequence length"]}),
+        global_batch=row["global batch"],
+        micro_batch=row["micro batch"],
+        tp=row["tensor parallelism"],
+        pp=row["pipeline parallelism"],
+        dp=row["data parallelism"],
+        recompute="full",
+        gradient_bytes=2.0,
+        dtype="fp16",
+    )
+    return Step((job,), "vtrain-node" if row["# GPUs"] <= 8 else "vtrain-cluster")
+
+
+def _collectives(*, inside: bool) -> Callable[..., Iterator[Row]]:
+    """Tables that state ranks > 1 and nodes; time from the bus bandwidth where none is given."""
+
+    def rows(document: Mapping[str, Any]) -> Iterator[Row]:
+        for table in document.get("collectives", ()):
+            stated = isinstance(table.get("ranks"), int) and table["ranks"] > 1 and "nodes" in table
+            if stated and (table["nodes"] == 1) == inside:
+                yield from _curve(table)
+
+    return rows
+
+
+def _kind(table: Mapping[str, Any]) -> CollectiveKind:
+    known = [kind.value for kind in CollectiveKind]
+    if table.get("collective") not in known:
+        found = str(table.get("collective"))
+        raise InputError.at(str(table.get("id")), "no such collective", expected=closest(found, known), found=found)
+    return CollectiveKind(table["collective"])
+
+
+def _curve(table: Mapping[str, Any]) -> Iterator[Row]:
+    kind, ranks = _kind(table), table["ranks"]
+    wire = (2 if kind is CollectiveKind.ALL_REDUCE else 1) * (ranks - 1) / ranks
+    timed = [index for index, column in enumerate(table["columns"]) if column.startswith("time_us")]
+    system = fabric_of(str(table.get("hardware", "")))
+    for point in table["points"]:
+        if point[0] < SMALLEST_BYTES:
+            continue
+        rate = point[table["columns"].index("busbw_GBps")] * 1e9 if not timed else 0.0
+        seconds = point[timed[0]] / 1e6 if timed else point[0] * wire / rate
+        question = Collective(kind, point[0], ranks, table["nodes"], system)
+        yield Row(f"{table['id']}-{point[0]}", seconds, question)
+
+
+SUITES = {
+    suite.name: suite
+    for suite in (
+        Suite("mlsys23_table5", _steps("mlsys23-t5-", "iter_s", _mlsys23), 0.035, "calculon 3.65% (8 rows)"),
+        Suite("mlsys23_table4", _layers, None, "none"),
+        Suite("sc21_table1", _steps("sc21-t1-", "iter_s_implied", _sc21), 0.06, "calculon 8.7% (10 rows)"),
+        Suite("megascale_table2", _steps("megascale-t2-", "iter_s", _megascale), 0.06, "calculon 7.5% (8 rows)"),
+        Suite("vtrain_multi", _table("vtrain_multi", _vtrain), 0.12, "vTrain 14.7% with a GPU's profile"),
+        Suite(
+            "vtrain_single", _table("vtrain_single", _vtrain), 0.20, "calculon 35.2%; vTrain 8.4% with a GPU's profile"
+        ),
+        Suite("collectives_in_node", _collectives(inside=True), 0.08, "Echo 7-8%; ASTRA-sim 9.7% (8 H100)"),
+        Suite("collectives_across_nodes", _collectives(inside=False), 0.15, "Echo 11-14% (2-8 nodes)"),
+    )
+}
+
+
+def names() -> list[str]:
+    """Names of all suites."""
+    return list(SUITES)
+
+
+def suite(name: str) -> Suite:
+    """The suite called `name`; InputError names the nearest."""
+    if name not in SUITES:
+        raise InputError.at(name, "no such suite of measurements", expected=closest(name, SUITES), found=repr(name))
+    return SUITES[name]

@@ -1,0 +1,70 @@
+"""The systems behind the published measurements: accelerator, interconnect and software, one constant set each.
+
+Every figure is either stated by the source or in `FITTED`, which `python -m simcore.cost.calibrate FILE` reproduces;
+docs/validation.md says how well the constants carry over to rows they were not fitted on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from simcore.compute.efficiency import A100, Efficiency
+from simcore.cost.predict import Cluster, Software
+from simcore.system.collectives.nccl import FABRICS, Fabric
+
+__all__ = ["CLUSTERS", "FITTED", "Cluster", "clusters", "fabric_of"]
+
+# The constants of the software on each system. Kernel constants of the A100 are in `simcore.compute.efficiency`.
+FITTED: dict[str, float] = {
+    "megascale.step_s": 0.368,
+    "megascale.tp_hidden": 0.412,
+    "vtrain.launch_us": 61.4,
+    "vtrain.step_ms": 3.68,
+}
+
+
+def kernel_constants() -> dict[str, float]:
+    """The A100's constants under the names calibration uses."""
+    return {"gemm": A100.gemm, "depth": A100.depth, "memory": A100.memory, "kernel_us": A100.kernel_s * 1e6}
+
+
+def clusters(values: Mapping[str, float]) -> dict[str, Cluster]:
+    """All systems with the constants in `values`: those of `FITTED` and of `kernel_constants`."""
+    kernels = Efficiency(values["gemm"], values["depth"], A100.attention, values["memory"], values["kernel_us"] * 1e-6)
+    fabric = FABRICS["azure-a100"]
+    plain = Software(launch_s=15e-6, step_s=0.05)
+    baseline = replace(plain, step_s=values["megascale.step_s"])
+    deepspeed = Software(values["vtrain.launch_us"] * 1e-6, values["vtrain.step_ms"] * 1e-3)
+    device = "A100-SXM-80GB"  # the sources that do not say 40 or 80 GB are taken for the latter
+    return {
+        # Selene: DGX A100 80 GB, 8x HDR per node; Megatron-LM of 2021-22 (fp16, unfused attention, apex kernels).
+        "selene": Cluster(device, fabric, plain, kernels),
+        # The MegaScale paper's cluster with its Megatron-LM baseline, and with the paper's own optimisations.
+        "megascale-megatron": Cluster(device, fabric, baseline, kernels),
+        "megascale": Cluster(device, fabric, replace(baseline, tp_hidden=values["megascale.tp_hidden"]), kernels),
+        # vTrain: Megatron-DeepSpeed on one node, and on a cluster with 800 Gb/s per node.
+        "vtrain-node": Cluster(device, fabric, deepspeed, kernels),
+        "vtrain-cluster": Cluster(device, fabric, deepspeed, kernels),
+    }
+
+
+CLUSTERS = clusters({**FITTED, **kernel_constants()})
+
+# What a hardware description must contain -> the fabric its collectives are timed with; the first match counts. An
+# interconnect nobody described here is taken for the last one.
+_DESCRIPTIONS: tuple[tuple[str, str], ...] = (
+    ("Azure", "azure-a100"),
+    ("V100", "hgx-v100"),
+    ("H200", "hgx-h200"),
+    ("H100", "hgx-h100"),
+    ("B200", "efa-b200"),
+    ("MI300X", "mi300x"),
+    ("", "dgx-a100"),
+)
+
+
+def fabric_of(hardware: str) -> Fabric:
+    """The fabric a collective table's hardware text means; no NVLS where it says that NCCL was held to rings."""
+    name = next(name for word, name in _DESCRIPTIONS if word in hardware)
+    return replace(FABRICS[name], multicast_ranks=1 << 30) if "forced to ring" in hardware else FABRICS[name]

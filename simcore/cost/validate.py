@@ -1,0 +1,154 @@
+"""Score the model on published measurements: error per row, mean, p90 and largest per suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from simcore.cost.predict import Prediction
+from simcore.cost.published import Row, Suite, load
+from simcore.cost.systems import FITTED, clusters, kernel_constants
+
+__all__ = ["Scored", "Sensitivity", "default_documents", "document", "score", "sensitivities", "table"]
+
+_HERE = Path(__file__).parent / "measurements"
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A suite with its rows predicted."""
+
+    suite: Suite
+    rows: tuple[Row, ...]
+    predictions: tuple[Prediction, ...]
+
+    @property
+    def errors(self) -> list[float]:
+        """Predicted / measured - 1 of every row."""
+        return [p.step_s / row.measured_s - 1 for row, p in zip(self.rows, self.predictions, strict=True)]
+
+    @property
+    def mean(self) -> float:
+        """Mean |error|."""
+        return sum(map(abs, self.errors)) / len(self.rows)
+
+    def quantile(self, share: float) -> float:
+        """The |error| that `share` of the rows do not pass (nearest rank)."""
+        return sorted(map(abs, self.errors))[max(0, ceil(share * len(self.rows)) - 1)]
+
+    @property
+    def missed(self) -> bool:
+        """Whether the mean is outside the suite's tolerance."""
+        return self.suite.tolerance is not None and self.mean > self.suite.tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """How a suite's predictions follow a constant: relative change of time per relative change of the constant."""
+
+    constant: str
+    elasticity: float
+
+
+def default_documents() -> list[Mapping[str, Any]]:
+    """The measurements shipped with simcore; each file names its sources and licences."""
+    return [load(path) for path in sorted(_HERE.glob("*.json"))]
+
+
+def score(suite: Suite, documents: Iterable[Mapping[str, Any]], progress: Any = None) -> Scored | None:
+    """Predict every row of a suite, None when the documents hold none; `progress` wraps the rows (a tqdm)."""
+    rows = tuple(row for each in documents for row in suite.rows(each))
+    if not rows:
+        return None
+    watched = progress(rows) if progress else rows
+    return Scored(suite, rows, tuple(row.question.explained() for row in watched))
+
+
+def sensitivities(scored: Scored, step: float = 0.05) -> list[Sensitivity]:
+    """The constants a suite's predictions follow most, by central differences over up to 50 of its rows."""
+    values = {**kernel_constants(), **FITTED}
+    rows = scored.rows[:: ceil(len(scored.rows) / 50)]
+
+    def mean_s(name: str, factor: float) -> float:
+        systems = clusters({**values, name: values[name] * factor})
+        return sum(row.question.seconds(systems) / row.measured_s for row in rows)
+
+    base_s = mean_s("gemm", 1.0)
+    found = [
+        Sensitivity(name, (mean_s(name, 1 + step) - mean_s(name, 1 - step)) / (2 * step * base_s)) for name in values
+    ]
+    return sorted(found, key=lambda one: (-abs(one.elasticity), one.constant))
+
+
+def document(scored: Sequence[Scored], *, explain: bool = False) -> dict[str, Any]:
+    """The JSON document of `simcore validate --json`, schema simcore.validate/1."""
+    return {"schema": "simcore.validate/1", "suites": [_suite_document(one, explain) for one in scored]}
+
+
+def _suite_document(scored: Scored, explain: bool) -> dict[str, Any]:
+    margin = scored.quantile(0.9)
+    found: dict[str, Any] = {
+        "name": scored.suite.name,
+        "rows": [_row_document(*row, margin if explain else None) for row in _lines(scored)],
+        "mean_abs_error": scored.mean,
+        "p90_abs_error": margin,
+        "max_abs_error": scored.quantile(1.0),
+        "tolerance": scored.suite.tolerance,
+        "best_peer": scored.suite.peer,
+    }
+    if explain:
+        top = sensitivities(scored)[:3]
+        found["sensitivities"] = [{"constant": one.constant, "elasticity": one.elasticity} for one in top]
+    return found
+
+
+def _lines(scored: Scored) -> Iterator[tuple[Row, Prediction, float]]:
+    return zip(scored.rows, scored.predictions, scored.errors, strict=True)
+
+
+def _row_document(row: Row, prediction: Prediction, error: float, margin: float | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "id": row.id,
+        "measured_s": row.measured_s,
+        "predicted_s": prediction.step_s,
+        "error": error,
+    }
+    if margin is not None:
+        entry["interval_s"] = [prediction.step_s / (1 + margin), prediction.step_s * (1 + margin)]
+        entry["parts_s"] = prediction.parts
+    return entry
+
+
+def table(scored: Sequence[Scored], *, explain: bool = False, rows: bool = False) -> str:
+    """The result for people: a line per suite, with `rows` one per measurement, with `explain` what it consists of."""
+    head = f"{'suite':26} {'rows':>5} {'mean':>7} {'p90':>7} {'max':>7} {'limit':>7}  best peer, same data"
+    lines = [head]
+    for one in scored:
+        limit = "-" if one.suite.tolerance is None else f"{one.suite.tolerance:.1%}"
+        figures = (one.mean, one.quantile(0.9), one.quantile(1.0))
+        text = " ".join(f"{figure:>7.1%}" for figure in figures)
+        mark = "  MISSED" if one.missed else ""
+        lines.append(f"{one.suite.name:26} {len(one.rows):>5} {text} {limit:>7}  {one.suite.peer}{mark}")
+    for one in scored:
+        lines += _details(one, explain) if rows or explain else []
+    return "\n".join(lines)
+
+
+def _details(scored: Scored, explain: bool) -> Iterator[str]:
+    yield f"\n{scored.suite.name}"
+    if explain:
+        top = ", ".join(f"{one.constant} {one.elasticity:+.2f}" for one in sensitivities(scored)[:3])
+        yield f"  most sensitive to (change of time per change of constant): {top}"
+        yield f"  nine in ten rows lie within a factor of {1 + scored.quantile(0.9):.3f}"
+    for row, prediction, error in _lines(scored):
+        line = f"  {row.id:48} {row.measured_s:12.6g} s measured {prediction.step_s:12.6g} s {error:+7.1%}"
+        yield line + (_shares(prediction) if explain else "")
+
+
+def _shares(prediction: Prediction) -> str:
+    parts = partial(map, lambda part: f"{part[0]} {part[1] / prediction.step_s:.0%}")
+    return "  " + ", ".join(parts([part for part in prediction.parts.items() if part[1] > 0.005 * prediction.step_s]))

@@ -1,0 +1,141 @@
+"""How long NCCL takes for a collective: the least of what its algorithms and protocols take, each a straight line.
+
+A line is ``fixed + per_level * levels + wire / rate``: `wire` is what one rank sends (2 (n-1)/n of an all-reduce's
+buffer), `levels` is log2 of the ranks in a node or of the nodes. LL-like lines have the small fixed part, the Simple
+ring, the double tree and NVLS the high rate; which one wins at a size is NCCL's own choice by its tuning table
+(reference: nccl src/graph/tuning.cc), here with rates measured on the system instead of the table's.
+
+The constants are fitted by `simcore.cost.calibrate_collectives`, per system, to published nccl-tests curves of 1 MiB
+and more. Systems without a curve (V100, MI300X, H100 across nodes, one B200 node) take their stated peak bus
+bandwidth and the latencies of the nearest fitted system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log2
+
+from simcore.errors import InputError, closest
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["FABRICS", "Fabric", "Line", "collective_s", "fabric", "point_to_point_s"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One algorithm with one protocol: fixed seconds, seconds per level, and bytes per second on the wire of a rank."""
+
+    algorithm: str
+    fixed_s: float
+    per_level_s: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """The interconnect of a system as collectives see it.
+
+    `node`: lines inside a node of `node_ranks`; `across`: lines between nodes when every rank of a node takes part,
+    their rate shared by all of a node's network cards; `nic_bytes_per_s`: what one card sustains; `hop_s`: a point-
+    to-point message.
+    """
+
+    name: str
+    node_ranks: int
+    node: tuple[Line, ...]
+    across: tuple[Line, ...]
+    nic_bytes_per_s: float
+    hop_s: float = 10e-6
+    multicast_ranks: int = 6
+
+
+def collective_s(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: int, system: Fabric) -> float:
+    """Seconds of a collective of `size_bytes` (the full buffer) on `ranks`, `per_node` of them in each node.
+
+    >>> one = collective_s(CollectiveKind.ALL_REDUCE, 1 << 30, 8, 8, FABRICS["dgx-a100"])
+    >>> round(one * 1e3, 1)
+    8.2
+    """
+    if ranks <= 1 or size_bytes <= 0:
+        return 0.0
+    passes, wire = _WIRE[kind](ranks)
+    per_node = max(1, min(per_node, ranks))
+    nodes = -(-ranks // per_node)
+    if nodes == 1:
+        return _least(_usable(system, ranks, kind), passes, wire * size_bytes, log2(ranks), 1.0)
+    share = per_node / system.node_ranks
+    return _least(system.across, passes, wire * size_bytes, log2(nodes), share)
+
+
+def point_to_point_s(size_bytes: float, system: Fabric, *, same_node: bool) -> float:
+    """Seconds of one message between two ranks."""
+    rate = max(line.bytes_per_s for line in system.node) if same_node else system.nic_bytes_per_s
+    return system.hop_s + size_bytes / rate
+
+
+def _least(lines: tuple[Line, ...], passes: float, wire_bytes: float, levels: float, share: float) -> float:
+    return min(
+        passes * (line.fixed_s + line.per_level_s * levels) + wire_bytes / (line.bytes_per_s * share) for line in lines
+    )
+
+
+def _usable(system: Fabric, ranks: int, kind: CollectiveKind) -> tuple[Line, ...]:
+    """NVLS needs enough ranks to pay, and reduces only (measured gathers and scatters stayed on the ring)."""
+    multicast = kind is CollectiveKind.ALL_REDUCE and ranks >= system.multicast_ranks
+    return tuple(line for line in system.node if multicast or line.algorithm != "nvls")
+
+
+# Kind -> ranks -> (share of an all-reduce's latency, bytes a rank sends per byte of buffer).
+_WIRE: dict[CollectiveKind, Callable[[int], tuple[float, float]]] = {
+    CollectiveKind.ALL_REDUCE: lambda n: (1.0, 2 * (n - 1) / n),
+    CollectiveKind.ALL_GATHER: lambda n: (0.5, (n - 1) / n),
+    CollectiveKind.REDUCE_SCATTER: lambda n: (0.5, (n - 1) / n),
+    CollectiveKind.ALL_TO_ALL: lambda n: (0.5, (n - 1) / n),
+    CollectiveKind.BROADCAST: lambda n: (0.5, 1.0),
+    CollectiveKind.REDUCE: lambda n: (0.5, 1.0),
+    CollectiveKind.GATHER: lambda n: (0.5, (n - 1) / n),
+    CollectiveKind.SCATTER: lambda n: (0.5, (n - 1) / n),
+    CollectiveKind.BARRIER: lambda n: (1.0, 0.0),
+}
+
+
+def _lines(*rows: tuple[str, float, float, float]) -> tuple[Line, ...]:
+    """Lines from rows of (algorithm, fixed us, us per level, GB/s)."""
+    return tuple(Line(name, fixed * 1e-6, level * 1e-6, rate * 1e9) for name, fixed, level, rate in rows)
+
+
+_A100_NODE = _lines(("ring-ll128", 48.5, 5.0, 173.0), ("ring-simple", 91.0, 4.6, 229.0))
+_A100_ACROSS = _lines(("tree-ll128", 47.0, 34.4, 106.0), ("ring-simple", 1.0, 120.0, 127.0))
+_H100_NODE = _lines(("ring-ll128", 40.0, 1.2, 306.0), ("ring-simple", 64.8, 5.5, 376.0), ("nvls", 86.0, 1.2, 476.0))
+_H100_ACROSS = _lines(("tree-ll128", 47.0, 34.4, 180.0), ("ring-simple", 1.0, 120.0, 340.0))
+_V100_NODE = _lines(("ring-ll128", 48.5, 5.0, 90.0), ("ring-simple", 91.0, 4.6, 134.0))
+_MI300X_NODE = _lines(("ring-ll128", 60.0, 5.0, 150.0), ("ring-simple", 120.0, 5.0, 313.0))
+_B200_NODE = _lines(("ring-ll128", 40.0, 1.2, 420.0), ("ring-simple", 64.8, 5.5, 682.0), ("nvls", 86.0, 1.2, 838.0))
+_B200_ACROSS = _lines(("tree-ll128", 368.0, 1.0, 190.0), ("ring-simple", 543.0, 1.0, 387.0))
+
+FABRICS: dict[str, Fabric] = {
+    entry.name: entry
+    for entry in (
+        Fabric("azure-a100", 8, _A100_NODE, _A100_ACROSS, 15.9e9),
+        Fabric(
+            "dgx-a100",
+            8,
+            _lines(("ring-ll128", 68.3, 4.5, 188.6), ("ring-simple", 406.0, 1.8, 236.9)),
+            _A100_ACROSS,
+            15.9e9,
+        ),
+        Fabric("hgx-h100", 8, _H100_NODE, _H100_ACROSS, 42.5e9),
+        Fabric("hgx-h200", 8, _H100_NODE, _H100_ACROSS, 42.5e9),
+        Fabric("hgx-v100", 8, _V100_NODE, _A100_ACROSS, 11.0e9),
+        Fabric("mi300x", 8, _MI300X_NODE, _H100_ACROSS, 42.5e9),
+        Fabric("efa-b200", 8, _B200_NODE, _B200_ACROSS, 48.4e9),
+    )
+}
+
+
+def fabric(name: str) -> Fabric:
+    """The system called `name`; InputError names the nearest."""
+    if name not in FABRICS:
+        raise InputError.at(name, "no such fabric", expected=closest(name, FABRICS), found=repr(name))
+    return FABRICS[name]

@@ -1,0 +1,458 @@
+"""Pipeline schedules as data: for every stage the order of its forward (F), backward (B) and weight-gradient (W) cells.
+
+A schedule is only an order; `play` gives it times. It prints as a stage x step grid and parses back::
+
+    schedule 1f1b: 2 stages, 3 micro-batches, 1 chunk, loop
+    0 | F0 F1 .  B0 F2 B1 .  B2
+    1 | .  F0 B0 F1 B1 F2 B2 .
+
+A cell is a kind, a micro-batch and, where a stage holds several parts of the model, `.chunk`. A B without W cells in
+the schedule computes both gradients. Chunks are placed as a `loop` (chunk c of stage s is part c*p + s), a `v` (chunk
+1 runs back from the last stage to the first) or `twoway` (each stage holds a part of two whole pipelines that run
+against each other, half the micro-batches each).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from simcore.errors import InputError, Location, SimulationError, closest
+
+__all__ = ["Cell", "Durations", "Played", "Schedule", "make", "names", "parse", "play", "show"]
+
+
+class Cell(NamedTuple):
+    """One computation of one micro-batch on one chunk of a stage."""
+
+    kind: str
+    micro_batch: int
+    chunk: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.micro_batch}" + (f".{self.chunk}" if self.chunk else "")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The order of cells on every stage; `placement` is "loop", "v" or "twoway"."""
+
+    name: str
+    stages: int
+    micro_batches: int
+    chunks: int
+    placement: str
+    order: tuple[tuple[Cell, ...], ...]
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether weight gradients are cells of their own."""
+        return any(cell.kind == "W" for cell in self.order[0])
+
+    @cached_property
+    def steps(self) -> tuple[tuple[_Step, ...], ...]:
+        """The cells of every stage with what they wait for, ready to play."""
+        return tuple(tuple(_step(self, stage, cell) for cell in line) for stage, line in enumerate(self.order))
+
+    @property
+    def parts(self) -> int:
+        """How many pieces one pass goes through."""
+        return self.stages if self.placement == "twoway" else self.stages * self.chunks
+
+    def part(self, stage: int, chunk: int) -> int:
+        """The piece of the model that a chunk of a stage is, 0 = first."""
+        if self.placement == "loop":
+            return chunk * self.stages + stage
+        if self.placement == "twoway":
+            return stage if chunk == 0 else self.stages - 1 - stage
+        return stage if chunk == 0 else 2 * self.stages - 1 - stage
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """Time of every cell by part of the model (any one unit), and of a transfer between neighbouring stages.
+
+    `backward` is the whole backward pass when the schedule has no W cells, the input gradient alone when it has.
+    """
+
+    forward: Sequence[float]
+    backward: Sequence[float]
+    weight: Sequence[float] = ()
+    transfer: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """Start and end of every cell, in the schedule's order of cells, per stage."""
+
+    start: tuple[tuple[float, ...], ...]
+    end: tuple[tuple[float, ...], ...]
+
+    @property
+    def makespan(self) -> float:
+        """From the first start to the last end."""
+        return max((ends[-1] for ends in self.end if ends), default=0)
+
+    def busy(self, stage: int) -> float:
+        """Time a stage computes."""
+        return sum(end - start for start, end in zip(self.start[stage], self.end[stage], strict=True))
+
+
+def gpipe(stages: int, micro_batches: int, chunks: int = 1) -> Schedule:
+    """All forwards, then all backwards (Huang et al. 2019)."""
+    _single("gpipe", chunks)
+    line = (*_cells("F", range(micro_batches)), *_cells("B", range(micro_batches)))
+    return Schedule("gpipe", stages, micro_batches, 1, "loop", (line,) * stages)
+
+
+def one_f_one_b(stages: int, micro_batches: int, chunks: int = 1) -> Schedule:
+    """After a warm-up of one forward per later stage, forward and backward alternate (PipeDream-Flush, Megatron-LM)."""
+    _single("1f1b", chunks)
+    lines = tuple(_alternate(min(stages - stage - 1, micro_batches), micro_batches) for stage in range(stages))
+    return Schedule("1f1b", stages, micro_batches, 1, "loop", lines)
+
+
+def _alternate(warm_up: int, total: int) -> tuple[Cell, ...]:
+    steady = [cell for i in range(total - warm_up) for cell in (Cell("F", i + warm_up), Cell("B", i))]
+    return (*_cells("F", range(warm_up)), *steady, *_cells("B", range(total - warm_up, total)))
+
+
+def interleaved(stages: int, micro_batches: int, chunks: int = 2) -> Schedule:
+    """1F1B over several chunks per stage, in groups of `stages` micro-batches (Narayanan et al. 2021, 2.2.2)."""
+    if micro_batches % stages:
+        raise _refused("interleaved", f"a multiple of {stages} micro-batches (the stages)", micro_batches)
+    forward = [Cell("F", *divmod_group(i, stages, chunks)) for i in range(micro_batches * chunks)]
+    backward = [Cell("B", cell.micro_batch, chunks - 1 - cell.chunk) for cell in forward]
+    lines = []
+    for stage in range(stages):
+        warm_up = min((stages - stage - 1) * 2 + (chunks - 1) * stages, len(forward))
+        steady = [cell for pair in zip(forward[warm_up:], backward, strict=False) for cell in pair]
+        lines.append((*forward[:warm_up], *steady, *backward[len(forward) - warm_up :]))
+    return Schedule("interleaved", stages, micro_batches, chunks, "loop", tuple(lines))
+
+
+def divmod_group(index: int, stages: int, chunks: int) -> tuple[int, int]:
+    """Micro-batch and chunk of the index-th forward of an interleaved schedule.
+
+    >>> [divmod_group(i, 2, 2) for i in range(5)]
+    [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0)]
+    """
+    group, inside = divmod(index, stages * chunks)
+    chunk, micro_batch = divmod(inside, stages)
+    return group * stages + micro_batch, chunk
+
+
+def zb_h1(stages: int, micro_batches: int, chunks: int = 1) -> Schedule:
+    """Zero-bubble H1 (Qi et al. 2024): weight gradients fill the gaps, memory as in 1F1B, a third of its bubble."""
+    _single("zb-h1", chunks)
+    lines = tuple(tuple(_delayed(stages, micro_batches, stage)) for stage in range(stages))
+    return Schedule("zb-h1", stages, micro_batches, 1, "loop", lines)
+
+
+def _delayed(stages: int, micro_batches: int, stage: int) -> Iterator[Cell]:
+    """1F1B in which the weight gradient trails its backward by as many micro-batches as there are earlier stages."""
+    for cell in _alternate(min(stages - stage - 1, micro_batches), micro_batches):
+        yield cell
+        if cell.kind == "B" and cell.micro_batch >= stage:
+            yield Cell("W", cell.micro_batch - stage)
+    yield from _cells("W", range(max(0, micro_batches - stage), micro_batches))
+
+
+def zb_v(stages: int, micro_batches: int, chunks: int = 2) -> Schedule:
+    """Zero-bubble V (Qi et al. 2024): two chunks that go down and back up the stages; no bubble where F = B = W."""
+    if chunks != 2:
+        raise _refused("zb-v", "2 chunks", chunks)
+    return _greedy(Schedule("zb-v", stages, micro_batches, 2, "v", ()), [2 * stages] * stages)
+
+
+def dual_pipe(stages: int, micro_batches: int, chunks: int = 2) -> Schedule:
+    """DualPipe (DeepSeek-V3 report, section 3.2.1): two pipelines against each other, eight phases per stage."""
+    if chunks != 2:
+        raise _refused("dualpipe", "2 chunks", chunks)
+    if stages % 2 or micro_batches % 2 or micro_batches < 2 * stages:
+        expected = f"an even number of stages and an even number of at least {2 * stages} micro-batches"
+        raise _refused("dualpipe", expected, f"{stages} stages, {micro_batches} micro-batches")
+    lines = tuple(tuple(_dual_line(stages, micro_batches, stage)) for stage in range(stages))
+    return Schedule("dualpipe", stages, micro_batches, 2, "twoway", lines)
+
+
+def _dual_line(stages: int, micro_batches: int, stage: int) -> Iterator[Cell]:
+    """The cells of one stage; the half of the stages that a direction enters last sees the other direction first."""
+    near = min(stage, stages - 1 - stage)
+    outer, inner = stages // 2 - near - 1, near + 1
+    main = micro_batches // 2 - stages + near + 1
+    # The first half of the last backwards still carries its weight gradient; the second half leaves it for the gaps.
+    drain = [step for i in range(2 * inner) for step in ((f"B{1 - i % 2}", "W") if i < inner else (f"B{1 - i % 2}",))]
+    program = (
+        (2 * outer, ("F0",)),
+        (inner, ("F0", "F1")),
+        (outer, ("B1", "W", "F1")),
+        (main, ("F0", "B1", "W", "F1", "B0", "W")),
+        (outer, ("B1", "W", "F1", "B0", "W")),
+        (1, tuple(drain)),
+        (outer, ("W", "B0")),
+        (inner, ("W",)),
+    )
+    yield from _run_program(program, swapped=stage >= stages // 2, half=micro_batches // 2)
+
+
+def _run_program(program: Sequence[tuple[int, tuple[str, ...]]], *, swapped: bool, half: int) -> Iterator[Cell]:
+    """Number the cells of a program: each direction counts its own micro-batches, W takes the oldest B."""
+    counts: dict[str, int] = {}
+    waiting: list[Cell] = []
+    for repeat, steps in program:
+        for step in steps * repeat:
+            if step == "W":
+                yield waiting.pop(0)
+                continue
+            direction = int(step[1]) ^ swapped
+            key = f"{step[0]}{direction}"
+            micro_batch = counts.get(key, 0) + direction * half
+            counts[key] = counts.get(key, 0) + 1
+            if step[0] == "B":
+                waiting.append(Cell("W", micro_batch, direction))
+            yield Cell(step[0], micro_batch, direction)
+    yield from waiting
+
+
+def _greedy(empty: Schedule, limits: Sequence[int]) -> Schedule:
+    """List scheduling with unit cells: a ready backward, else a forward while memory lasts, else a weight gradient.
+
+    `limits`: chunk activations a stage may hold from forward to weight gradient.
+    """
+    board = _Board(empty, limits)
+    for step in range(8 * empty.micro_batches * empty.parts + 8 * empty.stages):
+        picked = [board.pick(stage, step) for stage in range(empty.stages)]
+        for stage, cell in enumerate(picked):
+            if cell:
+                board.place(stage, cell, step)
+        if board.left == 0:
+            break
+    return Schedule(
+        empty.name, empty.stages, empty.micro_batches, empty.chunks, empty.placement, tuple(map(tuple, board.lines))
+    )
+
+
+class _Board:
+    """The state of a greedy construction: what is placed, what each stage holds."""
+
+    def __init__(self, schedule: Schedule, limits: Sequence[int]):
+        self.schedule, self.limits = schedule, limits
+        self.lines: list[list[Cell]] = [[] for _ in range(schedule.stages)]
+        self.ends: dict[tuple[str, int, int], int] = {}
+        self.held = [0] * schedule.stages
+        self.next: dict[tuple[int, str, int], int] = {}
+        self.left = 3 * schedule.micro_batches * schedule.parts
+
+    def pick(self, stage: int, step: int) -> Cell | None:
+        """The cell a stage runs at `step`: later chunks first, they free memory sooner."""
+        for kind in "BFW":
+            if kind == "F" and self.held[stage] >= self.limits[stage]:
+                continue
+            for chunk in reversed(range(self.schedule.chunks)):
+                cell = Cell(kind, self.next.get((stage, kind, chunk), 0), chunk)
+                if cell.micro_batch < self.schedule.micro_batches and self.allowed(stage, cell, step):
+                    return cell
+        return None
+
+    def allowed(self, stage: int, cell: Cell, step: int) -> bool:
+        """Whether inputs are there, and a first forward leaves room for the one that must follow it on this stage."""
+        needed = _needs(self.schedule, stage, cell)
+        ready = needed is None or self.ends.get(needed, step + 1) <= step
+        spare = self.schedule.chunks - 1 - cell.chunk
+        waiting = self.schedule.placement == "v" and cell.kind == "F" and cell.chunk == 0
+        return ready and not (waiting and self.held[stage] + spare >= self.limits[stage])
+
+    def place(self, stage: int, cell: Cell, step: int) -> None:
+        """Enter a cell at `step`."""
+        self.lines[stage].append(cell)
+        self.ends[cell.kind, cell.micro_batch, self.schedule.part(stage, cell.chunk)] = step + 1
+        self.next[stage, cell.kind, cell.chunk] = cell.micro_batch + 1
+        self.held[stage] += {"F": 1, "B": 0, "W": -1}[cell.kind]
+        self.left -= 1
+
+
+def _needs(schedule: Schedule, stage: int, cell: Cell) -> tuple[str, int, int] | None:
+    """The (kind, micro-batch, part) a cell waits for, None for the very first of a micro-batch."""
+    part = schedule.part(stage, cell.chunk)
+    if cell.kind == "W":
+        return "B", cell.micro_batch, part
+    if cell.kind == "F":
+        return ("F", cell.micro_batch, part - 1) if part else None
+    last = part == schedule.parts - 1
+    return ("F", cell.micro_batch, part) if last else ("B", cell.micro_batch, part + 1)
+
+
+def play(schedule: Schedule, durations: Durations) -> Played:
+    """Start and end of every cell when each stage runs its order as soon as inputs are there.
+
+    A transfer is paid between different stages only. SimulationError when the order can never finish.
+    """
+    players = [_Player(schedule, stage, durations) for stage in range(schedule.stages)]
+    ends: dict[str, list[float | None]] = {kind: [None] * (schedule.parts * schedule.micro_batches) for kind in "FB"}
+    while sum([player.advance(ends) for player in players]):
+        pass
+    for player in players:
+        if player.left:
+            raise SimulationError(_stuck(schedule, player.stage, len(player.starts)))
+    return Played(tuple(tuple(player.starts) for player in players), tuple(tuple(player.ends) for player in players))
+
+
+class _Step(NamedTuple):
+    """A cell ready to play: kind, part, index of its end, the end it waits for ("" = none), whether from afar."""
+
+    kind: str
+    part: int
+    own: int
+    needed: str
+    place: int
+    moved: bool
+
+
+def _step(schedule: Schedule, stage: int, cell: Cell) -> _Step:
+    part = schedule.part(stage, cell.chunk)
+    own = cell.micro_batch * schedule.parts + part
+    needed = _needs(schedule, stage, cell)
+    if needed is None:
+        return _Step(cell.kind, part, own, "", 0, moved=False)
+    kind, micro_batch, there = needed
+    own_parts = {schedule.part(stage, chunk) for chunk in range(schedule.chunks)}
+    moved = there != part if schedule.placement == "twoway" else there not in own_parts
+    return _Step(cell.kind, part, own, kind, micro_batch * schedule.parts + there, moved)
+
+
+class _Player:
+    """One stage running through its cells."""
+
+    def __init__(self, schedule: Schedule, stage: int, durations: Durations):
+        self.stage, self.starts, self.ends = stage, list[float](), list[float]()
+        self.todo, self.transfer = schedule.steps[stage], durations.transfer
+        self.lengths = {"F": durations.forward, "B": durations.backward, "W": durations.weight}
+
+    @property
+    def left(self) -> int:
+        """Cells not run yet."""
+        return len(self.todo) - len(self.starts)
+
+    def advance(self, ends: dict[str, list[float | None]]) -> bool:
+        """Run until a needed end is missing; whether anything ran."""
+        clock, before = self.ends[-1] if self.ends else 0, len(self.starts)
+        for index in range(before, len(self.todo)):
+            kind, part, own, needed, place, moved = self.todo[index]
+            if needed:
+                done = ends[needed][place]
+                if done is None:
+                    break
+                clock = max(clock, done + self.transfer if moved else done)
+            self.starts.append(clock)
+            clock += self.lengths[kind][part]
+            self.ends.append(clock)
+            if kind != "W":
+                ends[kind][own] = clock
+        return len(self.starts) > before
+
+
+def show(schedule: Schedule) -> str:
+    """The grid of a schedule, every cell one step long; `parse` reads it back."""
+    unit = [1] * schedule.parts
+    played = play(schedule, Durations(unit, unit, unit))
+    width = max(len(str(cell)) for line in schedule.order for cell in line)
+    plural = "" if schedule.chunks == 1 else "s"
+    head = (
+        f"schedule {schedule.name}: {schedule.stages} stages, {schedule.micro_batches} micro-batches, "
+        f"{schedule.chunks} chunk{plural}, {schedule.placement}"
+    )
+    rows = [_row(line, starts, int(played.makespan)) for line, starts in zip(schedule.order, played.start, strict=True)]
+    digits = len(str(schedule.stages - 1))
+    body = [f"{i:>{digits}} | " + " ".join(f"{text:<{width}}" for text in row).rstrip() for i, row in enumerate(rows)]
+    return "\n".join([head, *body]) + "\n"
+
+
+def _row(line: Sequence[Cell], starts: Sequence[float], steps: int) -> list[str]:
+    row = ["."] * steps
+    for cell, start in zip(line, starts, strict=True):
+        row[int(start)] = str(cell)
+    return row
+
+
+_HEAD = re.compile(r"schedule (\S+): (\d+) stages, (\d+) micro-batches, (\d+) chunks?, (loop|v|twoway)$")
+_CELL = re.compile(r"([FBW])(\d+)(?:\.(\d+))?$")
+
+
+def parse(text: str, file: str = "schedule") -> Schedule:
+    """The schedule of a printed grid; InputError names the line and column that is wrong."""
+    lines = text.splitlines()
+    head = _HEAD.match(lines[0]) if lines else None
+    if not head:
+        raise InputError.at(Location(file, 1, 1), "a schedule starts with its head", expected=show.__doc__ or "")
+    name, stages, micro_batches, chunks, placement = head.groups()
+    order = tuple(tuple(_parse_row(row, number, file)) for number, row in enumerate(lines[1:], start=2) if row.strip())
+    if len(order) != int(stages):
+        raise InputError.at(Location(file, 1, 1), "wrong number of rows", expected=f"{stages}", found=str(len(order)))
+    return Schedule(name, int(stages), int(micro_batches), int(chunks), placement, order)
+
+
+def _parse_row(row: str, number: int, file: str) -> Iterator[Cell]:
+    body = row.index("|") + 1 if "|" in row else 0
+    for token in re.finditer(r"\S+", row[body:]):
+        cell = _CELL.match(token.group())
+        if cell:
+            yield Cell(cell[1], int(cell[2]), int(cell[3] or 0))
+        elif token.group() != ".":
+            place = Location(file, number, body + token.start() + 1)
+            raise InputError.at(place, "not a cell", expected="F3, B0.1, W2 or .", found=repr(token.group()))
+
+
+def _cells(kind: str, micro_batches: range) -> Iterator[Cell]:
+    return (Cell(kind, i) for i in micro_batches)
+
+
+def _single(name: str, chunks: int) -> None:
+    if chunks != 1:
+        raise _refused(name, "1 chunk per stage", chunks)
+
+
+def _refused(name: str, expected: str, found: object) -> InputError:
+    return InputError.at(f"schedule {name}", "this schedule does not exist", expected=expected, found=str(found))
+
+
+def _stuck(schedule: Schedule, stage: int, index: int) -> str:
+    cell = schedule.order[stage][index]
+    return (
+        f"schedule {schedule.name} can never finish: stage {stage} waits for {_needs(schedule, stage, cell)} at {cell}"
+    )
+
+
+_MAKERS: dict[str, Callable[[int, int, int], Schedule]] = {
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "interleaved": interleaved,
+    "zb-h1": zb_h1,
+    "zb-v": zb_v,
+    "dualpipe": dual_pipe,
+}
+
+
+def names() -> list[str]:
+    """Names of all schedules."""
+    return list(_MAKERS)
+
+
+@lru_cache(maxsize=256)
+def make(name: str, stages: int, micro_batches: int, chunks: int | None = None) -> Schedule:
+    """The schedule called `name`; InputError when there is none or it does not exist for these numbers.
+
+    >>> print(show(make("1f1b", 2, 3)), end="")
+    schedule 1f1b: 2 stages, 3 micro-batches, 1 chunk, loop
+    0 | F0 F1 .  B0 F2 B1 .  B2
+    1 | .  F0 B0 F1 B1 F2 B2 .
+    """
+    if name not in _MAKERS:
+        raise InputError.at(name, "no such schedule", expected=closest(name, _MAKERS), found=repr(name))
+    if stages < 1 or micro_batches < 1 or (chunks is not None and chunks < 1):
+        raise _refused(name, "positive numbers", (stages, micro_batches, chunks))
+    default = 1 if name in {"gpipe", "1f1b", "zb-h1"} else 2
+    return _MAKERS[name](stages, micro_batches, chunks or default)

@@ -1,0 +1,58 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simcore.compute.accelerators import accelerator, names
+from simcore.compute.efficiency import efficiency
+from simcore.compute.operations import Operation, Shard, Transformer, layer_operations
+from simcore.compute.roofline import duration_ns, duration_s
+from simcore.workload.model import PhaseName
+
+A100 = accelerator("A100")
+SIZES = st.integers(1, 16384)
+
+
+def product(m, n, k):
+    return Operation("product", "gemm", 2.0 * m * n * k, 2.0 * (m * n + m * k + n * k), 1, m, n, k)
+
+
+@given(m=SIZES, n=SIZES, k=SIZES)
+def test_nothing_beats_the_stated_rates(m, n, k):
+    one = product(m, n, k)
+    seconds = duration_s(one, A100)
+    assert seconds >= one.flops / A100.peak("bf16")
+    assert seconds >= one.memory_bytes / A100.memory_bytes_per_s
+
+
+@given(m=SIZES, n=SIZES, k=SIZES, factor=st.integers(2, 8))
+def test_more_rows_or_a_longer_sum_never_take_less_time(m, n, k, factor):
+    base = duration_s(product(m, n, k), A100)
+    assert duration_s(product(m * factor, n, k), A100) >= base * (1 - 1e-9)
+    assert duration_s(product(m, n, k * factor), A100) >= base * (1 - 1e-9)
+
+
+@given(elements=st.integers(0, 10**9))
+def test_a_pass_over_memory_takes_its_bytes_and_a_launch(elements):
+    one = Operation("pass", "memory", 0.0, 4.0 * elements)
+    table = efficiency(A100.name)
+    expected = 4.0 * elements / (A100.memory_bytes_per_s * table.memory) + table.kernel_s
+    assert duration_s(one, A100) == pytest.approx(expected)
+
+
+def test_a_product_one_tile_past_a_full_wave_pays_a_second_wave():
+    full = duration_s(product(128 * 108, 256, 4096), A100)
+    spilled = duration_s(product(128 * 109, 256, 4096), A100)
+    assert spilled > 1.05 * full
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_accelerator_times_a_layer_and_a_faster_one_is_not_slower(name):
+    device = accelerator(name)
+    dtype = "bf16" if "bf16" in device.peak_flops_per_s else "fp16"
+    model = Transformer(1, 4096, 32, 16384, 32000, 2048)
+    operations = layer_operations(model, Shard(), PhaseName.FORWARD)
+    faster = replace(device, peak_flops_per_s={dtype: 2 * device.peak(dtype)}, memory_bytes_per_s=1e17)
+    for operation in operations:
+        assert 0 < duration_ns(operation, faster, dtype) <= duration_ns(operation, device, dtype)

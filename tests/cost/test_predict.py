@@ -1,0 +1,67 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simcore.compute.operations import Transformer
+from simcore.cost.memory import activation_bytes_per_layer, memory_bytes, model_bytes
+from simcore.cost.predict import Job, predict
+from simcore.cost.systems import CLUSTERS
+from simcore.errors import InputError
+
+GPT = Transformer(24, 4096, 32, 16384, 51200, 2048, attention="unfused", dropout=True)
+BASE = Job(GPT, 64, 1, tp=4, pp=2, dp=4, recompute="selective", sequence_parallel=True)
+SELENE = CLUSTERS["selene"]
+
+
+@given(
+    tp=st.sampled_from([1, 2, 4, 8]),
+    pp=st.sampled_from([1, 2, 4]),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+    cluster=st.sampled_from(sorted(CLUSTERS)),
+)
+def test_the_parts_of_a_prediction_add_up(tp, pp, recompute, cluster):
+    found = predict(replace(BASE, tp=tp, pp=pp, recompute=recompute), CLUSTERS[cluster])
+    assert sum(found.parts.values()) == pytest.approx(found.step_s)
+    assert min(found.parts.values()) >= 0
+
+
+def test_recomputation_costs_time_and_saves_memory():
+    jobs = [replace(BASE, recompute=kind) for kind in ("none", "selective", "full")]
+    times = [predict(job, SELENE).step_s for job in jobs]
+    assert times == sorted(times)
+    assert [memory_bytes(job) for job in jobs][:2] == sorted([memory_bytes(job) for job in jobs][:2], reverse=True)
+
+
+def test_interleaving_shortens_the_bubble():
+    deep = replace(BASE, pp=4, dp=2)
+    plain, split = (predict(replace(deep, chunks=chunks), SELENE).parts["bubble"] for chunks in (1, 3))
+    assert split < plain
+
+
+def test_hidden_gradients_never_cost_more():
+    plain, hidden = (
+        predict(replace(BASE, overlap_gradients=value), SELENE).parts["gradients"] for value in (False, True)
+    )
+    assert hidden < plain
+
+
+def test_zero_shards_what_it_says():
+    sizes = [model_bytes(replace(BASE, zero=level)) for level in range(4)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] / sizes[3] == pytest.approx(BASE.dp)
+
+
+def test_activations_equal_the_published_formula():
+    """s b h (10 + 24/t + 5 a s / h t), with sequence parallelism 34 / t: Korthikanti et al. 2023, table 2."""
+    job = replace(BASE, tp=8, recompute="none", sequence_parallel=False)
+    unit = 2048 * 4096
+    assert activation_bytes_per_layer(job) == pytest.approx(unit * (10 + 24 / 8 + 5 * 32 * 2048 / 4096 / 8))
+    split = replace(job, sequence_parallel=True, recompute="selective")
+    assert activation_bytes_per_layer(split) == pytest.approx(unit * 34 / 8)
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    with pytest.raises(InputError, match="multiple of dp x micro-batch = 4"):
+        predict(replace(BASE, global_batch=62), SELENE)
