@@ -7,18 +7,22 @@ import os
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from simcore.errors import InputError
 from simcore.generate.aicb.options import Options
 
+if TYPE_CHECKING:
+    from simcore.generate.step import Made
+
 __all__ = ["deepseek", "deepspeed", "inference", "megatron"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 AICB = "aicb-2.1"
+SCHEMA = "simcore.generate/1"
 FRAMES = {"megatron": "Megatron", "deepspeed": "DeepSpeed", "deepseek": "DeepSeek"}
 
 # AICB's options by what they are for; type and default are those of `Options`.
@@ -76,7 +80,7 @@ HELP = {
 }
 # Options of AICB that its generators read and never use.
 WITHOUT_EFFECT = (
-    *("enable_visual", "overlap_grad_reduce", "overlap_version"),
+    *("enable_visual", "overlap_version"),
     *("bias_gelu_fusion", "openai_gelu", "onnx_safe", "squared_relu"),
 )
 
@@ -122,7 +126,9 @@ def _output_options(formats: tuple[str, ...]) -> Callable[[F], F]:
         choices = [
             click.option("--compat", type=click.Choice([AICB]), help="AICB's own output, byte for byte."),
             click.option("--format", "form", type=click.Choice(formats), default="text", show_default=True),
-            click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; standard output if none."),
+            click.option(
+                "-o", "--output", type=click.Path(path_type=Path), help="File to write; none: standard output."
+            ),
             click.option("--force", is_flag=True, help="Overwrite the file."),
             click.option("--json", "as_json", is_flag=True, help="Header, rows and deviations from AICB as JSON."),
         ]
@@ -148,34 +154,45 @@ def _emit(text: str, output: Path | None, force: bool) -> None:
         raise InputError.at("--output", f"cannot write '{output}': {error.strerror or error}") from error
 
 
-def _options(frame: str, values: dict[str, Any]) -> Options:
+def _finish(made: Made, output: Path | None, force: bool, as_json: bool) -> None:
+    """Write or print the workload; with --json the document goes to standard output."""
+    for warning in made.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if output is not None or not as_json:
+        _emit(made.text, output, force)
+    if as_json:
+        click.echo(json.dumps({"schema": SCHEMA} | made.document, sort_keys=True, indent=1))
+
+
+def _options(frame: str, size: str | None, values: dict[str, Any]) -> Options:
     """AICB's options: what is given, else the preset's, else AICB's default."""
     from simcore.generate.aicb.presets import preset
 
-    size = values.pop("model_size")
-    chosen = dict(preset(frame, size)) if size else {}
+    chosen: dict[str, Any] = dict(preset(frame, size)) if size else {}
     chosen |= {name: value for name, value in values.items() if value is not None}
     return Options(frame=frame, **chosen)
 
 
-def _compat_text(frame: str, options: Options, form: str) -> str:
-    """AICB's file of a training step."""
-    if form == "text" and frame != "DeepSpeed":
-        from simcore.generate.aicb.training import training_text
+# Options of the corrected workload only: name -> (type, meaning).
+EXTRA: dict[str, tuple[Any, str]] = {
+    "model": (str, "A shipped model (gpt-175b, llama-3-405b, deepseek-v3, ...) or a Hugging Face config.json."),
+    "recompute": (click.Choice(["none", "selective", "full"]), "What the backward computes again."),
+    "num_query_groups": (click.IntRange(1), "Heads of keys and values (grouped queries)."),
+    "untie_embeddings_and_output_weights": (bool, "The head has a matrix of its own."),
+    "expert_tensor_parallel_size": (click.IntRange(1), "Ranks that split an expert; TP when not given."),
+    "virtual_pipeline_model_parallel_size": (click.IntRange(1), "Interleaved chunks of a stage."),
+    "gradient_dtype": (click.Choice(["bfloat16", "float32"]), "Number format gradients are reduced in."),
+    "overlap_grad_reduce": (bool, "Reduce a layer's gradients as soon as they are complete."),
+    "moe_expert_capacity_factor": (click.FloatRange(0, min_open=True), "Every expert gets so many times its share."),
+}
 
-        return str(training_text(options))
-    if form != "csv":
-        offered = "csv" if frame == "DeepSpeed" else "text or csv"
-        raise InputError.at("--format", f"AICB has no {form} of {frame}", expected=offered, found=form)
-    from simcore.generate.aicb.operations import csv_text
 
-    if frame == "DeepSpeed":
-        from simcore.generate.aicb.deepspeed import deepspeed_operations
-
-        return csv_text(deepspeed_operations(options))
-    from simcore.generate.aicb.megatron import megatron_operations
-
-    return csv_text(megatron_operations(options))
+def _extra_options(function: F) -> F:
+    """The options of `EXTRA`."""
+    for name, (kind, meaning) in reversed(EXTRA.items()):
+        how: dict[str, Any] = {"is_flag": True} if kind is bool else {"type": kind}
+        function = click.option(f"--{name}", default=None, help=meaning, **how)(function)
+    return function
 
 
 def _training(name: str) -> click.Command:
@@ -184,20 +201,45 @@ def _training(name: str) -> click.Command:
 
     @click.command(name, cls=Spelling)
     @click.option("-m", "--model_size", help="A model of AICB's scripts: 7, 13, 22, 175, ...; options override it.")
+    @click.option("--frame", type=click.Choice([frame]), hidden=True)
     @_value_options
-    @_output_options(("text", "csv", "chakra", "spec"))
+    @_extra_options
+    @_output_options(("text", "csv", "spec"))
     def command(**values: Any) -> None:
         ignored = [option for option in WITHOUT_EFFECT if values.pop(option)]
         if ignored:
             click.echo(f"warning: without effect: {', '.join('--' + option for option in ignored)}", err=True)
+        values.pop("frame")
         output, force, as_json, compat, form = (
             values.pop(key) for key in ("output", "force", "as_json", "compat", "form")
         )
-        options = _options(frame, values)
-        _emit(_compat_text(frame, options, form), output, force)
+        extra = {key: values.pop(key) for key in EXTRA}
+        size = values.pop("model_size")
+        options = _options(frame, size, values)
+        if compat:
+            from simcore.generate.step import aicb_step
+
+            _only_corrected(extra)
+            made = aicb_step(options, form)
+        else:
+            from simcore.generate.build import Extra
+            from simcore.generate.step import corrected_step
+
+            given = {key for key, value in (values | extra).items() if value is not None}
+            made = corrected_step(options, Extra(**extra), given, size, form)
+        _finish(made, output, force, as_json)
 
     command.help = f"One training step of {frame}."
     return command
+
+
+def _only_corrected(extra: dict[str, Any]) -> None:
+    """Refuse under --compat what AICB does not have."""
+    given = [name for name, value in extra.items() if value is not None and name != "overlap_grad_reduce"]
+    if given:
+        raise InputError.at(
+            f"--{given[0]}", f"AICB has no such option; leave it out or --compat {AICB}", found=given[0]
+        )
 
 
 megatron = _training("megatron")
@@ -220,7 +262,9 @@ deepseek = _training("deepseek")
 def inference(model: str, config: str, **values: Any) -> None:
     """One prefill or decode step of MODEL (DeepSeek..., Qwen3-Moe..., Qwen3-Next...) as CONFIG describes it."""
     from simcore.generate.aicb.inference import InferenceOptions, inference_text
+    from simcore.generate.step import Made
 
-    output, force, as_json, compat, _ = (values.pop(key) for key in ("output", "force", "as_json", "compat", "form"))
-    text = inference_text(InferenceOptions(model, config, **values))
-    _emit(str(text), output, force)
+    output, force, as_json, _compat, _ = (values.pop(key) for key in ("output", "force", "as_json", "compat", "form"))
+    file = inference_text(InferenceOptions(model, config, **values))
+    rows = [row.split("\t") for row in file.rows()]
+    _finish(Made(str(file), {"header": file.header, "rows": rows, "deviations": []}), output, force, as_json)

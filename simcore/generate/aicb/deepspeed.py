@@ -126,8 +126,8 @@ class _Zero12:
 
     def _shards(self) -> list[int]:
         if self.options.allgather_bucket_size < 1:
-            size = str(self.options.allgather_bucket_size)
-            raise InputError.at("--allgather_bucket_size", "the bucket is empty", expected="1 or more", found=size)
+            found = str(self.options.allgather_bucket_size)
+            raise InputError.at("--allgather_bucket_size", "the bucket is empty", expected="1 or more", found=found)
         total = sum(parameter.elements for parameter in self.parameters)
         shards = max(total // self.options.allgather_bucket_size, 1)
         size = total // shards

@@ -54,7 +54,9 @@ def inference_text(options: InferenceOptions) -> TextFile:
     family = next((part for part in MODELS if part in options.model_name), None)
     if family is None:
         known = closest(options.model_name, MODELS)
-        raise InputError.at("MODEL", "AICB has no such model", expected=f"a name with one of these: {known}", found=options.model_name)
+        raise InputError.at(
+            "MODEL", "AICB has no such model", expected=f"a name with one of these: {known}", found=options.model_name
+        )
     keys, names = MODELS[family]
     _check(options)
     shape = _shape(options, keys)
@@ -70,7 +72,10 @@ def _check(options: InferenceOptions) -> None:
         size = getattr(options, option)
         if not 1 <= size <= options.world_size:
             raise InputError.at(
-                f"--{option}", "the group does not fit the world size", expected=f"1 to {options.world_size}", found=str(size)
+                f"--{option}",
+                "the group does not fit the world size",
+                expected=f"1 to {options.world_size}",
+                found=str(size),
             )
 
 

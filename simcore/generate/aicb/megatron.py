@@ -190,9 +190,7 @@ class _Stage:
     def _linear_backward(self, module: Module) -> Iterator[Operation]:
         """The weight gradient only."""
         tokens = self.options.seq_length * self.options.micro_batch
-        yield from self._product(
-            (module.outputs, tokens), (tokens, module.inputs), f"backward.Linear.{module.name}"
-        )
+        yield from self._product((module.outputs, tokens), (tokens, module.inputs), f"backward.Linear.{module.name}")
 
     def _experts(self, _: Module) -> Iterator[Operation]:
         """Exchange of tokens; the experts' own multiplications are missing. DeepSeek dispatches in fp8."""

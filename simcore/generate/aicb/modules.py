@@ -58,7 +58,7 @@ def layer_norm(width: int) -> Module:
 
 
 def layers(options: Options) -> list[list[Block]]:
-    """Blocks of every transformer layer of a stage; InputError names the option that tensor parallelism cannot split."""
+    """Blocks of every transformer layer of a stage; InputError names the option whose width cannot be split."""
     attention = _latent_attention(options) if options.frame == "DeepSeek" else _attention(options)
     dense = options.n_dense_layers if options.frame == "DeepSeek" else 0 if options.moe_enable else options.stage_layers
     num_dense = max(0, min(dense, options.stage_layers))
@@ -114,7 +114,7 @@ def _mlp(options: Options) -> Block:
 
 
 def _experts(options: Options) -> Block:
-    """This rank's experts; DeepSeek's are gated and have one shared expert, however many are asked for."""
+    """The experts of a rank; DeepSeek's are gated and have one shared expert, however many are asked for."""
     deepseek = options.frame == "DeepSeek"
     share = _split(options, options.ffn * (options.num_experts // options.ep), "ffn_hidden_size")
     experts = Module("mlp_moelayer", "experts", (3 if deepseek else 2) * options.hidden_size * share)

@@ -17,6 +17,7 @@ class Operation:
     """A collective, a transfer or a matrix multiplication.
 
     `size` is in bytes (a float for DeepSeek's fp8 dispatch), for a multiplication the shapes of its two factors.
+    AICB never fills in `elapsed_ms`.
     """
 
     kind: str
@@ -27,12 +28,13 @@ class Operation:
     dst: int | None = None
     src: int | None = None
     additional: str = ""
+    elapsed_ms: float | None = None
 
     def __str__(self) -> str:
         group = None if self.group is None else f"CommGroup.{self.group}"
         size = str(self.size).replace(",", "")
         fields = f"CommType.{self.kind},{group},{self.group_size},{size},{self.stage},{self.dst},{self.src}"
-        return f"{fields},{self.additional},None,None,None,1"
+        return f"{fields},{self.additional},{self.elapsed_ms},None,None,1"
 
 
 EPOCH_END = Operation("epoch_end")

@@ -163,7 +163,9 @@ def check(options: Options) -> None:
         what = "the world size"
         divides(problems, "world_size", options.world_size, options.tp * options.pp, what, "the product of tp and pp")
         if options.moe_enable and not options.enable_sequence_parallel:
-            _refuse(problems, "enable_sequence_parallel", "experts need sequence parallelism", "--moe_enable without it")
+            _refuse(
+                problems, "enable_sequence_parallel", "experts need sequence parallelism", "--moe_enable without it"
+            )
         if options.ep > 1:
             divides(
                 problems,

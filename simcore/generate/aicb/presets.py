@@ -23,7 +23,7 @@ def _gpt(name: str, layers: int, hidden: int, heads: int, tp: int) -> Values:
 
 
 def _deepseek(size: str, layers: int, hidden: int, heads: int, ffn: int, experts: int, **values: int) -> Values:
-    """DeepSeek's entries take the dense layers' intermediate size for the hidden size and the experts' for every MLP."""
+    """Name the dense layers' intermediate size the hidden size, and the experts' every MLP's, as AICB does."""
     shape = _gpt(f"DeepSeek_{size}", layers, hidden, heads, 1)
     moe = {"moe_enable": True, "ffn_hidden_size": ffn, "num_experts": experts, "kv_lora_rank": 512}
     return dict(shape) | moe | values
@@ -70,5 +70,7 @@ def preset(frame: str, size: str) -> Values:
     known = PRESETS[frame]
     plain = size.removeprefix("deepseek").removeprefix("DeepSeek").removesuffix("B")
     if plain not in known:
-        raise InputError.at("--model_size", f"AICB has no such {frame} model", expected=closest(size, known), found=size)
+        raise InputError.at(
+            "--model_size", f"AICB has no such {frame} model", expected=closest(size, known), found=size
+        )
     return known[plain]

@@ -46,7 +46,10 @@ def sections(path: str | Path, option: str = "--comp_filepath") -> list[tuple[st
     figures = list(_figures(text))
     if not figures:
         raise InputError.at(
-            option, f"'{path}' holds no time", expected="sections 'name:' with lines 'time_gpu_avg: 12.3'", found=text[:40]
+            option,
+            f"'{path}' holds no time",
+            expected="sections 'name:' with lines 'time_gpu_avg: 12.3'",
+            found=text[:40],
         )
     return figures
 
@@ -94,7 +97,7 @@ def _block(section: str) -> str:
 
 
 def inference_times(path: str | Path) -> Times:
-    """Times of an inference profile, added up by the first of `_INFERENCE` that a section's name contains; 0 is none."""
+    """Times of an inference profile, added up by the first of `_INFERENCE` that is part of a section's name."""
     sums: dict[str, float] = {}
     for section, name, time_us in sections(path):
         stage = next((stage for part, stage in _INFERENCE.items() if part in section), "")

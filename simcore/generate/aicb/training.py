@@ -178,7 +178,11 @@ class _Profiled:
             return row(name, phase(doubled), phase(backward_ns), phase(backward_ns))
         forward_ns, backward_ns = int(doubled / 2), int(backward_ns / 2)
         # A column's backward reduce-scatter has size 0: meant as hidden behind the computation, which a row cannot say.
-        ways = [("REDUCESCATTER", size), ("ALLGATHER", size)] if "row" in name else [("ALLGATHER", size), ("REDUCESCATTER", 0)]
+        ways = (
+            [("REDUCESCATTER", size), ("ALLGATHER", size)]
+            if "row" in name
+            else [("ALLGATHER", size), ("REDUCESCATTER", 0)]
+        )
         forward, backward = ways
         return row(
             name,
