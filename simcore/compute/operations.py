@@ -194,7 +194,7 @@ def _attention(model: Transformer, shard: Shard) -> Iterator[Operation]:
     width = heads * (model.value_size or model.head_dim)
     yield _pass("norm", local, 2 * size)
     if model.key_value_rank:
-        yield from _latent_projections(model, tokens, heads, size)
+        yield from _latent_projections(model, shard, heads)
     else:
         yield _gemm("qkv", tokens, width + 2 * keys * model.head_dim, h, size)
     yield from (_flash if model.attention == "flash" else _unfused)(model, shard, heads, keys)
@@ -203,15 +203,17 @@ def _attention(model: Transformer, shard: Shard) -> Iterator[Operation]:
         yield from _residual(model, local, size)
 
 
-def _latent_projections(model: Transformer, tokens: int, heads: int, size: float) -> Iterator[Operation]:
-    """Down, norm and up for queries and for keys with values; the down projections are whole on every tensor rank."""
+def _latent_projections(model: Transformer, shard: Shard, heads: int) -> Iterator[Operation]:
+    """Down, norm and up for queries and for keys with values; tensor ranks split the down projections by tokens only."""
     rank, key_value = model.query_rank, model.key_value_rank
+    tokens, size = shard.tokens(model), shard.element_bytes
+    local = tokens // shard.tp if shard.sequence_parallel else tokens
     if rank:
-        yield _gemm("query down", tokens, rank, model.hidden, size)
-        yield _pass("query norm", tokens * rank, 2 * size)
+        yield _gemm("query down", local, rank, model.hidden, size)
+        yield _pass("query norm", local * rank, 2 * size)
     yield _gemm("query up", tokens, heads * model.head_dim, rank or model.hidden, size)
-    yield _gemm("key-value down", tokens, key_value + model.rope_size, model.hidden, size)
-    yield _pass("key-value norm", tokens * key_value, 2 * size)
+    yield _gemm("key-value down", local, key_value + model.rope_size, model.hidden, size)
+    yield _pass("key-value norm", local * key_value, 2 * size)
     yield _gemm("key-value up", tokens, heads * (model.head_dim - model.rope_size + model.value_size), key_value, size)
 
 
