@@ -27,6 +27,7 @@ __all__ = ["Durations", "Measured", "Part", "Roofline", "measured", "roofline"]
 
 Part = Literal[
     "embedding",
+    "attention_down",
     "attention_in",
     "attention_core",
     "attention_out",
@@ -70,6 +71,7 @@ _MIXED: Mapping[tuple[str, int], Part] = {
 }
 _CORE = ("attention", "scores", "softmax", "attention dropout", "scores by values", "transpose")
 _OUT = ("projection", "residual")
+_DOWN = ("query down", "query norm", "key-value down", "key-value norm")
 _FEED_FORWARD = ("up", "activation", "down", "router", "permute", "unpermute")
 
 
@@ -163,6 +165,8 @@ def _part(name: str, seen: dict[str, int], feed_forward: Mapping[tuple[str, int]
     seen[name] = count + 1
     if name in _CORE:
         return "attention_core"
+    if name in _DOWN:
+        return "attention_down"
     if name in _OUT and not count:
         return "attention_out"
     if name in _FEED_FORWARD or count:

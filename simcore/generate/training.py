@@ -142,12 +142,22 @@ class _Rows:
     def attention(self) -> list[Layer]:
         """Column-parallel projections, attention, row-parallel projection."""
         if not self._shards_sequence:
-            whole = self._phases("attention_layer", "attention_in", "attention_core", "attention_out")
-            reduced = _with(whole, forward=self._split(ALL_REDUCE), input_grad=self._split(ALL_REDUCE))
-            return self._recomputed([*self._context(), reduced])
+            whole = self._phases("attention_layer", "attention_down", "attention_in", "attention_core", "attention_out")
+            input_grad = self._split(ALL_REDUCE, self._attention_input)
+            return self._recomputed([*self._context(), _with(whole, self._split(ALL_REDUCE), input_grad)])
+        down = [self._phases("attention_down", "attention_down")] if self.model.latent else []
+        column = self._column("attention", self._phases("attention_column", "attention_in"), self._attention_input)
         out = self._phases("attention_row", "attention_core", "attention_out")
-        column = self._column("attention", self._phases("attention_column", "attention_in"))
-        return [*column, *self._context(), *self._recomputed([out]), self._output("attention")]
+        return [*down, *column, *self._context(), *self._recomputed([out]), self._output("attention")]
+
+    @property
+    def _attention_input(self) -> int:
+        """Bytes of what the split projections read: hidden states, under latent attention the low-rank vectors."""
+        latent = self.model.latent
+        if latent is None:
+            return self._activations
+        width = (latent.query_rank or self.model.hidden) + latent.key_value_rank + latent.rope_size
+        return self.plan.tokens * width * self.plan.element_bytes
 
     def mlp(self, shared: bool = False) -> list[Layer]:
         """The feed-forward block, or the shared expert, which is split the same way."""
@@ -155,14 +165,14 @@ class _Rows:
         parts: tuple[Part, ...] = ("shared",) if shared else ("mlp_in", "mlp_out")
         if not self._shards_sequence:
             whole = self._phases(f"{name}_layer", *parts)
-            return [_with(whole, forward=self._split(ALL_REDUCE), input_grad=self._split(ALL_REDUCE))]
+            return [_with(whole, self._split(ALL_REDUCE), self._split(ALL_REDUCE))]
         into, out = self._phases(f"{name}_column", parts[0]), self._phases(f"{name}_row", *parts[1:])
         return [*self._column(name, into), out, self._output(name)]
 
-    def _column(self, name: str, row: Layer) -> list[Layer]:
-        """Column-split weights under sequence parallelism: their input is gathered, for the weight gradient once more."""
-        gathered = Layer(f"{name}_input", self._split(ALL_GATHER), self._split(REDUCE_SCATTER))
-        return [gathered, row, Layer(f"{name}_input_again", input_grad=self._split(ALL_GATHER))]
+    def _column(self, name: str, row: Layer, size_bytes: int | None = None) -> list[Layer]:
+        """Column-split weights under sequence parallelism: their input is gathered, again for the weight gradient."""
+        gather, scatter = (self._split(kind, size_bytes) for kind in (ALL_GATHER, REDUCE_SCATTER))
+        return [Layer(f"{name}_input", gather, scatter), row, Layer(f"{name}_input_again", input_grad=gather)]
 
     def _output(self, name: str) -> Layer:
         """The output of row-split weights is summed and split along the sequence, its gradient gathered."""
@@ -276,7 +286,7 @@ class _Rows:
         return self._reduced(rows, weights)
 
     def _reduced(self, rows: list[Layer], weights: tuple[Weight, ...]) -> list[Layer]:
-        """Gradients of a block go out with its topmost row, which comes last in the upward pass; experts' with theirs."""
+        """Gradients of a block go out with its topmost row, the upward pass's last; those of experts with theirs."""
         dense = elements(weights, self.plan.tp, experts=False)
         own = _expert_elements(weights, self.plan)
         target = next((index for index, row in enumerate(rows) if row.name == "moe_experts"), -1)
@@ -336,7 +346,7 @@ class _Rows:
 
 
 def _with(
-    row: Layer, *, forward: Phase | None = None, input_grad: Phase | None = None, weight_grad: Phase | None = None
+    row: Layer, forward: Phase | None = None, input_grad: Phase | None = None, *, weight_grad: Phase | None = None
 ) -> Layer:
     """The row with these collectives behind its computations."""
     return replace(
