@@ -204,7 +204,7 @@ def _attention(model: Transformer, shard: Shard) -> Iterator[Operation]:
 
 
 def _latent_projections(model: Transformer, shard: Shard, heads: int) -> Iterator[Operation]:
-    """Down, norm and up for queries and for keys with values; tensor ranks split the down projections by tokens only."""
+    """Down, norm and up for queries and for keys with values; tensor ranks split the down projections by tokens."""
     rank, key_value = model.query_rank, model.key_value_rank
     tokens, size = shard.tokens(model), shard.element_bytes
     local = tokens // shard.tp if shard.sequence_parallel else tokens
