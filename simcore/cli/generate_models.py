@@ -249,22 +249,42 @@ deepseek = _training("deepseek")
 
 @click.command(cls=Spelling)
 @click.argument("model")
-@click.argument("config", type=click.Path())
-@click.option("--world_size", type=int, default=1, show_default=True, help=HELP["world_size"])
+@click.argument("config", type=click.Path(), required=False)
+@click.option("--world_size", type=click.IntRange(1), default=1, show_default=True, help=HELP["world_size"])
 @click.option("--tensor_model_parallel_size", type=int, default=1, show_default=True, help="Ranks of TP.")
 @click.option("--expert_model_parallel_size", type=int, default=1, show_default=True, help="Ranks of EP.")
 @click.option("--pipeline_model_parallel", type=int, default=1, show_default=True, help="Pipeline stages.")
-@click.option("--seq_length", type=int, default=1, show_default=True, help=HELP["seq_length"])
-@click.option("--micro_batch", type=int, default=1, show_default=True, help="Sequences decoded together.")
+@click.option("--pp_rank", type=click.IntRange(0), default=0, show_default=True, help="Stage to describe.")
+@click.option("--seq_length", type=click.IntRange(1), default=1, show_default=True, help="Tokens of a context.")
+@click.option("--micro_batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences at once.")
 @click.option("--phase", type=click.Choice(["prefill", "decode"]), default="decode", show_default=True)
-@click.option("--comp_filepath", type=click.Path(), help=HELP["comp_filepath"])
+@click.option("--gpu_type", help="Accelerator that computes the times. [default: A100]")
+@click.option("--fp8_dispatch", is_flag=True, help="Send tokens to experts in fp8 with scales.")
+@click.option("--comp_filepath", type=click.Path(), help="With --compat: AICB's file of measured kernel times.")
 @_output_options(("text",))
-def inference(model: str, config: str, **values: Any) -> None:
-    """One prefill or decode step of MODEL (DeepSeek..., Qwen3-Moe..., Qwen3-Next...) as CONFIG describes it."""
-    from simcore.generate.aicb.inference import InferenceOptions, inference_text
-    from simcore.generate.step import Made
+def inference(model: str, config: str | None, **values: Any) -> None:
+    """One prefill or decode step of MODEL.
 
-    output, force, as_json, _compat, _ = (values.pop(key) for key in ("output", "force", "as_json", "compat", "form"))
-    file = inference_text(InferenceOptions(model, config, **values))
-    rows = [row.split("\t") for row in file.rows()]
-    _finish(Made(str(file), {"header": file.header, "rows": rows, "deviations": []}), output, force, as_json)
+    MODEL is a shipped model or, with a Hugging Face CONFIG, any name. Under --compat AICB's models: DeepSeek...,
+    Qwen3-Moe..., Qwen3-Next..., and its CONFIG files.
+    """
+    output, force, as_json, compat, _ = (values.pop(key) for key in ("output", "force", "as_json", "compat", "form"))
+    if compat:
+        made = _aicb_inference(model, config, values)
+    else:
+        from simcore.generate.step import inference_step
+
+        made = inference_step(model, config, **values)
+    _finish(made, output, force, as_json)
+
+
+def _aicb_inference(model: str, config: str | None, values: dict[str, Any]) -> Made:
+    """AICB's file of an inference step."""
+    from simcore.generate.aicb.inference import InferenceOptions
+    from simcore.generate.step import aicb_inference_step
+
+    if config is None:
+        raise InputError.at("CONFIG", "AICB needs a configuration file", expected="a JSON file", found="none")
+    names = {field.name for field in fields(InferenceOptions)}
+    known = {name: value for name, value in values.items() if name in names}
+    return aicb_inference_step(InferenceOptions(model, config, **known))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from simcore.errors import InputError
 from simcore.generate.aicb.operations import Operation, csv_text
@@ -13,7 +14,21 @@ from simcore.generate.models import Transformer, total_parameters
 from simcore.generate.plan import Plan
 from simcore.workload.model import Layer, PhaseName, Workload
 
-__all__ = ["Document", "Made", "Step", "aicb_step", "corrected_step", "make_step", "row_document"]
+__all__ = [
+    "Document",
+    "Made",
+    "Step",
+    "aicb_inference_step",
+    "aicb_step",
+    "corrected_step",
+    "inference_step",
+    "make_step",
+    "row_document",
+]
+
+if TYPE_CHECKING:
+    from simcore.generate.aicb.inference import InferenceOptions
+    from simcore.generate.aicb.rows import TextFile
 
 DEFAULT_GPU = "A100"
 
@@ -46,13 +61,59 @@ def aicb_step(options: Options, form: str) -> Made:
     if form == "text" and options.frame != "DeepSpeed":
         from simcore.generate.aicb.training import training_text
 
-        file = training_text(options)
-        rows = [row.split("\t") for row in file.rows()]
-        return Made(str(file), {"header": file.header, "rows": rows, "deviations": []})
+        return _written(training_text(options))
     if form != "csv":
         offered = "csv" if options.frame == "DeepSpeed" else "text or csv"
         raise InputError.at("--format", f"AICB has no {form} of {options.frame}", expected=offered, found=form)
     return _listed(_aicb_operations(options))
+
+
+def aicb_inference_step(options: InferenceOptions) -> Made:
+    """AICB's file of an inference step; InputError where AICB refuses."""
+    from simcore.generate.aicb.inference import inference_text
+
+    return _written(inference_text(options))
+
+
+def _written(file: TextFile) -> Made:
+    rows = [row.split("\t") for row in file.rows()]
+    return Made(str(file), {"header": file.header, "rows": rows, "deviations": []})
+
+
+def inference_step(
+    model: str, config: str | None, *, comp_filepath: str | None, gpu_type: str | None, pp_rank: int, **values: Any
+) -> Made:
+    """The corrected inference step of a shipped or read model; the names of `values` are AICB's."""
+    from simcore.compute.accelerators import accelerator
+    from simcore.generate.inference import Request, held_bytes, inference_workload
+    from simcore.generate.presets import model as named_model
+    from simcore.workload.text import write
+
+    if comp_filepath:
+        raise InputError.at("--comp_filepath", "a time file is read under --compat only", found=comp_filepath)
+    chosen = named_model(config or model)
+    names = {"tensor_model_parallel_size": "tp", "expert_model_parallel_size": "ep", "pipeline_model_parallel": "pp"}
+    names |= {"seq_length": "context", "micro_batch": "batch"}
+    request = Request(**{names.get(name, name): value for name, value in values.items()})
+    if pp_rank >= request.pp:
+        raise InputError.at(
+            "--pp_rank", "there is no such stage", expected=f"0 to {request.pp - 1}", found=str(pp_rank)
+        )
+    device = accelerator(gpu_type or DEFAULT_GPU)
+    workload = inference_workload(chosen, request, device, pp_rank)
+    held = held_bytes(chosen, request, pp_rank)
+    lacking = sum(held.values()) - device.memory_bytes
+    warnings = [] if gpu_type else [f"no --gpu_type: computation times are those of an {DEFAULT_GPU}"]
+    if lacking > 0:
+        warnings.append(f"stage {pp_rank} on {device.name}: does not fit: {lacking / 1e9:.1f} GB too much")
+    document: Document = {
+        "deviations": [],
+        "header": _header(workload),
+        "memory": held | {"device": device.name, "device_bytes": device.memory_bytes},
+        "rows": [row_document(layer) for layer in workload.layers],
+        "warnings": warnings,
+    }
+    return Made(write(workload), document, tuple(warnings))
 
 
 def _aicb_operations(options: Options) -> list[Operation]:
