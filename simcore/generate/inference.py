@@ -89,7 +89,7 @@ def held_bytes(model: Transformer, request: Request, stage: int = 0) -> dict[str
 
 
 def _durations(model: Transformer, request: Request, device: Accelerator) -> Roofline:
-    """Forward times; in decode attention reads the cache, in prefill the head sees the last token of a sequence only."""
+    """Forward times; in decode attention reads the cache, in prefill the head sees the last token only."""
     made = roofline(model, request.plan, device)
     if request.phase == "decode":
         core = duration_s(_cached_attention(model, request), device, made.dtype)

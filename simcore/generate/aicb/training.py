@@ -25,15 +25,18 @@ Named = tuple[str, int]
 """Name of a row and the parameters AICB counts for it."""
 
 
-def training_text(options: Options) -> TextFile:
-    """Make the file AICB's training generator writes; InputError names the option where AICB stops or crashes."""
+def training_text(options: Options, times: Times | None = None) -> TextFile:
+    """Make the file AICB's training generator writes; InputError names the option where AICB stops or crashes.
+
+    `times` stand for those of `comp_filepath`.
+    """
     check(options)
     named = _sequence_parallel(options) if options.enable_sequence_parallel else _whole_blocks(options)
     total = sum(elements for _, elements in named)
     experts = sum(elements for name, elements in named if "moe" in name)
     names = [name for name, _ in named]
     if options.aiob_enable:
-        body = _profiled(options, names, total, experts)
+        body = _profiled(options, _times(options) if times is None else times, names, total, experts)
     else:
         body = _unprofiled(options, names, total, experts)
     return TextFile(_header(options), [*body, *_tail(options)])
@@ -110,8 +113,7 @@ def _expert_rows(options: Options, experts: int) -> list[Layer]:
     ]
 
 
-def _profiled(options: Options, names: list[str], total: int, experts: int) -> Iterator[Layer]:
-    """Rows before the tail with computation times."""
+def _times(options: Options) -> Times:
     if options.comp_filepath is None:
         raise InputError.at(
             "--comp_filepath",
@@ -120,7 +122,11 @@ def _profiled(options: Options, names: list[str], total: int, experts: int) -> I
             found="--aiob_enable without it",
             hint="AICB would profile the kernels on a GPU here",
         )
-    times = training_times(options.comp_filepath, recompute=options.recompute_activations)
+    return training_times(options.comp_filepath, recompute=options.recompute_activations)
+
+
+def _profiled(options: Options, times: Times, names: list[str], total: int, experts: int) -> Iterator[Layer]:
+    """Rows before the tail with computation times."""
     gather, optimizer = (stage_time(times, "grad", way) for way in ("forward", "backward"))
     dense = total - experts
     yield row("grad_gather", weight_grad=phase(1, "ALLGATHER", 2 * dense))
