@@ -15,6 +15,7 @@ from simcore.errors import InputError
 from simcore.generate.aicb.options import Options
 
 if TYPE_CHECKING:
+    from simcore.generate.build import Extra
     from simcore.generate.step import Made
 
 __all__ = ["deepseek", "deepspeed", "inference", "megatron"]
@@ -204,7 +205,8 @@ def _training(name: str) -> click.Command:
     @click.option("--frame", type=click.Choice([frame]), hidden=True)
     @_value_options
     @_extra_options
-    @_output_options(("text", "csv", "spec"))
+    @click.option("--ranks", help="With --format chakra: ranks to write, for example 0-3,7; all when not given.")
+    @_output_options(("text", "csv", "chakra", "spec"))
     def command(**values: Any) -> None:
         ignored = [option for option in WITHOUT_EFFECT if values.pop(option)]
         if ignored:
@@ -214,7 +216,7 @@ def _training(name: str) -> click.Command:
             values.pop(key) for key in ("output", "force", "as_json", "compat", "form")
         )
         extra = {key: values.pop(key) for key in EXTRA}
-        size = values.pop("model_size")
+        size, ranks = values.pop("model_size"), values.pop("ranks")
         options = _options(frame, size, values)
         if compat:
             from simcore.generate.step import aicb_step
@@ -226,11 +228,36 @@ def _training(name: str) -> click.Command:
             from simcore.generate.step import corrected_step
 
             given = {key for key, value in (values | extra).items() if value is not None}
+            if form == "chakra":
+                _write_traces(options, Extra(**extra), given, size, output, ranks, force)
+                return
             made = corrected_step(options, Extra(**extra), given, size, form)
         _finish(made, output, force, as_json)
 
     command.help = f"One training step of {frame}."
     return command
+
+
+def _write_traces(
+    options: Options,
+    extra: Extra,
+    given: set[str],
+    size: str | None,
+    output: Path | None,
+    ranks: str | None,
+    force: bool,
+) -> None:
+    """Write execution traces and say how many."""
+    from simcore.generate.step import write_traces
+    from simcore.report.selection import parse_ranks
+
+    if output is None:
+        raise InputError.at("--output", "execution traces are files", expected="--output PREFIX", found="none")
+    chosen = parse_ranks(ranks) if ranks else ()
+    paths, warnings = write_traces(options, extra, given, size, output, chosen, force)
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    click.echo(f"{len(paths) - 1} traces {output}.RANK.et, groups in {paths[0]}")
 
 
 def _only_corrected(extra: dict[str, Any]) -> None:

@@ -27,10 +27,14 @@ def listed_step(workload: Workload, plan: Plan, stage: int) -> list[Operation]:
     layers = workload.layers
     end, last, other = layers[: -each * count], layers[-each * count :][:each], layers[-each:]
     lister = _Lister(plan, stage, workload.pipeline_bytes)
+    passes = {
+        (kind, final): list(run(rows))
+        for kind, run in (("F", lister.forward), ("B", lister.backward))
+        for final, rows in ((True, last), (False, other))
+    }
     made: list[Operation] = []
     for cell in make("1f1b", plan.pp, count).order[stage]:
-        rows = last if cell.micro_batch == count - 1 else other
-        made += lister.forward(rows) if cell.kind == "F" else lister.backward(rows)
+        made += passes[cell.kind, cell.micro_batch == count - 1]
     return [*made, *lister.upwards(end), EPOCH_END]
 
 

@@ -110,6 +110,8 @@ def check(model: Transformer, plan: Plan) -> None:
             _note(problems, "pipeline_model_parallel", "more stages than layers", str(plan.pp))
         if plan.ep > 1 and not model.experts:
             _note(problems, "expert_model_parallel_size", "this model has no experts", str(plan.ep))
+        if model.experts and plan.expert_tp not in (1, plan.tp):
+            _note(problems, "expert_tensor_parallel_size", "must be 1 or the tensor parallel size", str(plan.expert_tp))
         if plan.zero == 3 and (model.experts or plan.cp > 1):
             _note(problems, "stage", "ZeRO-3 is described for dense models without context parallelism only", "3")
 

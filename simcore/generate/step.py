@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simcore.errors import InputError
@@ -24,6 +25,7 @@ __all__ = [
     "inference_step",
     "make_step",
     "row_document",
+    "write_traces",
 ]
 
 if TYPE_CHECKING:
@@ -185,6 +187,40 @@ def corrected_step(options: Options, extra: Extra, given: Set[str], size: str | 
         "warnings": [*step.warnings, *warnings],
     }
     return Made(text, document, (*step.warnings, *warnings))
+
+
+def write_traces(
+    options: Options, extra: Extra, given: Set[str], size: str | None, prefix: Path, ranks: Sequence[int], force: bool
+) -> tuple[list[Path], tuple[str, ...]]:
+    """Write PREFIX.RANK.et of the ranks (none given: all) and PREFIX.groups.json; the paths, and what to warn about."""
+    import json
+
+    from simcore.generate.groups import groups_of
+    from simcore.generate.listing import listed_step
+    from simcore.generate.traces import skeleton, trace
+    from simcore.workload.chakra.writer import write_file
+
+    plan = plan_of(options, extra, model_of(options, extra, given, size))
+    wanted = ranks or range(plan.world_size)
+    by_stage: dict[int, list[int]] = {}
+    for rank in wanted:
+        if not 0 <= rank < plan.world_size:
+            raise InputError.at(
+                "--ranks", "there is no such rank", expected=f"0 to {plan.world_size - 1}", found=str(rank)
+            )
+        by_stage.setdefault(rank * plan.pp // plan.world_size, []).append(rank)
+    groups, written, warnings = groups_of(plan), [], dict[str, None]()
+    members = {str(number): list(group) for number, group in groups.members.items()}
+    written.append(prefix.with_name(f"{prefix.name}.groups.json"))
+    write_file(written[0], json.dumps(members, indent=0).encode(), force=force)
+    for stage, members_of_stage in sorted(by_stage.items()):
+        step = make_step(replace(options, pp_rank=stage), extra, given, size)
+        warnings |= dict.fromkeys(step.warnings)
+        shared = skeleton(listed_step(step.workload, plan, stage))
+        for rank in members_of_stage:
+            written.append(prefix.with_name(f"{prefix.name}.{rank}.et"))
+            write_file(written[-1], trace(shared, rank, plan, groups), force=force)
+    return written, tuple(warnings)
 
 
 def _text(step: Step, options: Options, extra: Extra, given: Set[str], size: str | None, form: str) -> str:
