@@ -55,6 +55,8 @@ class Transformer:
     apart, all scores computed). `window` tokens of sliding attention, 0 = all. `parallel_block`: attention and feed-
     forward read the same normalised input. `experts` 0 = dense; `expert_ffn` is the width of one expert,
     `dense_layers` precede the expert layers.
+    `key_value_rank` > 0 is multi-head latent attention: low-rank projections (`query_rank` 0: queries directly),
+    `head_size` with a part of `rope_size` that all heads share, values of `value_size`.
     """
 
     layers: int
@@ -77,6 +79,10 @@ class Transformer:
     expert_ffn: int = 0
     shared_ffn: int = 0
     dense_layers: int = 0
+    query_rank: int = 0
+    key_value_rank: int = 0
+    rope_size: int = 0
+    value_size: int = 0
 
     @property
     def head_dim(self) -> int:
@@ -185,13 +191,30 @@ def _attention(model: Transformer, shard: Shard) -> Iterator[Operation]:
     tokens, size, h = shard.tokens(model), shard.element_bytes, model.hidden
     local = tokens * h / (shard.tp if shard.sequence_parallel else 1)
     heads, keys = max(1, model.heads // shard.tp), max(1, model.key_heads // shard.tp)
-    width = heads * model.head_dim
+    width = heads * (model.value_size or model.head_dim)
     yield _pass("norm", local, 2 * size)
-    yield _gemm("qkv", tokens, width + 2 * keys * model.head_dim, h, size)
+    if model.key_value_rank:
+        yield from _latent_projections(model, shard, heads)
+    else:
+        yield _gemm("qkv", tokens, width + 2 * keys * model.head_dim, h, size)
     yield from (_flash if model.attention == "flash" else _unfused)(model, shard, heads, keys)
     yield _gemm("projection", tokens, h, width, size)
     if not model.parallel_block:
         yield from _residual(model, local, size)
+
+
+def _latent_projections(model: Transformer, shard: Shard, heads: int) -> Iterator[Operation]:
+    """Down, norm and up for queries and for keys with values; tensor ranks split the down projections by tokens."""
+    rank, key_value = model.query_rank, model.key_value_rank
+    tokens, size = shard.tokens(model), shard.element_bytes
+    local = tokens // shard.tp if shard.sequence_parallel else tokens
+    if rank:
+        yield _gemm("query down", local, rank, model.hidden, size)
+        yield _pass("query norm", local * rank, 2 * size)
+    yield _gemm("query up", tokens, heads * model.head_dim, rank or model.hidden, size)
+    yield _gemm("key-value down", local, key_value + model.rope_size, model.hidden, size)
+    yield _pass("key-value norm", local * key_value, 2 * size)
+    yield _gemm("key-value up", tokens, heads * (model.head_dim - model.rope_size + model.value_size), key_value, size)
 
 
 def _residual(model: Transformer, local: float, size: float) -> Iterator[Operation]:
@@ -207,8 +230,9 @@ def _context(model: Transformer) -> float:
 
 def _flash(model: Transformer, shard: Shard, heads: int, keys: int) -> Iterator[Operation]:
     tokens, d, size = shard.tokens(model), model.head_dim, shard.element_bytes
-    flops = 4.0 * tokens * _context(model) * heads * d
-    moved = size * tokens * d * (2 * heads + 2 * keys)
+    value = model.value_size or d
+    flops = 2.0 * tokens * _context(model) * heads * (d + value)
+    moved = size * tokens * (d + value) * (heads + keys)
     yield Operation(
         "attention", "attention", flops, moved, shard.micro_batch * heads, model.seq // shard.cp, model.seq, d
     )

@@ -1,0 +1,317 @@
+"""`simcore generate megatron|deepspeed|deepseek|inference`: workloads of language models."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from simcore.errors import InputError
+from simcore.generate.aicb.options import Options
+
+if TYPE_CHECKING:
+    from simcore.generate.build import Extra
+    from simcore.generate.step import Made
+
+__all__ = ["deepseek", "deepspeed", "inference", "megatron"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+AICB = "aicb-2.1"
+SCHEMA = "simcore.generate/1"
+FRAMES = {"megatron": "Megatron", "deepspeed": "DeepSpeed", "deepseek": "DeepSeek"}
+
+# AICB's options by what they are for; type and default are those of `Options`.
+HELP = {
+    "gpu_type": "Accelerator: computes the times; under --compat it names the file only.",
+    "model_name": "Name of the model.",
+    "world_size": "GPUs in all.",
+    "tensor_model_parallel_size": "Ranks that split every matrix (TP).",
+    "pipeline_model_parallel": "Pipeline stages (PP).",
+    "expert_model_parallel_size": "Ranks that share the experts (EP).",
+    "context_parallel_size": "Ranks that share a sequence (CP).",
+    "pp_rank": "Stage whose set-up an operation list shows.",
+    "global_batch": "Sequences of a step.",
+    "micro_batch": "Sequences of a micro-batch.",
+    "epoch_num": "Steps of an operation list.",
+    "dtype": "Number format: bfloat16, float16 or float32.",
+    "computation_enable": "Name matrix multiplications in operation lists.",
+    "workload_only": "Operation list of stage 0 of a pipeline.",
+    "hidden_size": "Width of the model.",
+    "num_layers": "Transformer layers.",
+    "seq_length": "Tokens of a sequence.",
+    "num_attention_heads": "Attention heads; as many as layers when not given.",
+    "vocab_size": "Words.",
+    "max_position_embeddings": "Rows of the position table.",
+    "ffn_hidden_size": "Width of the feed-forward layer.",
+    "add_bias_linear": "Biases in linear layers.",
+    "use_flash_attn": "Flash attention.",
+    "swiglu": "Gated feed-forward layer.",
+    "enable_sequence_parallel": "Split norms and residuals along the sequence (SP).",
+    "use_distributed_optimizer": "Shard the optimizer over data parallel ranks.",
+    "make_vocab_size_divisible_by": "Pad the vocabulary to a multiple of this times TP.",
+    "recompute_activations": "Recompute attention in the backward.",
+    "aiob_enable": "Computation times from --comp_filepath.",
+    "comp_filepath": "AICB's file of measured kernel times.",
+    "moe_enable": "Experts in place of feed-forward layers.",
+    "num_experts": "Experts of a layer.",
+    "moe_router_topk": "Experts of a token.",
+    "moe_grouped_gemm": "One kernel for all experts of a rank.",
+    "n_dense_layers": "DeepSeek: layers without experts.",
+    "n_shared_expert": "DeepSeek: experts that see every token.",
+    "qk_rope_dim": "DeepSeek: rotary part of a query.",
+    "qk_nope_dim": "DeepSeek: other part of a query.",
+    "q_lora_rank": "DeepSeek: rank of the query projection.",
+    "kv_lora_rank": "DeepSeek: rank of the key-value projection.",
+    "v_head_dim": "DeepSeek: width of a value.",
+    "stage": "DeepSpeed: ZeRO stage, 1 to 3.",
+    "amp_enabled": "DeepSpeed: mixed precision by amp.",
+    "reduce_bucket_size": "DeepSpeed: elements of a gradient bucket.",
+    "allgather_bucket_size": "DeepSpeed: elements of a parameter bucket.",
+    "contiguous_gradients": "DeepSpeed: ZeRO-2 reduces to the owner of a gradient.",
+    "param_persistence_threshold": "DeepSpeed: elements up to which a parameter stays.",
+    "model_persistence_threshold": "DeepSpeed: elements that may stay in all.",
+    "max_live_parameters": "DeepSpeed: elements gathered at a time.",
+    "prefetch_bucket_size": "DeepSpeed: elements gathered ahead.",
+}
+# Options of AICB that its generators read and never use.
+WITHOUT_EFFECT = (
+    *("enable_visual", "overlap_version"),
+    *("bias_gelu_fusion", "openai_gelu", "onnx_safe", "squared_relu"),
+)
+
+
+class Spelling(click.Command):
+    """A command whose long options are written with underscores or hyphens, in full or as a unique beginning."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's, after every option got its declared spelling."""
+        known = {name.replace("-", "_"): name for parameter in self.params for name in parameter.opts}
+        return super().parse_args(ctx, [_spelled(word, known) for word in args])
+
+
+def _spelled(word: str, known: dict[str, str]) -> str:
+    """The declared form of an option; what begins none or several is left to click."""
+    name, equals, value = word.partition("=")
+    plain = "--" + name[2:].replace("-", "_")
+    if not name.startswith("--") or len(name) < 4:
+        return word
+    declared = {"--" + form[2:]: option for form, option in known.items() if form.startswith("__")}
+    matches = [plain] if plain in declared else [form for form in declared if form.startswith(plain)]
+    return declared[matches[0]] + equals + value if len(matches) == 1 else word
+
+
+def _value_options(function: F) -> F:
+    """AICB's options, typed by `Options`; what is not given is None, so that a preset can fill it."""
+    for field in reversed(fields(Options)):
+        if field.name not in HELP:
+            continue
+        kind: Any = click.IntRange(1, 3) if field.name == "stage" else int if "int" in str(field.type) else str
+        how: dict[str, Any] = {"is_flag": True} if field.type == "bool" else {"type": kind}
+        shown = "" if field.default in (None, False) else f" [default: {field.default}]"
+        function = click.option(f"--{field.name}", default=None, help=HELP[field.name] + shown, **how)(function)
+    for name in WITHOUT_EFFECT:
+        function = click.option(f"--{name}", is_flag=True, hidden=True)(function)
+    return function
+
+
+def _output_options(formats: tuple[str, ...]) -> Callable[[F], F]:
+    """Where and how a workload is written."""
+
+    def decorate(function: F) -> F:
+        choices = [
+            click.option("--compat", type=click.Choice([AICB]), help="AICB's own output, byte for byte."),
+            click.option("--format", "form", type=click.Choice(formats), default="text", show_default=True),
+            click.option(
+                "-o", "--output", type=click.Path(path_type=Path), help="File to write; none: standard output."
+            ),
+            click.option("--force", is_flag=True, help="Overwrite the file."),
+            click.option("--json", "as_json", is_flag=True, help="Header, rows and deviations from AICB as JSON."),
+        ]
+        for option in reversed(choices):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def _emit(text: str, output: Path | None, force: bool) -> None:
+    """Write the workload through a temporary name, or print it."""
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    if output.exists() and not force:
+        raise InputError.at("--output", f"'{output}' exists", expected="a new file, or --force", found=str(output))
+    temporary = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.replace(output)
+    except OSError as error:
+        raise InputError.at("--output", f"cannot write '{output}': {error.strerror or error}") from error
+
+
+def _finish(made: Made, output: Path | None, force: bool, as_json: bool) -> None:
+    """Write or print the workload; with --json the document goes to standard output."""
+    for warning in made.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if output is not None or not as_json:
+        _emit(made.text, output, force)
+    if as_json:
+        click.echo(json.dumps({"schema": SCHEMA} | made.document, sort_keys=True, indent=1))
+
+
+def _options(frame: str, size: str | None, values: dict[str, Any]) -> Options:
+    """AICB's options: what is given, else the preset's, else AICB's default."""
+    from simcore.generate.aicb.presets import preset
+
+    chosen: dict[str, Any] = dict(preset(frame, size)) if size else {}
+    chosen |= {name: value for name, value in values.items() if value is not None}
+    return Options(frame=frame, **chosen)
+
+
+# Options of the corrected workload only: name -> (type, meaning).
+EXTRA: dict[str, tuple[Any, str]] = {
+    "model": (str, "A shipped model (gpt-175b, llama-3-405b, deepseek-v3, ...) or a Hugging Face config.json."),
+    "recompute": (click.Choice(["none", "selective", "full"]), "What the backward computes again."),
+    "num_query_groups": (click.IntRange(1), "Heads of keys and values (grouped queries)."),
+    "untie_embeddings_and_output_weights": (bool, "The head has a matrix of its own."),
+    "expert_tensor_parallel_size": (click.IntRange(1), "Ranks that split an expert; TP when not given."),
+    "virtual_pipeline_model_parallel_size": (click.IntRange(1), "Interleaved chunks of a stage."),
+    "gradient_dtype": (click.Choice(["bfloat16", "float32"]), "Number format gradients are reduced in."),
+    "overlap_grad_reduce": (bool, "Reduce a layer's gradients as soon as they are complete."),
+    "moe_expert_capacity_factor": (click.FloatRange(0, min_open=True), "Every expert gets so many times its share."),
+}
+
+
+def _extra_options(function: F) -> F:
+    """The options of `EXTRA`."""
+    for name, (kind, meaning) in reversed(EXTRA.items()):
+        how: dict[str, Any] = {"is_flag": True} if kind is bool else {"type": kind}
+        function = click.option(f"--{name}", default=None, help=meaning, **how)(function)
+    return function
+
+
+def _training(name: str) -> click.Command:
+    """The command of a training framework."""
+    frame = FRAMES[name]
+
+    @click.command(name, cls=Spelling)
+    @click.option("-m", "--model_size", help="A model of AICB's scripts: 7, 13, 22, 175, ...; options override it.")
+    @click.option("--frame", type=click.Choice([frame]), hidden=True)
+    @_value_options
+    @_extra_options
+    @click.option("--ranks", help="With --format chakra: ranks to write, for example 0-3,7; all when not given.")
+    @_output_options(("text", "csv", "chakra", "spec"))
+    def command(**values: Any) -> None:
+        ignored = [option for option in WITHOUT_EFFECT if values.pop(option)]
+        if ignored:
+            click.echo(f"warning: without effect: {', '.join('--' + option for option in ignored)}", err=True)
+        values.pop("frame")
+        output, force, as_json, compat, form = (
+            values.pop(key) for key in ("output", "force", "as_json", "compat", "form")
+        )
+        extra = {key: values.pop(key) for key in EXTRA}
+        size, ranks = values.pop("model_size"), values.pop("ranks")
+        options = _options(frame, size, values)
+        if compat:
+            from simcore.generate.step import aicb_step
+
+            _only_corrected(extra)
+            made = aicb_step(options, form)
+        else:
+            from simcore.generate.build import Extra
+            from simcore.generate.step import corrected_step
+
+            given = {key for key, value in (values | extra).items() if value is not None}
+            if form == "chakra":
+                _write_traces(options, Extra(**extra), given, size, output, ranks, force)
+                return
+            made = corrected_step(options, Extra(**extra), given, size, form)
+        _finish(made, output, force, as_json)
+
+    command.help = f"One training step of {frame}."
+    return command
+
+
+def _write_traces(
+    options: Options,
+    extra: Extra,
+    given: set[str],
+    size: str | None,
+    output: Path | None,
+    ranks: str | None,
+    force: bool,
+) -> None:
+    """Write execution traces and say how many."""
+    from simcore.generate.step import write_traces
+    from simcore.report.selection import parse_ranks
+
+    if output is None:
+        raise InputError.at("--output", "execution traces are files", expected="--output PREFIX", found="none")
+    chosen = parse_ranks(ranks) if ranks else ()
+    paths, warnings = write_traces(options, extra, given, size, output, chosen, force)
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    click.echo(f"{len(paths) - 1} traces {output}.RANK.et, groups in {paths[0]}")
+
+
+def _only_corrected(extra: dict[str, Any]) -> None:
+    """Refuse under --compat what AICB does not have."""
+    given = [name for name, value in extra.items() if value is not None and name != "overlap_grad_reduce"]
+    if given:
+        raise InputError.at(
+            f"--{given[0]}", f"AICB has no such option; leave it out or --compat {AICB}", found=given[0]
+        )
+
+
+megatron = _training("megatron")
+deepspeed = _training("deepspeed")
+deepseek = _training("deepseek")
+
+
+@click.command(cls=Spelling)
+@click.argument("model")
+@click.argument("config", type=click.Path(), required=False)
+@click.option("--world_size", type=click.IntRange(1), default=1, show_default=True, help=HELP["world_size"])
+@click.option("--tensor_model_parallel_size", type=int, default=1, show_default=True, help="Ranks of TP.")
+@click.option("--expert_model_parallel_size", type=int, default=1, show_default=True, help="Ranks of EP.")
+@click.option("--pipeline_model_parallel", type=int, default=1, show_default=True, help="Pipeline stages.")
+@click.option("--pp_rank", type=click.IntRange(0), default=0, show_default=True, help="Stage to describe.")
+@click.option("--seq_length", type=click.IntRange(1), default=1, show_default=True, help="Tokens of a context.")
+@click.option("--micro_batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences at once.")
+@click.option("--phase", type=click.Choice(["prefill", "decode"]), default="decode", show_default=True)
+@click.option("--gpu_type", help="Accelerator that computes the times. [default: A100]")
+@click.option("--fp8_dispatch", is_flag=True, help="Send tokens to experts in fp8 with scales.")
+@click.option("--comp_filepath", type=click.Path(), help="With --compat: AICB's file of measured kernel times.")
+@_output_options(("text",))
+def inference(model: str, config: str | None, **values: Any) -> None:
+    """One prefill or decode step of MODEL.
+
+    MODEL is a shipped model or, with a Hugging Face CONFIG, any name. Under --compat AICB's models: DeepSeek...,
+    Qwen3-Moe..., Qwen3-Next..., and its CONFIG files.
+    """
+    output, force, as_json, compat, _ = (values.pop(key) for key in ("output", "force", "as_json", "compat", "form"))
+    if compat:
+        made = _aicb_inference(model, config, values)
+    else:
+        from simcore.generate.step import inference_step
+
+        made = inference_step(model, config, **values)
+    _finish(made, output, force, as_json)
+
+
+def _aicb_inference(model: str, config: str | None, values: dict[str, Any]) -> Made:
+    """AICB's file of an inference step."""
+    from simcore.generate.aicb.inference import InferenceOptions
+    from simcore.generate.step import aicb_inference_step
+
+    if config is None:
+        raise InputError.at("CONFIG", "AICB needs a configuration file", expected="a JSON file", found="none")
+    names = {field.name for field in fields(InferenceOptions)}
+    known = {name: value for name, value in values.items() if name in names}
+    return aicb_inference_step(InferenceOptions(model, config, **known))

@@ -1,0 +1,210 @@
+"""AICB's operation list of a Megatron or DeepSeek step, as the first pipeline stage runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simcore.errors import InputError
+from simcore.generate.aicb.modules import Block, Module, embedding, head, layers, total_elements
+from simcore.generate.aicb.operations import EPOCH_END, Operation, compute
+from simcore.generate.aicb.options import Options, check
+from simcore.generate.aicb.training import FP8_SHARE
+
+__all__ = ["megatron_operations"]
+
+
+def megatron_operations(options: Options) -> list[Operation]:
+    """Operations of set-up and of `epoch_num` steps; InputError names the option where AICB stops or crashes."""
+    check(options)
+    if options.pp > 1 and not options.workload_only:
+        raise InputError.at(
+            "--workload_only",
+            "an operation list of a pipeline needs this option",
+            expected="--workload_only",
+            found=f"{options.pp} pipeline stages without it",
+            hint="AICB would ask the running process group for its rank here",
+        )
+    stage = _Stage(options)
+    step = [*(_pipelined(options, stage) if options.pp > 1 else _unpipelined(options, stage))]
+    step += [*_optimizer(options)] * (2 if options.pp > 1 else 1)  # a pipeline's optimizer step is emitted twice
+    return [*_set_up(options), EPOCH_END, *([*step, EPOCH_END] * options.epoch_num)]
+
+
+def _set_up(options: Options) -> Iterator[Operation]:
+    where = "init.model_setup"
+    replicas = Operation("all_reduce", "dp_group", options.dp, 8, where)
+    yield replicas
+    for _ in range(3):
+        yield replicas
+        if options.pp > 1:
+            yield Operation("all_reduce", "pp_group", options.pp, 8, where)
+    yield Operation("all_gather", "dp_group", options.dp, 32, where)
+    yield Operation("broadcast", "tp_group", options.tp, 24, where, src=0)
+    if options.pp_rank == options.pp - 1 and options.pp > 1:
+        positions = options.seq_length * options.hidden_size
+        for elements in (embedding(options).elements - positions, positions):
+            yield Operation("all_reduce", "tp_group", options.tp, 2 * elements, where)
+    yield Operation("all_gather", "dp_group", options.dp, 64, where)
+
+
+def _inputs(options: Options) -> list[Operation]:
+    """What the first tensor rank tells the others before a micro-batch."""
+    tokens = 8 * (options.world_size + options.seq_length * options.micro_batch)
+    return [Operation("broadcast", "tp_group", options.tp, size, "forward_step", src=0) for size in (40, tokens)]
+
+
+def _unpipelined(options: Options, stage: _Stage) -> list[Operation]:
+    loss = "forward_step._VocabParallelCrossEntropy"
+    mean = "forward_step.average_losses_across_data_parallel_group"
+    batch = [
+        *(_inputs(options) if options.tp > 1 else []),
+        *stage.forward(),
+        *[Operation("all_reduce", "tp_group", options.tp, 4 * options.micro_batch * options.seq_length, loss)] * 3,
+        Operation("all_reduce", "dp_group", options.dp, 4, mean),
+        *stage.backward(),
+    ]
+    return batch * options.micro_batches
+
+
+def _pipelined(options: Options, stage: _Stage) -> list[Operation]:
+    """1F1B of stage 0; no loss, and the transfers ignore sequence parallelism."""
+    warm_up = min(options.pp - 1, options.micro_batches)
+
+    def transfer(kind: str, where: str, what: str) -> Operation:
+        return Operation(kind, "pp_group", 1, options.activation_bytes, where, additional=what)
+
+    send = transfer("isend", "forward_step", "send_next")
+    receive = transfer("irecv", "forward_step", "recv_next")
+    drained = transfer("irecv", "backward_step", "recv_next")
+    forward, backward = [*_inputs(options), *stage.forward()], stage.backward()
+    steady = [*forward, receive, send, *backward] * (options.micro_batches - warm_up)
+    return [*([*forward, send] * warm_up), *steady, *([drained, *backward] * warm_up)]
+
+
+def _optimizer(options: Options) -> Iterator[Operation]:
+    """Gradients and parameters; a stage's parameters are divided by the number of stages once more."""
+    elements, replicas = total_elements(options), options.dp
+    if options.use_distributed_optimizer:
+        yield Operation("reduce_scatter", "dp_group", replicas, 4 * elements // options.pp, "step")
+        yield Operation("all_gather", "dp_group", replicas, 2 * elements // options.pp, "step")
+    else:
+        yield Operation("all_reduce", "dp_group", replicas, 4 * elements // options.pp, "step.finish_grad_sync")
+    # The parameters of the norms are never marked, so there are none to reduce.
+    yield Operation("all_reduce", "tp_group", options.tp, 0, "step._allreduce_layernorm_grads")
+    yield Operation("all_reduce", "tp_group", options.tp, 4, "step.check_for_nan")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Operations of a stage's modules; the LM head has none, and the experts none in the backward."""
+
+    options: Options
+
+    def forward(self) -> list[Operation]:
+        """Embedding and layers, in order."""
+        head(self.options)  # checks that the vocabulary can be split
+        made = [*self._embedding("forward")]
+        for blocks in layers(self.options):
+            made += [operation for block in blocks for operation in self._forward(block)]
+        return made
+
+    def backward(self) -> list[Operation]:
+        """Layers in reverse, but inside a layer attention before the MLP, and inside a block forward order."""
+        made: list[Operation] = []
+        for blocks in reversed(layers(self.options)):
+            made += [operation for block in blocks for operation in self._backward(block)]
+        return [*made, *self._embedding("backward")]
+
+    def _forward(self, block: Block) -> Iterator[Operation]:
+        ways = {"column": self._column, "row": self._row, "linear": self._linear, "experts": self._experts}
+        for module in block.modules:
+            yield from ways[module.kind](module) if module.kind in ways else ()
+
+    def _backward(self, block: Block) -> Iterator[Operation]:
+        ways = {"column": self._column_backward, "row": self._row_backward, "linear": self._linear_backward}
+        for module in block.modules:
+            yield from ways[module.kind](module) if module.kind in ways else ()
+
+    @property
+    def _sequence_parallel(self) -> bool:
+        return self.options.enable_sequence_parallel and self.options.tp > 1
+
+    def _collective(self, kind: str, width: int, where: str) -> Iterator[Operation]:
+        """A collective over a micro-batch's activations of this width, unless the tensor group is one rank."""
+        if self.options.tp > 1:
+            size = 2 * self.options.seq_length * self.options.micro_batch * width
+            yield Operation(kind, "tp_group", self.options.tp, size, where)
+
+    def _product(self, left: tuple[int, ...], right: tuple[int, ...], where: str) -> Iterator[Operation]:
+        if self.options.computes:
+            yield compute(left, right, where)
+
+    def _embedding(self, way: str) -> Iterator[Operation]:
+        yield from self._collective("all_reduce", self.options.hidden_size, f"{way}.MegatronEmbedding")
+
+    def _column_sequence(self) -> int:
+        """With sequence parallelism the full sequence is taken for a rank's share: tp times too many rows."""
+        return self.options.seq_length * (self.options.tp if self._sequence_parallel else 1)
+
+    def _column(self, module: Module) -> Iterator[Operation]:
+        where, share = "forward.MegatronColumnLinear", module.outputs // self.options.tp
+        if self._sequence_parallel:
+            yield from self._collective("all_gather", module.inputs, where)
+        rows = (self._column_sequence(), self.options.micro_batch, module.inputs)
+        yield from self._product(rows, (module.inputs, share), f"{where}.{module.name}")
+
+    def _row(self, module: Module) -> Iterator[Operation]:
+        where, share = "forward.MegatronRowLinear", module.inputs // self.options.tp
+        rows = (self.options.seq_length, self.options.micro_batch, share)
+        yield from self._product(rows, (share, module.outputs), f"{where}.{module.name}")
+        kind = "reduce_scatter" if self._sequence_parallel else "all_reduce"
+        yield from self._collective(kind, module.outputs, where)
+
+    def _linear(self, module: Module) -> Iterator[Operation]:
+        rows = (self.options.seq_length, self.options.micro_batch, module.inputs)
+        yield from self._product(rows, (module.inputs, module.outputs), f"forward.Linear.{module.name}")
+
+    def _column_backward(self, module: Module) -> Iterator[Operation]:
+        where, share = "backward.MegatronColumnLinear", module.outputs // self.options.tp
+        batch, sequence, inputs = self.options.micro_batch, self._column_sequence(), module.inputs
+        name = f"{where}.{module.name}"
+        if self._sequence_parallel:
+            yield from self._collective("all_gather", inputs, where)
+        yield from self._product((sequence, batch, share), (share, inputs), name)
+        if self._sequence_parallel:
+            yield from self._collective("reduce_scatter", inputs, where)
+        yield from self._product((share, sequence * batch), (sequence * batch, inputs), name)
+        if not self._sequence_parallel:
+            yield from self._collective("all_reduce", inputs, where)
+
+    def _row_backward(self, module: Module) -> Iterator[Operation]:
+        where, share = "backward.MegatronRowLinear", module.inputs // self.options.tp
+        batch, sequence, outputs = self.options.micro_batch, self.options.seq_length, module.outputs
+        name = f"{where}{module.name}"  # AICB forgets the dot here
+        if self._sequence_parallel:
+            yield from self._collective("all_gather", outputs, where)
+        yield from self._product((sequence, batch, outputs), (outputs, share), name)
+        yield from self._product((outputs, sequence * batch), (sequence * batch, share), name)
+
+    def _linear_backward(self, module: Module) -> Iterator[Operation]:
+        """The weight gradient only."""
+        tokens = self.options.seq_length * self.options.micro_batch
+        yield from self._product((module.outputs, tokens), (tokens, module.inputs), f"backward.Linear.{module.name}")
+
+    def _experts(self, _: Module) -> Iterator[Operation]:
+        """Exchange of tokens; the experts' own multiplications are missing. DeepSeek dispatches in fp8."""
+        options, deepseek = self.options, self.options.frame == "DeepSeek"
+        routed = options.seq_length * options.hidden_size * options.micro_batch * options.moe_router_topk
+        share = routed // options.tp * 2
+        if not deepseek and (options.tp > 1 or options.ep > 1):
+            counts = 2 * options.ep * options.num_experts * options.tp
+            yield Operation("all_gather", "ep_group", None, counts, "forward.MoE.preprocess")
+        if options.ep > 1:
+            size = share * FP8_SHARE if deepseek else share
+            yield Operation("all_to_all", "ep_group", None, size, "forward.MoE.dispatch")
+        if options.tp > 1:
+            yield Operation("all_gather", "tp_group", None, 2 * routed, "forward.MoE.permutation")
+            yield Operation("reduce_scatter", "tp_group", None, 2 * routed, "forward.MoE.unpermutation")
+        if options.ep > 1:
+            yield Operation("all_to_all", "ep_group", None, share, "forward.MoE.combine")

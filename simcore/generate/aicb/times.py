@@ -1,0 +1,120 @@
+"""AICB's computation description files: measured kernel times by section, and what AICB makes of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from simcore.errors import InputError
+
+__all__ = ["Times", "inference_times", "module_time", "sections", "stage_time", "training_times"]
+
+Times = Mapping[str, int]
+"""Nanoseconds by stage name."""
+
+UNKNOWN = 1
+"""What AICB writes, in ns, where it finds no time."""
+
+_SECTION = re.compile(r"^(\w+):")
+_FIGURE = re.compile(r"time_gpu_(avg|min):\s+(\d+(?:\.\d+)?)")
+_LATENT_ATTENTION = (
+    "attention_linear_q_lora",
+    "attention_q_column",
+    "attention_linear_kv_lora",
+    "attention_kv_column",
+    "attention_o_row",
+)
+_INFERENCE = {
+    "atten_norm": "attention_norm",
+    "gdn": "attention_gdn",
+    "atten": "attention_layer",
+    "mlp": "mlp",
+    "moe_norm": "moe_norm",
+    "moe_route": "moe_route",
+    "moe": "moe_expert",
+}
+
+
+def sections(path: str | Path, option: str = "--comp_filepath") -> list[tuple[str, str, float]]:
+    """Read (section, 'avg' or 'min', microseconds) in the order of a description file; InputError names `option`."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise InputError.at(option, f"cannot read '{path}': {reason}", expected="AICB's time file") from None
+    figures = list(_figures(text))
+    if not figures:
+        raise InputError.at(
+            option,
+            f"'{path}' holds no time",
+            expected="sections 'name:' with lines 'time_gpu_avg: 12.3'",
+            found=text[:40],
+        )
+    return figures
+
+
+def _figures(text: str) -> Iterator[tuple[str, str, float]]:
+    section = ""
+    for line in text.splitlines():
+        header = _SECTION.match(line)
+        section = header[1] if header else section
+        for name, figure in _FIGURE.findall(line) if section else ():
+            yield section, name, float(figure)
+
+
+def training_times(path: str | Path, *, recompute: bool = False) -> Times:
+    """Times of a training profile: whole attention and MLP blocks, the optimizer's two, and every other section.
+
+    The names decide: 'atten' and 'layernorm' add up to attention, 'mlp' and 'layernorm2' to the MLP; recompute doubles
+    what is called flash attention. `param_time` is split into its minimum and its mean, which AICB takes for the
+    gradients' forward and backward. The five projections of latent attention are 0 where the file lacks them.
+    """
+    blocks = {"attention": 0.0, "mlp": 0.0}
+    gradients = {"min": 0.0, "avg": 0.0}
+    latent = dict.fromkeys(_LATENT_ATTENTION, 0)
+    others: dict[str, int] = {}
+    for section, name, time_us in sections(path):
+        time_ns = time_us * 1000
+        block = _block(section)
+        if section == "param_time":
+            gradients[name] = time_ns
+        elif name == "avg" and block:
+            blocks[block] += time_ns * (2 if recompute and "atten" in section and "flash" in section else 1)
+        elif name == "avg":
+            others[section] = round(time_ns)
+        if name == "avg" and section in latent:
+            latent[section] = round(time_ns)
+    directions = {f"{name}_{way}": round(time) for name, time in blocks.items() for way in ("forward", "backward")}
+    grads = {"grad_forward": round(gradients["min"]), "grad_backward": round(gradients["avg"])}
+    return directions | grads | others | latent
+
+
+def _block(section: str) -> str:
+    if "atten" in section or section == "layernorm":
+        return "attention"
+    return "mlp" if "mlp" in section or section == "layernorm2" else ""
+
+
+def inference_times(path: str | Path) -> Times:
+    """Times of an inference profile, added up by the first of `_INFERENCE` that is part of a section's name."""
+    sums: dict[str, float] = {}
+    for section, name, time_us in sections(path):
+        stage = next((stage for part, stage in _INFERENCE.items() if part in section), "")
+        if stage and name == "avg":
+            sums[stage] = sums.get(stage, 0.0) + time_us * 1000
+    return {stage: round(time) for stage, time in sums.items() if round(time)}
+
+
+def stage_time(times: Times, stage: str, direction: str) -> int:
+    """AICB's time in ns of a stage of the model; the LM head ('final') is timed as attention."""
+    if stage in times:
+        return times[stage]
+    alias = {"embedding": "Emb", "final": f"attention_{direction}"}.get(stage, f"{stage}_{direction}")
+    return times.get(alias, UNKNOWN)
+
+
+def module_time(times: Times, name: str, direction: str) -> int:
+    """AICB's time in ns of a module: its own section if there is one, otherwise its stage's whole time."""
+    exact = times.get(name, UNKNOWN)
+    return exact if exact != UNKNOWN else stage_time(times, name.split("_")[0], direction)

@@ -1,0 +1,180 @@
+"""From command line options to a model and a plan: a shipped or read model, changed by the shape options given."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, replace
+
+from simcore.errors import InputError
+from simcore.generate.aicb.options import Options
+from simcore.generate.models import Experts, Latent, Transformer
+from simcore.generate.plan import ELEMENT_BYTES, Plan, Recompute
+from simcore.generate.presets import model as named_model
+
+__all__ = ["SIZES", "Extra", "aicb_options", "model_of", "plan_of"]
+
+SIZES = {
+    "Megatron": {
+        "7": "gpt-7.5b",
+        "13": "gpt-13b",
+        "22": "gpt-22b",
+        "175": "gpt-175b",
+        "65": "llama-65b",
+        "405": "llama-3-405b",
+        "moe": "mixtral-8x7b",
+    },
+    "DeepSeek": {"16": "deepseek-v2-lite", "236": "deepseek-v2", "671": "deepseek-v3"},
+    "DeepSpeed": {"7": "llama-2-7b", "13": "llama-2-13b", "30": "llama-30b", "65": "llama-65b"},
+}
+"""What `-m` means: the model as published, not AICB's approximation of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """Options of the corrected workload that AICB does not have."""
+
+    model: str | None = None
+    recompute: Recompute | None = None
+    num_query_groups: int | None = None
+    untie_embeddings_and_output_weights: bool | None = None
+    expert_tensor_parallel_size: int | None = None
+    virtual_pipeline_model_parallel_size: int | None = None
+    gradient_dtype: str | None = None
+    overlap_grad_reduce: bool | None = None
+    moe_expert_capacity_factor: float | None = None
+
+
+def model_of(options: Options, extra: Extra, given: Set[str], size: str | None) -> Transformer:
+    """The model `--model` or `-m` names, or one from the shape options; `given` options override either."""
+    name = extra.model or (SIZES[options.frame].get(size) if size else None)
+    base = named_model(name) if name else _described(options)
+    changes = _changes(options, extra, given, base) if name else {}
+    if base.positions:
+        changes["positions"] = _positions(options, given, base)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def _changes(options: Options, extra: Extra, given: Set[str], base: Transformer) -> dict[str, object]:
+    """Fields of a named model that options change."""
+    fields = {
+        "num_layers": ("layers", options.num_layers),
+        "hidden_size": ("hidden", options.hidden_size),
+        "num_attention_heads": ("heads", options.heads),
+        "ffn_hidden_size": ("ffn", options.ffn),
+        "vocab_size": ("vocab", options.vocab_size),
+        "swiglu": ("gated", options.swiglu),
+        "add_bias_linear": ("linear_bias", options.add_bias_linear),
+        "num_query_groups": ("kv_heads", extra.num_query_groups),
+    }
+    changes: dict[str, object] = {field: value for option, (field, value) in fields.items() if option in given}
+    if given & {"swiglu", "hidden_size"} and "ffn_hidden_size" not in given:
+        width, gated = changes.get("hidden", base.hidden), changes.get("gated", base.gated)
+        changes["ffn"] = replace(options, hidden_size=width, swiglu=gated).ffn  # type: ignore[arg-type]
+    if extra.untie_embeddings_and_output_weights:
+        changes["tied"] = False
+    routing = {"num_experts": ("count", options.num_experts), "moe_router_topk": ("top_k", options.moe_router_topk)}
+    routed = {field: value for option, (field, value) in routing.items() if option in given}
+    if routed and base.experts:
+        changes["experts"] = replace(base.experts, **routed)  # type: ignore[arg-type]
+    return changes
+
+
+def _described(options: Options) -> Transformer:
+    """The model AICB's options describe: GPT, with rotary positions and RMS norms where it is DeepSeek or LLaMA."""
+    gpt = options.frame == "Megatron"
+    return Transformer(
+        options.model_name or options.frame.lower(),
+        layers=options.num_layers,
+        hidden=options.hidden_size,
+        heads=options.heads,
+        ffn=options.ffn,
+        vocab=options.vocab_size,
+        gated=options.swiglu or not gpt,
+        tied=gpt,
+        positions=options.max_position_embeddings if gpt else 0,
+        norm="layer" if gpt else "rms",
+        linear_bias=options.add_bias_linear,
+        latent=_latent(options) if options.frame == "DeepSeek" else None,
+        experts=_experts(options) if options.moe_enable else None,
+    )
+
+
+def _latent(options: Options) -> Latent:
+    return Latent(
+        options.q_lora_rank, options.kv_lora_rank, options.qk_rope_dim, options.qk_nope_dim, options.v_head_dim
+    )
+
+
+def _experts(options: Options) -> Experts:
+    if options.frame != "DeepSeek":
+        return Experts(options.num_experts, options.moe_router_topk, options.ffn)
+    shared = options.n_shared_expert * options.ffn
+    return Experts(options.num_experts, options.moe_router_topk, options.ffn, shared, options.n_dense_layers)
+
+
+def _positions(options: Options, given: Set[str], base: Transformer) -> int:
+    """Rows of a learned position table: as given, otherwise enough for the sequence."""
+    rows = options.max_position_embeddings if "max_position_embeddings" in given else base.positions
+    if rows >= options.seq_length:
+        return rows
+    if "max_position_embeddings" not in given:
+        return options.seq_length
+    raise InputError.at(
+        "--max_position_embeddings",
+        "the sequence is longer than the position table",
+        expected=f"{options.seq_length} or more",
+        found=str(rows),
+    )
+
+
+def plan_of(options: Options, extra: Extra, model: Transformer) -> Plan:
+    """How the options spread the step; InputError where Megatron-LM would refuse."""
+    deepspeed = options.frame == "DeepSpeed"
+    zero = options.stage if deepspeed else int(options.use_distributed_optimizer)
+    if model.experts and options.tp > 1 and not options.enable_sequence_parallel:
+        message = "experts with tensor parallelism need sequence parallelism"
+        raise InputError.at(
+            "--enable_sequence_parallel", message, expected="--enable_sequence_parallel", found="nothing"
+        )
+    recompute = extra.recompute or ("selective" if options.recompute_activations else "none")
+    reduced_in = extra.gradient_dtype or (options.dtype if deepspeed else "float32")
+    return Plan(
+        options.world_size,
+        options.seq_length,
+        tp=options.tp,
+        cp=options.context_parallel_size,
+        ep=options.ep,
+        pp=options.pp,
+        expert_tp=extra.expert_tensor_parallel_size or options.tp,
+        virtual_stages=extra.virtual_pipeline_model_parallel_size or 1,
+        micro_batch=options.micro_batch,
+        global_batch=options.global_batch,
+        sequence_parallel=options.enable_sequence_parallel,
+        zero=zero,
+        recompute=recompute,
+        dtype=options.dtype,
+        gradient_bytes=ELEMENT_BYTES.get(reduced_in, 4),
+        overlap=bool(extra.overlap_grad_reduce),
+        pad_vocab_to=1 if deepspeed else options.make_vocab_size_divisible_by,
+        capacity=extra.moe_expert_capacity_factor or 0.0,
+    )
+
+
+def aicb_options(options: Options, model: Transformer) -> Options:
+    """AICB's options for the same model, as far as they can say it."""
+    experts = model.experts
+    return replace(
+        options,
+        model_name=model.name,
+        num_layers=model.layers,
+        hidden_size=model.hidden,
+        num_attention_heads=model.heads,
+        ffn_hidden_size=experts.ffn if experts else model.ffn,
+        vocab_size=model.vocab,
+        swiglu=model.gated,
+        moe_enable=experts is not None,
+        num_experts=experts.count if experts else 1,
+        moe_router_topk=experts.top_k if experts else 1,
+        n_dense_layers=experts.dense_layers if experts else options.n_dense_layers,
+        add_bias_linear=model.linear_bias,
+    )

@@ -1,0 +1,230 @@
+"""How long the parts of a training step take: from an accelerator's roofline or from AICB's measured time file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal, Protocol
+
+from simcore.compute.accelerators import Accelerator
+from simcore.compute.operations import (
+    Operation,
+    Shard,
+    embedding_operations,
+    head_operations,
+    layer_operations,
+    optimizer_operations,
+)
+from simcore.compute.operations import Transformer as Shape
+from simcore.compute.roofline import duration_s
+from simcore.generate.aicb.times import sections
+from simcore.generate.models import Transformer
+from simcore.generate.plan import Plan
+from simcore.workload.model import PhaseName
+
+__all__ = ["Durations", "Measured", "Part", "Roofline", "measured", "roofline"]
+
+Part = Literal[
+    "embedding",
+    "attention_down",
+    "attention_in",
+    "attention_core",
+    "attention_out",
+    "mlp_in",
+    "mlp_out",
+    "router",
+    "experts",
+    "combine",
+    "shared",
+    "head",
+]
+"""A piece of the model that is timed as a whole."""
+
+_FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8": "fp8"}
+
+
+class Durations(Protocol):
+    """Times of one micro-batch on one rank, and of its share of the optimizer step."""
+
+    def part(self, part: Part, phase: PhaseName) -> int:
+        """Nanoseconds of a part of the model in a phase."""
+
+    def optimizer(self, elements: int) -> int:
+        """Nanoseconds of the optimizer on so many elements."""
+
+
+# Part of an operation by its name and how often that name came before it in the layer.
+_DENSE: Mapping[tuple[str, int], Part] = {("norm", 1): "mlp_in", ("up", 0): "mlp_in", ("down", 0): "mlp_out"}
+_MIXED: Mapping[tuple[str, int], Part] = {
+    ("norm", 1): "router",
+    ("router", 0): "router",
+    ("permute", 0): "router",
+    ("up", 0): "experts",
+    ("activation", 0): "experts",
+    ("down", 0): "experts",
+    ("unpermute", 0): "combine",
+    ("residual", 1): "combine",
+    ("up", 1): "shared",
+    ("activation", 1): "shared",
+    ("down", 1): "shared",
+}
+_CORE = ("attention", "scores", "softmax", "attention dropout", "scores by values", "transpose")
+_OUT = ("projection", "residual")
+_DOWN = ("query down", "query norm", "key-value down", "key-value norm")
+_FEED_FORWARD = ("up", "activation", "down", "router", "permute", "unpermute")
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Times of a plan on an accelerator (`simcore.compute.roofline`); `load` scales the experts of the busiest rank."""
+
+    device: Accelerator
+    dtype: str
+    seconds: Mapping[tuple[Part, PhaseName], float]
+    load: float = 1.0
+
+    def part(self, part: Part, phase: PhaseName) -> int:
+        """As `Durations.part`."""
+        scale = self.load if part == "experts" else 1.0
+        return ceil(self.seconds.get((part, phase), 0.0) * scale * 1e9)
+
+    def optimizer(self, elements: int) -> int:
+        """As `Durations.optimizer`."""
+        work = optimizer_operations(elements)
+        return ceil(sum(duration_s(operation, self.device, self.dtype) for operation in work) * 1e9)
+
+
+def roofline(model: Transformer, plan: Plan, device: Accelerator, load: float = 1.0) -> Roofline:
+    """Times of every part of a model under a plan; sources of the rule in `simcore.compute`."""
+    shape, dtype = _shape(model, plan), _FORMATS[plan.dtype]
+    shard = Shard(plan.micro_batch, plan.tp, plan.cp, plan.ep, plan.sequence_parallel, float(plan.element_bytes))
+    seconds: dict[tuple[Part, PhaseName], float] = {}
+    for phase in PhaseName:
+        for part, operation in _parts(model, shape, shard, phase):
+            seconds[part, phase] = seconds.get((part, phase), 0.0) + duration_s(operation, device, dtype)
+    return Roofline(device, dtype, seconds, load)
+
+
+def _shape(model: Transformer, plan: Plan) -> Shape:
+    """The model as `simcore.compute` describes it.
+
+    There tensor ranks split experts; where fewer do, a rank has that many fewer tokens: the same work in another shape.
+    """
+    latent, experts = model.latent, model.experts
+    extra: dict[str, int] = (
+        {}
+        if latent is None
+        else {
+            "query_rank": latent.query_rank,
+            "key_value_rank": latent.key_value_rank,
+            "rope_size": latent.rope_size,
+            "value_size": latent.value_size,
+        }
+    )
+    if experts is not None:
+        extra |= {
+            "experts": experts.count,
+            "top_k": experts.top_k,
+            "expert_ffn": experts.ffn,
+            "shared_ffn": experts.shared_ffn,
+            "dense_layers": experts.dense_layers,
+        }
+    return Shape(
+        model.layers,
+        model.hidden,
+        model.heads,
+        model.ffn,
+        plan.padded_vocab(model.vocab),
+        plan.seq,
+        kv_heads=model.key_heads,
+        head_size=latent.nope_size + latent.rope_size if latent else model.head_dim,
+        gated=model.gated,
+        **extra,  # type: ignore[arg-type]
+    )
+
+
+def _parts(model: Transformer, shape: Shape, shard: Shard, phase: PhaseName) -> Iterator[tuple[Part, Operation]]:
+    """Every operation of a layer of each kind, of the embedding and of the head with its part."""
+    yield from (("embedding", operation) for operation in embedding_operations(shape, shard, phase))
+    yield from (("head", operation) for operation in head_operations(shape, shard, phase))
+    kinds = {model.dense(layer) for layer in range(model.layers)}
+    attention_seen = False
+    for dense in sorted(kinds):
+        seen: dict[str, int] = {}
+        for operation in layer_operations(shape, shard, phase, dense=dense):
+            part = _part(operation.name, seen, _DENSE if dense else _MIXED)
+            if not (attention_seen and part.startswith("attention")):
+                yield part, operation
+        attention_seen = True
+
+
+def _part(name: str, seen: dict[str, int], feed_forward: Mapping[tuple[str, int], Part]) -> Part:
+    """The part an operation belongs to; the first norm and residual are the attention's, the second the MLP's."""
+    count = seen.get(name, 0)
+    seen[name] = count + 1
+    if name in _CORE:
+        return "attention_core"
+    if name in _DOWN:
+        return "attention_down"
+    if name in _OUT and not count:
+        return "attention_out"
+    if name in _FEED_FORWARD or count:
+        return feed_forward.get((name, count), "mlp_out")
+    return "attention_in"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """AICB's measured times by part: the file has one time for forward and both gradients."""
+
+    times: Mapping[Part, int]
+    step_ns: int
+
+    def part(self, part: Part, phase: PhaseName) -> int:
+        """As `Durations.part`; only the forward and the input gradient of attention itself and of norms exist."""
+        if part == "attention_core" and phase is PhaseName.WEIGHT_GRAD:
+            return 0
+        return self.times.get(part, 0)
+
+    def optimizer(self, elements: int) -> int:
+        """As `Durations.optimizer`: the file's mean `param_time`, of whatever size it was measured at."""
+        del elements
+        return self.step_ns
+
+
+_SECTIONS: Mapping[str, Part] = {
+    "Emb": "embedding",
+    "layernorm": "attention_in",
+    "atten_qkv": "attention_in",
+    "atten_flash": "attention_core",
+    "atten_linear": "attention_out",
+    "layernorm2": "mlp_in",
+    "mlp_linear_1": "mlp_in",
+    "mlp_gelu": "mlp_out",
+    "mlp_linear_2": "mlp_out",
+    "layernorm_post": "head",
+    "logit_time": "head",
+}
+
+
+def measured(path: str) -> Measured:
+    """Read AICB's time file by its sections' names; InputError when it cannot be read."""
+    times: dict[Part, float] = {}
+    step_us = 0.0
+    for section, name, time_us in sections(path):
+        part = _SECTIONS.get(section) or _by_word(section)
+        if name == "avg" and section == "param_time":
+            step_us = time_us
+        elif name == "avg" and part:
+            times[part] = times.get(part, 0.0) + time_us
+    return Measured({part: round(time_us * 1000) for part, time_us in times.items()}, round(step_us * 1000))
+
+
+def _by_word(section: str) -> Part | None:
+    """Part of a section that AICB's other profiles name: attention and MLP by a word of it."""
+    if "flash" in section or "core" in section:
+        return "attention_core"
+    if "atten" in section:
+        return "attention_out" if "row" in section else "attention_in"
+    return "experts" if "moe" in section else "mlp_out" if "mlp" in section else None

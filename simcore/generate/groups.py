@@ -1,0 +1,55 @@
+"""Which ranks stand together: Megatron-LM's order, tensor ranks innermost, then context, data and pipeline.
+
+Experts: their tensor ranks innermost, then expert ranks, then the replicas of an expert, all within a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from simcore.generate.plan import Plan
+
+__all__ = ["Groups", "groups_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Every group of more than one rank by its number, and the number of a rank's group of each kind."""
+
+    members: Mapping[int, tuple[int, ...]]
+    number: Mapping[tuple[str, int], int]
+
+    def of(self, kind: str, rank: int) -> int:
+        """Number of the group of this kind (as in operation lists) that a rank is in; 0: it is alone."""
+        return self.number.get((kind, rank), 0)
+
+
+def groups_of(plan: Plan) -> Groups:
+    """All groups of a plan, numbered from 1 by kind, then by their first rank.
+
+    >>> groups = groups_of(Plan(8, 128, tp=2, pp=2))
+    >>> groups.members[groups.of("dp_group", 5)], groups.of("ep_group", 5)
+    ((5, 7), 0)
+    """
+    members: dict[int, tuple[int, ...]] = {}
+    number: dict[tuple[str, int], int] = {}
+    for kind, (stride, size) in _layout(plan).items():
+        for rank in range(plan.world_size if size > 1 else 0):
+            if (kind, rank) in number:
+                continue
+            group = tuple(rank + stride * place for place in range(size))
+            members[len(members) + 1] = group
+            number |= {(kind, member): len(members) for member in group}
+    return Groups(members, number)
+
+
+def _layout(plan: Plan) -> dict[str, tuple[int, int]]:
+    """Distance of neighbours and number of ranks of each kind of group."""
+    return {
+        "tp_group": (1, plan.tp),
+        "cp_group": (plan.tp, plan.cp),
+        "dp_group": (plan.tp, plan.replicas),
+        "ep_group": (plan.expert_tp, plan.ep),
+        "ep_dp_group": (plan.expert_tp * plan.ep, plan.expert_replicas),
+    }

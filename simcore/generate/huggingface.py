@@ -1,0 +1,147 @@
+"""Models from Hugging Face `config.json` files; what a family's parameters are follows its reference implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from simcore.documents import Node, read
+from simcore.errors import InputError, Problems, closest
+from simcore.generate.models import Experts, Latent, Transformer
+
+__all__ = ["FAMILIES", "configuration"]
+
+
+class _Entries:
+    """The keys of a configuration, read with their checks."""
+
+    def __init__(self, document: Node):
+        self.document = document
+        self.nodes = {node.name: node for _, node in document.mapping()}
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """A whole number; without a default the key must be there."""
+        node = self.nodes.get(key)
+        if node is not None and node.value is not None:
+            return node.integer()
+        if default is None:
+            self.document.problem(f"the key '{key}' is missing", expected=f"{key}: a whole number", found="nothing")
+        return default or 0
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """A truth value."""
+        node = self.nodes.get(key)
+        return default if node is None or node.value is None else node.flag()
+
+
+def configuration(path: str | Path) -> Transformer:
+    """Read the model a `config.json` describes; InputError says what is missing, wrong or of an unknown family."""
+    with Problems() as problems:
+        document = read(path, problems)
+        entries = _Entries(document)
+        kind = entries.nodes.get("model_type")
+        if kind is None:
+            found = ", ".join(entries.nodes)[:80]
+            message = "the key 'model_type' is missing: this is no Hugging Face configuration"
+            document.problem(message, expected=f"one of {', '.join(FAMILIES)}", found=found or "nothing")
+            raise InputError(problems.found)
+        if kind.value not in FAMILIES:
+            kind.problem("models of this family cannot be read", expected=closest(str(kind.value), FAMILIES))
+            raise InputError(problems.found)
+        return FAMILIES[str(kind.value)](Path(path).stem, entries)
+
+
+def _base(name: str, entries: _Entries, experts: Experts | None = None, **traits: bool | Latent | None) -> Transformer:
+    """What the LLaMA-like families share."""
+    heads = entries.integer("num_attention_heads")
+    return Transformer(
+        name,
+        layers=entries.integer("num_hidden_layers"),
+        hidden=entries.integer("hidden_size"),
+        heads=max(1, heads),
+        ffn=entries.integer("intermediate_size"),
+        vocab=entries.integer("vocab_size"),
+        kv_heads=entries.integer("num_key_value_heads", heads),
+        head_size=entries.integer("head_dim", 0),
+        tied=entries.flag("tie_word_embeddings"),
+        experts=experts,
+        **traits,  # type: ignore[arg-type]
+    )
+
+
+def _llama(name: str, entries: _Entries) -> Transformer:
+    return _base(name, entries, linear_bias=entries.flag("mlp_bias"), qkv_bias=entries.flag("attention_bias"))
+
+
+def _mixtral(name: str, entries: _Entries) -> Transformer:
+    count, top_k = entries.integer("num_local_experts"), entries.integer("num_experts_per_tok", 2)
+    return _base(name, entries, Experts(count, top_k, entries.integer("intermediate_size")))
+
+
+def _qwen2(name: str, entries: _Entries) -> Transformer:
+    return _base(name, entries, qkv_bias=True)
+
+
+def _qwen3(name: str, entries: _Entries) -> Transformer:
+    return _base(name, entries, query_key_norm=True, qkv_bias=entries.flag("attention_bias"))
+
+
+def _qwen3_moe(name: str, entries: _Entries) -> Transformer:
+    if entries.integer("decoder_sparse_step", 1) != 1:
+        entries.nodes["decoder_sparse_step"].problem(
+            "only models with experts in every layer can be read", expected="1"
+        )
+    count, top_k = entries.integer("num_experts"), entries.integer("num_experts_per_tok")
+    experts = Experts(count, top_k, entries.integer("moe_intermediate_size"))
+    return _base(name, entries, experts, query_key_norm=True, qkv_bias=entries.flag("attention_bias"))
+
+
+def _deepseek(name: str, entries: _Entries) -> Transformer:
+    width = entries.integer("moe_intermediate_size")
+    experts = Experts(
+        entries.integer("n_routed_experts"),
+        entries.integer("num_experts_per_tok"),
+        width,
+        width * entries.integer("n_shared_experts", 0),
+        entries.integer("first_k_dense_replace", 0),
+        router_bias="topk_method" in entries.nodes and entries.nodes["topk_method"].value == "noaux_tc",
+    )
+    latent = Latent(
+        entries.integer("q_lora_rank", 0),
+        entries.integer("kv_lora_rank"),
+        entries.integer("qk_rope_head_dim"),
+        entries.integer("qk_nope_head_dim"),
+        entries.integer("v_head_dim"),
+    )
+    return _base(name, entries, experts, latent=latent)
+
+
+def _gpt2(name: str, entries: _Entries) -> Transformer:
+    hidden = entries.integer("n_embd")
+    return Transformer(
+        name,
+        layers=entries.integer("n_layer"),
+        hidden=hidden,
+        heads=max(1, entries.integer("n_head")),
+        ffn=entries.integer("n_inner", 4 * hidden),
+        vocab=entries.integer("vocab_size"),
+        gated=False,
+        tied=entries.flag("tie_word_embeddings", default=True),
+        positions=entries.integer("n_positions"),
+        norm="layer",
+        linear_bias=True,
+    )
+
+
+FAMILIES: dict[str, Callable[[str, _Entries], Transformer]] = {
+    "llama": _llama,
+    "mistral": _llama,
+    "mixtral": _mixtral,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+    "gpt2": _gpt2,
+}
+"""`model_type` -> reader."""

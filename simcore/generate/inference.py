@@ -1,0 +1,156 @@
+"""One inference step of a transformer as rows: prefill of whole prompts or one decoded token of every sequence.
+
+Tensor ranks split every matrix, experts included; expert ranks exchange tokens; stages hold their own layers. Decoding
+reads the keys and values of the whole context (Pope et al. 2022, section 2.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from simcore.compute.accelerators import Accelerator
+from simcore.compute.operations import Operation
+from simcore.compute.roofline import duration_s
+from simcore.generate.durations import Part, Roofline, roofline
+from simcore.generate.memory import kv_cache_bytes
+from simcore.generate.models import Experts, Transformer
+from simcore.generate.plan import Plan, check
+from simcore.generate.training import held_parameters
+from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, PhaseName, Workload
+
+__all__ = ["Request", "held_bytes", "inference_workload"]
+
+FORWARD = PhaseName.FORWARD
+FP8_SHARE = (1 + 4 / 128) / 2
+"""Bytes of an fp8 activation with a 32-bit scale per 128, relative to 16 bits (DeepSeek-V3, section 3.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is served at once: `batch` sequences of `context` tokens, in prefill all new, in decode one new each."""
+
+    phase: Literal["prefill", "decode"]
+    batch: int
+    context: int
+    world_size: int = 1
+    tp: int = 1
+    ep: int = 1
+    pp: int = 1
+    fp8_dispatch: bool = False
+    element_bytes: int = 2
+
+    @property
+    def tokens(self) -> int:
+        """New tokens of a step."""
+        return self.batch * (self.context if self.phase == "prefill" else 1)
+
+    @property
+    def plan(self) -> Plan:
+        """The request as a forward pass."""
+        seq = self.context if self.phase == "prefill" else 1
+        replicas = max(1, self.world_size // (self.tp * self.pp))
+        return Plan(
+            self.world_size,
+            seq,
+            tp=self.tp,
+            ep=self.ep,
+            pp=self.pp,
+            expert_tp=self.tp,
+            micro_batch=self.batch,
+            global_batch=self.batch * replicas,
+        )
+
+
+def inference_workload(model: Transformer, request: Request, device: Accelerator, stage: int = 0) -> Workload:
+    """Rows of one rank of a stage for one step; InputError names the options that do not fit each other."""
+    check(model, request.plan)
+    rows = _Rows(model, request, _durations(model, request, device))
+    first, last = stage == 0, stage == request.pp - 1
+    blocks = [row for layer in request.plan.stage_layers(model.layers, stage) for row in rows.layer(layer)]
+    handed = request.tokens * model.hidden * request.element_bytes if request.pp > 1 else 0
+    return Workload(
+        "DISTRIBUTED_INFERENCE",
+        (*([rows.embedding()] if first else []), *blocks, *(rows.head() if last else ())),
+        Parallelism(request.tp, request.ep, request.pp, 1, 0, 1, request.world_size),
+        "simai",
+        pipeline_bytes=handed,
+        name=model.name,
+    )
+
+
+def held_bytes(model: Transformer, request: Request, stage: int = 0) -> dict[str, int]:
+    """Bytes of parameters and of the cache on a rank of a stage."""
+    held = held_parameters(model, request.plan, stage)
+    layers = len(request.plan.stage_layers(model.layers, stage))
+    cache = kv_cache_bytes(replace(model, layers=layers), request.batch * request.context, tp=request.tp)
+    return {"parameter_bytes": request.element_bytes * (held.dense + held.experts), "kv_cache_bytes": cache}
+
+
+def _durations(model: Transformer, request: Request, device: Accelerator) -> Roofline:
+    """Forward times; in decode attention reads the cache, in prefill the head sees the last token only."""
+    made = roofline(model, request.plan, device)
+    if request.phase == "decode":
+        core = duration_s(_cached_attention(model, request), device, made.dtype)
+        return replace(made, seconds={**made.seconds, ("attention_core", FORWARD): core})
+    single = roofline(model, replace(request.plan, seq=1), device)
+    return replace(made, seconds={**made.seconds, ("head", FORWARD): single.seconds["head", FORWARD]})
+
+
+def _cached_attention(model: Transformer, request: Request) -> Operation:
+    """One query per sequence and head over the cache of a layer; latent attention in its absorbed form."""
+    heads, tokens = max(1, model.heads // request.tp), request.batch * request.context
+    latent = model.latent
+    width = 2 * latent.key_value_rank + latent.rope_size if latent else 2 * model.head_dim
+    moved = kv_cache_bytes(replace(model, layers=1), tokens, tp=request.tp, element_bytes=request.element_bytes)
+    flops = 2.0 * tokens * heads * width
+    return Operation("attention", "attention", flops, float(moved), request.batch * heads, 1, request.context, width)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    model: Transformer
+    request: Request
+    durations: Roofline
+
+    def _row(self, name: str, *parts: Part, summed: bool = False) -> Layer:
+        """A row that computes parts and, where tensor ranks hold partial sums, adds them up."""
+        time_ns = sum(self.durations.part(part, FORWARD) for part in parts)
+        size = self.request.tokens * self.model.hidden * self.request.element_bytes
+        reduced = summed and self.request.tp > 1
+        return Layer(name, Phase(time_ns, CollectiveKind.ALL_REDUCE, size) if reduced else Phase(time_ns))
+
+    def embedding(self) -> Layer:
+        """The vocabulary is split."""
+        return self._row("embedding_layer", "embedding", summed=True)
+
+    def layer(self, index: int) -> Iterator[Layer]:
+        """Attention and the feed-forward block or the experts."""
+        down: tuple[Part, ...] = ("attention_down",) if self.model.latent else ()
+        yield self._row("attention_layer", *down, "attention_in", "attention_core", "attention_out", summed=True)
+        if self.model.experts is None or self.model.dense(index):
+            yield self._row("mlp_layer", "mlp_in", "mlp_out", summed=True)
+        else:
+            yield from self._experts(self.model.experts)
+
+    def _experts(self, experts: Experts) -> Iterator[Layer]:
+        yield self._row("moe_router", "router")
+        routed = self.request.tokens * experts.top_k * self.model.hidden * self.request.element_bytes
+        sizes = (int(routed * FP8_SHARE) if self.request.fp8_dispatch else routed, routed)
+        exchanges = [Layer("moe_dispatch"), Layer("moe_combine")]
+        if self.request.ep > 1:
+            phases = (Phase(0, CollectiveKind.ALL_TO_ALL, size, Group.EP) for size in sizes)
+            exchanges = [replace(row, forward=phase) for row, phase in zip(exchanges, phases, strict=True)]
+        yield exchanges[0]
+        yield self._row("moe_experts", "experts")
+        yield exchanges[1]
+        shared: tuple[Part, ...] = ("shared",) if experts.shared_ffn else ()
+        yield self._row("moe_output", *shared, "combine", summed=True)
+
+    def head(self) -> list[Layer]:
+        """The last token's logits of every sequence, gathered."""
+        plan, request = self.request.plan, self.request
+        size = request.batch * plan.padded_vocab(self.model.vocab) * request.element_bytes
+        gather = Phase(0, CollectiveKind.ALL_GATHER, size)
+        return [self._row("head", "head"), *([Layer("logits", gather)] if request.tp > 1 else [])]

@@ -1,0 +1,146 @@
+"""How a training step is spread over ranks: the degrees of parallelism, what is sharded, what is recomputed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from simcore.errors import Location, Problem, Problems
+from simcore.generate.models import Transformer
+
+__all__ = ["ELEMENT_BYTES", "Plan", "check"]
+
+Recompute = Literal["none", "selective", "full"]
+
+ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float8": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Degrees and choices of a training step.
+
+    `zero` is what data-parallel ranks share: 0 nothing, 1 optimizer states (Megatron's distributed optimizer), 2 also
+    gradients, 3 also parameters (FSDP). `expert_tp` ranks split one expert. Gradients are reduced and accumulated in
+    `gradient_bytes` an element. `overlap` reduces a layer's gradients as soon as its last micro-batch has made them.
+    """
+
+    world_size: int
+    seq: int
+    tp: int = 1
+    cp: int = 1
+    ep: int = 1
+    pp: int = 1
+    expert_tp: int = 1
+    virtual_stages: int = 1
+    micro_batch: int = 1
+    global_batch: int = 1
+    sequence_parallel: bool = False
+    zero: int = 0
+    recompute: Recompute = "none"
+    dtype: str = "bfloat16"
+    gradient_bytes: int = 4
+    overlap: bool = False
+    pad_vocab_to: int = 128
+    capacity: float = 0.0
+
+    @property
+    def dp(self) -> int:
+        """Ranks that see different sequences."""
+        return self.world_size // (self.tp * self.cp * self.pp)
+
+    @property
+    def replicas(self) -> int:
+        """Ranks with the same dense parameters: data and context parallelism together."""
+        return self.dp * self.cp
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks with the same experts."""
+        return self.replicas * self.tp // (self.ep * self.expert_tp)
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of a step."""
+        return self.global_batch // (self.dp * self.micro_batch)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of a parameter or activation."""
+        return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch on a rank, before sequence parallelism."""
+        return self.micro_batch * self.seq // self.cp
+
+    def padded_vocab(self, vocab: int) -> int:
+        """The vocabulary padded so that every rank holds a whole multiple."""
+        multiple = self.pad_vocab_to * self.tp
+        return -(-vocab // multiple) * multiple
+
+    def stage_layers(self, layers: int, stage: int) -> range:
+        """Layers of a stage; what does not divide goes to the first stages, one each."""
+        each, rest = divmod(layers, self.pp)
+        start = stage * each + min(stage, rest)
+        return range(start, start + each + (stage < rest))
+
+
+def check(model: Transformer, plan: Plan) -> None:
+    """Raise InputError, all problems at once, for degrees that do not divide what they split."""
+    with Problems() as problems:
+        _positive(problems, plan)
+    with Problems() as problems:
+        divisions = [
+            ("world_size", plan.world_size, plan.tp * plan.cp * plan.pp, "the product of tp, cp and pp"),
+            ("num_attention_heads", model.heads, plan.tp, "the tensor parallel size"),
+            ("ffn_hidden_size", model.ffn, plan.tp, "the tensor parallel size"),
+            ("seq_length", plan.seq, plan.cp * (plan.tp if plan.sequence_parallel else 1), "the ranks that share it"),
+            ("global_batch", plan.global_batch, plan.dp * plan.micro_batch, "data parallel ranks times micro-batch"),
+        ]
+        if model.experts:
+            divisions += [
+                ("num_experts", model.experts.count, plan.ep, "the expert parallel size"),
+                ("ffn_hidden_size", model.experts.ffn, plan.expert_tp, "the ranks that split an expert"),
+                ("expert_model_parallel_size", plan.replicas * plan.tp, plan.ep * plan.expert_tp, "ep times its tp"),
+            ]
+        for option, value, divisor, by in divisions:
+            if divisor < 1 or value % divisor:
+                _note(problems, option, f"{value} is not divisible by {divisor}, {by}", str(value))
+        if model.layers < plan.pp:
+            _note(problems, "pipeline_model_parallel", "more stages than layers", str(plan.pp))
+        if plan.ep > 1 and not model.experts:
+            _note(problems, "expert_model_parallel_size", "this model has no experts", str(plan.ep))
+        if model.experts and plan.expert_tp not in (1, plan.tp):
+            _note(problems, "expert_tensor_parallel_size", "must be 1 or the tensor parallel size", str(plan.expert_tp))
+        if plan.zero == 3 and (model.experts or plan.cp > 1):
+            _note(problems, "stage", "ZeRO-3 is described for dense models without context parallelism only", "3")
+
+
+def _positive(problems: Problems, plan: Plan) -> None:
+    names = {
+        "world_size": plan.world_size,
+        "tensor_model_parallel_size": plan.tp,
+        "context_parallel_size": plan.cp,
+        "expert_model_parallel_size": plan.ep,
+        "pipeline_model_parallel": plan.pp,
+        "micro_batch": plan.micro_batch,
+        "global_batch": plan.global_batch,
+        "seq_length": plan.seq,
+        "make_vocab_size_divisible_by": plan.pad_vocab_to,
+    }
+    for option, value in names.items():
+        if value < 1:
+            _note(problems, option, "the value must be 1 or more", str(value))
+    if not problems.found and plan.world_size < plan.tp * plan.cp * plan.pp:
+        _note(
+            problems,
+            "world_size",
+            f"fewer GPUs than tp * cp * pp = {plan.tp * plan.cp * plan.pp}",
+            str(plan.world_size),
+        )
+    if plan.dtype not in ELEMENT_BYTES:
+        _note(problems, "dtype", f"unknown number format; known: {', '.join(ELEMENT_BYTES)}", plan.dtype)
+
+
+def _note(problems: Problems, option: str, message: str, found: str) -> None:
+    problems.add(Problem(Location(f"--{option}"), message, found=found, field=option))

@@ -1,0 +1,137 @@
+"""Shipped models, each with the parameter count its authors publish; `model` also reads Hugging Face files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from simcore.errors import InputError, closest
+from simcore.generate.models import Experts, Latent, Transformer
+
+__all__ = ["PUBLISHED", "SHIPPED", "model"]
+
+
+def _gpt(name: str, layers: int, hidden: int, heads: int) -> Transformer:
+    """A model of Narayanan et al. 2021 (SC21), section 5: tied embeddings, 51,200 words, 2,048 positions."""
+    shape = {"gated": False, "tied": True, "positions": 2048, "linear_bias": True}
+    return Transformer(name, layers, hidden, heads, 4 * hidden, 51200, norm="layer", **shape)  # type: ignore[arg-type]
+
+
+def _llama(
+    name: str, layers: int, hidden: int, heads: int, ffn: int, vocab: int = 32000, kv_heads: int = 0
+) -> Transformer:
+    """A model of Touvron et al. 2023 or Grattafiori et al. 2024."""
+    return Transformer(name, layers, hidden, heads, ffn, vocab, kv_heads)
+
+
+def _qwen3(
+    name: str,
+    layers: int,
+    hidden: int,
+    heads: int,
+    ffn: int,
+    kv_heads: int = 8,
+    *,
+    tied: bool = False,
+    experts: int = 0,
+) -> Transformer:
+    """A model of the Qwen3 technical report (2025); with `experts` the width is that of one expert."""
+    mixture = Experts(experts, 8, ffn) if experts else None
+    normed = {"tied": tied, "query_key_norm": True}
+    return Transformer(name, layers, hidden, heads, ffn, 151936, kv_heads, 128, experts=mixture, **normed)  # type: ignore[arg-type]
+
+
+_MODELS = (
+    _gpt("gpt-1.7b", 24, 2304, 24),
+    _gpt("gpt-3.6b", 30, 3072, 32),
+    _gpt("gpt-7.5b", 36, 4096, 32),
+    _gpt("gpt-13b", 40, 5120, 40),
+    _gpt("gpt-18.4b", 40, 6144, 48),
+    _gpt("gpt-22b", 48, 6144, 64),
+    _gpt("gpt-39.1b", 48, 8192, 64),
+    _gpt("gpt-76.1b", 60, 10240, 80),
+    _gpt("gpt-145.6b", 80, 12288, 96),
+    _gpt("gpt-175b", 96, 12288, 96),
+    _gpt("gpt-310.1b", 96, 16384, 128),
+    _gpt("gpt-529.6b", 105, 20480, 128),
+    _gpt("gpt-1t", 128, 25600, 160),
+    _llama("llama-2-7b", 32, 4096, 32, 11008),
+    _llama("llama-2-13b", 40, 5120, 40, 13824),
+    _llama("llama-30b", 60, 6656, 52, 17920),
+    _llama("llama-65b", 80, 8192, 64, 22016),
+    _llama("llama-2-70b", 80, 8192, 64, 28672, kv_heads=8),
+    _llama("llama-3-8b", 32, 4096, 32, 14336, 128256, 8),
+    _llama("llama-3-70b", 80, 8192, 64, 28672, 128256, 8),
+    _llama("llama-3-405b", 126, 16384, 128, 53248, 128256, 8),
+    Transformer("mixtral-8x7b", 32, 4096, 32, 14336, 32000, 8, experts=Experts(8, 2, 14336)),
+    Transformer("mixtral-8x22b", 56, 6144, 48, 16384, 32000, 8, experts=Experts(8, 2, 16384)),
+    Transformer(
+        *("deepseek-v2-lite", 27, 2048, 16, 10944, 102400),
+        latent=Latent(0, 512, 64, 128, 128),
+        experts=Experts(64, 6, 1408, 2816, 1),
+    ),
+    Transformer(
+        *("deepseek-v2", 60, 5120, 128, 12288, 102400),
+        latent=Latent(1536, 512, 64, 128, 128),
+        experts=Experts(160, 6, 1536, 3072, 1),
+    ),
+    Transformer(
+        *("deepseek-v3", 61, 7168, 128, 18432, 129280),
+        latent=Latent(1536, 512, 64, 128, 128),
+        experts=Experts(256, 8, 2048, 2048, 3, router_bias=True),
+    ),
+    _qwen3("qwen3-0.6b", 28, 1024, 16, 3072, tied=True),
+    _qwen3("qwen3-8b", 36, 4096, 32, 12288),
+    _qwen3("qwen3-14b", 40, 5120, 40, 17408),
+    _qwen3("qwen3-32b", 64, 5120, 64, 25600),
+    _qwen3("qwen3-30b-a3b", 48, 2048, 32, 768, 4, experts=128),
+    _qwen3("qwen3-235b-a22b", 94, 4096, 64, 1536, 4, experts=128),
+)
+SHIPPED = {shipped.name: shipped for shipped in _MODELS}
+
+PUBLISHED: dict[str, tuple[float, float, str]] = {
+    "gpt-1.7b": (1.7e9, 0.03, "SC21 table 1"),
+    "gpt-3.6b": (3.6e9, 0.02, "SC21 table 1"),
+    "gpt-7.5b": (7.5e9, 0.01, "SC21 table 1"),
+    "gpt-13b": (13.0e9, 0.02, "GPT-3 table 2.1"),
+    "gpt-18.4b": (18.4e9, 0.01, "SC21 table 1"),
+    "gpt-22b": (22.0e9, 0.02, "MLSys 2023 table 3"),
+    "gpt-39.1b": (39.1e9, 0.01, "SC21 table 1"),
+    "gpt-76.1b": (76.1e9, 0.01, "SC21 table 1"),
+    "gpt-145.6b": (145.6e9, 0.01, "SC21 table 1"),
+    "gpt-175b": (174.6e9, 0.001, "SC21 section 5.1"),
+    "gpt-310.1b": (310.1e9, 0.01, "SC21 table 1"),
+    "gpt-529.6b": (529.6e9, 0.01, "SC21 table 1"),
+    "gpt-1t": (1008.0e9, 0.001, "SC21 table 1"),
+    "llama-2-7b": (6738415616, 0.0, "released weights"),
+    "llama-2-13b": (13015864320, 0.0, "released weights"),
+    "llama-30b": (32528943616, 0.0, "released weights"),
+    "llama-65b": (65285660672, 0.0, "released weights"),
+    "llama-2-70b": (68976648192, 0.0, "released weights"),
+    "llama-3-8b": (8030261248, 0.0, "released weights"),
+    "llama-3-70b": (70553706496, 0.0, "released weights"),
+    "llama-3-405b": (405853388800, 0.0, "released weights"),
+    "mixtral-8x7b": (46702792704, 0.0, "released weights"),
+    "mixtral-8x22b": (140620634112, 0.001, "released weights"),
+    "deepseek-v2-lite": (15.7e9, 0.005, "DeepSeek-V2 section B"),
+    "deepseek-v2": (236e9, 0.005, "DeepSeek-V2 abstract"),
+    "deepseek-v3": (671e9, 0.001, "DeepSeek-V3 abstract"),
+    "qwen3-0.6b": (596049920, 0.0, "released weights"),
+    "qwen3-8b": (8190735360, 0.0, "released weights"),
+    "qwen3-14b": (14768307200, 0.0, "released weights"),
+    "qwen3-32b": (32762123264, 0.0, "released weights"),
+    "qwen3-30b-a3b": (30532122624, 0.0, "released weights"),
+    "qwen3-235b-a22b": (235093634560, 0.0, "released weights"),
+}
+"""Name -> published parameters, relative rounding of that figure, where it stands."""
+
+
+def model(name: str) -> Transformer:
+    """A shipped model by name, or the one a `config.json` describes; InputError names what is close."""
+    if name in SHIPPED:
+        return SHIPPED[name]
+    if Path(name).suffix == ".json" or Path(name).exists():
+        from simcore.generate.huggingface import configuration
+
+        return configuration(name)
+    expected = f"a config.json or a shipped model; {closest(name, SHIPPED)}"
+    raise InputError.at("--model", "there is no such model", expected=expected, found=name)

@@ -1,0 +1,73 @@
+"""Specifications: a generator's options as a YAML file, made into the workload when it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from simcore.documents import Node, read
+from simcore.errors import Problems
+from simcore.generate.aicb.options import Options
+from simcore.generate.build import Extra
+from simcore.generate.step import make_step
+from simcore.workload.model import Workload
+
+__all__ = ["FRAMES", "load", "write"]
+
+FRAMES = {"megatron": "Megatron", "deepspeed": "DeepSpeed", "deepseek": "DeepSeek"}
+"""Value of the key `generator` -> framework."""
+
+
+def write(options: Options, extra: Extra, given: Set[str], size: str | None) -> str:
+    """The file of what was given; everything else keeps its default."""
+    names = {frame: name for name, frame in FRAMES.items()}
+    values = asdict(options) | asdict(extra)
+    chosen = {name: values[name] for name in sorted(given)}
+    if size:
+        chosen = {"model_size": size} | chosen
+    lines = [f"generator: {names[options.frame]}", "options:"]
+    return "\n".join([*lines, *(f"  {name}: {_scalar(value)}" for name, value in chosen.items()), ""])
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def load(path: str | Path) -> Workload:
+    """Read a specification and make its workload; InputError says which key is wrong and where."""
+    from simcore.generate.aicb.presets import preset
+
+    with Problems() as problems:
+        document = read(path, problems)
+        document.keys(required=("generator", "options"))
+        frame, values = _read(document)
+    size = values.pop("model_size", None)
+    chosen: dict[str, object] = dict(preset(frame, str(size))) if size else {}
+    own = {field.name for field in fields(Options)}
+    chosen |= {name: value for name, value in values.items() if name in own}
+    extra = Extra(**{name: value for name, value in values.items() if name not in own})  # type: ignore[arg-type]
+    options = Options(frame=frame, **chosen)  # type: ignore[arg-type]
+    return make_step(options, extra, set(values), str(size) if size else None).workload
+
+
+def _read(document: Node) -> tuple[str, dict[str, object]]:
+    """Framework and options; kinds are checked against the options' types."""
+    if "generator" not in document or "options" not in document:
+        return "", {}
+    frame = document["generator"].choice(FRAMES)
+    kinds = {field.name: str(field.type) for owner in (Options, Extra) for field in fields(owner)}
+    kinds = {name: kind for name, kind in kinds.items() if name != "frame"} | {"model_size": "str"}
+    document["options"].keys(optional=tuple(kinds))
+    values = {name: _value(node, kinds[name]) for name, node in document["options"].mapping() if name in kinds}
+    return str(frame), values
+
+
+def _value(node: Node, kind: str) -> object:
+    if kind.startswith("bool"):
+        return node.flag()
+    if kind.startswith("int"):
+        return node.integer(-1)
+    return node.number() if kind.startswith("float") else str(node.value)

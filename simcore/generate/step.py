@@ -1,0 +1,282 @@
+"""One training step in the form asked for: AICB's own file, or the corrected workload with what makes it different."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simcore.errors import InputError
+from simcore.generate.aicb.operations import Operation, csv_text
+from simcore.generate.aicb.options import Options
+from simcore.generate.build import Extra, aicb_options, model_of, plan_of
+from simcore.generate.models import Transformer, total_parameters
+from simcore.generate.plan import Plan
+from simcore.workload.model import Layer, PhaseName, Workload
+
+__all__ = [
+    "Document",
+    "Made",
+    "Step",
+    "aicb_inference_step",
+    "aicb_step",
+    "corrected_step",
+    "inference_step",
+    "make_step",
+    "row_document",
+    "write_traces",
+]
+
+if TYPE_CHECKING:
+    from simcore.generate.aicb.inference import InferenceOptions
+    from simcore.generate.aicb.rows import TextFile
+
+DEFAULT_GPU = "A100"
+
+Document = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A workload as text, the document that `--json` prints, and what to warn about."""
+
+    text: str
+    document: Document
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A model under a plan: the stage asked for as a workload."""
+
+    model: Transformer
+    plan: Plan
+    stage: int
+    workload: Workload
+    gpu: str
+    warnings: tuple[str, ...]
+
+
+def aicb_step(options: Options, form: str) -> Made:
+    """AICB's file; InputError where AICB refuses, crashes or has no such file."""
+    if form == "text" and options.frame != "DeepSpeed":
+        from simcore.generate.aicb.training import training_text
+
+        return _written(training_text(options))
+    if form != "csv":
+        offered = "csv" if options.frame == "DeepSpeed" else "text or csv"
+        raise InputError.at("--format", f"AICB has no {form} of {options.frame}", expected=offered, found=form)
+    return _listed(_aicb_operations(options))
+
+
+def aicb_inference_step(options: InferenceOptions) -> Made:
+    """AICB's file of an inference step; InputError where AICB refuses."""
+    from simcore.generate.aicb.inference import inference_text
+
+    return _written(inference_text(options))
+
+
+def _written(file: TextFile) -> Made:
+    rows = [row.split("\t") for row in file.rows()]
+    return Made(str(file), {"header": file.header, "rows": rows, "deviations": []})
+
+
+def inference_step(
+    model: str, config: str | None, *, comp_filepath: str | None, gpu_type: str | None, pp_rank: int, **values: Any
+) -> Made:
+    """The corrected inference step of a shipped or read model; the names of `values` are AICB's."""
+    from simcore.compute.accelerators import accelerator
+    from simcore.generate.inference import Request, held_bytes, inference_workload
+    from simcore.generate.presets import model as named_model
+    from simcore.workload.text import write
+
+    if comp_filepath:
+        raise InputError.at("--comp_filepath", "a time file is read under --compat only", found=comp_filepath)
+    chosen = named_model(config or model)
+    names = {"tensor_model_parallel_size": "tp", "expert_model_parallel_size": "ep", "pipeline_model_parallel": "pp"}
+    names |= {"seq_length": "context", "micro_batch": "batch"}
+    request = Request(**{names.get(name, name): value for name, value in values.items()})
+    if pp_rank >= request.pp:
+        raise InputError.at(
+            "--pp_rank", "there is no such stage", expected=f"0 to {request.pp - 1}", found=str(pp_rank)
+        )
+    device = accelerator(gpu_type or DEFAULT_GPU)
+    workload = inference_workload(chosen, request, device, pp_rank)
+    held = held_bytes(chosen, request, pp_rank)
+    lacking = sum(held.values()) - device.memory_bytes
+    warnings = [] if gpu_type else [f"no --gpu_type: computation times are those of an {DEFAULT_GPU}"]
+    if lacking > 0:
+        warnings.append(f"stage {pp_rank} on {device.name}: does not fit: {lacking / 1e9:.1f} GB too much")
+    document: Document = {
+        "deviations": [],
+        "header": _header(workload),
+        "memory": held | {"device": device.name, "device_bytes": device.memory_bytes},
+        "rows": [row_document(layer) for layer in workload.layers],
+        "warnings": warnings,
+    }
+    return Made(write(workload), document, tuple(warnings))
+
+
+def _aicb_operations(options: Options) -> list[Operation]:
+    if options.frame == "DeepSpeed":
+        from simcore.generate.aicb.deepspeed import deepspeed_operations
+
+        return deepspeed_operations(options)
+    from simcore.generate.aicb.megatron import megatron_operations
+
+    return megatron_operations(options)
+
+
+def _listed(operations: list[Operation]) -> Made:
+    text = csv_text(operations)
+    header, *rows = text.splitlines()
+    return Made(text, {"header": header, "rows": [row.split(",") for row in rows], "deviations": []})
+
+
+def make_step(options: Options, extra: Extra, given: Set[str], size: str | None) -> Step:
+    """Build the corrected step; times come from `comp_filepath`, otherwise from the accelerator `gpu_type`."""
+    from simcore.generate.durations import measured, roofline
+    from simcore.generate.plan import check
+    from simcore.generate.training import stage_workload
+
+    model = model_of(options, extra, given, size)
+    plan = plan_of(options, extra, model)
+    check(model, plan)
+    stage = max(options.pp_rank, 0)
+    if stage >= plan.pp:
+        raise InputError.at("--pp_rank", "there is no such stage", expected=f"0 to {plan.pp - 1}", found=str(stage))
+    gpu, warnings = _gpu(options)
+    if options.comp_filepath:
+        times = stage_workload(model, plan, measured(options.comp_filepath), stage)
+        warnings.append("times are those of the file, whatever shape and GPU they were measured on")
+    else:
+        from simcore.compute.accelerators import accelerator
+
+        times = stage_workload(model, plan, roofline(model, plan, accelerator(gpu)), stage)
+    return Step(model, plan, stage, times, gpu, (*warnings, *times.warnings))
+
+
+def _gpu(options: Options) -> tuple[str, list[str]]:
+    """The accelerator that computes; the text 'None' of AICB's scripts is none."""
+    if options.gpu_type and options.gpu_type != "None":
+        return options.gpu_type, []
+    told = [] if options.comp_filepath else [f"no --gpu_type: computation times are those of an {DEFAULT_GPU}"]
+    return DEFAULT_GPU, told
+
+
+def corrected_step(options: Options, extra: Extra, given: Set[str], size: str | None, form: str) -> Made:
+    """The corrected workload as text, operation list or specification."""
+    from simcore.generate.deviations import deviations
+
+    step = make_step(options, extra, given, size)
+    text = _text(step, options, extra, given, size, form)
+    found = [deviation.to_dict() for deviation in deviations(aicb_options(options, step.model), step.workload.layers)]
+    memory, warnings = _memory(step, options)
+    document: Document = {
+        "deviations": found,
+        "header": _header(step.workload),
+        "memory": memory,
+        "model": {
+            "name": step.model.name,
+            "parameters": total_parameters(step.model),
+            "active_parameters": total_parameters(step.model, active=True),
+        },
+        "rows": [row_document(layer) for layer in step.workload.layers],
+        "stage": step.stage,
+        "warnings": [*step.warnings, *warnings],
+    }
+    return Made(text, document, (*step.warnings, *warnings))
+
+
+def write_traces(
+    options: Options, extra: Extra, given: Set[str], size: str | None, prefix: Path, ranks: Sequence[int], force: bool
+) -> tuple[list[Path], tuple[str, ...]]:
+    """Write PREFIX.RANK.et of the ranks (none given: all) and PREFIX.groups.json; the paths, and what to warn about."""
+    import json
+
+    from simcore.generate.groups import groups_of
+    from simcore.generate.listing import listed_step
+    from simcore.generate.traces import skeleton, trace
+    from simcore.workload.chakra.writer import write_file
+
+    plan = plan_of(options, extra, model_of(options, extra, given, size))
+    wanted = ranks or range(plan.world_size)
+    by_stage: dict[int, list[int]] = {}
+    for rank in wanted:
+        if not 0 <= rank < plan.world_size:
+            raise InputError.at(
+                "--ranks", "there is no such rank", expected=f"0 to {plan.world_size - 1}", found=str(rank)
+            )
+        by_stage.setdefault(rank * plan.pp // plan.world_size, []).append(rank)
+    groups, written, warnings = groups_of(plan), [], dict[str, None]()
+    members = {str(number): list(group) for number, group in groups.members.items()}
+    written.append(prefix.with_name(f"{prefix.name}.groups.json"))
+    write_file(written[0], json.dumps(members, indent=0).encode(), force=force)
+    for stage, members_of_stage in sorted(by_stage.items()):
+        step = make_step(replace(options, pp_rank=stage), extra, given, size)
+        warnings |= dict.fromkeys(step.warnings)
+        shared = skeleton(listed_step(step.workload, plan, stage))
+        for rank in members_of_stage:
+            written.append(prefix.with_name(f"{prefix.name}.{rank}.et"))
+            write_file(written[-1], trace(shared, rank, plan, groups), force=force)
+    return written, tuple(warnings)
+
+
+def _text(step: Step, options: Options, extra: Extra, given: Set[str], size: str | None, form: str) -> str:
+    if form == "csv":
+        from simcore.generate.listing import listed_step
+
+        return csv_text(listed_step(step.workload, step.plan, step.stage))
+    if form == "spec":
+        from simcore.generate.spec import write
+
+        return write(options, extra, given, size)
+    from simcore.workload.text import write as write_text
+
+    return write_text(step.workload)
+
+
+def _header(workload: Workload) -> str:
+    from simcore.workload.headers import write_header
+
+    return write_header(workload)
+
+
+def _memory(step: Step, options: Options) -> tuple[Document, list[str]]:
+    """Memory per stage against the accelerator's, with a warning where it does not fit."""
+    from simcore.compute.accelerators import accelerator
+    from simcore.generate.memory import advice, stage_memory
+
+    device = accelerator(step.gpu)
+    stages, warnings = [], []
+    for stage in range(step.plan.pp):
+        memory = stage_memory(step.model, step.plan, stage, flash=options.use_flash_attn or step.model.norm == "rms")
+        stages.append(
+            {
+                "stage": stage,
+                "parameter_bytes": memory.parameters,
+                "gradient_bytes": memory.gradients,
+                "optimizer_bytes": memory.optimizer,
+                "activation_bytes": memory.activations,
+                "total_bytes": memory.total,
+            }
+        )
+        told = advice(memory, step.plan, device.memory_bytes)
+        if told:
+            warnings.append(f"stage {stage} on {device.name}: {told}")
+    return {"device": device.name, "device_bytes": device.memory_bytes, "stages": stages}, warnings
+
+
+def row_document(layer: Layer) -> Document:
+    """One row as data."""
+    row: Document = {"name": layer.name, "update_ns": layer.update_ns}
+    for name in PhaseName:
+        phase = layer.phase(name)
+        row[str(name)] = {
+            "bytes": phase.size_bytes,
+            "collective": None if phase.collective is None else str(phase.collective),
+            "compute_ns": phase.compute_ns,
+            "group": str(phase.group),
+        }
+    return row

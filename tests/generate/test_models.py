@@ -1,0 +1,85 @@
+"""Shipped models against their published sizes, and Hugging Face configurations."""
+
+import json
+
+import pytest
+
+from simcore.errors import InputError
+from simcore.generate.huggingface import configuration
+from simcore.generate.models import elements, total_parameters
+from simcore.generate.presets import PUBLISHED, SHIPPED, model
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_model_has_the_published_number_of_parameters(name):
+    """Source: `PUBLISHED`, with the rounding of the figure there."""
+    published, tolerance, _ = PUBLISHED[name]
+    assert total_parameters(SHIPPED[name]) == pytest.approx(published, rel=tolerance, abs=0.5)
+
+
+def test_active_parameters_are_those_a_token_sees():
+    """Source: DeepSeek-V3 abstract (37B of 671B), Mixtral paper (12.9B of 46.7B), Qwen3 report (22B of 235B)."""
+    for name, active in (("deepseek-v3", 37e9), ("mixtral-8x7b", 12.9e9), ("qwen3-235b-a22b", 22e9)):
+        assert total_parameters(model(name), active=True) == pytest.approx(active, rel=0.02)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("tp", [1, 2, 8])
+def test_tensor_ranks_hold_no_less_than_their_share_of_a_layer(name, tp):
+    """What is split over ranks adds up to the whole; norms, routers and scarce key heads are held by every rank."""
+    weights = SHIPPED[name].layer_weights(SHIPPED[name].layers - 1)
+    whole, held = elements(weights, experts=False), elements(weights, tp, experts=False)
+    assert whole <= held * tp
+    assert held <= whole
+
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "tie_word_embeddings": False,
+}
+DEEPSEEK = {
+    "model_type": "deepseek_v3",
+    "first_k_dense_replace": 3,
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "kv_lora_rank": 512,
+    "moe_intermediate_size": 2048,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_attention_heads": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 61,
+    "num_key_value_heads": 128,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "tie_word_embeddings": False,
+    "topk_method": "noaux_tc",
+    "v_head_dim": 128,
+    "vocab_size": 129280,
+}
+
+
+@pytest.mark.parametrize(("values", "name"), [(LLAMA, "llama-3-8b"), (DEEPSEEK, "deepseek-v3")])
+def test_a_hugging_face_configuration_gives_the_shipped_model(values, name, tmp_path):
+    """Source: the config.json released with the weights, the keys that matter."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values))
+    assert total_parameters(configuration(path)) == total_parameters(model(name))
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [({"model_type": "lama"}, "llama"), ({"hidden_size": 3}, "model_type"), ({"model_type": "llama"}, "hidden_size")],
+)
+def test_a_wrong_configuration_says_what_is_wrong(values, word, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values))
+    with pytest.raises(InputError, match=word):
+        configuration(path)

@@ -1,0 +1,200 @@
+"""Laws of the corrected training step: bytes, symmetry, stages that add up."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from simcore.compute.accelerators import accelerator
+from simcore.errors import InputError
+from simcore.generate.deviations import deviations
+from simcore.generate.durations import roofline
+from simcore.generate.listing import listed_step
+from simcore.generate.models import Experts, Transformer, elements, total_parameters
+from simcore.generate.plan import Plan
+from simcore.generate.training import held_parameters, stage_workload
+from simcore.workload import text
+from simcore.workload.model import CollectiveKind, Group, PhaseName
+
+DEVICE = accelerator("A100")
+DENSE = Transformer("dense", 4, 256, 8, 1024, 1024, kv_heads=4)
+MIXED = replace(DENSE, name="mixed", experts=Experts(8, 2, 512, 512, 1))
+MODELS = {"dense": DENSE, "mixed": MIXED, "gpt": replace(DENSE, gated=False, tied=True, norm="layer", positions=512)}
+
+
+def step(model, plan, stage=0):
+    return stage_workload(model, plan, roofline(model, plan, DEVICE), stage)
+
+
+def sent(workload, phases=tuple(PhaseName), keep=lambda layer, phase: True):
+    """Bytes of the collectives of a workload."""
+    pairs = ((layer, layer.phase(name)) for layer in workload.layers for name in phases)
+    return sum(phase.size_bytes for layer, phase in pairs if phase.collective is not None and keep(layer, phase))
+
+
+def in_tensor_group(layer, phase):
+    return phase.group is Group.LOOP and not layer.name.endswith("_again") and layer.name != "norm_gradients"
+
+
+plans = st.builds(
+    Plan,
+    world_size=st.just(32),
+    seq=st.just(256),
+    tp=st.sampled_from([1, 2, 4]),
+    pp=st.sampled_from([1, 2, 4]),
+    micro_batch=st.sampled_from([1, 2]),
+    global_batch=st.just(128),
+    sequence_parallel=st.booleans(),
+    zero=st.sampled_from([0, 1, 2, 3]),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+    overlap=st.booleans(),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(plan=plans)
+def test_tensor_parallelism_sends_backward_what_it_sends_forward(plan):
+    """Every operator has its conjugate (Megatron-LM, section 3): gathers answer reduce-scatters.
+
+    The loss, the inputs gathered again and recomputed blocks stand outside this balance.
+    """
+    assume(plan.recompute != "full")
+    loss = 3 * 4 * plan.tokens * plan.micro_batches * (plan.tp > 1)
+    for stage in range(plan.pp):
+        workload = step(DENSE, plan, stage)
+        forward = sent(workload, (PhaseName.FORWARD,), in_tensor_group) - loss * (stage == plan.pp - 1)
+        backward = sent(workload, (PhaseName.INPUT_GRAD,), in_tensor_group)
+        whole = plan.tokens * DENSE.hidden * 2 * plan.micro_batches * (plan.tp > 1)
+        # Without sequence parallelism an embedding reduces forward only, a head backward only.
+        ends = 0 if plan.sequence_parallel else (stage == 0) * whole - (stage == plan.pp - 1) * whole
+        assert forward - backward == ends
+
+
+@settings(max_examples=30, deadline=None)
+@given(plan=plans, name=st.sampled_from(sorted(MODELS)))
+def test_the_text_reads_back_as_the_same_workload(plan, name):
+    model = MODELS[name]
+    assume(plan.zero < 3 or not model.experts)
+    workload = step(model, replace(plan, expert_tp=plan.tp if model.experts else 1))
+    assert text.parse(text.write(workload), "made") == workload
+
+
+@settings(max_examples=30, deadline=None)
+@given(plan=plans, name=st.sampled_from(sorted(MODELS)))
+def test_the_stages_of_a_pipeline_hold_the_model_once(plan, name):
+    """Held by all tensor and expert ranks of all stages: the model, and a tied table again."""
+    model, experts = MODELS[name], MODELS[name].experts
+    plan = replace(plan, expert_tp=plan.tp)
+    held = [held_parameters(model, plan, stage) for stage in range(plan.pp)]
+    routed = sum(
+        weight.copies * weight.elements()
+        for layer in range(model.layers)
+        for weight in model.layer_weights(layer)
+        if weight.split == "expert"
+    )
+    assert sum(part.experts for part in held) * plan.ep * plan.tp == routed
+    assert bool(experts) == bool(routed)
+    if plan.tp == 1:
+        again = elements(model.embedding_weights()[:1]) if model.tied and plan.pp > 1 else 0
+        assert sum(part.dense for part in held) == total_parameters(model) - routed + again
+
+
+@settings(max_examples=30, deadline=None)
+@given(plan=plans)
+def test_data_parallel_bytes_are_those_of_the_parameters_held(plan):
+    """ZeRO (Rajbhandari et al. 2020): 0 all-reduces and 1 reduce-scatters gradients once; 2 and 3 every micro-batch."""
+    plan = replace(plan, pp=1)
+    workload, held = step(DENSE, plan), held_parameters(DENSE, plan, 0)
+    kind = CollectiveKind.REDUCE_SCATTER if plan.zero else CollectiveKind.ALL_REDUCE
+    times = plan.micro_batches if plan.zero >= 2 else 1
+    reduced = sent(workload, (PhaseName.WEIGHT_GRAD,), lambda layer, phase: phase.collective is kind)
+    norm = 4 * (plan.zero == 0)
+    assert reduced - norm == plan.gradient_bytes * held.dense * times
+    gathered = sent(workload, keep=lambda layer, phase: "gather" in layer.name)
+    per_step = {0: 0, 1: 1, 2: 1, 3: 2 * plan.micro_batches}[plan.zero]
+    assert gathered == 2 * held.dense * per_step
+
+
+@settings(max_examples=20, deadline=None)
+@given(plan=plans)
+def test_overlapping_gradients_sends_the_same_bytes(plan):
+    assert sent(step(DENSE, replace(plan, overlap=True))) == sent(step(DENSE, replace(plan, overlap=False)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(plan=plans)
+def test_full_recompute_adds_a_forward_pass_to_the_backward(plan):
+    """Blocks of layers run forward once more, with their collectives; embedding and head do not."""
+    plan = replace(plan, pp=1, recompute="none")
+    plain, again = step(DENSE, plan), step(DENSE, replace(plan, recompute="full"))
+
+    def block(layer):
+        return layer.name.startswith(("attention", "mlp"))
+
+    added = sum(layer.input_grad.compute_ns for layer in again.layers) - sum(
+        layer.input_grad.compute_ns for layer in plain.layers
+    )
+    assert added == sum(layer.forward.compute_ns for layer in plain.layers if block(layer))
+    extra = sent(again) - sent(plain)
+    assert extra == sent(plain, (PhaseName.FORWARD,), lambda layer, phase: block(layer))
+
+
+@pytest.mark.parametrize("layers", [4, 5, 7])
+def test_stages_share_the_layers_without_a_remainder_lost(layers):
+    plan = Plan(4, 128, pp=4, global_batch=1)
+    parts = [plan.stage_layers(layers, stage) for stage in range(4)]
+    assert [layer for part in parts for layer in part] == list(range(layers))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_experts_get_every_token_as_often_as_it_is_routed():
+    """Dispatch and combine, forward and backward: tokens times top-k, a rank's share under sequence parallelism."""
+    plan = Plan(16, 256, tp=2, ep=4, expert_tp=2, global_batch=8, sequence_parallel=True, zero=1)
+    workload = step(MIXED, plan)
+    exchanged = sent(workload, keep=lambda layer, phase: phase.collective is CollectiveKind.ALL_TO_ALL)
+    each = plan.tokens * 2 * MIXED.hidden * 2 // plan.tp
+    assert exchanged == 4 * each * (MIXED.layers - 1) * plan.micro_batches
+
+
+def test_an_operation_list_has_every_collective_of_the_rows():
+    plan = Plan(8, 256, tp=2, pp=2, global_batch=8, zero=1, overlap=True)
+    for stage in range(2):
+        workload = step(DENSE, plan, stage)
+        operations = listed_step(workload, plan, stage)
+        transfers = [op for op in operations if op.kind in ("isend", "irecv")]
+        assert len(transfers) == 2 * plan.micro_batches
+        others = sum(op.size for op in operations if op not in transfers)
+        assert others == sent(workload)
+
+
+@pytest.mark.parametrize("values", [{"world_size": 6}, {"global_batch": 3}, {"tp": 3, "world_size": 3}, {"pp": 8}])
+def test_degrees_that_do_not_divide_are_refused(values):
+    with pytest.raises(InputError):
+        step(DENSE, replace(Plan(8, 256, tp=2, pp=2, global_batch=8), **values))
+
+
+def test_deviations_add_up_to_the_difference_of_the_two_files():
+    """Sum of bytes: what is listed is all there is."""
+    from simcore.generate.aicb.options import Options
+    from simcore.generate.aicb.training import training_text
+    from simcore.workload.model import Workload
+
+    for sequence_parallel in (False, True):
+        plan = Plan(16, 256, tp=2, global_batch=16, sequence_parallel=sequence_parallel, zero=1)
+        options = Options(
+            world_size=16,
+            tensor_model_parallel_size=2,
+            global_batch=16,
+            seq_length=256,
+            num_layers=4,
+            hidden_size=256,
+            num_attention_heads=8,
+            ffn_hidden_size=1024,
+            vocab_size=1024,
+            enable_sequence_parallel=sequence_parallel,
+        )
+        ours, theirs = step(MODELS["gpt"], plan), Workload("", tuple(training_text(options).layers))
+        found = deviations(options, ours.layers)
+        assert sum(item.bytes - item.aicb_bytes for item in found) == sent(ours) - sent(theirs)
+        assert all(item.reason for item in found)
