@@ -1,0 +1,174 @@
+"""Why each task started when it did: its launch, its stream, another stream, or nothing we know of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.replay.rank import NOWHERE, RankView
+
+__all__ = ["Delays", "LaunchQueue", "StreamWait", "explain", "launch_queue"]
+
+Column = NDArray[np.int64]
+# Figures of the trial in reference/lumos.md section 5; all on the scale of a launch (about 10 us).
+SHORT_GAP_NS = 12_000  # two tasks of a stream this close follow each other without another reason
+LAUNCH_JITTER_NS = 12_000  # a launch may take this much longer than usual
+WAKE_NS = 25_000  # a stream resumes within this time after the task it waited for
+NOTICEABLE_NS = 2_000  # later than every known reason by more than this is late
+DEFAULT_LATENCY_NS, DEFAULT_GAP_NS = 8_000, 1_500
+LATENCY_PERCENTILE = 25
+LONG_CALL = 8  # a launch call this many times the median was blocked
+LONG_CALL_NS = 20_000
+FULL_QUEUE, LEAST_DEPTH, LEAST_BLOCKED = 0.98, 128, 8
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWait:
+    """A stream waiting for a task of another one; `recorded` by the profiler or inferred from timing."""
+
+    source: int
+    lag_ns: int
+    recorded: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delays:
+    """Columns over tasks: lags after the launch call's start and after the previous task's end, and what is left over.
+
+    `delay_ns` is how long after its launch alone would allow the task started, `unexplained_ns` the part of it that no
+    dependency explains; `waits[task]` are its waits for other streams.
+    """
+
+    launch_lag_ns: Column
+    stream_lag_ns: Column
+    delay_ns: Column
+    unexplained_ns: Column
+    bound_by_launch: NDArray[np.bool_]
+    waits: dict[int, list[StreamWait]]
+
+
+def explain(rank: RankView) -> Delays:
+    """Find the reason of every task's start in the measured times of its neighbours."""
+    tasks = rank.trace.tasks
+    start, launched = tasks.start_ns, rank.launch >= 0
+    called = np.where(launched, rank.launch_ns, np.iinfo(np.int64).min >> 1)
+    previous_end = np.where(rank.previous >= 0, tasks.end_ns[rank.previous], np.iinfo(np.int64).min >> 1)
+    latency, gap = start - called, start - previous_end
+    unqueued = launched & (previous_end <= called)
+    usual_latency = _usual(latency[unqueued & (latency >= 0)], LATENCY_PERCENTILE, DEFAULT_LATENCY_NS)
+    usual_gap = _usual(gap[~unqueued & (gap >= 0) & (gap <= SHORT_GAP_NS)], 50, DEFAULT_GAP_NS)
+    own = unqueued & (latency <= usual_latency + LAUNCH_JITTER_NS)
+    launch_lag = np.where(own, latency, np.minimum(latency, usual_latency))
+    stream_lag = np.where(unqueued | (gap > SHORT_GAP_NS), np.minimum(gap, usual_gap), gap)
+    # Tasks of one stream may overlap by rounding or by early launch; none may start before the one ahead of it.
+    ahead_ns = np.where(rank.previous >= 0, (tasks.end_ns - start)[rank.previous], 0)
+    stream_lag = np.maximum(stream_lag, -ahead_ns)
+    by_launch, by_stream = called + launch_lag, previous_end + stream_lag
+    waits = _recorded_waits(rank, usual_gap)
+    late = np.maximum(start - np.maximum(by_launch, by_stream), 0)
+    late[~launched & (rank.previous < 0)] = 0
+    left = _infer_waits(rank, start - late, late, waits)
+    return Delays(
+        launch_lag_ns=np.where(launched, launch_lag, 0),
+        stream_lag_ns=np.where(rank.previous >= 0, stream_lag, usual_gap),
+        delay_ns=np.where(launched, start - by_launch, 0),
+        unexplained_ns=left,
+        bound_by_launch=launched & (by_launch >= by_stream),
+        waits=waits,
+    )
+
+
+def _usual(values: Column, percentile: int, default: int) -> int:
+    return int(np.percentile(values, percentile)) if len(values) else default
+
+
+def _recorded_waits(rank: RankView, usual_gap_ns: int) -> dict[int, list[StreamWait]]:
+    """Event record and stream wait pairs, where the profiler wrote cuda_sync events.
+
+    The source is the last task launched on the recording stream before the record call, the waiting one the first
+    launched on the waiting stream after the wait call (HTA issues 73, 117 and 121 tell what other choices break).
+    """
+    trace, waits = rank.trace, dict[int, list[StreamWait]]()
+    lanes = {stream: lane for lane, (_, stream) in enumerate(trace.streams)}
+    call_ns = dict(zip(trace.calls.correlation.tolist(), trace.calls.start_ns.tolist(), strict=True))
+    for correlation, sync in trace.syncs.items():
+        known = sync.stream in lanes and sync.wait_stream in lanes and sync.wait_stream != sync.stream
+        if not (known and "Wait" in sync.kind and correlation in call_ns and sync.record_correlation in call_ns):
+            continue
+        source = last_launched(rank, lanes[sync.wait_stream], call_ns[sync.record_correlation])
+        rows = rank.stream_tasks[lanes[sync.stream]]
+        target = rows[rank.launch_ns[rows] > call_ns[correlation]][:1]
+        if source >= 0 and len(target):
+            after = int(trace.tasks.start_ns[target[0]] - trace.tasks.end_ns[source])
+            lag = after if 0 <= after <= WAKE_NS else min(usual_gap_ns, after)
+            waits.setdefault(int(target[0]), []).append(StreamWait(source, lag, recorded=True))
+    return waits
+
+
+def last_launched(rank: RankView, lane: int, before_ns: int) -> int:
+    """The task launched last on a stream before a time; -1 when there is none."""
+    rows = rank.stream_tasks[lane]
+    at = int(np.searchsorted(np.maximum.accumulate(rank.launch_ns[rows]), before_ns, side="left"))
+    return int(rows[at - 1]) if at else NOWHERE
+
+
+def _infer_waits(rank: RankView, ready_ns: Column, late_ns: Column, waits: dict[int, list[StreamWait]]) -> Column:
+    """Explain late starts by a task of another stream that ended just before; what stays unexplained.
+
+    The source must have been launched earlier and must have ended after the task was otherwise ready.
+    """
+    tasks, left = rank.trace.tasks, late_ns.copy()
+    ends = [np.maximum.accumulate(tasks.end_ns[rows]) for rows in rank.stream_tasks]
+    for task in np.flatnonzero(late_ns > NOTICEABLE_NS).tolist():
+        start, lane = int(tasks.start_ns[task]), int(tasks.lane[task])
+        if any(start - tasks.end_ns[wait.source] <= WAKE_NS for wait in waits.get(task, ())):
+            left[task] = 0
+            continue
+        candidates = [
+            int(rows[at - 1])
+            for other, rows in enumerate(rank.stream_tasks)
+            if other != lane and (at := int(np.searchsorted(ends[other], start, side="right")))
+        ]
+        reasons = [
+            (int(tasks.end_ns[source]), source)
+            for source in candidates
+            if max(start - WAKE_NS, int(ready_ns[task])) < tasks.end_ns[source]
+            and rank.launch_ns[source] < rank.launch_ns[task]
+        ]
+        if reasons:
+            end, source = max(reasons)
+            waits.setdefault(task, []).append(StreamWait(source, start - end, recorded=False))
+            left[task] = 0
+    return left
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchQueue:
+    """How many launches may be outstanding (0: no limit was met), which calls were seen blocked by it, and their usual cost."""
+
+    depth: int
+    blocked: frozenset[int]
+    usual_ns: int
+
+
+def launch_queue(rank: RankView) -> LaunchQueue:
+    """The driver's queue limit, seen where launch calls took long while as many tasks as ever were outstanding.
+
+    On a V100 (trace `ns_resolution`) all but a few of 985 long calls returned with 1019 to 1021 tasks outstanding.
+    """
+    tasks, calls = rank.trace.tasks, rank.trace.calls
+    order = rank.launch_order[rank.launch[rank.launch_order] >= 0]
+    launch = rank.launch[order]
+    if not len(order):
+        return LaunchQueue(0, frozenset(), 0)
+    length = calls.end_ns[launch] - calls.start_ns[launch]
+    usual = int(np.median(length))
+    completed = np.searchsorted(np.sort(tasks.end_ns[order]), calls.end_ns[launch], side="right")
+    outstanding = np.arange(len(order)) - completed
+    depth = int(outstanding.max())
+    full = (length > max(LONG_CALL * usual, LONG_CALL_NS)) & (outstanding >= FULL_QUEUE * depth)
+    if depth < LEAST_DEPTH or full.sum() < LEAST_BLOCKED:
+        return LaunchQueue(0, frozenset(), usual)
+    return LaunchQueue(depth, frozenset(launch[full].tolist()), usual)
