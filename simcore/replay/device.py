@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.replay.rank import NOWHERE, RankView
+from simcore.workload.kineto import TaskKind
 
 __all__ = ["Delays", "LaunchQueue", "StreamWait", "explain", "launch_queue"]
 
@@ -15,7 +16,9 @@ Column = NDArray[np.int64]
 # Figures of the trial in reference/lumos.md section 5; all on the scale of a launch (about 10 us).
 SHORT_GAP_NS = 12_000  # two tasks of a stream this close follow each other without another reason
 LAUNCH_JITTER_NS = 12_000  # a launch may take this much longer than usual
-WAKE_NS = 25_000  # a stream resumes within this time after the task it waited for
+WAKE_NS = 50_000  # a stream resumes within this time after the task it waited for
+LOOK_BACK = 64  # so many tasks of another stream at most can end within that time
+DRAIN_SHARE = 0.025  # a kernel in this last part of its time no longer fills the device
 NOTICEABLE_NS = 2_000  # later than every known reason by more than this is late
 DEFAULT_LATENCY_NS, DEFAULT_GAP_NS = 8_000, 1_500
 LATENCY_PERCENTILE = 25
@@ -37,13 +40,13 @@ class StreamWait:
 class Delays:
     """Columns over tasks: lags after the launch call's start and after the previous task's end, and what is left over.
 
-    `delay_ns` is how long after its launch alone would allow the task started, `unexplained_ns` the part of it that no
-    dependency explains; `waits[task]` are its waits for other streams.
+    `late_ns` is how long after its launch and its stream would allow the task started, `unexplained_ns` the part of it
+    that no other dependency explains either; `waits[task]` are its waits for other streams.
     """
 
     launch_lag_ns: Column
     stream_lag_ns: Column
-    delay_ns: Column
+    late_ns: Column
     unexplained_ns: Column
     bound_by_launch: NDArray[np.bool_]
     waits: dict[int, list[StreamWait]]
@@ -73,7 +76,7 @@ def explain(rank: RankView) -> Delays:
     return Delays(
         launch_lag_ns=np.where(launched, launch_lag, 0),
         stream_lag_ns=np.where(rank.previous >= 0, stream_lag, usual_gap),
-        delay_ns=np.where(launched, start - by_launch, 0),
+        late_ns=late,
         unexplained_ns=left,
         bound_by_launch=launched & (by_launch >= by_stream),
         waits=waits,
@@ -115,33 +118,52 @@ def last_launched(rank: RankView, lane: int, before_ns: int) -> int:
 
 
 def _infer_waits(rank: RankView, ready_ns: Column, late_ns: Column, waits: dict[int, list[StreamWait]]) -> Column:
-    """Explain late starts by a task of another stream that ended just before; what stays unexplained.
+    """Explain late starts by the other streams; what stays unexplained.
 
-    The source must have been launched earlier and must have ended after the task was otherwise ready.
+    A task that could have started earlier waited for one launched before it that ended shortly before, as behind an
+    event; or, when there is none, for a kernel that held the multiprocessors and was draining when the task started.
     """
     tasks, left = rank.trace.tasks, late_ns.copy()
-    ends = [np.maximum.accumulate(tasks.end_ns[rows]) for rows in rank.stream_tasks]
     for task in np.flatnonzero(late_ns > NOTICEABLE_NS).tolist():
-        start, lane = int(tasks.start_ns[task]), int(tasks.lane[task])
-        if any(start - tasks.end_ns[wait.source] <= WAKE_NS for wait in waits.get(task, ())):
+        start, ready = int(tasks.start_ns[task]), int(ready_ns[task])
+        if any(0 <= start - tasks.end_ns[wait.source] <= WAKE_NS for wait in waits.get(task, ())):
             left[task] = 0
             continue
-        candidates = [
-            int(rows[at - 1])
-            for other, rows in enumerate(rank.stream_tasks)
-            if other != lane and (at := int(np.searchsorted(ends[other], start, side="right")))
-        ]
-        reasons = [
-            (int(tasks.end_ns[source]), source)
-            for source in candidates
-            if max(start - WAKE_NS, int(ready_ns[task])) < tasks.end_ns[source]
-            and rank.launch_ns[source] < rank.launch_ns[task]
-        ]
-        if reasons:
-            end, source = max(reasons)
+        others = [rows for lane, rows in enumerate(rank.stream_tasks) if lane != tasks.lane[task] and len(rows)]
+        found = [source for rows in others for source in _event_source(rank, task, ready, rows)]
+        found = found or [source for rows in others for source in _draining(rank, task, ready, rows)]
+        if found:
+            end, source = max(found)
             waits.setdefault(task, []).append(StreamWait(source, start - end, recorded=False))
             left[task] = 0
     return left
+
+
+def _event_source(rank: RankView, task: int, ready_ns: int, rows: Column) -> list[tuple[int, int]]:
+    """(end, row) of the last task on another stream launched earlier, if it ended just before `task` started."""
+    tasks, start = rank.trace.tasks, int(rank.trace.tasks.start_ns[task])
+    at = int(np.searchsorted(tasks.start_ns[rows], start, side="right"))
+    for source in rows[max(at - LOOK_BACK, 0) : at][::-1].tolist():
+        end = int(tasks.end_ns[source])
+        if end <= max(start - WAKE_NS, ready_ns):
+            break
+        if end <= start and rank.launch_ns[source] < rank.launch_ns[task]:
+            return [(end, source)]
+    return []
+
+
+def _draining(rank: RankView, task: int, ready_ns: int, rows: Column) -> list[tuple[int, int]]:
+    """(end, row) of a kernel on another stream that ran since before `task` was ready and was almost done at its start."""
+    tasks, start = rank.trace.tasks, int(rank.trace.tasks.start_ns[task])
+    at = int(np.searchsorted(tasks.start_ns[rows], start, side="right"))
+    if not at:
+        return []
+    source = int(rows[at - 1])
+    begin, end = int(tasks.start_ns[source]), int(tasks.end_ns[source])
+    almost_done = start <= end <= start + max(WAKE_NS, DRAIN_SHARE * (end - begin)) and end - start < end - begin
+    if tasks.kind[source] == TaskKind.KERNEL and begin <= ready_ns + SHORT_GAP_NS and almost_done:
+        return [(end, source)]
+    return []
 
 
 @dataclass(frozen=True, slots=True, eq=False)

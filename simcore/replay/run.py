@@ -64,7 +64,7 @@ def replay(
     begins_ns: Mapping[int, int] | None = None,
     copies: int = 0,
 ) -> Schedule:
-    """Replay copies of a step until the time between copies is the same twice, or exactly `copies` of them.
+    """Replay copies of a step until all of it repeats, or exactly `copies` of them.
 
     `durations_ns` replaces the graph's own; `begins_ns` are starts of nodes in the first copy. Every time is the
     largest over the edges of (end of the source + lag), the recurrence that an event-driven run of the same fixed
@@ -74,7 +74,7 @@ def replay(
     starts: list[list[int]] = []
     ends: list[list[int]] = []
     bindings: list[list[int]] = []
-    while len(ends) < copies if copies else not _settled(graph, ends):
+    while len(ends) < copies if copies else not _settled(ends):
         start, end, binding = _one_copy(program, ends, begins_ns or {} if not ends else {})
         starts.append(start)
         ends.append(end)
@@ -119,15 +119,13 @@ def _one_copy(
     return start, end, binding
 
 
-def _settled(graph: Graph, ends: Sequence[list[int]]) -> bool:
-    """Whether every rank's latest end moved on by the same time twice."""
+def _settled(ends: Sequence[list[int]]) -> bool:
+    """Whether every node moved on by the same time from copy to copy, twice: the steady state, exactly."""
     if len(ends) < LEAST_COPIES:
         return False
-    if len(ends) >= MOST_COPIES:
-        return True
-    last = np.array(ends[-3:])
-    latest = [last[:, graph.rank == number].max(axis=1) for number in range(len(graph.ranks))]
-    return all(b - a == c - b for a, b, c in latest)
+    before, middle, last = (np.array(row) for row in ends[-3:])
+    steps = np.unique(np.r_[last - middle, middle - before])
+    return len(steps) <= 1 or len(ends) >= MOST_COPIES
 
 
 def steady(graph: Graph, schedule: Schedule, rank: int) -> int:
