@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import click
 
+from simcore.replay.export import write
 from simcore.replay.report import to_dict, to_text
 from simcore.replay.run import Changes
 from simcore.replay.session import Scale, replay_traces
@@ -42,7 +44,9 @@ def _parse_scale(value: str) -> Scale:
     "--scale", "scales", multiple=True, callback=_scale, metavar="REGEX=FACTOR", help="What if: task durations by name."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-o", "--output", metavar="DIR", type=click.Path(), help="Write replay.json, timeline.png, timeline.json.")
+@click.option(
+    "-o", "--output", metavar="DIR", type=click.Path(), help="Write replay.json, timeline.png, timeline.json."
+)
 @click.option("--force", is_flag=True, help="Overwrite files in DIR.")
 def command(
     traces: tuple[str, ...],
@@ -69,4 +73,6 @@ def command(
     )
     replay = replay_traces(read_ranks(traces), changes, scales)
     document = json.dumps(to_dict(replay), sort_keys=True, indent=1, allow_nan=False)
+    if output is not None:
+        write(replay, document, Path(output), force=force)
     click.echo(document if as_json else to_text(replay))

@@ -104,6 +104,9 @@ def critical_path(rank: Prepared, step: StepReplay) -> dict[str, int]:
             parts["before_the_replay"] += cursor - step.from_ns
             break
         node, copy = int(graph.source[edge]), copy - int(graph.back[edge])
+        if copy < 0:
+            parts["before_the_replay"] += cursor - step.from_ns
+            break
         reached = max(int(schedule.end_ns[copy, node]), step.from_ns)
         parts[PATH_LABELS[EdgeKind(graph.edge_kind[edge])]] += max(cursor - reached, 0)
         cursor = min(cursor, reached)
@@ -139,12 +142,25 @@ def idle_causes(step: StepReplay) -> dict[str, int]:
     return dict(sorted(causes.items()))
 
 
-def largest_tasks(rank: Prepared, step: StepReplay, count: int = 10) -> list[dict[str, object]]:
-    """The names on which the device spent most of a step: name, how often, time in ns."""
+@dataclass(frozen=True, slots=True)
+class TaskTotal:
+    """Everything one name did in a step."""
+
+    name: str
+    count: int
+    time_ns: int
+
+    def to_dict(self) -> dict[str, str | int]:
+        """The entry of the report."""
+        return {"name": self.name, "count": self.count, "time_ns": self.time_ns}
+
+
+def largest_tasks(rank: Prepared, step: StepReplay, count: int = 10) -> list[TaskTotal]:
+    """The names on which the device spent most of a step, as recorded."""
     tasks, names = rank.view.trace.tasks, rank.view.trace.names
     rows = np.array(step.graph.ranks[step.number].tasks, dtype=np.int64)
     number, length = tasks.name[rows], (tasks.end_ns - tasks.start_ns)[rows]
     total = np.bincount(number, weights=length, minlength=len(names)).astype(np.int64)
     often = np.bincount(number, minlength=len(names))
     order = [int(n) for n in np.argsort(-total, kind="stable")[:count] if often[n]]
-    return [{"name": names[n], "count": int(often[n]), "time_ns": int(total[n])} for n in order]
+    return [TaskTotal(names[n], int(often[n]), int(total[n])) for n in order]

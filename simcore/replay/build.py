@@ -50,7 +50,9 @@ def build_step(ranks: Sequence[Prepared], steps: Sequence[int], matches: Sequenc
         When the traces contradict each other so that nodes wait in a circle.
     """
     builder = GraphBuilder()
-    made = [_RankStep(builder, number, rank, step) for number, (rank, step) in enumerate(zip(ranks, steps, strict=True))]
+    made = [
+        _RankStep(builder, number, rank, step) for number, (rank, step) in enumerate(zip(ranks, steps, strict=True))
+    ]
     intrinsic = {(m.rank, m.task): match.intrinsic_ns for match in matches for m in match.members}
     for rank_step in made:
         rank_step.add_host()
@@ -140,9 +142,7 @@ class _RankStep:
         if last >= 0:
             self.builder.edge(EdgeKind.PROGRAM_ORDER, last, first, back=1)
 
-    def _add_item(
-        self, thread: int, before: tuple[int, int], time_ns: int, what: int, detail: int
-    ) -> tuple[int, int]:
+    def _add_item(self, thread: int, before: tuple[int, int], time_ns: int, what: int, detail: int) -> tuple[int, int]:
         """One call or point behind what came before on its thread; its last node and the trace's time of its end."""
         last, last_ns = before
         if what != CALL:
@@ -257,8 +257,8 @@ class _RankStep:
     def _queue_edges(self) -> None:
         """The n-th launch returns when task n - depth - 1 has ended, counted through the copies."""
         depth = self.prepared.queue.depth
-        order = [task for task in self.rank.launch_order[np.isin(self.rank.launch_order, self.tasks)].tolist()]
-        order = [task for task in order if self.rank.launch[task] in self.returned]
+        rows = self.rank.launch_order[np.isin(self.rank.launch_order, self.tasks)].tolist()
+        order = [task for task in rows if self.rank.launch[task] in self.returned]
         if not depth or not order:
             return
         for place, task in enumerate(order):

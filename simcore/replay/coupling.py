@@ -66,9 +66,10 @@ def _match(ranks: Sequence[RankView], members: list[Member]) -> Match:
 
 
 def clock_offsets_ns(ranks: Sequence[RankView], matches: Sequence[Match]) -> list[int]:
-    """How much to subtract from each rank's times: collectives end together, so the median difference of ends is the clocks'.
+    """How much to subtract from each rank's times to have one clock.
 
-    Ranks without a common collective keep their own clock.
+    All ranks end a collective together, so the median difference of their ends is that of their clocks. Ranks without
+    a common collective keep their own clock.
     """
     bases = [round(rank.trace.base_us * 1e3) for rank in ranks]
     differences: list[list[int]] = [[] for _ in ranks]

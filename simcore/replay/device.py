@@ -153,7 +153,7 @@ def _event_source(rank: RankView, task: int, ready_ns: int, rows: Column) -> lis
 
 
 def _draining(rank: RankView, task: int, ready_ns: int, rows: Column) -> list[tuple[int, int]]:
-    """(end, row) of a kernel on another stream that ran since before `task` was ready and was almost done at its start."""
+    """(end, row) of a kernel on another stream that ran when `task` was ready and was almost done at its start."""
     tasks, start = rank.trace.tasks, int(rank.trace.tasks.start_ns[task])
     at = int(np.searchsorted(tasks.start_ns[rows], start, side="right"))
     if not at:
@@ -168,7 +168,7 @@ def _draining(rank: RankView, task: int, ready_ns: int, rows: Column) -> list[tu
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchQueue:
-    """How many launches may be outstanding (0: no limit was met), which calls were seen blocked by it, and their usual cost."""
+    """How many launches may be outstanding (0: no limit was met), which calls it blocked, and what a call costs."""
 
     depth: int
     blocked: frozenset[int]

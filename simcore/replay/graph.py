@@ -1,7 +1,8 @@
 """The dependency graph of one training step, in columns, and its builder.
 
-A node is a stretch of host time, a point on a thread, or a task on a stream. It starts when every edge into it allows:
-at the end of the edge's source plus its lag. `back` counts copies: an edge with back 1 comes from the previous step's copy.
+A node is a stretch of host time, a point on a thread, or a task on a stream. It starts when every edge into it
+allows: at the end of the edge's source plus its lag. `back` counts copies: an edge with back 1 comes from the previous
+step's copy.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class EdgeKind(IntEnum):
 class RankNodes:
     """What the report needs of one rank: its step marks and where each of its tasks begins and ends.
 
-    `tasks`, `begins`, `ends` are parallel: row of the trace's tasks, node whose start and node whose end bound the task.
+    `tasks`, `begins`, `ends` are parallel: row of the trace's tasks, the nodes whose start and whose end bound it.
     """
 
     begin: int
@@ -86,6 +87,9 @@ class Graph:
         return {kind.name.lower(): int(counts[kind]) for kind in EdgeKind}
 
 
+COLUMNS = tuple(Graph.__slots__)[:13]  # the order of the rows that the builder collects
+
+
 class GraphBuilder:
     """Collects nodes and edges row by row."""
 
@@ -121,7 +125,8 @@ class GraphBuilder:
         order = _topological(len(self.nodes), same_copy[0].tolist(), same_copy[1].tolist())
         if len(order) < len(self.nodes):
             raise blocked(sorted(set(range(len(self.nodes))) - set(order)))
-        return Graph(*nodes, *edges, order=order, ranks=tuple(self.ranks))
+        columns = dict(zip(COLUMNS, (*nodes, *edges), strict=True))
+        return Graph(**columns, order=order, ranks=tuple(self.ranks))
 
 
 def _topological(count: int, sources: list[int], targets: list[int]) -> list[int]:

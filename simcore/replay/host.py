@@ -1,4 +1,4 @@
-"""The threads of one step: program order with the time between calls kept, waits for other threads and for the device."""
+"""The threads of one step: which calls wait for the device, and where threads wait for each other."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def find_syncs(rank: RankView) -> dict[int, SyncCall]:
     """
     names = rank.trace.names
     finders = ((DEVICE_SYNC, _device_sync), (STREAM_SYNC, _stream_sync), (EVENT_SYNC, _event_sync))
-    kinds = {
-        number: finder for number, name in enumerate(names) for pattern, finder in finders if pattern.match(name)
-    }
+    kinds = {number: finder for number, name in enumerate(names) for pattern, finder in finders if pattern.match(name)}
     syncs = dict[int, SyncCall]()
     calls = rank.trace.calls
     for call, name in enumerate(calls.name.tolist()):
@@ -117,7 +115,7 @@ class Wake:
 def find_wakes(rank: RankView, window: Window, threads: Iterable[int]) -> list[Wake]:
     """Where the threads of a step hand over to each other.
 
-    A thread that begins late is woken by the driving thread; a wide gap in which another thread was busy is a wait for it.
+    A thread that begins late is woken by the driving thread; a wide gap in which another thread was busy is a wait.
     """
     wakes, known = [], sorted(threads)
     for thread in known:

@@ -14,6 +14,7 @@ __all__ = ["Activity", "RankView", "Window", "is_communication", "view"]
 
 Column = NDArray[np.int64]
 NOWHERE = -1
+LONG_AGO = -(1 << 62)
 COMMUNICATION = re.compile(
     r"nccl|rccl|msccl|nvshmem|deep_?ep|cross_device_reduce|memcpy (p2p|ptop|peer)", re.IGNORECASE
 )
@@ -91,10 +92,10 @@ def activity(start_ns: Column, end_ns: Column) -> Activity:
 class RankView:
     """A trace and what follows from it directly; columns are parallel to `trace.calls` or `trace.tasks`.
 
-    `outermost[call]` is the call that contains a nested one, itself otherwise. `launch[task]` is the outermost call that
-    launched it or -1, `launch_ns` when (its own start when no launch was recorded), `launch_order` the tasks in that
-    order. `previous[task]` ran before it on its stream (-1: none). `task_step` and `call_step` are positions in
-    `windows` or -1; a task belongs to the step that launched it.
+    `outermost[call]` is the call that contains a nested one, itself otherwise. `launch[task]` is the outermost call
+    that launched it or -1, `launch_ns` when, `launch_order` the tasks in that order. `previous[task]` ran before it on
+    its stream (-1: none). `task_step` and `call_step` are positions in `windows` or -1; a task belongs to the step that
+    launched it.
     """
 
     trace: KinetoTrace
@@ -117,9 +118,8 @@ def view(trace: KinetoTrace) -> RankView:
     outermost = _outermost(calls)
     windows = _windows(trace)
     launch = _launches(calls, tasks, outermost)
-    launched = launch >= 0
-    launch_ns = np.where(launched, calls.start_ns[launch] if len(calls) else 0, tasks.start_ns)
     stream_tasks = tuple(np.flatnonzero(tasks.lane == lane) for lane in range(len(trace.streams)))
+    launch_ns = _launch_times(calls, tasks, launch, stream_tasks)
     previous = np.full(len(tasks), NOWHERE)
     for rows in stream_tasks:
         previous[rows[1:]] = rows[:-1]
@@ -172,6 +172,21 @@ def _launches(calls: Intervals, tasks: Intervals, outermost: Column) -> Column:
     by_correlation.pop(NOWHERE, None)
     found = [by_correlation.get(correlation, NOWHERE) for correlation in tasks.correlation.tolist()]
     return np.array(found, dtype=np.int64)
+
+
+def _launch_times(calls: Intervals, tasks: Intervals, launch: Column, stream_tasks: tuple[Column, ...]) -> Column:
+    """When each task was launched; without a recorded launch, when the one before it on its stream was.
+
+    What a stream ran before its first recorded launch was launched before the trace; a stream without any recorded
+    launch counts its tasks as launched when they started.
+    """
+    launched = launch >= 0
+    times: Column = np.where(launched, calls.start_ns[launch] if len(calls) else 0, LONG_AGO)
+    for rows in stream_tasks:
+        unknown = rows[~launched[rows]]
+        filled = np.maximum.accumulate(times[rows])
+        times[unknown] = filled[~launched[rows]] if launched[rows].any() else tasks.start_ns[unknown]
+    return times
 
 
 def _step_at(windows: tuple[Window, ...], times_ns: Column) -> Column:

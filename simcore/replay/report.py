@@ -15,7 +15,7 @@ from simcore.units import format_ns
 __all__ = ["SCHEMA", "to_dict", "to_text", "typical_step"]
 
 SCHEMA = "simcore.replay/1"
-NANOSECONDS_SHOWN = 1e-6
+TASKS_SHOWN = 5
 NAME_WIDTH = 60
 
 
@@ -49,7 +49,7 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "edges": typical.graph.edge_counts(typical.number),
         "critical_path_ns": critical_path(prepared, typical),
         "idle_causes_ns": idle_causes(typical),
-        "largest_tasks": largest_tasks(prepared, typical),
+        "largest_tasks": [task.to_dict() for task in largest_tasks(prepared, typical)],
         "launch_queue_depth": prepared.queue.depth,
         "warnings": warnings(replay, number),
     }
@@ -62,6 +62,7 @@ def _step(step: StepReplay) -> dict[str, object]:
         "predicted_ns": step.predicted_ns,
         "baseline_ns": step.baseline_ns,
         "error": step.error,
+        "device_ns": step.device_ns,
         "steady": step.steady,
     }
 
@@ -128,8 +129,8 @@ def warnings(replay: Replay, number: int) -> list[str]:
         found.append(f"incomplete trace: {unlaunched} tasks have no recorded launch; their delays stay unexplained")
     later = steps[1:] or steps
     if len(steps) > 1 and not any(step.steady for step in later):
-        growth = format_ns(mean(step.backlog_ns for step in later))
-        found.append(f"no step is steady: the GPU falls behind the host by {growth} a step, so the marks are no period")
+        needed = format_ns(mean(step.device_ns for step in later))
+        found.append(f"no step is steady: the marks are the host's, the device took {needed} a step")
     if any(not step.graph.ranks[step.number].tasks for step in steps):
         found.append("a step launched nothing on the GPU")
     return found
@@ -145,30 +146,36 @@ def to_text(replay: Replay) -> str:
 
 
 def _rank_text(replay: Replay, number: int) -> str:
-    prepared, scored, typical = replay.ranks[number], replay.scored(number), typical_step(replay, number)
+    prepared, scored = replay.ranks[number], replay.scored(number)
     lines = [_answer(replay, number), "", "  step      measured     predicted    error"]
     for step in replay.steps[number]:
         shown = format_ns(step.window.length_ns), format_ns(step.predicted_ns)
-        note = "" if step.steady else "   not steady"
+        note = "" if step.steady else f"   not steady: the device took {format_ns(step.device_ns)}"
         lines.append(f"  {step.window.index:<6}{shown[0]:>12}  {shown[1]:>12}  {step.error:>+7.1%}{note}")
     sides = [_mean([side(prepared, step) for step in scored]).to_dict() for side in (measured, predicted)]
     lines += ["", "  breakdown           measured              predicted"]
     for key in sides[0]:
         cells = [f"{format_ns(side[key]):>12} {side[key] / max(sum(side.values()), 1):>6.1%}" for side in sides]
         lines.append(f"  {key.removesuffix('_ns'):<14}{cells[0]}   {cells[1]}")
-    errors = _start_errors(replay, number)
-    lines += [
-        "",
-        f"  task starts off by {format_ns(errors['p50'])} (median), {format_ns(errors['p90'])} (p90); "
-        f"dependencies explain {_coverage(replay, number):.0%} of late starts",
-        "  edges: " + ", ".join(f"{k} {v}" for k, v in typical.graph.edge_counts(typical.number).items() if v),
+    lines += ["", *_explanations(replay, number)]
+    return "\n".join(lines + [f"  warning: {text}" for text in warnings(replay, number)])
+
+
+def _explanations(replay: Replay, number: int) -> list[str]:
+    """What the prediction rests on, for the typical step."""
+    prepared, typical = replay.ranks[number], typical_step(replay, number)
+    errors, coverage = _start_errors(replay, number), _coverage(replay, number)
+    starts = f"{format_ns(errors['p50'])} (median), {format_ns(errors['p90'])} (p90)"
+    counts = typical.graph.edge_counts(typical.number)
+    tasks = largest_tasks(prepared, typical, TASKS_SHOWN)
+    return [
+        f"  task starts off by {starts}; dependencies explain {coverage:.0%} of late starts",
+        "  edges: " + ", ".join(f"{kind} {count}" for kind, count in counts.items() if count),
         "  critical path: " + _shares(critical_path(prepared, typical)),
         "  device idle, by cause: " + (_shares(idle_causes(typical)) or "never"),
         "  largest tasks:",
+        *(f"    {format_ns(task.time_ns):>10} {task.count:>5} x {task.name[:NAME_WIDTH]}" for task in tasks),
     ]
-    for task in largest_tasks(prepared, typical, 5):
-        lines.append(f"    {format_ns(float(str(task['time_ns']))):>10} {task['count']:>5} x {str(task['name'])[:NAME_WIDTH]}")
-    return "\n".join(lines + [f"  warning: {text}" for text in warnings(replay, number)])
 
 
 def _answer(replay: Replay, number: int) -> str:
@@ -185,6 +192,12 @@ def _answer(replay: Replay, number: int) -> str:
         return (
             f"Rank {trace.rank}: with {what} a step takes {format_ns(predicted_ns)} instead of "
             f"{format_ns(baseline_ns)} ({change:+.1%})."
+        )
+    if not any(step.steady for step in scored):
+        return (
+            f"Rank {trace.rank}: its dependencies predict {format_ns(predicted_ns)} a step where the device took "
+            f"{format_ns(mean(step.device_ns for step in scored))}; the host's marks are "
+            f"{format_ns(measured_ns)} apart, but no step is steady."
         )
     error = mean(abs(step.error) for step in scored)
     noise = _noise([step.window.length_ns for step in scored])

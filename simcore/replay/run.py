@@ -39,7 +39,10 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """When each node starts and ends in each copy, shape (copies, nodes), in ns; `binding` is the edge that held it, or -1."""
+    """When each node starts and ends in each copy, shape (copies, nodes), in ns.
+
+    `binding` is the edge that held the node, -1 when none did.
+    """
 
     start_ns: Column
     end_ns: Column
@@ -62,11 +65,13 @@ def replay(
     durations_ns: Column | None = None,
     *,
     begins_ns: Mapping[int, int] | None = None,
+    before_ns: Mapping[int, int] | None = None,
     copies: int = 0,
 ) -> Schedule:
     """Replay copies of a step until all of it repeats, or exactly `copies` of them.
 
-    `durations_ns` replaces the graph's own; `begins_ns` are starts of nodes in the first copy. Every time is the
+    `durations_ns` replaces the graph's own; `begins_ns` are starts of nodes in the first copy,
+    `before_ns` ends of nodes in a copy before it. Every time is the
     largest over the edges of (end of the source + lag), the recurrence that an event-driven run of the same fixed
     dependencies gives; nothing that only later events could change is decided early.
     """
@@ -75,7 +80,10 @@ def replay(
     ends: list[list[int]] = []
     bindings: list[list[int]] = []
     while len(ends) < copies if copies else not _settled(ends):
-        start, end, binding = _one_copy(program, ends, begins_ns or {} if not ends else {})
+        first = not ends
+        start, end, binding = _one_copy(
+            program, ends, begins_ns or {} if first else {}, before_ns or {} if first else {}
+        )
         starts.append(start)
         ends.append(end)
         bindings.append(binding)
@@ -99,7 +107,7 @@ def _program(graph: Graph, changes: Changes, durations_ns: Column) -> Program:
 
 
 def _one_copy(
-    program: Program, ends: Sequence[list[int]], begins_ns: Mapping[int, int]
+    program: Program, ends: Sequence[list[int]], begins_ns: Mapping[int, int], before_ns: Mapping[int, int]
 ) -> tuple[list[int], list[int], list[int]]:
     """Starts, ends and binding edges of the next copy; `ends` are those of the copies before."""
     count, copy = len(program), len(ends)
@@ -111,6 +119,8 @@ def _one_copy(
                 ready = end[source] + lag
             elif back <= copy:
                 ready = ends[copy - back][source] + lag
+            elif back == 1 and source in before_ns:
+                ready = before_ns[source] + lag
             else:
                 continue
             if ready > at:

@@ -1,4 +1,4 @@
-"""A whole replay: every step of every rank predicted from its own graph, coupled across ranks where steps are the same."""
+"""A whole replay: every step of every rank from its own graph, coupled across ranks where steps are the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simcore.replay.build import Prepared, build_step, prepare
 from simcore.replay.coupling import Match, clock_offsets_ns, match_collectives
 from simcore.replay.graph import Graph, NodeKind
-from simcore.replay.rank import NOWHERE, Window
+from simcore.replay.rank import Window
 from simcore.replay.run import Changes, Schedule, replay, steady
 from simcore.workload.kineto import KinetoTrace
 
@@ -36,7 +36,7 @@ class StepReplay:
 
     `number` is the rank's position in `graph.ranks`; the span [`from_ns`, `to_ns`) of the schedule is one predicted
     period. `backlog_ns` is how much further behind the host the device was at the end of the step than at its start.
-    `baseline_ns` is the prediction without scaling.
+    `baseline_ns` is the prediction without scaling. The only step of a trace counts as steady.
     """
 
     window: Window
@@ -51,6 +51,11 @@ class StepReplay:
     to_ns: int
     backlog_ns: int
     steady: bool
+
+    @property
+    def device_ns(self) -> int:
+        """How long the device took for what the step launched: the measured time and what it fell behind."""
+        return self.window.length_ns + self.backlog_ns
 
     @property
     def error(self) -> float:
@@ -101,9 +106,10 @@ def _replay_step(
     graph = build_step(chosen, steps, matches)
     begins = _begins(chosen, steps, graph, matches)
     copies = 1 if all(len(view.windows) == 1 for view in views) else 0
+    before = _left_over(chosen, steps, graph, begins) if copies else {}
     durations = scaled(graph, chosen, scales)
-    schedule = replay(graph, changes, durations, begins_ns=begins, copies=copies)
-    plain = replay(graph, changes, begins_ns=begins, copies=copies) if scales else schedule
+    schedule = replay(graph, changes, durations, begins_ns=begins, before_ns=before, copies=copies)
+    plain = replay(graph, changes, begins_ns=begins, before_ns=before, copies=copies) if scales else schedule
     made = []
     for number, (rank, step) in enumerate(zip(chosen, steps, strict=True)):
         start, end = _period(graph, schedule, number)
@@ -123,7 +129,7 @@ def _replay_step(
                 from_ns=start,
                 to_ns=end,
                 backlog_ns=backlog,
-                steady=abs(backlog) <= BACKLOG_SHARE * window.length_ns,
+                steady=bool(copies) or abs(backlog) <= BACKLOG_SHARE * window.length_ns,
             )
         )
     return made
@@ -139,6 +145,22 @@ def _begins(ranks: Sequence[Prepared], steps: Sequence[int], graph: Graph, match
     return {nodes.begin: begin - min(begins) for nodes, begin in zip(graph.ranks, begins, strict=True)}
 
 
+def _left_over(
+    ranks: Sequence[Prepared], steps: Sequence[int], graph: Graph, begins_ns: dict[int, int]
+) -> dict[int, int]:
+    """When each stream was done with what was launched before the step, as the end of its last task a copy before."""
+    ends: dict[int, int] = {}
+    for rank, step, nodes in zip(ranks, steps, graph.ranks, strict=True):
+        tasks, window = rank.view.trace.tasks, rank.view.windows[step]
+        last = {int(tasks.lane[task]): node for task, node in zip(nodes.tasks, nodes.ends, strict=True)}
+        for lane, node in last.items():
+            rows = rank.view.stream_tasks[lane]
+            old = rows[rank.view.launch_ns[rows] < window.start_ns]
+            if len(old):
+                ends[node] = begins_ns[nodes.begin] + int(tasks.end_ns[old].max()) - window.start_ns
+    return ends
+
+
 def scaled(graph: Graph, ranks: Sequence[Prepared], scales: Sequence[Scale]) -> Column:
     """Durations of the nodes with every matching task's multiplied, in the order of the scales."""
     durations = graph.duration_ns.astype(float)
@@ -147,7 +169,8 @@ def scaled(graph: Graph, ranks: Sequence[Prepared], scales: Sequence[Scale]) -> 
             hit = np.array([bool(scale.pattern.search(name)) for name in rank.view.trace.names])
             tasks = (graph.rank == number) & (graph.kind == NodeKind.TASK)
             durations[tasks & hit[graph.name]] *= scale.factor
-    return np.rint(durations).astype(np.int64)
+    whole: Column = np.rint(durations).astype(np.int64)
+    return whole
 
 
 def _period(graph: Graph, schedule: Schedule, number: int) -> tuple[int, int]:

@@ -53,7 +53,9 @@ def _unpacked(content: bytes, file: str) -> bytes:
     try:
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError.at(file, "the compressed data is broken", expected="a whole gzip file", found=str(error)) from error
+        raise InputError.at(
+            file, "the compressed data is broken", expected="a whole gzip file", found=str(error)
+        ) from error
 
 
 def _members(content: bytes, file: str) -> Iterator[tuple[str, bytes]]:

@@ -1,8 +1,9 @@
 """PyTorch profiler (Kineto) traces: one rank's calls, kernels and step marks in columns.
 
-Both generations are read: categories `Kernel`/`kernel`, `Operator`/`cpu_op`, `Runtime`/`cuda_runtime`, CUDA and HIP names,
-thread ids as numbers or texts, whole or fractional microseconds, with or without `distributedInfo`, as `.json`, `.json.gz`
-and archives of ranks (`.tar`, `.tar.gz`, `.tgz`). Events are decoded one at a time into columns, never kept as objects.
+Both generations are read: categories `Kernel`/`kernel`, `Operator`/`cpu_op`, `Runtime`/`cuda_runtime`, CUDA and HIP
+names, thread ids as numbers or texts, whole or fractional microseconds, with or without `distributedInfo`; as `.json`,
+`.json.gz`, folders and archives of ranks (tar, also compressed). Events are decoded one at a time into columns, never
+kept as objects.
 """
 
 from __future__ import annotations

@@ -1,0 +1,187 @@
+"""A replay as files: the report, measured above predicted as a timeline, a picture and a Chrome trace."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.errors import InputError
+from simcore.replay.breakdown import predicted_tasks
+from simcore.replay.build import Prepared
+from simcore.replay.report import typical_step
+from simcore.replay.session import Replay, StepReplay
+from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["MEASURED", "PREDICTED", "chrome_trace", "timeline", "utilisation", "write"]
+
+Column = NDArray[np.int64]
+MEASURED, PREDICTED = 0, 1  # classes of the timeline
+SIDES = ("measured", "predicted")
+BIN_NS = 1_000_000
+COLOURS = {EventKind.COMPUTE: "#4477aa", EventKind.COLLECTIVE: "#ee6677"}
+LABELS = {EventKind.COMPUTE: "computation", EventKind.COLLECTIVE: "communication"}
+NO_PHASE = -1
+
+
+def timeline(replay: Replay, rank: int) -> Timeline:
+    """The typical step of one rank: class 0 as measured, class 1 as predicted, each from its own start.
+
+    Streams are numbered as in the trace; `details` names them and the classes.
+    """
+    prepared, step = replay.ranks[rank], typical_step(replay, rank)
+    buffer = EventBuffer()
+    spans = ((step.window.start_ns, step.window.end_ns), (step.from_ns, step.to_ns))
+    for side, (start, end, rows) in enumerate((_measured_tasks(prepared, step), predicted_tasks(step))):
+        from_ns, to_ns = spans[side]
+        begin, finish = np.clip(start, from_ns, to_ns) - from_ns, np.clip(end, from_ns, to_ns) - from_ns
+        for row, started, ended in zip(rows.tolist(), begin.tolist(), finish.tolist(), strict=True):
+            buffer.append((side, *_event(prepared, buffer, row, started, ended, step.window.index)))
+    lengths = tuple(to_ns - from_ns for from_ns, to_ns in spans)
+    return Timeline(
+        events=buffer.table(),
+        time_ns=max(lengths),
+        iterations=((0, max(lengths)),),
+        ranks=((MEASURED,), (PREDICTED,)),
+        finish_ns=lengths,
+        details={"classes": SIDES, "streams": _stream_names(prepared), "step": step.window.index},
+    )
+
+
+def _event(
+    prepared: Prepared, buffer: EventBuffer, row: int, start_ns: int, end_ns: int, step: int
+) -> tuple[int, int, int, int, int, int, int, int, int]:
+    """The columns of one task behind its class."""
+    tasks = prepared.view.trace.tasks
+    kind = EventKind.COLLECTIVE if prepared.view.communication[row] else EventKind.COMPUTE
+    name = buffer.name(prepared.view.trace.names[tasks.name[row]])
+    return int(tasks.lane[row]), start_ns, end_ns, kind, name, NO_LAYER, NO_PHASE, 0, step
+
+
+def _measured_tasks(prepared: Prepared, step: StepReplay) -> tuple[Column, Column, Column]:
+    tasks, window = prepared.view.trace.tasks, step.window
+    rows = np.flatnonzero((tasks.end_ns > window.start_ns) & (tasks.start_ns < window.end_ns))
+    return tasks.start_ns[rows], tasks.end_ns[rows], rows
+
+
+def _stream_names(prepared: Prepared) -> tuple[str, ...]:
+    return tuple(f"stream {stream}" for _, stream in prepared.view.trace.streams)
+
+
+def utilisation(shown: Timeline, side: int) -> Column:
+    """Per millisecond of the step the time in which at least one stream ran something, in ns."""
+    events = shown.events.where(shown.events.npu_class == side)
+    edges = np.arange(0, shown.finish_ns[side] + BIN_NS, BIN_NS)
+    times = np.r_[events.start_ns, events.end_ns]
+    change = np.r_[np.ones(len(events), dtype=np.int64), -np.ones(len(events), dtype=np.int64)]
+    order = np.argsort(times, kind="stable")
+    times, running = times[order], np.cumsum(change[order]) > 0
+    busy = np.r_[0, np.cumsum(np.diff(times) * running[:-1])] if len(times) else np.zeros(1)
+    until = np.interp(edges, times, busy) if len(times) else np.zeros(len(edges))
+    per_bin: Column = np.rint(np.diff(until)).astype(np.int64)
+    return per_bin
+
+
+def chrome_trace(shown: Timeline) -> dict[str, object]:
+    """Measured and predicted as two processes for chrome://tracing and Perfetto; times in microseconds."""
+    return {"displayTimeUnit": "ns", "traceEvents": list(_chrome_events(shown))}
+
+
+def _chrome_events(shown: Timeline) -> Iterator[dict[str, object]]:
+    streams = [str(name) for name in _texts(shown.details["streams"])]
+    for side, title in enumerate(SIDES):
+        yield {"ph": "M", "name": "process_name", "pid": side, "args": {"name": title}}
+        for lane, name in enumerate(streams):
+            yield {"ph": "M", "name": "thread_name", "pid": side, "tid": lane, "args": {"name": name}}
+    events = shown.events
+    columns = (events.npu_class, events.stream, events.start_ns, events.end_ns, events.kind, events.name)
+    for side, lane, start, end, kind, name in zip(*(column.tolist() for column in columns), strict=True):
+        place = {"pid": side, "tid": lane, "ts": start / 1e3, "dur": (end - start) / 1e3}
+        yield {"ph": "X", "name": events.names[name], "cat": LABELS[EventKind(kind)], **place}
+
+
+def _texts(names: object) -> tuple[object, ...]:
+    return names if isinstance(names, tuple) else ()
+
+
+def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -> list[Path]:
+    """Write replay.json and, per rank, timeline-RANK.png and timeline-RANK.json; the paths.
+
+    Raises
+    ------
+    InputError
+        When a file exists and `force` is not set, or the folder cannot be written.
+    """
+    files: list[_File] = [_File(folder / "replay.json", document.encode() + b"\n")]
+    for number, prepared in enumerate(replay.ranks):
+        shown, rank = timeline(replay, number), prepared.view.trace.rank
+        chrome = json.dumps(chrome_trace(shown), sort_keys=True).encode()
+        files += [_File(folder / f"timeline-{rank}.json", chrome), _File(folder / f"timeline-{rank}.png", _png(shown))]
+    there = [file.path for file in files if file.path.exists()]
+    if there and not force:
+        raise InputError.at(str(there[0]), "the file exists", hint="--force overwrites it")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            file.write()
+    except OSError as error:
+        raise InputError.at(str(folder), f"cannot write: {error.strerror or error}") from error
+    return [file.path for file in files]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    content: bytes
+
+    def write(self) -> None:
+        """Through a temporary name, so that a reader never sees half a file."""
+        temporary = self.path.with_name(f".{self.path.name}.part")
+        temporary.write_bytes(self.content)
+        os.replace(temporary, self.path)  # noqa: PTH105 - Path.replace says less about what it does
+
+
+def _png(shown: Timeline) -> bytes:
+    """Streams of both sides on one time axis, and below how much of each millisecond the device was busy."""
+    import io
+
+    from matplotlib.figure import Figure
+
+    streams = [str(name) for name in _texts(shown.details["streams"])]
+    used = sorted(set(shown.events.stream.tolist()))
+    height = 0.35 * len(used) + 0.5
+    figure = Figure(figsize=(12, 2 * height + 2.2), layout="constrained")
+    axes = figure.subplots(3, 1, sharex=True, height_ratios=(height, height, 1.5))
+    for side, title in enumerate(SIDES):
+        _draw_side(axes[side], shown, side, used)
+        axes[side].set_yticks(range(len(used)), [streams[lane] for lane in used])
+        axes[side].set_title(f"{title}: {shown.finish_ns[side] / 1e6:.2f} ms", loc="left")
+        share = utilisation(shown, side) / BIN_NS
+        axes[2].step(np.arange(len(share)), share, where="post", label=title, linestyle=("-", "--")[side])
+    axes[0].legend(loc="lower right", ncols=2, bbox_to_anchor=(1, 1), frameon=False)
+    axes[2].set(xlabel="time in ms", ylabel="device busy", ylim=(0, 1.05))
+    axes[2].legend(loc="lower right")
+    content = io.BytesIO()
+    figure.savefig(content, format="png", metadata={"Software": None})
+    return content.getvalue()
+
+
+def _draw_side(axis: Axes, shown: Timeline, side: int, used: list[int]) -> None:
+    for kind, colour in COLOURS.items():
+        label: str | None = LABELS[kind]
+        for row, lane in enumerate(used):
+            events = shown.events
+            chosen = events.where((events.npu_class == side) & (events.stream == lane) & (events.kind == kind))
+            spans = np.c_[chosen.start_ns, chosen.end_ns - chosen.start_ns] / 1e6
+            axis.broken_barh(spans.tolist(), (row - 0.4, 0.8), color=colour, linewidth=0, label=label)
+            label = None
+    axis.set_ylim(len(used) - 0.5, -0.5)
