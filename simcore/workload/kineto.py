@@ -125,17 +125,20 @@ class KinetoTrace:
     syncs: dict[int, StreamSync] = field(default_factory=dict)
 
 
+Number = int | float | str | None  # what the versions of the profiler write where a number is meant
+
+
 class _Arguments(msgspec.Struct, gc=False):
-    correlation: int | str = NO_CORRELATION
-    device: int | str = 0
-    stream: int | str = 0
-    sync_kind: str = msgspec.field(default="", name="cuda_sync_kind")
-    wait_stream: int | str = msgspec.field(default=-1, name="wait_on_stream")
-    record: int | str = msgspec.field(default=NO_CORRELATION, name="wait_on_cuda_event_record_corr_id")
-    operation: str = msgspec.field(default="", name="Collective name")
-    elements: int | float = msgspec.field(default=0, name="In msg nelems")
-    group: str = msgspec.field(default="", name="Process Group Name")
-    group_ranks: str | list[int] = msgspec.field(default="", name="Process Group Ranks")
+    correlation: Number = NO_CORRELATION
+    device: Number = 0
+    stream: Number = 0
+    sync_kind: str | None = msgspec.field(default="", name="cuda_sync_kind")
+    wait_stream: Number = msgspec.field(default=-1, name="wait_on_stream")
+    record: Number = msgspec.field(default=NO_CORRELATION, name="wait_on_cuda_event_record_corr_id")
+    operation: str | None = msgspec.field(default="", name="Collective name")
+    elements: Number = msgspec.field(default=0, name="In msg nelems")
+    group: str | None = msgspec.field(default="", name="Process Group Name")
+    group_ranks: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Process Group Ranks")
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -150,17 +153,17 @@ class _Event(msgspec.Struct, gc=False):
 
 
 class _Distributed(msgspec.Struct, gc=False):
-    rank: int | None = None
+    rank: Number = None
 
 
 class _Device(msgspec.Struct, gc=False):
-    name: str = ""
+    name: str | None = ""
 
 
 class _Document(msgspec.Struct, gc=False):
     events: list[msgspec.Raw] | None = msgspec.field(default=None, name="traceEvents")
     distributed: _Distributed | None = msgspec.field(default=None, name="distributedInfo")
-    devices: list[_Device] = msgspec.field(default_factory=list, name="deviceProperties")
+    devices: list[_Device] | None = msgspec.field(default=None, name="deviceProperties")
 
 
 class _Rows:
@@ -184,12 +187,13 @@ class _Rows:
         return Intervals(start[order], end[order], lane, name, correlation, kind), order
 
 
-def _whole(value: int | str | float) -> int:
-    """A number that some versions write as a text; -1 when it is none."""
+def _whole(value: Number) -> int:
+    """A number that some versions write as a text; -1 when it is none or beyond 64 bits."""
     try:
-        return int(value)
-    except ValueError:
+        number = int(value or 0)
+    except (ValueError, OverflowError):
         return NO_CORRELATION
+    return number if abs(number) < 1 << 63 else NO_CORRELATION
 
 
 class _Collector:
@@ -240,15 +244,15 @@ class _Collector:
         key = _whole(arguments.device), _whole(arguments.stream)
         stream = self.streams.setdefault(key, len(self.streams))
         if arguments.operation or arguments.group:
-            group = str(arguments.group_ranks) or arguments.group
+            group = bytes(arguments.group_ranks).decode() or arguments.group or ""
             row = len(self.tasks.start_us)
-            self.collectives[row] = Collective(arguments.operation, group, int(arguments.elements))
+            self.collectives[row] = Collective(arguments.operation or "", group, _whole(arguments.elements))
         self.tasks.add(event, stream, self._name(name), _whole(arguments.correlation), kind)
 
     def _add_sync(self, arguments: _Arguments) -> None:
         numbers = (arguments.stream, arguments.wait_stream, arguments.record)
         stream, waited, record = (-1 if _whole(n) in (-1, 0xFFFFFFFF) else _whole(n) for n in numbers)
-        self.syncs[_whole(arguments.correlation)] = StreamSync(arguments.sync_kind, stream, waited, record)
+        self.syncs[_whole(arguments.correlation)] = StreamSync(arguments.sync_kind or "", stream, waited, record)
 
     def trace(self, file: str, rank: int | None, device: str) -> KinetoTrace:
         """Everything as columns on one clock."""
@@ -305,8 +309,9 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
         raise InputError.at(file, "nothing in this trace ran on a GPU", expected="kernel events", hint=hint)
     in_name = RANK_IN_NAME.search(Path(file).name)
     named = document.distributed.rank if document.distributed else None
-    rank = named if named is not None else int(in_name[1]) if in_name else None
-    return collector.trace(file, rank, document.devices[0].name if document.devices else "")
+    rank = _whole(named) if named is not None else int(in_name[1]) if in_name else None
+    devices = [device.name or "" for device in document.devices or ()]
+    return collector.trace(file, rank, devices[0] if devices else "")
 
 
 def _document(content: bytes) -> _Document:
