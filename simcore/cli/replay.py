@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from simcore.replay.export import write
 from simcore.replay.report import to_dict, to_text
 from simcore.replay.run import Changes
 from simcore.replay.session import Scale, replay_traces
+from simcore.report.document import encode
 from simcore.workload.kineto import read_ranks
 
 __all__ = ["command"]
@@ -72,7 +72,7 @@ def command(
         residual=not no_residual,
     )
     replay = replay_traces(read_ranks(traces), changes, scales)
-    document = json.dumps(to_dict(replay), sort_keys=True, indent=1, allow_nan=False)
+    document = encode(to_dict(replay))
     if output is not None:
         write(replay, document, Path(output), force=force)
-    click.echo(document if as_json else to_text(replay))
+    click.echo(document if as_json else to_text(replay) + "\n", nl=False)

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from simcore.replay.build import Prepared
 from simcore.replay.graph import EdgeKind, NodeKind
 from simcore.replay.session import StepReplay
+from simcore.timeline.breakdown import Breakdown, union_ns
 
-__all__ = ["Breakdown", "critical_path", "idle_causes", "largest_tasks", "measured", "predicted", "predicted_tasks"]
+__all__ = ["TaskTotal", "critical_path", "idle_causes", "largest_tasks", "measured", "predicted", "predicted_tasks"]
 
 Column = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -38,45 +39,27 @@ PATH_LABELS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Breakdown:
-    """One device's time, in ns: computing only, computing while communicating, communicating only, neither."""
-
-    compute_ns: int
-    overlapped_ns: int
-    exposed_comm_ns: int
-    idle_ns: int
-
-    @classmethod
-    def of(cls, start_ns: Column, end_ns: Column, communication: Mask, span: tuple[int, int]) -> Breakdown:
-        """From the intervals of tasks, clipped to a span; the four add up to its length."""
-        begin, finish = (np.clip(column, *span) for column in (start_ns, end_ns))
-        times = np.r_[span[0], begin, finish, span[1]]
-        change = np.where(communication, 1, 0)
-        talking = np.r_[0, change, -change, 0]
-        working = np.r_[0, 1 - change, change - 1, 0]
-        order = np.argsort(times, kind="stable")
-        lengths = np.diff(times[order])
-        talks, works = (np.cumsum(column[order])[:-1] > 0 for column in (talking, working))
-        sums = (lengths[works & ~talks], lengths[works & talks], lengths[~works & talks], lengths[~works & ~talks])
-        return cls(*(int(part.sum()) for part in sums))
-
-    def to_dict(self) -> dict[str, int]:
-        """The keys of the report."""
-        return {name: getattr(self, name) for name in self.__slots__}
+def _breakdown(start_ns: Column, end_ns: Column, communication: Mask, span: tuple[int, int]) -> Breakdown:
+    """The four shares of a span, from the intervals of tasks."""
+    begin, finish = np.clip(start_ns, *span), np.clip(end_ns, *span)
+    working = union_ns(begin[~communication], finish[~communication])
+    talking = union_ns(begin[communication], finish[communication])
+    either = union_ns(begin, finish)
+    overlapped = working + talking - either
+    return Breakdown(working - overlapped, overlapped, talking - overlapped, span[1] - span[0] - either)
 
 
 def measured(rank: Prepared, step: StepReplay) -> Breakdown:
     """The breakdown of a step as it was recorded."""
     tasks, window = rank.view.trace.tasks, step.window
     span = window.start_ns, window.end_ns
-    return Breakdown.of(tasks.start_ns, tasks.end_ns, rank.view.communication, span)
+    return _breakdown(tasks.start_ns, tasks.end_ns, rank.view.communication, span)
 
 
 def predicted(rank: Prepared, step: StepReplay) -> Breakdown:
     """The breakdown of the predicted period."""
     start, end, rows = predicted_tasks(step)
-    return Breakdown.of(start, end, rank.view.communication[rows], (step.from_ns, step.to_ns))
+    return _breakdown(start, end, rank.view.communication[rows], (step.from_ns, step.to_ns))
 
 
 def predicted_tasks(step: StepReplay) -> tuple[Column, Column, Column]:
@@ -149,10 +132,6 @@ class TaskTotal:
     name: str
     count: int
     time_ns: int
-
-    def to_dict(self) -> dict[str, str | int]:
-        """The entry of the report."""
-        return {"name": self.name, "count": self.count, "time_ns": self.time_ns}
 
 
 def largest_tasks(rank: Prepared, step: StepReplay, count: int = 10) -> list[TaskTotal]:

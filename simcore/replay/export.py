@@ -1,10 +1,9 @@
-"""A replay as files: the report, measured above predicted as a timeline, a picture and a Chrome trace."""
+"""A replay as files: the report, and measured above predicted as a picture, a Chrome and a Perfetto trace."""
 
 from __future__ import annotations
 
-import json
+import gzip
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +16,16 @@ from simcore.replay.breakdown import predicted_tasks
 from simcore.replay.build import Prepared
 from simcore.replay.report import typical_step
 from simcore.replay.session import Replay, StepReplay
+from simcore.report.chrome import chrome_json
+from simcore.report.perfetto import perfetto_trace
+from simcore.report.selection import View
+from simcore.timeline.breakdown import coverage, of_class
 from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["MEASURED", "PREDICTED", "chrome_trace", "timeline", "utilisation", "write"]
+__all__ = ["MEASURED", "PREDICTED", "timeline", "utilisation", "write"]
 
 Column = NDArray[np.int64]
 MEASURED, PREDICTED = 0, 1  # classes of the timeline
@@ -77,36 +80,16 @@ def _stream_names(prepared: Prepared) -> tuple[str, ...]:
     return tuple(f"stream {stream}" for _, stream in prepared.view.trace.streams)
 
 
-def utilisation(shown: Timeline, side: int) -> Column:
-    """Per millisecond of the step the time in which at least one stream ran something, in ns."""
-    events = shown.events.where(shown.events.npu_class == side)
+def utilisation(shown: Timeline, side: int) -> NDArray[np.float64]:
+    """The share of each millisecond of the step in which at least one stream ran something."""
+    events = of_class(shown.events, side)
     edges = np.arange(0, shown.finish_ns[side] + BIN_NS, BIN_NS)
-    times = np.r_[events.start_ns, events.end_ns]
-    change = np.r_[np.ones(len(events), dtype=np.int64), -np.ones(len(events), dtype=np.int64)]
-    order = np.argsort(times, kind="stable")
-    times, running = times[order], np.cumsum(change[order]) > 0
-    busy = np.r_[0, np.cumsum(np.diff(times) * running[:-1])] if len(times) else np.zeros(1)
-    until = np.interp(edges, times, busy) if len(times) else np.zeros(len(edges))
-    per_bin: Column = np.rint(np.diff(until)).astype(np.int64)
-    return per_bin
+    return coverage(events.start_ns, events.end_ns, edges)
 
 
-def chrome_trace(shown: Timeline) -> dict[str, object]:
-    """Measured and predicted as two processes for chrome://tracing and Perfetto; times in microseconds."""
-    return {"displayTimeUnit": "ns", "traceEvents": list(_chrome_events(shown))}
-
-
-def _chrome_events(shown: Timeline) -> Iterator[dict[str, object]]:
-    streams = [str(name) for name in _texts(shown.details["streams"])]
-    for side, title in enumerate(SIDES):
-        yield {"ph": "M", "name": "process_name", "pid": side, "args": {"name": title}}
-        for lane, name in enumerate(streams):
-            yield {"ph": "M", "name": "thread_name", "pid": side, "tid": lane, "args": {"name": name}}
-    events = shown.events
-    columns = (events.npu_class, events.stream, events.start_ns, events.end_ns, events.kind, events.name)
-    for side, lane, start, end, kind, name in zip(*(column.tolist() for column in columns), strict=True):
-        place = {"pid": side, "tid": lane, "ts": start / 1e3, "dur": (end - start) / 1e3}
-        yield {"ph": "X", "name": events.names[name], "cat": LABELS[EventKind(kind)], **place}
+def _view(shown: Timeline) -> View:
+    """Everything, measured above predicted, for the general exporters."""
+    return View(shown.events, 0, shown.time_ns, (MEASURED, PREDICTED), SIDES, ())
 
 
 def _texts(names: object) -> tuple[object, ...]:
@@ -114,18 +97,22 @@ def _texts(names: object) -> tuple[object, ...]:
 
 
 def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -> list[Path]:
-    """Write replay.json and, per rank, timeline-RANK.png and timeline-RANK.json; the paths.
+    """Write replay.json and per rank timeline-RANK as .png, .json (Chrome) and .pftrace.gz (Perfetto); the paths.
 
     Raises
     ------
     InputError
         When a file exists and `force` is not set, or the folder cannot be written.
     """
-    files: list[_File] = [_File(folder / "replay.json", document.encode() + b"\n")]
+    files: list[_File] = [_File(folder / "replay.json", document.encode())]
     for number, prepared in enumerate(replay.ranks):
         shown, rank = timeline(replay, number), prepared.view.trace.rank
-        chrome = json.dumps(chrome_trace(shown), sort_keys=True).encode()
-        files += [_File(folder / f"timeline-{rank}.json", chrome), _File(folder / f"timeline-{rank}.png", _png(shown))]
+        views = {
+            "json": chrome_json(shown, _view(shown)),
+            "pftrace.gz": gzip.compress(perfetto_trace(shown, _view(shown)), mtime=0),
+            "png": _png(shown),
+        }
+        files += [_File(folder / f"timeline-{rank}.{suffix}", content) for suffix, content in views.items()]
     there = [file.path for file in files if file.path.exists()]
     if there and not force:
         raise InputError.at(str(there[0]), "the file exists", hint="--force overwrites it")
@@ -165,7 +152,7 @@ def _png(shown: Timeline) -> bytes:
         _draw_side(axes[side], shown, side, used)
         axes[side].set_yticks(range(len(used)), [streams[lane] for lane in used])
         axes[side].set_title(f"{title}: {shown.finish_ns[side] / 1e6:.2f} ms", loc="left")
-        share = utilisation(shown, side) / BIN_NS
+        share = utilisation(shown, side)
         axes[2].step(np.arange(len(share)), share, where="post", label=title, linestyle=("-", "--")[side])
     axes[0].legend(loc="lower right", ncols=2, bbox_to_anchor=(1, 1), frameon=False)
     axes[2].set(xlabel="time in ms", ylabel="device busy", ylim=(0, 1.05))

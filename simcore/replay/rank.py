@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.timeline.breakdown import merge
 from simcore.workload.kineto import Intervals, KinetoTrace
 
 __all__ = ["Activity", "RankView", "Window", "is_communication", "view"]
@@ -79,13 +80,9 @@ class Activity:
 
 
 def activity(start_ns: Column, end_ns: Column) -> Activity:
-    """Merge intervals, ordered by start, that may be nested or overlap."""
-    if not len(start_ns):
-        return Activity(end_ns, start_ns, end_ns, end_ns)
-    reach = np.maximum.accumulate(end_ns)
-    first = np.flatnonzero(np.r_[True, start_ns[1:] > reach[:-1]])
-    begin, finish = start_ns[first], reach[np.r_[first[1:] - 1, len(reach) - 1]]
-    return Activity(np.sort(end_ns), begin, finish, np.r_[0, np.cumsum(finish - begin)[:-1]])
+    """From intervals that may be nested or overlap."""
+    begin, finish = merge(start_ns, end_ns)
+    return Activity(np.sort(end_ns), begin, finish, np.r_[0, np.cumsum(finish - begin)][:-1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from statistics import mean, stdev
 
 import numpy as np
 
 import simcore
-from simcore.replay.breakdown import Breakdown, critical_path, idle_causes, largest_tasks, measured, predicted
+from simcore.replay.breakdown import critical_path, idle_causes, largest_tasks, measured, predicted
 from simcore.replay.session import Replay, StepReplay
+from simcore.timeline.breakdown import Breakdown
 from simcore.units import format_ns
 
 __all__ = ["SCHEMA", "to_dict", "to_text", "typical_step"]
@@ -41,15 +43,15 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "period_error": mean(abs(step.error) for step in scored),
         "step_noise": _noise([step.window.length_ns for step in scored]),
         "breakdown": {
-            "measured": _mean([measured(prepared, step) for step in scored]).to_dict(),
-            "predicted": _mean([predicted(prepared, step) for step in scored]).to_dict(),
+            "measured": asdict(_mean([measured(prepared, step) for step in scored])),
+            "predicted": asdict(_mean([predicted(prepared, step) for step in scored])),
         },
         "kernel_start_error_ns": _start_errors(replay, number),
         "coverage": _coverage(replay, number),
         "edges": typical.graph.edge_counts(typical.number),
         "critical_path_ns": critical_path(prepared, typical),
         "idle_causes_ns": idle_causes(typical),
-        "largest_tasks": [task.to_dict() for task in largest_tasks(prepared, typical)],
+        "largest_tasks": [asdict(task) for task in largest_tasks(prepared, typical)],
         "launch_queue_depth": prepared.queue.depth,
         "warnings": warnings(replay, number),
     }
@@ -152,7 +154,7 @@ def _rank_text(replay: Replay, number: int) -> str:
         shown = format_ns(step.window.length_ns), format_ns(step.predicted_ns)
         note = "" if step.steady else f"   not steady: the device took {format_ns(step.device_ns)}"
         lines.append(f"  {step.window.index:<6}{shown[0]:>12}  {shown[1]:>12}  {step.error:>+7.1%}{note}")
-    sides = [_mean([side(prepared, step) for step in scored]).to_dict() for side in (measured, predicted)]
+    sides = [asdict(_mean([side(prepared, step) for step in scored])) for side in (measured, predicted)]
     lines += ["", "  breakdown           measured              predicted"]
     for key in sides[0]:
         cells = [f"{format_ns(side[key]):>12} {side[key] / max(sum(side.values()), 1):>6.1%}" for side in sides]
