@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from simcore.replay.rank import RankView
-from simcore.workload.kineto import TaskKind
 
 __all__ = ["Match", "Member", "clock_offsets_ns", "match_collectives"]
 
@@ -33,36 +32,40 @@ def match_collectives(ranks: Sequence[RankView], steps: Sequence[int]) -> list[M
     """The collectives of one step that at least two ranks recorded.
 
     Ranks launch the collectives of a group in one order, so the n-th of a group on one rank is the n-th on the others;
-    without recorded groups all communication kernels count as one. Kernels of different names are no match. A rank that
-    arrives early waits inside its kernel, so the shortest kernel is the collective without waiting.
+    without recorded groups all communication kernels count as one. A group whose ranks launched different kernels is
+    not coupled. A rank that arrives early waits inside its kernel, so the shortest kernel is the collective itself.
     """
-    found: dict[tuple[str, int], list[Member]] = defaultdict(list)
+    groups: dict[str, list[list[Member]]] = defaultdict(list)
     for number, (rank, step) in enumerate(zip(ranks, steps, strict=True)):
-        counted: dict[str, int] = defaultdict(int)
+        own: dict[str, list[Member]] = defaultdict(list)
         for task in _communication(rank, step):
             recorded = rank.trace.collectives.get(task)
-            group = recorded.group if recorded else ""
-            found[group, counted[group]].append(Member(number, task))
-            counted[group] += 1
-    return [_match(ranks, members) for members in found.values() if len(members) > 1 and _same_name(ranks, members)]
+            own[recorded.group if recorded else ""].append(Member(number, task))
+        for group, members in own.items():
+            groups[group].append(members)
+    coupled = [rows for rows in groups.values() if len(rows) > 1 and _same_kernels(ranks, rows)]
+    return [_match(ranks, members) for rows in coupled for members in zip(*rows, strict=True)]
 
 
 def _communication(rank: RankView, step: int) -> list[int]:
     """Communication kernels of a step in the order of their launch."""
-    order = rank.launch_order
-    kernels = rank.communication[order] & (rank.trace.tasks.kind[order] == TaskKind.KERNEL)
-    rows: list[int] = order[kernels & (rank.task_step[order] == step)].tolist()
+    rows: list[int] = rank.launch_order[rank.communicating(step)[rank.launch_order]].tolist()
     return rows
 
 
-def _same_name(ranks: Sequence[RankView], members: list[Member]) -> bool:
-    traces = [(ranks[member.rank].trace, member.task) for member in members]
-    return len({trace.names[trace.tasks.name[task]] for trace, task in traces}) == 1
+def _same_kernels(ranks: Sequence[RankView], rows: list[list[Member]]) -> bool:
+    """Whether every rank launched kernels of the same names in the same order."""
+    traces = [ranks[members[0].rank].trace for members in rows]
+    names = {
+        tuple(trace.names[trace.tasks.name[member.task]] for member in members)
+        for trace, members in zip(traces, rows, strict=True)
+    }
+    return len(names) == 1
 
 
-def _match(ranks: Sequence[RankView], members: list[Member]) -> Match:
+def _match(ranks: Sequence[RankView], members: tuple[Member, ...]) -> Match:
     tasks = [(ranks[member.rank].trace.tasks, member.task) for member in members]
-    return Match(tuple(members), min(int(column.end_ns[task] - column.start_ns[task]) for column, task in tasks))
+    return Match(members, min(int(column.end_ns[task] - column.start_ns[task]) for column, task in tasks))
 
 
 def clock_offsets_ns(ranks: Sequence[RankView], matches: Sequence[Match]) -> list[int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.replay.rank import NOWHERE, RankView
+from simcore.replay.rank import RankView
 from simcore.workload.kineto import TaskKind
 
 __all__ = ["Delays", "LaunchQueue", "StreamWait", "explain", "launch_queue"]
@@ -20,6 +21,7 @@ WAKE_NS = 50_000  # a stream resumes within this time after the task it waited f
 LOOK_BACK = 64  # so many tasks of another stream at most can end within that time
 DRAIN_SHARE = 0.025  # a kernel in this last part of its time no longer fills the device
 NOTICEABLE_NS = 2_000  # later than every known reason by more than this is late
+GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)GraphLaunch")
 DEFAULT_LATENCY_NS, DEFAULT_GAP_NS = 8_000, 1_500
 LATENCY_PERCENTILE = 25
 LONG_CALL = 8  # a launch call this many times the median was blocked
@@ -40,12 +42,14 @@ class StreamWait:
 class Delays:
     """Columns over tasks: lags after the launch call's start and after the previous task's end, and what is left over.
 
+    `unrecorded_ns` is the time in which a graph ran nothing that was recorded, kept as if it were work.
     `late_ns` is how long after its launch and its stream would allow the task started, `unexplained_ns` the part of it
     that no other dependency explains either; `waits[task]` are its waits for other streams.
     """
 
     launch_lag_ns: Column
     stream_lag_ns: Column
+    unrecorded_ns: Column
     late_ns: Column
     unexplained_ns: Column
     bound_by_launch: NDArray[np.bool_]
@@ -62,9 +66,11 @@ def explain(rank: RankView) -> Delays:
     unqueued = launched & (previous_end <= called)
     usual_latency = _usual(latency[unqueued & (latency >= 0)], LATENCY_PERCENTILE, DEFAULT_LATENCY_NS)
     usual_gap = _usual(gap[~unqueued & (gap >= 0) & (gap <= SHORT_GAP_NS)], 50, DEFAULT_GAP_NS)
-    own = unqueued & (latency <= usual_latency + LAUNCH_JITTER_NS)
+    # A graph may run kernels that the profiler does not record: what passes on its stream before a task is its work.
+    in_graph = _in_graph(rank)
+    own = unqueued & (in_graph | (latency <= usual_latency + LAUNCH_JITTER_NS))
     launch_lag = np.where(own, latency, np.minimum(latency, usual_latency))
-    stream_lag = np.where(unqueued | (gap > SHORT_GAP_NS), np.minimum(gap, usual_gap), gap)
+    stream_lag = np.where((unqueued | (gap > SHORT_GAP_NS)) & ~in_graph, np.minimum(gap, usual_gap), gap)
     # Tasks of one stream may overlap by rounding or by early launch; none may start before the one ahead of it.
     ahead_ns = np.where(rank.previous >= 0, (tasks.end_ns - start)[rank.previous], 0)
     stream_lag = np.maximum(stream_lag, -ahead_ns)
@@ -76,11 +82,22 @@ def explain(rank: RankView) -> Delays:
     return Delays(
         launch_lag_ns=np.where(launched, launch_lag, 0),
         stream_lag_ns=np.where(rank.previous >= 0, stream_lag, usual_gap),
+        unrecorded_ns=np.where(in_graph, np.maximum(np.minimum(latency, gap) - SHORT_GAP_NS, 0), 0),
         late_ns=late,
         unexplained_ns=left,
         bound_by_launch=launched & (by_launch >= by_stream),
         waits=waits,
     )
+
+
+def _in_graph(rank: RankView) -> NDArray[np.bool_]:
+    """Which tasks were launched as part of a CUDA or HIP graph."""
+    names = np.array([bool(GRAPH_LAUNCH.match(name)) for name in rank.trace.names])
+    launched = rank.launch >= 0
+    calls = rank.trace.calls.name[rank.launch[launched]]
+    inside = np.zeros(len(launched), dtype=bool)
+    inside[launched] = names[calls]
+    return inside
 
 
 def _usual(values: Column, percentile: int, default: int) -> int:
@@ -100,7 +117,7 @@ def _recorded_waits(rank: RankView, usual_gap_ns: int) -> dict[int, list[StreamW
         known = sync.stream in lanes and sync.wait_stream in lanes and sync.wait_stream != sync.stream
         if not (known and "Wait" in sync.kind and correlation in call_ns and sync.record_correlation in call_ns):
             continue
-        source = last_launched(rank, lanes[sync.wait_stream], call_ns[sync.record_correlation])
+        source = rank.last_launched(lanes[sync.wait_stream], call_ns[sync.record_correlation])
         rows = rank.stream_tasks[lanes[sync.stream]]
         target = rows[rank.launch_ns[rows] > call_ns[correlation]][:1]
         if source >= 0 and len(target):
@@ -108,13 +125,6 @@ def _recorded_waits(rank: RankView, usual_gap_ns: int) -> dict[int, list[StreamW
             lag = after if 0 <= after <= WAKE_NS else min(usual_gap_ns, after)
             waits.setdefault(int(target[0]), []).append(StreamWait(source, lag, recorded=True))
     return waits
-
-
-def last_launched(rank: RankView, lane: int, before_ns: int) -> int:
-    """The task launched last on a stream before a time; -1 when there is none."""
-    rows = rank.stream_tasks[lane]
-    at = int(np.searchsorted(np.maximum.accumulate(rank.launch_ns[rows]), before_ns, side="left"))
-    return int(rows[at - 1]) if at else NOWHERE
 
 
 def _infer_waits(rank: RankView, ready_ns: Column, late_ns: Column, waits: dict[int, list[StreamWait]]) -> Column:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simcore.replay.device import last_launched
 from simcore.replay.rank import NOWHERE, Activity, RankView, Window
 
 __all__ = ["SyncCall", "Wake", "find_syncs", "find_wakes"]
@@ -62,7 +61,7 @@ def _sync_call(rank: RankView, call: int, sources: tuple[int, ...]) -> SyncCall:
 
 
 def _last_tasks(rank: RankView, before_ns: int) -> list[int]:
-    lasts = (last_launched(rank, lane, before_ns) for lane in range(len(rank.stream_tasks)))
+    lasts = (rank.last_launched(lane, before_ns) for lane in range(len(rank.stream_tasks)))
     return [task for task in lasts if task >= 0]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.timeline.breakdown import merge
-from simcore.workload.kineto import Intervals, KinetoTrace
+from simcore.workload.kineto import Intervals, KinetoTrace, TaskKind
 
 __all__ = ["Activity", "RankView", "Window", "is_communication", "view"]
 
@@ -92,7 +92,8 @@ class RankView:
     `outermost[call]` is the call that contains a nested one, itself otherwise. `launch[task]` is the outermost call
     that launched it or -1, `launch_ns` when, `launch_order` the tasks in that order. `previous[task]` ran before it on
     its stream (-1: none). `task_step` and `call_step` are positions in `windows` or -1; a task belongs to the step that
-    launched it.
+    launched it. `stream_tasks` are the tasks of each stream in order, `stream_launch_ns` when each was launched at the
+    latest.
     """
 
     trace: KinetoTrace
@@ -107,6 +108,18 @@ class RankView:
     communication: NDArray[np.bool_]
     activities: dict[int, Activity]
     stream_tasks: tuple[Column, ...]
+    stream_launch_ns: tuple[Column, ...]
+
+    def communicating(self, step: int) -> NDArray[np.bool_]:
+        """Which tasks are the communication kernels of a step."""
+        kernels = self.communication & (self.trace.tasks.kind == TaskKind.KERNEL)
+        chosen: NDArray[np.bool_] = kernels & (self.task_step == step)
+        return chosen
+
+    def last_launched(self, lane: int, before_ns: int) -> int:
+        """The task launched last on a stream before a time; -1 when there is none."""
+        at = int(np.searchsorted(self.stream_launch_ns[lane], before_ns, side="left"))
+        return int(self.stream_tasks[lane][at - 1]) if at else NOWHERE
 
 
 def view(trace: KinetoTrace) -> RankView:
@@ -135,6 +148,7 @@ def view(trace: KinetoTrace) -> RankView:
         communication=communicating[tasks.name],
         activities=_activities(trace),
         stream_tasks=stream_tasks,
+        stream_launch_ns=tuple(np.maximum.accumulate(launch_ns[rows]) for rows in stream_tasks),
     )
 
 

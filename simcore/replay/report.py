@@ -97,10 +97,15 @@ def _start_errors(replay: Replay, number: int) -> dict[str, int]:
     return {"p50": round(p50), "p90": round(p90)}
 
 
+def _tasks(step: StepReplay) -> list[int]:
+    """Rows in the trace of the tasks that a step launched."""
+    return step.graph.ranks[step.number].tasks
+
+
 def _coverage(replay: Replay, number: int) -> float:
     """The share of the delay beyond launch and stream order that a dependency explains; 1 when there is none."""
     prepared = replay.ranks[number]
-    rows = [task for step in replay.scored(number) for task in step.graph.ranks[step.number].tasks]
+    rows = [task for step in replay.scored(number) for task in _tasks(step)]
     late = int(prepared.delays.late_ns[rows].sum())
     return 1 - int(prepared.delays.unexplained_ns[rows].sum()) / late if late else 1.0
 
@@ -126,6 +131,9 @@ def warnings(replay: Replay, number: int) -> list[str]:
     trace = prepared.view.trace
     if not trace.steps:
         found.append("no ProfilerStep marks: the whole trace is taken as one step")
+    silent = mean(int(prepared.delays.unrecorded_ns[_tasks(step)].sum()) for step in replay.scored(number))
+    if silent:
+        found.append(f"incomplete trace: {format_ns(silent)} a step inside graphs has no recorded kernel; kept as work")
     unlaunched = int(((prepared.view.launch < 0) & (prepared.view.task_step >= 0)).sum())
     if unlaunched:
         found.append(f"incomplete trace: {unlaunched} tasks have no recorded launch; their delays stay unexplained")
@@ -133,9 +141,20 @@ def warnings(replay: Replay, number: int) -> list[str]:
     if len(steps) > 1 and not any(step.steady for step in later):
         needed = format_ns(mean(step.device_ns for step in later))
         found.append(f"no step is steady: the marks are the host's, the device took {needed} a step")
-    if any(not step.graph.ranks[step.number].tasks for step in steps):
+    if len(replay.ranks) > 1 and replay.changes.coupling and _uncoupled(replay, number):
+        found.append("some collectives have no counterpart on another rank and wait for nobody")
+    if any(not _tasks(step) for step in steps):
         found.append("a step launched nothing on the GPU")
     return found
+
+
+def _uncoupled(replay: Replay, number: int) -> bool:
+    """Whether a communication kernel of a rank belongs to no match."""
+    return any(
+        prepared_rows > sum(member.rank == step.number for match in step.matches for member in match.members)
+        for step in replay.steps[number]
+        for prepared_rows in (int(replay.ranks[number].view.communicating(step.position).sum()),)
+    )
 
 
 def to_text(replay: Replay) -> str:

@@ -85,7 +85,10 @@ class StepMark:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """What NCCL says of a communication kernel: operation, process group and element count; texts may be empty."""
+    """What NCCL says of a communication kernel: operation, process group and element count; texts may be empty.
+
+    The group of a point-to-point transfer ends with its source and destination.
+    """
 
     operation: str
     group: str
@@ -139,6 +142,8 @@ class _Arguments(msgspec.Struct, gc=False):
     elements: Number = msgspec.field(default=0, name="In msg nelems")
     group: str | None = msgspec.field(default="", name="Process Group Name")
     group_ranks: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Process Group Ranks")
+    source: Number = msgspec.field(default=None, name="Src Rank")
+    destination: Number = msgspec.field(default=None, name="Dst Rank")
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -245,6 +250,8 @@ class _Collector:
         stream = self.streams.setdefault(key, len(self.streams))
         if arguments.operation or arguments.group:
             group = bytes(arguments.group_ranks).decode() or arguments.group or ""
+            if arguments.source is not None and arguments.destination is not None:
+                group += f" {arguments.source}>{arguments.destination}"
             row = len(self.tasks.start_us)
             self.collectives[row] = Collective(arguments.operation or "", group, _whole(arguments.elements))
         self.tasks.add(event, stream, self._name(name), _whole(arguments.correlation), kind)

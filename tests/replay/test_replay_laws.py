@@ -162,6 +162,14 @@ def test_steps_in_which_the_host_ran_ahead_tell_the_period_of_the_later_ones():
     assert all(abs(period / 95.7e6 - 1) < 0.01 for period in found)
 
 
+def test_what_a_graph_ran_unrecorded_is_kept_as_its_work_and_said():
+    """A100, rank 0 of 16: a graph of 64 ms of which only the last memset was recorded; measured 216 ms a step."""
+    traces = public("hta", "negative_queue_length_values_check__rank0.json.gz")
+    assert mean_error(traces, Changes(residual=False)) < 0.02
+    (rank,) = to_dict(replay_traces(traces, Changes(residual=False)))["ranks"]
+    assert any("inside graphs has no recorded kernel" in warning for warning in rank["warnings"])
+
+
 def test_the_launch_queue_of_a_v100_holds_1021_tasks():
     rank = prepare(public(*RAMP)[0])
     assert rank.queue.depth == 1021
