@@ -161,8 +161,9 @@ def to_text(replay: Replay) -> str:
     """The answer in a sentence, then what it rests on."""
     parts = [_rank_text(replay, number) for number in range(len(replay.ranks))]
     if len(replay.ranks) > 1:
-        reached = ", ".join(f"rank {rank} {count}" for rank, count in stragglers(replay).items())
-        parts.append(f"Collectives reached last: {reached or 'none matched'}")
+        counts = stragglers(replay)
+        reached = ", ".join(f"rank {rank} in {count}" for rank, count in counts.items())
+        parts.append(f"Who reached the {sum(counts.values())} matched collectives last: {reached or 'nobody'}.")
     return "\n\n".join(parts)
 
 
