@@ -39,10 +39,13 @@ def prepare(trace: KinetoTrace) -> Prepared:
     return Prepared(rank, explain(rank), launch_queue(rank), find_syncs(rank))
 
 
-def build_step(ranks: Sequence[Prepared], steps: Sequence[int], matches: Sequence[Match]) -> Graph:
+def build_step(
+    ranks: Sequence[Prepared], steps: Sequence[int], matches: Sequence[Match], *, coupled: bool = True
+) -> Graph:
     """One step of several ranks as one graph.
 
-    `steps[r]` is the position of the step in rank r's windows; `matches` are the collectives that couple them.
+    `steps[r]` is the position of the step in rank r's windows; `matches` are the collectives that they share, which
+    take their intrinsic time after the last arrival, or after their own when not `coupled`.
 
     Raises
     ------
@@ -58,10 +61,15 @@ def build_step(ranks: Sequence[Prepared], steps: Sequence[int], matches: Sequenc
         rank_step.add_host()
         rank_step.add_tasks(intrinsic)
         rank_step.add_dependencies()
-    for match in matches:
+    for match in matches if coupled else ():
         _couple(builder, made, match)
     files = ", ".join(prepared.view.trace.file for prepared in ranks)
-    return builder.graph(lambda nodes: SimulationError(f"{files}: {len(nodes)} tasks wait for each other in a circle"))
+    return builder.graph(
+        lambda nodes: SimulationError(
+            f"{files}: error: {len(nodes)} calls and tasks wait for each other in a circle\n"
+            "  hint:     the ranks' collectives do not fit together; --no-coupling replays the ranks apart"
+        )
+    )
 
 
 def _couple(builder: GraphBuilder, ranks: list[_RankStep], match: Match) -> None:
@@ -190,12 +198,13 @@ class _RankStep:
         for task in self.tasks:
             start, lane, name = int(tasks.start_ns[task]), int(tasks.lane[task]), int(tasks.name[task])
             alone = intrinsic.get((self.number, task))
-            length = int(tasks.end_ns[task]) - start if alone is None else alone
-            node = self.builder.node(NodeKind.TASK, length, self.number, lane, start, name)
-            self.arrival[task] = self.finish[task] = node
+            length = tasks.length_ns(task) if alone is None else alone
+            place = self.number, lane, start, name
+            arrival = self.builder.node(NodeKind.ARRIVAL, 0, *place) if alone is not None else NOWHERE
+            node = self.builder.node(NodeKind.TASK, length, *place)
             if alone is not None:
-                self.arrival[task] = self.builder.node(NodeKind.ARRIVAL, 0, self.number, lane, start, name)
-                self.builder.edge(EdgeKind.STREAM, self.arrival[task], node)
+                self.builder.edge(EdgeKind.STREAM, arrival, node)
+            self.arrival[task], self.finish[task] = (node if alone is None else arrival), node
             nodes.tasks.append(task)
             nodes.begins.append(self.arrival[task])
             nodes.ends.append(node)
@@ -216,8 +225,7 @@ class _RankStep:
             source, source_ns = self.launcher[call]
             lag = int(self.trace.calls.start_ns[call] + delays.launch_lag_ns[task]) - source_ns
             self.builder.edge(EdgeKind.LAUNCH, source, node, lag, residual_ns=left if by_launch else 0)
-        ahead_ns = int(self.trace.tasks.end_ns[before] - self.trace.tasks.start_ns[before])
-        lag = max(int(delays.stream_lag_ns[task]), -ahead_ns)
+        lag = max(int(delays.stream_lag_ns[task]), -self.trace.tasks.length_ns(before))
         residual = 0 if by_launch else left
         self.builder.edge(EdgeKind.STREAM, self.finish[before], node, lag, residual_ns=residual, back=back)
         for wait in delays.waits.get(task, ()):

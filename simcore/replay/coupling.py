@@ -65,7 +65,7 @@ def _same_kernels(ranks: Sequence[RankView], rows: list[list[Member]]) -> bool:
 
 def _match(ranks: Sequence[RankView], members: tuple[Member, ...]) -> Match:
     tasks = [(ranks[member.rank].trace.tasks, member.task) for member in members]
-    return Match(members, min(int(column.end_ns[task] - column.start_ns[task]) for column, task in tasks))
+    return Match(members, min(column.length_ns(task) for column, task in tasks))
 
 
 def clock_offsets_ns(ranks: Sequence[RankView], matches: Sequence[Match]) -> list[int]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +18,7 @@ from simcore.report.perfetto import perfetto_trace
 from simcore.report.selection import View
 from simcore.timeline.breakdown import coverage, of_class
 from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, Timeline
+from simcore.workload.chakra.writer import write_files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,45 +94,25 @@ def _texts(names: object) -> tuple[object, ...]:
     return names if isinstance(names, tuple) else ()
 
 
-def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -> list[Path]:
-    """Write replay.json and per rank timeline-RANK as .png, .json (Chrome) and .pftrace.gz (Perfetto); the paths.
+def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -> None:
+    """Write replay.json and per rank timeline-RANK as .png, .json (Chrome) and .pftrace.gz (Perfetto).
 
     Raises
     ------
     InputError
         When a file exists and `force` is not set, or the folder cannot be written.
     """
-    files: list[_File] = [_File(folder / "replay.json", document.encode())]
+    files = {folder / "replay.json": document.encode()}
     for number, prepared in enumerate(replay.ranks):
-        shown, rank = timeline(replay, number), prepared.view.trace.rank
-        views = {
-            "json": chrome_json(shown, _view(shown)),
-            "pftrace.gz": gzip.compress(perfetto_trace(shown, _view(shown)), mtime=0),
-            "png": _png(shown),
-        }
-        files += [_File(folder / f"timeline-{rank}.{suffix}", content) for suffix, content in views.items()]
-    there = [file.path for file in files if file.path.exists()]
-    if there and not force:
-        raise InputError.at(str(there[0]), "the file exists", hint="--force overwrites it")
+        shown, stem = timeline(replay, number), f"timeline-{prepared.view.trace.rank}"
+        files[folder / f"{stem}.json"] = chrome_json(shown, _view(shown))
+        files[folder / f"{stem}.pftrace.gz"] = perfetto_trace(shown, _view(shown))
+        files[folder / f"{stem}.png"] = _png(shown)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file in files:
-            file.write()
     except OSError as error:
         raise InputError.at(str(folder), f"cannot write: {error.strerror or error}") from error
-    return [file.path for file in files]
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    path: Path
-    content: bytes
-
-    def write(self) -> None:
-        """Through a temporary name, so that a reader never sees half a file."""
-        temporary = self.path.with_name(f".{self.path.name}.part")
-        temporary.write_bytes(self.content)
-        os.replace(temporary, self.path)  # noqa: PTH105 - Path.replace says less about what it does
+    write_files(files, force=force)
 
 
 def _png(shown: Timeline) -> bytes:

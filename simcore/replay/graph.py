@@ -62,7 +62,8 @@ class Graph:
 
     `lane` is a thread of a HOST node, else a stream; `name` a number of the rank's names or -1. `lag_ns` includes
     `idle_ns` (host time in which nothing was recorded) and leaves out `residual_ns` (delay nothing explains).
-    `order` lists the nodes so that every source within the same copy comes first.
+    `order` lists the nodes so that every source within the same copy comes first; `left_out` counts edges that
+    contradicted the recorded times.
     """
 
     kind: Column
@@ -80,6 +81,7 @@ class Graph:
     back: Column
     order: list[int]
     ranks: tuple[RankNodes, ...]
+    left_out: int = 0
 
     def edge_counts(self, rank: int) -> dict[str, int]:
         """Edges into the nodes of one rank, by kind."""
@@ -118,15 +120,39 @@ class GraphBuilder:
         self.edges.append((source, target, kind, lag_ns, idle_ns, residual_ns, back))
 
     def graph(self, blocked: Callable[[list[int]], Exception]) -> Graph:
-        """The finished graph; `blocked(nodes)` makes the error raised when nodes wait for each other in a circle."""
+        """The finished graph.
+
+        Where nodes wait for each other in a circle, because a trace's times contradict each other, edges of one rank
+        that lead back in recorded time are left out; `blocked(nodes)` makes the error raised when that does not help.
+        """
         nodes = np.array(self.nodes, dtype=np.int64).reshape(-1, 6).T.copy()
         edges = np.array(self.edges, dtype=np.int64).reshape(-1, 7).T.copy()
-        same_copy = edges[:, edges[6] == 0]
-        order = _topological(len(self.nodes), same_copy[0].tolist(), same_copy[1].tolist())
+        order, left_out = _order(len(self.nodes), edges), 0
+        if len(order) < len(self.nodes):
+            back_in_time = _back_in_time(nodes, edges)
+            edges, left_out = edges[:, ~back_in_time], int(back_in_time.sum())
+            order = _order(len(self.nodes), edges)
         if len(order) < len(self.nodes):
             raise blocked(sorted(set(range(len(self.nodes))) - set(order)))
         columns = dict(zip(COLUMNS, (*nodes, *edges), strict=True))
-        return Graph(**columns, order=order, ranks=tuple(self.ranks))
+        return Graph(**columns, order=order, ranks=tuple(self.ranks), left_out=left_out)
+
+
+def _back_in_time(nodes: Column, edges: Column) -> NDArray[np.bool_]:
+    """Edges within a copy and a rank whose source was recorded after their target."""
+    source, target = edges[0], edges[1]
+    rank, measured_ns = nodes[2], nodes[5]
+    later = (measured_ns[source] > measured_ns[target]) | (
+        (measured_ns[source] == measured_ns[target]) & (source > target)
+    )
+    chosen: NDArray[np.bool_] = (edges[6] == 0) & (rank[source] == rank[target]) & later
+    return chosen
+
+
+def _order(count: int, edges: Column) -> list[int]:
+    """Nodes in the order of the edges within a copy."""
+    within = edges[:, edges[6] == 0]
+    return _topological(count, within[0].tolist(), within[1].tolist())
 
 
 def _topological(count: int, sources: list[int], targets: list[int]) -> list[int]:

@@ -112,17 +112,14 @@ def _coverage(replay: Replay, number: int) -> float:
 
 def stragglers(replay: Replay) -> dict[str, int]:
     """How many coupled collectives each rank reached last: its kernel, which did not wait, is the shortest."""
-    counts = Counter[str]()
-    for step in replay.steps[0]:
+    counts = Counter[int]()
+    steps = [step for steps in replay.steps for step in steps if step.number == 0]
+    for step in steps:
+        traces = [replay.ranks[member].view.trace for member in step.members]
         for match in step.matches:
-            lengths = {
-                member.rank: int(np.subtract(tasks.end_ns[member.task], tasks.start_ns[member.task]))
-                for member in match.members
-                for tasks in (replay.ranks[member.rank].view.trace.tasks,)
-            }
-            last = min(lengths, key=lambda rank: (lengths[rank], rank))
-            counts[str(replay.ranks[last].view.trace.rank)] += 1
-    return dict(sorted(counts.items()))
+            _, rank = min((traces[m.rank].tasks.length_ns(m.task), traces[m.rank].rank) for m in match.members)
+            counts[rank] += 1
+    return {str(rank): count for rank, count in sorted(counts.items())}
 
 
 def warnings(replay: Replay, number: int) -> list[str]:
@@ -141,6 +138,9 @@ def warnings(replay: Replay, number: int) -> list[str]:
     if len(steps) > 1 and not any(step.steady for step in later):
         needed = format_ns(mean(step.device_ns for step in later))
         found.append(f"no step is steady: the marks are the host's, the device took {needed} a step")
+    contradictions = sum(step.graph.left_out for step in steps)
+    if contradictions:
+        found.append(f"{contradictions} dependencies contradict the recorded times and are left out")
     if len(replay.ranks) > 1 and replay.changes.coupling and _uncoupled(replay, number):
         found.append("some collectives have no counterpart on another rank and wait for nobody")
     if any(not _tasks(step) for step in steps):

@@ -34,14 +34,16 @@ class Scale:
 class StepReplay:
     """One step of one rank, measured and predicted.
 
-    `number` is the rank's position in `graph.ranks`; the span [`from_ns`, `to_ns`) of the schedule is one predicted
-    period. `backlog_ns` is how much further behind the host the device was at the end of the step than at its start.
-    `baseline_ns` is the prediction without scaling. The only step of a trace counts as steady.
+    `number` is the rank's position in `graph.ranks`, `members` are all their positions in the replay. The span
+    [`from_ns`, `to_ns`) of the schedule is one predicted period. `backlog_ns` is how much further behind the host the
+    device was at the end of the step than at its start. `baseline_ns` is the prediction without scaling. The only step
+    of a trace counts as steady.
     """
 
     window: Window
     position: int
     number: int
+    members: tuple[int, ...]
     graph: Graph
     schedule: Schedule
     matches: tuple[Match, ...]
@@ -103,7 +105,7 @@ def _replay_step(
     views = [rank.view for rank in chosen]
     steps = [next(at for at, window in enumerate(view.windows) if window.index == index) for view in views]
     matches = match_collectives(views, steps) if len(chosen) > 1 else []
-    graph = build_step(chosen, steps, matches)
+    graph = build_step(chosen, steps, matches, coupled=changes.coupling)
     begins = _begins(chosen, steps, graph, matches)
     copies = 1 if all(len(view.windows) == 1 for view in views) else 0
     before = _left_over(chosen, steps, graph, begins) if copies else {}
@@ -121,6 +123,7 @@ def _replay_step(
                 window=window,
                 position=step,
                 number=number,
+                members=tuple(members),
                 graph=graph,
                 schedule=schedule,
                 matches=tuple(matches),

@@ -72,6 +72,10 @@ class Intervals:
     def __len__(self) -> int:
         return len(self.start_ns)
 
+    def length_ns(self, row: int) -> int:
+        """The duration of one interval."""
+        return int(self.end_ns[row] - self.start_ns[row])
+
 
 @dataclass(frozen=True, slots=True)
 class StepMark:
