@@ -1,0 +1,145 @@
+"""Where the time of a step goes: the four-way breakdown, the critical path, idle time by cause, the largest tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.replay.build import Prepared
+from simcore.replay.graph import EdgeKind, NodeKind
+from simcore.replay.session import StepReplay
+from simcore.timeline.breakdown import Breakdown, union_ns
+
+__all__ = ["TaskTotal", "critical_path", "idle_causes", "largest_tasks", "measured", "predicted", "predicted_tasks"]
+
+Column = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+UNEXPLAINED = "unexplained"
+# What a task waited for while its device stood idle, by the edge that held it.
+IDLE_CAUSES = {
+    EdgeKind.LAUNCH: "host",
+    EdgeKind.STREAM: "between_tasks",
+    EdgeKind.INTERSTREAM: "other_stream",
+    EdgeKind.INTERSTREAM_INFERRED: "other_stream",
+    EdgeKind.COLLECTIVE: "other_ranks",
+}
+PATH_LABELS = {
+    EdgeKind.PROGRAM_ORDER: "host_between_calls",
+    EdgeKind.CROSS_THREAD: "thread_handover",
+    EdgeKind.LAUNCH: "launch_latency",
+    EdgeKind.STREAM: "between_tasks",
+    EdgeKind.INTERSTREAM: "stream_wait",
+    EdgeKind.INTERSTREAM_INFERRED: "stream_wait",
+    EdgeKind.SYNC: "synchronisation",
+    EdgeKind.BACKPRESSURE: "launch_queue_full",
+    EdgeKind.COLLECTIVE: "other_ranks",
+}
+
+
+def _breakdown(start_ns: Column, end_ns: Column, communication: Mask, span: tuple[int, int]) -> Breakdown:
+    """The four shares of a span, from the intervals of tasks."""
+    begin, finish = np.clip(start_ns, *span), np.clip(end_ns, *span)
+    working = union_ns(begin[~communication], finish[~communication])
+    talking = union_ns(begin[communication], finish[communication])
+    either = union_ns(begin, finish)
+    overlapped = working + talking - either
+    return Breakdown(working - overlapped, overlapped, talking - overlapped, span[1] - span[0] - either)
+
+
+def measured(rank: Prepared, step: StepReplay) -> Breakdown:
+    """The breakdown of a step as it was recorded."""
+    tasks, window = rank.view.trace.tasks, step.window
+    span = window.start_ns, window.end_ns
+    return _breakdown(tasks.start_ns, tasks.end_ns, rank.view.communication, span)
+
+
+def predicted(rank: Prepared, step: StepReplay) -> Breakdown:
+    """The breakdown of the predicted period."""
+    start, end, rows = predicted_tasks(step)
+    return _breakdown(start, end, rank.view.communication[rows], (step.from_ns, step.to_ns))
+
+
+def predicted_tasks(step: StepReplay) -> tuple[Column, Column, Column]:
+    """Start, end and row in the trace of every task that runs within the predicted period, whichever copy it is of."""
+    nodes = step.graph.ranks[step.number]
+    start = step.schedule.start_ns[:, nodes.begins].ravel()
+    end = step.schedule.end_ns[:, nodes.ends].ravel()
+    rows = np.tile(np.array(nodes.tasks, dtype=np.int64), step.schedule.copies)
+    inside = (end > step.from_ns) & (start < step.to_ns)
+    return start[inside], end[inside], rows[inside]
+
+
+def critical_path(rank: Prepared, step: StepReplay) -> dict[str, int]:
+    """What one period consists of along the chain of binding edges that ends with its last node, in ns."""
+    graph, schedule = step.graph, step.schedule
+    own = np.flatnonzero(graph.rank == step.number)
+    copy, cursor, parts = schedule.copies - 1, step.to_ns, Counter[str]()
+    node = int(own[schedule.end_ns[copy, own].argmax()]) if copy else graph.ranks[step.number].end
+    while cursor > step.from_ns:
+        start = max(int(schedule.start_ns[copy, node]), step.from_ns)
+        parts[_label(rank, step, node)] += max(cursor - start, 0)
+        cursor = min(cursor, start)
+        edge = int(schedule.binding[copy, node])
+        if edge < 0:
+            parts["before_the_replay"] += cursor - step.from_ns
+            break
+        node, copy = int(graph.source[edge]), copy - int(graph.back[edge])
+        if copy < 0:
+            parts["before_the_replay"] += cursor - step.from_ns
+            break
+        reached = max(int(schedule.end_ns[copy, node]), step.from_ns)
+        parts[PATH_LABELS[EdgeKind(graph.edge_kind[edge])]] += max(cursor - reached, 0)
+        cursor = min(cursor, reached)
+    return {name: length for name, length in sorted(parts.items()) if length}
+
+
+def _label(rank: Prepared, step: StepReplay, node: int) -> str:
+    graph = step.graph
+    if graph.kind[node] == NodeKind.HOST:
+        return "host_calls"
+    if graph.rank[node] != step.number:
+        return "other_ranks"
+    talks = rank.view.communication[rank.view.trace.tasks.name == graph.name[node]]
+    return "communication" if talks.any() else "computation"
+
+
+def idle_causes(step: StepReplay) -> dict[str, int]:
+    """Predicted time in which the device had nothing to do, by what held the task that ended each pause, in ns."""
+    graph, schedule, nodes = step.graph, step.schedule, step.graph.ranks[step.number]
+    begins, ends = np.array(nodes.begins, dtype=np.int64), np.array(nodes.ends, dtype=np.int64)
+    start, end = schedule.start_ns[:, begins].ravel(), schedule.end_ns[:, ends].ravel()
+    held = schedule.binding[:, begins].ravel()
+    order = np.argsort(start, kind="stable")
+    causes, reach = Counter[str](), step.from_ns
+    for at in order.tolist():
+        pause = min(int(start[at]), step.to_ns) - reach
+        if pause > 0:
+            kind = EdgeKind(graph.edge_kind[held[at]]) if held[at] >= 0 else None
+            causes[IDLE_CAUSES.get(kind, UNEXPLAINED) if kind is not None else UNEXPLAINED] += pause
+        reach = max(reach, min(int(end[at]), step.to_ns))
+    if step.to_ns > reach:
+        causes["host"] += step.to_ns - reach
+    return dict(sorted(causes.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTotal:
+    """Everything one name did in a step."""
+
+    name: str
+    count: int
+    time_ns: int
+
+
+def largest_tasks(rank: Prepared, step: StepReplay, count: int = 10) -> list[TaskTotal]:
+    """The names on which the device spent most of a step, as recorded."""
+    tasks, names = rank.view.trace.tasks, rank.view.trace.names
+    rows = np.array(step.graph.ranks[step.number].tasks, dtype=np.int64)
+    number, length = tasks.name[rows], (tasks.end_ns - tasks.start_ns)[rows]
+    total = np.bincount(number, weights=length, minlength=len(names)).astype(np.int64)
+    often = np.bincount(number, minlength=len(names))
+    order = [int(n) for n in np.argsort(-total, kind="stable")[:count] if often[n]]
+    return [TaskTotal(names[n], int(often[n]), int(total[n])) for n in order]

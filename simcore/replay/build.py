@@ -1,0 +1,277 @@
+"""From a rank's trace to the dependency graph of one of its steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.errors import SimulationError
+from simcore.replay.coupling import Match
+from simcore.replay.device import Delays, LaunchQueue, explain, launch_queue
+from simcore.replay.graph import EdgeKind, Graph, GraphBuilder, NodeKind, RankNodes
+from simcore.replay.host import SyncCall, Wake, find_syncs, find_wakes
+from simcore.replay.rank import NOWHERE, RankView, Window, view
+from simcore.workload.kineto import KinetoTrace
+
+__all__ = ["Prepared", "build_step", "prepare"]
+
+Column = NDArray[np.int64]
+WAKE, MARK, CALL = 0, 1, 2  # what comes first when times are equal
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A rank's trace with everything found in it that does not depend on a step."""
+
+    view: RankView
+    delays: Delays
+    queue: LaunchQueue
+    syncs: dict[int, SyncCall]
+
+
+def prepare(trace: KinetoTrace) -> Prepared:
+    """Look for launches, waits, synchronisation and the launch queue's limit in a whole trace."""
+    rank = view(trace)
+    return Prepared(rank, explain(rank), launch_queue(rank), find_syncs(rank))
+
+
+def build_step(
+    ranks: Sequence[Prepared], steps: Sequence[int], matches: Sequence[Match], *, coupled: bool = True
+) -> Graph:
+    """One step of several ranks as one graph.
+
+    `steps[r]` is the position of the step in rank r's windows; `matches` are the collectives that they share, which
+    take their intrinsic time after the last arrival, or after their own when not `coupled`.
+
+    Raises
+    ------
+    SimulationError
+        When the traces contradict each other so that nodes wait in a circle.
+    """
+    builder = GraphBuilder()
+    made = [
+        _RankStep(builder, number, rank, step) for number, (rank, step) in enumerate(zip(ranks, steps, strict=True))
+    ]
+    intrinsic = {(m.rank, m.task): match.intrinsic_ns for match in matches for m in match.members}
+    for rank_step in made:
+        rank_step.add_host()
+        rank_step.add_tasks(intrinsic)
+        rank_step.add_dependencies()
+    for match in matches if coupled else ():
+        _couple(builder, made, match)
+    files = ", ".join(prepared.view.trace.file for prepared in ranks)
+    return builder.graph(
+        lambda nodes: SimulationError(
+            f"{files}: error: {len(nodes)} calls and tasks wait for each other in a circle\n"
+            "  hint:     the ranks' collectives do not fit together; --no-coupling replays the ranks apart"
+        )
+    )
+
+
+def _couple(builder: GraphBuilder, ranks: list[_RankStep], match: Match) -> None:
+    """Every member ends its intrinsic time after the last arrival."""
+    for one in match.members:
+        for other in match.members:
+            if other.rank != one.rank:
+                arrival = ranks[other.rank].arrival[other.task]
+                builder.edge(EdgeKind.COLLECTIVE, arrival, ranks[one.rank].finish[one.task])
+
+
+class _RankStep:
+    """One step of one rank while its part of the graph is built.
+
+    `launcher[call]` is the node behind which a call's tasks are released, with the trace's time of that node's end.
+    """
+
+    def __init__(self, builder: GraphBuilder, number: int, prepared: Prepared, step: int):
+        self.builder, self.number, self.prepared, self.step = builder, number, prepared, step
+        self.rank = prepared.view
+        self.trace = prepared.view.trace
+        self.window: Window = self.rank.windows[step]
+        self.tasks: list[int] = np.flatnonzero(self.rank.task_step == step).tolist()
+        self.launcher: dict[int, tuple[int, int]] = {}
+        self.returned: dict[int, int] = {}
+        self.arrival: dict[int, int] = {}
+        self.finish: dict[int, int] = {}
+        self.on_stream: dict[int, list[int]] = defaultdict(list)
+        for task in self.tasks:
+            self.on_stream[int(self.trace.tasks.lane[task])].append(task)
+
+    # Host
+
+    def add_host(self) -> None:
+        """The chains of all threads that launch or wait in this step, and their hand-overs."""
+        items = self._items()
+        wakes = find_wakes(self.rank, self.window, items)
+        for wake in wakes:
+            items[wake.thread].append((wake.at_ns, WAKE, wake.since_ns))
+            items[wake.source_thread].append((wake.source_ns, MARK, 0))
+        at: dict[tuple[int, int, int], tuple[int, int]] = {}
+        for thread in sorted(items):
+            self._add_thread(thread, sorted(set(items[thread])), at)
+        for wake in wakes:
+            self._hand_over(wake, at)
+
+    def _items(self) -> dict[int, list[tuple[int, int, int]]]:
+        """Launching and waiting calls of each thread as (start, CALL, row); the driving thread is always there."""
+        items: dict[int, list[tuple[int, int, int]]] = {self.window.thread: []}
+        launching = set(self.rank.launch[self.tasks].tolist()) - {NOWHERE}
+        waiting = {call for call in self.prepared.syncs if self.rank.call_step[call] == self.step}
+        for call in launching | waiting:
+            row = int(self.trace.calls.start_ns[call]), CALL, call
+            items.setdefault(int(self.trace.calls.lane[call]), []).append(row)
+        return items
+
+    def _add_thread(
+        self, thread: int, items: list[tuple[int, int, int]], at: dict[tuple[int, int, int], tuple[int, int]]
+    ) -> None:
+        driving = thread == self.window.thread
+        last, last_ns = NOWHERE, self.window.start_ns
+        if driving:
+            last = self._host_node(thread, last_ns)
+            self.builder.ranks.append(RankNodes(last))
+        first = last
+        for time_ns, what, detail in items:
+            if what == MARK and time_ns <= last_ns and last >= 0:
+                at[thread, MARK, time_ns] = last, last_ns
+                continue
+            node, end_ns = self._add_item(thread, (last, last_ns), time_ns, what, detail)
+            at[thread, what, time_ns] = node, time_ns
+            first = first if first >= 0 else node
+            last, last_ns = node, end_ns
+        if driving:
+            end = self._host_node(thread, self.window.end_ns)
+            self._follow(thread, last, last_ns, end, self.window.end_ns)
+            self.builder.ranks[-1].end = last = end
+        if last >= 0:
+            self.builder.edge(EdgeKind.PROGRAM_ORDER, last, first, back=1)
+
+    def _add_item(self, thread: int, before: tuple[int, int], time_ns: int, what: int, detail: int) -> tuple[int, int]:
+        """One call or point behind what came before on its thread; its last node and the trace's time of its end."""
+        last, last_ns = before
+        if what != CALL:
+            node = self._host_node(thread, time_ns)
+            self._follow(thread, last, last_ns, node, detail if what == WAKE else time_ns)
+            return node, time_ns
+        end_ns = int(self.trace.calls.end_ns[detail])
+        sync = self.prepared.syncs.get(detail)
+        blocked = detail in self.prepared.queue.blocked
+        length = 0 if sync else self.prepared.queue.usual_ns if blocked else end_ns - time_ns
+        node = self._host_node(thread, time_ns, length, detail)
+        self._follow(thread, last, last_ns, node, time_ns)
+        self.launcher[detail] = node, time_ns + length
+        self.returned[detail] = node
+        if sync:
+            tail = self._host_node(thread, end_ns - sync.tail_ns, sync.tail_ns, detail)
+            self.builder.edge(EdgeKind.PROGRAM_ORDER, node, tail)
+            self.returned[detail] = node = tail
+        return node, end_ns
+
+    def _host_node(self, thread: int, time_ns: int, length_ns: int = 0, call: int = NOWHERE) -> int:
+        name = int(self.trace.calls.name[call]) if call >= 0 else NOWHERE
+        return self.builder.node(NodeKind.HOST, length_ns, self.number, thread, time_ns, name)
+
+    def _follow(self, thread: int, last: int, last_ns: int, node: int, until_ns: int) -> None:
+        """Program order, keeping the host time in between."""
+        if last < 0:
+            return
+        lag = max(until_ns - last_ns, 0) if until_ns < self.window.end_ns else until_ns - last_ns
+        own = self.rank.activities.get(thread)
+        busy = own.busy_ns(last_ns, until_ns) if own is not None else 0
+        self.builder.edge(EdgeKind.PROGRAM_ORDER, last, node, lag, idle_ns=max(lag - busy, 0))
+
+    def _hand_over(self, wake: Wake, at: dict[tuple[int, int, int], tuple[int, int]]) -> None:
+        source, source_ns = at[wake.source_thread, MARK, wake.source_ns]
+        node, _ = at[wake.thread, WAKE, wake.at_ns]
+        lag = wake.at_ns - source_ns
+        self.builder.edge(EdgeKind.CROSS_THREAD, source, node, lag, idle_ns=max(lag, 0))
+
+    # Device
+
+    def add_tasks(self, intrinsic: dict[tuple[int, int], int]) -> None:
+        """A node per task; a coupled collective is its arrival and the part after the last arrival."""
+        tasks, nodes = self.trace.tasks, self.builder.ranks[self.number]
+        for task in self.tasks:
+            start, lane, name = int(tasks.start_ns[task]), int(tasks.lane[task]), int(tasks.name[task])
+            alone = intrinsic.get((self.number, task))
+            length = tasks.length_ns(task) if alone is None else alone
+            place = self.number, lane, start, name
+            arrival = self.builder.node(NodeKind.ARRIVAL, 0, *place) if alone is not None else NOWHERE
+            node = self.builder.node(NodeKind.TASK, length, *place)
+            if alone is not None:
+                self.builder.edge(EdgeKind.STREAM, arrival, node)
+            self.arrival[task], self.finish[task] = (node if alone is None else arrival), node
+            nodes.tasks.append(task)
+            nodes.begins.append(self.arrival[task])
+            nodes.ends.append(node)
+
+    def add_dependencies(self) -> None:
+        """Launches, stream order, waits between streams, synchronisation and the launch queue."""
+        for rows in self.on_stream.values():
+            for before, task in zip([rows[-1], *rows[:-1]], rows, strict=True):
+                self._start_edges(before, task, back=int(task == rows[0]))
+        self._sync_edges()
+        self._queue_edges()
+
+    def _start_edges(self, before: int, task: int, back: int) -> None:
+        delays, node = self.prepared.delays, self.arrival[task]
+        call, left = int(self.rank.launch[task]), int(delays.unexplained_ns[task])
+        by_launch = bool(delays.bound_by_launch[task]) and call in self.launcher
+        if call in self.launcher:
+            source, source_ns = self.launcher[call]
+            lag = int(self.trace.calls.start_ns[call] + delays.launch_lag_ns[task]) - source_ns
+            self.builder.edge(EdgeKind.LAUNCH, source, node, lag, residual_ns=left if by_launch else 0)
+        lag = max(int(delays.stream_lag_ns[task]), -self.trace.tasks.length_ns(before))
+        residual = 0 if by_launch else left
+        self.builder.edge(EdgeKind.STREAM, self.finish[before], node, lag, residual_ns=residual, back=back)
+        for wait in delays.waits.get(task, ()):
+            kind = EdgeKind.INTERSTREAM if wait.recorded else EdgeKind.INTERSTREAM_INFERRED
+            place = self._same_task(wait.source)
+            if place is not None:
+                self.builder.edge(kind, place[0], node, wait.lag_ns, back=place[1])
+
+    def _same_task(self, source: int) -> tuple[int, int] | None:
+        """The node of a task, or of the same one in the previous copy when the step before launched it.
+
+        The same one stands equally far from the end of its stream's step and has the same name; otherwise None.
+        """
+        if source in self.finish:
+            return self.finish[source], 0
+        lane = int(self.trace.tasks.lane[source])
+        step, here = int(self.rank.task_step[source]), self.on_stream.get(lane, [])
+        if step < 0 or step != self.step - 1:
+            return None
+        rows = self.rank.stream_tasks[lane]
+        behind = int((self.rank.task_step[rows] == step)[rows > source].sum())
+        if behind >= len(here) or self.trace.tasks.name[here[-1 - behind]] != self.trace.tasks.name[source]:
+            return None
+        return self.finish[here[-1 - behind]], 1
+
+    def _sync_edges(self) -> None:
+        """A wait for a task of an earlier step is one for its stream's last task in the previous copy."""
+        for call, node in self.returned.items():
+            sync = self.prepared.syncs.get(call)
+            for source in sync.sources if sync else ():
+                lane = int(self.trace.tasks.lane[source])
+                if source in self.finish:
+                    self.builder.edge(EdgeKind.SYNC, self.finish[source], node)
+                elif self.rank.task_step[source] < self.step and lane in self.on_stream:
+                    self.builder.edge(EdgeKind.SYNC, self.finish[self.on_stream[lane][-1]], node, back=1)
+
+    def _queue_edges(self) -> None:
+        """The n-th launch returns when task n - depth - 1 has ended, counted through the copies."""
+        depth = self.prepared.queue.depth
+        rows = self.rank.launch_order[np.isin(self.rank.launch_order, self.tasks)].tolist()
+        order = [task for task in rows if self.rank.launch[task] in self.returned]
+        if not depth or not order:
+            return
+        for place, task in enumerate(order):
+            call = int(self.rank.launch[task])
+            copies, source = divmod(place - depth - 1, len(order))
+            node = self.returned[call]
+            lag = -self.builder.nodes[node][1]
+            self.builder.edge(EdgeKind.BACKPRESSURE, self.finish[order[source]], node, lag, back=-copies)

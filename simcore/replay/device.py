@@ -1,0 +1,206 @@
+"""Why each task started when it did: its launch, its stream, another stream, or nothing we know of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.replay.rank import RankView
+from simcore.workload.kineto import TaskKind
+
+__all__ = ["Delays", "LaunchQueue", "StreamWait", "explain", "launch_queue"]
+
+Column = NDArray[np.int64]
+# Figures of the trial in reference/lumos.md section 5; all on the scale of a launch (about 10 us).
+SHORT_GAP_NS = 12_000  # two tasks of a stream this close follow each other without another reason
+LAUNCH_JITTER_NS = 12_000  # a launch may take this much longer than usual
+WAKE_NS = 50_000  # a stream resumes within this time after the task it waited for
+LOOK_BACK = 64  # so many tasks of another stream at most can end within that time
+DRAIN_SHARE = 0.025  # a kernel in this last part of its time no longer fills the device
+NOTICEABLE_NS = 2_000  # later than every known reason by more than this is late
+GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)GraphLaunch")
+DEFAULT_LATENCY_NS, DEFAULT_GAP_NS = 8_000, 1_500
+LATENCY_PERCENTILE = 25
+LONG_CALL = 8  # a launch call this many times the median was blocked
+LONG_CALL_NS = 20_000
+FULL_QUEUE, LEAST_DEPTH, LEAST_BLOCKED = 0.98, 128, 8
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWait:
+    """A stream waiting for a task of another one; `recorded` by the profiler or inferred from timing."""
+
+    source: int
+    lag_ns: int
+    recorded: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delays:
+    """Columns over tasks: lags after the launch call's start and after the previous task's end, and what is left over.
+
+    `unrecorded_ns` is the time in which a graph ran nothing that was recorded, kept as if it were work.
+    `late_ns` is how long after its launch and its stream would allow the task started, `unexplained_ns` the part of it
+    that no other dependency explains either; `waits[task]` are its waits for other streams.
+    """
+
+    launch_lag_ns: Column
+    stream_lag_ns: Column
+    unrecorded_ns: Column
+    late_ns: Column
+    unexplained_ns: Column
+    bound_by_launch: NDArray[np.bool_]
+    waits: dict[int, list[StreamWait]]
+
+
+def explain(rank: RankView) -> Delays:
+    """Find the reason of every task's start in the measured times of its neighbours."""
+    tasks = rank.trace.tasks
+    start, launched = tasks.start_ns, rank.launch >= 0
+    called = np.where(launched, rank.launch_ns, np.iinfo(np.int64).min >> 1)
+    previous_end = np.where(rank.previous >= 0, tasks.end_ns[rank.previous], np.iinfo(np.int64).min >> 1)
+    latency, gap = start - called, start - previous_end
+    unqueued = launched & (previous_end <= called)
+    usual_latency = _usual(latency[unqueued & (latency >= 0)], LATENCY_PERCENTILE, DEFAULT_LATENCY_NS)
+    usual_gap = _usual(gap[~unqueued & (gap >= 0) & (gap <= SHORT_GAP_NS)], 50, DEFAULT_GAP_NS)
+    # A graph may run kernels that the profiler does not record: what passes on its stream before a task is its work.
+    in_graph = _in_graph(rank)
+    own = unqueued & (in_graph | (latency <= usual_latency + LAUNCH_JITTER_NS))
+    launch_lag = np.where(own, latency, np.minimum(latency, usual_latency))
+    stream_lag = np.where((unqueued | (gap > SHORT_GAP_NS)) & ~in_graph, np.minimum(gap, usual_gap), gap)
+    # Tasks of one stream may overlap by rounding or by early launch; none may start before the one ahead of it.
+    ahead_ns = np.where(rank.previous >= 0, (tasks.end_ns - start)[rank.previous], 0)
+    stream_lag = np.maximum(stream_lag, -ahead_ns)
+    by_launch, by_stream = called + launch_lag, previous_end + stream_lag
+    waits = _recorded_waits(rank, usual_gap)
+    late = np.maximum(start - np.maximum(by_launch, by_stream), 0)
+    late[~launched & (rank.previous < 0)] = 0
+    left = _infer_waits(rank, start - late, late, waits)
+    return Delays(
+        launch_lag_ns=np.where(launched, launch_lag, 0),
+        stream_lag_ns=np.where(rank.previous >= 0, stream_lag, usual_gap),
+        unrecorded_ns=np.where(in_graph, np.maximum(np.minimum(latency, gap) - SHORT_GAP_NS, 0), 0),
+        late_ns=late,
+        unexplained_ns=left,
+        bound_by_launch=launched & (by_launch >= by_stream),
+        waits=waits,
+    )
+
+
+def _in_graph(rank: RankView) -> NDArray[np.bool_]:
+    """Which tasks were launched as part of a CUDA or HIP graph."""
+    names = np.array([bool(GRAPH_LAUNCH.match(name)) for name in rank.trace.names])
+    launched = rank.launch >= 0
+    calls = rank.trace.calls.name[rank.launch[launched]]
+    inside = np.zeros(len(launched), dtype=bool)
+    inside[launched] = names[calls]
+    return inside
+
+
+def _usual(values: Column, percentile: int, default: int) -> int:
+    return int(np.percentile(values, percentile)) if len(values) else default
+
+
+def _recorded_waits(rank: RankView, usual_gap_ns: int) -> dict[int, list[StreamWait]]:
+    """Event record and stream wait pairs, where the profiler wrote cuda_sync events.
+
+    The source is the last task launched on the recording stream before the record call, the waiting one the first
+    launched on the waiting stream after the wait call (HTA issues 73, 117 and 121 tell what other choices break).
+    """
+    trace, waits = rank.trace, dict[int, list[StreamWait]]()
+    lanes = {stream: lane for lane, (_, stream) in enumerate(trace.streams)}
+    call_ns = dict(zip(trace.calls.correlation.tolist(), trace.calls.start_ns.tolist(), strict=True))
+    for correlation, sync in trace.syncs.items():
+        known = sync.stream in lanes and sync.wait_stream in lanes and sync.wait_stream != sync.stream
+        if not (known and "Wait" in sync.kind and correlation in call_ns and sync.record_correlation in call_ns):
+            continue
+        source = rank.last_launched(lanes[sync.wait_stream], call_ns[sync.record_correlation])
+        rows = rank.stream_tasks[lanes[sync.stream]]
+        target = rows[rank.launch_ns[rows] > call_ns[correlation]][:1]
+        if source >= 0 and len(target):
+            after = int(trace.tasks.start_ns[target[0]] - trace.tasks.end_ns[source])
+            lag = after if 0 <= after <= WAKE_NS else min(usual_gap_ns, after)
+            waits.setdefault(int(target[0]), []).append(StreamWait(source, lag, recorded=True))
+    return waits
+
+
+def _infer_waits(rank: RankView, ready_ns: Column, late_ns: Column, waits: dict[int, list[StreamWait]]) -> Column:
+    """Explain late starts by the other streams; what stays unexplained.
+
+    A task that could have started earlier waited for one launched before it that ended shortly before, as behind an
+    event; or, when there is none, for a kernel that held the multiprocessors and was draining when the task started.
+    """
+    tasks, left = rank.trace.tasks, late_ns.copy()
+    for task in np.flatnonzero(late_ns > NOTICEABLE_NS).tolist():
+        start, ready = int(tasks.start_ns[task]), int(ready_ns[task])
+        if any(0 <= start - tasks.end_ns[wait.source] <= WAKE_NS for wait in waits.get(task, ())):
+            left[task] = 0
+            continue
+        others = [rows for lane, rows in enumerate(rank.stream_tasks) if lane != tasks.lane[task] and len(rows)]
+        found = [source for rows in others for source in _event_source(rank, task, ready, rows)]
+        found = found or [source for rows in others for source in _draining(rank, task, ready, rows)]
+        if found:
+            end, source = max(found)
+            waits.setdefault(task, []).append(StreamWait(source, start - end, recorded=False))
+            left[task] = 0
+    return left
+
+
+def _event_source(rank: RankView, task: int, ready_ns: int, rows: Column) -> list[tuple[int, int]]:
+    """(end, row) of the last task on another stream launched earlier, if it ended just before `task` started."""
+    tasks, start = rank.trace.tasks, int(rank.trace.tasks.start_ns[task])
+    at = int(np.searchsorted(tasks.start_ns[rows], start, side="right"))
+    for source in rows[max(at - LOOK_BACK, 0) : at][::-1].tolist():
+        end = int(tasks.end_ns[source])
+        if end <= max(start - WAKE_NS, ready_ns):
+            break
+        if end <= start and rank.launch_ns[source] < rank.launch_ns[task]:
+            return [(end, source)]
+    return []
+
+
+def _draining(rank: RankView, task: int, ready_ns: int, rows: Column) -> list[tuple[int, int]]:
+    """(end, row) of a kernel on another stream that ran when `task` was ready and was almost done at its start."""
+    tasks, start = rank.trace.tasks, int(rank.trace.tasks.start_ns[task])
+    at = int(np.searchsorted(tasks.start_ns[rows], start, side="right"))
+    if not at:
+        return []
+    source = int(rows[at - 1])
+    begin, end = int(tasks.start_ns[source]), int(tasks.end_ns[source])
+    almost_done = start <= end <= start + max(WAKE_NS, DRAIN_SHARE * (end - begin)) and end - start < end - begin
+    if tasks.kind[source] == TaskKind.KERNEL and begin <= ready_ns + SHORT_GAP_NS and almost_done:
+        return [(end, source)]
+    return []
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchQueue:
+    """How many launches may be outstanding (0: no limit was met), which calls it blocked, and what a call costs."""
+
+    depth: int
+    blocked: frozenset[int]
+    usual_ns: int
+
+
+def launch_queue(rank: RankView) -> LaunchQueue:
+    """The driver's queue limit, seen where launch calls took long while as many tasks as ever were outstanding.
+
+    On a V100 (trace `ns_resolution`) all but a few of 985 long calls returned with 1019 to 1021 tasks outstanding.
+    """
+    tasks, calls = rank.trace.tasks, rank.trace.calls
+    order = rank.launch_order[rank.launch[rank.launch_order] >= 0]
+    launch = rank.launch[order]
+    if not len(order):
+        return LaunchQueue(0, frozenset(), 0)
+    length = calls.end_ns[launch] - calls.start_ns[launch]
+    usual = int(np.median(length))
+    completed = np.searchsorted(np.sort(tasks.end_ns[order]), calls.end_ns[launch], side="right")
+    outstanding = np.arange(len(order)) - completed
+    depth = int(outstanding.max())
+    full = (length > max(LONG_CALL * usual, LONG_CALL_NS)) & (outstanding >= FULL_QUEUE * depth)
+    if depth < LEAST_DEPTH or full.sum() < LEAST_BLOCKED:
+        return LaunchQueue(0, frozenset(), usual)
+    return LaunchQueue(depth, frozenset(launch[full].tolist()), usual)

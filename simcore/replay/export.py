@@ -1,0 +1,152 @@
+"""A replay as files: the report, and measured above predicted as a picture, a Chrome and a Perfetto trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.errors import InputError
+from simcore.replay.breakdown import predicted_tasks
+from simcore.replay.build import Prepared
+from simcore.replay.report import typical_step
+from simcore.replay.session import Replay, StepReplay
+from simcore.report.chrome import chrome_json
+from simcore.report.perfetto import perfetto_trace
+from simcore.report.selection import View
+from simcore.timeline.breakdown import coverage, of_class
+from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, Timeline
+from simcore.workload.chakra.writer import write_files
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["MEASURED", "PREDICTED", "timeline", "utilisation", "write"]
+
+Column = NDArray[np.int64]
+MEASURED, PREDICTED = 0, 1  # classes of the timeline
+SIDES = ("measured", "predicted")
+BIN_NS = 1_000_000
+COLOURS = {EventKind.COMPUTE: "#4477aa", EventKind.COLLECTIVE: "#ee6677"}
+LABELS = {EventKind.COMPUTE: "computation", EventKind.COLLECTIVE: "communication"}
+NO_PHASE = -1
+
+
+def timeline(replay: Replay, rank: int) -> Timeline:
+    """The typical step of one rank: class 0 as measured, class 1 as predicted, each from its own start.
+
+    Streams are numbered as in the trace; `details` names them and the classes.
+    """
+    prepared, step = replay.ranks[rank], typical_step(replay, rank)
+    buffer = EventBuffer()
+    spans = ((step.window.start_ns, step.window.end_ns), (step.from_ns, step.to_ns))
+    for side, (start, end, rows) in enumerate((_measured_tasks(prepared, step), predicted_tasks(step))):
+        from_ns, to_ns = spans[side]
+        begin, finish = np.clip(start, from_ns, to_ns) - from_ns, np.clip(end, from_ns, to_ns) - from_ns
+        for row, started, ended in zip(rows.tolist(), begin.tolist(), finish.tolist(), strict=True):
+            buffer.append((side, *_event(prepared, buffer, row, started, ended, step.window.index)))
+    lengths = tuple(to_ns - from_ns for from_ns, to_ns in spans)
+    return Timeline(
+        events=buffer.table(),
+        time_ns=max(lengths),
+        iterations=((0, max(lengths)),),
+        ranks=((MEASURED,), (PREDICTED,)),
+        finish_ns=lengths,
+        details={"classes": SIDES, "streams": _stream_names(prepared), "step": step.window.index},
+    )
+
+
+def _event(
+    prepared: Prepared, buffer: EventBuffer, row: int, start_ns: int, end_ns: int, step: int
+) -> tuple[int, int, int, int, int, int, int, int, int]:
+    """The columns of one task behind its class."""
+    tasks = prepared.view.trace.tasks
+    kind = EventKind.COLLECTIVE if prepared.view.communication[row] else EventKind.COMPUTE
+    name = buffer.name(prepared.view.trace.names[tasks.name[row]])
+    return int(tasks.lane[row]), start_ns, end_ns, kind, name, NO_LAYER, NO_PHASE, 0, step
+
+
+def _measured_tasks(prepared: Prepared, step: StepReplay) -> tuple[Column, Column, Column]:
+    tasks, window = prepared.view.trace.tasks, step.window
+    rows = np.flatnonzero((tasks.end_ns > window.start_ns) & (tasks.start_ns < window.end_ns))
+    return tasks.start_ns[rows], tasks.end_ns[rows], rows
+
+
+def _stream_names(prepared: Prepared) -> tuple[str, ...]:
+    return tuple(f"stream {stream}" for _, stream in prepared.view.trace.streams)
+
+
+def utilisation(shown: Timeline, side: int) -> NDArray[np.float64]:
+    """The share of each millisecond of the step in which at least one stream ran something."""
+    events = of_class(shown.events, side)
+    edges = np.arange(0, shown.finish_ns[side] + BIN_NS, BIN_NS)
+    return coverage(events.start_ns, events.end_ns, edges)
+
+
+def _view(shown: Timeline) -> View:
+    """Everything, measured above predicted, for the general exporters."""
+    return View(shown.events, 0, shown.time_ns, (MEASURED, PREDICTED), SIDES, ())
+
+
+def _texts(names: object) -> tuple[object, ...]:
+    return names if isinstance(names, tuple) else ()
+
+
+def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -> None:
+    """Write replay.json and per rank timeline-RANK as .png, .json (Chrome) and .pftrace.gz (Perfetto).
+
+    Raises
+    ------
+    InputError
+        When a file exists and `force` is not set, or the folder cannot be written.
+    """
+    files = {folder / "replay.json": document.encode()}
+    for number, prepared in enumerate(replay.ranks):
+        shown, stem = timeline(replay, number), f"timeline-{prepared.view.trace.rank}"
+        files[folder / f"{stem}.json"] = chrome_json(shown, _view(shown))
+        files[folder / f"{stem}.pftrace.gz"] = perfetto_trace(shown, _view(shown))
+        files[folder / f"{stem}.png"] = _png(shown)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError.at(str(folder), f"cannot write: {error.strerror or error}") from error
+    write_files(files, force=force)
+
+
+def _png(shown: Timeline) -> bytes:
+    """Streams of both sides on one time axis, and below how much of each millisecond the device was busy."""
+    import io
+
+    from matplotlib.figure import Figure
+
+    streams = [str(name) for name in _texts(shown.details["streams"])]
+    used = sorted(set(shown.events.stream.tolist()))
+    height = 0.35 * len(used) + 0.5
+    figure = Figure(figsize=(12, 2 * height + 2.2), layout="constrained")
+    axes = figure.subplots(3, 1, sharex=True, height_ratios=(height, height, 1.5))
+    for side, title in enumerate(SIDES):
+        _draw_side(axes[side], shown, side, used)
+        axes[side].set_yticks(range(len(used)), [streams[lane] for lane in used])
+        axes[side].set_title(f"{title}: {shown.finish_ns[side] / 1e6:.2f} ms", loc="left")
+        share = utilisation(shown, side)
+        axes[2].step(np.arange(len(share)), share, where="post", label=title, linestyle=("-", "--")[side])
+    axes[0].legend(loc="lower right", ncols=2, bbox_to_anchor=(1, 1), frameon=False)
+    axes[2].set(xlabel="time in ms", ylabel="device busy", ylim=(0, 1.05))
+    axes[2].legend(loc="lower right")
+    content = io.BytesIO()
+    figure.savefig(content, format="png", metadata={"Software": None})
+    return content.getvalue()
+
+
+def _draw_side(axis: Axes, shown: Timeline, side: int, used: list[int]) -> None:
+    for kind, colour in COLOURS.items():
+        label: str | None = LABELS[kind]
+        for row, lane in enumerate(used):
+            events = shown.events
+            chosen = events.where((events.npu_class == side) & (events.stream == lane) & (events.kind == kind))
+            spans = np.c_[chosen.start_ns, chosen.end_ns - chosen.start_ns] / 1e6
+            axis.broken_barh(spans.tolist(), (row - 0.4, 0.8), color=colour, linewidth=0, label=label)
+            label = None
+    axis.set_ylim(len(used) - 0.5, -0.5)

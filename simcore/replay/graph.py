@@ -1,0 +1,171 @@
+"""The dependency graph of one training step, in columns, and its builder.
+
+A node is a stretch of host time, a point on a thread, or a task on a stream. It starts when every edge into it
+allows: at the end of the edge's source plus its lag. `back` counts copies: an edge with back 1 comes from the previous
+step's copy.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["EdgeKind", "Graph", "GraphBuilder", "NodeKind", "RankNodes"]
+
+Column = NDArray[np.int64]
+
+
+class NodeKind(IntEnum):
+    """Where a node runs: HOST on a thread; ARRIVAL is a rank reaching a collective; TASK occupies a stream."""
+
+    HOST = 0
+    ARRIVAL = 1
+    TASK = 2
+
+
+class EdgeKind(IntEnum):
+    """Why one node waits for another; the names are the keys of the report."""
+
+    PROGRAM_ORDER = 0
+    CROSS_THREAD = 1
+    LAUNCH = 2
+    SYNC = 3
+    STREAM = 4
+    INTERSTREAM = 5
+    INTERSTREAM_INFERRED = 6
+    BACKPRESSURE = 7
+    COLLECTIVE = 8
+
+
+@dataclass(slots=True)
+class RankNodes:
+    """What the report needs of one rank: its step marks and where each of its tasks begins and ends.
+
+    `tasks`, `begins`, `ends` are parallel: row of the trace's tasks, the nodes whose start and whose end bound it.
+    """
+
+    begin: int
+    end: int = -1
+    tasks: list[int] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Columns of nodes (`kind`, `duration_ns`, `rank`, `lane`, `name`, `measured_ns`) and of edges.
+
+    `lane` is a thread of a HOST node, else a stream; `name` a number of the rank's names or -1. `lag_ns` includes
+    `idle_ns` (host time in which nothing was recorded) and leaves out `residual_ns` (delay nothing explains).
+    `order` lists the nodes so that every source within the same copy comes first; `left_out` counts edges that
+    contradicted the recorded times.
+    """
+
+    kind: Column
+    duration_ns: Column
+    rank: Column
+    lane: Column
+    name: Column
+    measured_ns: Column
+    source: Column
+    target: Column
+    edge_kind: Column
+    lag_ns: Column
+    idle_ns: Column
+    residual_ns: Column
+    back: Column
+    order: list[int]
+    ranks: tuple[RankNodes, ...]
+    left_out: int = 0
+
+    def edge_counts(self, rank: int) -> dict[str, int]:
+        """Edges into the nodes of one rank, by kind."""
+        counts = np.bincount(self.edge_kind[self.rank[self.target] == rank], minlength=len(EdgeKind))
+        return {kind.name.lower(): int(counts[kind]) for kind in EdgeKind}
+
+
+COLUMNS = tuple(Graph.__slots__)[:13]  # the order of the rows that the builder collects
+
+
+class GraphBuilder:
+    """Collects nodes and edges row by row."""
+
+    def __init__(self) -> None:
+        self.nodes: list[tuple[int, int, int, int, int, int]] = []
+        self.edges: list[tuple[int, int, int, int, int, int, int]] = []
+        self.ranks: list[RankNodes] = []
+
+    def node(self, kind: NodeKind, duration_ns: int, rank: int, lane: int, measured_ns: int, name: int = -1) -> int:
+        """Add a node; its number."""
+        self.nodes.append((kind, duration_ns, rank, lane, name, measured_ns))
+        return len(self.nodes) - 1
+
+    def edge(
+        self,
+        kind: EdgeKind,
+        source: int,
+        target: int,
+        lag_ns: int = 0,
+        *,
+        idle_ns: int = 0,
+        residual_ns: int = 0,
+        back: int = 0,
+    ) -> None:
+        """Let `target` start no earlier than the end of `source`, `back` copies ago, plus the lag."""
+        self.edges.append((source, target, kind, lag_ns, idle_ns, residual_ns, back))
+
+    def graph(self, blocked: Callable[[list[int]], Exception]) -> Graph:
+        """The finished graph.
+
+        Where nodes wait for each other in a circle, because a trace's times contradict each other, edges of one rank
+        that lead back in recorded time are left out; `blocked(nodes)` makes the error raised when that does not help.
+        """
+        nodes = np.array(self.nodes, dtype=np.int64).reshape(-1, 6).T.copy()
+        edges = np.array(self.edges, dtype=np.int64).reshape(-1, 7).T.copy()
+        order, left_out = _order(len(self.nodes), edges), 0
+        if len(order) < len(self.nodes):
+            back_in_time = _back_in_time(nodes, edges)
+            edges, left_out = edges[:, ~back_in_time], int(back_in_time.sum())
+            order = _order(len(self.nodes), edges)
+        if len(order) < len(self.nodes):
+            raise blocked(sorted(set(range(len(self.nodes))) - set(order)))
+        columns = dict(zip(COLUMNS, (*nodes, *edges), strict=True))
+        return Graph(**columns, order=order, ranks=tuple(self.ranks), left_out=left_out)
+
+
+def _back_in_time(nodes: Column, edges: Column) -> NDArray[np.bool_]:
+    """Edges within a copy and a rank whose source was recorded after their target."""
+    source, target = edges[0], edges[1]
+    rank, measured_ns = nodes[2], nodes[5]
+    later = (measured_ns[source] > measured_ns[target]) | (
+        (measured_ns[source] == measured_ns[target]) & (source > target)
+    )
+    chosen: NDArray[np.bool_] = (edges[6] == 0) & (rank[source] == rank[target]) & later
+    return chosen
+
+
+def _order(count: int, edges: Column) -> list[int]:
+    """Nodes in the order of the edges within a copy."""
+    within = edges[:, edges[6] == 0]
+    return _topological(count, within[0].tolist(), within[1].tolist())
+
+
+def _topological(count: int, sources: list[int], targets: list[int]) -> list[int]:
+    """Nodes so that every source comes before its targets; those on or behind a circle are missing."""
+    waiting = [0] * count
+    followers: dict[int, list[int]] = defaultdict(list)
+    for source, target in zip(sources, targets, strict=True):
+        waiting[target] += 1
+        followers[source].append(target)
+    order = [node for node in range(count) if not waiting[node]]
+    for node in order:
+        for follower in followers.get(node, ()):
+            waiting[follower] -= 1
+            if not waiting[follower]:
+                order.append(follower)
+    return order

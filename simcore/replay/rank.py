@@ -1,0 +1,233 @@
+"""One rank's trace seen as a program: its steps, its top-level calls, which call launched which task."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.timeline.breakdown import merge
+from simcore.workload.kineto import Intervals, KinetoTrace, TaskKind
+
+__all__ = ["Activity", "RankView", "Window", "is_communication", "view"]
+
+Column = NDArray[np.int64]
+NOWHERE = -1
+LONG_AGO = -(1 << 62)
+COMMUNICATION = re.compile(
+    r"nccl|rccl|msccl|nvshmem|deep_?ep|cross_device_reduce|memcpy (p2p|ptop|peer)", re.IGNORECASE
+)
+
+
+def is_communication(name: str) -> bool:
+    """Whether a task moves data between devices: NCCL's and its relatives' kernels, peer copies."""
+    return bool(COMMUNICATION.search(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One step: from its mark to the next one (the last: to its own end)."""
+
+    index: int
+    start_ns: int
+    end_ns: int
+    thread: int
+
+    @property
+    def length_ns(self) -> int:
+        """The measured time of the step."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Activity:
+    """What a thread was seen doing: when each recorded interval ended, and the union of them all."""
+
+    ends_ns: Column
+    busy_start_ns: Column
+    busy_end_ns: Column
+    busy_before_ns: Column
+
+    def last_end(self, time_ns: int) -> int:
+        """When the last interval that ended by `time_ns` ended; -1 when none did."""
+        at = int(np.searchsorted(self.ends_ns, time_ns, side="right"))
+        return int(self.ends_ns[at - 1]) if at else NOWHERE
+
+    def busy_ns(self, start_ns: int, end_ns: int) -> int:
+        """How much of a span was recorded."""
+        return self._busy_until(end_ns) - self._busy_until(start_ns) if end_ns > start_ns else 0
+
+    def _busy_until(self, time_ns: int) -> int:
+        at = int(np.searchsorted(self.busy_start_ns, time_ns, side="right")) - 1
+        if at < 0:
+            return 0
+        return int(self.busy_before_ns[at] + min(time_ns, self.busy_end_ns[at]) - self.busy_start_ns[at])
+
+    def first_active(self, time_ns: int) -> int:
+        """The first moment from `time_ns` on at which something was recorded; `time_ns` when nothing follows."""
+        at = int(np.searchsorted(self.busy_end_ns, time_ns, side="right"))
+        return max(time_ns, int(self.busy_start_ns[at])) if at < len(self.busy_start_ns) else time_ns
+
+    def gaps(self, start_ns: int, end_ns: int, least_ns: int) -> list[tuple[int, int]]:
+        """Spans of at least `least_ns` between two recorded intervals, the second starting inside the given span."""
+        first, last = np.searchsorted(self.busy_start_ns, (start_ns, end_ns), side="left")
+        closes = self.busy_start_ns[first:last]
+        opens = np.maximum(np.r_[start_ns, self.busy_end_ns][first:last], start_ns)
+        wide = closes - opens >= least_ns
+        return list(zip(opens[wide].tolist(), closes[wide].tolist(), strict=True))
+
+
+def activity(start_ns: Column, end_ns: Column) -> Activity:
+    """From intervals that may be nested or overlap."""
+    begin, finish = merge(start_ns, end_ns)
+    return Activity(np.sort(end_ns), begin, finish, np.r_[0, np.cumsum(finish - begin)][:-1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankView:
+    """A trace and what follows from it directly; columns are parallel to `trace.calls` or `trace.tasks`.
+
+    `outermost[call]` is the call that contains a nested one, itself otherwise. `launch[task]` is the outermost call
+    that launched it or -1, `launch_ns` when, `launch_order` the tasks in that order. `previous[task]` ran before it on
+    its stream (-1: none). `task_step` and `call_step` are positions in `windows` or -1; a task belongs to the step that
+    launched it. `stream_tasks` are the tasks of each stream in order, `stream_launch_ns` when each was launched at the
+    latest.
+    """
+
+    trace: KinetoTrace
+    windows: tuple[Window, ...]
+    outermost: Column
+    launch: Column
+    launch_ns: Column
+    launch_order: Column
+    previous: Column
+    call_step: Column
+    task_step: Column
+    communication: NDArray[np.bool_]
+    activities: dict[int, Activity]
+    stream_tasks: tuple[Column, ...]
+    stream_launch_ns: tuple[Column, ...]
+
+    def communicating(self, step: int) -> NDArray[np.bool_]:
+        """Which tasks are the communication kernels of a step."""
+        kernels = self.communication & (self.trace.tasks.kind == TaskKind.KERNEL)
+        chosen: NDArray[np.bool_] = kernels & (self.task_step == step)
+        return chosen
+
+    def last_launched(self, lane: int, before_ns: int) -> int:
+        """The task launched last on a stream before a time; -1 when there is none."""
+        at = int(np.searchsorted(self.stream_launch_ns[lane], before_ns, side="left"))
+        return int(self.stream_tasks[lane][at - 1]) if at else NOWHERE
+
+
+def view(trace: KinetoTrace) -> RankView:
+    """Derive everything that does not depend on a step."""
+    calls, tasks = trace.calls, trace.tasks
+    outermost = _outermost(calls)
+    windows = _windows(trace)
+    launch = _launches(calls, tasks, outermost)
+    stream_tasks = tuple(np.flatnonzero(tasks.lane == lane) for lane in range(len(trace.streams)))
+    launch_ns = _launch_times(calls, tasks, launch, stream_tasks)
+    previous = np.full(len(tasks), NOWHERE)
+    for rows in stream_tasks:
+        previous[rows[1:]] = rows[:-1]
+    call_step = _step_at(windows, calls.start_ns)
+    communicating = np.array([is_communication(name) for name in trace.names], dtype=bool)
+    return RankView(
+        trace=trace,
+        windows=windows,
+        outermost=outermost,
+        launch=launch,
+        launch_ns=launch_ns,
+        launch_order=np.lexsort((tasks.start_ns, launch_ns)),
+        previous=previous,
+        call_step=call_step,
+        task_step=_task_steps(launch, call_step, stream_tasks),
+        communication=communicating[tasks.name],
+        activities=_activities(trace),
+        stream_tasks=stream_tasks,
+        stream_launch_ns=tuple(np.maximum.accumulate(launch_ns[rows]) for rows in stream_tasks),
+    )
+
+
+def _windows(trace: KinetoTrace) -> tuple[Window, ...]:
+    """The marked steps; a trace without marks is one step from its first call or task to its last."""
+    marks = trace.steps
+    if marks:
+        ends = [following.start_ns for following in marks[1:]] + [marks[-1].end_ns]
+        return tuple(Window(m.index, m.start_ns, end, m.thread) for m, end in zip(marks, ends, strict=True))
+    parts = [part for part in (trace.calls, trace.tasks, trace.operators) if len(part)]
+    lanes = np.r_[trace.calls.lane, trace.operators.lane]
+    thread = int(np.bincount(lanes).argmax()) if len(lanes) else 0
+    start, end = min(int(part.start_ns[0]) for part in parts), max(int(part.end_ns.max()) for part in parts)
+    return (Window(0, start, end, thread),)
+
+
+def _outermost(calls: Intervals) -> Column:
+    """For each call the one it is nested in on its thread (a driver call inside a runtime call), itself otherwise."""
+    outermost = np.arange(len(calls))
+    for lane in np.unique(calls.lane):
+        rows = np.flatnonzero(calls.lane == lane)
+        reach = np.maximum.accumulate(calls.end_ns[rows])
+        nested = np.r_[False, calls.end_ns[rows][1:] <= reach[:-1]] & (calls.start_ns[rows] < np.r_[0, reach[:-1]])
+        holder = np.maximum.accumulate(np.where(nested, 0, np.arange(len(rows))))
+        outermost[rows] = rows[holder]
+    return outermost
+
+
+def _launches(calls: Intervals, tasks: Intervals, outermost: Column) -> Column:
+    """The outermost call that carries each task's correlation; -1 where none was recorded."""
+    by_correlation = dict(zip(calls.correlation.tolist(), outermost.tolist(), strict=True))
+    by_correlation.pop(NOWHERE, None)
+    found = [by_correlation.get(correlation, NOWHERE) for correlation in tasks.correlation.tolist()]
+    return np.array(found, dtype=np.int64)
+
+
+def _launch_times(calls: Intervals, tasks: Intervals, launch: Column, stream_tasks: tuple[Column, ...]) -> Column:
+    """When each task was launched; without a recorded launch, when the one before it on its stream was.
+
+    What a stream ran before its first recorded launch was launched before the trace; a stream without any recorded
+    launch counts its tasks as launched when they started.
+    """
+    launched = launch >= 0
+    times: Column = np.where(launched, calls.start_ns[launch] if len(calls) else 0, LONG_AGO)
+    for rows in stream_tasks:
+        unknown = rows[~launched[rows]]
+        filled = np.maximum.accumulate(times[rows])
+        times[unknown] = filled[~launched[rows]] if launched[rows].any() else tasks.start_ns[unknown]
+    return times
+
+
+def _step_at(windows: tuple[Window, ...], times_ns: Column) -> Column:
+    """The window that holds each time, -1 outside."""
+    starts = np.array([window.start_ns for window in windows])
+    at = np.searchsorted(starts, times_ns, side="right") - 1
+    return np.where(times_ns < windows[-1].end_ns, at, NOWHERE)
+
+
+def _task_steps(launch: Column, call_step: Column, stream_tasks: tuple[Column, ...]) -> Column:
+    """The step that launched each task.
+
+    A task without a recorded launch goes with the one before it on its stream; before the first launched one it was
+    left over from a time before the trace and belongs to no step.
+    """
+    steps = np.where(launch >= 0, call_step[launch] if len(call_step) else NOWHERE, NOWHERE)
+    for rows in stream_tasks:
+        known = launch[rows] >= 0
+        if not known.any() and not (launch >= 0).any():
+            steps[rows] = 0
+        last_known = np.maximum.accumulate(np.where(known, np.arange(len(rows)), NOWHERE))
+        steps[rows] = np.where(last_known >= 0, steps[rows[last_known]], steps[rows])
+    return steps
+
+
+def _activities(trace: KinetoTrace) -> dict[int, Activity]:
+    """Calls and operators of each thread, merged."""
+    start = np.r_[trace.calls.start_ns, trace.operators.start_ns]
+    end = np.r_[trace.calls.end_ns, trace.operators.end_ns]
+    lane = np.r_[trace.calls.lane, trace.operators.lane]
+    order = np.argsort(start, kind="stable")
+    start, end, lane = start[order], end[order], lane[order]
+    return {int(one): activity(start[lane == one], end[lane == one]) for one in np.unique(lane)}

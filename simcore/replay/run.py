@@ -1,0 +1,144 @@
+"""Replaying a graph: copies of a step laid end to end, every node as early as its edges allow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.replay.graph import EdgeKind, Graph
+
+__all__ = ["Changes", "Schedule", "replay", "steady"]
+
+Column = NDArray[np.int64]
+NEVER = -(1 << 62)
+LEAST_COPIES, MOST_COPIES = 4, 12
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a replay leaves out or alters; the defaults change nothing."""
+
+    interstream: bool = True
+    sync: bool = True
+    gaps: bool = True
+    coupling: bool = True
+    residual: bool = True
+
+    def dropped(self) -> set[EdgeKind]:
+        """Kinds of edges that are left out."""
+        groups = (
+            (self.interstream, {EdgeKind.INTERSTREAM, EdgeKind.INTERSTREAM_INFERRED}),
+            (self.sync, {EdgeKind.SYNC, EdgeKind.BACKPRESSURE}),
+            (self.coupling, {EdgeKind.COLLECTIVE}),
+        )
+        return {kind for kept, kinds in groups if not kept for kind in kinds}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """When each node starts and ends in each copy, shape (copies, nodes), in ns.
+
+    `binding` is the edge that held the node, -1 when none did.
+    """
+
+    start_ns: Column
+    end_ns: Column
+    binding: Column
+
+    @property
+    def copies(self) -> int:
+        """How many copies of the step were replayed."""
+        return len(self.start_ns)
+
+    def latest_ns(self, nodes: NDArray[np.bool_]) -> Column:
+        """The latest end among some nodes, per copy."""
+        latest: Column = self.end_ns[:, nodes].max(axis=1)
+        return latest
+
+
+def replay(
+    graph: Graph,
+    changes: Changes,
+    durations_ns: Column | None = None,
+    *,
+    begins_ns: Mapping[int, int] | None = None,
+    before_ns: Mapping[int, int] | None = None,
+    copies: int = 0,
+) -> Schedule:
+    """Replay copies of a step until all of it repeats, or exactly `copies` of them.
+
+    `durations_ns` replaces the graph's own; `begins_ns` are starts of nodes in the first copy,
+    `before_ns` ends of nodes in a copy before it. Every time is the
+    largest over the edges of (end of the source + lag), the recurrence that an event-driven run of the same fixed
+    dependencies gives; nothing that only later events could change is decided early.
+    """
+    program = _program(graph, changes, graph.duration_ns if durations_ns is None else durations_ns)
+    starts: list[list[int]] = []
+    ends: list[list[int]] = []
+    bindings: list[list[int]] = []
+    while len(ends) < copies if copies else not _settled(ends):
+        first = not ends
+        start, end, binding = _one_copy(
+            program, ends, begins_ns or {} if first else {}, before_ns or {} if first else {}
+        )
+        starts.append(start)
+        ends.append(end)
+        bindings.append(binding)
+    return Schedule(*(np.array(rows, dtype=np.int64).reshape(len(ends), -1) for rows in (starts, ends, bindings)))
+
+
+Program = list[tuple[int, int, list[tuple[int, int, int, int]]]]
+
+
+def _program(graph: Graph, changes: Changes, durations_ns: Column) -> Program:
+    """Nodes in order: (node, duration, [(source, lag, back, edge)])."""
+    kept = ~np.isin(graph.edge_kind, [int(kind) for kind in changes.dropped()])
+    lag = graph.lag_ns + (graph.residual_ns if changes.residual else 0) - (0 if changes.gaps else graph.idle_ns)
+    into: list[list[tuple[int, int, int, int]]] = [[] for _ in range(len(graph.kind))]
+    rows = np.flatnonzero(kept)
+    columns = (graph.target, graph.source, lag, graph.back)
+    for target, source, edge_lag, back, edge in zip(*(c[rows].tolist() for c in columns), rows.tolist(), strict=True):
+        into[target].append((source, edge_lag, back, edge))
+    lengths = durations_ns.tolist()
+    return [(node, lengths[node], into[node]) for node in graph.order]
+
+
+def _one_copy(
+    program: Program, ends: Sequence[list[int]], begins_ns: Mapping[int, int], before_ns: Mapping[int, int]
+) -> tuple[list[int], list[int], list[int]]:
+    """Starts, ends and binding edges of the next copy; `ends` are those of the copies before."""
+    count, copy = len(program), len(ends)
+    start, end, binding = [0] * count, [0] * count, [-1] * count
+    for node, length, edges in program:
+        at, held = begins_ns.get(node, 0), -1
+        for source, lag, back, edge in edges:
+            if not back:
+                ready = end[source] + lag
+            elif back <= copy:
+                ready = ends[copy - back][source] + lag
+            elif back == 1 and source in before_ns:
+                ready = before_ns[source] + lag
+            else:
+                continue
+            if ready > at:
+                at, held = ready, edge
+        start[node], binding[node], end[node] = at, held, at + length
+    return start, end, binding
+
+
+def _settled(ends: Sequence[list[int]]) -> bool:
+    """Whether every node moved on by the same time from copy to copy, twice: the steady state, exactly."""
+    if len(ends) < LEAST_COPIES:
+        return False
+    before, middle, last = (np.array(row) for row in ends[-3:])
+    steps = np.unique(np.r_[last - middle, middle - before])
+    return len(steps) <= 1 or len(ends) >= MOST_COPIES
+
+
+def steady(graph: Graph, schedule: Schedule, rank: int) -> int:
+    """The time between the last two copies of a rank: latest end on any thread or stream minus the previous copy's."""
+    latest = schedule.latest_ns(graph.rank == rank)
+    return int(latest[-1] - latest[-2])

@@ -1,0 +1,199 @@
+"""A whole replay: every step of every rank from its own graph, coupled across ranks where steps are the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.replay.build import Prepared, build_step, prepare
+from simcore.replay.coupling import Match, clock_offsets_ns, match_collectives
+from simcore.replay.graph import Graph, NodeKind
+from simcore.replay.rank import Window
+from simcore.replay.run import Changes, Schedule, replay, steady
+from simcore.workload.kineto import KinetoTrace
+
+__all__ = ["Replay", "Scale", "StepReplay", "replay_traces"]
+
+Column = NDArray[np.int64]
+BACKLOG_SHARE = 0.1  # a step whose GPU backlog changes by more than this share of it is not steady
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Durations of the tasks whose name matches are multiplied by a factor."""
+
+    pattern: re.Pattern[str]
+    factor: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepReplay:
+    """One step of one rank, measured and predicted.
+
+    `number` is the rank's position in `graph.ranks`, `members` are all their positions in the replay. The span
+    [`from_ns`, `to_ns`) of the schedule is one predicted period. `backlog_ns` is how much further behind the host the
+    device was at the end of the step than at its start. `baseline_ns` is the prediction without scaling. The only step
+    of a trace counts as steady.
+    """
+
+    window: Window
+    position: int
+    number: int
+    members: tuple[int, ...]
+    graph: Graph
+    schedule: Schedule
+    matches: tuple[Match, ...]
+    predicted_ns: int
+    baseline_ns: int
+    from_ns: int
+    to_ns: int
+    backlog_ns: int
+    steady: bool
+
+    @property
+    def device_ns(self) -> int:
+        """How long the device took for what the step launched: the measured time and what it fell behind."""
+        return self.window.length_ns + self.backlog_ns
+
+    @property
+    def error(self) -> float:
+        """Predicted / measured - 1; 0 when nothing was measured."""
+        return self.predicted_ns / self.window.length_ns - 1 if self.window.length_ns else 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replay:
+    """All ranks and, parallel to them, their steps in order."""
+
+    ranks: tuple[Prepared, ...]
+    steps: tuple[tuple[StepReplay, ...], ...]
+    changes: Changes
+    scales: tuple[Scale, ...]
+
+    def scored(self, rank: int) -> tuple[StepReplay, ...]:
+        """The steady steps after the first; all after the first when none is steady; the only one."""
+        later = self.steps[rank][1:] or self.steps[rank]
+        return tuple(step for step in later if step.steady) or later
+
+
+def replay_traces(traces: Sequence[KinetoTrace], changes: Changes, scales: Sequence[Scale] = ()) -> Replay:
+    """Predict every step of every trace; traces are ranks of one job, each rank once.
+
+    Raises
+    ------
+    SimulationError
+        When the traces contradict each other.
+    """
+    ranks = tuple(prepare(trace) for trace in traces)
+    found: list[list[StepReplay]] = [[] for _ in ranks]
+    for index in sorted({window.index for rank in ranks for window in rank.view.windows}):
+        members = [n for n, rank in enumerate(ranks) if any(w.index == index for w in rank.view.windows)]
+        for number, step in zip(members, _replay_step(ranks, members, index, changes, scales), strict=True):
+            found[number].append(step)
+    return Replay(ranks, tuple(map(tuple, found)), changes, tuple(scales))
+
+
+def _replay_step(
+    ranks: Sequence[Prepared], members: list[int], index: int, changes: Changes, scales: Sequence[Scale]
+) -> list[StepReplay]:
+    """The same step on all ranks that recorded it."""
+    chosen = [ranks[number] for number in members]
+    views = [rank.view for rank in chosen]
+    steps = [next(at for at, window in enumerate(view.windows) if window.index == index) for view in views]
+    matches = match_collectives(views, steps) if len(chosen) > 1 else []
+    graph = build_step(chosen, steps, matches, coupled=changes.coupling)
+    begins = _begins(chosen, steps, graph, matches)
+    copies = 1 if all(len(view.windows) == 1 for view in views) else 0
+    before = _left_over(chosen, steps, graph, begins) if copies else {}
+    durations = scaled(graph, chosen, scales)
+    schedule = replay(graph, changes, durations, begins_ns=begins, before_ns=before, copies=copies)
+    plain = replay(graph, changes, begins_ns=begins, before_ns=before, copies=copies) if scales else schedule
+    made = []
+    for number, (rank, step) in enumerate(zip(chosen, steps, strict=True)):
+        start, end = _period(graph, schedule, number)
+        base_start, base_end = _period(graph, plain, number)
+        backlog = _backlog_growth_ns(rank, step)
+        window = rank.view.windows[step]
+        made.append(
+            StepReplay(
+                window=window,
+                position=step,
+                number=number,
+                members=tuple(members),
+                graph=graph,
+                schedule=schedule,
+                matches=tuple(matches),
+                predicted_ns=end - start,
+                baseline_ns=base_end - base_start,
+                from_ns=start,
+                to_ns=end,
+                backlog_ns=backlog,
+                steady=bool(copies) or abs(backlog) <= BACKLOG_SHARE * window.length_ns,
+            )
+        )
+    return made
+
+
+def _begins(ranks: Sequence[Prepared], steps: Sequence[int], graph: Graph, matches: Sequence[Match]) -> dict[int, int]:
+    """When each rank begins the step, on one clock that starts with the earliest of them."""
+    offsets = clock_offsets_ns([rank.view for rank in ranks], matches)
+    begins = [
+        round(rank.view.trace.base_us * 1e3) + rank.view.windows[step].start_ns - offset
+        for rank, step, offset in zip(ranks, steps, offsets, strict=True)
+    ]
+    return {nodes.begin: begin - min(begins) for nodes, begin in zip(graph.ranks, begins, strict=True)}
+
+
+def _left_over(
+    ranks: Sequence[Prepared], steps: Sequence[int], graph: Graph, begins_ns: dict[int, int]
+) -> dict[int, int]:
+    """When each stream was done with what was launched before the step, as the end of its last task a copy before."""
+    ends: dict[int, int] = {}
+    for rank, step, nodes in zip(ranks, steps, graph.ranks, strict=True):
+        tasks, window = rank.view.trace.tasks, rank.view.windows[step]
+        last = {int(tasks.lane[task]): node for task, node in zip(nodes.tasks, nodes.ends, strict=True)}
+        for lane, node in last.items():
+            rows = rank.view.stream_tasks[lane]
+            old = rows[rank.view.launch_ns[rows] < window.start_ns]
+            if len(old):
+                ends[node] = begins_ns[nodes.begin] + int(tasks.end_ns[old].max()) - window.start_ns
+    return ends
+
+
+def scaled(graph: Graph, ranks: Sequence[Prepared], scales: Sequence[Scale]) -> Column:
+    """Durations of the nodes with every matching task's multiplied, in the order of the scales."""
+    durations = graph.duration_ns.astype(float)
+    for number, rank in enumerate(ranks):
+        for scale in scales:
+            hit = np.array([bool(scale.pattern.search(name)) for name in rank.view.trace.names])
+            tasks = (graph.rank == number) & (graph.kind == NodeKind.TASK)
+            durations[tasks & hit[graph.name]] *= scale.factor
+    whole: Column = np.rint(durations).astype(np.int64)
+    return whole
+
+
+def _period(graph: Graph, schedule: Schedule, number: int) -> tuple[int, int]:
+    """The span of one predicted step: of a single copy from mark to mark, else the last period of the latest ends."""
+    nodes = graph.ranks[number]
+    if schedule.copies == 1:
+        return int(schedule.start_ns[0, nodes.begin]), int(schedule.end_ns[0, nodes.end])
+    latest = int(schedule.latest_ns(graph.rank == number)[-1])
+    return latest - steady(graph, schedule, number), latest
+
+
+def _backlog_growth_ns(rank: Prepared, step: int) -> int:
+    """How much later the device finishes what was launched by the end of a step than what was by its start."""
+    window, view = rank.view.windows[step], rank.view
+    return _backlog_ns(view.launch_ns, view.trace.tasks.end_ns, window.end_ns) - _backlog_ns(
+        view.launch_ns, view.trace.tasks.end_ns, window.start_ns
+    )
+
+
+def _backlog_ns(launch_ns: Column, end_ns: Column, time_ns: int) -> int:
+    """How long the device goes on with what was launched before a time."""
+    before = end_ns[launch_ns < time_ns]
+    return max(int(before.max()) - time_ns, 0) if len(before) else 0

@@ -1,0 +1,363 @@
+"""PyTorch profiler (Kineto) traces: one rank's calls, kernels and step marks in columns.
+
+Both generations are read: categories `Kernel`/`kernel`, `Operator`/`cpu_op`, `Runtime`/`cuda_runtime`, CUDA and HIP
+names, thread ids as numbers or texts, whole or fractional microseconds, with or without `distributedInfo`; as `.json`,
+`.json.gz`, folders and archives of ranks (tar, also compressed). Events are decoded one at a time into columns, never
+kept as objects.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.errors import InputError
+from simcore.workload.archives import documents
+
+__all__ = ["Collective", "Intervals", "KinetoTrace", "StepMark", "StreamSync", "TaskKind", "read_kineto", "read_ranks"]
+
+Column = NDArray[np.int64]
+NO_CORRELATION = -1
+STEP_NAME = re.compile(r"ProfilerStep\s*#\s*(\d+)")
+RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_ ]?(\d+)", re.IGNORECASE)
+
+
+class TaskKind(IntEnum):
+    """What runs on a stream."""
+
+    KERNEL = 0
+    MEMCPY = 1
+    MEMSET = 2
+
+
+CALL, OPERATOR, ANNOTATION, SYNC = 10, 11, 12, 13
+# Category in lower case -> where its events go; categories that are not listed carry nothing for a replay.
+CATEGORIES: dict[str, int] = {
+    "kernel": TaskKind.KERNEL,
+    "gpu_memcpy": TaskKind.MEMCPY,
+    "memcpy": TaskKind.MEMCPY,
+    "gpu_memset": TaskKind.MEMSET,
+    "memset": TaskKind.MEMSET,
+    "cuda_runtime": CALL,
+    "cuda_driver": CALL,
+    "hip_runtime": CALL,
+    "hip_driver": CALL,
+    "runtime": CALL,
+    "cpu_op": OPERATOR,
+    "operator": OPERATOR,
+    "user_annotation": ANNOTATION,
+    "cuda_sync": SYNC,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Intervals:
+    """Columns of equal length ordered by start; `lane` indexes the trace's threads or streams, `name` its names."""
+
+    start_ns: Column
+    end_ns: Column
+    lane: Column
+    name: Column
+    correlation: Column
+    kind: Column
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def length_ns(self, row: int) -> int:
+        """The duration of one interval."""
+        return int(self.end_ns[row] - self.start_ns[row])
+
+
+@dataclass(frozen=True, slots=True)
+class StepMark:
+    """One ProfilerStep: its number and its place on the thread that drives the training loop."""
+
+    index: int
+    start_ns: int
+    end_ns: int
+    thread: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """What NCCL says of a communication kernel: operation, process group and element count; texts may be empty.
+
+    The group of a point-to-point transfer ends with its source and destination.
+    """
+
+    operation: str
+    group: str
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSync:
+    """One event of category cuda_sync: which call waited, on which stream or recorded event; -1 = not said."""
+
+    kind: str
+    stream: int
+    wait_stream: int
+    record_correlation: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KinetoTrace:
+    """One rank's trace. Times are ns since `base_us`; `tasks` run on `streams` (device, stream), the rest on `threads`.
+
+    `collectives` maps a row of `tasks`, `syncs` a call's correlation to what the profiler says of it.
+    """
+
+    file: str
+    rank: int
+    rank_known: bool
+    base_us: float
+    device: str
+    names: tuple[str, ...]
+    threads: tuple[str, ...]
+    streams: tuple[tuple[int, int], ...]
+    calls: Intervals
+    operators: Intervals
+    tasks: Intervals
+    steps: tuple[StepMark, ...]
+    collectives: dict[int, Collective] = field(default_factory=dict)
+    syncs: dict[int, StreamSync] = field(default_factory=dict)
+
+
+Number = int | float | str | None  # what the versions of the profiler write where a number is meant
+
+
+class _Arguments(msgspec.Struct, gc=False):
+    correlation: Number = NO_CORRELATION
+    device: Number = 0
+    stream: Number = 0
+    sync_kind: str | None = msgspec.field(default="", name="cuda_sync_kind")
+    wait_stream: Number = msgspec.field(default=-1, name="wait_on_stream")
+    record: Number = msgspec.field(default=NO_CORRELATION, name="wait_on_cuda_event_record_corr_id")
+    operation: str | None = msgspec.field(default="", name="Collective name")
+    elements: Number = msgspec.field(default=0, name="In msg nelems")
+    group: str | None = msgspec.field(default="", name="Process Group Name")
+    group_ranks: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Process Group Ranks")
+    source: Number = msgspec.field(default=None, name="Src Rank")
+    destination: Number = msgspec.field(default=None, name="Dst Rank")
+
+
+class _Event(msgspec.Struct, gc=False):
+    ph: str = ""
+    cat: str | None = None
+    name: str | int | None = ""
+    pid: int | str | None = 0
+    tid: int | str | None = 0
+    ts: int | float = 0
+    dur: int | float | None = 0
+    args: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Distributed(msgspec.Struct, gc=False):
+    rank: Number = None
+
+
+class _Device(msgspec.Struct, gc=False):
+    name: str | None = ""
+
+
+class _Document(msgspec.Struct, gc=False):
+    events: list[msgspec.Raw] | None = msgspec.field(default=None, name="traceEvents")
+    distributed: _Distributed | None = msgspec.field(default=None, name="distributedInfo")
+    devices: list[_Device] | None = msgspec.field(default=None, name="deviceProperties")
+
+
+class _Rows:
+    """Growing columns of one kind of event; times stay floats in microseconds until the base is known."""
+
+    def __init__(self) -> None:
+        self.start_us, self.length_us = array("d"), array("d")
+        self.numbers = array("q")  # lane, name, correlation, kind of each row
+
+    def add(self, event: _Event, lane: int, name: int, correlation: int, kind: int) -> None:
+        self.start_us.append(event.ts)
+        self.length_us.append(event.dur or 0)
+        self.numbers.extend((lane, name, correlation, kind))
+
+    def intervals(self, base_us: float) -> tuple[Intervals, Column]:
+        """The columns ordered by start (longest first), and that order."""
+        start = np.rint((np.array(self.start_us) - base_us) * 1e3).astype(np.int64)
+        end = start + np.rint(np.maximum(np.array(self.length_us), 0) * 1e3).astype(np.int64)
+        order = np.lexsort((-end, start))
+        lane, name, correlation, kind = np.array(self.numbers, dtype=np.int64).reshape(-1, 4)[order].T.copy()
+        return Intervals(start[order], end[order], lane, name, correlation, kind), order
+
+
+def _whole(value: Number) -> int:
+    """A number that some versions write as a text; -1 when it is none or beyond 64 bits."""
+    try:
+        number = int(value or 0)
+    except (ValueError, OverflowError):
+        return NO_CORRELATION
+    return number if abs(number) < 1 << 63 else NO_CORRELATION
+
+
+class _Collector:
+    """Sorts decoded events into columns."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.threads: dict[str, int] = {}
+        self.streams: dict[tuple[int, int], int] = {}
+        self.calls, self.operators, self.tasks = _Rows(), _Rows(), _Rows()
+        self.marks: dict[int, tuple[_Event, int]] = {}
+        self.collectives: dict[int, Collective] = {}
+        self.syncs: dict[int, StreamSync] = {}
+        self.arguments = msgspec.json.Decoder(_Arguments)
+
+    def add(self, event: _Event) -> None:
+        """Put one complete event where it belongs."""
+        kind = CATEGORIES.get((event.cat or "").lower())
+        if kind is None:
+            return
+        name = str(event.name)
+        if kind >= OPERATOR and kind != SYNC:
+            self._add_operator(event, name, kind)
+            return
+        arguments = self.arguments.decode(event.args) if len(bytes(event.args)) > 2 else _Arguments()
+        if kind == SYNC:
+            self._add_sync(arguments)
+        elif kind == CALL:
+            row = self._thread(event), self._name(name), _whole(arguments.correlation), CALL
+            self.calls.add(event, *row)
+        else:
+            self._add_task(event, name, kind, arguments)
+
+    def _name(self, text: str) -> int:
+        return self.names.setdefault(text, len(self.names))
+
+    def _thread(self, event: _Event) -> int:
+        return self.threads.setdefault(f"{event.pid}/{event.tid}", len(self.threads))
+
+    def _add_operator(self, event: _Event, name: str, kind: int) -> None:
+        mark = STEP_NAME.match(name)
+        if mark:
+            self.marks.setdefault(int(mark[1]), (event, self._thread(event)))
+        elif kind == OPERATOR:
+            self.operators.add(event, self._thread(event), self._name(name), NO_CORRELATION, OPERATOR)
+
+    def _add_task(self, event: _Event, name: str, kind: int, arguments: _Arguments) -> None:
+        key = _whole(arguments.device), _whole(arguments.stream)
+        stream = self.streams.setdefault(key, len(self.streams))
+        if arguments.operation or arguments.group:
+            group = bytes(arguments.group_ranks).decode() or arguments.group or ""
+            if arguments.source is not None and arguments.destination is not None:
+                group += f" {arguments.source}>{arguments.destination}"
+            row = len(self.tasks.start_us)
+            self.collectives[row] = Collective(arguments.operation or "", group, _whole(arguments.elements))
+        self.tasks.add(event, stream, self._name(name), _whole(arguments.correlation), kind)
+
+    def _add_sync(self, arguments: _Arguments) -> None:
+        numbers = (arguments.stream, arguments.wait_stream, arguments.record)
+        stream, waited, record = (-1 if _whole(n) in (-1, 0xFFFFFFFF) else _whole(n) for n in numbers)
+        self.syncs[_whole(arguments.correlation)] = StreamSync(arguments.sync_kind or "", stream, waited, record)
+
+    def trace(self, file: str, rank: int | None, device: str) -> KinetoTrace:
+        """Everything as columns on one clock."""
+        rows = (self.calls, self.operators, self.tasks)
+        starts = [min(part.start_us) for part in rows if part.start_us] + [mark.ts for mark, _ in self.marks.values()]
+        base_us = float(np.floor(min(starts, default=0.0)))
+        (calls, _), (operators, _), (tasks, order) = (part.intervals(base_us) for part in rows)
+        position = np.empty(len(order), dtype=np.int64)
+        position[order] = np.arange(len(order))
+        return KinetoTrace(
+            file=file,
+            rank=rank or 0,
+            rank_known=rank is not None,
+            base_us=base_us,
+            device=device,
+            names=tuple(self.names),
+            threads=tuple(self.threads),
+            streams=tuple(self.streams),
+            calls=calls,
+            operators=operators,
+            tasks=tasks,
+            steps=tuple(_mark(index, *self.marks[index], base_us) for index in sorted(self.marks)),
+            collectives={int(position[row]): what for row, what in self.collectives.items()},
+            syncs=self.syncs,
+        )
+
+
+def _mark(index: int, event: _Event, thread: int, base_us: float) -> StepMark:
+    start = round((event.ts - base_us) * 1e3)
+    return StepMark(index, start, start + round((event.dur or 0) * 1e3), thread)
+
+
+def read_kineto(content: bytes, file: str) -> KinetoTrace:
+    """One rank's trace from the bytes of its JSON document.
+
+    Raises
+    ------
+    InputError
+        When this is no JSON, no trace, or a trace without anything that ran on a GPU; the message names `file`.
+    """
+    try:
+        document = _document(content)
+        collector = _Collector()
+        _collect(document.events or [], collector)
+    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
+        found = "an empty file" if not content.strip() else str(error)
+        raise InputError.at(
+            file, "this is not a profiler trace", expected="Kineto's JSON with traceEvents", found=found
+        ) from error
+    if document.events is None:
+        raise InputError.at(file, "there is no list of events", expected='the key "traceEvents"')
+    if not collector.tasks.start_us:
+        hint = "record with ProfilerActivity.CUDA on a machine with a GPU"
+        raise InputError.at(file, "nothing in this trace ran on a GPU", expected="kernel events", hint=hint)
+    in_name = RANK_IN_NAME.search(Path(file).name)
+    named = document.distributed.rank if document.distributed else None
+    rank = _whole(named) if named is not None else int(in_name[1]) if in_name else None
+    devices = [device.name or "" for device in document.devices or ()]
+    return collector.trace(file, rank, devices[0] if devices else "")
+
+
+def _document(content: bytes) -> _Document:
+    """The outer layer only; every event stays undecoded."""
+    if content.lstrip()[:1] == b"[":
+        return _Document(events=msgspec.json.decode(content, type=list[msgspec.Raw]))
+    return msgspec.json.decode(content, type=_Document)
+
+
+def _collect(events: Iterable[msgspec.Raw], collector: _Collector) -> None:
+    """Decode complete events (phase X) one by one; flows, metadata and instants carry nothing for a replay."""
+    decode = msgspec.json.Decoder(_Event).decode
+    for raw in events:
+        event = decode(raw)
+        if event.ph == "X":
+            collector.add(event)
+
+
+def read_ranks(paths: Iterable[str | Path]) -> list[KinetoTrace]:
+    """The traces of all ranks in the given files and archives, ordered by rank.
+
+    A rank is what the trace says of itself, else the number behind `rank` or `worker` in its file name, else its place.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read, and when two traces claim the same rank.
+    """
+    traces = [read_kineto(content, file) for path in paths for file, content in documents(path)]
+    numbered = [trace if trace.rank_known else replace(trace, rank=place) for place, trace in enumerate(traces)]
+    seen: dict[int, str] = {}
+    for trace in numbered:
+        if trace.rank in seen:
+            raise InputError.at(
+                trace.file, f"rank {trace.rank} occurs twice", found=seen[trace.rank], hint="give one trace per rank"
+            )
+        seen[trace.rank] = trace.file
+    return sorted(numbered, key=lambda trace: trace.rank)

@@ -1,0 +1,67 @@
+"""Small profiler traces made to order: a host thread that launches tasks on streams, step after step."""
+
+import json
+from dataclasses import dataclass, field
+
+LAUNCH_US, LATENCY_US = 5, 8
+
+
+@dataclass
+class Recorder:
+    """Writes Kineto events as a real run would leave them: streams run in order, a synchronisation waits for them."""
+
+    rank: int = 0
+    now_us: float = 0.0
+    events: list = field(default_factory=list)
+    free_us: dict = field(default_factory=dict)
+    launched: int = 0
+    step: int = 0
+    began_us: float = 0.0
+
+    def add(self, category, name, start_us, length_us, thread, **args):
+        row = {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": thread, "ts": start_us, "dur": length_us}
+        self.events.append(row | {"args": args})
+
+    def work(self, length_us, gap_us=0.0):
+        """Host time: recorded as an operator, then a pause without any record."""
+        self.add("cpu_op", "aten::op", self.now_us, length_us, 1)
+        self.now_us += length_us + gap_us
+
+    def launch(self, name, length_us, stream=7, after=None):
+        """A kernel that starts when it is launched, its stream is free and `after` (another stream) is done."""
+        self.launched += 1
+        self.add("cuda_runtime", "cudaLaunchKernel", self.now_us, LAUNCH_US, 1, correlation=self.launched)
+        earliest = [self.now_us + LATENCY_US, self.free_us.get(stream, 0.0) + 1]
+        if after is not None:
+            earliest.append(self.free_us.get(after, 0.0) + 2)
+        place = {"device": 0, "stream": stream, "correlation": self.launched}
+        self.add("kernel", name, max(earliest), length_us, stream, **place)
+        self.free_us[stream] = max(earliest) + length_us
+        self.now_us += LAUNCH_US
+
+    def synchronise(self):
+        """cudaDeviceSynchronize: returns 2 us after everything launched is done."""
+        end = max(self.now_us, *self.free_us.values()) + 2
+        self.add("cuda_runtime", "cudaDeviceSynchronize", self.now_us, end - self.now_us, 1, correlation=0)
+        self.now_us = end
+
+    def mark(self):
+        """End a step and begin the next."""
+        self.add("user_annotation", f"ProfilerStep#{self.step}", self.began_us, self.now_us - self.began_us, 1)
+        self.step, self.began_us = self.step + 1, self.now_us
+
+    def document(self):
+        return {"schemaVersion": 1, "distributedInfo": {"rank": self.rank}, "traceEvents": self.events}
+
+    def content(self):
+        return json.dumps(self.document()).encode()
+
+
+def recorded(program, steps=3, rank=0):
+    """A trace of a program: (operation, *arguments) per line, the same every step."""
+    recorder = Recorder(rank)
+    for _ in range(steps):
+        for operation, *arguments in program:
+            getattr(recorder, operation)(*arguments)
+        recorder.mark()
+    return recorder

@@ -1,0 +1,194 @@
+"""Laws of the replay, on traces made to order and on public ones."""
+
+import json
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.replay.build import build_step, prepare
+from simcore.replay.report import to_dict
+from simcore.replay.run import Changes, replay
+from simcore.replay.session import Scale, replay_traces
+from simcore.workload.kineto import read_kineto, read_ranks
+from tests.profiles_of_steps import recorded
+from tests.shared import shared
+
+EVERYTHING = re.compile(".*")
+ABLATIONS = ("interstream", "sync", "gaps", "coupling", "residual")
+
+operations = st.one_of(
+    st.tuples(st.just("work"), st.integers(1, 200), st.integers(0, 100)),
+    st.tuples(st.just("launch"), st.sampled_from(["gemm", "norm"]), st.integers(1, 400), st.sampled_from([7, 9])),
+    st.tuples(st.just("launch"), st.just("ncclAllReduce"), st.integers(1, 400), st.just(21), st.just(7)),
+    st.tuples(st.just("launch"), st.just("adam"), st.integers(1, 50), st.just(7), st.just(21)),
+    st.tuples(st.just("synchronise")),
+)
+programs = st.lists(operations, min_size=1, max_size=25).map(
+    lambda lines: [("work", 10), ("launch", "first", 5), *lines, ("work", 10)]
+)
+
+
+def traced(program, steps=3, rank=0):
+    return read_kineto(recorded(program, steps, rank).content(), "made.json")
+
+
+def periods(trace, changes=Changes(), factor=None):  # noqa: B008 - frozen
+    scales = [Scale(EVERYTHING, factor)] if factor is not None else []
+    return [step.predicted_ns for step in replay_traces([trace], changes, scales).steps[0]]
+
+
+@settings(deadline=None, max_examples=40)
+@given(programs, st.integers(0, 100))
+def test_shorter_tasks_never_lengthen_the_period(program, percent):
+    trace = traced(program)
+    for whole, part in zip(periods(trace), periods(trace, factor=percent / 100), strict=True):
+        assert part <= whole
+
+
+@settings(deadline=None, max_examples=40)
+@given(programs, st.sampled_from(ABLATIONS))
+def test_leaving_out_dependencies_never_delays_anything(program, left_out):
+    rank = prepare(traced(program))
+    graph = build_step([rank], [1], [])
+    whole = replay(graph, Changes(), copies=4)
+    part = replay(graph, Changes(**{left_out: False}), copies=4)
+    assert (part.start_ns <= whole.start_ns).all()
+
+
+@settings(deadline=None, max_examples=40)
+@given(programs)
+def test_the_four_shares_of_a_breakdown_add_up_to_the_step(program):
+    document = to_dict(replay_traces([traced(program)], Changes()))
+    (rank,) = document["ranks"]
+    scored = rank["steps"][1:]
+    assert sum(rank["breakdown"]["measured"].values()) == sum(s["measured_ns"] for s in scored) // len(scored)
+    assert min(rank["breakdown"]["predicted"].values()) >= 0
+    json.dumps(document, allow_nan=False)
+
+
+@settings(deadline=None, max_examples=30)
+@given(programs)
+def test_a_step_that_ends_synchronised_is_predicted_exactly(program):
+    """Nothing reaches beyond such a step, so its copies are the step itself."""
+    trace = traced([*program, ("synchronise",)])
+    measured = [step.end_ns - step.start_ns for step in trace.steps]
+    assert np.allclose(periods(trace), measured, rtol=0.002, atol=3_000)
+
+
+def test_a_host_bound_step_takes_the_hosts_time_whatever_the_device_does():
+    trace = traced([("work", 500, 200), ("launch", "gemm", 50)])
+    assert periods(trace)[1:] == periods(trace, factor=0.1)[1:] == [705_000, 705_000]
+
+
+def test_a_device_bound_step_takes_the_devices_time_though_the_host_runs_ahead():
+    """The marks are 15 us apart; three kernels of 300 us and their gaps of 1 us are the period."""
+    trace = traced([("launch", "gemm", 300)] * 3)
+    assert trace.steps[0].end_ns - trace.steps[0].start_ns == 15_000
+    assert periods(trace)[1:] == [903_000, 903_000]
+    assert [step.steady for step in replay_traces([trace], Changes()).steps[0]] == [False, False, False]
+
+
+def test_time_that_the_host_waits_is_no_host_time():
+    """Blocking time inside the call would keep the step long when its kernels get shorter."""
+    trace = traced([("work", 20), ("launch", "gemm", 1000), ("synchronise",)])
+    assert periods(trace, factor=0.5)[1] == periods(trace)[1] - 500_000
+
+
+def test_only_matching_tasks_are_scaled():
+    trace = traced([("work", 20), ("launch", "gemm", 100), ("launch", "norm", 50), ("synchronise",)])
+    scales = [Scale(re.compile("^norm$"), 3.0)]
+    assert replay_traces([trace], Changes(), scales).steps[0][1].predicted_ns == periods(trace)[1] + 100_000
+
+
+def test_a_wait_between_streams_is_inferred_and_its_removal_shortens_the_step():
+    program = [("launch", "gemm", 400), ("launch", "ncclAllReduce", 300, 21, 7), ("launch", "adam", 40, 7, 21)]
+    trace = traced([*program, ("synchronise",)])
+    rank = prepare(trace)
+    assert build_step([rank], [1], []).edge_counts(0)["interstream_inferred"] == 2
+    assert periods(trace, Changes(interstream=False))[1] < periods(trace)[1] - 200_000
+
+
+def ranks_of(work_us):
+    """Ranks that differ in the time before their collective; each kernel lasts until 50 us after the last came."""
+    last = max(work_us)
+    programs = [[("work", own), ("launch", "ncclAllReduce", last - own + 50), ("synchronise",)] for own in work_us]
+    return [traced(program, 1, rank) for rank, program in enumerate(programs)]
+
+
+def test_a_collective_waits_for_the_last_rank_and_is_intrinsically_short():
+    traces = ranks_of([100, 700, 300])
+    together = replay_traces(traces, Changes())
+    alone = replay_traces(traces, Changes(coupling=False))
+    assert [steps[0].predicted_ns for steps in together.steps] == [760_000] * 3
+    assert [steps[0].predicted_ns for steps in alone.steps] == [160_000, 760_000, 360_000]
+    assert to_dict(together)["stragglers"] == {"1": 1}
+
+
+@cache
+def public(*place):
+    return read_ranks([shared("data", "traces", *place)])
+
+
+CONTROL = ("hta", "trace_diff__control__control.json.gz")
+RAMP = ("hta", "ns_resolution_trace__rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz")
+
+
+def mean_error(traces, changes, first_step=1):
+    steps = replay_traces(traces, changes).steps[0][first_step:]
+    return float(np.mean([abs(step.error) for step in steps]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "low", "high"),
+    [
+        (Changes(), 0.0, 0.001),
+        (Changes(residual=False), 0.0, 0.01),
+        (Changes(residual=False, interstream=False), 0.10, 0.20),
+        (Changes(residual=False, sync=False), 0.10, 0.20),
+    ],
+)
+def test_a_recommendation_model_needs_waits_between_streams_and_synchronisation(changes, low, high):
+    """HTA's control trace, rank 3 of 8 A100: measured 75.5 to 81.1 ms a step."""
+    assert low <= mean_error(public(*CONTROL), changes) <= high
+
+
+def test_steps_in_which_the_host_ran_ahead_tell_the_period_of_the_later_ones():
+    """V100: the marks of the first two steps are 35.1 and 72.1 ms apart, of the later ones 95.7 ms."""
+    found = periods(public(*RAMP)[0])
+    assert all(abs(period / 95.7e6 - 1) < 0.01 for period in found)
+
+
+def test_what_a_graph_ran_unrecorded_is_kept_as_its_work_and_said():
+    """A100, rank 0 of 16: a graph of 64 ms of which only the last memset was recorded; measured 216 ms a step."""
+    traces = public("hta", "negative_queue_length_values_check__rank0.json.gz")
+    assert mean_error(traces, Changes(residual=False)) < 0.02
+    (rank,) = to_dict(replay_traces(traces, Changes(residual=False)))["ranks"]
+    assert any("inside graphs has no recorded kernel" in warning for warning in rank["warnings"])
+
+
+def test_the_launch_queue_of_a_v100_holds_1021_tasks():
+    rank = prepare(public(*RAMP)[0])
+    assert rank.queue.depth == 1021
+    assert len(rank.queue.blocked) > 900
+
+
+def test_steps_shorter_than_the_device_needs_are_reported_as_not_steady():
+    """MI300X, rank 0 of 8: marks 16 ms apart, while the device takes 18.98 and 18.55 ms and falls further behind."""
+    (trace,) = public("tracelens", "mi300__resnet_act_checkpoint.json.gz")
+    steps = replay_traces([trace], Changes()).steps[0][1:]
+    assert not any(step.steady for step in steps)
+    assert all(abs(step.predicted_ns / step.device_ns - 1) < 0.01 for step in steps)
+
+
+def test_eight_coupled_ranks_keep_their_step_times():
+    """DLRM on 8 V100 (PARAM), ProfilerStep of ranks 0 to 7 in ms."""
+    measured = [14.455, 19.901, 13.017, 19.313, 17.979, 17.797, 13.091, 12.509]
+    traces = public("param", "dlrm_kineto.tar.gz")
+    together, alone = (replay_traces(traces, Changes(coupling=coupled)).steps for coupled in (True, False))
+    errors = [abs(steps[0].predicted_ns / (ms * 1e6) - 1) for steps, ms in zip(together, measured, strict=True)]
+    assert max(errors) < 0.001
+    assert np.mean([1 - steps[0].predicted_ns / (ms * 1e6) for steps, ms in zip(alone, measured, strict=True)]) > 0.1

@@ -1,0 +1,127 @@
+"""Kineto traces of every vintage become the same columns."""
+
+import gzip
+import io
+import json
+import tarfile
+
+import pytest
+
+from simcore.errors import InputError
+from simcore.workload.kineto import TaskKind, read_kineto, read_ranks
+from tests.profiles_of_steps import recorded
+from tests.shared import shared
+
+PROGRAM = [("work", 10), ("launch", "gemm", 20), ("launch", "ncclDevKernel_AllReduce", 30, 9), ("synchronise",)]
+
+
+def lengths(trace):
+    return (trace.tasks.end_ns - trace.tasks.start_ns).tolist()
+
+
+def old_spelling(document):
+    """As the profiler wrote it in 2020: other categories, threads as texts, a bare list."""
+    names = {"kernel": "Kernel", "cuda_runtime": "Runtime", "cpu_op": "Operator", "user_annotation": "Operator"}
+    return [event | {"cat": names[event["cat"]], "tid": str(event["tid"])} for event in document["traceEvents"]]
+
+
+def test_calls_tasks_operators_and_steps_are_told_apart():
+    trace = read_kineto(recorded(PROGRAM).content(), "t.json")
+    assert (len(trace.calls), len(trace.tasks), len(trace.operators), len(trace.steps)) == (9, 6, 3, 3)
+    assert trace.streams == ((0, 7), (0, 9))
+    assert lengths(trace) == [20_000, 30_000] * 3
+    assert {TaskKind(kind) for kind in trace.tasks.kind} == {TaskKind.KERNEL}
+
+
+def test_the_old_spelling_reads_as_the_new_one():
+    document = recorded(PROGRAM).document()
+    new = read_kineto(json.dumps(document).encode(), "t.json")
+    old = read_kineto(json.dumps(old_spelling(document)).encode(), "t.json")
+    assert lengths(old) == lengths(new)
+    assert old.tasks.start_ns.tolist() == new.tasks.start_ns.tolist()
+    assert [step.index for step in old.steps] == [0, 1, 2]
+
+
+def test_fractions_of_a_microsecond_are_kept_beside_a_large_base():
+    """4458676416788.066 us is a real time stamp of an H100 trace."""
+    event = {"ph": "X", "cat": "kernel", "name": "k", "ts": 4458676416788.066, "dur": 1.281, "args": {"stream": 7}}
+    trace = read_kineto(json.dumps({"traceEvents": [event]}).encode(), "t.json")
+    assert (trace.tasks.start_ns[0], trace.tasks.end_ns[0]) == (66, 1347)
+    assert trace.base_us == 4458676416788
+
+
+def test_what_a_collective_says_of_itself_is_kept_with_its_kernel():
+    document = recorded(PROGRAM, steps=1).document()
+    kernel = document["traceEvents"][4]
+    kernel["args"] |= {"Collective name": "allreduce", "In msg nelems": 1024, "Process Group Name": "3"}
+    trace = read_kineto(json.dumps(document).encode(), "t.json")
+    ((row, collective),) = trace.collectives.items()
+    assert trace.names[trace.tasks.name[row]] == "ncclDevKernel_AllReduce"
+    assert (collective.operation, collective.group, collective.elements) == ("allreduce", "3", 1024)
+
+
+def archive(members):
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return content.getvalue()
+
+
+def test_an_archive_holds_one_trace_per_rank_in_order_of_rank(tmp_path):
+    members = {f"traces/x{9 - rank}.json": recorded(PROGRAM, rank=rank).content() for rank in (2, 0, 1)}
+    (tmp_path / "ranks.tar.gz").write_bytes(archive(members))
+    assert [trace.rank for trace in read_ranks([tmp_path / "ranks.tar.gz"])] == [0, 1, 2]
+
+
+def test_without_distributed_info_the_file_name_tells_the_rank(tmp_path):
+    document = recorded(PROGRAM).document()
+    del document["distributedInfo"]
+    for rank in (11, 3):
+        (tmp_path / f"worker{rank}_step_12.json.gz").write_bytes(gzip.compress(json.dumps(document).encode()))
+    assert [trace.rank for trace in read_ranks([tmp_path])] == [3, 11]
+
+
+def test_the_same_rank_twice_is_refused(tmp_path):
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_bytes(recorded(PROGRAM).content())
+    with pytest.raises(InputError, match="rank 0 occurs twice"):
+        read_ranks([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "an empty file"),
+        (b"42", "not a profiler trace"),
+        (b'{"traceEvents": [', "not a profiler trace"),
+        (b'{"schemaVersion": 1}', "no list of events"),
+        (b'{"traceEvents": []}', "nothing in this trace ran on a GPU"),
+        (b"\x1f\x8bnot gzip", "compressed data is broken"),
+        (gzip.compress(b'{"traceEvents": []}')[:-9], "compressed data is broken"),
+    ],
+)
+def test_a_broken_trace_is_refused_with_its_name(tmp_path, content, message):
+    (tmp_path / "broken.json").write_bytes(content)
+    with pytest.raises(InputError, match=message) as error:
+        read_ranks([tmp_path / "broken.json"])
+    assert "broken.json" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "calls", "tasks", "steps"),
+    [
+        ("hta/trace_diff__control__control.json.gz", 24692, 9450, 6),
+        ("tracelens/mi300__resnet_act_checkpoint.json.gz", 3100, 3653, 3),
+        ("kineto/r50_w0.pt.trace.json.gz", 10800, 9927, 6),
+        ("kineto/r50_autograd_w0.pt.trace.json.gz", 15754, 10133, 0),
+        ("hta/triton_example__triton_example.json.gz", 2, 1, 0),
+        ("hta/amd_trace__mi250_minitoy_train_ROCm6_2_kineto.json.gz", 21, 16, 2),
+    ],
+)
+def test_public_traces_of_every_vintage_read_whole(file, calls, tasks, steps):
+    """Counts taken from the files with another JSON reader."""
+    (trace,) = read_ranks([shared("data", "traces", *file.split("/"))])
+    assert (len(trace.calls), len(trace.tasks), len(trace.steps)) == (calls, tasks, steps)
