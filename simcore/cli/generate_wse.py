@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,8 +14,9 @@ import click
 
 from simcore.errors import InputError
 from simcore.generate.wse.exchange import Exchange
-from simcore.generate.wse.files import GRAPH_HEADER, HEADER, graph_row, json_lines, row, write_lines
+from simcore.generate.wse.files import GRAPH_HEADER, HEADER, graph_row, row, write_lines
 from simcore.generate.wse.nodes import Job, exchanges, footprint_bytes, operations, steps, totals
+from simcore.generate.wse.operations import Operation
 from simcore.generate.wse.routing import read_counts, read_routing
 from simcore.generate.wse.scope import Step
 from simcore.generate.wse.shapes import Model, parse_layers, parse_nodes, read_model, read_system
@@ -71,6 +75,11 @@ class Made(NamedTuple):
     nodes: list[int]
     routed: dict[str, Exchange]
 
+    @property
+    def phase(self) -> str:
+        """The name of the phase, which is that of a folder."""
+        return "prefill" if self.job.prefill else "decode"
+
 
 def _phases(options: dict[str, Any]) -> list[str]:
     """The phases that the two flags leave."""
@@ -103,8 +112,6 @@ def _job(options: dict[str, Any], model: Model, phase: str) -> Job:
 
 def _jobs(options: dict[str, Any]) -> list[Job]:
     """The jobs of all phases; their steps are those of the routing file where there is one."""
-    from dataclasses import replace
-
     model = read_model(options["model_config"])
     jobs = [_job(options, model, phase) for phase in _phases(options)]
     if not options["routing"]:
@@ -144,23 +151,34 @@ def nodes(**options: Any) -> None:
         if not made.job.prefill and not footprint:
             footprint = footprint_bytes(made.job, made.nodes)
         if options["outdir"]:
-            _write_nodes(made, options)
+            with _no_collector():
+                _write_nodes(made, options)
     if options["outdir"] and footprint:
-        write_lines(options["outdir"] / "nodes" / "footprint.json", json_lines(footprint), force=options["force"])
+        write_lines(options["outdir"] / "nodes" / "footprint.json", [json.dumps(footprint)], force=options["force"])
     _print({"iters": sums, "footprint_bytes": footprint}, options["as_json"])
 
 
 def _write_nodes(made: Made, options: dict[str, Any]) -> None:
     """The CSV, and the graph, of every node in one step."""
-    phase = "prefill" if made.job.prefill else "decode"
+    name, force = f"{made.step.name}.csv", options["force"]
     for node in made.nodes:
-        rows = list(operations(made.job, made.step, node, made.routed))
-        name = Path(phase) / f"node_{node}" / f"{made.step.name}.csv"
-        lines = [HEADER, *map(row, rows)]
-        write_lines(options["outdir"] / "nodes" / name, lines, force=options["force"])
+        rows: Iterable[Operation] = operations(made.job, made.step, node, made.routed)
         if options["graph"]:
+            rows = list(rows)
             lines = [GRAPH_HEADER, *(graph_row(each) for each in rows if each.kind != "Barrier")]
-            write_lines(options["outdir"] / "graph" / name.relative_to(phase), lines, force=options["force"])
+            write_lines(options["outdir"] / "graph" / f"node_{node}" / name, lines, force=force)
+        lines = [HEADER, *map(row, rows)]
+        write_lines(options["outdir"] / "nodes" / made.phase / f"node_{node}" / name, lines, force=force)
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Millions of rows without a cycle among them: the collector would only walk over what is kept."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _print(result: dict[str, Any], as_json: bool) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from simcore.errors import InputError
+from simcore.files import write_text
 from simcore.generate.wse.operations import Operation
 
 __all__ = ["GRAPH_HEADER", "HEADER", "dimensions", "graph_row", "row", "write_lines"]
@@ -104,7 +103,7 @@ def graph_row(operation: Operation) -> str:
 
 
 def write_lines(path: Path, lines: Iterable[str], *, force: bool = False) -> None:
-    """Write a text file under its final name only when it is complete.
+    """Write a text file with its folders.
 
     Raises
     ------
@@ -113,16 +112,8 @@ def write_lines(path: Path, lines: Iterable[str], *, force: bool = False) -> Non
     """
     if path.exists() and not force:
         raise InputError.at(str(path), "the file exists already", hint="--force overwrites it")
-    part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{line}\n" for line in lines)
-        os.replace(part, path)
     except OSError as error:
-        raise InputError.at(str(path), f"cannot write: {error.strerror or error}") from error
-
-
-def json_lines(document: object) -> list[str]:
-    """A JSON document as the one line of a file."""
-    return [json.dumps(document, sort_keys=True, indent=1)]
+        raise InputError.at(str(path.parent), f"cannot be made: {error.strerror or error}") from error
+    write_text(path, "\n".join(lines) + "\n")

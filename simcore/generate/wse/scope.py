@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import cached_property
 
 from simcore.generate.wse.operations import Operation
 from simcore.generate.wse.ranks import local_batches, own_batches
@@ -29,7 +30,7 @@ class Step:
         return self.name == "prefill"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scope:
     """One node in one step; `movement` adds the rows that only cut and join tensors."""
 
@@ -41,17 +42,17 @@ class Scope:
     node: int
     movement: bool = True
 
-    @property
+    @cached_property
     def local(self) -> range:
         """Sequences that attention works on here."""
         return local_batches(self.system, self.batch, self.node)
 
-    @property
+    @cached_property
     def own(self) -> range:
         """Sequences that this node sends to the experts."""
         return own_batches(self.system, self.batch, self.node)
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """Rows of every local activation: sequences times positions."""
         return len(self.local) * self.step.queries
