@@ -12,14 +12,17 @@ from typing import Any, NamedTuple
 
 import click
 
-from simcore.errors import InputError
+from simcore.errors import InputError, closest
 from simcore.generate.wse.exchange import Exchange
 from simcore.generate.wse.files import GRAPH_HEADER, HEADER, graph_row, row, write_lines
 from simcore.generate.wse.nodes import Job, exchanges, footprint_bytes, operations, steps, totals
 from simcore.generate.wse.operations import Operation
+from simcore.generate.wse.program import Program, line, summary
 from simcore.generate.wse.routing import read_counts, read_routing
 from simcore.generate.wse.scope import Step
 from simcore.generate.wse.shapes import Model, parse_layers, parse_nodes, read_model, read_system
+from simcore.generate.wse.tiling import Tiling, read_tiling
+from simcore.generate.wse.traces import instructions
 from simcore.units import format_bytes
 
 __all__ = ["wse"]
@@ -198,3 +201,50 @@ def _range(values: list[int], name: str) -> str:
     show = (lambda value: f"{value:.4g}") if name == "MAC" else format_bytes
     low, high = show(min(values)), show(max(values))
     return low if low == high else f"{low} ... {high}"
+
+
+@wse.command()
+@_shared
+@click.option("--iter", "step", help="Only this step: decode0, decode9, prefill.")
+@click.option("--tiling", type=click.Path(), help="tiling.json: tiles by layer and kind; otherwise chosen by cost.")
+@click.option("--spread", is_flag=True, help="Let the core of each bank communicate, not core 0 alone.")
+def traces(**options: Any) -> None:
+    """Instructions of every core: READ, WRITE, GEMM, ADD, COPY, MULTICAST, BARRIER.
+
+    \b
+    simcore generate wse traces --model_config config.json --system_config system.json --layers decode5 -o output
+    """
+    tiling = read_tiling(options["tiling"]) if options["tiling"] else Tiling()
+    result: dict[str, Any] = {}
+    for made in _chosen(options):
+        with _no_collector():
+            program = instructions(made.job, made.step, made.routed, tiling, spread=options["spread"])
+            result[made.step.name] = summary(program, made.nodes)
+            if options["outdir"]:
+                _write_traces(made, program, options)
+    if options["as_json"]:
+        click.echo(json.dumps({"iters": result}, sort_keys=True))
+        return
+    for step, counted in result.items():
+        shown = ", ".join(f"{count} {kind}" for kind, count in counted["instructions"].items())
+        click.echo(f"{step:<10} {shown}")
+
+
+def _chosen(options: dict[str, Any]) -> Iterator[Made]:
+    """The steps that `--iter` leaves."""
+    made = list(_made(options))
+    names = [each.step.name for each in made]
+    if options["step"] and options["step"] not in names:
+        raise InputError.at(
+            "--iter", "there is no such step in this run", expected=closest(options["step"], names)
+        )
+    yield from (each for each in made if options["step"] in {None, each.step.name})
+
+
+def _write_traces(made: Made, program: Program, options: dict[str, Any]) -> None:
+    """One file per core."""
+    for node in made.nodes:
+        folder = options["outdir"] / "traces" / made.phase / f"node_{node}" / made.step.name
+        for core, held in enumerate(program.lists[node]):
+            lines = [line(number, each) for number, each in enumerate(held)]
+            write_lines(folder / f"core_{core}.csv", lines, force=options["force"])

@@ -14,6 +14,7 @@ from math import ceil, prod
 from simcore.generate.wse.layout import UNPLACED, Banks, bank_bytes, blocks, runs, tiled
 from simcore.generate.wse.operations import Operation
 from simcore.generate.wse.program import Program
+from simcore.generate.wse.ranks import split
 from simcore.generate.wse.tiling import Tiling
 
 __all__ = ["Core", "attention", "product", "total"]
@@ -203,11 +204,11 @@ def _scores(core: Core, shape: Heads, tile: tuple[int, int, int, int], comment: 
     """Two products per head of keys, for all its heads of queries; then the WRITE."""
     rows, held, where, bank = tile
     size = rows * shape.heads * shape.value * core.element_bytes
-    rows *= shape.heads // shape.kv_heads
-    done = []
-    for _ in range(shape.kv_heads):
-        first = core.program.emit(core.node, where, "GEMM", (rows, shape.key, held), comment, after)
-        done.append(core.program.emit(core.node, where, "GEMM", (rows, held, shape.value), comment, [first]))
+    emit, done = core.program.emit, []
+    for heads in split(shape.heads, shape.kv_heads):
+        many = rows * len(heads)
+        first = emit(core.node, where, "GEMM", (many, shape.key, held), comment, after)
+        done.append(emit(core.node, where, "GEMM", (many, held, shape.value), comment, [first]))
     core.write(where, bank, size, comment, done)
 
 

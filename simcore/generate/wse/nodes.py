@@ -151,7 +151,7 @@ def totals(job: Job, step: Step, nodes: list[int], routed: dict[str, Exchange]) 
 
 def footprint_bytes(job: Job, nodes: list[int]) -> list[int]:
     """Weights and cache of each node at the end of decoding: all its experts, without the head."""
-    step = Step("decode", job.prefill_len + job.decode_len, 1 + job.speculative)
+    step = Step("decode", job.prefill_len + job.decode_len, 1)
     layers = tuple(name for name in job.layers if name != "lm_head")
     resting = replace(job, layers=layers, prefill=False)
     routed = {name: _everyone(job) for name in layers if job.model.routes(layer_number(name))}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import md5
+from math import prod
 from typing import NamedTuple
 
-__all__ = ["Instruction", "Program", "line"]
+__all__ = ["Instruction", "Program", "line", "summary"]
 
 
 class Instruction(NamedTuple):
@@ -63,3 +65,21 @@ def line(number: int, instruction: Instruction) -> str:
     kind, arguments, after, comment = instruction
     waits = f" [{' '.join(map(str, after))}]" if after else ""
     return f"{number} {kind} {' '.join(map(str, arguments))}{waits}\t\t;{comment}"
+
+
+def summary(program: Program, nodes: Iterable[int]) -> dict[str, dict[str, int]]:
+    """Numbers and bytes of the instructions of some nodes by kind, and the operations (2 M K N) of their products."""
+    counts: Counter[str] = Counter()
+    size: Counter[str] = Counter()
+    flops = 0
+    for each in (each for node in nodes for core in program.lists[node] for each in core):
+        counts[each.kind] += 1
+        if each.kind in {"READ", "WRITE", "COPY", "MULTICAST"}:
+            size[each.kind] += int(each.arguments[-1])
+        elif each.kind == "GEMM":
+            flops += 2 * prod(int(number) for number in each.arguments)
+    return {
+        "instructions": dict(sorted(counts.items())),
+        "bytes": dict(sorted(size.items())),
+        "flops": {"GEMM": flops},
+    }
