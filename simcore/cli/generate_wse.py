@@ -51,7 +51,9 @@ SHARED = [
     _option("spec_dec", default=0, show_default=True, type=_count(0), help="Speculative positions of a decode step."),
     _option("only_decode", default=1, show_default=True, type=click.IntRange(0, 1), help="1: no prefill."),
     _option("only_prefill", default=0, show_default=True, type=click.IntRange(0, 1), help="1: no decode steps."),
-    _option("simplified_decode", default=1, show_default=True, type=click.IntRange(0, 1), help="1: first and last step."),
+    _option(
+        "simplified_decode", default=1, show_default=True, type=click.IntRange(0, 1), help="1: first and last step."
+    ),
     _option("nodes", default="all", show_default=True, help="Nodes to write: all, or ranges such as 0-3,5."),
     _option("layers", default="all", show_default=True, help="all, or names: decode0,decode5,lm_head."),
     _option("dtype", default="fp16", show_default=True, type=click.Choice(list(ELEMENT_BYTES)), help="Element type."),
@@ -235,9 +237,7 @@ def _chosen(options: dict[str, Any]) -> Iterator[Made]:
     made = list(_made(options))
     names = [each.step.name for each in made]
     if options["step"] and options["step"] not in names:
-        raise InputError.at(
-            "--iter", "there is no such step in this run", expected=closest(options["step"], names)
-        )
+        raise InputError.at("--iter", "there is no such step in this run", expected=closest(options["step"], names))
     yield from (each for each in made if options["step"] in {None, each.step.name})
 
 

@@ -71,7 +71,9 @@ def _absorb(scope: Scope, shape: Mla, name: str, source: str) -> Rows:
     cached = ceil(scope.step.context / system.sp)
     width = shape.kv_lora + shape.rope
     place = lambda uid: tensor(node, f"{name}_{uid}")  # noqa: E731 - a local abbreviation
-    yield move(node, f"{name}_view_in", "View", ((batch, queries, scope.model.hidden), (tokens, scope.model.hidden)), source)
+    yield move(
+        node, f"{name}_view_in", "View", ((batch, queries, scope.model.hidden), (tokens, scope.model.hidden)), source
+    )
     yield linear(node, f"{name}_wkva", (tokens, scope.model.hidden, width), y, place("view_in"))
     projected = yield from _queries(scope, shape, name, heads * (shape.nope + shape.rope), place("view_in"))
     yield from _absorb_queries(scope, shape, name, heads, projected)

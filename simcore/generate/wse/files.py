@@ -13,9 +13,7 @@ from simcore.generate.wse.operations import Operation
 
 __all__ = ["GRAPH_HEADER", "HEADER", "dimensions", "graph_row", "row", "write_lines"]
 
-HEADER = (
-    "uid;operation;memory_footprint (B);num_ops (MAC);hbm_reads (B);network_data (B);comm. group;Dimensions"
-)
+HEADER = "uid;operation;memory_footprint (B);num_ops (MAC);hbm_reads (B);network_data (B);comm. group;Dimensions"
 GRAPH_HEADER = "uid;Op Type;Inputs;Outputs;Attributes"
 Numbers = tuple[Any, ...]
 

@@ -91,9 +91,7 @@ def _picked(scope: Scope, uid: str, piece: Piece) -> Rows:
     return tensor(scope.node, uid)
 
 
-def _sums(
-    scope: Scope, exchange: Exchange, name: str, transport: Transport, sequences: range
-) -> Iterator[Operation]:
+def _sums(scope: Scope, exchange: Exchange, name: str, transport: Transport, sequences: range) -> Iterator[Operation]:
     """Add up the results of every token and put the tokens back in order."""
     node, hidden, queries = scope.node, scope.model.hidden, scope.step.queries
     if not len(sequences):

@@ -45,9 +45,7 @@ def linear(node: int, uid: str, shape: tuple[int, int, int], element_bytes: int,
     return Operation(uid, "Linear", shape, (source,), (tensor(node, uid),), rows * inner * outer, size, size)
 
 
-def grouped_linear(
-    node: int, uid: str, shape: tuple[int, int, int, int], element_bytes: int, source: str
-) -> Operation:
+def grouped_linear(node: int, uid: str, shape: tuple[int, int, int, int], element_bytes: int, source: str) -> Operation:
     """G independent products [M, K] x [K, N]."""
     groups, rows, inner, outer = shape
     size = groups * inner * outer * element_bytes

@@ -179,7 +179,9 @@ def read_routing(path: str | Path, model: Model, batch: int, steps: Mapping[str,
         raise _located(path, text, error) from error
 
     def refuse(field: str, message: str, expected: str, found: str) -> InputError:
-        return InputError.at(Location(str(path), 1, 1), f"{field}: {message}", expected=expected, found=found, field=field)
+        return InputError.at(
+            Location(str(path), 1, 1), f"{field}: {message}", expected=expected, found=found, field=field
+        )
 
     names = {f"decode{layer}_moe" for layer in model.expert_layers()}
     for step, layers in document.items():
@@ -214,7 +216,9 @@ def _checked(
     except ValueError:
         raise refuse(field, "the lists differ in length", f"shape {expected}", "a ragged list") from None
     if array.shape != expected:
-        raise refuse(field, "the routing has another shape", f"{expected} = [choice, sequence, position]", str(array.shape))
+        raise refuse(
+            field, "the routing has another shape", f"{expected} = [choice, sequence, position]", str(array.shape)
+        )
     if array.size and not 0 <= array.min() <= array.max() < experts.routed:
         raise refuse(field, "no such expert", f"0 ... {experts.routed - 1}", f"{array.min()} ... {array.max()}")
     ordered = np.sort(array, axis=0)
