@@ -1,0 +1,250 @@
+"""`simcore generate wse`: operations per node and instructions per core of a wafer-scale inference system."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from simcore.errors import InputError, closest
+from simcore.generate.wse.exchange import Exchange
+from simcore.generate.wse.files import GRAPH_HEADER, HEADER, graph_row, row, write_lines
+from simcore.generate.wse.nodes import Job, exchanges, footprint_bytes, operations, steps, totals
+from simcore.generate.wse.operations import Operation
+from simcore.generate.wse.program import Program, line, summary
+from simcore.generate.wse.routing import read_counts, read_routing
+from simcore.generate.wse.scope import Step
+from simcore.generate.wse.shapes import Model, parse_layers, parse_nodes, read_model, read_system
+from simcore.generate.wse.tiling import Tiling, read_tiling
+from simcore.generate.wse.traces import instructions
+from simcore.units import format_bytes
+
+__all__ = ["wse"]
+
+ELEMENT_BYTES = {"fp16": 2, "fp8": 1}
+COLUMNS = ("memory", "MAC", "HBM reads", "network")
+
+
+def _option(name: str, **details: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option under the peer's name, with hyphens too."""
+    spellings = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
+    return click.option(*spellings, name, **details)
+
+
+def _count(minimum: int) -> click.IntRange:
+    return click.IntRange(min=minimum)
+
+
+# The options that nodes and traces share, under the peer's names.
+SHARED = [
+    _option("model_config", required=True, type=click.Path(), help="Hugging Face's config.json of the model."),
+    _option("system_config", required=True, type=click.Path(), help="Nodes and parallelism: system.json."),
+    _option("bsz", default=1, show_default=True, type=_count(1), help="Sequences in the global batch."),
+    _option("prefill_len", default=32, show_default=True, type=_count(1), help="Positions of a prompt."),
+    _option("decode_len", default=10, show_default=True, type=_count(1), help="Positions to decode."),
+    _option("spec_dec", default=0, show_default=True, type=_count(0), help="Speculative positions of a decode step."),
+    _option("only_decode", default=1, show_default=True, type=click.IntRange(0, 1), help="1: no prefill."),
+    _option("only_prefill", default=0, show_default=True, type=click.IntRange(0, 1), help="1: no decode steps."),
+    _option(
+        "simplified_decode", default=1, show_default=True, type=click.IntRange(0, 1), help="1: first and last step."
+    ),
+    _option("nodes", default="all", show_default=True, help="Nodes to write: all, or ranges such as 0-3,5."),
+    _option("layers", default="all", show_default=True, help="all, or names: decode0,decode5,lm_head."),
+    _option("dtype", default="fp16", show_default=True, type=click.Choice(list(ELEMENT_BYTES)), help="Element type."),
+    _option("routing", type=click.Path(), help="JSON of routing arrays; then only its steps are made."),
+    _option("expert_counts", type=click.Path(), help="JSON of tokens per expert and layer for empirical routing."),
+    _option("seed", default=42, show_default=True, type=_count(0), help="Seed of the routing."),
+    click.option("-o", "--outdir", type=click.Path(path_type=Path), help="Folder to write the files to."),
+    click.option("--force", is_flag=True, help="Overwrite files."),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+]
+
+
+def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(SHARED):
+        command = option(command)
+    return command
+
+
+class Made(NamedTuple):
+    """A step with everything needed to make its rows."""
+
+    job: Job
+    step: Step
+    nodes: list[int]
+    routed: dict[str, Exchange]
+
+    @property
+    def phase(self) -> str:
+        """The name of the phase, which is that of a folder."""
+        return "prefill" if self.job.prefill else "decode"
+
+
+def _phases(options: dict[str, Any]) -> list[str]:
+    """The phases that the two flags leave."""
+    if options["only_decode"] and options["only_prefill"]:
+        raise InputError.at(
+            "--only_prefill", "nothing is left of prefill and decode", hint="--only_decode 0 goes with --only_prefill 1"
+        )
+    return [
+        phase for phase, skipped in (("prefill", "only_decode"), ("decode", "only_prefill")) if not options[skipped]
+    ]
+
+
+def _job(options: dict[str, Any], model: Model, phase: str) -> Job:
+    """The job of a phase, with the user's routing left to `_jobs`."""
+    return Job(
+        model=model,
+        system=read_system(options["system_config"], phase),
+        batch=options["bsz"],
+        prefill_len=options["prefill_len"],
+        decode_len=options["decode_len"],
+        speculative=options["spec_dec"],
+        element_bytes=ELEMENT_BYTES[options["dtype"]],
+        layers=tuple(parse_layers(options["layers"], model)),
+        prefill=phase == "prefill",
+        simplified=bool(options["simplified_decode"]),
+        counts=read_counts(options["expert_counts"], model) if options["expert_counts"] else None,
+        seed=options["seed"],
+    )
+
+
+def _jobs(options: dict[str, Any]) -> list[Job]:
+    """The jobs of all phases; their steps are those of the routing file where there is one."""
+    model = read_model(options["model_config"])
+    jobs = [_job(options, model, phase) for phase in _phases(options)]
+    if not options["routing"]:
+        return jobs
+    every = [replace(job, simplified=False) for job in jobs]
+    positions = {step.name: step.queries for job in every for step in steps(job)}
+    given = read_routing(options["routing"], model, options["bsz"], positions)
+    return [replace(job, routing=given) for job in every]
+
+
+def _made(options: dict[str, Any]) -> Iterator[Made]:
+    """Every step of every phase."""
+    for job in _jobs(options):
+        nodes = parse_nodes(options["nodes"], job.system.nodes)
+        for step in steps(job):
+            yield Made(job, step, nodes, exchanges(job, step))
+
+
+@click.group()
+def wse() -> None:
+    """Nodes and traces of a wafer-scale inference system."""
+
+
+@wse.command()
+@_shared
+@click.option("--graph/--no-graph", default=True, show_default=True, help="Also write the graph of every node.")
+def nodes(**options: Any) -> None:
+    """Operations, memory and network bytes of every node in every step.
+
+    \b
+    simcore generate wse nodes --model_config config.json --system_config system.json --bsz 1024 -o output
+    """
+    sums: dict[str, list[list[int]]] = {}
+    footprint: list[int] = []
+    for made in _made(options):
+        sums[made.step.name] = totals(made.job, made.step, made.nodes, made.routed)
+        if not made.job.prefill and not footprint:
+            footprint = footprint_bytes(made.job, made.nodes)
+        if options["outdir"]:
+            with _no_collector():
+                _write_nodes(made, options)
+    if options["outdir"] and footprint:
+        write_lines(options["outdir"] / "nodes" / "footprint.json", [json.dumps(footprint)], force=options["force"])
+    _print({"iters": sums, "footprint_bytes": footprint}, options["as_json"])
+
+
+def _write_nodes(made: Made, options: dict[str, Any]) -> None:
+    """The CSV, and the graph, of every node in one step."""
+    name, force = f"{made.step.name}.csv", options["force"]
+    for node in made.nodes:
+        rows: Iterable[Operation] = operations(made.job, made.step, node, made.routed)
+        if options["graph"]:
+            rows = list(rows)
+            lines = [GRAPH_HEADER, *(graph_row(each) for each in rows if each.kind != "Barrier")]
+            write_lines(options["outdir"] / "graph" / f"node_{node}" / name, lines, force=force)
+        lines = [HEADER, *map(row, rows)]
+        write_lines(options["outdir"] / "nodes" / made.phase / f"node_{node}" / name, lines, force=force)
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Millions of rows without a cycle among them: the collector would only walk over what is kept."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _print(result: dict[str, Any], as_json: bool) -> None:
+    """The totals as JSON, or the range over nodes of every column."""
+    if as_json:
+        click.echo(json.dumps(result, sort_keys=True))
+        return
+    for step, rows in result["iters"].items():
+        shown = [f"{name} {_range([row[place] for row in rows], name)}" for place, name in enumerate(COLUMNS)]
+        click.echo(f"{step:<10} {len(rows)} nodes: {', '.join(shown)}")
+    if result["footprint_bytes"]:
+        click.echo(f"footprint  {_range(result['footprint_bytes'], 'memory')} a node")
+
+
+def _range(values: list[int], name: str) -> str:
+    """The smallest and the largest value."""
+    show = (lambda value: f"{value:.4g}") if name == "MAC" else format_bytes
+    low, high = show(min(values)), show(max(values))
+    return low if low == high else f"{low} ... {high}"
+
+
+@wse.command()
+@_shared
+@click.option("--iter", "step", help="Only this step: decode0, decode9, prefill.")
+@click.option("--tiling", type=click.Path(), help="tiling.json: tiles by layer and kind; otherwise chosen by cost.")
+@click.option("--spread", is_flag=True, help="Let the core of each bank communicate, not core 0 alone.")
+def traces(**options: Any) -> None:
+    """Instructions of every core: READ, WRITE, GEMM, ADD, COPY, MULTICAST, BARRIER.
+
+    \b
+    simcore generate wse traces --model_config config.json --system_config system.json --layers decode5 -o output
+    """
+    tiling = read_tiling(options["tiling"]) if options["tiling"] else Tiling()
+    result: dict[str, Any] = {}
+    for made in _chosen(options):
+        with _no_collector():
+            program = instructions(made.job, made.step, made.routed, tiling, spread=options["spread"])
+            result[made.step.name] = summary(program, made.nodes)
+            if options["outdir"]:
+                _write_traces(made, program, options)
+    if options["as_json"]:
+        click.echo(json.dumps({"iters": result}, sort_keys=True))
+        return
+    for step, counted in result.items():
+        shown = ", ".join(f"{count} {kind}" for kind, count in counted["instructions"].items())
+        click.echo(f"{step:<10} {shown}")
+
+
+def _chosen(options: dict[str, Any]) -> Iterator[Made]:
+    """The steps that `--iter` leaves."""
+    made = list(_made(options))
+    names = [each.step.name for each in made]
+    if options["step"] and options["step"] not in names:
+        raise InputError.at("--iter", "there is no such step in this run", expected=closest(options["step"], names))
+    yield from (each for each in made if options["step"] in {None, each.step.name})
+
+
+def _write_traces(made: Made, program: Program, options: dict[str, Any]) -> None:
+    """One file per core."""
+    for node in made.nodes:
+        folder = options["outdir"] / "traces" / made.phase / f"node_{node}" / made.step.name
+        for core, held in enumerate(program.lists[node]):
+            lines = [line(number, each) for number, each in enumerate(held)]
+            write_lines(folder / f"core_{core}.csv", lines, force=options["force"])

@@ -1,0 +1,167 @@
+"""The node level: the operations of every node in every step, their totals, and the memory footprint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simcore.generate.wse.attention import attention
+from simcore.generate.wse.exchange import Exchange
+from simcore.generate.wse.feed_forward import dense, head
+from simcore.generate.wse.moe import mixture
+from simcore.generate.wse.operations import Operation, move, tensor
+from simcore.generate.wse.ranks import split
+from simcore.generate.wse.routing import Ints, Routing, draw
+from simcore.generate.wse.scope import Rows, Scope, Step
+from simcore.generate.wse.shapes import Gqa, Model, System
+
+__all__ = ["Job", "exchanges", "footprint_bytes", "operations", "steps", "totals"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that the rows of a phase follow from.
+
+    `layers` are names in the model's order (`decode0` ... `lm_head`, in prefill too); `routing` holds arrays given by the user
+    per step, or None to draw them; `counts` tokens per expert for empirical routing.
+    """
+
+    model: Model
+    system: System
+    batch: int
+    prefill_len: int
+    decode_len: int
+    speculative: int
+    element_bytes: int
+    layers: tuple[str, ...]
+    prefill: bool
+    simplified: bool = True
+    routing: dict[str, Routing] | None = None
+    counts: Ints | None = None
+    seed: int = 42
+
+
+def steps(job: Job) -> list[Step]:
+    """The steps of the job: the prefill, or decode steps (the first and the last when simplified).
+
+    Routing given by the user chooses among them.
+    """
+    if job.prefill:
+        made = [Step("prefill", 0, job.prefill_len)]
+    else:
+        last = job.decode_len - 1
+        numbers = sorted({0, last}) if job.simplified else range(job.decode_len)
+        made = [Step(f"decode{i}", job.prefill_len + i, 1 + job.speculative) for i in numbers]
+    return [step for step in made if job.routing is None or step.name in job.routing]
+
+
+def exchanges(job: Job, step: Step) -> dict[str, Exchange]:
+    """What each selected expert layer moves in a step, by the layer's name."""
+    experts = job.model.experts
+    if experts is None:
+        return {}
+    number = 0 if step.prefill else step.context - job.prefill_len
+    given = (job.routing or {}).get(step.name, {})
+    names = [name for name in job.layers if name != "lm_head" and job.model.routes(layer_number(name))]
+    drawn: Routing = {}
+    if any(f"{name}_moe" not in given for name in names):
+        drawn = draw(job.model, job.system.routing, (job.batch, step.queries), number, job.counts, job.seed)
+    arrays = drawn | given
+    return {name: Exchange.of(arrays[f"{name}_moe"], experts, job.system) for name in names}
+
+
+def layer_number(name: str) -> int:
+    """The number in a layer's name."""
+    return int(name.removeprefix("decode"))
+
+
+def _stage_layers(job: Job, node: int) -> list[str]:
+    """The selected layers that run on the node's pipeline stage; the head is on the last."""
+    stage = node // job.system.stage_nodes
+    held = split(job.model.layers, job.system.pp)[stage]
+    last = stage == job.system.pp - 1
+    return [name for name in job.layers if (last if name == "lm_head" else layer_number(name) in held)]
+
+
+def operations(
+    job: Job, step: Step, node: int, routed: dict[str, Exchange], *, movement: bool = True
+) -> Iterator[Operation]:
+    """The rows of one node in one step, in the order of execution; `movement` adds those that cost nothing."""
+    scope = Scope(job.model, job.system, step, job.batch, job.element_bytes, node, movement)
+    layers = _stage_layers(job, node)
+    if not layers:
+        return
+    source = yield from _received(job, scope, layers[0])
+    for name in layers:
+        source = yield from _layer(scope, name, source, routed)
+    yield from _forwarded(job, scope, layers[-1], source)
+
+
+def _received(job: Job, scope: Scope, layer: str) -> Rows:
+    """The input of the first layer: this cluster's part of all queries, or what the previous stage sent."""
+    node, before = scope.node, scope.node - job.system.stage_nodes
+    if before >= 0 and (sent := _stage_layers(job, before)):
+        return tensor(node, f"{sent[-1]}_pp_{before}")
+    shape, local = (scope.batch, scope.step.queries, scope.model.hidden), scope.local
+    yield move(node, f"{layer}_queries", "Slice", (shape, 0, local.start, local.stop), tensor(node, "queries"))
+    return tensor(node, f"{layer}_queries")
+
+
+def _forwarded(job: Job, scope: Scope, layer: str, source: str) -> Iterator[Operation]:
+    """Send the output to the node in the same place of the next pipeline stage."""
+    after = scope.node + job.system.stage_nodes
+    if after >= job.system.nodes or not _stage_layers(job, after):
+        return
+    shape, uid = (len(scope.local), scope.step.queries, scope.model.hidden), f"{layer}_pp"
+    yield Operation(
+        uid=uid,
+        kind="Unicast",
+        shape=shape,
+        inputs=(source,),
+        outputs=(tensor(after, f"{uid}_{scope.node}"),),
+        network_bytes=int(np.prod(shape)) * scope.element_bytes,
+        group=(after,),
+    )
+
+
+def _layer(scope: Scope, name: str, source: str, routed: dict[str, Exchange]) -> Rows:
+    """One layer, or the head."""
+    if name == "lm_head":
+        return (yield from head(scope, name, source))
+    out = yield from attention(scope, name, source)
+    if name in routed and scope.model.experts:
+        return (yield from mixture(scope, scope.model.experts, routed[name], f"{name}_moe", out))
+    suffix = "ffn" if isinstance(scope.model.attention, Gqa) else "dense"
+    return (yield from dense(scope, f"{name}_{suffix}", out))
+
+
+def totals(job: Job, step: Step, nodes: list[int], routed: dict[str, Exchange]) -> list[list[int]]:
+    """[memory bytes, multiply-accumulates, HBM bytes, network bytes] of each node in a step."""
+    sums = []
+    for node in nodes:
+        rows = [row[5:9] for row in operations(job, step, node, routed, movement=False)]
+        memory, ops, hbm, net = 0, 0, 0, 0
+        for macs, memory_bytes, hbm_bytes, network_bytes in rows:
+            ops, memory, hbm, net = ops + macs, memory + memory_bytes, hbm + hbm_bytes, net + network_bytes
+        sums.append([memory, ops, hbm, net])
+    return sums
+
+
+def footprint_bytes(job: Job, nodes: list[int]) -> list[int]:
+    """Weights and cache of each node at the end of decoding: all its experts, without the head."""
+    step = Step("decode", job.prefill_len + job.decode_len, 1)
+    layers = tuple(name for name in job.layers if name != "lm_head")
+    resting = replace(job, layers=layers, prefill=False)
+    routed = {name: _everyone(job) for name in layers if job.model.routes(layer_number(name))}
+    return [total[0] for total in totals(resting, step, nodes, routed)]
+
+
+def _everyone(job: Job) -> Exchange:
+    """An exchange in which every expert and every copy has a token, so that all weights are counted."""
+    experts = job.model.experts
+    assert experts is not None  # only layers that route ask
+    rows = max(experts.routed, job.batch, job.system.stage_nodes)
+    routing = np.arange(rows).reshape(1, rows, 1) % experts.routed
+    return Exchange.of(routing, experts, job.system)

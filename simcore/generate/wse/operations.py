@@ -1,0 +1,68 @@
+"""One operation of one node: what it reads, computes and sends. Constructors hold the cost formulas.
+
+Operations are multiply-accumulates; activations are never counted as memory. Formulas: WSE Workload Generator, commit 85e1ae7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+__all__ = ["Operation", "collective", "grouped_linear", "linear", "move", "tensor"]
+
+Group = tuple[int, ...]
+
+
+class Operation(NamedTuple):
+    """A row of a node's file.
+
+    `shape` holds the numbers of the row's Dimensions column, its meaning depends on `kind`; `group` the nodes that take part
+    in (or, for a multicast, receive) a communication. Tensors are named "node:uid".
+    """
+
+    uid: str
+    kind: str
+    shape: tuple[object, ...]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    macs: int = 0
+    memory_bytes: int = 0
+    hbm_bytes: int = 0
+    network_bytes: int = 0
+    group: Group | None = None
+
+
+def tensor(node: int, uid: str) -> str:
+    """The name of the tensor that operation `uid` leaves on `node`."""
+    return f"{node}:{uid}"
+
+
+def linear(node: int, uid: str, shape: tuple[int, int, int], element_bytes: int, source: str) -> Operation:
+    """[M, K] x [K, N]: the weights are read once from HBM."""
+    rows, inner, outer = shape
+    size = inner * outer * element_bytes
+    return Operation(uid, "Linear", shape, (source,), (tensor(node, uid),), rows * inner * outer, size, size)
+
+
+def grouped_linear(node: int, uid: str, shape: tuple[int, int, int, int], element_bytes: int, source: str) -> Operation:
+    """G independent products [M, K] x [K, N]."""
+    groups, rows, inner, outer = shape
+    size = groups * inner * outer * element_bytes
+    macs = groups * rows * inner * outer
+    return Operation(uid, "GroupedLinear", shape, (source,), (tensor(node, uid),), macs, size, size)
+
+
+def collective(
+    node: int, uid: str, kind: str, shape: Sequence[int], element_bytes: int, group: Group, source: str
+) -> Operation:
+    """AllReduce, AllGather or Multicast of a tensor ("" when it is empty): its bytes count once, for any number of members."""
+    size = prod(shape) * element_bytes
+    outputs = tuple(tensor(other, f"{uid}_{node}") for other in group) if kind == "Multicast" else (tensor(node, uid),)
+    inputs = (source,) if source else ()
+    return Operation(uid, kind, tuple(shape), inputs, outputs, network_bytes=size, group=group)
+
+
+def move(node: int, uid: str, kind: str, shape: tuple[object, ...], *sources: str) -> Operation:
+    """An operation that only renames, cuts, joins or adds vectors: View, Split, Transpose, Slice, Concat, Sum, Add."""
+    return Operation(uid, kind, shape, sources, (tensor(node, uid),))

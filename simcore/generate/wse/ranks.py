@@ -1,0 +1,108 @@
+"""Who holds what: mixed-radix ranks, contiguous splits of batches and experts over nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from simcore.generate.wse.shapes import System
+
+__all__ = [
+    "cluster",
+    "dispatch_sources",
+    "expert_nodes",
+    "local_batches",
+    "own_batches",
+    "shared_nodes",
+    "split",
+    "sp_group",
+    "stage",
+    "stage_of_layer",
+    "tp_group",
+]
+
+Ints = npt.NDArray[np.int64]
+
+
+def split(count: int, buckets: int) -> list[range]:
+    """`count` items in contiguous buckets; the first `count % buckets` get one more.
+
+    >>> split(5, 3)
+    [range(0, 2), range(2, 4), range(4, 5)]
+    """
+    share, more = divmod(count, buckets)
+    starts = [bucket * share + min(bucket, more) for bucket in range(buckets + 1)]
+    return [range(first, last) for first, last in zip(starts, starts[1:], strict=False)]
+
+
+def _along(node: int, stride: int, degree: int) -> tuple[int, ...]:
+    """The nodes that differ from `node` only in the coordinate of this stride and degree, ascending."""
+    first = node - (node // stride % degree) * stride
+    return tuple(range(first, first + stride * degree, stride))
+
+
+def tp_group(system: System, node: int) -> tuple[int, ...]:
+    """Tensor parallel peers of `node` in attention."""
+    return _along(node, 1, system.tp)
+
+
+def sp_group(system: System, node: int) -> tuple[int, ...]:
+    """Sequence parallel peers of `node`."""
+    return _along(node, system.tp, system.sp)
+
+
+def dp_group(system: System, node: int) -> tuple[int, ...]:
+    """Nodes in the same place of the other data parallel clusters."""
+    return _along(node, system.cluster_nodes, system.dp)
+
+
+def cluster(system: System, node: int) -> tuple[int, ...]:
+    """Nodes with the same batches as `node`."""
+    return _along(node, 1, system.cluster_nodes)
+
+
+def stage(system: System, node: int) -> tuple[int, ...]:
+    """Nodes of the same pipeline stage."""
+    return _along(node, 1, system.stage_nodes)
+
+
+def stage_of_layer(system: System, layer: int, layers: int) -> int:
+    """The pipeline stage of a layer; layers are split contiguously."""
+    return next(index for index, held in enumerate(split(layers, system.pp)) if layer in held)
+
+
+def local_batches(system: System, batch: int, node: int) -> range:
+    """The sequences that attention on `node` works on."""
+    return split(batch, system.dp)[node % system.stage_nodes // system.cluster_nodes]
+
+
+def own_batches(system: System, batch: int, node: int) -> range:
+    """Those of its cluster's sequences that `node` sends to the experts."""
+    local = local_batches(system, batch, node)
+    return local[slice_of(split(len(local), system.cluster_nodes)[node % system.cluster_nodes])]
+
+
+def slice_of(numbers: range) -> slice:
+    """The slice that a range of step 1 describes."""
+    return slice(numbers.start, numbers.stop)
+
+
+def dispatch_sources(system: System, batch: int) -> Ints:
+    """Place in the stage of the node that sends each sequence to the experts: shape [batch]."""
+    owned = [len(own_batches(system, batch, node)) for node in range(system.stage_nodes)]
+    return np.repeat(np.arange(system.stage_nodes), owned)
+
+
+def expert_nodes(system: System, experts: int) -> Ints:
+    """Place in the stage of the node that holds each routed expert: shape [experts]."""
+    return np.repeat(np.arange(system.ep), [len(held) for held in split(experts, system.ep)])
+
+
+def shared_nodes(system: System, batch: int) -> Ints:
+    """Place in the stage of the copy of the shared expert that serves each sequence: shape [batch].
+
+    Copies stand `stage_nodes // copies` apart and are chosen by the number of the sequence, not by distance.
+    """
+    apart = system.stage_nodes // system.shared_copies
+    served = [len(served) for served in split(batch, system.shared_copies)]
+    return np.repeat(np.arange(system.shared_copies) * apart, served)

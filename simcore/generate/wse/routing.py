@@ -1,0 +1,227 @@
+"""Which experts each token goes to: models of the routing, and arrays given by the user.
+
+A routing array has shape [choice, sequence, position]; no token visits an expert twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import log, sqrt
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from simcore.documents import read_text
+from simcore.errors import InputError, Location
+from simcore.generate.wse.shapes import Experts, Model
+
+__all__ = ["draw", "read_counts", "read_routing"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Routing = dict[str, Ints]
+SEED = 42
+TOKENS_AT_ONCE = 1 << 15
+# Spread of the tokens per expert measured on MMLU with DeepSeek-V3: coefficient of variation 0.34 to 1.05 by layer.
+VARIATION = 0.55
+
+
+def draw(
+    model: Model, routing: str, shape: tuple[int, int], step: int, counts: Ints | None = None, seed: int = SEED
+) -> Routing:
+    """The routing of every expert layer of one step; layers are drawn even when they are not asked for.
+
+    Parameters
+    ----------
+    routing : str
+        "identical", "uniform" or "empirical_mmlu".
+    shape : (sequences, positions)
+    step : int
+        Number of the step: it seeds the generator together with `seed` and the layer.
+    counts : int array, shape [expert layers, experts], optional
+        Tokens seen per expert, for "empirical_mmlu"; a log-normal substitute otherwise.
+
+    Returns
+    -------
+    dict
+        "decode{layer}_moe" -> array [choice, sequence, position].
+    """
+    experts = model.experts
+    if experts is None:
+        return {}
+    if routing == "identical":
+        return _identical(model, experts, shape, step, seed)
+    arrays = {}
+    for place, layer in enumerate(model.expert_layers()):
+        generator = np.random.default_rng([seed, step, layer])
+        weights = np.ones(experts.routed) if routing == "uniform" else _popularity(experts, place, counts)
+        arrays[f"decode{layer}_moe"] = _sample(generator, weights, experts.top_k, shape)
+    return arrays
+
+
+def _popularity(experts: Experts, place: int, counts: Ints | None) -> Floats:
+    """How often each expert of a layer is chosen, up to a factor."""
+    if counts is not None:
+        return counts[place].astype(np.float64)
+    sigma = sqrt(log(1 + VARIATION**2))
+    return np.random.default_rng([SEED, place]).lognormal(0.0, sigma, experts.routed)
+
+
+def _sample(generator: np.random.Generator, weights: Floats, top_k: int, shape: tuple[int, int]) -> Ints:
+    """`top_k` different experts per token, one after the other by weight (Gumbel top-k, arXiv 1903.06059)."""
+    tokens = shape[0] * shape[1]
+    with np.errstate(divide="ignore"):
+        logits = np.log(weights)
+    chosen = np.empty((tokens, top_k), np.int64)
+    for first in range(0, tokens, TOKENS_AT_ONCE):
+        last = min(first + TOKENS_AT_ONCE, tokens)
+        keys = logits - np.log(generator.exponential(size=(last - first, len(weights))))
+        best = np.argpartition(-keys, top_k - 1, axis=1)[:, :top_k]
+        order = np.argsort(-np.take_along_axis(keys, best, 1), axis=1)
+        chosen[first:last] = np.take_along_axis(best, order, 1)
+    return np.ascontiguousarray(chosen.T).reshape(top_k, *shape)
+
+
+def _identical(model: Model, experts: Experts, shape: tuple[int, int], step: int, seed: int) -> Routing:
+    """Every expert gets equally many tokens; all layers of a step share one array, as in the peer."""
+    visits = experts.top_k * shape[0] * shape[1]
+    if visits % experts.routed:
+        raise InputError.at(
+            "--bsz",
+            "identical routing needs equally many tokens for every expert",
+            expected=f"num_experts_per_tok * batch * positions divisible by n_routed_experts = {experts.routed}",
+            found=f"{experts.top_k} * {shape[0]} * {shape[1]}",
+        )
+    layers = model.expert_layers()
+    rounds = visits // experts.routed
+    if experts.top_k == 1:
+        flat = _shuffled(experts.routed, rounds, len(layers), step, seed)
+    else:
+        flat = _permutations(experts, rounds, np.random.default_rng([seed, step]))
+    array = flat.reshape(-1, experts.top_k).T.reshape(experts.top_k, *shape)
+    return {f"decode{layer}_moe": array for layer in layers}
+
+
+def _shuffled(experts: int, rounds: int, layers: int, step: int, seed: int) -> Ints:
+    """The peer's list: shuffled in place once per layer, so that the last shuffle is what every layer sees."""
+    generator = np.random.RandomState(seed)  # noqa: NPY002 - the peer's arrays come from this generator
+    for _ in range(step + 1):
+        flat = np.repeat(np.arange(experts), rounds)
+        for _ in range(layers):
+            generator.shuffle(flat)
+    return flat
+
+
+def _permutations(experts: Experts, rounds: int, generator: np.random.Generator) -> Ints:
+    """Permutations of all experts, one after the other: `top_k` neighbours never repeat an expert.
+
+    Where `top_k` does not divide the number of experts, a token may straddle two rounds; then all rounds are alike.
+    """
+    if experts.routed % experts.top_k:
+        return np.tile(generator.permutation(experts.routed), rounds)
+    return np.concatenate([generator.permutation(experts.routed) for _ in range(rounds)])
+
+
+def _located(path: str | Path, text: str, error: msgspec.MsgspecError) -> InputError:
+    """A reading error with its line and column where the decoder tells a byte."""
+    message = str(error)
+    head, _, offset = message.partition("(byte ")
+    if not offset:
+        return InputError.at(Location(str(path), 1, 1), f"not a routing file: {message}")
+    before = text.encode()[: int(offset.rstrip(")"))].decode(errors="ignore")
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    return InputError.at(Location(str(path), line, column), f"not well-formed: {head.strip()}", expected="JSON")
+
+
+def read_counts(path: str | Path, model: Model) -> Ints:
+    """Tokens per expert from a JSON list of lists [expert layer][expert].
+
+    Raises
+    ------
+    InputError
+        When the file is not of that form, or a layer has fewer than `num_experts_per_tok` experts with tokens.
+    """
+    if model.experts is None:
+        raise InputError.at("--expert-counts", "this model has no experts")
+    text = read_text(path)
+    try:
+        counts = msgspec.json.decode(text, type=list[list[int]])
+    except msgspec.MsgspecError as error:
+        raise _located(path, text, error) from error
+    shape = (len(model.expert_layers()), model.experts.routed)
+    found = sorted({len(layer) for layer in counts})
+    if (len(counts), *found) != shape:
+        raise InputError.at(
+            Location(str(path), 1, 1),
+            "the counts do not fit the model",
+            expected=f"{shape[0]} lists of {shape[1]} counts",
+            found=f"{len(counts)} lists of {', '.join(map(str, found)) or 'nothing'}",
+        )
+    array = np.array(counts)
+    if array.min() < 0 or ((array > 0).sum(axis=1) < model.experts.top_k).any():
+        raise InputError.at(
+            Location(str(path), 1, 1), "too few experts have tokens", expected=f"at least {model.experts.top_k} a layer"
+        )
+    return array
+
+
+def read_routing(path: str | Path, model: Model, batch: int, steps: Mapping[str, int]) -> dict[str, Routing]:
+    """Routing arrays of a JSON file {step: {"decode{layer}_moe": [choice][sequence][position]}}.
+
+    `steps` gives the positions per step that may appear. Every problem names the step and the layer.
+    """
+    text = read_text(path)
+    try:
+        document = msgspec.json.decode(text, type=dict[str, dict[str, list[list[list[int]]]]])
+    except msgspec.MsgspecError as error:
+        raise _located(path, text, error) from error
+
+    def refuse(field: str, message: str, expected: str, found: str) -> InputError:
+        return InputError.at(
+            Location(str(path), 1, 1), f"{field}: {message}", expected=expected, found=found, field=field
+        )
+
+    names = {f"decode{layer}_moe" for layer in model.expert_layers()}
+    for step, layers in document.items():
+        if step not in steps:
+            raise refuse(step, "there is no such step in this run", f"one of {', '.join(steps)}", repr(step))
+        for layer in layers:
+            if layer not in names:
+                raise refuse(f"{step}.{layer}", "there is no such expert layer", "decode{layer}_moe", repr(layer))
+    return {
+        step: {
+            layer: _checked(array, model, (batch, steps[step]), f"{step}.{layer}", refuse)
+            for layer, array in layers.items()
+        }
+        for step, layers in document.items()
+    }
+
+
+def _checked(
+    nested: list[list[list[int]]],
+    model: Model,
+    shape: tuple[int, int],
+    field: str,
+    refuse: Callable[[str, str, str, str], InputError],
+) -> Ints:
+    """One routing array, checked against the model: shape, numbers of experts, no expert twice."""
+    experts = model.experts
+    if experts is None:
+        raise refuse(field, "this model has no experts", "", "")
+    expected = (experts.top_k, *shape)
+    try:
+        array = np.array(nested, dtype=np.int64)
+    except ValueError:
+        raise refuse(field, "the lists differ in length", f"shape {expected}", "a ragged list") from None
+    if array.shape != expected:
+        raise refuse(
+            field, "the routing has another shape", f"{expected} = [choice, sequence, position]", str(array.shape)
+        )
+    if array.size and not 0 <= array.min() <= array.max() < experts.routed:
+        raise refuse(field, "no such expert", f"0 ... {experts.routed - 1}", f"{array.min()} ... {array.max()}")
+    ordered = np.sort(array, axis=0)
+    if (ordered[1:] == ordered[:-1]).any():
+        raise refuse(field, "a token visits an expert twice", "different experts per token", "a repeated number")
+    return array
