@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from simcore import library
@@ -12,6 +15,7 @@ from simcore.engine.run_graph import simulate_graphs
 from simcore.engine.settings import Settings, straggler_factors
 from simcore.errors import InputError, closest
 from simcore.network.topology import load as topology_file
+from simcore.network.topology.model import Topology
 from simcore.profiles import NetworkMode, Profile, profiles
 from simcore.report.model import Input, Report
 from simcore.system import config
@@ -19,11 +23,24 @@ from simcore.system import remote_memory as remote_memory_file
 from simcore.workload import text
 from simcore.workload.chakra.groups import read_groups
 from simcore.workload.chakra.reader import read_graphs
-from simcore.workload.model import Dialect
+from simcore.workload.model import Dialect, GraphSet, Workload
 
-__all__ = ["run"]
+__all__ = ["load_topology", "load_workload", "run"]
 
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
+STANDARD_INPUT = "-"
+
+
+def load_topology(name_or_path: str, profile: str = "native") -> Topology:
+    """A topology file or a shipped name; `profile` decides what its gigabytes are."""
+    return topology_file.load(name_or_path, gigabyte_forced=profiles.get(profile).gigabyte)
+
+
+def load_workload(
+    name_or_path: str, npus: int, *, dialect: Dialect | None = None, comm_groups: str | None = None
+) -> Workload | GraphSet:
+    """A 12-column text, a set of execution traces for `npus` NPUs, a shipped name, or - for text on standard input."""
+    return _read_workload(_find_workload(name_or_path), npus, dialect, comm_groups).content
 
 
 def run(
@@ -44,18 +61,33 @@ def run(
     remote_memory: str | None = None,
     straggler: tuple[str, ...] = (),
     no_fold: bool = False,
-    seed: int = 0,
 ) -> Report:
     """Simulate a workload on a topology.
 
     Parameters
     ----------
     workload, topology, system : str
-        Files, or names of shipped examples.
+        Files, or names of shipped examples; "-" reads a text workload from standard input.
     profile : str
-        Timing rules: native or a peer's, see `simcore.profiles`.
+        Timing rules: native or a peer's (`simcore.profiles.profiles.names()`).
+    iterations : int
+        Training iterations; traces are run once.
+    network : str
+        congestion-free, congested or fair; "" = the profile's default.
+    queues_per_dim : int
+        Queues of every dimension, among which chunks are spread.
+    compute_scale, comm_scale, injection_scale : float
+        Factors on compute times, message sizes and endpoint delays.
+    rendezvous : bool
+        Every message asks, with a small one, before it is sent.
+    dialect : str
+        astra-sim or simai, where a text workload's header does not tell.
+    comm_groups, remote_memory : str
+        ASTRA-sim 2.x's JSON files.
     straggler : tuple of str
         ``RANKS=FACTOR`` each: a factor on the compute times of some NPUs.
+    no_fold : bool
+        One process for every NPU; the answer is the same.
 
     Returns
     -------
@@ -68,53 +100,88 @@ def run(
         If an input is wrong; it lists every problem with its place.
     DeadlockError
         If the workload cannot finish.
+
+    Examples
+    --------
+    >>> report = run("micro_all_reduce", "ring8", profile="astra-sim-1.0")
+    >>> report.to_dict()["npus"]
+    8
     """
     rules = profiles.get(profile)
     if topology is None:
         raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
-    prefix = Path(workload)
-    is_set = any(prefix.parent.glob(f"{glob.escape(prefix.name)}.*.e[tg]*"))
-    workload_path = prefix if is_set else library.resolve(workload, "workloads")
-    machine = topology_file.load(topology, gigabyte_forced=rules.gigabyte)
+    found = _find_workload(workload)
+    machine = load_topology(topology, profile)
     settings = Settings(
         iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
-        not no_fold, straggler_factors(straggler, machine.npus), seed,
+        not no_fold, straggler_factors(straggler, machine.npus),
     )  # fmt: skip
-    rest = {"system": system, "comm-groups": comm_groups, "remote-memory": remote_memory}
     system_config = config.read(system) if system else None
-    if _is_text(workload_path):
-        program = text.read(workload_path, dialect)
-        timeline = simulate(program, machine, system_config, rules, settings)
-        files = {"workload": (workload, workload_path)}
-        warnings = program.warnings
+    source = _read_workload(found, machine.npus, dialect, comm_groups)
+    if isinstance(source.content, Workload):
+        timeline = simulate(source.content, machine, system_config, rules, settings)
     else:
-        communicators = read_groups(comm_groups, machine.npus) if comm_groups else None
-        graphs = read_graphs(str(workload_path), machine.npus, communicators)
         memory = remote_memory_file.read(remote_memory) if remote_memory else None
-        timeline = simulate_graphs(graphs, machine, system_config, rules, settings, memory)
-        files = {"workload": (workload, Path(graphs.graphs[0].path))}
-        warnings = graphs.warnings
-    files["topology"] = (topology, Path(machine.path))
-    files |= {role: (path, Path(path)) for role, path in rest.items() if path}
-    inputs = tuple(Input(role, given, _sha256(path)) for role, (given, path) in files.items())
-    return Report(timeline, profile, settings.network or rules.networks[0], inputs, warnings)
+        timeline = simulate_graphs(source.content, machine, system_config, rules, settings, memory)
+    rest = {"topology": (topology, machine.path), "system": (system, system)}
+    rest |= {"comm-groups": (comm_groups, comm_groups), "remote-memory": (remote_memory, remote_memory)}
+    inputs = [Input("workload", workload, source.sha256)]
+    inputs += [Input(role, given, _sha256(Path(path))) for role, (given, path) in rest.items() if given and path]
+    warnings = (*source.content.warnings, *_warnings(source.content, rules, settings))
+    return Report(timeline, profile, settings.network or rules.networks[0], tuple(inputs), warnings)
 
 
-def _is_text(path: Path) -> bool:
-    """Whether a workload is a 12-column text: anything with a suffix that is not a trace's; a set has none."""
-    return path.suffix not in TRACE_SUFFIXES and not path.is_dir() and (path.is_file() or bool(path.suffix))
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A workload that has been read, and the SHA-256 of its file."""
+
+    content: Workload | GraphSet
+    sha256: str
+
+
+def _find_workload(name: str) -> Path:
+    """The path meant by --workload: standard input, a set's prefix, a file, or a shipped example."""
+    prefix = Path(name)
+    if name == STANDARD_INPUT or any(prefix.parent.glob(f"{glob.escape(prefix.name)}.*.e[tg]*")):
+        return prefix
+    return library.resolve(name, "workloads")
+
+
+def _read_workload(path: Path, npus: int, dialect: Dialect | None, comm_groups: str | None) -> _Source:
+    if str(path) == STANDARD_INPUT:
+        content = sys.stdin.read()
+        return _Source(text.parse(content, "<stdin>", dialect), hashlib.sha256(content.encode()).hexdigest())
+    if path.suffix not in TRACE_SUFFIXES and not path.is_dir() and (path.is_file() or path.suffix):
+        program = text.read(path, dialect)
+        return _Source(program, _sha256(path))
+    communicators = read_groups(comm_groups, npus) if comm_groups else None
+    graphs = read_graphs(str(path), npus, communicators)
+    digest = hashlib.sha256()
+    for graph in graphs.graphs:
+        digest.update(Path(graph.path).read_bytes())
+    return _Source(graphs, digest.hexdigest())
 
 
 def _network(name: str, rules: Profile) -> NetworkMode:
     """The network mode, by default the profile's."""
     if name and name not in rules.networks:
-        raise InputError.at(
-            "--network",
-            f"profile {rules.name} has no network '{name}'",
-            expected=closest(name, rules.networks),
-            found=repr(name),
-        )
+        message = f"profile {rules.name} has no network '{name}'"
+        raise InputError.at("--network", message, expected=closest(name, rules.networks), found=repr(name))
     return next((mode for mode in rules.networks if mode == name), rules.networks[0])
+
+
+def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings) -> Iterator[str]:
+    """What the run leaves out or takes differently from what one may expect."""
+    if isinstance(workload, Workload):
+        if workload.parallelism.pp > 1:
+            yield (
+                f"pp: {workload.parallelism.pp}: the rows are run as one pipeline stage's; "
+                "transfers between stages and pipeline bubbles are not in the answer"
+            )
+        if workload.dialect == "simai" and not rules.total_all_gather:
+            yield f"profile {rules.name} takes all-gather sizes as bytes per rank; SimAI's files give totals"
+    elif not rules.graph.scales and (settings.compute_scale != 1 or settings.comm_scale != 1):
+        yield f"profile {rules.name} ignores --compute-scale and --comm-scale, as its original does"
 
 
 def _sha256(path: Path) -> str:

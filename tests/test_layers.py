@@ -24,7 +24,7 @@ ALLOWED = {
     "engine": BASE | {"workload", "network", "system", "profiles", "timeline"},
     "report": BASE | {"timeline", "workload"},
 }
-ALLOWED |= {top: BASE | set(ALLOWED) for top in ("replay", "cost", "sweep", "testing", "__init__")}
+ALLOWED |= {top: BASE | set(ALLOWED) for top in ("replay", "cost", "sweep", "testing", "api", "__init__")}
 SIMPY = {"system", "engine", "network", "replay"}
 LAZY = {"matplotlib", "networkx", "pandas", "polars", "scipy", "distributed", "optuna"}
 

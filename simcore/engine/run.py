@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import simpy
 
@@ -21,7 +22,7 @@ from simcore.system.streams import Request
 from simcore.system.transport import AsymmetryError
 from simcore.timeline.events import EventBuffer, Timeline, format_ranks
 from simcore.workload.loops import Order, Ref, loops
-from simcore.workload.model import PhaseName, Workload
+from simcore.workload.model import CollectiveKind, PhaseName, Workload
 
 __all__ = ["simulate"]
 
@@ -116,12 +117,19 @@ def _requests(case: _Case, names: Sequence[int]) -> dict[Ref, Request]:
             group = column_group(case.workload, layer, index, name, phase.group)
             lanes = case.placement.lanes_of(phase.collective, group)
             size_bytes = case.profile.scale(phase.size_bytes, case.settings.comm_scale)
+            if phase.collective == CollectiveKind.ALL_GATHER and _gives_totals(case):
+                size_bytes //= prod(lane.dim.size for lane in lanes)
             position = PHASES.index(name)
             found[Ref(name, index)] = Request(
                 phase.collective, size_bytes, lanes if size_bytes else (), 0, layer.update_ns, index, position,
                 name=names[index],
             )  # fmt: skip
     return found
+
+
+def _gives_totals(case: _Case) -> bool:
+    """Whether all-gather sizes are what all ranks have together: SimAI's files, read as SimAI does."""
+    return case.profile.total_all_gather and case.workload.dialect == "simai"
 
 
 def _timeline(

@@ -29,7 +29,6 @@ class Settings:
     rendezvous: bool = False
     fold: bool = True
     stragglers: Mapping[int, float] = field(default_factory=dict)
-    seed: int = 0
 
 
 def parse_straggler(text: str) -> tuple[list[range], float]:

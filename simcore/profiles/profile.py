@@ -26,8 +26,8 @@ class GraphRules:
     """How nodes of a dependency graph run.
 
     `slot(kind, on_cpu, stream, group)` names the resource a node holds, "" = none. `shortest_ns` is what a node without
-    a duration takes. Rings of communicators smaller than the machine pay `group_endpoint_ns` (-1: as everywhere). `scales`
-    says whether compute and communication scales apply (ASTRA-sim 2.x reads and ignores them).
+    a duration takes. Rings of communicators smaller than the machine pay `group_endpoint_ns` (-1: as everywhere).
+    `scales` says whether compute and communication scales apply (ASTRA-sim 2.x reads and ignores them).
     """
 
     slot: Callable[[int, bool, int, str], str]

@@ -1,0 +1,54 @@
+"""run.yaml: what a run was given, with the provenance of its inputs; `--config` takes one back."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from simcore import __version__, documents
+from simcore.errors import Problems
+from simcore.files import write_text
+
+if TYPE_CHECKING:
+    from simcore.report.model import Report
+
+__all__ = ["option", "write"]
+
+SCHEMA = "simcore.run/1"
+
+
+def write(path: Path, arguments: Mapping[str, Any], report: Report) -> None:
+    """Write the resolved configuration and where it came from."""
+    options = {name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()}
+    given = {name: value for name, value in sorted(options.items()) if value not in (None, "", [])}
+    inputs = [{"role": entry.role, "path": entry.path, "sha256": entry.sha256} for entry in report.inputs]
+    lines = [f"schema: {SCHEMA}", "options:", *(f"  {name}: {json.dumps(value)}" for name, value in given.items())]
+    command = " ".join(map(shlex.quote, ["simcore", *sys.argv[1:]]))
+    lines += ["provenance:", f"  version: {json.dumps(__version__)}", f"  command: {json.dumps(command)}", "  inputs:"]
+    lines += [f"  - {json.dumps(entry)}" for entry in inputs]
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def _load(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
+    """Take the options of a run.yaml as defaults: what the command line says goes first."""
+    if not path:
+        return
+    names = [str(known.name) for known in context.command.params]
+    with Problems() as problems:
+        root = documents.read(path, problems)
+        root.keys(required=("options",), optional=("schema", "provenance"))
+        if "options" in root:
+            root["options"].keys(optional=tuple(names))
+            context.default_map = {**(context.default_map or {}), **dict(root["options"].value or {})}  # type: ignore[call-overload]
+
+
+def option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The --config option."""
+    text = "Options from a run.yaml; the command line goes first."
+    return click.option("--config", metavar="F", is_eager=True, expose_value=False, callback=_load, help=text)(command)
