@@ -16,6 +16,7 @@ from simcore.network.folded import FoldedLinks, symmetric
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
+from simcore.system.alone import Alone, has_own_links
 from simcore.system.config import SystemConfig
 from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate
 from simcore.system.inter_dimension import DimensionOrder
@@ -40,7 +41,7 @@ def make_transport(
     *,
     settings: Settings,
     collectives_only: bool = True,
-) -> Solved | Played | Isolated:
+) -> Solved | Played | Isolated | Alone:
     """Without contention phases are solved; on shared links they are played.
 
     `collectives_only` says that there are no other messages than those of collectives along the dimensions. Where no
@@ -60,7 +61,10 @@ def make_transport(
     exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
     if alike and collectives_only and profile.gang and exclusive and all(len(sizes) == 1 for sizes in parts):
         return Isolated(env, ranks, FoldedLinks(links, parts), CutThrough, costs)
-    if len(ranks) == topology.npus:
+    unfolded = len(ranks) == topology.npus
+    if unfolded and collectives_only and profile.gang and exclusive and _never_meet(placement, topology):
+        return Alone(env, ranks, links, network, costs)
+    if unfolded:
         return Played(env, ranks, network(env, links), costs)
     if not alike or len(ranks) > 1:
         raise AsymmetryError
@@ -73,6 +77,13 @@ def _alike(placement: Placement, topology: Topology) -> bool:
     trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in lanes)
     across = len(topology.dims) > 1 and any(lane.algorithm.whole_machine for lane in lanes)
     return not trees and not across
+
+
+def _never_meet(placement: Placement, topology: Topology) -> bool:
+    """Whether phases that are in different queues use different links: queues are the dimensions' or there is one."""
+    lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
+    across = [lane.algorithm.whole_machine for lane in lanes]
+    return all(across) or (not any(across) and has_own_links(topology, placement.dims))
 
 
 def make_gates(

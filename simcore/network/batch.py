@@ -37,7 +37,7 @@ class Batch:
 
 
 def solve_batch(
-    links: LinkGraph, src: IntArray, dst: IntArray, size_bytes: IntArray, start_ns: IntArray
+    links: LinkGraph, src: IntArray, dst: IntArray, size_bytes: IntArray | int, start_ns: IntArray | int
 ) -> Batch | None:
     """Send all messages at their times and serve them first come, first served.
 

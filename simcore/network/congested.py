@@ -37,6 +37,9 @@ class Network(Protocol):
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """Send a message now. `key` orders messages that meet at one time; keys of one network must compare."""
 
+    def counts(self) -> tuple[IntArray, IntArray]:
+        """Bytes carried by every link, and how long it was occupied."""
+
     def table(self) -> LinkTable:
         """What every link carried so far."""
 

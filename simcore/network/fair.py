@@ -10,7 +10,7 @@ import simpy
 from simcore.network.congested import Deliver, Network, whole_steps
 from simcore.network.instant import after, at_end_of_instant
 from simcore.network.solver import max_min_rates
-from simcore.network.topology.fabric import FloatArray, Routes
+from simcore.network.topology.fabric import FloatArray, IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.timeline.events import LinkTable
 
@@ -61,9 +61,13 @@ class FairShare(Network):
         self._flows.append(_Flow(key, size_bytes, route, latency_ns, deliver))
         self._settle_now()
 
+    def counts(self) -> tuple[IntArray, IntArray]:
+        """Bytes carried by every link, a transfer under way counted in full, and how long it had transfers."""
+        return self._size_bytes.copy(), self._busy_ns.copy()
+
     def table(self) -> LinkTable:
-        """What every link carried, a transfer under way counted in full."""
-        return self.links.table(self._size_bytes.copy(), self._busy_ns.copy())
+        """What every link carried so far."""
+        return self.links.table(*self.counts())
 
     def _settle_now(self) -> None:
         """New rates once everything of this instant is known."""

@@ -54,7 +54,7 @@ class Played:
         """What one NPU sends in the phase."""
         if stream.phase.lane.algorithm.name == "doubleBinaryTree":
             return 2 * stream.phase.data_bytes
-        return self._plan(stream.phase).bytes_per_rank
+        return self.plan(stream.phase).bytes_per_rank
 
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Begin a phase on one NPU; messages that came before it are waiting."""
@@ -83,7 +83,7 @@ class Played:
             cost_ns = costs.reduction_ns(phase.data_bytes)
             send = partial(self._send_to, stream, npu, members, phase.data_bytes)
             return TreeMachine(shape, position, costs.endpoint_ns, cost_ns, later, send, finished)
-        plan = self._plan(phase)
+        plan = self.plan(phase)
 
         def forward(index: int, entry: Round) -> None:
             self._send_to(stream, npu, members, entry.size_bytes, plan.peer(position, entry.hop), index)
@@ -106,7 +106,8 @@ class Played:
         else:
             self._early.setdefault(key, []).append(index)
 
-    def _plan(self, phase: StreamPhase) -> Plan:
+    def plan(self, phase: StreamPhase) -> Plan:
+        """The rounds of a phase (trees have none)."""
         if phase not in self._plans:
             self._plans[phase] = make_plan(phase, self._costs.of(phase.lane.dim).options)
         return self._plans[phase]
