@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from simcore.errors import InputError
+from simcore.files import write_text
 from simcore.generate.aicb.options import Options
 
 if TYPE_CHECKING:
@@ -147,12 +147,7 @@ def _emit(text: str, output: Path | None, force: bool) -> None:
         return
     if output.exists() and not force:
         raise InputError.at("--output", f"'{output}' exists", expected="a new file, or --force", found=str(output))
-    temporary = output.with_name(f".{output.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(output)
-    except OSError as error:
-        raise InputError.at("--output", f"cannot write '{output}': {error.strerror or error}") from error
+    write_text(output, text)
 
 
 def _finish(made: Made, output: Path | None, force: bool, as_json: bool) -> None:

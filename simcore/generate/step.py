@@ -195,10 +195,10 @@ def write_traces(
     """Write PREFIX.RANK.et of the ranks (none given: all) and PREFIX.groups.json; the paths, and what to warn about."""
     import json
 
+    from simcore.files import write_bytes, write_text
     from simcore.generate.groups import groups_of
     from simcore.generate.listing import listed_step
     from simcore.generate.traces import skeleton, trace
-    from simcore.workload.chakra.writer import write_file
 
     plan = plan_of(options, extra, model_of(options, extra, given, size))
     wanted = ranks or range(plan.world_size)
@@ -209,18 +209,25 @@ def write_traces(
                 "--ranks", "there is no such rank", expected=f"0 to {plan.world_size - 1}", found=str(rank)
             )
         by_stage.setdefault(rank * plan.pp // plan.world_size, []).append(rank)
-    groups, written, warnings = groups_of(plan), [], dict[str, None]()
-    members = {str(number): list(group) for number, group in groups.members.items()}
-    written.append(prefix.with_name(f"{prefix.name}.groups.json"))
-    write_file(written[0], json.dumps(members, indent=0).encode(), force=force)
-    for stage, members_of_stage in sorted(by_stage.items()):
+    groups, warnings = groups_of(plan), dict[str, None]()
+    group_file = prefix.with_name(f"{prefix.name}.groups.json")
+    paths = {rank: prefix.with_name(f"{prefix.name}.{rank}.et") for rank in wanted}
+    _refuse_existing([group_file, *paths.values()], force)
+    write_text(group_file, json.dumps({str(number): list(group) for number, group in groups.members.items()}))
+    for stage, ranks_of_stage in sorted(by_stage.items()):
         step = make_step(replace(options, pp_rank=stage), extra, given, size)
         warnings |= dict.fromkeys(step.warnings)
         shared = skeleton(listed_step(step.workload, plan, stage))
-        for rank in members_of_stage:
-            written.append(prefix.with_name(f"{prefix.name}.{rank}.et"))
-            write_file(written[-1], trace(shared, rank, plan, groups), force=force)
-    return written, tuple(warnings)
+        for rank in ranks_of_stage:
+            write_bytes(paths[rank], trace(shared, rank, plan, groups))
+    return [group_file, *paths.values()], tuple(warnings)
+
+
+def _refuse_existing(paths: Sequence[Path], force: bool) -> None:
+    there = [] if force else [path for path in paths if path.exists()]
+    if there:
+        expected = "new files, or --force"
+        raise InputError.at("--output", f"{len(there)} of the files exist", expected=expected, found=str(there[0]))
 
 
 def _text(step: Step, options: Options, extra: Extra, given: Set[str], size: str | None, form: str) -> str:
