@@ -179,7 +179,12 @@ EXTRA: dict[str, tuple[Any, str]] = {
     "virtual_pipeline_model_parallel_size": (click.IntRange(1), "Interleaved chunks of a stage."),
     "gradient_dtype": (click.Choice(["bfloat16", "float32"]), "Number format gradients are reduced in."),
     "overlap_grad_reduce": (bool, "Reduce a layer's gradients as soon as they are complete."),
-    "moe_expert_capacity_factor": (click.FloatRange(0, min_open=True), "Every expert gets so many times its share."),
+    "moe_expert_capacity_factor": (
+        click.FloatRange(0, min_open=True),
+        "Every expert is padded to so many times its share.",
+    ),
+    "moe_imbalance": (str, "Tokens per expert: identical, uniform (random), zipf:EXPONENT or a file of counts."),
+    "seed": (click.IntRange(0), "Seed of random routing. [default: 0]"),
 }
 
 
@@ -200,6 +205,7 @@ def _training(name: str) -> click.Command:
     @click.option("--frame", type=click.Choice([frame]), hidden=True)
     @_value_options
     @_extra_options
+    @click.option("--profile_out", type=click.Path(path_type=Path), help="Also write the times as AICB's time file.")
     @click.option("--ranks", help="With --format chakra: ranks to write, for example 0-3,7; all when not given.")
     @_output_options(("text", "csv", "chakra", "spec"))
     def command(**values: Any) -> None:
@@ -211,22 +217,26 @@ def _training(name: str) -> click.Command:
             values.pop(key) for key in ("output", "force", "as_json", "compat", "form")
         )
         extra = {key: values.pop(key) for key in EXTRA}
-        size, ranks = values.pop("model_size"), values.pop("ranks")
+        size, ranks, profile = (values.pop(key) for key in ("model_size", "ranks", "profile_out"))
         options = _options(frame, size, values)
         if compat:
             from simcore.generate.step import aicb_step
 
-            _only_corrected(extra)
+            _only_corrected(extra | {"profile_out": profile, "ranks": ranks})
             made = aicb_step(options, form)
         else:
             from simcore.generate.build import Extra
             from simcore.generate.step import corrected_step
 
             given = {key for key, value in (values | extra).items() if value is not None}
+            if ranks and form != "chakra":
+                raise InputError.at("--ranks", "only execution traces are written per rank", expected="--format chakra")
             if form == "chakra":
                 _write_traces(options, Extra(**extra), given, size, output, ranks, force)
                 return
             made = corrected_step(options, Extra(**extra), given, size, form)
+        if profile is not None and made.profile:
+            _emit(made.profile, profile, force)
         _finish(made, output, force, as_json)
 
     command.help = f"One training step of {frame}."

@@ -122,7 +122,9 @@ def _aicb_bytes(options: Options) -> Bytes:
         return _operation_bytes(deepspeed_operations(replace(options, epoch_num=1)))
     from simcore.generate.aicb.training import training_text
 
-    return _row_bytes(training_text(options, times={}).layers)  # bytes do not depend on times
+    # Bytes do not depend on times; AICB's DeepSeek has a file with times only.
+    profiled = replace(options, aiob_enable=options.aiob_enable or options.frame == "DeepSeek")
+    return _row_bytes(training_text(profiled, times={}).layers)
 
 
 def _row_bytes(layers: Iterable[Layer]) -> Bytes:

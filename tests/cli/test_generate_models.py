@@ -45,6 +45,16 @@ def test_json_lists_deviations_with_bytes_and_reasons(capsys):
     assert document["memory"]["stages"][0]["total_bytes"] > 0
 
 
+def test_a_written_profile_gives_back_its_forward_times(capsys, tmp_path):
+    """AICB's format has one time for all three phases: those of the forward pass survive."""
+    path = tmp_path / "times.txt"
+    words = ("megatron", *SMALL, *SPREAD)
+    _, computed, _ = run(capsys, *words, "--gpu_type", "A100", "--profile_out", path)
+    _, measured, _ = run(capsys, *words, "--comp_filepath", path)
+    pairs = zip(text.parse(computed, "a").layers, text.parse(measured, "b").layers, strict=True)
+    assert all(one.forward == two.forward for one, two in pairs)
+
+
 def test_a_specification_makes_the_same_workload(capsys, tmp_path):
     path = tmp_path / "step.yaml"
     words = ("--model", "llama-3-8b", *SPREAD, "--gpu_type", "H100")
