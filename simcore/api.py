@@ -19,11 +19,12 @@ from simcore.system import remote_memory as remote_memory_file
 from simcore.workload import text
 from simcore.workload.chakra.groups import read_groups
 from simcore.workload.chakra.reader import read_graphs
-from simcore.workload.model import Dialect
+from simcore.workload.model import Dialect, Workload
 
 __all__ = ["run"]
 
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
+SPECIFICATION_SUFFIXES = {".yaml", ".yml"}
 
 
 def run(
@@ -83,7 +84,7 @@ def run(
     rest = {"system": system, "comm-groups": comm_groups, "remote-memory": remote_memory}
     system_config = config.read(system) if system else None
     if _is_text(workload_path):
-        program = text.read(workload_path, dialect)
+        program = _program(workload_path, dialect)
         timeline = simulate(program, machine, system_config, rules, settings)
         files = {"workload": (workload, workload_path)}
         warnings = program.warnings
@@ -98,6 +99,15 @@ def run(
     files |= {role: (path, Path(path)) for role, path in rest.items() if path}
     inputs = tuple(Input(role, given, _sha256(path)) for role, (given, path) in files.items())
     return Report(timeline, profile, settings.network or rules.networks[0], inputs, warnings)
+
+
+def _program(path: Path, dialect: Dialect | None) -> Workload:
+    """The workload of a text file, or the one that a generator's specification describes."""
+    if path.suffix not in SPECIFICATION_SUFFIXES:
+        return text.read(path, dialect)
+    from simcore.generate import spec
+
+    return spec.load(path)
 
 
 def _is_text(path: Path) -> bool:

@@ -109,6 +109,9 @@ def _other(options: Options) -> Iterator[Deviation]:
         else "AICB writes 1 ns for every computation"
     )
     yield Deviation("computation times", 0, 0, times)
+    if options.enable_sequence_parallel and options.tp > 1:
+        reason = "AICB all-reduces the embedding's output where sequence parallelism reduce-scatters the same buffer"
+        yield Deviation("embedding collective", 0, 0, reason)
     if options.pp > 1:
         reason = "AICB's stages are all alike, with embedding and head, and a remainder of the layers is dropped"
         yield Deviation("pipeline stages", 0, 0, reason)

@@ -63,6 +63,18 @@ def test_a_specification_makes_the_same_workload(capsys, tmp_path):
     assert text.write(load(path)) == written
 
 
+def test_a_specification_runs_as_the_text_of_the_same_options(capsys, tmp_path):
+    topology = tmp_path / "net.yaml"
+    topology.write_text("topology: [Ring, Switch]\nnpus_count: [2, 4]\nbandwidth: [300, 25]\nlatency: [500, 2000]\n")
+    times = []
+    for form, name in (("text", "step.txt"), ("spec", "step.yaml")):
+        words = (*SMALL, *SPREAD, "--gpu_type", "A100", "--format", form, "-o", tmp_path / name)
+        assert run(capsys, "megatron", *words)[0] == 0
+        assert main(["run", "--workload", str(tmp_path / name), "--topology", str(topology), "--json"]) == 0
+        times.append(json.loads(capsys.readouterr().out)["time_ns"])
+    assert times[0] == times[1] > 0
+
+
 def test_a_specification_with_a_wrong_key_says_where(tmp_path):
     path = tmp_path / "step.yaml"
     path.write_text("generator: megatron\noptions:\n  word_size: 8\n")
@@ -82,6 +94,7 @@ def test_a_specification_with_a_wrong_key_says_where(tmp_path):
         (("megatron", "--format", "chakra", "--gpu_type", "A100"), "--output"),
         (("deepspeed", "--compat", "aicb-2.1"), "--format"),
         (("deepspeed", "--stage", "4"), "--stage"),
+        (("megatron", *SMALL, *SPREAD, "--virtual_pip", "2", "--format", "csv"), "--virtual_pipeline"),
         (("megatron", *SMALL, *SPREAD, "--comp_filepath", "absent.txt"), "--comp_filepath"),
         (("inference", "DeepSeek-671B", "--compat", "aicb-2.1"), "CONFIG"),
         (("inference", "gpt-13b", "--tensor_model_parallel_size", "3", "--world_size", "3"), "--num_attention_heads"),
