@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import ceil
 
 from simcore.generate.wse.operations import Operation, collective, grouped_linear, linear, move, tensor
@@ -23,6 +24,11 @@ def attention(scope: Scope, layer: str, source: str) -> Rows:
     if scope.step.prefill:
         return (yield from _naive(scope, shape, f"{layer}_attn_naive", source))
     return (yield from _absorb(scope, shape, f"{layer}_attn_absorb", source))
+
+
+def _part(node: int, name: str, uid: str) -> str:
+    """The tensor that a row of this attention leaves."""
+    return tensor(node, f"{name}_{uid}")
 
 
 def _queries(scope: Scope, shape: Mla, name: str, outer: int, source: str) -> Rows:
@@ -70,7 +76,7 @@ def _absorb(scope: Scope, shape: Mla, name: str, source: str) -> Rows:
     heads = ceil(shape.heads / system.tp)
     cached = ceil(scope.step.context / system.sp)
     width = shape.kv_lora + shape.rope
-    place = lambda uid: tensor(node, f"{name}_{uid}")  # noqa: E731 - a local abbreviation
+    place = partial(_part, node, name)
     yield move(
         node, f"{name}_view_in", "View", ((batch, queries, scope.model.hidden), (tokens, scope.model.hidden)), source
     )
@@ -129,7 +135,7 @@ def _naive(scope: Scope, shape: Mla, name: str, source: str) -> Rows:
     scored = ceil(queries / scope.system.sp)
     key, wide = shape.nope + shape.rope, shape.nope + shape.value
     latent = shape.kv_lora + shape.rope
-    place = lambda uid: tensor(node, f"{name}_{uid}")  # noqa: E731 - a local abbreviation
+    place = partial(_part, node, name)
     yield move(node, f"{name}_view_in", "View", ((batch, queries, hidden), (tokens, hidden)), source)
     yield linear(node, f"{name}_wkva", (tokens, hidden, latent), y, place("view_in"))
     cut = (1, (shape.kv_lora, shape.rope), (tokens, latent))
@@ -155,7 +161,7 @@ def _naive_heads(scope: Scope, shape: Mla, name: str, heads: int, projected: str
     """Queries, keys and values with heads of their own; all heads share the rotary part of the key."""
     node, tokens, batch, queries = scope.node, scope.tokens, len(scope.local), scope.step.queries
     key, wide = shape.nope + shape.rope, shape.nope + shape.value
-    place = lambda uid: tensor(node, f"{name}_{uid}")  # noqa: E731 - a local abbreviation
+    place = partial(_part, node, name)
     deep = (batch, queries, heads, wide)
     yield move(node, f"{name}_view_kv", "View", ((tokens, heads * wide), deep), place("wkvb"))
     outputs = (place("split_k_0"), place("split_k_1"))
@@ -175,7 +181,7 @@ def _gqa(scope: Scope, shape: Gqa, name: str, source: str) -> Rows:
     heads, kv_heads = ceil(shape.heads / system.tp), ceil(shape.kv_heads / system.tp)
     cached = ceil(scope.step.context / system.sp)
     scored = ceil(queries / system.sp) if scope.step.prefill else cached
-    place = lambda uid: tensor(node, f"{name}_{uid}")  # noqa: E731 - a local abbreviation
+    place = partial(_part, node, name)
     for part, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
         yield linear(node, f"{name}_{part}proj", (tokens, hidden, count * shape.head_dim), y, source)
     deep = (batch, queries, heads, shape.head_dim)

@@ -46,7 +46,8 @@ class Core:
         self.program.emit(self.node, core, "WRITE", (self.program.bank(self.node, bank), size), comment, after)
 
     def reduce(self, uid: str, kind: str, tile: tuple[str, int, tuple[int, ...]], parts: list[int]) -> None:
-        """Add partial tiles, one in each bank of `parts`, on the core of the output: barrier, chain of READ and ADD, WRITE.
+        """Add partial tiles, one in each bank of `parts`, on the core of the output: barrier, chain of READ and
+        ADD, WRITE.
 
         `tile` is the output tile's label, core and dimensions.
         """
@@ -71,10 +72,10 @@ class Core:
 def product(core: Core, operation: Operation, source: Banks) -> Banks:
     """Linear and GroupedLinear; `source` has shape [groups, M, K] once flattened. Returns the layout of the output."""
     grouped = operation.kind == "GroupedLinear"
-    shape = tuple(int(str(size)) for size in operation.shape)
+    shape = operation.shape
     groups, rows, inner, outer = shape if grouped else (1, *shape)
     if not groups * rows:
-        return tiled((groups, rows, outer), (1, 1, 1), core.cores).reshape(shape[:-2] + (outer,))
+        return tiled((groups, rows, outer), (1, 1, 1), core.cores).reshape((*shape[:-2], outer))
     tile = core.tiling.of(operation.uid, operation.kind, shape, core.cores)
     each = tile if grouped else (1, *tile)
     source = source.reshape(groups, rows, inner)
@@ -123,8 +124,8 @@ def _reduced(
     core: Core,
     uid: str,
     grouped: bool,
-    shape: tuple[int, int, int],
-    tile: tuple[int, int, int],
+    shape: tuple[int, ...],
+    tile: tuple[int, ...],
     partial: dict[tuple[int, ...], list[int]],
 ) -> None:
     """Add up the partial results of every output tile that has more than one."""
@@ -138,9 +139,11 @@ def _reduced(
 
 @dataclass(frozen=True)
 class Heads:
-    """An attention by its numbers: `key` and `value` elements per head, `kv_heads` heads of keys for `heads` of queries.
+    """An attention by its numbers: `key` and `value` elements per head, `kv_heads` heads of keys for `heads` of
+    queries.
 
-    `cached` positions are read from the cache of the tile's core, or from the layouts `keys` of keys and values in prefill.
+    `cached` positions are read from the cache of the tile's core, or from the layouts `keys` of keys and values in
+    prefill.
     """
 
     batch: int
@@ -156,7 +159,7 @@ class Heads:
 
 def heads_of(operation: Operation, element_bytes: int, sources: list[Banks]) -> Heads:
     """The numbers of an attention operation."""
-    numbers = [int(str(size)) for size in operation.shape]
+    numbers = operation.shape
     if operation.kind == "MLAAbsorbAttention":
         batch, heads, cached, latent, rope, queries = numbers
         return Heads(batch, queries, heads, 1, latent + rope, latent, cached, (latent + rope) * element_bytes)
@@ -169,7 +172,9 @@ def heads_of(operation: Operation, element_bytes: int, sources: list[Banks]) -> 
 
 
 def attention(core: Core, operation: Operation, sources: list[Banks]) -> Banks:
-    """Scores and values of every (sequence, block of queries, block of the cache); returns [batch, queries, heads, value]."""
+    """Scores and values of every (sequence, block of queries, block of the cache); returns [batch, queries, heads,
+    value].
+    """
     shape = heads_of(operation, core.element_bytes, sources)
     tile = core.tiling.of(operation.uid, operation.kind, (shape.queries, max(shape.cached, 1)), core.cores)
     dims, out = (shape.batch, shape.queries, shape.heads, shape.value), (1, tile[0], shape.heads, shape.value)
@@ -189,7 +194,9 @@ def attention(core: Core, operation: Operation, sources: list[Banks]) -> Banks:
 
 
 def _reads(core: Core, shape: Heads, tile: tuple[Banks, int, slice, int], comment: str) -> list[int]:
-    """READ the queries of a tile, then its keys and values: from the cache in its bank, or from where they were computed."""
+    """READ the queries of a tile, then its keys and values: from the cache in its bank, or from where they were
+    computed.
+    """
     queries, sequence, held, where = tile
     y = core.element_bytes
     parts = bank_bytes(queries, y)

@@ -1,6 +1,7 @@
 """What the nodes send to each other in a step, and what they compute in between: plain columns, no clock.
 
-A step is a row of phases. In each, every node computes, then the members of every group exchange and wait for each other.
+A step is a row of phases. In each, every node computes, then the members of every group exchange and wait for each
+other.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ Segment = tuple[str, tuple[int, int], list[Operation], tuple[int, ...]]
 
 
 def _segments(node: int, rows: Iterable[Operation]) -> Iterator[Segment]:
-    """(name, work, communication, group) of every phase of one node: a barrier, an all-reduce or a pipeline transfer ends it."""
+    """(name, work, communication, group) of every phase of one node: a barrier, an all-reduce or a pipeline
+    transfer ends it.
+    """
     macs, hbm_bytes = 0, 0
     sent: list[Operation] = []
     for each in rows:
@@ -112,16 +115,16 @@ def _flows(rows: list[tuple[int, Operation]], element_bytes: int) -> Iterator[Fl
 
 def _exchanged(node: int, operation: Operation, element_bytes: int) -> Iterator[Flow]:
     """All-to-all: the vectors for every other node."""
-    (_, _, hidden), sent, _ = operation.shape  # type: ignore[misc]
-    for other, count in zip(operation.group or (), sent, strict=True):  # type: ignore[call-overload]
+    vectors, sent, _ = operation.shape
+    for other, count in zip(operation.group or (), sent, strict=True):
         if count and other != node:
-            yield node, other, count * hidden * element_bytes, -1
+            yield node, other, count * vectors[-1] * element_bytes, -1
 
 
 def _ring(node: int, operation: Operation, element_bytes: int) -> Iterator[Flow]:
     """Ring all-reduce: all chunks but one, twice, to the next node: 2 (G - 1) / G of the vector where G divides it."""
     group = operation.group or ()
-    *outer, last = (int(str(size)) for size in operation.shape)
+    *outer, last = operation.shape
     chunks = [len(chunk) * prod(outer) * element_bytes for chunk in split(last, len(group))]
     place, count = group.index(node), len(group)
     if count > 1:
