@@ -112,7 +112,7 @@ def test_cores_compute_what_their_node_computes_and_send_what_it_sends(model, pr
     spread=st.booleans(),
 )
 def test_no_core_waits_for_ever(name, model, batch, spread):
-    """Every barrier meets on exactly its cores, in an order that all agree with; dependencies look back in the same list."""
+    """Every barrier meets on its cores, in an order that all agree with; dependencies look back in the same list."""
     made = job(model, SYSTEMS[name], batch=batch, layers="decode0,decode1,decode2")
     step = steps(made)[0]
     program = instructions(made, step, exchanges(made, step), spread=spread)
