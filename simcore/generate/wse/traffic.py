@@ -23,6 +23,7 @@ from simcore.generate.wse.scope import Step
 __all__ = ["Phase", "matrix", "phases"]
 
 Ints = npt.NDArray[np.int64]
+END = "end"
 Flow = tuple[int, int, int, int]  # source, target, bytes, number of the multicast tree or -1
 
 
@@ -53,6 +54,7 @@ def phases(job: Job, step: Step, routed: dict[str, Exchange]) -> list[Phase]:
             draft.macs[node], draft.hbm_bytes[node] = work
             draft.rows += [(node, each) for each in rows]
             draft.groups[group] = None
+    drafts[END] = drafts.pop(END)  # what a node does last comes after the phases of all pipeline stages
     return [draft.phase(name, job.element_bytes) for name, draft in drafts.items()]
 
 
@@ -76,7 +78,7 @@ def _segments(node: int, rows: Iterable[Operation]) -> Iterator[Segment]:
             group = (node, *each.group) if passed_on else each.group
             yield each.uid, (macs, hbm_bytes), sent, group
             macs, hbm_bytes, sent = 0, 0, []
-    yield "end", (macs, hbm_bytes), sent, ()
+    yield END, (macs, hbm_bytes), sent, ()
 
 
 class _Draft:
