@@ -3,8 +3,12 @@
 import numpy as np
 import pytest
 
+from simcore.engine.cores import CoreRates, play_cores
 from simcore.engine.wafer import Rates, link_bytes, play
+from simcore.errors import DeadlockError
 from simcore.generate.wse.nodes import exchanges, steps
+from simcore.generate.wse.program import Instruction
+from simcore.generate.wse.traces import instructions
 from simcore.generate.wse.traffic import Phase, matrix, phases
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology, Wafer
@@ -96,3 +100,51 @@ def test_a_dead_node_is_replaced_by_its_spare():
     spared = play(mesh(4, 3, dead_npus=(1,), spare_rows=1), every, RATES)
     assert spared.time_ns >= whole.time_ns
     assert (spared.compute_ns[:8] == whole.compute_ns).all()
+
+
+FREE = CoreRates(1e9, 1e300, 1e300, 0.0)
+
+
+def _trace(*instructions):
+    """A core's instructions from (kind, arguments, after)."""
+    return [Instruction(kind, arguments, after, "") for kind, arguments, after in instructions]
+
+
+def test_cores_without_barriers_and_with_free_moves_take_as_long_as_the_busiest_computes():
+    """Infinite bandwidth, zero latency: the maximum over cores of computing."""
+    made = job(layers="decode0,decode2")
+    step = steps(made)[0]
+    program = instructions(made, step, exchanges(made, step))
+    traces = [held for cores in program.lists for held in cores]
+    work = [sum(np.prod(each.arguments) for each in held if each.kind in {"GEMM", "ADD"}) for held in traces]
+    run = play_cores(traces, FREE, (2, 4), (2, 2))
+    assert run.compute_ns.tolist() == work
+    assert run.time_ns >= max(work)
+    alone = [[each._replace(after=()) for each in held if each.kind != "BARRIER"] for held in traces]
+    assert play_cores(alone, FREE, (2, 4), (2, 2)).time_ns == max(work)
+
+
+def test_a_core_computes_while_it_moves_and_a_barrier_waits_for_both():
+    """READ 100 ns, GEMM 60 ns independent; the other core comes at 30 ns."""
+    rates = CoreRates(1e9, 1e9, 1e9, 5.0)
+    meet = ("BARRIER", ("b",), ())
+    first = _trace(("READ", (0, 100), ()), ("GEMM", (3, 4, 5), ()), meet, ("READ", (3, 10), ()))
+    second = _trace(("ADD", (30,), ()), meet, ("GEMM", (1, 1, 7), ()))
+    run = play_cores([first, second, [], []], rates, (1, 1), (2, 2))
+    assert run.end_ns.tolist() == [100 + 10 + 2 * 5, 107, 0, 0]
+    assert run.compute_ns.tolist() == [60, 37, 0, 0]
+    assert run.move_ns.tolist() == [120, 0, 0, 0]
+
+
+def test_an_instruction_waits_for_those_it_names():
+    """READ then GEMM then WRITE."""
+    rates = CoreRates(1e9, 1e9, 1e9, 0.0)
+    chain = _trace(("READ", (0, 10), ()), ("GEMM", (1, 1, 20), (0,)), ("WRITE", (0, 5), (1,)))
+    assert play_cores([chain], rates, (1, 1), (1, 1)).time_ns == 35
+
+
+def test_barriers_in_another_order_on_two_cores_are_a_deadlock():
+    """The message names the barrier and the cores."""
+    a, b = ("BARRIER", ("a",), ()), ("BARRIER", ("b",), ())
+    with pytest.raises(DeadlockError, match=r"cores \[0\] wait at barrier a for 1 more"):
+        play_cores([_trace(a, b), _trace(b, a)], FREE, (1, 1), (1, 2))
