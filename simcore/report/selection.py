@@ -13,7 +13,7 @@ from simcore.timeline.breakdown import class_figures
 from simcore.timeline.events import EventTable, Timeline, format_ranks
 from simcore.units import format_ns, parse_ns
 
-__all__ = ["Limits", "Selection", "View", "choose", "parse_ranks", "parse_window"]
+__all__ = ["Limits", "Selection", "View", "choose", "parse_ranks", "parse_window", "rank_label"]
 
 LABEL_WIDTH = 60
 
@@ -119,7 +119,7 @@ def choose(timeline: Timeline, selection: Selection, limits: Limits) -> View:
         start_ns=start_ns,
         end_ns=end_ns,
         classes=tuple(classes),
-        labels=tuple(_label(timeline.ranks[c], selection.ranks) for c in classes),
+        labels=tuple(rank_label(timeline.ranks[c], selection.ranks) for c in classes),
         left_out=tuple(_left_out(timeline, classes, iteration, selection, len(rows) - len(kept), end_ns)),
     )
 
@@ -161,8 +161,8 @@ def _bounds(
     return int(start_ns), max(int(end_ns), int(start_ns) + 1)
 
 
-def _label(members: Sequence[int], wanted: tuple[int, ...] | None) -> str:
-    """The ranks a class is shown for."""
+def rank_label(members: Sequence[int], wanted: Sequence[int] | None = None) -> str:
+    """The ranks a class is shown for: all its members, or those of them that are wanted."""
     ranks = members if wanted is None else sorted(set(members) & set(wanted))
     return ("rank " if len(ranks) == 1 else "ranks ") + shorten(format_ranks(ranks), LABEL_WIDTH)
 

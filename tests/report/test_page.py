@@ -150,6 +150,20 @@ def test_search_counts_and_goes_to_matches_and_hover_describes(opened):
 
 
 @pytest.mark.browser
+def test_the_overview_of_ranks_says_what_a_cell_holds_and_leads_to_its_place(opened):
+    run, tab, _ = opened
+    box = tab.locator("#heat").bounding_box()
+    tab.mouse.move(box["x"] + 5, box["y"] + 5)
+    assert re.fullmatch(
+        r"ranks 0-3, .* to .* us: 100% computing, 0% exposed communication", tab.text_content("#heat-note")
+    )
+    tab.mouse.click(box["x"] + 0.75 * box["width"], box["y"] + 5)
+    start, end = window(tab)
+    assert start < 0.75 * run.timeline.time_ns < end < run.timeline.time_ns
+    tab.click("#fit")
+
+
+@pytest.mark.browser
 def test_both_themes_have_their_own_colours(opened):
     _, tab, _ = opened
     colour = "getComputedStyle(document.body).backgroundColor"
