@@ -13,7 +13,7 @@ from simcore.timeline.breakdown import class_figures
 from simcore.timeline.events import EventTable, Timeline, format_ranks
 from simcore.units import format_ns, parse_ns
 
-__all__ = ["Limits", "Selection", "View", "choose", "parse_ranks", "parse_window", "rank_label"]
+__all__ = ["Limits", "Selection", "View", "choose", "parse_ranks", "parse_selection", "parse_window", "rank_label"]
 
 LABEL_WIDTH = 60
 
@@ -51,6 +51,19 @@ class View:
     classes: tuple[int, ...]
     labels: tuple[str, ...]
     left_out: tuple[str, ...]
+
+
+def parse_selection(ranks: str | None = None, window: str | None = None, iteration: int | None = None) -> Selection:
+    """A selection from what `--ranks`, `--window` and `--iteration` say; InputError when they cannot be read.
+
+    >>> parse_selection("0-1", "0:5us")
+    Selection(ranks=(0, 1), window_ns=(0, 5000), iteration=None)
+    """
+    return Selection(
+        ranks=None if ranks is None else parse_ranks(ranks),
+        window_ns=None if window is None else parse_window(window),
+        iteration=iteration,
+    )
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:

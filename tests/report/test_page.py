@@ -5,11 +5,12 @@ import re
 import shutil
 
 import pytest
+from hypothesis import given, settings
 
 from simcore.report.html import page
 from simcore.report.model import Report
 from simcore.report.selection import Limits, Selection, choose
-from tests.timelines import enormous, report
+from tests.timelines import enormous, report, timelines
 
 EVIL = "<script>window.hacked = 1</script></script><img src=x onerror='window.hacked=1'>"
 CHROMIUM = next(
@@ -39,6 +40,14 @@ def test_a_page_is_the_same_bytes_twice_and_asks_for_nothing():
     assert EVIL not in text
     assert not re.search(r"https?://", text)
     assert len(re.findall("</script>", text)) == 3
+
+
+@settings(max_examples=30)
+@given(timelines())
+def test_any_timeline_becomes_a_page(timeline):
+    text = page(Report(timeline, "native", "fair"), choose(timeline, Selection(), Limits(1024, 1_000_000)))
+    data = text.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
+    assert json.loads(data)["num_slices"] == len(timeline.events)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from simcore.report.grid import grid, shorten
 from simcore.report.model import Report
 from simcore.report.text import EXPOSED_DEFINITIONS, headline, render, use_colour
+from simcore.timeline.breakdown import operation_totals
 from tests.timelines import report, timelines
 
 
@@ -68,3 +69,11 @@ def test_colour_needs_a_terminal_and_consent(monkeypatch, terminal, no_color, ex
     stream = io.StringIO()
     stream.isatty = lambda: terminal
     assert use_colour(stream) is expected
+
+
+def test_a_graph_shows_its_operations_where_layers_would_be():
+    run = report(scale=1000)
+    document = run.to_dict() | {"layers": []}
+    text = render(document, operations=operation_totals(run.timeline), num_rows=3)
+    assert "all_reduce  collective      8" in text
+    assert "2 more operations, each taking less, are not shown; events.npz lists all" in text
