@@ -44,16 +44,20 @@ STYLE = {
     "text.usetex": False,
 }
 NO_DATES = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
+ABOUT = {"png": "Description", "svg": "Description", "pdf": "Subject"}  # where each format keeps a note
 NUM_LAYERS = 15
 MOST_NODES = 128
 LEAST_SHARE = 0.045  # of a bar; narrower parts have no room for their figure
 
 
-def image(figure: Figure, kind: Literal["png", "svg", "pdf"]) -> bytes:
-    """The figure as a file's bytes, without dates, so that equal figures give equal bytes."""
+def image(figure: Figure, kind: Literal["png", "svg", "pdf"], about: str = "") -> bytes:
+    """The figure as a file's bytes, without dates, so that equal figures give equal bytes.
+
+    `about` goes into the file's metadata, for instance `Report.provenance`.
+    """
     out = io.BytesIO()
     with styled():
-        figure.savefig(out, format=kind, dpi=150, metadata=NO_DATES[kind])
+        figure.savefig(out, format=kind, dpi=150, metadata=NO_DATES[kind] | ({ABOUT[kind]: about} if about else {}))
     return out.getvalue()
 
 
