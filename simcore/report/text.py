@@ -10,7 +10,7 @@ from typing import Literal, TextIO
 
 from simcore.report.document import LayerRow, PhaseRow, RankRow, ReportDocument
 from simcore.report.grid import grid, top
-from simcore.report.tables import phases
+from simcore.report.tables import layers_by_name, phases
 from simcore.timeline.breakdown import OperationTotal
 from simcore.units import format_bytes, format_ns, format_rate
 from simcore.workload.model import PhaseName
@@ -119,15 +119,16 @@ def _share(part: float, whole: float) -> str:
 
 
 def _most_compute(document: ReportDocument) -> str:
-    totals = sorted(document["layers"], key=lambda layer: -layer_total(layer, "compute_ns"))[:2]
-    whole = sum(layer_total(layer, "compute_ns") for layer in document["layers"])
+    layers = layers_by_name(document)
+    totals = sorted(layers, key=lambda layer: -layer_total(layer, "compute_ns"))[:2]
+    whole = sum(layer_total(layer, "compute_ns") for layer in layers)
     named = [f"{layer['name']} ({_share(layer_total(layer, 'compute_ns'), whole)})" for layer in totals]
     return f"Most compute: {', '.join(named)}." if whole else ""
 
 
 def _most_exposed(document: ReportDocument) -> str:
     rows: list[tuple[LayerRow, PhaseName, PhaseRow]] = [
-        (layer, phase, row) for layer in document["layers"] for phase, row in phases(layer)
+        (layer, phase, row) for layer in layers_by_name(document) for phase, row in phases(layer)
     ]
     whole = sum(row["exposed_ns"] for _, _, row in rows)
     if not whole:
@@ -148,14 +149,14 @@ def _busiest(document: ReportDocument) -> str:
 
 
 def _layers(document: ReportDocument, width: int, num_rows: int) -> str:
-    layers = document["layers"]
+    layers = layers_by_name(document)
     if not layers:
         return ""
     by_cost = sorted(layers, key=lambda layer: -layer_total(layer, "compute_ns") - layer_total(layer, "exposed_ns"))
     chosen = sorted(by_cost[:num_rows], key=lambda layer: layer["index"])
     time_ns = document["time_ns"]
     table = grid(
-        ("layer", "compute", "communication", "exposed", "of time", "collectives"),
+        ("layer", "compute", "comm", "exposed", "of time", "collectives"),
         (_layer_cells(layer, time_ns) for layer in chosen),
         left=(0, 5),
         width=width,
