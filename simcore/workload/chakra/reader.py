@@ -77,8 +77,11 @@ def read_graphs(path: str, npus: int, communicators: Mapping[str, tuple[int, ...
     known = dict(fixed)
     graphs = [_with_groups(trace, known, fixed, npus) for trace in traces]
     check_ranks(traces, graphs, graph_of_rank, known)
-    warnings = tuple(text for trace in traces for text in trace.warnings)
-    return GraphSet(tuple(graphs), graph_of_rank, known, Path(path).name, warnings)
+    warnings = [text for trace in traces for text in trace.warnings]
+    unused = [] if Path(path).is_file() else [rank for rank in files_of_set(path) if rank >= npus]
+    if unused:
+        warnings.append(f"{path}: the traces of ranks {_ranges(sorted(unused))} are not used: there are {npus} NPUs")
+    return GraphSet(tuple(graphs), graph_of_rank, known, Path(path).name, tuple(warnings))
 
 
 def _digest(trace: Trace) -> bytes:

@@ -258,6 +258,7 @@ def test_files_without_record_function_ids_are_joined_by_names(tmp_path):
 
 
 @given(st.text("abc", max_size=9), st.text("abc", max_size=9))
+@settings(deadline=None)
 def test_matching_finds_the_longest_common_subsequence(one, other):
     pairs = sequences.matches(one, other)
     assert all(one[i] == other[j] for i, j in pairs)

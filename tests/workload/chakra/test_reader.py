@@ -184,6 +184,18 @@ def test_graphs_that_differ_in_their_ids_only_are_one(tmp_path):
     assert len(reader.read_graphs(str(tmp_path / "w"), 4).graphs) == 1
 
 
+def test_a_field_of_the_wrong_wire_type_is_named():
+    data = writer.encode(writer.metadata(), [compute(1)]) + writer.frame(b"\x0a\x017")
+    with pytest.raises(InputError, match=r"message 2 at byte \d+: field id \(1\) has the wrong wire type"):
+        reader.decode(data, "x.et")
+
+
+def test_traces_of_more_ranks_than_npus_are_mentioned(tmp_path):
+    for rank in range(4):
+        (tmp_path / f"w.{rank}.et").write_bytes(writer.encode(writer.metadata(), [compute(1)]))
+    assert "ranks 2-3 are not used" in reader.read_graphs(str(tmp_path / "w"), 2).warnings[0]
+
+
 def test_one_file_serves_every_npu(tmp_path):
     path = tmp_path / "w.et"
     path.write_bytes(writer.encode(writer.metadata(), [compute(1)]))
