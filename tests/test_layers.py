@@ -24,7 +24,9 @@ ALLOWED = {
     "engine": BASE | {"workload", "network", "system", "profiles", "timeline"},
     "report": BASE | {"timeline", "workload"},
 }
-ALLOWED |= {top: BASE | set(ALLOWED) for top in ("replay", "cost", "sweep", "testing", "api", "__init__")}
+ALLOWED |= {top: BASE | set(ALLOWED) | {"__version__"} for top in ("replay", "cost", "sweep", "testing")}
+ALLOWED["api"] = set(ALLOWED)
+ALLOWED["__init__"] = set(ALLOWED)
 SIMPY = {"system", "engine", "network", "replay"}
 LAZY = {"matplotlib", "networkx", "pandas", "polars", "scipy", "distributed", "optuna"}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from simcore.compute.accelerators import accelerator
@@ -73,7 +74,7 @@ def resnet50() -> Workload:
 def mlp() -> Workload:
     """Model parallel: weights are split by columns, activations gathered, their gradients reduced."""
     layers = []
-    for index, (wide, narrow) in enumerate(zip(MLP_WIDTHS, MLP_WIDTHS[1:], strict=False)):
+    for index, (wide, narrow) in enumerate(pairwise(MLP_WIDTHS)):
         gemm = Gemm(f"mlp{index}", MLP_BATCH, narrow // MLP_RANKS, wide)
         share_bytes = MLP_BATCH * (narrow // MLP_RANKS) * ELEMENT_BYTES
         forward = Phase(gemm.time_ns(), CollectiveKind.ALL_GATHER, share_bytes)

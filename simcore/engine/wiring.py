@@ -50,7 +50,7 @@ def make_transport(
     """
     endpoint_ns = profile.scale(system.endpoint_ns(profile.system(topology)), settings.injection_scale)
     group_endpoint_ns = profile.graph.group_endpoint_ns
-    costs = Costs(endpoint_ns, profile.reduction(system), profile.plan_options, group_endpoint_ns)
+    costs = Costs(endpoint_ns, profile.reduction(system), profile.plan_options, group_endpoint_ns, settings.rendezvous)
     network = profile.shared_links.get(settings.network or profile.networks[0])
     if network is None:
         delay = profile.delay(topology, settings.rendezvous)

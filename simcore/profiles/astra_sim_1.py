@@ -18,25 +18,28 @@ from simcore.profiles.profile import Profile, profiles
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import Delay
+from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["ASTRA_SIM_1", "every_queue"]
 
-RENDEZVOUS_BYTES = 8192
 REDUCTION_BUNDLE_BYTES = 500_000  # 3 memory accesses of 1 ns for every so many bytes
 
 
 def effective_bytes_per_ns(dim: Dimension) -> float:
-    """What a message gets: a ring's links both ways together, a switch's all, a full mesh's share of one neighbour."""
+    """What a message gets: a ring's links both ways together, a switch's all, a full mesh's share of one neighbour.
+
+    Too few links would give upstream no bandwidth at all (it exits); here a message then has one link.
+    """
     links = {"Ring": dim.links // 2 * 2, "FullyConnected": dim.links // max(1, dim.npus - 1)}.get(dim.kind, dim.links)
-    return dim.bandwidth_bytes_per_s / 1e9 * links
+    return dim.bandwidth_bytes_per_s / 1e9 * max(1, links)
 
 
 def dimension_bandwidth(dim: Dimension) -> float:
     """A dimension's bandwidth as Themis sees it: all links together, those of a full mesh too."""
     neighbours = max(1, dim.npus - 1)
     links = {"Ring": dim.links // 2 * 2, "FullyConnected": dim.links // neighbours * neighbours}
-    return dim.bandwidth_bytes_per_s * links.get(dim.kind, dim.links)
+    return dim.bandwidth_bytes_per_s * max(1, links.get(dim.kind, dim.links))
 
 
 def delay(topology: Topology, rendezvous: bool) -> Delay:

@@ -19,11 +19,11 @@ from simcore.profiles.profile import GraphRules, Profile, profiles
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import Delay
+from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.workload.model import CollectiveKind, NodeKind
 
 __all__ = ["ASTRA_SIM_2"]
 
-RENDEZVOUS_BYTES = 8192
 GROUP_ENDPOINT_NS = 10
 MEMORY_ACCESSES = 3
 KINDS = (

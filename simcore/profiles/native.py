@@ -20,12 +20,12 @@ from simcore.profiles.profile import Profile, profiles
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import Delay
+from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.units import transfer_ns
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["NATIVE"]
 
-RENDEZVOUS_BYTES = 8192
 MEMORY_ACCESSES = 3  # a reduction reads two operands and writes one
 
 

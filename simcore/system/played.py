@@ -12,6 +12,7 @@ from simcore.network.instant import after
 from simcore.system.collectives import double_binary_tree
 from simcore.system.machine import Machine
 from simcore.system.plan import Plan, Round
+from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import AsymmetryError, Costs, Done, make_plan
 from simcore.system.tree_machine import TreeMachine
@@ -97,7 +98,12 @@ class Played:
         target = members[peer]
         key = (stream.key, stream.at, npu if self._folded else target)
         deliver = partial(self._deliver, key, index)
-        self._network.send(npu, target, size_bytes, (stream.key, stream.at, index, npu), deliver)
+        order = (stream.key, stream.at, index, npu)
+        transmit = partial(self._network.send, npu, target, size_bytes, order, deliver)
+        if self._costs.rendezvous:
+            self._network.send(target, npu, RENDEZVOUS_BYTES, order, transmit)
+        else:
+            transmit()
 
     def _deliver(self, key: tuple[object, int, int], index: int) -> None:
         player = self._players.get(key)

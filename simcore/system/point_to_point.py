@@ -11,7 +11,7 @@ import simpy
 
 from simcore.network.instant import after
 
-__all__ = ["Mail", "Mailbox"]
+__all__ = ["RENDEZVOUS_BYTES", "Mail", "Mailbox"]
 
 Done = Callable[[], None]
 Carry = Callable[[int, int, int, tuple[int, ...], Done], None]

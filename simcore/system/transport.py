@@ -28,18 +28,22 @@ class AsymmetryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a rank pays beside the network: an endpoint delay per packet, and reductions by their bytes."""
+    """What a rank pays beside the network: an endpoint delay per packet, and reductions by their bytes.
+
+    With `rendezvous`, a played message is asked for by a small one before it is sent (the solved ones' delays hold it).
+    """
 
     endpoint_ns: int
     reduction_ns: Callable[[int], int]
     options: PlanOptions
     group_endpoint_ns: int = -1
+    rendezvous: bool = False
 
     def of(self, dim: LogicalDim | Communicator) -> Costs:
         """The costs in a dimension: communicators may have an endpoint delay of their own (ASTRA-sim 2.x)."""
         if not dim.local or self.group_endpoint_ns < 0:
             return self
-        return Costs(self.group_endpoint_ns, self.reduction_ns, replace(self.options, local_group=True))
+        return replace(self, endpoint_ns=self.group_endpoint_ns, options=replace(self.options, local_group=True))
 
 
 @dataclass(slots=True)

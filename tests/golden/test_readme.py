@@ -13,7 +13,9 @@ from simcore.cli import main
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
 COMMANDS = re.findall(r"`(simcore [^`]*)`", README) + re.findall(r"^(simcore .*)$", README, re.MULTILINE)
-RUNNABLE = [command for command in COMMANDS if "..." not in command and not re.search(r"study|trace\.json|A B", command)]
+RUNNABLE = [
+    command for command in COMMANDS if "..." not in command and not re.search(r"study|trace\.json|A B", command)
+]
 
 
 def test_the_readme_shows_commands():
