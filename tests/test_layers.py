@@ -25,6 +25,7 @@ ALLOWED = {
     "report": BASE | {"timeline", "workload"},
 }
 ALLOWED |= {top: BASE | set(ALLOWED) for top in ("replay", "cost", "sweep", "testing", "api", "__init__")}
+ALLOWED["__init__"] |= {"api"}
 SIMPY = {"system", "engine", "network", "replay"}
 LAZY = {"matplotlib", "networkx", "pandas", "polars", "scipy", "distributed", "optuna"}
 
