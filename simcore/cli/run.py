@@ -16,7 +16,6 @@ from simcore.report.document import encode
 
 if TYPE_CHECKING:
     from simcore.report.model import Report
-    from simcore.report.selection import Selection
 
 __all__ = ["command"]
 
@@ -71,10 +70,11 @@ def command(
         _closed_forms(as_json, options)
         return
     from simcore.report import artefacts
+    from simcore.report.selection import parse_selection
 
     for path in timeline:
         artefacts.check_timeline(path)
-    selection = _selection(ranks, window, iteration)
+    selection = parse_selection(ranks, window, iteration)
     arguments = {name: value for name, value in options.items() if name not in SIMAI_NAMES}
     with progress("simulating", quiet=quiet):
         from simcore.api import run
@@ -87,13 +87,6 @@ def command(
     _print(report, as_json, () if quiet else (*report.warnings, *left_out))
 
 
-def _selection(ranks: str | None, window: str | None, iteration: int | None) -> Selection:
-    """What the timelines show."""
-    from simcore.report.selection import Selection, parse_ranks, parse_window
-
-    return Selection(parse_ranks(ranks) if ranks else None, parse_window(window) if window else None, iteration)
-
-
 def _print(report: Report, as_json: bool, warnings: tuple[str, ...]) -> None:
     """The answer on stdout, warnings on stderr."""
     for warning in warnings:
@@ -102,9 +95,11 @@ def _print(report: Report, as_json: bool, warnings: tuple[str, ...]) -> None:
         click.echo(report.to_json(), nl=False)
         return
     from simcore.report import text
+    from simcore.timeline.breakdown import operation_totals
 
-    width = text.terminal_width(sys.stdout)
-    click.echo(text.render(report.to_dict(), width=width, colour=text.use_colour(sys.stdout)))
+    width, colour = text.terminal_width(sys.stdout), text.use_colour(sys.stdout)
+    operations = operation_totals(report.timeline)
+    click.echo(text.render(report.to_dict(), operations=operations, width=width, colour=colour), nl=False)
 
 
 def _closed_forms(as_json: bool, options: dict[str, Any]) -> None:

@@ -84,7 +84,7 @@ def write_timeline(report: Report, path: str | os.PathLike[str], selection: Sele
     Returns
     -------
     tuple of str
-        What the timeline leaves out, in words.
+        What the timeline leaves out, in words; empty when it shows everything.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def write_timeline(report: Report, path: str | os.PathLike[str], selection: Sele
     draw, limits = TIMELINES[_suffix(path)]
     view = choose(report.timeline, selection or Selection(), limits)
     write_bytes(path, draw(report, view))
-    return view.left_out
+    return tuple(f"left out: {missing}" for missing in view.left_out)
 
 
 def _breakdown_png(report: Report) -> bytes:

@@ -202,8 +202,8 @@ def _left_out(
     end_ns: int,
 ) -> Iterator[str]:
     """What is not shown, in words."""
-    if len(classes) < len(timeline.ranks):
-        shown = sum(len(timeline.ranks[c]) for c in classes)
+    shown = sum(len(timeline.ranks[c]) for c in classes) if selection.ranks is None else len(selection.ranks)
+    if shown < timeline.npus:
         yield f"{timeline.npus - shown:,} of {timeline.npus:,} ranks (--ranks chooses)"
     if iteration is not None and len(timeline.iterations) > 1:
         yield f"{len(timeline.iterations) - 1} of {len(timeline.iterations)} iterations (--iteration chooses)"

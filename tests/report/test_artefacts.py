@@ -103,3 +103,8 @@ def test_an_archive_without_a_column_is_refused(tmp_path):
 def test_every_timeline_says_which_inputs_it_was_made_from(name, tmp_path):
     write_timeline(report(), tmp_path / name)
     assert report().inputs[0].sha256.encode() in (tmp_path / name).read_bytes()
+
+
+def test_what_a_timeline_leaves_out_is_returned(tmp_path):
+    left_out = write_timeline(report(classes=8, mix=1), tmp_path / "t.png")
+    assert left_out == ("left out: 5 of 8 ranks (--ranks chooses)",)

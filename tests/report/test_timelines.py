@@ -113,6 +113,7 @@ def test_a_selection_shows_what_is_asked_for():
     timeline = data_parallel(classes=4)
     view = choose(timeline, Selection(ranks=(3, 4)), EVERYTHING)
     assert view.labels == ("rank 3", "rank 4")
+    assert view.left_out == ("6 of 8 ranks (--ranks chooses)",)
     assert set(view.events.npu_class.tolist()) == {1, 2}
     window = choose(timeline, Selection(window_ns=(0, 100)), EVERYTHING)
     assert (window.events.start_ns < 100).all()
