@@ -34,7 +34,7 @@ def sent(workload, phases=tuple(PhaseName), keep=lambda layer, phase: True):
 
 
 def in_tensor_group(layer, phase):
-    return phase.group is Group.LOOP and not layer.name.endswith("_again") and layer.name != "norm_gradients"
+    return phase.group is Group.LOOP and not layer.name.endswith("_again") and layer.name != "replicated_gradients"
 
 
 plans = st.builds(
