@@ -169,6 +169,10 @@ def plan_of(options: Options, extra: Extra, model: Transformer) -> Plan:
         raise InputError.at(
             "--enable_sequence_parallel", message, expected="--enable_sequence_parallel", found="nothing"
         )
+    if model.latent is None and options.tp > 0 and model.key_heads % options.tp:
+        message = "heads of keys and values cannot be split over the tensor ranks"
+        expected, found = f"a multiple of {options.tp}", str(model.key_heads)
+        raise InputError.at("--num_query_groups", message, expected=expected, found=found)
     capacity = extra.moe_expert_capacity_factor or 0.0
     recompute = extra.recompute or ("selective" if options.recompute_activations else "none")
     reduced_in = extra.gradient_dtype or (options.dtype if deepspeed else "float32")

@@ -35,8 +35,8 @@ REASONS = {
     "gradients reduced": "as for parameters; without sharded states gradients are all-reduced",
     "expert parameters gathered": "AICB's experts have no gate, and it gathers also without a sharded optimizer",
     "expert gradients reduced": "AICB's experts have no gate, and its group size is not compared with the replicas",
-    "norm gradients": "AICB all-reduces every parameter over the tensor group where only the norms' gradients are, and"
-    " those only with sequence parallelism",
+    "replicated gradients": "AICB all-reduces every parameter over the tensor group without sequence parallelism; only"
+    " with it are there gradients to sum, those of weights that every tensor rank holds whole",
     "embedding forward": "AICB all-reduces also with sequence parallelism, which reduce-scatters, and in every stage",
     "embedding backward": "AICB writes the activations' size once a step; only sequence parallelism gathers, each time",
     "attention forward": "AICB's latent attention gathers the hidden size where low-rank vectors are; without profile"
@@ -65,8 +65,8 @@ _ROWS = (
     ("moe_grad_norm2", "expert gradients reduced"),
     ("parameter_gather_experts", "expert parameters gathered"),
     ("parameter_gather", "parameters gathered"),
-    ("layernorm", "norm gradients"),
-    ("norm_gradients", "norm gradients"),
+    ("layernorm", "replicated gradients"),
+    ("replicated_gradients", "replicated gradients"),
     ("embedding_grads", "embedding backward"),
     ("embedding_norm", "word table"),
     ("embedding", "embedding"),

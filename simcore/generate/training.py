@@ -29,25 +29,29 @@ IDLE = Phase()
 
 END_ROWS = (
     *("parameter_gather", "parameter_gather_experts", "optimizer", "gradient_norm"),
-    *("norm_gradients", "gradient_reduce", "gradient_reduce_experts"),
+    *("replicated_gradients", "gradient_reduce", "gradient_reduce_experts"),
 )
 """Names of the rows of the end of a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Parameters a rank of a stage holds: ordinary ones, those of its experts, and of the ordinary ones the norms'."""
+    """Parameters a rank of a stage holds: ordinary ones and those of its experts.
+
+    `replicated` of the ordinary ones are whole on every tensor rank, which with sequence parallelism sees some of the
+    tokens only: norms, routers, low-rank projections.
+    """
 
     dense: int
     experts: int
-    norms: int
+    replicated: int
 
 
 def held_parameters(model: Transformer, plan: Plan, stage: int) -> Held:
     """Parameters of a rank of a stage, the vocabulary padded as the plan says."""
     weights = _stage_weights(_padded(model, plan), plan, stage)
-    norms = tuple(weight for weight in weights if weight.inputs == 1)
-    return Held(elements(weights, plan.tp, experts=False), _expert_elements(weights, plan), elements(norms))
+    whole = tuple(weight for weight in weights if weight.split == "none" and weight.name != "positions")
+    return Held(elements(weights, plan.tp, experts=False), _expert_elements(weights, plan), elements(whole))
 
 
 def _padded(model: Transformer, plan: Plan) -> Transformer:
@@ -311,7 +315,7 @@ class _Rows:
         return [Layer(f"gather_{name}", gather), *rows, Layer(f"gather_{name}_again", input_grad=gather)]
 
     def end(self) -> list[Layer]:
-        """End of the step, the last first: parameters gathered, optimizer, norms of gradients, gradients reduced."""
+        """End of the step, the last first: parameters gathered, optimizer, the gradients' norm, gradients reduced."""
         plan, held = self.plan, held_parameters(self.model, self.plan, self.stage)
         sharded = plan.zero > 0
         owned = (
@@ -324,8 +328,8 @@ class _Rows:
         if plan.replicas > 1:
             rows.append(Layer("gradient_norm", weight_grad=Phase(0, ALL_REDUCE, LOSS_BYTES)))
         if self._shards_sequence:
-            norms = self._split(ALL_REDUCE, plan.gradient_bytes * held.norms)
-            rows.append(Layer("norm_gradients", input_grad=norms))
+            summed = self._split(ALL_REDUCE, plan.gradient_bytes * held.replicated)
+            rows.append(Layer("replicated_gradients", input_grad=summed))
         if plan.zero < 2 and not plan.overlap:
             rows += self._both("gradient_reduce", plan.gradient_bytes, REDUCE_SCATTER if sharded else ALL_REDUCE, held)
         return rows

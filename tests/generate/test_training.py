@@ -34,7 +34,7 @@ def sent(workload, phases=tuple(PhaseName), keep=lambda layer, phase: True):
 
 
 def in_tensor_group(layer, phase):
-    return phase.group is Group.LOOP and not layer.name.endswith("_again") and layer.name != "norm_gradients"
+    return phase.group is Group.LOOP and not layer.name.endswith("_again") and layer.name != "replicated_gradients"
 
 
 plans = st.builds(
@@ -172,6 +172,31 @@ def test_an_operation_list_has_every_collective_of_the_rows():
 def test_degrees_that_do_not_divide_are_refused(values):
     with pytest.raises(InputError):
         step(DENSE, replace(Plan(8, 256, tp=2, pp=2, global_batch=8), **values))
+
+
+@pytest.mark.parametrize(
+    ("layers", "hidden", "heads", "seq", "batch", "rows", "gathered"),
+    [
+        (36, 4096, 32, 1024, 2048, 620, 7445037056),
+        (36, 4096, 32, 2048, 2048, 620, 7453425664),
+        (36, 2048, 16, 1024, 2048, 620, 1915297792),
+        (36, 4096, 32, 1024, 1024, 312, 7445037056),
+        (48, 6144, 48, 4096, 2048, 812, 22105841664),
+    ],
+)
+def test_the_five_executions_corrected_are_those_of_the_documentation(
+    layers, hidden, heads, seq, batch, rows, gathered
+):
+    """Source: docs/generate.md; parameters counted by hand: layers with a gate, one word table, positions, norms."""
+    ffn = int((8 * hidden / 3) / 64) * 64
+    model = Transformer("", layers, hidden, heads, ffn, 50257, tied=True, positions=seq, norm="layer")
+    plan = Plan(512, seq, tp=2, global_batch=batch, zero=1)
+    workload = step(model, plan)
+    assert len(workload.layers) == rows
+    vocab = -(-50257 // 256) * 256
+    split = layers * (4 * hidden * hidden + 3 * hidden * ffn) + vocab * hidden
+    whole = layers * 4 * hidden + seq * hidden + 2 * hidden
+    assert workload.layers[0].weight_grad.size_bytes == gathered == 2 * (split // 2 + whole)
 
 
 def test_deviations_add_up_to_the_difference_of_the_two_files():
