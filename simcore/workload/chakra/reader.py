@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcore.errors import InputError, Location, Problem
 from simcore.workload.chakra import columns, groups, wire
@@ -59,20 +60,7 @@ def read_graphs(path: str, npus: int, communicators: Mapping[str, tuple[int, ...
         Names file, message index, byte offset, node and field of whatever is wrong, files of ranks that are missing,
         peers and groups that do not exist.
     """
-    files = rank_files(path, npus)
-    traces: list[Trace] = []
-    by_content: dict[bytes, int] = {}
-    trace_of_file: dict[Path, int] = {}
-    for file in dict.fromkeys(files):
-        data = content(file)
-        key = hashlib.sha256(data).digest()
-        if key not in by_content:
-            trace = _parse(data, str(file))
-            same = by_content.setdefault(_digest(trace), len(traces))
-            by_content[key] = same
-            traces += [trace] * (same == len(traces))
-        trace_of_file[file] = by_content[key]
-    graph_of_rank = np.array([trace_of_file[file] for file in files], np.int32)
+    traces, graph_of_rank = _distinct(rank_files(path, npus))
     fixed = dict(communicators or {})
     known = dict(fixed)
     graphs = [_with_groups(trace, known, fixed, npus) for trace in traces]
@@ -82,6 +70,23 @@ def read_graphs(path: str, npus: int, communicators: Mapping[str, tuple[int, ...
     if unused:
         warnings.append(f"{path}: the traces of ranks {_ranges(sorted(unused))} are not used: there are {npus} NPUs")
     return GraphSet(tuple(graphs), graph_of_rank, known, Path(path).name, tuple(warnings))
+
+
+def _distinct(files: list[Path]) -> tuple[list[Trace], NDArray[np.int32]]:
+    """The different traces among the files of all ranks, and which one each rank has; each file is read once."""
+    traces: list[Trace] = []
+    by_content: dict[bytes, int] = {}
+    trace_of_file: dict[Path, int] = {}
+    different = dict.fromkeys(files)
+    for file in different:
+        data = content(file)
+        key = hashlib.sha256(data).digest()
+        if key not in by_content:
+            trace = _parse(data, str(file))
+            by_content[key] = by_content.setdefault(_digest(trace) if len(different) > 1 else key, len(traces))
+            traces += [trace] * (by_content[key] == len(traces))
+        trace_of_file[file] = by_content[key]
+    return traces, np.array([trace_of_file[file] for file in files], np.int32)
 
 
 def _digest(trace: Trace) -> bytes:
