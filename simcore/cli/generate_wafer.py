@@ -10,16 +10,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simcore.cli.generate_wse import Made, no_collector
+from simcore.engine.cores import CoreRates, play_cores
 from simcore.engine.wafer import PhaseTimes, Rates, play
 from simcore.errors import InputError
+from simcore.generate.wse.program import Program
 from simcore.generate.wse.shapes import System
-from simcore.generate.wse.traffic import Phase, matrix
+from simcore.generate.wse.traces import instructions
+from simcore.generate.wse.traffic import Phase, matrix, phases
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Dimension, Topology, Wafer
-from simcore.units import parse_bytes_per_s, parse_ns
+from simcore.units import format_bytes, format_ns, parse_bytes_per_s, parse_ns
 
-__all__ = ["Fabric", "draw", "played", "slowdown", "wafer"]
+__all__ = ["execute_step", "sentence"]
 
 HOTTEST = 10
 Ints = npt.NDArray[np.int64]
@@ -33,7 +37,7 @@ class Fabric:
     rates: Rates
 
 
-def wafer(options: dict[str, Any], system: System) -> Fabric:
+def _wafer(options: dict[str, Any], system: System) -> Fabric:
     """The network that the options describe: a topology file, or the node grid as a mesh.
 
     Raises
@@ -70,7 +74,7 @@ def _parsed(option: str, parse: Any, text: str) -> float:
     return value
 
 
-def played(fabric: Fabric, phases: list[Phase], tokens: int) -> tuple[dict[str, Any], PhaseTimes]:
+def _played(fabric: Fabric, phases: list[Phase], tokens: int) -> tuple[dict[str, Any], PhaseTimes]:
     """The figures of one step, as printed by `--json`, and the run itself."""
     try:
         run = play(fabric.graph, phases, fabric.rates)
@@ -88,6 +92,25 @@ def played(fabric: Fabric, phases: list[Phase], tokens: int) -> tuple[dict[str, 
     return figures, run
 
 
+def _played_cores(options: dict[str, Any], program: Program, system: System, tokens: int) -> dict[str, Any]:
+    """The figures of one step from the instructions of all cores, on a mesh of cores without queues."""
+    rates = CoreRates(
+        options["core_macs"],
+        _parsed("--core-bandwidth", parse_bytes_per_s, options["core_bandwidth"]),
+        _parsed("--link-bandwidth", parse_bytes_per_s, options["link_bandwidth"]),
+        _parsed("--link-latency", parse_ns, options["link_latency"]),
+    )
+    traces = [held for cores in program.lists for held in cores]
+    run = play_cores(traces, rates, system.node_grid, system.core_grid)
+    busiest = int(run.compute_ns.argmax())
+    return {
+        "time_ns": run.time_ns,
+        "tokens_per_s": tokens / run.time_ns * 1e9 if run.time_ns else 0.0,
+        "compute_ns": {"max": int(run.compute_ns.max()), "mean": float(run.compute_ns.mean()), "core": busiest},
+        "move_ns": {"max": int(run.move_ns.max()), "mean": float(run.move_ns.mean())},
+    }
+
+
 def _hottest(graph: LinkGraph, link_bytes: Ints) -> Iterator[dict[str, Any]]:
     """The links with the most bytes, ties by number."""
     for link in np.argsort(-link_bytes, kind="stable")[:HOTTEST].tolist():
@@ -95,7 +118,7 @@ def _hottest(graph: LinkGraph, link_bytes: Ints) -> Iterator[dict[str, Any]]:
         yield {"src": ends[0], "dst": ends[1], "bytes": int(link_bytes[link])}
 
 
-def draw(folder: Path, step: str, fabric: Fabric, phases: list[Phase], run: PhaseTimes) -> None:
+def _draw(folder: Path, step: str, fabric: Fabric, phases: list[Phase], run: PhaseTimes) -> None:
     """Pictures of a step: links by bytes (where the network is a grid), and who sent to whom."""
     from simcore.report.wafer import draw_links, draw_matrix
 
@@ -111,7 +134,7 @@ def draw(folder: Path, step: str, fabric: Fabric, phases: list[Phase], run: Phas
     draw_matrix(folder / f"{step}_matrix.png", matrix(phases, len(phases[0].macs)), f"{step}: bytes between nodes")
 
 
-def slowdown(
+def _slowdown(
     fabric: Fabric, phases: list[Phase], faults: list[int], samples: int, seed: int
 ) -> npt.NDArray[np.float64]:
     """Step time with dead links over step time without: shape [faults, samples].
@@ -148,3 +171,58 @@ def _damaged(dims: tuple[Dimension, ...], pairs: Ints, count: int, generator: np
         whole = getattr(graph.axes[0].fabric, "unreachable", lambda: ())()
         if not len(whole):
             return graph
+
+
+def execute_step(options: dict[str, Any], made: Made) -> dict[str, Any]:
+    """Play one step at the level of `--level`; its figures."""
+    return (_cores if options["level"] == "cores" else _nodes)(options, made)
+
+
+def sentence(figures: dict[str, Any]) -> str:
+    """The figures of a step for people."""
+    parts = [format_ns(figures["time_ns"]), f"{figures['tokens_per_s']:,.0f} tokens/s"]
+    where = next(key for key in ("node", "core") if key in figures["compute_ns"])
+    busiest = figures["compute_ns"]
+    parts.append(f"computing at most {format_ns(busiest['max'])} ({where} {busiest[where]})")
+    hottest = figures.get("links", {"hottest": []})["hottest"][:1]
+    parts += [f"hottest link {link['src']} > {link['dst']} {format_bytes(link['bytes'])}" for link in hottest]
+    return ", ".join(parts)
+
+
+def _nodes(options: dict[str, Any], made: Made) -> dict[str, Any]:
+    """Play the rows of the nodes on the links."""
+    fabric = _wafer(options, made.job.system)
+    work = phases(made.job, made.step, made.routed)
+    figures, run = _played(fabric, work, made.job.batch * made.step.queries)
+    if options["outdir"]:
+        _draw(options["outdir"] / "visuals", made.step.name, fabric, work, run)
+    if options["faults"]:
+        figures["faults"] = _faults(options, fabric, work, made.step.name)
+    return figures
+
+
+def _cores(options: dict[str, Any], made: Made) -> dict[str, Any]:
+    """Play the instructions of the cores."""
+    for option in ("topology", "faults", "outdir"):
+        if options[option]:
+            raise InputError.at(f"--{option}", "goes with --level nodes only", hint="cores are a mesh without faults")
+    with no_collector():
+        program = instructions(made.job, made.step, made.routed)
+        return _played_cores(options, program, made.job.system, made.job.batch * made.step.queries)
+
+
+def _faults(options: dict[str, Any], fabric: Fabric, work: list[Phase], step: str) -> list[dict[str, Any]]:
+    """The slowdown by number of dead links, and its picture."""
+    from simcore.report.wafer import draw_slowdown
+
+    try:
+        counts = [int(count) for count in options["faults"].split(",")]
+    except ValueError:
+        counts = [-1]
+    if min(counts) < 0:
+        raise InputError.at("--faults", "not a list of numbers", expected="0,2,4,8", found=repr(options["faults"]))
+    ratios = _slowdown(fabric, work, counts, options["samples"], options["seed"])
+    if options["outdir"]:
+        draw_slowdown(options["outdir"] / "visuals" / f"{step}_faults.png", counts, ratios, f"{step}: dead links")
+    medians = np.median(ratios, axis=1).tolist()
+    return [{"dead_links": count, "slowdown": value} for count, value in zip(counts, medians, strict=True)]

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
-import numpy as np
 
 from simcore.errors import InputError, closest
 from simcore.generate.wse.exchange import Exchange
@@ -24,13 +23,9 @@ from simcore.generate.wse.scope import Step
 from simcore.generate.wse.shapes import Model, parse_layers, parse_nodes, read_model, read_system
 from simcore.generate.wse.tiling import Tiling, read_tiling
 from simcore.generate.wse.traces import instructions
-from simcore.units import format_bytes, format_ns
+from simcore.units import format_bytes
 
-if TYPE_CHECKING:
-    from simcore.cli.generate_wafer import Fabric
-    from simcore.generate.wse.traffic import Phase
-
-__all__ = ["wse"]
+__all__ = ["Made", "no_collector", "wse"]
 
 ELEMENT_BYTES = {"fp16": 2, "fp8": 1}
 COLUMNS = ("memory", "MAC", "HBM reads", "network")
@@ -161,7 +156,7 @@ def nodes(**options: Any) -> None:
         if not made.job.prefill and not footprint:
             footprint = footprint_bytes(made.job, made.nodes)
         if options["outdir"]:
-            with _no_collector():
+            with no_collector():
                 _write_nodes(made, options)
     if options["outdir"] and footprint:
         write_lines(options["outdir"] / "nodes" / "footprint.json", [json.dumps(footprint)], force=options["force"])
@@ -182,7 +177,7 @@ def _write_nodes(made: Made, options: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
+def no_collector() -> Iterator[None]:
     """Millions of rows without a cycle among them: the collector would only walk over what is kept."""
     gc.disable()
     try:
@@ -224,7 +219,7 @@ def traces(**options: Any) -> None:
     tiling = read_tiling(options["tiling"]) if options["tiling"] else Tiling()
     result: dict[str, Any] = {}
     for made in _chosen(options):
-        with _no_collector():
+        with no_collector():
             program = instructions(made.job, made.step, made.routed, tiling, spread=options["spread"])
             result[made.step.name] = summary(program, made.nodes)
             if options["outdir"]:
@@ -257,6 +252,9 @@ def _write_traces(made: Made, program: Program, options: dict[str, Any]) -> None
 
 @wse.command()
 @_shared
+@click.option(
+    "--level", default="nodes", show_default=True, type=click.Choice(["nodes", "cores"]), help="What is played."
+)
 @click.option("--topology", help="Network of the nodes; by default the node grid as a mesh.")
 @click.option("--link-bandwidth", default="100 GB/s", show_default=True, help="Of one link, without --topology.")
 @click.option("--link-latency", default="10 ns", show_default=True, help="Of one hop, without --topology.")
@@ -270,45 +268,13 @@ def execute(**options: Any) -> None:
     \b
     simcore generate wse execute --model_config config.json --system_config system.json --bsz 1024 -o output
     """
-    from simcore.cli.generate_wafer import draw, played, wafer
-    from simcore.generate.wse.traffic import phases
+    from simcore.cli.generate_wafer import execute_step, sentence
 
-    result: dict[str, Any] = {}
-    for made in _made(options):
-        fabric, name = wafer(options, made.job.system), made.step.name
-        work = phases(made.job, made.step, made.routed)
-        result[name], run = played(fabric, work, made.job.batch * made.step.queries)
-        if options["outdir"]:
-            draw(options["outdir"] / "visuals", name, fabric, work, run)
-        if options["faults"]:
-            result[name]["faults"] = _faults(options, fabric, work, name)
+    result = {made.step.name: execute_step(options, made) for made in _made(options)}
     if options["as_json"]:
         click.echo(json.dumps({"steps": result}, sort_keys=True))
         return
     for name, figures in result.items():
-        hottest = figures["links"]["hottest"][0]
-        click.echo(
-            f"{name:<10} {format_ns(figures['time_ns'])}, {figures['tokens_per_s']:,.0f} tokens/s, "
-            f"computing at most {format_ns(figures['compute_ns']['max'])} (node {figures['compute_ns']['node']}), "
-            f"hottest link {hottest['src']} > {hottest['dst']} {format_bytes(hottest['bytes'])}"
-        )
+        click.echo(f"{name:<10} {sentence(figures)}")
         for fault in figures.get("faults", ()):
             click.echo(f"  {fault['dead_links']:>3} dead links: {fault['slowdown']:.3f} times as long (median)")
-
-
-def _faults(options: dict[str, Any], fabric: Fabric, work: list[Phase], step: str) -> list[dict[str, Any]]:
-    """The slowdown by number of dead links, and its picture."""
-    from simcore.cli.generate_wafer import slowdown
-    from simcore.report.wafer import draw_slowdown
-
-    try:
-        counts = [int(count) for count in options["faults"].split(",")]
-    except ValueError:
-        counts = [-1]
-    if min(counts) < 0:
-        raise InputError.at("--faults", "not a list of numbers", expected="0,2,4,8", found=repr(options["faults"]))
-    ratios = slowdown(fabric, work, counts, options["samples"], options["seed"])
-    if options["outdir"]:
-        draw_slowdown(options["outdir"] / "visuals" / f"{step}_faults.png", counts, ratios, f"{step}: dead links")
-    medians = np.median(ratios, axis=1).tolist()
-    return [{"dead_links": count, "slowdown": value} for count, value in zip(counts, medians, strict=True)]

@@ -62,7 +62,7 @@ def _nodes(figure: Any, axes: Any, places: IntArray, load: FloatArray) -> None:
     working, rest = places[: len(load)], places[len(load) :]
     squares = axes.scatter(*working.T, c=load, cmap="Greys", vmin=0, marker="s", s=330, edgecolors=INK, linewidths=0.8)
     figure.colorbar(squares, ax=axes, label="load of the node / mean", shrink=0.7, pad=0.04)
-    dark = 0.6 * max(load.max(initial=0.0), 1e-9)
+    dark = 0.45 * max(load.max(initial=0.0), 1e-9)
     for number, (column, row) in enumerate(working.tolist()):
         colour = "white" if load[number] > dark else INK
         axes.text(column, row, str(number), ha="center", va="center", fontsize=7, color=colour)

@@ -127,6 +127,14 @@ def test_execute_plays_the_steps_and_draws_them(wse, tmp_path):
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in (tmp_path / "out/visuals").iterdir())
 
 
+def test_execute_plays_the_cores_too(wse):
+    """A step of cores computes no longer than it lasts; faster cores compute less."""
+    words = ("execute", "--json", "--decode_len", "1", "--level", "cores", "--layers", "decode0,decode2")
+    slow, fast = (json.loads(wse(*words, "--core-macs", rate)[1])["steps"]["decode0"] for rate in ("1e12", "4e12"))
+    assert fast["compute_ns"]["max"] <= slow["compute_ns"]["max"] <= slow["time_ns"]
+    assert fast["time_ns"] <= slow["time_ns"]
+
+
 @pytest.mark.parametrize(
     ("command", "words", "named"),
     [
@@ -142,6 +150,7 @@ def test_execute_plays_the_steps_and_draws_them(wse, tmp_path):
         ("execute", ("--link-latency", "0"), "--link-latency"),
         ("execute", ("--faults", "1,x"), "--faults"),
         ("execute", ("--faults", "99"), "--faults"),
+        ("execute", ("--level", "cores", "--faults", "1"), "--faults"),
     ],
 )
 def test_what_is_wrong_is_named(wse, command, words, named):
