@@ -199,6 +199,34 @@ def _megascale(row: Mapping[str, Any]) -> Step:
     return Step((job,), "megascale" if own else "megascale-megatron")
 
 
+def unfitted(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Steps on A100 that no constant was fitted on: SC'21 table 2, MT-NLG, MLSys'23 with DP, MegaScale figure 9."""
+    for row in document.get("rows", ()):
+        name, measured = str(row.get("id", "")), row.get("measured", {})
+        if name.startswith("sc21-t2-PTD-"):
+            yield Row(name, _from_rate(row, 96, 16, measured["tflops_per_gpu"]), _sc21_table2(row))
+        elif name.startswith("mtnlg-"):
+            yield Row(name, measured["iter_s"], _sc21_table2(row))
+        elif name == "mlsys23-530B-dp8":
+            yield Row(name, measured["iter_s"], _mlsys23(row))
+        elif name.startswith("megascale-f9-"):
+            yield Row(name, _from_rate(row, 72, 12, measured["mfu_pct"] * 3.12), _megascale(row))
+
+
+def _from_rate(row: Mapping[str, Any], factor: float, head: float, tera: float) -> float:
+    """Step time from TFLOP/s per GPU: `factor` B s L h^2 (1 + s / 6h + V / `head` L h) FLOPs, as the sources count."""
+    shape, batch = row["model"], row["batch"]["global_"]
+    h, s, layers, vocab = shape["hidden"], shape["seq"], shape["layers"], shape["vocab"]
+    flops = factor * batch * s * layers * h * h * (1 + s / (6 * h) + vocab / (head * layers * h))
+    return float(flops / (tera * 1e12 * row["hardware"]["count"]))
+
+
+def _sc21_table2(row: Mapping[str, Any]) -> Step:
+    """As `_sc21` where the micro-batch is stated."""
+    stated = row["batch"]["micro"]
+    return Step(tuple(job for job in _sc21(row).jobs if job.micro_batch == stated), "selene")
+
+
 def _vtrain(row: Mapping[str, Any]) -> Step:
     """Megatron-DeepSpeed with full recomputation, plain 1F1B, no gradient bucketing."""
     shape = {"layers": row["# layers"], "hidden": row["hidden size"], "heads": row["attention heads"]}
@@ -261,6 +289,7 @@ SUITES = {
         Suite(
             "vtrain_single", _table("vtrain_single", _vtrain), 0.20, "calculon 35.2%; vTrain 8.4% with a GPU's profile"
         ),
+        Suite("megatron_unfitted", unfitted, 0.15, "none"),
         Suite("megatron_core_h100", megatron_core, 0.15, "calculon 27-58% (5 of 9 rows; 4 out of memory)"),
         Suite("llama3_405b", llama3, 0.15, "none"),
         Suite("megatron_bridge_llama", bridge, 0.15, "none"),
