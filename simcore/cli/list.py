@@ -58,6 +58,16 @@ def _formats() -> Lines:
     yield "graph", "node-link JSON or GraphML with bandwidth and latency on the edges"
 
 
+def _npus() -> Lines:
+    from simcore.compute.accelerators import accelerator, names
+
+    for name in names():
+        device = accelerator(name)
+        rates = ", ".join(f"{dtype} {rate / 1e12:g}" for dtype, rate in device.peak_flops_per_s.items())
+        memory = f"{device.memory_bytes / 1e9:g} GB at {device.memory_bytes_per_s / 1e12:g} TB/s"
+        yield name, f"{rates} TFLOP/s; {memory}; {device.source}"
+
+
 # What can be listed; another package adds its line here. Registries are imported when they are listed.
 SHELVES: dict[str, Callable[[], Lines]] = {
     "topologies": _topologies,
@@ -65,6 +75,7 @@ SHELVES: dict[str, Callable[[], Lines]] = {
     "collectives": _collectives,
     "loops": _loops,
     "formats": _formats,
+    "npus": _npus,
 }
 
 

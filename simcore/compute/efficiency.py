@@ -1,8 +1,10 @@
 """What programs reach of an accelerator's stated rates: one set of constants per accelerator, in one table.
 
-How they were found: `simcore.cost.calibrate` fits the A100's on the published measurements (docs/validation.md gives
-the figures and the cross-validation). The other accelerators take the A100's shape constants; their product fraction
-is the best matrix product measured on the device (stas00/ml-engineering, maximum achievable matmul FLOPS), not a fit.
+How they were found: `simcore.cost.calibrate` fits those of A100, H100, GB200 and GB300 on the published measurements
+(docs/validation.md gives the figures and the cross-validation). Devices without a measured step take the constants of
+the nearest fitted one; their 16-bit `gemm` is the best matrix product measured on the device (stas00/ml-engineering,
+maximum achievable matmul FLOPS), not a fit. H100's 16-bit share is low because its rows are runs on up to 16,384
+devices: it holds what power limits and stragglers cost there.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ class Efficiency:
     `gemm`: best share of peak in a large product; `depth`: inner dimension at which a product reaches half of that
     (start-up of the tile pipeline); `attention`: share of peak in fused attention; `memory`: share of the stated
     memory rate; `kernel_s`: device time of an empty kernel, gap to the next included.
+    `gemm_8bit`, `gemm_4bit`: as `gemm`, over the peaks of those types.
     """
 
     gemm: float
@@ -26,22 +29,29 @@ class Efficiency:
     attention: float
     memory: float
     kernel_s: float
+    gemm_8bit: float = 0.65
+    gemm_4bit: float = 0.42
 
 
 A100 = Efficiency(gemm=0.842, depth=291.0, attention=0.58, memory=0.92, kernel_s=4.88e-6)
 
+H100 = replace(A100, gemm=0.552, gemm_8bit=0.699, attention=0.487, kernel_s=3.0e-6)
+GB200 = replace(A100, gemm=0.729, gemm_8bit=0.517, gemm_4bit=0.415, attention=0.45, kernel_s=3.0e-6)
+GB300 = replace(A100, gemm=0.729, gemm_8bit=0.649, gemm_4bit=0.374, attention=0.45, kernel_s=3.0e-6)
+
 _TABLE: dict[str, Efficiency] = {
-    "A100-SXM-40GB": A100,
-    "A100-SXM-80GB": A100,
     "V100-SXM2-16GB": replace(A100, gemm=0.80, attention=0.35),
     "V100-SXM2-32GB": replace(A100, gemm=0.80, attention=0.35),
-    "H100-SXM-80GB": replace(A100, gemm=0.80, attention=0.50, kernel_s=3.0e-6),
-    "H800-SXM-80GB": replace(A100, gemm=0.80, attention=0.50, kernel_s=3.0e-6),
-    "H200-SXM": replace(A100, gemm=0.80, attention=0.50, kernel_s=3.0e-6),
-    "B200-SXM": replace(A100, gemm=0.776, attention=0.45, kernel_s=3.0e-6),
-    "B300-SXM": replace(A100, gemm=0.786, attention=0.45, kernel_s=3.0e-6),
-    "GB200": replace(A100, gemm=0.729, attention=0.45, kernel_s=3.0e-6),
-    "GB300": replace(A100, gemm=0.73, attention=0.45, kernel_s=3.0e-6),
+    "A100-SXM-40GB": A100,
+    "A100-SXM-80GB": A100,
+    "H100-SXM-80GB": H100,
+    "H800-SXM-80GB": H100,
+    "H20-SXM": replace(H100, gemm=0.80, gemm_8bit=0.80),
+    "H200-SXM": H100,
+    "B200-SXM": replace(GB200, gemm=0.776),
+    "B300-SXM": replace(GB300, gemm=0.786),
+    "GB200": GB200,
+    "GB300": GB300,
     "MI300X": replace(A100, gemm=0.511, attention=0.30, kernel_s=6.0e-6),
     "MI325X": replace(A100, gemm=0.604, attention=0.35, kernel_s=6.0e-6),
     "MI355X": replace(A100, gemm=0.626, attention=0.35, kernel_s=6.0e-6),

@@ -33,7 +33,7 @@ Kind = Literal["gemm", "attention", "memory"]
 class Operation:
     """One kernel class: `batch` products of [m, k] by [k, n], an attention kernel, or a pass over memory.
 
-    `kernels` is how many launches the framework makes for it.
+    `kernels` is how many launches the framework makes for it. `wide`: stays in 16 bits where products run in 8 or 4.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Operation:
     n: int = 0
     k: int = 0
     kernels: int = 1
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +178,13 @@ def _gradient(forward: Operation, phase: PhaseName, element_bytes: float) -> Ope
     return replace(product, memory_bytes=product.memory_bytes + batch * n * k * (8.0 - element_bytes))
 
 
+# Products that training frameworks keep in 16 bits.
+_WIDE = {"scores", "scores by values", "router", "head"}
+
+
 def _gemm(name: str, m: int, n: int, k: int, element_bytes: float, batch: int = 1) -> Operation:
     moved = element_bytes * batch * (m * k + k * n + m * n)
-    return Operation(name, "gemm", 2.0 * batch * m * n * k, moved, batch, m, n, k)
+    return Operation(name, "gemm", 2.0 * batch * m * n * k, moved, batch, m, n, k, wide=name in _WIDE)
 
 
 def _pass(name: str, elements: float, bytes_per_element: float, kernels: int = 1) -> Operation:

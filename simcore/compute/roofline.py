@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from math import ceil
 
-from simcore.compute.accelerators import Accelerator
+from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.efficiency import Efficiency, efficiency
 from simcore.compute.operations import Kind, Operation
 
@@ -27,9 +27,28 @@ def duration_s(
 ) -> float:
     """Seconds of one operation on one device; `table` replaces the shipped constants (calibration)."""
     constants = table or efficiency(device.name)
-    memory_s = operation.memory_bytes / (device.memory_bytes_per_s * constants.memory)
-    compute_s = _COMPUTE[operation.kind](operation, device, device.peak(dtype), constants)
-    return max(compute_s, memory_s) + operation.kernels * constants.kernel_s
+    memory_rate = device.memory_bytes_per_s * constants.memory
+    kind = _wide_type(device, dtype) if operation.wide else dtype
+    compute_s = _COMPUTE[operation.kind](operation, device, kind, constants)
+    casts_s = _cast_bytes(operation) / memory_rate if ELEMENT_BYTES[kind] < _WIDE_BYTES else 0.0
+    return max(compute_s, operation.memory_bytes / memory_rate) + casts_s + operation.kernels * constants.kernel_s
+
+
+_WIDE_BYTES = 2.0
+
+
+def _wide_type(device: Accelerator, dtype: str) -> str:
+    """The type of what stays in 16 bits when products are narrower."""
+    if ELEMENT_BYTES[dtype] >= _WIDE_BYTES:
+        return dtype
+    return "bf16" if "bf16" in device.peak_flops_per_s else "fp16"
+
+
+def _cast_bytes(operation: Operation) -> float:
+    """Traffic of quantising both operands of a product: two bytes read, about one written, per element."""
+    if operation.kind != "gemm":
+        return 0.0
+    return 3.0 * operation.batch * (operation.m * operation.k + operation.k * operation.n)
 
 
 def duration_ns(operation: Operation, device: Accelerator, dtype: str = "bf16") -> int:
@@ -44,11 +63,19 @@ def total_s(
     return sum(duration_s(operation, device, dtype, table) for operation in operations)
 
 
-def _gemm_s(operation: Operation, device: Accelerator, peak: float, constants: Efficiency) -> float:
+def _product_share(constants: Efficiency, dtype: str) -> float:
+    """Share of peak in a large product of this type."""
+    if ELEMENT_BYTES[dtype] >= _WIDE_BYTES:
+        return constants.gemm
+    return constants.gemm_8bit if ELEMENT_BYTES[dtype] == 1 else constants.gemm_4bit
+
+
+def _gemm_s(operation: Operation, device: Accelerator, dtype: str, constants: Efficiency) -> float:
     shape = (operation.batch, operation.m, operation.n, operation.k)
     if not operation.flops:
         return 0.0
-    return padded_flops(*shape, device.cores, constants.depth) / (peak * constants.gemm)
+    share = _product_share(constants, dtype)
+    return padded_flops(*shape, device.cores, constants.depth) / (device.peak(dtype) * share)
 
 
 @lru_cache(maxsize=65536)
@@ -68,14 +95,14 @@ def _waves(tiles: int, cores: int) -> float:
     return float(ceil(tiles / cores)) if tiles <= 4 * cores else tiles / cores + 0.5
 
 
-def _attention_s(operation: Operation, device: Accelerator, peak: float, constants: Efficiency) -> float:
+def _attention_s(operation: Operation, device: Accelerator, dtype: str, constants: Efficiency) -> float:
     """Fused attention deals blocks of 128 queries of each head and sequence to the cores."""
     waves = operation.batch * ceil(operation.m / 128) / device.cores
     idle = _waves(max(1, round(waves * device.cores)), device.cores) / waves
-    return operation.flops * idle / (peak * constants.attention)
+    return operation.flops * idle / (device.peak(dtype) * constants.attention)
 
 
-_COMPUTE: dict[Kind, Callable[[Operation, Accelerator, float, Efficiency], float]] = {
+_COMPUTE: dict[Kind, Callable[[Operation, Accelerator, str, Efficiency], float]] = {
     "gemm": _gemm_s,
     "attention": _attention_s,
     "memory": lambda *_: 0.0,

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from simcore.cost.calibrate import simplex
-from simcore.cost.published import SUITES, Collective, Row, load
+from simcore.cost.published import SUITES, load
+from simcore.cost.rows import Collective, Row
 from simcore.system.collectives.nccl import FABRICS, Fabric, Line, collective_s
 
 __all__ = ["curves", "fit_lines", "main"]

@@ -120,6 +120,7 @@ class Prediction:
     parts: dict[str, float]
 
 
+@lru_cache(maxsize=4096)
 def predict(job: Job, cluster: Cluster) -> Prediction:
     """The step time of `job` on `cluster`."""
     pipeline_s, busy_s = _pipeline(job, cluster)

@@ -14,69 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from simcore.compute.operations import Transformer
-from simcore.cost.memory import memory_bytes
-from simcore.cost.predict import Job, Prediction, Recompute, predict, predict_layer
-from simcore.cost.systems import CLUSTERS, Cluster, fabric_of
+from simcore.cost.predict import Job, Recompute
+from simcore.cost.published_llama import bridge, llama3, megatron_core
+from simcore.cost.rows import Collective, Row, Step
+from simcore.cost.systems import fabric_of
 from simcore.documents import read_text
 from simcore.errors import InputError, Location, closest
-from simcore.system.collectives.nccl import Fabric, collective_s
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["SUITES", "Collective", "Row", "Step", "Suite", "load", "names"]
+__all__ = ["SUITES", "Suite", "load", "names", "suite"]
 
 SMALLEST_BYTES = 1 << 20  # below, collective benchmarks measure launches and noise
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A training step. Where the source leaves a choice open, `jobs` are the candidates: the fastest that fits.
-
-    `phase` "forward" or "backward" asks for one layer's pass alone.
-    """
-
-    jobs: tuple[Job, ...]
-    cluster: str
-    phase: str = ""
-
-    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
-        """The predicted step time."""
-        return self.explained(clusters).step_s
-
-    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
-        """The prediction with its parts."""
-        cluster = clusters[self.cluster]
-        if self.phase:
-            return predict_layer(self.jobs[0], cluster, self.phase)
-        fitting = [job for job in self.jobs if len(self.jobs) == 1 or memory_bytes(job) <= cluster.memory_bytes]
-        return min((predict(job, cluster) for job in fitting or self.jobs), key=lambda one: one.step_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Collective:
-    """A collective benchmark of `size_bytes` on `ranks`, spread over `nodes`."""
-
-    kind: CollectiveKind
-    size_bytes: int
-    ranks: int
-    nodes: int
-    fabric: Fabric
-
-    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
-        """The predicted time."""
-        return collective_s(self.kind, self.size_bytes, self.ranks, self.ranks // self.nodes, self.fabric)
-
-    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
-        """As `seconds`, in one part."""
-        return Prediction(self.seconds(), {"collective": self.seconds()})
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One measurement and the question it answers."""
-
-    id: str
-    measured_s: float
-    question: Step | Collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +199,34 @@ def _megascale(row: Mapping[str, Any]) -> Step:
     return Step((job,), "megascale" if own else "megascale-megatron")
 
 
+def unfitted(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Steps on A100 that no constant was fitted on: SC'21 table 2, MT-NLG, MLSys'23 with DP, MegaScale figure 9."""
+    for row in document.get("rows", ()):
+        name, measured = str(row.get("id", "")), row.get("measured", {})
+        if name.startswith("sc21-t2-PTD-"):
+            yield Row(name, _from_rate(row, 96, 16, measured["tflops_per_gpu"]), _sc21_table2(row))
+        elif name.startswith("mtnlg-"):
+            yield Row(name, measured["iter_s"], _sc21_table2(row))
+        elif name == "mlsys23-530B-dp8":
+            yield Row(name, measured["iter_s"], _mlsys23(row))
+        elif name.startswith("megascale-f9-"):
+            yield Row(name, _from_rate(row, 72, 12, measured["mfu_pct"] * 3.12), _megascale(row))
+
+
+def _from_rate(row: Mapping[str, Any], factor: float, head: float, tera: float) -> float:
+    """Step time from TFLOP/s per GPU: `factor` B s L h^2 (1 + s / 6h + V / `head` L h) FLOPs, as the sources count."""
+    shape, batch = row["model"], row["batch"]["global_"]
+    h, s, layers, vocab = shape["hidden"], shape["seq"], shape["layers"], shape["vocab"]
+    flops = factor * batch * s * layers * h * h * (1 + s / (6 * h) + vocab / (head * layers * h))
+    return float(flops / (tera * 1e12 * row["hardware"]["count"]))
+
+
+def _sc21_table2(row: Mapping[str, Any]) -> Step:
+    """As `_sc21` where the micro-batch is stated."""
+    stated = row["batch"]["micro"]
+    return Step(tuple(job for job in _sc21(row).jobs if job.micro_batch == stated), "selene")
+
+
 def _vtrain(row: Mapping[str, Any]) -> Step:
     """Megatron-DeepSpeed with full recomputation, plain 1F1B, no gradient bucketing."""
     shape = {"layers": row["# layers"], "hidden": row["hidden size"], "heads": row["attention heads"]}
@@ -313,6 +289,10 @@ SUITES = {
         Suite(
             "vtrain_single", _table("vtrain_single", _vtrain), 0.20, "calculon 35.2%; vTrain 8.4% with a GPU's profile"
         ),
+        Suite("megatron_unfitted", unfitted, 0.15, "none"),
+        Suite("megatron_core_h100", megatron_core, 0.15, "calculon 27-58% (5 of 9 rows; 4 out of memory)"),
+        Suite("llama3_405b", llama3, 0.15, "none"),
+        Suite("megatron_bridge_llama", bridge, 0.15, "none"),
         Suite("collectives_in_node", _collectives(inside=True), 0.08, "Echo 7-8%; ASTRA-sim 9.7% (8 H100)"),
         Suite("collectives_across_nodes", _collectives(inside=False), 0.15, "Echo 11-14% (2-8 nodes)"),
     )

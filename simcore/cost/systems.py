@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from simcore.compute.efficiency import A100, Efficiency
+from simcore.compute.efficiency import A100, Efficiency, efficiency
 from simcore.cost.predict import Cluster, Software
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
@@ -24,9 +24,32 @@ FITTED: dict[str, float] = {
 }
 
 
+# What of the other accelerators' kernel constants is fitted, in `simcore.compute.efficiency`.
+_PER_DEVICE = {
+    "H100-SXM-80GB": ("gemm", "gemm_8bit", "attention"),
+    "GB200": ("gemm_8bit", "gemm_4bit"),
+    "GB300": ("gemm_8bit", "gemm_4bit"),
+}
+
+
 def kernel_constants() -> dict[str, float]:
-    """The A100's constants under the names calibration uses."""
-    return {"gemm": A100.gemm, "depth": A100.depth, "memory": A100.memory, "kernel_us": A100.kernel_s * 1e6}
+    """The accelerators' constants under the names calibration uses; plain names are the A100's."""
+    own = {"gemm": A100.gemm, "depth": A100.depth, "memory": A100.memory, "kernel_us": A100.kernel_s * 1e6}
+    rest = {
+        f"{device}.{name}": getattr(efficiency(device), name) for device in _PER_DEVICE for name in _PER_DEVICE[device]
+    }
+    return own | rest
+
+
+def _device_constants(device: str, values: Mapping[str, float]) -> Efficiency:
+    return replace(efficiency(device), **{name: values[f"{device}.{name}"] for name in _PER_DEVICE[device]})
+
+
+_MODERN = Software(launch_s=3e-6, step_s=0.05, tp_hidden=0.5)
+
+
+def _modern(device: str, name: str, values: Mapping[str, float]) -> Cluster:
+    return Cluster(device, FABRICS[name], _MODERN, _device_constants(device, values))
 
 
 def clusters(values: Mapping[str, float]) -> dict[str, Cluster]:
@@ -43,6 +66,10 @@ def clusters(values: Mapping[str, float]) -> dict[str, Cluster]:
         # The MegaScale paper's cluster with its Megatron-LM baseline, and with the paper's own optimisations.
         "megascale-megatron": Cluster(device, fabric, baseline, kernels),
         "megascale": Cluster(device, fabric, replace(baseline, tp_hidden=values["megascale.tp_hidden"]), kernels),
+        # Today's Megatron-Core and its like on Hopper and Blackwell: graphs launch the kernels.
+        "h100": _modern("H100-SXM-80GB", "hgx-h100", values),
+        "gb200": _modern("GB200", "efa-b200", values),
+        "gb300": _modern("GB300", "efa-b200", values),
         # vTrain: Megatron-DeepSpeed on one node, and on a cluster with 800 Gb/s per node.
         "vtrain-node": Cluster(device, fabric, deepspeed, kernels),
         "vtrain-cluster": Cluster(device, fabric, deepspeed, kernels),

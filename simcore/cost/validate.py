@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from simcore.cost.predict import Prediction
-from simcore.cost.published import Row, Suite, load
+from simcore.cost.published import Suite, load
+from simcore.cost.rows import Row
 from simcore.cost.systems import FITTED, clusters, kernel_constants
 
 __all__ = ["Scored", "Sensitivity", "default_documents", "document", "score", "sensitivities", "table"]

@@ -56,3 +56,11 @@ def test_every_accelerator_times_a_layer_and_a_faster_one_is_not_slower(name):
     faster = replace(device, peak_flops_per_s={dtype: 2 * device.peak(dtype)}, memory_bytes_per_s=1e17)
     for operation in operations:
         assert 0 < duration_ns(operation, faster, dtype) <= duration_ns(operation, device, dtype)
+
+
+@given(size=st.sampled_from([4096, 8192, 16384]))
+def test_narrow_types_speed_large_products_up_and_leave_what_stays_wide_alone(size):
+    h100 = accelerator("H100")
+    one = product(size, size, size)
+    assert duration_s(one, h100, "fp8") < duration_s(one, h100, "bf16")
+    assert duration_s(replace(one, wide=True), h100, "fp8") == duration_s(one, h100, "bf16")

@@ -78,15 +78,17 @@ def test_an_unknown_suite_names_the_nearest(capsys):
 
 def test_the_shipped_constants_cannot_be_bettered_by_moving_one_of_them(documents):
     """They are a minimum of what the calibration minimises; a tenth up or down must not win more than a hundredth."""
-    rows = {name: [row for each in documents for row in SUITES[name].rows(each)] for name in WEIGHTS}
+    rows = {name: [row for each in documents for row in SUITES[name].rows(each)] for name in WEIGHTS["a100"]}
     rows["vtrain_single"], rows["vtrain_multi"] = rows["vtrain_single"][::8], rows["vtrain_multi"][::2]
     shipped = {**kernel_constants(), **FITTED}
 
     def loss(values):
-        return sum(WEIGHTS[name] * sum(map(abs, some)) / len(some) for name, some in errors(values, rows).items())
+        return sum(
+            WEIGHTS["a100"][name] * sum(map(abs, some)) / len(some) for name, some in errors(values, rows).items()
+        )
 
     best = loss(shipped)
-    assert set(shipped) == set(START)
+    assert set(shipped) == set(START["a100"]) | set(START["newer"])
     for name in ("gemm", "megascale.step_s", "vtrain.launch_us"):
         for factor in (0.9, 1.1):
             assert loss({**shipped, name: shipped[name] * factor}) > best - 0.01

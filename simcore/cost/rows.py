@@ -1,0 +1,66 @@
+"""Rows of measurements and the questions they ask of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from simcore.cost.memory import memory_bytes
+from simcore.cost.predict import Job, Prediction, predict, predict_layer
+from simcore.cost.systems import CLUSTERS, Cluster
+from simcore.system.collectives.nccl import Fabric, collective_s
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["Collective", "Row", "Step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A training step. Where the source leaves a choice open, `jobs` are the candidates: the fastest that fits.
+
+    `phase` "forward" or "backward" asks for one layer's pass alone.
+    """
+
+    jobs: tuple[Job, ...]
+    cluster: str
+    phase: str = ""
+
+    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
+        """The predicted step time."""
+        return self.explained(clusters).step_s
+
+    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+        """The prediction with its parts."""
+        cluster = clusters[self.cluster]
+        if self.phase:
+            return predict_layer(self.jobs[0], cluster, self.phase)
+        fitting = [job for job in self.jobs if len(self.jobs) == 1 or memory_bytes(job) <= cluster.memory_bytes]
+        return min((predict(job, cluster) for job in fitting or self.jobs), key=lambda one: one.step_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective benchmark of `size_bytes` on `ranks`, spread over `nodes`."""
+
+    kind: CollectiveKind
+    size_bytes: int
+    ranks: int
+    nodes: int
+    fabric: Fabric
+
+    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
+        """The predicted time."""
+        return collective_s(self.kind, self.size_bytes, self.ranks, self.ranks // self.nodes, self.fabric)
+
+    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+        """As `seconds`, in one part."""
+        return Prediction(self.seconds(), {"collective": self.seconds()})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement and the question it answers."""
+
+    id: str
+    measured_s: float
+    question: Step | Collective
