@@ -28,6 +28,7 @@ from simcore.workload.model import Dialect, GraphSet, Workload
 __all__ = ["load_topology", "load_workload", "run"]
 
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
+SPECIFICATION_SUFFIXES = {".yaml", ".yml"}
 STANDARD_INPUT = "-"
 
 
@@ -152,14 +153,22 @@ def _read_workload(path: Path, npus: int, dialect: Dialect | None, comm_groups: 
         content = sys.stdin.read()
         return _Source(text.parse(content, "<stdin>", dialect), hashlib.sha256(content.encode()).hexdigest())
     if path.suffix not in TRACE_SUFFIXES and not path.is_dir() and (path.is_file() or path.suffix):
-        program = text.read(path, dialect)
-        return _Source(program, _sha256(path))
+        return _Source(_program(path, dialect), _sha256(path))
     communicators = read_groups(comm_groups, npus) if comm_groups else None
     graphs = read_graphs(str(path), npus, communicators)
     digest = hashlib.sha256()
     for graph in graphs.graphs:
         digest.update(Path(graph.path).read_bytes())
     return _Source(graphs, digest.hexdigest())
+
+
+def _program(path: Path, dialect: Dialect | None) -> Workload:
+    """The workload of a text file, or the one that a generator's specification describes."""
+    if path.suffix not in SPECIFICATION_SUFFIXES:
+        return text.read(path, dialect)
+    from simcore.generate import spec
+
+    return spec.load(path)
 
 
 def _network(name: str, rules: Profile) -> NetworkMode:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from simcore.report.model import Input, Report
-from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, LinkTable, Timeline
+from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, EventTable, LinkTable, Timeline
 
 LAYERS = ("Embedding", "attention", "mlp <b>&", "head")
 DIMS = (("Ring", 4), ("Switch", 2))
@@ -67,6 +67,39 @@ def _step(buffer, npu_class, iteration, now, layers, dims, chunks, scale, mix):
             row(0, now, done, EventKind.WAIT, layers[layer], layer, 2, 0)
             now = done
     return now
+
+
+def enormous(num_events=1_000_000, classes=8):
+    """A timeline of very many computations on few classes, made of columns at once."""
+    each = num_events // classes
+    npu_class = np.repeat(np.arange(classes), each)
+    start = np.tile(np.arange(each) * 100, classes) + npu_class
+    number = np.tile(np.arange(each), classes)
+    zero = np.zeros_like(start)
+    columns = (
+        npu_class,
+        zero,
+        start,
+        start + 40 + number % 50,
+        zero,
+        number % 300,
+        number % 300,
+        number % 3,
+        zero,
+        zero,
+    )
+    order = np.argsort(start, kind="stable")
+    names = tuple(f"layer{index}" for index in range(300))
+    time_ns = each * 100 + classes
+    return Timeline(
+        events=EventTable(names, *(column[order].astype(np.int64) for column in columns)),
+        time_ns=time_ns,
+        iterations=((0, time_ns),),
+        ranks=tuple(range(8 * c, 8 * c + 8) for c in range(classes)),
+        finish_ns=(time_ns,) * classes,
+        layers=names,
+        dims=(("Ring", 8 * classes),),
+    )
 
 
 def report(**options):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from simcore.errors import InputError
+from simcore.files import write_text
 from simcore.generate.aicb.options import Options
 
 if TYPE_CHECKING:
@@ -84,6 +84,11 @@ WITHOUT_EFFECT = (
     *("enable_visual", "overlap_version"),
     *("bias_gelu_fusion", "openai_gelu", "onnx_safe", "squared_relu"),
 )
+VALUES_WITHOUT_EFFECT = (
+    *("activation_func", "gated_linear_unit", "begin_size", "end_size", "test_comm", "iter_num"),
+    "multi_all_reduce_enable",
+)
+ALIASES = {"pipeline_model_parallel": "pipeline_model_parallel_size"}
 
 
 class Spelling(click.Command):
@@ -91,19 +96,19 @@ class Spelling(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click's, after every option got its declared spelling."""
-        known = {name.replace("-", "_"): name for parameter in self.params for name in parameter.opts}
+        known = {option: str(parameter.name) for parameter in self.params for option in parameter.opts}
         return super().parse_args(ctx, [_spelled(word, known) for word in args])
 
 
 def _spelled(word: str, known: dict[str, str]) -> str:
-    """The declared form of an option; what begins none or several is left to click."""
+    """The declared form of an option; `known` tells which parameter each sets; what begins none or several stays."""
     name, equals, value = word.partition("=")
-    plain = "--" + name[2:].replace("-", "_")
     if not name.startswith("--") or len(name) < 4:
         return word
-    declared = {"--" + form[2:]: option for form, option in known.items() if form.startswith("__")}
-    matches = [plain] if plain in declared else [form for form in declared if form.startswith(plain)]
-    return declared[matches[0]] + equals + value if len(matches) == 1 else word
+    plain = "--" + name[2:].replace("-", "_")
+    matches = [plain] if plain in known else [option for option in known if option.startswith(plain)]
+    one = len({known[option] for option in matches}) == 1
+    return matches[0] + equals + value if one else word
 
 
 def _value_options(function: F) -> F:
@@ -114,9 +119,13 @@ def _value_options(function: F) -> F:
         kind: Any = click.IntRange(1, 3) if field.name == "stage" else int if "int" in str(field.type) else str
         how: dict[str, Any] = {"is_flag": True} if field.type == "bool" else {"type": kind}
         shown = "" if field.default in (None, False) else f" [default: {field.default}]"
-        function = click.option(f"--{field.name}", default=None, help=HELP[field.name] + shown, **how)(function)
+        names = [f"--{name}" for name in (field.name, ALIASES.get(field.name)) if name]
+        option = click.option(*names, field.name, default=None, help=HELP[field.name] + shown, **how)
+        function = option(function)
     for name in WITHOUT_EFFECT:
         function = click.option(f"--{name}", is_flag=True, hidden=True)(function)
+    for name in VALUES_WITHOUT_EFFECT:
+        function = click.option(f"--{name}", hidden=True)(function)
     return function
 
 
@@ -147,12 +156,7 @@ def _emit(text: str, output: Path | None, force: bool) -> None:
         return
     if output.exists() and not force:
         raise InputError.at("--output", f"'{output}' exists", expected="a new file, or --force", found=str(output))
-    temporary = output.with_name(f".{output.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(output)
-    except OSError as error:
-        raise InputError.at("--output", f"cannot write '{output}': {error.strerror or error}") from error
+    write_text(output, text)
 
 
 def _finish(made: Made, output: Path | None, force: bool, as_json: bool) -> None:
@@ -184,7 +188,12 @@ EXTRA: dict[str, tuple[Any, str]] = {
     "virtual_pipeline_model_parallel_size": (click.IntRange(1), "Interleaved chunks of a stage."),
     "gradient_dtype": (click.Choice(["bfloat16", "float32"]), "Number format gradients are reduced in."),
     "overlap_grad_reduce": (bool, "Reduce a layer's gradients as soon as they are complete."),
-    "moe_expert_capacity_factor": (click.FloatRange(0, min_open=True), "Every expert gets so many times its share."),
+    "moe_expert_capacity_factor": (
+        click.FloatRange(0, min_open=True),
+        "Every expert is padded to so many times its share.",
+    ),
+    "moe_imbalance": (str, "Tokens per expert: identical, uniform (random), zipf:EXPONENT or a file of counts."),
+    "seed": (click.IntRange(0), "Seed of random routing. [default: 0]"),
 }
 
 
@@ -205,10 +214,11 @@ def _training(name: str) -> click.Command:
     @click.option("--frame", type=click.Choice([frame]), hidden=True)
     @_value_options
     @_extra_options
+    @click.option("--profile_out", type=click.Path(path_type=Path), help="Also write the times as AICB's time file.")
     @click.option("--ranks", help="With --format chakra: ranks to write, for example 0-3,7; all when not given.")
     @_output_options(("text", "csv", "chakra", "spec"))
     def command(**values: Any) -> None:
-        ignored = [option for option in WITHOUT_EFFECT if values.pop(option)]
+        ignored = [option for option in (*WITHOUT_EFFECT, *VALUES_WITHOUT_EFFECT) if values.pop(option)]
         if ignored:
             click.echo(f"warning: without effect: {', '.join('--' + option for option in ignored)}", err=True)
         values.pop("frame")
@@ -216,22 +226,26 @@ def _training(name: str) -> click.Command:
             values.pop(key) for key in ("output", "force", "as_json", "compat", "form")
         )
         extra = {key: values.pop(key) for key in EXTRA}
-        size, ranks = values.pop("model_size"), values.pop("ranks")
+        size, ranks, profile = (values.pop(key) for key in ("model_size", "ranks", "profile_out"))
         options = _options(frame, size, values)
         if compat:
             from simcore.generate.step import aicb_step
 
-            _only_corrected(extra)
+            _only_corrected(extra | {"profile_out": profile, "ranks": ranks})
             made = aicb_step(options, form)
         else:
             from simcore.generate.build import Extra
             from simcore.generate.step import corrected_step
 
             given = {key for key, value in (values | extra).items() if value is not None}
+            if ranks and form != "chakra":
+                raise InputError.at("--ranks", "only execution traces are written per rank", expected="--format chakra")
             if form == "chakra":
                 _write_traces(options, Extra(**extra), given, size, output, ranks, force)
                 return
             made = corrected_step(options, Extra(**extra), given, size, form)
+        if profile is not None and made.profile:
+            _emit(made.profile, profile, force)
         _finish(made, output, force, as_json)
 
     command.help = f"One training step of {frame}."
@@ -288,6 +302,10 @@ deepseek = _training("deepseek")
 @click.option("--gpu_type", help="Accelerator that computes the times. [default: A100]")
 @click.option("--fp8_dispatch", is_flag=True, help="Send tokens to experts in fp8 with scales.")
 @click.option("--comp_filepath", type=click.Path(), help="With --compat: AICB's file of measured kernel times.")
+@click.option("--aiob_enable", is_flag=True, help="With --compat: times from --comp_filepath.")
+@click.option("--moe_enable", is_flag=True, hidden=True)
+@click.option("--aiob_forward_loops", type=int, hidden=True)
+@click.option("--result_dir", hidden=True)
 @_output_options(("text",))
 def inference(model: str, config: str | None, **values: Any) -> None:
     """One prefill or decode step of MODEL.
@@ -296,6 +314,16 @@ def inference(model: str, config: str | None, **values: Any) -> None:
     Qwen3-Moe..., Qwen3-Next..., and its CONFIG files.
     """
     output, force, as_json, compat, _ = (values.pop(key) for key in ("output", "force", "as_json", "compat", "form"))
+    for name in (
+        "moe_enable",
+        "aiob_forward_loops",
+        "result_dir",
+    ):  # AICB's models have experts, its files our --output
+        values.pop(name)
+    profiled = values.pop("aiob_enable")
+    if profiled and not (compat and values["comp_filepath"]):
+        found = "--aiob_enable without a time file" if compat else "--aiob_enable without --compat"
+        raise InputError.at("--comp_filepath", "AICB would profile on a GPU here", expected="a time file", found=found)
     if compat:
         made = _aicb_inference(model, config, values)
     else:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+import numpy as np
 
 from simcore.errors import InputError, closest
 from simcore.generate.wse.exchange import Exchange
@@ -23,7 +24,11 @@ from simcore.generate.wse.scope import Step
 from simcore.generate.wse.shapes import Model, parse_layers, parse_nodes, read_model, read_system
 from simcore.generate.wse.tiling import Tiling, read_tiling
 from simcore.generate.wse.traces import instructions
-from simcore.units import format_bytes
+from simcore.units import format_bytes, format_ns
+
+if TYPE_CHECKING:
+    from simcore.cli.generate_wafer import Fabric
+    from simcore.generate.wse.traffic import Phase
 
 __all__ = ["wse"]
 
@@ -248,3 +253,62 @@ def _write_traces(made: Made, program: Program, options: dict[str, Any]) -> None
         for core, held in enumerate(program.lists[node]):
             lines = [line(number, each) for number, each in enumerate(held)]
             write_lines(folder / f"core_{core}.csv", lines, force=options["force"])
+
+
+@wse.command()
+@_shared
+@click.option("--topology", help="Network of the nodes; by default the node grid as a mesh.")
+@click.option("--link-bandwidth", default="100 GB/s", show_default=True, help="Of one link, without --topology.")
+@click.option("--link-latency", default="10 ns", show_default=True, help="Of one hop, without --topology.")
+@click.option("--core-macs", default=2e12, show_default=True, type=click.FloatRange(min=1), help="MAC/s of a core.")
+@click.option("--core-bandwidth", default="100 GB/s", show_default=True, help="Memory bandwidth of a core.")
+@click.option("--faults", help="Numbers of dead links, such as 0,2,4,8: the slowdown, and a picture with -o.")
+@click.option("--samples", default=5, show_default=True, type=_count(1), help="Draws per number of faults.")
+def execute(**options: Any) -> None:
+    """Play the steps on the links of a wafer: time, tokens per second, hottest links, pictures.
+
+    \b
+    simcore generate wse execute --model_config config.json --system_config system.json --bsz 1024 -o output
+    """
+    from simcore.cli.generate_wafer import draw, played, wafer
+    from simcore.generate.wse.traffic import phases
+
+    result: dict[str, Any] = {}
+    for made in _made(options):
+        fabric, name = wafer(options, made.job.system), made.step.name
+        work = phases(made.job, made.step, made.routed)
+        result[name], run = played(fabric, work, made.job.batch * made.step.queries)
+        if options["outdir"]:
+            draw(options["outdir"] / "visuals", name, fabric, work, run)
+        if options["faults"]:
+            result[name]["faults"] = _faults(options, fabric, work, name)
+    if options["as_json"]:
+        click.echo(json.dumps({"steps": result}, sort_keys=True))
+        return
+    for name, figures in result.items():
+        hottest = figures["links"]["hottest"][0]
+        click.echo(
+            f"{name:<10} {format_ns(figures['time_ns'])}, {figures['tokens_per_s']:,.0f} tokens/s, "
+            f"computing at most {format_ns(figures['compute_ns']['max'])} (node {figures['compute_ns']['node']}), "
+            f"hottest link {hottest['src']} > {hottest['dst']} {format_bytes(hottest['bytes'])}"
+        )
+        for fault in figures.get("faults", ()):
+            click.echo(f"  {fault['dead_links']:>3} dead links: {fault['slowdown']:.3f} times as long (median)")
+
+
+def _faults(options: dict[str, Any], fabric: Fabric, work: list[Phase], step: str) -> list[dict[str, Any]]:
+    """The slowdown by number of dead links, and its picture."""
+    from simcore.cli.generate_wafer import slowdown
+    from simcore.report.wafer import draw_slowdown
+
+    try:
+        counts = [int(count) for count in options["faults"].split(",")]
+    except ValueError:
+        counts = [-1]
+    if min(counts) < 0:
+        raise InputError.at("--faults", "not a list of numbers", expected="0,2,4,8", found=repr(options["faults"]))
+    ratios = slowdown(fabric, work, counts, options["samples"], options["seed"])
+    if options["outdir"]:
+        draw_slowdown(options["outdir"] / "visuals" / f"{step}_faults.png", counts, ratios, f"{step}: dead links")
+    medians = np.median(ratios, axis=1).tolist()
+    return [{"dead_links": count, "slowdown": value} for count, value in zip(counts, medians, strict=True)]

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import click
 
+from simcore.engine.settings import parse_straggler
 from simcore.replay.export import write
 from simcore.replay.report import to_dict, to_text
 from simcore.replay.run import Changes
-from simcore.replay.session import Scale, replay_traces
+from simcore.replay.session import replay_traces
+from simcore.replay.whatif import DataParallel, Scale, Straggler
 from simcore.report.document import encode
 from simcore.workload.kineto import read_ranks
 
@@ -33,6 +35,28 @@ def _parse_scale(value: str) -> Scale:
     return scale
 
 
+def _straggler(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[Straggler, ...]:
+    """RANKS=FACTOR, as `simcore run` takes it."""
+    parsed = [parse_straggler(value) for value in values]
+    return tuple(Straggler(tuple(ranks), factor) for ranks, factor in parsed)
+
+
+def _set(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[DataParallel, ...]:
+    """dp=N; what else a run is made of cannot be read off a trace."""
+    return tuple(DataParallel(_degree(value)) for value in values)
+
+
+def _degree(value: str) -> int:
+    name, _, number = value.partition("=")
+    if name != "dp":
+        raise click.BadParameter(
+            f"cannot set {name!r}: only dp=N can be changed in a recorded step; generate another workload"
+        )
+    if not (number.isdecimal() and int(number) > 0):
+        raise click.BadParameter(f"expected dp=N with a whole number of at least 1, found {value!r}")
+    return int(number)
+
+
 @click.command()
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE...", type=click.Path())
 @click.option("--no-interstream", is_flag=True, help="Leave out waits between streams.")
@@ -42,6 +66,17 @@ def _parse_scale(value: str) -> Scale:
 @click.option("--no-residual", is_flag=True, help="Leave out delays that no dependency explains.")
 @click.option(
     "--scale", "scales", multiple=True, callback=_scale, metavar="REGEX=FACTOR", help="What if: task durations by name."
+)
+@click.option(
+    "--straggler",
+    "stragglers",
+    multiple=True,
+    callback=_straggler,
+    metavar="RANKS=FACTOR",
+    help="What if: slower ranks.",
+)
+@click.option(
+    "--set", "degrees", multiple=True, callback=_set, metavar="dp=N", help="What if: other data parallel degree."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option(
@@ -56,6 +91,8 @@ def command(
     no_coupling: bool,
     no_residual: bool,
     scales: tuple[Scale, ...],
+    stragglers: tuple[Straggler, ...],
+    degrees: tuple[DataParallel, ...],
     as_json: bool,
     output: str | None,
     force: bool,
@@ -71,7 +108,7 @@ def command(
         coupling=not no_coupling,
         residual=not no_residual,
     )
-    replay = replay_traces(read_ranks(traces), changes, scales)
+    replay = replay_traces(read_ranks(traces), changes, (*scales, *stragglers, *degrees))
     document = encode(to_dict(replay))
     if output is not None:
         write(replay, document, Path(output), force=force)

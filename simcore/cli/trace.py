@@ -89,3 +89,25 @@ def obfuscate(trace: str, target: str, keep_sizes: bool, salt: str, force: bool)
     base = target.removesuffix(".et")
     paths = {Path(f"{base}.{rank}.et" if rank >= 0 else f"{base}.et"): hidden[data] for rank, data in files.items()}
     writer.write_files(paths, force=force)
+
+
+@command.command()
+@click.argument("trace")
+@click.argument("target")
+@click.option("--npus", type=click.IntRange(1), required=True, help="Ranks to write, a multiple of those traced.")
+@click.option("--comm-groups", default="", metavar="FILE", help="Groups that the traces name but do not define.")
+@click.option("--grow", multiple=True, metavar="GROUP", help="A group that spans all blocks; repeatable.")
+@FORCE
+def rescale(trace: str, target: str, npus: int, comm_groups: str, grow: tuple[str, ...], force: bool) -> None:
+    """Lay out the traces of few ranks on many: TARGET.RANK.et for blocks of as many ranks as were traced.
+
+    Groups and messages repeat in every block, collectives of all ranks span all of them.
+    """
+    from simcore.workload.chakra import reader, writer
+    from simcore.workload.chakra.groups import read_groups
+    from simcore.workload.chakra.rescaling import rescale as lay_out
+
+    contents = list(reader.current_files(trace).values())
+    known = read_groups(comm_groups, len(contents)) if comm_groups else {}
+    made = lay_out(contents, npus, known, grow)
+    writer.write_files({Path(f"{target}.{rank}.et"): data for rank, data in enumerate(made)}, force=force)

@@ -1,8 +1,8 @@
 """A step of many nodes on a network with shared links: phases of computing and communication, link by link.
 
-The model is a bound without queues: in a phase every link carries the bytes of all its flows, a flow takes as long as the
-fullest of its links plus the latency of its hops, and a group goes on when its last flow has arrived. Operators of a node
-run one after the other; each is bound by its arithmetic or its memory, summed over the phase.
+The model is a bound without queues: in a phase every link carries the bytes of all its flows, a flow takes as long
+as the fullest of its links plus the latency of its hops, and a group goes on when its last flow has arrived.
+Operators of a node run one after the other; each is bound by its arithmetic or its memory, summed over the phase.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ FloatArray = NDArray[np.float64]
 
 
 class Work(Protocol):
-    """A phase: what every node computes, who exchanges what, who waits for whom (`simcore.generate.wse.traffic.Phase`)."""
+    """A phase: what every node computes, who exchanges what, who waits for whom
+    (`simcore.generate.wse.traffic.Phase`).
+    """
 
     @property
     def name(self) -> str:
@@ -70,7 +72,9 @@ class Rates:
 
 @dataclass(frozen=True)
 class PhaseTimes:
-    """The played step: per phase its name, its end, its fullest link's bytes; per node its computing; per link its bytes."""
+    """The played step: per phase its name, its end, its fullest link's bytes; per node its computing; per link its
+    bytes.
+    """
 
     names: tuple[str, ...]
     end_ns: IntArray

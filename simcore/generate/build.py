@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from simcore.errors import InputError
@@ -10,6 +10,7 @@ from simcore.generate.aicb.options import Options
 from simcore.generate.models import Experts, Latent, Transformer
 from simcore.generate.plan import ELEMENT_BYTES, Plan, Recompute
 from simcore.generate.presets import model as named_model
+from simcore.generate.routing import busiest_load, expert_shares
 
 __all__ = ["SIZES", "Extra", "aicb_options", "model_of", "plan_of"]
 
@@ -42,6 +43,8 @@ class Extra:
     gradient_dtype: str | None = None
     overlap_grad_reduce: bool | None = None
     moe_expert_capacity_factor: float | None = None
+    moe_imbalance: str | None = None
+    seed: int | None = None
 
 
 def model_of(options: Options, extra: Extra, given: Set[str], size: str | None) -> Transformer:
@@ -72,11 +75,41 @@ def _changes(options: Options, extra: Extra, given: Set[str], base: Transformer)
         changes["ffn"] = replace(options, hidden_size=width, swiglu=gated).ffn  # type: ignore[arg-type]
     if extra.untie_embeddings_and_output_weights:
         changes["tied"] = False
-    routing = {"num_experts": ("count", options.num_experts), "moe_router_topk": ("top_k", options.moe_router_topk)}
-    routed = {field: value for option, (field, value) in routing.items() if option in given}
-    if routed and base.experts:
-        changes["experts"] = replace(base.experts, **routed)  # type: ignore[arg-type]
+    routing = _renamed(options, given, _EXPERT_FIELDS)
+    if routing and base.experts is None:
+        raise InputError.at(f"--{min(given & set(_EXPERT_FIELDS))}", "this model has no experts", found=base.name)
+    if base.experts is not None:
+        changes |= _expert_changes(options, given, base, base.experts, routing)
+    if base.latent is not None:
+        changes["latent"] = replace(base.latent, **_renamed(options, given, _LATENT_FIELDS))
     return changes
+
+
+_EXPERT_FIELDS = {"num_experts": "count", "moe_router_topk": "top_k", "n_dense_layers": "dense_layers"}
+_LATENT_FIELDS = {
+    "q_lora_rank": "query_rank",
+    "kv_lora_rank": "key_value_rank",
+    "qk_rope_dim": "rope_size",
+    "qk_nope_dim": "nope_size",
+    "v_head_dim": "value_size",
+}
+
+
+def _renamed(options: Options, given: Set[str], names: Mapping[str, str]) -> dict[str, int]:
+    """Given options under the names of fields."""
+    return {field: getattr(options, option) for option, field in names.items() if option in given}
+
+
+def _expert_changes(
+    options: Options, given: Set[str], base: Transformer, experts: Experts, routing: dict[str, int]
+) -> dict[str, object]:
+    """Experts with what is given; a given width is that of an expert, of dense layers too where they were equal."""
+    if "ffn_hidden_size" in given:
+        routing["ffn"] = options.ffn
+    if "n_shared_expert" in given:
+        routing["shared_ffn"] = options.n_shared_expert * routing.get("ffn", experts.ffn)
+    changed: dict[str, object] = {"experts": replace(experts, **routing)}  # type: ignore[arg-type]
+    return changed if base.ffn == experts.ffn else changed | {"ffn": base.ffn}
 
 
 def _described(options: Options) -> Transformer:
@@ -136,6 +169,7 @@ def plan_of(options: Options, extra: Extra, model: Transformer) -> Plan:
         raise InputError.at(
             "--enable_sequence_parallel", message, expected="--enable_sequence_parallel", found="nothing"
         )
+    capacity = extra.moe_expert_capacity_factor or 0.0
     recompute = extra.recompute or ("selective" if options.recompute_activations else "none")
     reduced_in = extra.gradient_dtype or (options.dtype if deepspeed else "float32")
     return Plan(
@@ -156,8 +190,21 @@ def plan_of(options: Options, extra: Extra, model: Transformer) -> Plan:
         gradient_bytes=ELEMENT_BYTES.get(reduced_in, 4),
         overlap=bool(extra.overlap_grad_reduce),
         pad_vocab_to=1 if deepspeed else options.make_vocab_size_divisible_by,
-        capacity=extra.moe_expert_capacity_factor or 0.0,
+        capacity=capacity,
+        load=_load(options, extra, model.experts),
     )
+
+
+def _load(options: Options, extra: Extra, experts: Experts | None) -> float:
+    """Load of the busiest expert rank."""
+    if extra.moe_imbalance is None:
+        return 1.0
+    if experts is None or options.ep < 1 or experts.count % options.ep:
+        found = "no experts" if experts is None else f"{experts.count} experts on {options.ep} ranks"
+        raise InputError.at("--moe_imbalance", "there are no expert ranks of equal size", found=found)
+    tokens = options.micro_batch * options.seq_length * experts.top_k * options.ep
+    shares = expert_shares(extra.moe_imbalance, experts.count, tokens, extra.seed or 0)
+    return busiest_load(shares, options.ep)
 
 
 def aicb_options(options: Options, model: Transformer) -> Options:

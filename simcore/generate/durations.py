@@ -23,7 +23,7 @@ from simcore.generate.models import Transformer
 from simcore.generate.plan import Plan
 from simcore.workload.model import PhaseName
 
-__all__ = ["Durations", "Measured", "Part", "Roofline", "measured", "roofline"]
+__all__ = ["Durations", "Measured", "Part", "Roofline", "measured", "profile", "roofline"]
 
 Part = Literal[
     "embedding",
@@ -95,7 +95,7 @@ class Roofline:
         return ceil(sum(duration_s(operation, self.device, self.dtype) for operation in work) * 1e9)
 
 
-def roofline(model: Transformer, plan: Plan, device: Accelerator, load: float = 1.0) -> Roofline:
+def roofline(model: Transformer, plan: Plan, device: Accelerator) -> Roofline:
     """Times of every part of a model under a plan; sources of the rule in `simcore.compute`."""
     shape, dtype = _shape(model, plan), _FORMATS[plan.dtype]
     shard = Shard(plan.micro_batch, plan.tp, plan.cp, plan.ep, plan.sequence_parallel, float(plan.element_bytes))
@@ -103,7 +103,7 @@ def roofline(model: Transformer, plan: Plan, device: Accelerator, load: float = 
     for phase in PhaseName:
         for part, operation in _parts(model, shape, shard, phase):
             seconds[part, phase] = seconds.get((part, phase), 0.0) + duration_s(operation, device, dtype)
-    return Roofline(device, dtype, seconds, load)
+    return Roofline(device, dtype, seconds, plan.capacity or plan.load)
 
 
 def _shape(model: Transformer, plan: Plan) -> Shape:
@@ -219,6 +219,33 @@ def measured(path: str) -> Measured:
         elif name == "avg" and part:
             times[part] = times.get(part, 0.0) + time_us
     return Measured({part: round(time_us * 1000) for part, time_us in times.items()}, round(step_us * 1000))
+
+
+_WRITTEN: Mapping[str, tuple[Part, ...]] = {
+    "Emb": ("embedding",),
+    "atten_qkv": ("attention_down", "attention_in"),
+    "atten_flash": ("attention_core",),
+    "atten_linear": ("attention_out",),
+    "mlp_linear_1": ("mlp_in",),
+    "mlp_linear_2": ("mlp_out",),
+    "mlp_moe": ("router", "experts", "combine", "shared"),
+    "logit_time": ("head",),
+}
+
+
+def profile(durations: Durations, elements: int, about: str) -> str:
+    """Forward times as one of AICB's time files, with what they are times of in its second line.
+
+    AICB adds minimum and mean of `param_time`: the minimum is written as 0.
+    """
+    times = {name: sum(durations.part(part, PhaseName.FORWARD) for part in parts) for name, parts in _WRITTEN.items()}
+    lines = ["train_iter:1", f"# {about}"]
+    for name, time_ns in times.items():
+        if time_ns:
+            lines += [f"{name}:", *(f"    time_gpu_{which}: {time_ns / 1000}" for which in ("max", "min", "avg"))]
+    step_us = durations.optimizer(elements) / 1000
+    lines += ["param_time:", f"    time_gpu_max: {step_us}", "    time_gpu_min: 0", f"    time_gpu_avg: {step_us}"]
+    return "\n".join([*lines, ""])
 
 
 def _by_word(section: str) -> Part | None:

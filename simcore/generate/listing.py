@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from simcore.errors import InputError
 from simcore.generate.aicb.operations import EPOCH_END, Operation
 from simcore.generate.plan import Plan
 from simcore.generate.training import END_ROWS
@@ -22,6 +23,13 @@ def listed_step(workload: Workload, plan: Plan, stage: int) -> list[Operation]:
     The rows of a workload of `simcore.generate.training` are the end of the step, then as many equal blocks as there
     are micro-batches; the first block is the last micro-batch, whose gradients are complete.
     """
+    if plan.virtual_stages > 1:
+        raise InputError.at(
+            "--virtual_pipeline_model_parallel_size",
+            "operation lists and traces follow 1F1B without interleaving",
+            expected="1, or --format text",
+            found=str(plan.virtual_stages),
+        )
     count = plan.micro_batches
     each = sum(1 for layer in workload.layers if layer.name not in END_ROWS) // count
     layers = workload.layers

@@ -22,6 +22,8 @@ class Plan:
     `zero` is what data-parallel ranks share: 0 nothing, 1 optimizer states (Megatron's distributed optimizer), 2 also
     gradients, 3 also parameters (FSDP). `expert_tp` ranks split one expert. Gradients are reduced and accumulated in
     `gradient_bytes` an element. `overlap` reduces a layer's gradients as soon as its last micro-batch has made them.
+    With a `capacity` every expert gets that many times its mean share of tokens, padded; `load` is that of the busiest
+    expert rank, for which the others wait.
     """
 
     world_size: int
@@ -42,6 +44,7 @@ class Plan:
     overlap: bool = False
     pad_vocab_to: int = 128
     capacity: float = 0.0
+    load: float = 1.0
 
     @property
     def dp(self) -> int:

@@ -31,19 +31,28 @@ __all__ = [
 if TYPE_CHECKING:
     from simcore.generate.aicb.inference import InferenceOptions
     from simcore.generate.aicb.rows import TextFile
+    from simcore.generate.durations import Durations
 
 DEFAULT_GPU = "A100"
+
+ONLY_AICB = (
+    *("epoch_num", "computation_enable", "workload_only", "moe_grouped_gemm", "amp_enabled", "contiguous_gradients"),
+    *("reduce_bucket_size", "allgather_bucket_size", "prefetch_bucket_size", "max_live_parameters"),
+    *("param_persistence_threshold", "model_persistence_threshold"),
+)
+"""Options that shape AICB's own files and not the corrected workload."""
 
 Document = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A workload as text, the document that `--json` prints, and what to warn about."""
+    """A workload as text, the document that `--json` prints, what to warn about, and its times as AICB's file."""
 
     text: str
     document: Document
     warnings: tuple[str, ...] = ()
+    profile: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,7 @@ class Step:
     plan: Plan
     stage: int
     workload: Workload
+    durations: Durations
     gpu: str
     warnings: tuple[str, ...]
 
@@ -148,13 +158,14 @@ def make_step(options: Options, extra: Extra, given: Set[str], size: str | None)
         raise InputError.at("--pp_rank", "there is no such stage", expected=f"0 to {plan.pp - 1}", found=str(stage))
     gpu, warnings = _gpu(options)
     if options.comp_filepath:
-        times = stage_workload(model, plan, measured(options.comp_filepath), stage)
+        durations: Durations = measured(options.comp_filepath)
         warnings.append("times are those of the file, whatever shape and GPU they were measured on")
     else:
         from simcore.compute.accelerators import accelerator
 
-        times = stage_workload(model, plan, roofline(model, plan, accelerator(gpu)), stage)
-    return Step(model, plan, stage, times, gpu, (*warnings, *times.warnings))
+        durations = roofline(model, plan, accelerator(gpu))
+    workload = stage_workload(model, plan, durations, stage)
+    return Step(model, plan, stage, workload, durations, gpu, (*warnings, *workload.warnings))
 
 
 def _gpu(options: Options) -> tuple[str, list[str]]:
@@ -173,6 +184,9 @@ def corrected_step(options: Options, extra: Extra, given: Set[str], size: str | 
     text = _text(step, options, extra, given, size, form)
     found = [deviation.to_dict() for deviation in deviations(aicb_options(options, step.model), step.workload.layers)]
     memory, warnings = _memory(step, options)
+    ignored = sorted(given & set(ONLY_AICB))
+    if ignored:
+        warnings.append(f"without effect but under --compat: {', '.join(f'--{name}' for name in ignored)}")
     document: Document = {
         "deviations": found,
         "header": _header(step.workload),
@@ -186,7 +200,17 @@ def corrected_step(options: Options, extra: Extra, given: Set[str], size: str | 
         "stage": step.stage,
         "warnings": [*step.warnings, *warnings],
     }
-    return Made(text, document, (*step.warnings, *warnings))
+    return Made(text, document, (*step.warnings, *warnings), _profile(step))
+
+
+def _profile(step: Step) -> str:
+    from simcore.generate.durations import profile
+    from simcore.generate.training import held_parameters
+
+    plan, held = step.plan, held_parameters(step.model, step.plan, step.stage)
+    shape = f"sequence {plan.seq}, micro-batch {plan.micro_batch}, tp {plan.tp}, {plan.dtype}"
+    about = f"simcore: {step.model.name} on {step.gpu}, {shape}"
+    return profile(step.durations, held.dense + held.experts, about)
 
 
 def write_traces(
@@ -195,10 +219,10 @@ def write_traces(
     """Write PREFIX.RANK.et of the ranks (none given: all) and PREFIX.groups.json; the paths, and what to warn about."""
     import json
 
+    from simcore.files import write_bytes, write_text
     from simcore.generate.groups import groups_of
     from simcore.generate.listing import listed_step
     from simcore.generate.traces import skeleton, trace
-    from simcore.workload.chakra.writer import write_file
 
     plan = plan_of(options, extra, model_of(options, extra, given, size))
     wanted = ranks or range(plan.world_size)
@@ -209,18 +233,25 @@ def write_traces(
                 "--ranks", "there is no such rank", expected=f"0 to {plan.world_size - 1}", found=str(rank)
             )
         by_stage.setdefault(rank * plan.pp // plan.world_size, []).append(rank)
-    groups, written, warnings = groups_of(plan), [], dict[str, None]()
-    members = {str(number): list(group) for number, group in groups.members.items()}
-    written.append(prefix.with_name(f"{prefix.name}.groups.json"))
-    write_file(written[0], json.dumps(members, indent=0).encode(), force=force)
-    for stage, members_of_stage in sorted(by_stage.items()):
+    groups, warnings = groups_of(plan), dict[str, None]()
+    group_file = prefix.with_name(f"{prefix.name}.groups.json")
+    paths = {rank: prefix.with_name(f"{prefix.name}.{rank}.et") for rank in wanted}
+    _refuse_existing([group_file, *paths.values()], force)
+    write_text(group_file, json.dumps({str(number): list(group) for number, group in groups.members.items()}))
+    for stage, ranks_of_stage in sorted(by_stage.items()):
         step = make_step(replace(options, pp_rank=stage), extra, given, size)
         warnings |= dict.fromkeys(step.warnings)
         shared = skeleton(listed_step(step.workload, plan, stage))
-        for rank in members_of_stage:
-            written.append(prefix.with_name(f"{prefix.name}.{rank}.et"))
-            write_file(written[-1], trace(shared, rank, plan, groups), force=force)
-    return written, tuple(warnings)
+        for rank in ranks_of_stage:
+            write_bytes(paths[rank], trace(shared, rank, plan, groups))
+    return [group_file, *paths.values()], tuple(warnings)
+
+
+def _refuse_existing(paths: Sequence[Path], force: bool) -> None:
+    there = [] if force else [path for path in paths if path.exists()]
+    if there:
+        expected = "new files, or --force"
+        raise InputError.at("--output", f"{len(there)} of the files exist", expected=expected, found=str(there[0]))
 
 
 def _text(step: Step, options: Options, extra: Extra, given: Set[str], size: str | None, form: str) -> str:

@@ -218,10 +218,8 @@ class _Rows:
         return rows + (self.mlp(shared=True) if experts.shared_ffn else [])
 
     def _routed(self, experts: Experts) -> int:
-        """Bytes of the activations that go to experts; with a capacity every expert gets that many tokens."""
-        tokens = self.plan.tokens * experts.top_k
-        if self.plan.capacity:
-            tokens = int(tokens * self.plan.capacity)
+        """Bytes of the activations that go to the busiest experts; with a capacity every expert is filled up to it."""
+        tokens = int(self.plan.tokens * experts.top_k * (self.plan.capacity or self.plan.load))
         return tokens * self.model.hidden * self.plan.element_bytes
 
     def _expert_split(self, kind: CollectiveKind, size_bytes: int) -> Phase:

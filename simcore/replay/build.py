@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import SimulationError
+from simcore.replay.chains import add_host
 from simcore.replay.coupling import Match
 from simcore.replay.device import Delays, LaunchQueue, explain, launch_queue
 from simcore.replay.graph import EdgeKind, Graph, GraphBuilder, NodeKind, RankNodes
-from simcore.replay.host import SyncCall, Wake, find_syncs, find_wakes
-from simcore.replay.rank import NOWHERE, RankView, Window, view
+from simcore.replay.host import SyncCall, find_syncs
+from simcore.replay.rank import NOWHERE, RankView, view
 from simcore.workload.kineto import KinetoTrace
 
 __all__ = ["Prepared", "build_step", "prepare"]
 
 Column = NDArray[np.int64]
-WAKE, MARK, CALL = 0, 1, 2  # what comes first when times are equal
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +58,6 @@ def build_step(
     ]
     intrinsic = {(m.rank, m.task): match.intrinsic_ns for match in matches for m in match.members}
     for rank_step in made:
-        rank_step.add_host()
         rank_step.add_tasks(intrinsic)
         rank_step.add_dependencies()
     for match in matches if coupled else ():
@@ -84,117 +83,25 @@ def _couple(builder: GraphBuilder, ranks: list[_RankStep], match: Match) -> None
 class _RankStep:
     """One step of one rank while its part of the graph is built.
 
-    `launcher[call]` is the node behind which a call's tasks are released, with the trace's time of that node's end.
+    `arrival[task]` is the node whose start and `finish[task]` the one whose end is the task's; `on_stream` lists the
+    tasks of each stream in order.
     """
 
     def __init__(self, builder: GraphBuilder, number: int, prepared: Prepared, step: int):
         self.builder, self.number, self.prepared, self.step = builder, number, prepared, step
-        self.rank = prepared.view
-        self.trace = prepared.view.trace
-        self.window: Window = self.rank.windows[step]
+        self.rank, self.trace = prepared.view, prepared.view.trace
         self.tasks: list[int] = np.flatnonzero(self.rank.task_step == step).tolist()
-        self.launcher: dict[int, tuple[int, int]] = {}
-        self.returned: dict[int, int] = {}
+        self.host = add_host(builder, number, self.rank, step, prepared.queue, prepared.syncs)
         self.arrival: dict[int, int] = {}
         self.finish: dict[int, int] = {}
         self.on_stream: dict[int, list[int]] = defaultdict(list)
         for task in self.tasks:
             self.on_stream[int(self.trace.tasks.lane[task])].append(task)
 
-    # Host
-
-    def add_host(self) -> None:
-        """The chains of all threads that launch or wait in this step, and their hand-overs."""
-        items = self._items()
-        wakes = find_wakes(self.rank, self.window, items)
-        for wake in wakes:
-            items[wake.thread].append((wake.at_ns, WAKE, wake.since_ns))
-            items[wake.source_thread].append((wake.source_ns, MARK, 0))
-        at: dict[tuple[int, int, int], tuple[int, int]] = {}
-        for thread in sorted(items):
-            self._add_thread(thread, sorted(set(items[thread])), at)
-        for wake in wakes:
-            self._hand_over(wake, at)
-
-    def _items(self) -> dict[int, list[tuple[int, int, int]]]:
-        """Launching and waiting calls of each thread as (start, CALL, row); the driving thread is always there."""
-        items: dict[int, list[tuple[int, int, int]]] = {self.window.thread: []}
-        launching = set(self.rank.launch[self.tasks].tolist()) - {NOWHERE}
-        waiting = {call for call in self.prepared.syncs if self.rank.call_step[call] == self.step}
-        for call in launching | waiting:
-            row = int(self.trace.calls.start_ns[call]), CALL, call
-            items.setdefault(int(self.trace.calls.lane[call]), []).append(row)
-        return items
-
-    def _add_thread(
-        self, thread: int, items: list[tuple[int, int, int]], at: dict[tuple[int, int, int], tuple[int, int]]
-    ) -> None:
-        driving = thread == self.window.thread
-        last, last_ns = NOWHERE, self.window.start_ns
-        if driving:
-            last = self._host_node(thread, last_ns)
-            self.builder.ranks.append(RankNodes(last))
-        first = last
-        for time_ns, what, detail in items:
-            if what == MARK and time_ns <= last_ns and last >= 0:
-                at[thread, MARK, time_ns] = last, last_ns
-                continue
-            node, end_ns = self._add_item(thread, (last, last_ns), time_ns, what, detail)
-            at[thread, what, time_ns] = node, time_ns
-            first = first if first >= 0 else node
-            last, last_ns = node, end_ns
-        if driving:
-            end = self._host_node(thread, self.window.end_ns)
-            self._follow(thread, last, last_ns, end, self.window.end_ns)
-            self.builder.ranks[-1].end = last = end
-        if last >= 0:
-            self.builder.edge(EdgeKind.PROGRAM_ORDER, last, first, back=1)
-
-    def _add_item(self, thread: int, before: tuple[int, int], time_ns: int, what: int, detail: int) -> tuple[int, int]:
-        """One call or point behind what came before on its thread; its last node and the trace's time of its end."""
-        last, last_ns = before
-        if what != CALL:
-            node = self._host_node(thread, time_ns)
-            self._follow(thread, last, last_ns, node, detail if what == WAKE else time_ns)
-            return node, time_ns
-        end_ns = int(self.trace.calls.end_ns[detail])
-        sync = self.prepared.syncs.get(detail)
-        blocked = detail in self.prepared.queue.blocked
-        length = 0 if sync else self.prepared.queue.usual_ns if blocked else end_ns - time_ns
-        node = self._host_node(thread, time_ns, length, detail)
-        self._follow(thread, last, last_ns, node, time_ns)
-        self.launcher[detail] = node, time_ns + length
-        self.returned[detail] = node
-        if sync:
-            tail = self._host_node(thread, end_ns - sync.tail_ns, sync.tail_ns, detail)
-            self.builder.edge(EdgeKind.PROGRAM_ORDER, node, tail)
-            self.returned[detail] = node = tail
-        return node, end_ns
-
-    def _host_node(self, thread: int, time_ns: int, length_ns: int = 0, call: int = NOWHERE) -> int:
-        name = int(self.trace.calls.name[call]) if call >= 0 else NOWHERE
-        return self.builder.node(NodeKind.HOST, length_ns, self.number, thread, time_ns, name)
-
-    def _follow(self, thread: int, last: int, last_ns: int, node: int, until_ns: int) -> None:
-        """Program order, keeping the host time in between."""
-        if last < 0:
-            return
-        lag = max(until_ns - last_ns, 0) if until_ns < self.window.end_ns else until_ns - last_ns
-        own = self.rank.activities.get(thread)
-        busy = own.busy_ns(last_ns, until_ns) if own is not None else 0
-        self.builder.edge(EdgeKind.PROGRAM_ORDER, last, node, lag, idle_ns=max(lag - busy, 0))
-
-    def _hand_over(self, wake: Wake, at: dict[tuple[int, int, int], tuple[int, int]]) -> None:
-        source, source_ns = at[wake.source_thread, MARK, wake.source_ns]
-        node, _ = at[wake.thread, WAKE, wake.at_ns]
-        lag = wake.at_ns - source_ns
-        self.builder.edge(EdgeKind.CROSS_THREAD, source, node, lag, idle_ns=max(lag, 0))
-
-    # Device
-
     def add_tasks(self, intrinsic: dict[tuple[int, int], int]) -> None:
         """A node per task; a coupled collective is its arrival and the part after the last arrival."""
-        tasks, nodes = self.trace.tasks, self.builder.ranks[self.number]
+        tasks, nodes = self.trace.tasks, RankNodes(self.host.begin, self.host.end)
+        self.builder.ranks.append(nodes)
         for task in self.tasks:
             start, lane, name = int(tasks.start_ns[task]), int(tasks.lane[task]), int(tasks.name[task])
             alone = intrinsic.get((self.number, task))
@@ -220,9 +127,9 @@ class _RankStep:
     def _start_edges(self, before: int, task: int, back: int) -> None:
         delays, node = self.prepared.delays, self.arrival[task]
         call, left = int(self.rank.launch[task]), int(delays.unexplained_ns[task])
-        by_launch = bool(delays.bound_by_launch[task]) and call in self.launcher
-        if call in self.launcher:
-            source, source_ns = self.launcher[call]
+        by_launch = bool(delays.bound_by_launch[task]) and call in self.host.launcher
+        if call in self.host.launcher:
+            source, source_ns = self.host.launcher[call]
             lag = int(self.trace.calls.start_ns[call] + delays.launch_lag_ns[task]) - source_ns
             self.builder.edge(EdgeKind.LAUNCH, source, node, lag, residual_ns=left if by_launch else 0)
         lag = max(int(delays.stream_lag_ns[task]), -self.trace.tasks.length_ns(before))
@@ -253,7 +160,7 @@ class _RankStep:
 
     def _sync_edges(self) -> None:
         """A wait for a task of an earlier step is one for its stream's last task in the previous copy."""
-        for call, node in self.returned.items():
+        for call, node in self.host.returned.items():
             sync = self.prepared.syncs.get(call)
             for source in sync.sources if sync else ():
                 lane = int(self.trace.tasks.lane[source])
@@ -266,12 +173,12 @@ class _RankStep:
         """The n-th launch returns when task n - depth - 1 has ended, counted through the copies."""
         depth = self.prepared.queue.depth
         rows = self.rank.launch_order[np.isin(self.rank.launch_order, self.tasks)].tolist()
-        order = [task for task in rows if self.rank.launch[task] in self.returned]
+        order = [task for task in rows if self.rank.launch[task] in self.host.returned]
         if not depth or not order:
             return
         for place, task in enumerate(order):
             call = int(self.rank.launch[task])
             copies, source = divmod(place - depth - 1, len(order))
-            node = self.returned[call]
+            node = self.host.returned[call]
             lag = -self.builder.nodes[node][1]
             self.builder.edge(EdgeKind.BACKPRESSURE, self.finish[order[source]], node, lag, back=-copies)

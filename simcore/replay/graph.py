@@ -50,7 +50,7 @@ class RankNodes:
     """
 
     begin: int
-    end: int = -1
+    end: int
     tasks: list[int] = field(default_factory=list)
     begins: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)

@@ -208,9 +208,9 @@ def _answer(replay: Replay, number: int) -> str:
         mean(values)
         for values in zip(*((s.predicted_ns, s.window.length_ns, s.baseline_ns) for s in scored), strict=True)
     )
-    if replay.scales:
+    if replay.whats:
         change = predicted_ns / baseline_ns - 1 if baseline_ns else 0.0
-        what = ", ".join(f"{scale.pattern.pattern} x {scale.factor:g}" for scale in replay.scales)
+        what = ", ".join(change.title for change in replay.whats)
         return (
             f"Rank {trace.rank}: with {what} a step takes {format_ns(predicted_ns)} instead of "
             f"{format_ns(baseline_ns)} ({change:+.1%})."

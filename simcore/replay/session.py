@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,23 +10,16 @@ from numpy.typing import NDArray
 
 from simcore.replay.build import Prepared, build_step, prepare
 from simcore.replay.coupling import Match, clock_offsets_ns, match_collectives
-from simcore.replay.graph import Graph, NodeKind
+from simcore.replay.graph import Graph
 from simcore.replay.rank import Window
 from simcore.replay.run import Changes, Schedule, replay, steady
+from simcore.replay.whatif import WhatIf, combined
 from simcore.workload.kineto import KinetoTrace
 
-__all__ = ["Replay", "Scale", "StepReplay", "replay_traces"]
+__all__ = ["Replay", "StepReplay", "replay_traces"]
 
 Column = NDArray[np.int64]
 BACKLOG_SHARE = 0.1  # a step whose GPU backlog changes by more than this share of it is not steady
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """Durations of the tasks whose name matches are multiplied by a factor."""
-
-    pattern: re.Pattern[str]
-    factor: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +28,7 @@ class StepReplay:
 
     `number` is the rank's position in `graph.ranks`, `members` are all their positions in the replay. The span
     [`from_ns`, `to_ns`) of the schedule is one predicted period. `backlog_ns` is how much further behind the host the
-    device was at the end of the step than at its start. `baseline_ns` is the prediction without scaling. The only step
+    device was at the end of the step than at its start. `baseline_ns` is the prediction without changes. The only step
     of a trace counts as steady.
     """
 
@@ -72,7 +64,7 @@ class Replay:
     ranks: tuple[Prepared, ...]
     steps: tuple[tuple[StepReplay, ...], ...]
     changes: Changes
-    scales: tuple[Scale, ...]
+    whats: tuple[WhatIf, ...]
 
     def scored(self, rank: int) -> tuple[StepReplay, ...]:
         """The steady steps after the first; all after the first when none is steady; the only one."""
@@ -80,7 +72,7 @@ class Replay:
         return tuple(step for step in later if step.steady) or later
 
 
-def replay_traces(traces: Sequence[KinetoTrace], changes: Changes, scales: Sequence[Scale] = ()) -> Replay:
+def replay_traces(traces: Sequence[KinetoTrace], changes: Changes, whats: Sequence[WhatIf] = ()) -> Replay:
     """Predict every step of every trace; traces are ranks of one job, each rank once.
 
     Raises
@@ -92,13 +84,13 @@ def replay_traces(traces: Sequence[KinetoTrace], changes: Changes, scales: Seque
     found: list[list[StepReplay]] = [[] for _ in ranks]
     for index in sorted({window.index for rank in ranks for window in rank.view.windows}):
         members = [n for n, rank in enumerate(ranks) if any(w.index == index for w in rank.view.windows)]
-        for number, step in zip(members, _replay_step(ranks, members, index, changes, scales), strict=True):
+        for number, step in zip(members, _replay_step(ranks, members, index, changes, whats), strict=True):
             found[number].append(step)
-    return Replay(ranks, tuple(map(tuple, found)), changes, tuple(scales))
+    return Replay(ranks, tuple(map(tuple, found)), changes, tuple(whats))
 
 
 def _replay_step(
-    ranks: Sequence[Prepared], members: list[int], index: int, changes: Changes, scales: Sequence[Scale]
+    ranks: Sequence[Prepared], members: list[int], index: int, changes: Changes, whats: Sequence[WhatIf]
 ) -> list[StepReplay]:
     """The same step on all ranks that recorded it."""
     chosen = [ranks[number] for number in members]
@@ -109,9 +101,9 @@ def _replay_step(
     begins = _begins(chosen, steps, graph, matches)
     copies = 1 if all(len(view.windows) == 1 for view in views) else 0
     before = _left_over(chosen, steps, graph, begins) if copies else {}
-    durations = scaled(graph, chosen, scales)
+    durations = _durations(graph, chosen, whats)
     schedule = replay(graph, changes, durations, begins_ns=begins, before_ns=before, copies=copies)
-    plain = replay(graph, changes, begins_ns=begins, before_ns=before, copies=copies) if scales else schedule
+    plain = replay(graph, changes, begins_ns=begins, before_ns=before, copies=copies) if whats else schedule
     made = []
     for number, (rank, step) in enumerate(zip(chosen, steps, strict=True)):
         start, end = _period(graph, schedule, number)
@@ -164,14 +156,11 @@ def _left_over(
     return ends
 
 
-def scaled(graph: Graph, ranks: Sequence[Prepared], scales: Sequence[Scale]) -> Column:
-    """Durations of the nodes with every matching task's multiplied, in the order of the scales."""
+def _durations(graph: Graph, ranks: Sequence[Prepared], whats: Sequence[WhatIf]) -> Column:
+    """Durations of the nodes with the changes made."""
     durations = graph.duration_ns.astype(float)
-    for number, rank in enumerate(ranks):
-        for scale in scales:
-            hit = np.array([bool(scale.pattern.search(name)) for name in rank.view.trace.names])
-            tasks = (graph.rank == number) & (graph.kind == NodeKind.TASK)
-            durations[tasks & hit[graph.name]] *= scale.factor
+    for rank, nodes in zip(ranks, graph.ranks, strict=True):
+        durations[nodes.ends] *= combined(whats, rank.view)[nodes.tasks]
     whole: Column = np.rint(durations).astype(np.int64)
     return whole
 

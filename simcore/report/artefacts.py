@@ -18,14 +18,14 @@ def _png(report: Report, view: View) -> bytes:
     from simcore.report.gantt import timeline_figure
     from simcore.report.plots import image
 
-    return image(timeline_figure(report.timeline, view), "png")
+    return image(timeline_figure(report.timeline, view), "png", report.provenance())
 
 
 def _svg(report: Report, view: View) -> bytes:
     from simcore.report.gantt import timeline_figure
     from simcore.report.plots import image
 
-    return image(timeline_figure(report.timeline, view), "svg")
+    return image(timeline_figure(report.timeline, view), "svg", report.provenance())
 
 
 def _html(report: Report, view: View) -> bytes:
@@ -37,13 +37,13 @@ def _html(report: Report, view: View) -> bytes:
 def _chrome(report: Report, view: View) -> bytes:
     from simcore.report.chrome import chrome_json
 
-    return chrome_json(report.timeline, view)
+    return chrome_json(report.timeline, view, report.provenance())
 
 
 def _perfetto(report: Report, view: View) -> bytes:
     from simcore.report.perfetto import perfetto_trace
 
-    return perfetto_trace(report.timeline, view)
+    return perfetto_trace(report.timeline, view, report.provenance())
 
 
 # Suffix of a timeline's name -> (who draws it, what its viewer can hold)
@@ -101,7 +101,7 @@ def write_timeline(report: Report, path: str | os.PathLike[str], selection: Sele
 def _breakdown_png(report: Report) -> bytes:
     from simcore.report.plots import breakdown_figure, image
 
-    return image(breakdown_figure(report.to_dict()), "png")
+    return image(breakdown_figure(report.to_dict()), "png", report.provenance())
 
 
 def _layers(report: Report) -> bytes:

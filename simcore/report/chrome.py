@@ -17,13 +17,13 @@ from simcore.workload.model import PhaseName
 __all__ = ["chrome_json"]
 
 
-def chrome_json(timeline: Timeline, view: View) -> bytes:
-    """The view as a JSON document; `otherData.left_out` says what it does not hold."""
+def chrome_json(timeline: Timeline, view: View, about: str = "") -> bytes:
+    """The view as a JSON document; `otherData` says where it comes from and what it does not hold."""
     tracks = lay_out(timeline, view)
     lines = [*_names(view, tracks), *_iterations(timeline, view)]
     for index, track in enumerate(tracks):
         lines.extend(_slices(timeline, view, track, index))
-    other = json.dumps({"left_out": list(view.left_out)})
+    other = json.dumps({"about": about, "left_out": list(view.left_out)})
     head = '{"displayTimeUnit":"ns","otherData":' + other + ',"traceEvents":[\n'
     return (head + ",\n".join(lines) + "\n]}\n").encode()
 

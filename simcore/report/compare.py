@@ -265,7 +265,7 @@ def _why(layer: LayerPair) -> str:
     if size.difference:
         return f"its size went from {format_bytes(size.a)} to {format_bytes(size.b)}"
     if layer.comm_ns.difference:
-        change = "longer" if layer.comm_ns.difference > 0 else "shorter"
+        change = "more" if layer.comm_ns.difference > 0 else "less"
         return f"of the same size, it takes {format_ns(abs(layer.comm_ns.difference))} {change}"
     return "it takes as long, but overlaps differently"
 
@@ -325,7 +325,7 @@ def _layers_table(layers: Sequence[LayerPair], width: int, num_rows: int) -> str
         )
         for layer in chosen
     ]
-    header = ("layer, B - A", "phase", "compute", "communication", "exposed", "collective")
+    header = ("layer, B - A", "phase", "compute", "comm", "exposed", "collective")
     if not rows:
         return "No layer changed." if layers else ""
     note = top(len(chosen), len(changed), "changed phases")

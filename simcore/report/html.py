@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.report.model import Report
+from simcore.report.overview import overview
 from simcore.report.palette import BREAKDOWN, text_on
 from simcore.report.selection import View
 from simcore.report.tables import layer_rows
@@ -29,7 +30,7 @@ __all__ = ["page"]
 Ints = NDArray[np.int64]
 
 PARTS = Path(__file__).parent / "page"
-SCRIPTS = ("summary.js", "timeline.js", "controls.js")
+SCRIPTS = ("summary.js", "timeline.js", "overview.js", "controls.js")
 _KIND_COLUMNS = ("kind", "name", "layer", "phase", "size_bytes", "iteration")
 
 
@@ -38,6 +39,8 @@ def page(report: Report, view: View) -> str:
     tracks = lay_out(report.timeline, view)
     kinds, kind_of_slice = _kinds(report.timeline, view, tracks)
     data = _summary(report) | _timeline(report.timeline, view, tracks) | {"kinds": kinds}
+    if len(report.timeline.ranks) > 1:
+        data["overview"] = overview(report.timeline).to_dict()
     parts = {
         "STYLE": _read("style.css"),
         "SCRIPT": "".join(map(_read, SCRIPTS)),

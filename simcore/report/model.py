@@ -93,6 +93,12 @@ class Report:
         """The document as text: keys sorted, no NaN, a line break at the end."""
         return encode(self.to_dict())
 
+    def provenance(self) -> str:
+        """Where the figures come from, in a line for the metadata of pictures and traces."""
+        files = (f"{entry.role} {entry.path} sha256:{entry.sha256}" for entry in self.inputs)
+        made_by = f"simcore {__version__}, profile {self.profile}, network {self.network}"
+        return "; ".join((made_by, *files))
+
     def to_pandas(self, table: str = "layers") -> pandas.DataFrame:
         """One table as a pandas frame: `layers` (a row per layer and phase), `ranks`, `dims`, `iterations`, `events`.
 

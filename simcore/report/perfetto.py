@@ -70,13 +70,13 @@ def _entries(field: int, texts: Iterable[str]) -> bytes:
     return b"".join(nested(field, number(1, iid) + text(2, each)) for iid, each in enumerate(texts, 1))
 
 
-def perfetto_trace(timeline: Timeline, view: View) -> bytes:
-    """The view as the bytes of a `.pftrace` file; its root track says what is left out."""
+def perfetto_trace(timeline: Timeline, view: View, about: str = "") -> bytes:
+    """The view as the bytes of a `.pftrace` file; its root track says where it comes from and what is left out."""
     tracks = lay_out(timeline, view)
     strings = _Strings(timeline.layers)
     uuids = [FIRST_CLASS + len(view.classes) + index for index in range(len(tracks))]
     counted = [(1 + uuids[-1] + index, track) for index, track in enumerate(_dimensions(tracks))] if tracks else []
-    packets = [strings.packet(view.events), *_structure(view), *_track_descriptors(view, tracks, uuids)]
+    packets = [strings.packet(view.events), *_structure(view, about), *_track_descriptors(view, tracks, uuids)]
     packets += [
         _describe(uuid, _parent(view, track), _counter_title(track), uuid, counter=True) for uuid, track in counted
     ]
@@ -97,11 +97,10 @@ def _describe(uuid: int, parent: int, name: str, rank: int, *, counter: bool = F
     return nested(1, ON_SEQUENCE + nested(60, content))
 
 
-def _structure(view: View) -> Iterator[bytes]:
+def _structure(view: View, about: str) -> Iterator[bytes]:
     """The tracks that hold others: the run, its iterations, the classes of NPUs."""
-    yield _describe(
-        ROOT, 0, "simcore", 0, description="; ".join(("left out:", *view.left_out)) if view.left_out else ""
-    )
+    left_out = (f"left out: {missing}" for missing in view.left_out)
+    yield _describe(ROOT, 0, "simcore", 0, description="; ".join(filter(None, (about, *left_out))))
     yield _describe(ITERATIONS, ROOT, "iterations", 0)
     for index, label in enumerate(view.labels):
         yield _describe(FIRST_CLASS + index, ROOT, label, 1 + index)

@@ -18,7 +18,7 @@ from simcore.errors import InputError
 from simcore.report.document import LayerRow, ReportDocument
 from simcore.report.grid import shorten
 from simcore.report.palette import BREAKDOWN, FAMILIES, HEAT, INK, PHASES, text_on
-from simcore.report.tables import phases
+from simcore.report.tables import layers_by_name, phases
 from simcore.report.text import PHASE_WORDS, layer_total
 from simcore.timeline.events import LinkTable, Timeline
 
@@ -44,16 +44,20 @@ STYLE = {
     "text.usetex": False,
 }
 NO_DATES = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
+ABOUT = {"png": "Description", "svg": "Description", "pdf": "Subject"}  # where each format keeps a note
 NUM_LAYERS = 15
 MOST_NODES = 128
 LEAST_SHARE = 0.045  # of a bar; narrower parts have no room for their figure
 
 
-def image(figure: Figure, kind: Literal["png", "svg", "pdf"]) -> bytes:
-    """The figure as a file's bytes, without dates, so that equal figures give equal bytes."""
+def image(figure: Figure, kind: Literal["png", "svg", "pdf"], about: str = "") -> bytes:
+    """The figure as a file's bytes, without dates, so that equal figures give equal bytes.
+
+    `about` goes into the file's metadata, for instance `Report.provenance`.
+    """
     out = io.BytesIO()
     with styled():
-        figure.savefig(out, format=kind, dpi=150, metadata=NO_DATES[kind])
+        figure.savefig(out, format=kind, dpi=150, metadata=NO_DATES[kind] | ({ABOUT[kind]: about} if about else {}))
     return out.getvalue()
 
 
@@ -84,7 +88,8 @@ def time_unit(span_ns: float) -> tuple[float, str]:
 
 def breakdown_figure(document: ReportDocument) -> Figure:
     """Where rank 0's time goes, and the layers that cost most."""
-    by_cost = sorted(document["layers"], key=lambda layer: -_cost(layer))[:NUM_LAYERS]
+    layers = layers_by_name(document)
+    by_cost = sorted(layers, key=lambda layer: -_cost(layer))[:NUM_LAYERS]
     chosen = sorted((layer for layer in by_cost if _cost(layer)), key=lambda layer: layer["index"])
     with styled():
         heights = [1.0, 0.28 * len(chosen) + 0.6] if chosen else [1.0]
@@ -92,7 +97,7 @@ def breakdown_figure(document: ReportDocument) -> Figure:
         axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         _shares(axes[0], document)
         if chosen:
-            _layer_bars(axes[1], document, chosen)
+            _layer_bars(axes[1], chosen, len(layers) - len(chosen))
     return figure
 
 
@@ -118,7 +123,7 @@ def _shares(axes: Axes, document: ReportDocument) -> None:
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, handlelength=1)
 
 
-def _layer_bars(axes: Axes, document: ReportDocument, layers: Sequence[LayerRow]) -> None:
+def _layer_bars(axes: Axes, layers: Sequence[LayerRow], left_out: int) -> None:
     """A bar per layer: its computation by phase, and the waiting for its collectives."""
     scale, unit = time_unit(max(map(_cost, layers)))
     places = np.arange(len(layers))
@@ -135,7 +140,6 @@ def _layer_bars(axes: Axes, document: ReportDocument, layers: Sequence[LayerRow]
         lengths = np.array(figures) / scale
         axes.barh(places, lengths, left=left, color=colour, edgecolor="white", linewidth=0.4, label=label)
         left += lengths
-    left_out = len(document["layers"]) - len(layers)
     note = f"; {left_out} layers that cost less are left out" if left_out else ""
     axes.set_yticks(places, [shorten(layer["name"], 28).replace("$", r"\$") for layer in layers])
     axes.set(xlabel=f"sum over iterations ({unit}){note}")

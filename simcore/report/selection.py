@@ -13,7 +13,7 @@ from simcore.timeline.breakdown import class_figures
 from simcore.timeline.events import EventTable, Timeline, format_ranks
 from simcore.units import format_ns, parse_ns
 
-__all__ = ["Limits", "Selection", "View", "choose", "parse_ranks", "parse_window"]
+__all__ = ["Limits", "Selection", "View", "choose", "parse_ranks", "parse_selection", "parse_window", "rank_label"]
 
 LABEL_WIDTH = 60
 
@@ -51,6 +51,19 @@ class View:
     classes: tuple[int, ...]
     labels: tuple[str, ...]
     left_out: tuple[str, ...]
+
+
+def parse_selection(ranks: str | None = None, window: str | None = None, iteration: int | None = None) -> Selection:
+    """A selection from what `--ranks`, `--window` and `--iteration` say; InputError when they cannot be read.
+
+    >>> parse_selection("0-1", "0:5us")
+    Selection(ranks=(0, 1), window_ns=(0, 5000), iteration=None)
+    """
+    return Selection(
+        ranks=None if ranks is None else parse_ranks(ranks),
+        window_ns=None if window is None else parse_window(window),
+        iteration=iteration,
+    )
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
@@ -119,7 +132,7 @@ def choose(timeline: Timeline, selection: Selection, limits: Limits) -> View:
         start_ns=start_ns,
         end_ns=end_ns,
         classes=tuple(classes),
-        labels=tuple(_label(timeline.ranks[c], selection.ranks) for c in classes),
+        labels=tuple(rank_label(timeline.ranks[c], selection.ranks) for c in classes),
         left_out=tuple(_left_out(timeline, classes, iteration, selection, len(rows) - len(kept), end_ns)),
     )
 
@@ -161,8 +174,8 @@ def _bounds(
     return int(start_ns), max(int(end_ns), int(start_ns) + 1)
 
 
-def _label(members: Sequence[int], wanted: tuple[int, ...] | None) -> str:
-    """The ranks a class is shown for."""
+def rank_label(members: Sequence[int], wanted: Sequence[int] | None = None) -> str:
+    """The ranks a class is shown for: all its members, or those of them that are wanted."""
     ranks = members if wanted is None else sorted(set(members) & set(wanted))
     return ("rank " if len(ranks) == 1 else "ranks ") + shorten(format_ranks(ranks), LABEL_WIDTH)
 

@@ -17,7 +17,7 @@ from simcore.workload.model import PhaseName
 if TYPE_CHECKING:
     from simcore.report.model import Report
 
-__all__ = ["TABLES", "columns", "layer_rows", "notebook_html", "phases"]
+__all__ = ["TABLES", "columns", "layer_rows", "layers_by_name", "notebook_html", "phases"]
 
 TABLES = ("layers", "ranks", "dims", "links", "iterations", "events")
 
@@ -45,7 +45,41 @@ def _transposed(rows: Sequence[Mapping[str, object]]) -> dict[str, list[object]]
 
 def phases(layer: LayerRow) -> Iterable[tuple[PhaseName, PhaseRow]]:
     """The three phases of a layer, in the order of a training step's columns."""
-    return zip(PhaseName, (layer["forward"], layer["input_grad"], layer["weight_grad"]), strict=True)
+    return zip(PhaseName, _phase_rows(layer), strict=True)
+
+
+def layers_by_name(document: ReportDocument) -> list[LayerRow]:
+    """Layers of equal name added up, in order of their first: `mlp x32` for a block that occurs 32 times."""
+    equal: dict[str, list[LayerRow]] = {}
+    for layer in document["layers"]:
+        equal.setdefault(layer["name"], []).append(layer)
+    return [same[0] if len(same) == 1 else _added_up(same) for same in equal.values()]
+
+
+def _added_up(same: Sequence[LayerRow]) -> LayerRow:
+    forward, input_grad, weight_grad = map(_sum_of_phase, zip(*map(_phase_rows, same), strict=True))
+    return {
+        "index": same[0]["index"],
+        "name": f"{same[0]['name']} x{len(same)}",
+        "forward": forward,
+        "input_grad": input_grad,
+        "weight_grad": weight_grad,
+    }
+
+
+def _phase_rows(layer: LayerRow) -> tuple[PhaseRow, PhaseRow, PhaseRow]:
+    return layer["forward"], layer["input_grad"], layer["weight_grad"]
+
+
+def _sum_of_phase(rows: Sequence[PhaseRow]) -> PhaseRow:
+    kinds = dict.fromkeys(row["collective"] for row in rows if row["collective"])
+    return {
+        "compute_ns": sum(row["compute_ns"] for row in rows),
+        "comm_ns": sum(row["comm_ns"] for row in rows),
+        "exposed_ns": sum(row["exposed_ns"] for row in rows),
+        "collective": ", ".join(kinds) or None,
+        "bytes": sum(row["bytes"] for row in rows),
+    }
 
 
 def layer_rows(document: ReportDocument) -> list[dict[str, object]]:

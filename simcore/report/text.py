@@ -10,7 +10,8 @@ from typing import Literal, TextIO
 
 from simcore.report.document import LayerRow, PhaseRow, RankRow, ReportDocument
 from simcore.report.grid import grid, top
-from simcore.report.tables import phases
+from simcore.report.tables import layers_by_name, phases
+from simcore.timeline.breakdown import OperationTotal
 from simcore.units import format_bytes, format_ns, format_rate
 from simcore.workload.model import PhaseName
 
@@ -50,9 +51,20 @@ def terminal_width(stream: TextIO) -> int:
     return max(60, min(shutil.get_terminal_size((80, 24)).columns, 160)) if stream.isatty() else 80
 
 
-def render(document: ReportDocument, *, width: int = 80, colour: bool = False, num_rows: int = NUM_ROWS) -> str:
-    """The whole text; tables hold at most `num_rows` rows and say what they leave out."""
-    first, *others = (printable(part) for part in _parts(document, width, num_rows) if part)
+def render(
+    document: ReportDocument,
+    *,
+    operations: Sequence[OperationTotal] = (),
+    width: int = 80,
+    colour: bool = False,
+    num_rows: int = NUM_ROWS,
+) -> str:
+    """The whole text; tables hold at most `num_rows` rows and say what they leave out.
+
+    `operations` (of `timeline.breakdown.operation_totals`) are shown for graphs, which have no layers.
+    """
+    parts = _parts(document, operations, width, num_rows)
+    first, *others = (printable(part) for part in parts if part)
     return "\n\n".join([f"\x1b[1m{first}\x1b[0m" if colour else first, *others]) + "\n"
 
 
@@ -66,10 +78,10 @@ def wrapped(text: str, width: int) -> str:
     return "\n".join(textwrap.fill(line, width) for line in text.splitlines())
 
 
-def _parts(document: ReportDocument, width: int, num_rows: int) -> Iterator[str]:
+def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width: int, num_rows: int) -> Iterator[str]:
     yield wrapped(headline(document), width)
     yield wrapped(dominating(document), width)
-    yield _layers(document, width, num_rows)
+    yield _layers(document, width, num_rows) or _operations(document, operations, width, num_rows)
     yield _dims(document, width)
     yield _ranks(document, width, num_rows)
     yield _links(document, width)
@@ -107,15 +119,16 @@ def _share(part: float, whole: float) -> str:
 
 
 def _most_compute(document: ReportDocument) -> str:
-    totals = sorted(document["layers"], key=lambda layer: -layer_total(layer, "compute_ns"))[:2]
-    whole = sum(layer_total(layer, "compute_ns") for layer in document["layers"])
+    layers = layers_by_name(document)
+    totals = sorted(layers, key=lambda layer: -layer_total(layer, "compute_ns"))[:2]
+    whole = sum(layer_total(layer, "compute_ns") for layer in layers)
     named = [f"{layer['name']} ({_share(layer_total(layer, 'compute_ns'), whole)})" for layer in totals]
     return f"Most compute: {', '.join(named)}." if whole else ""
 
 
 def _most_exposed(document: ReportDocument) -> str:
     rows: list[tuple[LayerRow, PhaseName, PhaseRow]] = [
-        (layer, phase, row) for layer in document["layers"] for phase, row in phases(layer)
+        (layer, phase, row) for layer in layers_by_name(document) for phase, row in phases(layer)
     ]
     whole = sum(row["exposed_ns"] for _, _, row in rows)
     if not whole:
@@ -136,14 +149,14 @@ def _busiest(document: ReportDocument) -> str:
 
 
 def _layers(document: ReportDocument, width: int, num_rows: int) -> str:
-    layers = document["layers"]
+    layers = layers_by_name(document)
     if not layers:
         return ""
     by_cost = sorted(layers, key=lambda layer: -layer_total(layer, "compute_ns") - layer_total(layer, "exposed_ns"))
     chosen = sorted(by_cost[:num_rows], key=lambda layer: layer["index"])
     time_ns = document["time_ns"]
     table = grid(
-        ("layer", "compute", "communication", "exposed", "of time", "collectives"),
+        ("layer", "compute", "comm", "exposed", "of time", "collectives"),
         (_layer_cells(layer, time_ns) for layer in chosen),
         left=(0, 5),
         width=width,
@@ -164,6 +177,26 @@ def _layer_cells(layer: LayerRow, time_ns: int) -> tuple[str, ...]:
         _share(compute + exposed, time_ns),
         ", ".join(kinds),
     )
+
+
+def _operations(document: ReportDocument, operations: Sequence[OperationTotal], width: int, num_rows: int) -> str:
+    """The operations of a graph that take longest."""
+    if not operations:
+        return ""
+    chosen = operations[:num_rows]
+    rows = [
+        (
+            each.name,
+            each.kind.name.lower(),
+            f"{each.count:,}",
+            format_ns(each.total_ns),
+            _share(each.total_ns, document["time_ns"]),
+        )
+        for each in chosen
+    ]
+    table = grid(("operation", "kind", "count", "time", "of time"), rows, left=(0, 1), width=width)
+    note = top(len(chosen), len(operations), "operations, each taking less,", "events.npz")
+    return "Operations (rank 0; they may overlap)\n" + table + ("\n" + note if note else "")
 
 
 def _dims(document: ReportDocument, width: int) -> str:

@@ -1,4 +1,6 @@
-"""Pictures of a wafer: links coloured by what they carried, nodes by their load, who sent to whom, the cost of faults."""
+"""Pictures of a wafer: links coloured by what they carried, nodes by their load, who sent to whom, the cost of
+faults.
+"""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ __all__ = [
     "ClassFigures",
     "DimensionTraffic",
     "LayerFigures",
+    "OperationTotal",
     "breakdown",
     "class_figures",
     "communication_intervals",
@@ -29,6 +30,7 @@ __all__ = [
     "merge",
     "of_class",
     "of_kinds",
+    "operation_totals",
     "union_ns",
 ]
 
@@ -71,6 +73,16 @@ class LayerFigures:
     compute_ns: Ints
     comm_ns: Ints
     exposed_ns: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class OperationTotal:
+    """All intervals of one name and kind: how many, and the sum of their lengths."""
+
+    name: str
+    kind: EventKind
+    count: int
+    total_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +203,20 @@ def _durations(events: EventTable, num_layers: int) -> Ints:
     sums = np.zeros((num_layers, NUM_PHASES), dtype=np.int64)
     np.add.at(sums, (events.layer, events.phase), events.end_ns - events.start_ns)
     return sums
+
+
+def operation_totals(timeline: Timeline, npu_class: int = 0) -> tuple[OperationTotal, ...]:
+    """What one class does by name, longest first; chunks and waiting, which are parts of others, are left out."""
+    events = of_kinds(of_class(timeline.events, npu_class), COMPUTING + COMMUNICATION)
+    keys, group, counts = np.unique(events.name * len(EventKind) + events.kind, return_inverse=True, return_counts=True)
+    totals = np.zeros(len(keys), dtype=np.int64)
+    np.add.at(totals, group, events.end_ns - events.start_ns)
+    names, kinds = np.divmod(keys, len(EventKind))
+    rows = zip(names.tolist(), kinds.tolist(), counts.tolist(), totals.tolist(), strict=True)
+    operations = (
+        OperationTotal(events.names[name], EventKind(kind), count, total) for name, kind, count, total in rows
+    )
+    return tuple(sorted(operations, key=lambda each: -each.total_ns))
 
 
 def dimension_traffic(timeline: Timeline, npu_class: int = 0) -> tuple[DimensionTraffic, ...]:

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simcore.errors import InputError, SimcoreError
 from simcore.replay.build import build_step, prepare
 from simcore.replay.report import to_dict
 from simcore.replay.run import Changes, replay
-from simcore.replay.session import Scale, replay_traces
+from simcore.replay.session import replay_traces
+from simcore.replay.whatif import DataParallel, Scale, Straggler
 from simcore.workload.kineto import read_kineto, read_ranks
 from tests.profiles_of_steps import recorded
 from tests.shared import shared
@@ -70,6 +72,34 @@ def test_the_four_shares_of_a_breakdown_add_up_to_the_step(program):
     json.dumps(document, allow_nan=False)
 
 
+@settings(deadline=None, max_examples=40)
+@given(programs, st.randoms(use_true_random=False))
+def test_damaged_traces_replay_or_are_refused(program, random):
+    """Lost, shifted and renumbered events, on two ranks: never anything but a report or one of our errors."""
+    traces = []
+    for rank in (0, 1):
+        document = recorded(program, 3, rank).document()
+        document["traceEvents"] = [
+            damaged(event, random) for event in document["traceEvents"] if random.random() > 0.05
+        ]
+        traces.append(json.dumps(document).encode())
+    try:
+        ranks = [read_kineto(content, f"rank{rank}") for rank, content in enumerate(traces)]
+        json.dumps(to_dict(replay_traces(ranks, Changes())), allow_nan=False)
+    except SimcoreError:
+        pass
+
+
+def damaged(event, random):
+    changes = ({"ts": event["ts"] + 300}, {"dur": None}, {"dur": -5}, {"tid": "2"}, {"name": "cudaStreamSynchronize"})
+    arguments = ({"correlation": None}, {"correlation": 1}, {"stream": "0x0"}, {"device": 1.0})
+    if random.random() < 0.1:
+        event = event | random.choice(changes)
+    if random.random() < 0.1:
+        event = event | {"args": event["args"] | random.choice(arguments)}
+    return event
+
+
 @settings(deadline=None, max_examples=30)
 @given(programs)
 def test_a_step_that_ends_synchronised_is_predicted_exactly(program):
@@ -102,6 +132,36 @@ def test_only_matching_tasks_are_scaled():
     trace = traced([("work", 20), ("launch", "gemm", 100), ("launch", "norm", 50), ("synchronise",)])
     scales = [Scale(re.compile("^norm$"), 3.0)]
     assert replay_traces([trace], Changes(), scales).steps[0][1].predicted_ns == periods(trace)[1] + 100_000
+
+
+def test_a_straggler_holds_the_other_ranks_up():
+    """Rank 0 computes 400 us longer and rank 1 waits for it."""
+    work = [("launch", "gemm", 400), ("launch", "ncclAllReduce", 50, 21, 7), ("synchronise",)]
+    traces = [traced(work, 2, rank) for rank in (0, 1)]
+    plain, slow = (replay_traces(traces, Changes(), whats).steps for whats in ([], [Straggler((range(1),), 2.0)]))
+    assert [s[1].predicted_ns - p[1].predicted_ns for p, s in zip(plain, slow, strict=True)] == [400_000, 400_000]
+
+
+def all_reducing(size, description):
+    document = recorded([("launch", "gemm", 400), ("launch", "ncclAllReduce", 60, 21, 7), ("synchronise",)]).document()
+    said = {"Collective name": "allreduce", "In msg nelems": 9, "Group size": size}
+    for event in document["traceEvents"]:
+        if event["name"] == "ncclAllReduce":
+            event["args"] |= said | {"Process Group Name": "0", "Process Group Description": description}
+    return read_kineto(json.dumps(document).encode(), "made.json")
+
+
+@pytest.mark.parametrize(("size", "degree", "longer_ns"), [(2, 4, 30_000), (4, 2, -20_000), (8, 8, 0), (2, 1, -60_000)])
+def test_another_data_parallel_degree_changes_what_each_rank_sends(size, degree, longer_ns):
+    """Each rank sends (n - 1) / n of twice the buffer; the recorded 60 us follow."""
+    trace = all_reducing(size, "default_pg")
+    changed = replay_traces([trace], Changes(), [DataParallel(degree)]).steps[0][1]
+    assert changed.predicted_ns - changed.baseline_ns == longer_ns
+
+
+def test_a_data_parallel_degree_needs_to_know_the_group():
+    with pytest.raises(InputError, match="which collectives are data parallel"):
+        replay_traces([traced([("launch", "ncclAllReduce", 60)])], Changes(), [DataParallel(4)])
 
 
 def test_a_wait_between_streams_is_inferred_and_its_removal_shortens_the_step():

@@ -97,3 +97,9 @@ def test_an_archive_without_a_column_is_refused(tmp_path):
     np.savez(tmp_path / "events.npz", start_ns=np.zeros(1, dtype=np.int64))
     with pytest.raises(InputError, match="npu_class"):
         read_events(tmp_path / "events.npz")
+
+
+@pytest.mark.parametrize("name", ["t.png", "t.svg", "t.html", "t.json", "t.pftrace"])
+def test_every_timeline_says_which_inputs_it_was_made_from(name, tmp_path):
+    write_timeline(report(), tmp_path / name)
+    assert report().inputs[0].sha256.encode() in (tmp_path / name).read_bytes()

@@ -74,6 +74,12 @@ def test_every_table_becomes_a_frame_with_named_columns(table):
     assert all(isinstance(name, str) for name in frame.columns)
 
 
+@pytest.mark.parametrize("table", TABLES)
+def test_polars_gets_the_same_tables(table):
+    pytest.importorskip("polars", reason="needs polars (the extra tables)")
+    assert report().to_polars(table).shape == report().to_pandas(table).shape
+
+
 def test_an_unknown_table_is_refused_with_the_nearest_name():
     with pytest.raises(InputError, match="did you mean 'layers'"):
         report().to_pandas("layer")

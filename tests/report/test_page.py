@@ -5,10 +5,12 @@ import re
 import shutil
 
 import pytest
+from hypothesis import given, settings
 
 from simcore.report.html import page
+from simcore.report.model import Report
 from simcore.report.selection import Limits, Selection, choose
-from tests.timelines import report
+from tests.timelines import enormous, report, timelines
 
 EVIL = "<script>window.hacked = 1</script></script><img src=x onerror='window.hacked=1'>"
 CHROMIUM = next(
@@ -38,6 +40,14 @@ def test_a_page_is_the_same_bytes_twice_and_asks_for_nothing():
     assert EVIL not in text
     assert not re.search(r"https?://", text)
     assert len(re.findall("</script>", text)) == 3
+
+
+@settings(max_examples=30)
+@given(timelines())
+def test_any_timeline_becomes_a_page(timeline):
+    text = page(Report(timeline, "native", "fair"), choose(timeline, Selection(), Limits(1024, 1_000_000)))
+    data = text.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
+    assert json.loads(data)["num_slices"] == len(timeline.events)
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +160,20 @@ def test_search_counts_and_goes_to_matches_and_hover_describes(opened):
 
 
 @pytest.mark.browser
+def test_the_overview_of_ranks_says_what_a_cell_holds_and_leads_to_its_place(opened):
+    run, tab, _ = opened
+    box = tab.locator("#heat").bounding_box()
+    tab.mouse.move(box["x"] + 5, box["y"] + 5)
+    assert re.fullmatch(
+        r"ranks 0-3, .* to .* us: 100% computing, 0% exposed communication", tab.text_content("#heat-note")
+    )
+    tab.mouse.click(box["x"] + 0.75 * box["width"], box["y"] + 5)
+    start, end = window(tab)
+    assert start < 0.75 * run.timeline.time_ns < end < run.timeline.time_ns
+    tab.click("#fit")
+
+
+@pytest.mark.browser
 def test_both_themes_have_their_own_colours(opened):
     _, tab, _ = opened
     colour = "getComputedStyle(document.body).backgroundColor"
@@ -160,13 +184,14 @@ def test_both_themes_have_their_own_colours(opened):
 
 @pytest.mark.browser
 def test_a_million_slices_are_drawn_in_a_moment(browser, tmp_path):
-    """19 iterations x 300 layers x 8 classes: 957,904 slices; the limit is generous for slow machines."""
-    run, text = made(layers=[f"l{i}" for i in range(300)], classes=8, mix=5, iterations=19, chunks=9)
+    """A frame takes 30 ms or so on two shared cores; the limit is generous for slow machines."""
+    run = Report(enormous(), "native", "fair")
+    text = page(run, choose(run.timeline, Selection(), Limits(1024, 1_000_000)))
     path = tmp_path / "big.html"
     path.write_text(text)
     tab = browser.new_page()
     tab.goto(path.as_uri())
     tab.wait_for_selector("html[data-ready]", timeout=60_000)
     times = tab.evaluate(DRAW_TIMES)
-    assert tab.evaluate("DATA.num_slices") == len(run.timeline.events) > 950_000
+    assert tab.evaluate("DATA.num_slices") == len(run.timeline.events) == 1_000_000
     assert max(times) < 250

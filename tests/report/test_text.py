@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from simcore.report.grid import grid, shorten
 from simcore.report.model import Report
-from simcore.report.text import EXPOSED_DEFINITIONS, headline, render, use_colour
+from simcore.report.tables import layers_by_name
+from simcore.report.text import EXPOSED_DEFINITIONS, headline, layer_total, render, use_colour
+from simcore.timeline.breakdown import operation_totals
 from tests.timelines import report, timelines
 
 
@@ -68,3 +70,23 @@ def test_colour_needs_a_terminal_and_consent(monkeypatch, terminal, no_color, ex
     stream = io.StringIO()
     stream.isatty = lambda: terminal
     assert use_colour(stream) is expected
+
+
+def test_a_graph_shows_its_operations_where_layers_would_be():
+    run = report(scale=1000)
+    document = run.to_dict() | {"layers": []}
+    text = render(document, operations=operation_totals(run.timeline), num_rows=3)
+    assert "all_reduce  collective      8" in text
+    assert "2 more operations, each taking less, are not shown; events.npz lists all" in text
+
+
+def test_layers_of_equal_name_share_a_row():
+    document = report(scale=1000, layers=("in", *["block"] * 6, "out")).to_dict()
+    text = render(document)
+    assert "block x6" in text
+    assert text.count("block") == text.count("block x6")
+    merged = {layer["name"]: layer for layer in layers_by_name(document)}
+    assert list(merged) == ["in", "block x6", "out"]
+    assert sum(layer_total(layer, "comm_ns") for layer in merged.values()) == sum(
+        layer_total(layer, "comm_ns") for layer in document["layers"]
+    )

@@ -4,7 +4,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.timeline.breakdown import breakdown, class_figures, dimension_traffic, layer_figures, merge, union_ns
+from simcore.timeline.breakdown import (
+    breakdown,
+    class_figures,
+    dimension_traffic,
+    layer_figures,
+    merge,
+    operation_totals,
+    union_ns,
+)
 from simcore.timeline.events import EventKind
 from tests.timelines import data_parallel, timelines
 
@@ -59,6 +67,16 @@ def test_layers_hold_every_event_of_theirs_once(timeline):
     for kind, sums in ((EventKind.COMPUTE, figures.compute_ns), (EventKind.WAIT, figures.exposed_ns)):
         rows = placed & (events.kind == kind)
         assert sums.sum() == (events.end_ns - events.start_ns)[rows].sum()
+
+
+@given(timelines())
+def test_operations_hold_every_event_that_is_no_part_of_another_once_longest_first(timeline):
+    events = timeline.events
+    totals = operation_totals(timeline)
+    whole = (events.npu_class == 0) & ~np.isin(events.kind, (EventKind.CHUNK, EventKind.WAIT))
+    assert sum(each.total_ns for each in totals) == (events.end_ns - events.start_ns)[whole].sum()
+    assert sum(each.count for each in totals) == whole.sum()
+    assert [each.total_ns for each in totals] == sorted((each.total_ns for each in totals), reverse=True)
 
 
 def test_traffic_of_a_dimension_is_the_chunks_of_npu_0():

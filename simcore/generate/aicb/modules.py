@@ -59,13 +59,14 @@ def layer_norm(width: int) -> Module:
 
 def layers(options: Options) -> list[list[Block]]:
     """Blocks of every transformer layer of a stage; InputError names the option whose width cannot be split."""
-    attention = _latent_attention(options) if options.frame == "DeepSeek" else _attention(options)
-    dense = options.n_dense_layers if options.frame == "DeepSeek" else 0 if options.moe_enable else options.stage_layers
-    num_dense = max(0, min(dense, options.stage_layers))
-    sparse = options.stage_layers - num_dense
-    return ([[attention, _mlp(options)]] * num_dense if num_dense else []) + (
-        [[attention, _experts(options)]] * sparse if sparse else []
-    )
+    if not options.stage_layers:
+        return []
+    deepseek = options.frame == "DeepSeek"
+    attention = _latent_attention(options) if deepseek else _attention(options)
+    wanted = options.n_dense_layers if deepseek else 0 if options.moe_enable else options.stage_layers
+    dense = max(0, min(wanted, options.stage_layers))
+    kinds = [(dense, _mlp), (options.stage_layers - dense, _experts)]
+    return [blocks for count, make in kinds if count for blocks in [[attention, make(options)]] * count]
 
 
 def total_elements(options: Options) -> int:

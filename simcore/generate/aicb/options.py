@@ -103,7 +103,7 @@ class Options:
     @property
     def query_size(self) -> int:
         """Width of the query projection: the hidden size rounded down to whole heads."""
-        return self.hidden_size // self.heads * self.heads
+        return self.hidden_size // self.heads * self.heads if self.heads else 0
 
     @property
     def ffn(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import ceil
 
 from simcore.generate.wse.operations import Operation, collective, grouped_linear, linear, move, tensor
@@ -23,6 +24,11 @@ def attention(scope: Scope, layer: str, source: str) -> Rows:
     if scope.step.prefill:
         return (yield from _naive(scope, shape, f"{layer}_attn_naive", source))
     return (yield from _absorb(scope, shape, f"{layer}_attn_absorb", source))
+
+
+def _part(node: int, name: str, uid: str) -> str:
+    """The tensor that a row of this attention leaves."""
+    return tensor(node, f"{name}_{uid}")
 
 
 def _queries(scope: Scope, shape: Mla, name: str, outer: int, source: str) -> Rows:
@@ -65,60 +71,72 @@ def _sequence_sum(scope: Scope, uid: str, heads: int, width: int, source: str) -
 
 def _absorb(scope: Scope, shape: Mla, name: str, source: str) -> Rows:
     """Decode: queries are projected into the latent space, so that the cache is read once for all heads."""
-    node, y, tokens, system = scope.node, scope.element_bytes, scope.tokens, scope.system
-    batch, queries = len(scope.local), scope.step.queries
-    heads = ceil(shape.heads / system.tp)
-    cached = ceil(scope.step.context / system.sp)
-    width = shape.kv_lora + shape.rope
-    place = lambda uid: tensor(node, f"{name}_{uid}")  # noqa: E731 - a local abbreviation
-    yield move(
-        node, f"{name}_view_in", "View", ((batch, queries, scope.model.hidden), (tokens, scope.model.hidden)), source
-    )
-    yield linear(node, f"{name}_wkva", (tokens, scope.model.hidden, width), y, place("view_in"))
+    node, y, tokens, hidden = scope.node, scope.element_bytes, scope.tokens, scope.model.hidden
+    heads = ceil(shape.heads / scope.system.tp)
+    place = partial(_part, node, name)
+    whole = (len(scope.local), scope.step.queries, hidden)
+    yield move(node, f"{name}_view_in", "View", (whole, (tokens, hidden)), source)
+    yield linear(node, f"{name}_wkva", (tokens, hidden, shape.kv_lora + shape.rope), y, place("view_in"))
     projected = yield from _queries(scope, shape, name, heads * (shape.nope + shape.rope), place("view_in"))
-    yield from _absorb_queries(scope, shape, name, heads, projected)
-    yield grouped_linear(node, f"{name}_wkvb1", (heads, tokens, shape.nope, shape.kv_lora), y, place("transpose_nope"))
-    yield move(node, f"{name}_transpose_q", "Transpose", ((0, 1), (heads, tokens, shape.kv_lora)), place("wkvb1"))
-    latent = (batch, queries, heads, shape.kv_lora)
-    yield move(node, f"{name}_view_q", "View", ((tokens, heads, shape.kv_lora), latent), place("transpose_q"))
-    parts = (3, (shape.kv_lora, shape.rope), (*latent[:3], width))
-    yield move(node, f"{name}_concat_q", "Concat", parts, place("view_q"), place("view_rope"))
-    # The latent cache is shared by all heads: tensor parallelism does not divide it.
-    size = batch * cached * width * y
-    yield Operation(
+    absorbed = yield from _absorbed_queries(scope, shape, name, heads, projected)
+    yield _latent_attention(scope, shape, name, heads, absorbed)
+    out = yield from _sequence_sum(scope, f"{name}_ar_sp", heads, shape.kv_lora, place("absorbattn"))
+    values = yield from _values(scope, shape, name, heads, out)
+    return (yield from _output(scope, f"{name}_wo", f"{name}_ar_tp", heads * shape.value, values))
+
+
+def _absorbed_queries(scope: Scope, shape: Mla, name: str, heads: int, source: str) -> Rows:
+    """Bring the queries into the latent space, head by head, and put the rotary part beside them."""
+    node, tokens, both = scope.node, scope.tokens, shape.nope + shape.rope
+    deep = (len(scope.local), scope.step.queries, heads)
+    place = partial(_part, node, name)
+    cut = (2, (shape.nope, shape.rope), (tokens, heads, both))
+    latent = (heads, tokens, shape.kv_lora)
+    turned = (tokens, heads, shape.kv_lora)
+    yield move(node, f"{name}_view_wqb", "View", ((tokens, heads * both), (tokens, heads, both)), source)
+    parts = (place("split_q_0"), place("split_q_1"))
+    yield Operation(f"{name}_split_q", "Split", cut, (place("view_wqb"),), parts)
+    yield move(node, f"{name}_transpose_nope", "Transpose", ((0, 1), (tokens, heads, shape.nope)), parts[0])
+    yield move(node, f"{name}_view_rope", "View", ((tokens, heads, shape.rope), (*deep, shape.rope)), parts[1])
+    product = (heads, tokens, shape.nope, shape.kv_lora)
+    yield grouped_linear(node, f"{name}_wkvb1", product, scope.element_bytes, place("transpose_nope"))
+    yield move(node, f"{name}_transpose_q", "Transpose", ((0, 1), latent), place("wkvb1"))
+    yield move(node, f"{name}_view_q", "View", (turned, (*deep, shape.kv_lora)), place("transpose_q"))
+    joined = (3, (shape.kv_lora, shape.rope), (*deep, shape.kv_lora + shape.rope))
+    yield move(node, f"{name}_concat_q", "Concat", joined, place("view_q"), place("view_rope"))
+    return place("concat_q")
+
+
+def _latent_attention(scope: Scope, shape: Mla, name: str, heads: int, source: str) -> Operation:
+    """Scores and values on the latent cache, which all heads share: tensor parallelism does not divide it."""
+    batch, queries, cached = len(scope.local), scope.step.queries, ceil(scope.step.context / scope.system.sp)
+    size = batch * cached * (shape.kv_lora + shape.rope) * scope.element_bytes
+    return Operation(
         uid=f"{name}_absorbattn",
         kind="MLAAbsorbAttention",
         shape=(batch, heads, cached, shape.kv_lora, shape.rope, queries),
-        inputs=(place("concat_q"),),
-        outputs=(place("absorbattn"),),
+        inputs=(source,),
+        outputs=(_part(scope.node, name, "absorbattn"),),
         macs=batch * cached * heads * (2 * shape.kv_lora + shape.rope) * queries,
         memory_bytes=size,
         hbm_bytes=size,
     )
-    latent_out = yield from _sequence_sum(scope, f"{name}_ar_sp", heads, shape.kv_lora, place("absorbattn"))
-    deep = (batch, queries, heads, shape.kv_lora)
-    yield move(node, f"{name}_view_o", "View", (deep, (tokens, heads, shape.kv_lora)), latent_out)
-    yield move(node, f"{name}_transpose_o", "Transpose", ((0, 1), (tokens, heads, shape.kv_lora)), place("view_o"))
-    yield grouped_linear(node, f"{name}_wkvb2", (heads, tokens, shape.kv_lora, shape.value), y, place("transpose_o"))
-    yield move(node, f"{name}_transpose_v", "Transpose", ((0, 1), (heads, tokens, shape.value)), place("wkvb2"))
+
+
+def _values(scope: Scope, shape: Mla, name: str, heads: int, source: str) -> Rows:
+    """From the latent space back to the values of every head."""
+    node, tokens = scope.node, scope.tokens
+    latent, value = (tokens, heads, shape.kv_lora), (heads, tokens, shape.value)
+    place = partial(_part, node, name)
+    deep = (len(scope.local), scope.step.queries, heads, shape.kv_lora)
+    yield move(node, f"{name}_view_o", "View", (deep, latent), source)
+    yield move(node, f"{name}_transpose_o", "Transpose", ((0, 1), latent), place("view_o"))
+    product = (heads, tokens, shape.kv_lora, shape.value)
+    yield grouped_linear(node, f"{name}_wkvb2", product, scope.element_bytes, place("transpose_o"))
+    yield move(node, f"{name}_transpose_v", "Transpose", ((0, 1), value), place("wkvb2"))
     flat = ((tokens, heads, shape.value), (tokens, heads * shape.value))
     yield move(node, f"{name}_view_v", "View", flat, place("transpose_v"))
-    return (yield from _output(scope, f"{name}_wo", f"{name}_ar_tp", heads * shape.value, place("view_v")))
-
-
-def _absorb_queries(scope: Scope, shape: Mla, name: str, heads: int, source: str) -> Rows:
-    """Cut the projected queries into the part to absorb, heads first, and the rotary part."""
-    node, tokens, batch, queries = scope.node, scope.tokens, len(scope.local), scope.step.queries
-    both = shape.nope + shape.rope
-    view, split = f"{name}_view_wqb", f"{name}_split_q"
-    yield move(node, view, "View", ((tokens, heads * both), (tokens, heads, both)), source)
-    outputs = (tensor(node, f"{split}_0"), tensor(node, f"{split}_1"))
-    cut = (2, (shape.nope, shape.rope), (tokens, heads, both))
-    yield Operation(split, "Split", cut, (tensor(node, view),), outputs)
-    yield move(node, f"{name}_transpose_nope", "Transpose", ((0, 1), (tokens, heads, shape.nope)), outputs[0])
-    rope = ((tokens, heads, shape.rope), (batch, queries, heads, shape.rope))
-    yield move(node, f"{name}_view_rope", "View", rope, outputs[1])
-    return outputs[0]
+    return place("view_v")
 
 
 def _naive(scope: Scope, shape: Mla, name: str, source: str) -> Rows:
@@ -129,7 +147,7 @@ def _naive(scope: Scope, shape: Mla, name: str, source: str) -> Rows:
     scored = ceil(queries / scope.system.sp)
     key, wide = shape.nope + shape.rope, shape.nope + shape.value
     latent = shape.kv_lora + shape.rope
-    place = lambda uid: tensor(node, f"{name}_{uid}")  # noqa: E731 - a local abbreviation
+    place = partial(_part, node, name)
     yield move(node, f"{name}_view_in", "View", ((batch, queries, hidden), (tokens, hidden)), source)
     yield linear(node, f"{name}_wkva", (tokens, hidden, latent), y, place("view_in"))
     cut = (1, (shape.kv_lora, shape.rope), (tokens, latent))
@@ -155,7 +173,7 @@ def _naive_heads(scope: Scope, shape: Mla, name: str, heads: int, projected: str
     """Queries, keys and values with heads of their own; all heads share the rotary part of the key."""
     node, tokens, batch, queries = scope.node, scope.tokens, len(scope.local), scope.step.queries
     key, wide = shape.nope + shape.rope, shape.nope + shape.value
-    place = lambda uid: tensor(node, f"{name}_{uid}")  # noqa: E731 - a local abbreviation
+    place = partial(_part, node, name)
     deep = (batch, queries, heads, wide)
     yield move(node, f"{name}_view_kv", "View", ((tokens, heads * wide), deep), place("wkvb"))
     outputs = (place("split_k_0"), place("split_k_1"))
@@ -175,7 +193,7 @@ def _gqa(scope: Scope, shape: Gqa, name: str, source: str) -> Rows:
     heads, kv_heads = ceil(shape.heads / system.tp), ceil(shape.kv_heads / system.tp)
     cached = ceil(scope.step.context / system.sp)
     scored = ceil(queries / system.sp) if scope.step.prefill else cached
-    place = lambda uid: tensor(node, f"{name}_{uid}")  # noqa: E731 - a local abbreviation
+    place = partial(_part, node, name)
     for part, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
         yield linear(node, f"{name}_{part}proj", (tokens, hidden, count * shape.head_dim), y, source)
     deep = (batch, queries, heads, shape.head_dim)

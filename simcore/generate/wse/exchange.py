@@ -24,8 +24,8 @@ SHARED = -1  # stands for the shared expert where a number of an expert is expec
 class Exchange:
     """Tokens of one layer and step: who sends them, who computes them.
 
-    `routing` has shape [choice, sequence, position]; nodes are numbered inside their stage. `shared` is the node of the copy
-    of the shared expert that serves each sequence, -1 where the model has none.
+    `routing` has shape [choice, sequence, position]; nodes are numbered inside their stage. `shared` is the node
+    of the copy of the shared expert that serves each sequence, -1 where the model has none.
     """
 
     routing: Ints
@@ -37,12 +37,16 @@ class Exchange:
 
     @cached_property
     def dispatch(self) -> Ints:
-        """Vectors sent from node to node before the experts, self included: one per token and node. Shape [nodes, nodes]."""
+        """Vectors sent from node to node before the experts, self included: one per token and node. Shape [nodes,
+        nodes].
+        """
         return self._by_source(self._reached.sum(axis=1))
 
     @cached_property
     def combine(self) -> Ints:
-        """Vectors sent back, self included: one per token and expert. Shape [nodes, nodes]; rows are the experts' nodes."""
+        """Vectors sent back, self included: one per token and expert. Shape [nodes, nodes]; rows are the experts'
+        nodes.
+        """
         back = np.zeros((self.nodes, self.nodes), np.int64)
         targets = np.broadcast_to(self.source[None, :, None], self.routing.shape)
         np.add.at(back, (self.holder[self.routing], targets), 1)
@@ -98,7 +102,9 @@ class Exchange:
 
     @cached_property
     def back(self) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
-        """(expert, sequence, position) of the results from a node to a source, experts ascending, the shared one last."""
+        """(expert, sequence, position) of the results from a node to a source, experts ascending, the shared one
+        last.
+        """
         pairs: dict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
         for expert in sorted(self.work):
             for sequence, position in self.work[expert]:

@@ -12,7 +12,9 @@ __all__ = ["dense", "gated", "head"]
 
 
 def gated(scope: Scope, name: str, shape: tuple[int, ...], intermediate: int, source: str) -> Rows:
-    """up, gate, their product, down on an input of `shape` [..., hidden]; the shape of the product is shown as an Add."""
+    """up, gate, their product, down on an input of `shape` [..., hidden]; the shape of the product is shown as an
+    Add.
+    """
     node, y, hidden = scope.node, scope.element_bytes, scope.model.hidden
     rows = shape[0] * shape[1]
     for part in ("up", "gate"):

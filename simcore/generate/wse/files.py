@@ -87,10 +87,9 @@ def dimensions(operation: Operation) -> str:
 def row(operation: Operation) -> str:
     """One line of a node's CSV."""
     uid, kind, _, _, _, macs, memory, hbm, network, group = operation
-    if group is None:
-        members = "N/A"
-    else:
-        members = str(group[0]) if kind == "Unicast" else _list(group)
+    members = _list(group) if group is not None else "N/A"
+    if kind == "Unicast":
+        members = members.strip("[]")
     return f"{uid};{kind};{memory};{macs};{hbm};{network};{members};{dimensions(operation)}"
 
 

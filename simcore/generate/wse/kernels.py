@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, prod
 
-from simcore.generate.wse.layout import UNPLACED, Banks, bank_bytes, blocks, runs, tiled
+from simcore.generate.wse.layout import UNPLACED, Banks, bank_bytes, blocks, runs, tiled, unplaced
 from simcore.generate.wse.operations import Operation
 from simcore.generate.wse.program import Program
 from simcore.generate.wse.ranks import split
@@ -46,7 +47,8 @@ class Core:
         self.program.emit(self.node, core, "WRITE", (self.program.bank(self.node, bank), size), comment, after)
 
     def reduce(self, uid: str, kind: str, tile: tuple[str, int, tuple[int, ...]], parts: list[int]) -> None:
-        """Add partial tiles, one in each bank of `parts`, on the core of the output: barrier, chain of READ and ADD, WRITE.
+        """Add partial tiles, one in each bank of `parts`, on the core of the output: barrier, chain of READ and
+        ADD, WRITE.
 
         `tile` is the output tile's label, core and dimensions.
         """
@@ -68,79 +70,87 @@ class Core:
         return before[-1]
 
 
+@dataclass(frozen=True)
+class Tiles:
+    """A product [groups, M, K, N] and its tiles; a Linear has one group, which its labels leave out."""
+
+    uid: str
+    grouped: bool
+    shape: tuple[int, ...]
+    tile: tuple[int, ...]
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Tiles along every dimension."""
+        return tuple(ceil(size / part) for size, part in zip(self.shape, self.tile, strict=True))
+
+    def label(self, index: tuple[int, ...]) -> str:
+        """The place of a tile in names."""
+        return "_".join(map(str, index if self.grouped else index[1:]))
+
+    def sizes(self, index: tuple[int, ...]) -> tuple[int, ...]:
+        """What is inside the product of a tile at its edge."""
+        every = zip(self.shape, self.tile, index, strict=True)
+        return tuple(min(part, size - place * part) for size, part, place in every)
+
+    @property
+    def output(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shape and tile of the output."""
+        return (*self.shape[:2], self.shape[3]), (*self.tile[:2], self.tile[3])
+
+
 def product(core: Core, operation: Operation, source: Banks) -> Banks:
-    """Linear and GroupedLinear; `source` has shape [groups, M, K] once flattened. Returns the layout of the output."""
+    """Linear and GroupedLinear on an input of as many elements as [groups, M, K]; returns the layout of the output."""
     grouped = operation.kind == "GroupedLinear"
-    shape = tuple(int(str(size)) for size in operation.shape)
-    groups, rows, inner, outer = shape if grouped else (1, *shape)
-    if not groups * rows:
-        return tiled((groups, rows, outer), (1, 1, 1), core.cores).reshape(shape[:-2] + (outer,))
-    tile = core.tiling.of(operation.uid, operation.kind, shape, core.cores)
-    each = tile if grouped else (1, *tile)
-    source = source.reshape(groups, rows, inner)
+    shape = operation.shape if grouped else (1, *operation.shape)
+    if not shape[0] * shape[1]:
+        return unplaced((*operation.shape[:-2], shape[3]))
+    tile = core.tiling.of(operation.uid, operation.kind, operation.shape, core.cores)
+    tiles = Tiles(operation.uid, grouped, shape, tile if grouped else (1, *tile))
+    source = source.reshape(shape[:3])
     if source[0, 0, 0] == UNPLACED:
-        source = tiled(source.shape, each[:3], core.cores)
+        source = tiled(source.shape, tiles.tile[:3], core.cores)
     partial: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for index, extent in blocks((groups, rows, inner), each[:3]):
+    for index, extent in blocks(shape[:3], tiles.tile[:3]):
         held = bank_bytes(source[extent], core.element_bytes)
-        for n in range(ceil(outer / each[3])):
-            where = _multiply(core, operation.uid, grouped, (groups, rows, inner, outer), each, (*index, n), held)
-            partial[index[0], index[1], n].append(where)
-    _reduced(core, operation.uid, grouped, (groups, rows, outer), (*each[:2], each[3]), partial)
-    out = tiled((groups, rows, outer), (*each[:2], each[3]), core.cores)
+        for n in range(tiles.counts[3]):
+            partial[index[0], index[1], n].append(_multiply(core, tiles, (*index, n), held))
+    _reduced(core, tiles, partial)
+    out = tiled(*tiles.output, core.cores)
     return out if grouped else out[0]
 
 
-def _multiply(
-    core: Core,
-    uid: str,
-    grouped: bool,
-    shape: tuple[int, ...],
-    tile: tuple[int, ...],
-    index: tuple[int, ...],
-    held: list[tuple[int, int]],
-) -> int:
-    """The instructions of one tile; the core that runs them."""
-    counts = [ceil(size / part) for size, part in zip(shape, tile, strict=True)]
-    groups, rows, inner, outer = (
-        min(part, size - place * part) for size, part, place in zip(shape, tile, index, strict=True)
-    )
+def _multiply(core: Core, tiles: Tiles, index: tuple[int, ...], held: list[tuple[int, int]]) -> int:
+    """The instructions of one tile, on the core of its weights; that core."""
     g, m, k, n = index
-    where = ((g * counts[2] + k) * counts[3] + n) % core.cores
-    label = "_".join(map(str, index if grouped else index[1:]))
-    comment = f"{uid}_{'grouped_' if grouped else ''}gemm_{label}"
-    y = core.element_bytes
-    after = core.reads(where, [*held, (where, groups * inner * outer * y)], comment)
+    _, many_rows, many_inner, many_outer = tiles.counts
+    groups, rows, inner, outer = tiles.sizes(index)
+    where = ((g * many_inner + k) * many_outer + n) % core.cores
+    comment = f"{tiles.uid}_{'grouped_' if tiles.grouped else ''}gemm_{tiles.label(index)}"
+    after = core.reads(where, [*held, (where, groups * inner * outer * core.element_bytes)], comment)
     emit = core.program.emit
     done = [emit(core.node, where, "GEMM", (rows, inner, outer), comment, after) for _ in range(groups)]
-    whole = counts[2] == 1
-    bank = ((g * counts[1] + m) * counts[3] + n) % core.cores if whole else where
-    core.write(where, bank, groups * rows * outer * y, comment, done)
+    bank = ((g * many_rows + m) * many_outer + n) % core.cores if many_inner == 1 else where
+    core.write(where, bank, groups * rows * outer * core.element_bytes, comment, done)
     return where
 
 
-def _reduced(
-    core: Core,
-    uid: str,
-    grouped: bool,
-    shape: tuple[int, int, int],
-    tile: tuple[int, int, int],
-    partial: dict[tuple[int, ...], list[int]],
-) -> None:
+def _reduced(core: Core, tiles: Tiles, partial: dict[tuple[int, ...], list[int]]) -> None:
     """Add up the partial results of every output tile that has more than one."""
-    for number, (index, extent) in enumerate(blocks(shape, tile)):
+    for number, (index, extent) in enumerate(blocks(*tiles.output)):
         if len(partial[index]) > 1:
             dims = tuple(part.stop - part.start for part in extent)
-            label = "_".join(map(str, index if grouped else index[1:]))
-            output = (label, number % core.cores, dims if grouped else dims[1:])
-            core.reduce(uid, "reduce", output, partial[index])
+            output = (tiles.label(index), number % core.cores, dims if tiles.grouped else dims[1:])
+            core.reduce(tiles.uid, "reduce", output, partial[index])
 
 
 @dataclass(frozen=True)
 class Heads:
-    """An attention by its numbers: `key` and `value` elements per head, `kv_heads` heads of keys for `heads` of queries.
+    """An attention by its numbers: `key` and `value` elements per head, `kv_heads` heads of keys for `heads` of
+    queries.
 
-    `cached` positions are read from the cache of the tile's core, or from the layouts `keys` of keys and values in prefill.
+    `cached` positions are read from the cache of the tile's core, or from the layouts `keys` of keys and values in
+    prefill.
     """
 
     batch: int
@@ -156,7 +166,7 @@ class Heads:
 
 def heads_of(operation: Operation, element_bytes: int, sources: list[Banks]) -> Heads:
     """The numbers of an attention operation."""
-    numbers = [int(str(size)) for size in operation.shape]
+    numbers = operation.shape
     if operation.kind == "MLAAbsorbAttention":
         batch, heads, cached, latent, rope, queries = numbers
         return Heads(batch, queries, heads, 1, latent + rope, latent, cached, (latent + rope) * element_bytes)
@@ -164,12 +174,18 @@ def heads_of(operation: Operation, element_bytes: int, sources: list[Banks]) -> 
         batch, queries, heads, key, scored, value = numbers
         return Heads(batch, queries, heads, heads, key, value, scored, 0, tuple(sources[1:]))
     batch, _, heads, width, scored, kv_heads, queries = numbers
-    keys = tuple(source.reshape(batch, queries, -1) for source in sources[1:]) if not operation.hbm_bytes else ()
+    keys = (
+        tuple(source.reshape(batch, queries, kv_heads * width) for source in sources[1:])
+        if not operation.hbm_bytes
+        else ()
+    )
     return Heads(batch, queries, heads, kv_heads, width, width, scored, 2 * kv_heads * width * element_bytes, keys)
 
 
 def attention(core: Core, operation: Operation, sources: list[Banks]) -> Banks:
-    """Scores and values of every (sequence, block of queries, block of the cache); returns [batch, queries, heads, value]."""
+    """Scores and values of every (sequence, block of queries, block of the cache); returns [batch, queries, heads,
+    value].
+    """
     shape = heads_of(operation, core.element_bytes, sources)
     tile = core.tiling.of(operation.uid, operation.kind, (shape.queries, max(shape.cached, 1)), core.cores)
     dims, out = (shape.batch, shape.queries, shape.heads, shape.value), (1, tile[0], shape.heads, shape.value)
@@ -189,7 +205,9 @@ def attention(core: Core, operation: Operation, sources: list[Banks]) -> Banks:
 
 
 def _reads(core: Core, shape: Heads, tile: tuple[Banks, int, slice, int], comment: str) -> list[int]:
-    """READ the queries of a tile, then its keys and values: from the cache in its bank, or from where they were computed."""
+    """READ the queries of a tile, then its keys and values: from the cache in its bank, or from where they were
+    computed.
+    """
     queries, sequence, held, where = tile
     y = core.element_bytes
     parts = bank_bytes(queries, y)

@@ -1,13 +1,13 @@
 """Where the elements of a tensor lie: an array of the tensor's shape that holds each element's bank on its node.
 
-Views, splits, transposes, slices and concatenations of a tensor are those of its array, which is why they cost nothing here.
-A tile of a tensor that nobody computed (a view, a slice) is a run of elements in one bank.
+Views, splits, transposes, slices and concatenations of a tensor are those of its array, which is why they cost
+nothing here. A tile of a tensor that nobody computed (a view, a slice) is a run of elements in one bank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import pairwise, product
 from math import ceil
 
 import numpy as np
@@ -59,4 +59,4 @@ def runs(vector: Banks) -> list[tuple[int, slice]]:
     if not vector.size:
         return []
     edges = [0, *(np.flatnonzero(np.diff(vector)) + 1).tolist(), vector.size]
-    return [(int(vector[first]), slice(first, last)) for first, last in zip(edges, edges[1:], strict=False)]
+    return [(int(vector[first]), slice(first, last)) for first, last in pairwise(edges)]

@@ -26,13 +26,19 @@ def mixture(scope: Scope, experts: Experts, exchange: Exchange, name: str, sourc
     shape = (scope.tokens, scope.model.hidden, experts.routed)
     yield linear(scope.node, f"{name}_gate", shape, scope.element_bytes, source)
     kind = _transport(scope)
-    transport: Transport = TRANSPORTS[kind](scope, exchange, name)
+    transport = TRANSPORTS[kind](scope, exchange, name)
     yield from transport.dispatch(source)
     yield from _experts(scope, experts, exchange, name, transport)
     yield from transport.combine()
     if scope.movement:
         held = {"sliced": range(scope.batch), "allgather": scope.local}.get(kind, scope.own)
         yield from _sums(scope, exchange, name, transport, held)
+    out = yield from _rejoined(scope, kind, name)
+    return out if len(scope.local) else source
+
+
+def _rejoined(scope: Scope, kind: str, name: str) -> Rows:
+    """Bring the sums of the tokens to the whole cluster."""
     if kind == "sliced":
         return (yield from _slices_summed(scope, name))
     if kind in {"allgather", "none"}:
@@ -70,11 +76,8 @@ def _expert(
     uid = f"{name}_exp_{'shared' if expert == SHARED else expert}"
     node = scope.node
     if scope.movement:
-        parts = []
-        for token in tokens:
-            parts.append((yield from _picked(scope, f"{uid}_in_{token[0]}_{token[1]}", transport.arrived(token))))
-        joined = (0, (1,) * count, (count, 1, scope.model.hidden))
-        yield move(node, f"{uid}_in", "Concat", joined, *parts)
+        pieces = {f"{uid}_in_{token[0]}_{token[1]}": transport.arrived(token) for token in tokens}
+        yield from _joined(scope, f"{uid}_in", pieces)
     out = yield from gated(scope, uid, (count, 1), width, tensor(node, f"{uid}_in"))
     if scope.movement:
         for index, token in enumerate(tokens):
@@ -82,13 +85,14 @@ def _expert(
             yield move(node, target, "Slice", ((count, 1, scope.model.hidden), 0, index, index + 1), out)
 
 
-def _picked(scope: Scope, uid: str, piece: Piece) -> Rows:
-    """The tensor of a piece, cut out where it is part of a larger one."""
-    if not piece.count:
-        return piece.tensor
-    cut = ((piece.count, 1, scope.model.hidden), 0, piece.index, piece.index + 1)
-    yield move(scope.node, uid, "Slice", cut, piece.tensor)
-    return tensor(scope.node, uid)
+def _joined(scope: Scope, uid: str, pieces: dict[str, Piece]) -> Iterator[Operation]:
+    """One tensor of all pieces, each cut out under its name where it is part of a larger one."""
+    node, hidden = scope.node, scope.model.hidden
+    for name, (source, vectors, place) in pieces.items():
+        if vectors:
+            yield move(node, name, "Slice", ((vectors, 1, hidden), 0, place, place + 1), source)
+    parts = [tensor(node, name) if piece.vectors else piece.tensor for name, piece in pieces.items()]
+    yield move(node, uid, "Concat", (0, (1,) * len(parts), (len(parts), 1, hidden)), *parts)
 
 
 def _sums(scope: Scope, exchange: Exchange, name: str, transport: Transport, sequences: range) -> Iterator[Operation]:
@@ -110,12 +114,12 @@ def _sum(scope: Scope, exchange: Exchange, name: str, transport: Transport, toke
     """One token: its vectors from all its experts."""
     node, hidden = scope.node, scope.model.hidden
     label = f"{token[0]}_{token[1]}"
-    parts = []
-    for expert, holder in exchange.results(*token):
-        uid = f"{name}_res_{label}_{'shared' if expert == SHARED else expert}"
-        parts.append((yield from _picked(scope, uid, transport.returned(token, expert, holder))))
-    shape = (len(parts), 1, hidden)
-    yield move(node, f"{name}_stack_{label}", "Concat", (0, (1,) * len(parts), shape), *parts)
+    pieces = {
+        f"{name}_res_{label}_{'shared' if expert == SHARED else expert}": transport.returned(token, expert, holder)
+        for expert, holder in exchange.results(*token)
+    }
+    yield from _joined(scope, f"{name}_stack_{label}", pieces)
+    shape = (len(pieces), 1, hidden)
     yield move(node, f"{name}_sum_{label}", "Sum", (shape, 0, (1, 1, hidden)), tensor(node, f"{name}_stack_{label}"))
 
 
@@ -129,10 +133,10 @@ def _share(scope: Scope, name: str) -> Rows:
     yield collective(node, uid, "Multicast", shape, scope.element_bytes, others, held)
     yield Operation(f"{name}_barrier_mc", "Barrier", (), group=group)
     if scope.movement and len(scope.local):
-        held = {other: len(own_batches(scope.system, scope.batch, other)) for other in group}
-        owners = [other for other in group if held[other]]
+        counts = {other: len(own_batches(scope.system, scope.batch, other)) for other in group}
+        owners = [other for other in group if counts[other]]
         parts = [tensor(node, f"{name}_out" if other == node else f"{uid}_{other}") for other in owners]
-        sizes = tuple(held[other] for other in owners)
+        sizes = tuple(counts[other] for other in owners)
         yield move(node, f"{name}_all", "Concat", (0, sizes, (len(scope.local), queries, hidden)), *parts)
     return tensor(node, f"{name}_all")
 

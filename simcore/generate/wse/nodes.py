@@ -15,7 +15,7 @@ from simcore.generate.wse.operations import Operation, move, tensor
 from simcore.generate.wse.ranks import split
 from simcore.generate.wse.routing import Ints, Routing, draw
 from simcore.generate.wse.scope import Rows, Scope, Step
-from simcore.generate.wse.shapes import Gqa, Model, System
+from simcore.generate.wse.shapes import Experts, Gqa, Model, System
 
 __all__ = ["Job", "exchanges", "footprint_bytes", "operations", "steps", "totals"]
 
@@ -24,8 +24,8 @@ __all__ = ["Job", "exchanges", "footprint_bytes", "operations", "steps", "totals
 class Job:
     """Everything that the rows of a phase follow from.
 
-    `layers` are names in the model's order (`decode0` ... `lm_head`, in prefill too); `routing` holds arrays given by the user
-    per step, or None to draw them; `counts` tokens per expert for empirical routing.
+    `layers` are names in the model's order (`decode0` ... `lm_head`, in prefill too); `routing` holds arrays given
+    by the user per step, or None to draw them; `counts` tokens per expert for empirical routing.
     """
 
     model: Model
@@ -154,14 +154,14 @@ def footprint_bytes(job: Job, nodes: list[int]) -> list[int]:
     step = Step("decode", job.prefill_len + job.decode_len, 1)
     layers = tuple(name for name in job.layers if name != "lm_head")
     resting = replace(job, layers=layers, prefill=False)
-    routed = {name: _everyone(job) for name in layers if job.model.routes(layer_number(name))}
+    experts = job.model.experts
+    routing = [name for name in layers if job.model.routes(layer_number(name))]
+    routed = dict.fromkeys(routing, _everyone(job, experts)) if experts else {}
     return [total[0] for total in totals(resting, step, nodes, routed)]
 
 
-def _everyone(job: Job) -> Exchange:
+def _everyone(job: Job, experts: Experts) -> Exchange:
     """An exchange in which every expert and every copy has a token, so that all weights are counted."""
-    experts = job.model.experts
-    assert experts is not None  # only layers that route ask
     rows = max(experts.routed, job.batch, job.system.stage_nodes)
     routing = np.arange(rows).reshape(1, rows, 1) % experts.routed
     return Exchange.of(routing, experts, job.system)

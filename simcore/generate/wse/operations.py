@@ -1,13 +1,14 @@
 """One operation of one node: what it reads, computes and sends. Constructors hold the cost formulas.
 
-Operations are multiply-accumulates; activations are never counted as memory. Formulas: WSE Workload Generator, commit 85e1ae7.
+Operations are multiply-accumulates; activations are never counted as memory. Formulas: WSE Workload Generator,
+commit 85e1ae7.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = ["Operation", "collective", "grouped_linear", "linear", "move", "tensor"]
 
@@ -17,13 +18,13 @@ Group = tuple[int, ...]
 class Operation(NamedTuple):
     """A row of a node's file.
 
-    `shape` holds the numbers of the row's Dimensions column, its meaning depends on `kind`; `group` the nodes that take part
-    in (or, for a multicast, receive) a communication. Tensors are named "node:uid".
+    `shape` holds the numbers of the row's Dimensions column, its meaning depends on `kind`; `group` the nodes that
+    take part in (or, for a multicast, receive) a communication. Tensors are named "node:uid".
     """
 
     uid: str
     kind: str
-    shape: tuple[object, ...]
+    shape: tuple[Any, ...]
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     macs: int = 0
@@ -56,13 +57,15 @@ def grouped_linear(node: int, uid: str, shape: tuple[int, int, int, int], elemen
 def collective(
     node: int, uid: str, kind: str, shape: Sequence[int], element_bytes: int, group: Group, source: str
 ) -> Operation:
-    """AllReduce, AllGather or Multicast of a tensor ("" when it is empty): its bytes count once, for any number of members."""
+    """AllReduce, AllGather or Multicast of a tensor ("" when it is empty): its bytes count once, for any number of
+    members.
+    """
     size = prod(shape) * element_bytes
     outputs = tuple(tensor(other, f"{uid}_{node}") for other in group) if kind == "Multicast" else (tensor(node, uid),)
     inputs = (source,) if source else ()
     return Operation(uid, kind, tuple(shape), inputs, outputs, network_bytes=size, group=group)
 
 
-def move(node: int, uid: str, kind: str, shape: tuple[object, ...], *sources: str) -> Operation:
+def move(node: int, uid: str, kind: str, shape: tuple[Any, ...], *sources: str) -> Operation:
     """An operation that only renames, cuts, joins or adds vectors: View, Split, Transpose, Slice, Concat, Sum, Add."""
     return Operation(uid, kind, shape, sources, (tensor(node, uid),))

@@ -13,9 +13,9 @@ __all__ = ["Instruction", "Program", "line", "summary"]
 
 
 class Instruction(NamedTuple):
-    """READ, WRITE (bank, bytes), GEMM (M, K, N), ADD (dimensions), COPY (bank, bank, bytes), MULTICAST (bank, banks.., bytes)
-    or BARRIER (identifier). Banks count over the whole wafer; bank and core of a number belong together.
-    `after` are places in the same core's list.
+    """READ, WRITE (bank, bytes), GEMM (M, K, N), ADD (dimensions), COPY (bank, bank, bytes), MULTICAST (bank,
+    banks.., bytes) or BARRIER (identifier). Banks count over the whole wafer; bank and core of a number belong
+    together. `after` are places in the same core's list.
     """
 
     kind: str

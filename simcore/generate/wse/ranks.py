@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,8 +16,8 @@ __all__ = [
     "local_batches",
     "own_batches",
     "shared_nodes",
-    "split",
     "sp_group",
+    "split",
     "stage",
     "stage_of_layer",
     "tp_group",
@@ -32,7 +34,7 @@ def split(count: int, buckets: int) -> list[range]:
     """
     share, more = divmod(count, buckets)
     starts = [bucket * share + min(bucket, more) for bucket in range(buckets + 1)]
-    return [range(first, last) for first, last in zip(starts, starts[1:], strict=False)]
+    return [range(first, last) for first, last in pairwise(starts)]
 
 
 def _along(node: int, stride: int, degree: int) -> tuple[int, ...]:

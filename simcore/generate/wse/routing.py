@@ -64,7 +64,7 @@ def draw(
 def _popularity(experts: Experts, place: int, counts: Ints | None) -> Floats:
     """How often each expert of a layer is chosen, up to a factor."""
     if counts is not None:
-        return counts[place].astype(np.float64)
+        return np.asarray(counts[place], np.float64)
     sigma = sqrt(log(1 + VARIATION**2))
     return np.random.default_rng([SEED, place]).lognormal(0.0, sigma, experts.routed)
 
@@ -106,7 +106,7 @@ def _identical(model: Model, experts: Experts, shape: tuple[int, int], step: int
 
 def _shuffled(experts: int, rounds: int, layers: int, step: int, seed: int) -> Ints:
     """The peer's list: shuffled in place once per layer, so that the last shuffle is what every layer sees."""
-    generator = np.random.RandomState(seed)  # noqa: NPY002 - the peer's arrays come from this generator
+    generator = np.random.RandomState(seed)
     for _ in range(step + 1):
         flat = np.repeat(np.arange(experts), rounds)
         for _ in range(layers):
@@ -126,11 +126,11 @@ def _permutations(experts: Experts, rounds: int, generator: np.random.Generator)
 
 def _located(path: str | Path, text: str, error: msgspec.MsgspecError) -> InputError:
     """A reading error with its line and column where the decoder tells a byte."""
-    message = str(error)
+    message, data = str(error), text.encode()
+    if isinstance(error, msgspec.ValidationError):
+        return InputError.at(Location(str(path), 1, 1), f"not a file of this form: {message}")
     head, _, offset = message.partition("(byte ")
-    if not offset:
-        return InputError.at(Location(str(path), 1, 1), f"not a routing file: {message}")
-    before = text.encode()[: int(offset.rstrip(")"))].decode(errors="ignore")
+    before = data[: int(offset.rstrip(")")) if offset else len(data)].decode(errors="ignore")
     line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
     return InputError.at(Location(str(path), line, column), f"not well-formed: {head.strip()}", expected="JSON")
 

@@ -24,7 +24,9 @@ class Gqa:
 
 @dataclass(frozen=True, slots=True)
 class Mla:
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1); `q_lora` 0: queries are not compressed."""
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1); `q_lora` 0: queries are not
+    compressed.
+    """
 
     heads: int
     q_lora: int
@@ -71,8 +73,8 @@ class Model:
 class System:
     """Nodes on a grid and the degrees of parallelism of one phase (prefill or decode).
 
-    Ranks count, innermost first, tensor (tp), sequence (sp), data (dp), pipeline (pp) for attention and tensor, expert (ep),
-    pipeline for the feed-forward part.
+    Ranks count, innermost first, tensor (tp), sequence (sp), data (dp), pipeline (pp) for attention and tensor,
+    expert (ep), pipeline for the feed-forward part.
     """
 
     nodes: int
@@ -170,12 +172,12 @@ def read_model(path: str | Path) -> Model:
             root.problem("the key 'architectures' is missing", expected=", ".join(ARCHITECTURES), found="no such key")
             raise InputError(problems.found)
         names = root["architectures"].sequence()
-        chosen = names[0].choice(ARCHITECTURES) if names else None
-        if not isinstance(chosen, tuple):
+        chosen = names[0].choice(list(ARCHITECTURES)) if names else None
+        if not chosen:
             if not names:
                 root["architectures"].problem("no architecture is named", expected=", ".join(ARCHITECTURES))
             raise InputError(problems.found)
-        attention, experts = chosen
+        attention, experts = ARCHITECTURES[chosen]
         model = Model(
             hidden=_required(root, "hidden_size"),
             intermediate=_required(root, "intermediate_size"),

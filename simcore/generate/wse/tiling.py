@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache
 from itertools import product
 from math import ceil, prod
 from pathlib import Path
@@ -27,12 +27,13 @@ DIMENSIONS = {
 ATTENTION_POSITIONS = 512
 
 
-@lru_cache(maxsize=None)
+@cache
 def autotile(shape: tuple[int, ...], cores: int) -> tuple[int, ...]:
     """The tile of a product [groups,] M, K, N that moves the least data for the occupancy it reaches.
 
-    Every dimension is halved up to five times (rounded up). The cost is the data that all tiles touch over the data of the
-    whole product, divided by how evenly the tiles fill the cores; the first minimum in order of the dimensions counts.
+    Every dimension is halved up to five times (rounded up). The cost is the data that all tiles touch over the
+    data of the whole product, divided by how evenly the tiles fill the cores; the first minimum in order of the
+    dimensions counts.
 
     >>> autotile((147, 7168, 576), 16)
     (147, 896, 288)

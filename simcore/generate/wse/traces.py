@@ -26,9 +26,9 @@ ATTENTION = {"MLAAbsorbAttention", "MLANaiveAttention", "SelfAttention"}
 # Operations that only rename and cut: operation, layouts of its inputs -> layouts of its outputs. An Add makes no
 # instruction (as in the peer): its result is found where the product that follows needs it.
 MOVES: dict[str, Callable[[Operation, list[Banks]], list[Banks]]] = {
-    "View": lambda operation, held: [held[0].reshape(operation.shape[1])],  # type: ignore[call-overload]
+    "View": lambda operation, held: [held[0].reshape(operation.shape[1])],
     "Split": lambda operation, held: _split(operation, held[0]),
-    "Transpose": lambda operation, held: [np.swapaxes(held[0], *operation.shape[0])],  # type: ignore[misc]
+    "Transpose": lambda operation, held: [np.swapaxes(held[0], *operation.shape[0])],
     "Slice": lambda operation, held: [_slice(operation, held[0])],
     "Concat": lambda operation, held: [_concat(operation, held)],
     "Add": lambda _, held: [unplaced(held[0].shape)],
@@ -37,24 +37,24 @@ MOVES: dict[str, Callable[[Operation, list[Banks]], list[Banks]]] = {
 
 def _split(operation: Operation, held: Banks) -> list[Banks]:
     axis, sizes, _ = operation.shape
-    return np.split(held, np.cumsum(sizes)[:-1], axis=axis)  # type: ignore[arg-type,call-overload,no-any-return]
+    return np.split(held, np.cumsum(sizes)[:-1], axis=axis)
 
 
 def _slice(operation: Operation, held: Banks) -> Banks:
     dims, axis, first, last = operation.shape
-    extent = [slice(None)] * len(dims)  # type: ignore[arg-type]
-    extent[axis] = slice(first, last)  # type: ignore[call-overload]
-    return held.reshape(dims)[tuple(extent)]  # type: ignore[call-overload,no-any-return]
+    extent = [slice(None)] * len(dims)
+    extent[axis] = slice(first, last)
+    return held.reshape(dims)[tuple(extent)]
 
 
 def _concat(operation: Operation, held: list[Banks]) -> Banks:
     axis, sizes, out = operation.shape
     parts = []
-    for part, size in zip(held, sizes, strict=True):  # type: ignore[call-overload]
-        dims = list(out)  # type: ignore[call-overload]
+    for part, size in zip(held, sizes, strict=True):
+        dims = list(out)
         dims[axis] = size
         parts.append(part.reshape(dims))
-    return np.concatenate(parts, axis=axis)  # type: ignore[call-overload,no-any-return]
+    return np.concatenate(parts, axis=axis)
 
 
 def instructions(
@@ -62,8 +62,9 @@ def instructions(
 ) -> Program:
     """The instructions of all cores of all nodes in one step.
 
-    Different from the peer: the Barrier rows of the node level stop the communicating cores of their nodes, all-gathers and
-    prefill work, rings count positions, not node numbers. `spread` lets the core of each bank communicate, not core 0 alone.
+    Different from the peer: the Barrier rows of the node level stop the communicating cores of their nodes,
+    all-gathers and prefill work, rings count positions, not node numbers. `spread` lets the core of each bank
+    communicate, not core 0 alone.
     """
     program = Program(job.system.nodes, job.system.cores)
     return _Play(job, step, routed, program, tiling or Tiling(), Wires(program, job.element_bytes, spread)).run()

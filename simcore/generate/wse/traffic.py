@@ -1,6 +1,7 @@
 """What the nodes send to each other in a step, and what they compute in between: plain columns, no clock.
 
-A step is a row of phases. In each, every node computes, then the members of every group exchange and wait for each other.
+A step is a row of phases. In each, every node computes, then the members of every group exchange and wait for each
+other.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from simcore.generate.wse.scope import Step
 __all__ = ["Phase", "matrix", "phases"]
 
 Ints = npt.NDArray[np.int64]
+END = "end"
 Flow = tuple[int, int, int, int]  # source, target, bytes, number of the multicast tree or -1
 
 
@@ -52,6 +54,7 @@ def phases(job: Job, step: Step, routed: dict[str, Exchange]) -> list[Phase]:
             draft.macs[node], draft.hbm_bytes[node] = work
             draft.rows += [(node, each) for each in rows]
             draft.groups[group] = None
+    drafts[END] = drafts.pop(END)  # what a node does last comes after the phases of all pipeline stages
     return [draft.phase(name, job.element_bytes) for name, draft in drafts.items()]
 
 
@@ -59,7 +62,9 @@ Segment = tuple[str, tuple[int, int], list[Operation], tuple[int, ...]]
 
 
 def _segments(node: int, rows: Iterable[Operation]) -> Iterator[Segment]:
-    """(name, work, communication, group) of every phase of one node: a barrier, an all-reduce or a pipeline transfer ends it."""
+    """(name, work, communication, group) of every phase of one node: a barrier, an all-reduce or a pipeline
+    transfer ends it.
+    """
     macs, hbm_bytes = 0, 0
     sent: list[Operation] = []
     for each in rows:
@@ -73,7 +78,7 @@ def _segments(node: int, rows: Iterable[Operation]) -> Iterator[Segment]:
             group = (node, *each.group) if passed_on else each.group
             yield each.uid, (macs, hbm_bytes), sent, group
             macs, hbm_bytes, sent = 0, 0, []
-    yield "end", (macs, hbm_bytes), sent, ()
+    yield END, (macs, hbm_bytes), sent, ()
 
 
 class _Draft:
@@ -112,16 +117,16 @@ def _flows(rows: list[tuple[int, Operation]], element_bytes: int) -> Iterator[Fl
 
 def _exchanged(node: int, operation: Operation, element_bytes: int) -> Iterator[Flow]:
     """All-to-all: the vectors for every other node."""
-    (_, _, hidden), sent, _ = operation.shape  # type: ignore[misc]
-    for other, count in zip(operation.group or (), sent, strict=True):  # type: ignore[call-overload]
+    vectors, sent, _ = operation.shape
+    for other, count in zip(operation.group or (), sent, strict=True):
         if count and other != node:
-            yield node, other, count * hidden * element_bytes, -1
+            yield node, other, count * vectors[-1] * element_bytes, -1
 
 
 def _ring(node: int, operation: Operation, element_bytes: int) -> Iterator[Flow]:
     """Ring all-reduce: all chunks but one, twice, to the next node: 2 (G - 1) / G of the vector where G divides it."""
     group = operation.group or ()
-    *outer, last = (int(str(size)) for size in operation.shape)
+    *outer, last = operation.shape
     chunks = [len(chunk) * prod(outer) * element_bytes for chunk in split(last, len(group))]
     place, count = group.index(node), len(group)
     if count > 1:

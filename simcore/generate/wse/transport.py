@@ -5,7 +5,7 @@ Every transport names the tensors that arrive, so that the experts and the sums 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -19,11 +19,11 @@ __all__ = ["TRANSPORTS", "Piece", "Transport", "expert_output"]
 
 
 class Piece(NamedTuple):
-    """Row `index` of a tensor of `count` vectors; `count` 0 stands for the whole tensor."""
+    """Row `place` of a tensor of `vectors` vectors; `vectors` 0 stands for the whole tensor."""
 
     tensor: str
-    count: int = 0
-    index: int = 0
+    vectors: int = 0
+    place: int = 0
 
 
 class Transport(Protocol):
@@ -63,7 +63,7 @@ class _Link:
 
     @cached_property
     def place(self) -> int:
-        """This node's number."""
+        """The number of this node."""
         return self.scope.node - self.group[0]
 
     def vectors(self, count: int) -> tuple[int, int, int]:
@@ -304,4 +304,10 @@ class Sliced(Local):
             yield from self.tokens(source, range(scope.batch), range(scope.batch))
 
 
-TRANSPORTS = {"alltoall": AllToAll, "allgather": AllGather, "multicast": Multicast, "none": Local, "sliced": Sliced}
+TRANSPORTS: dict[str, Callable[[Scope, Exchange, str], Transport]] = {
+    "alltoall": AllToAll,
+    "allgather": AllGather,
+    "multicast": Multicast,
+    "none": Local,
+    "sliced": Sliced,
+}

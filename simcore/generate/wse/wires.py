@@ -80,7 +80,9 @@ class Wires:
             self.barrier(f"{uid}_barrier_gather_{i}", nodes)
 
     def all_gather(self, uid: str, held: dict[int, Banks]) -> Banks:
-        """Ring over the nodes of `held`: every part is passed on G - 1 times. Returns the layout of all parts together."""
+        """Ring over the nodes of `held`: every part is passed on G - 1 times. Returns the layout of all parts
+        together.
+        """
         nodes, count = tuple(held), len(held)
         for i in range(count - 1):
             for p, node in enumerate(nodes):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simcore.workload.chakra import wire
-from simcore.workload.chakra.schema import ATTRIBUTE_KINDS
+from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, CURRENT
 from simcore.workload.chakra.wire import Bytes, Fields, Integers, Unsigned, WireError
 
 __all__ = ["INTEGER_ATTRIBUTES", "MISSING", "Columns", "decode", "decode_metadata"]
@@ -163,11 +163,18 @@ def _checked(buffer: Bytes, starts: Integers, ends: Integers, wires: dict[int, i
             raise WireError(
                 int(found.row[first]),
                 int(found.start[first]),
-                f"field {found.number[first]} has the wrong wire type",
+                f"field {_field_name(int(found.number[first]), wires)} has the wrong wire type",
                 expected=f"wire type {max(0, int(wanted[first]))}",
                 found=f"wire type {found.wire[first]}",
             )
         yield found
+
+
+def _field_name(number: int, wires: dict[int, int]) -> str:
+    """Name and number of a field of the message whose wire types these are."""
+    message = {id(_NODE_WIRES): "Node", id(_METADATA_WIRES): "GlobalMetadata"}.get(id(wires), "AttributeProto")
+    names = {int(number): name for number, name, _ in (text.split() for text in CURRENT[message].split(", "))}
+    return f"{names[number]} ({number})"
 
 
 def _text(data: bytes, row: int, start: int, length: int) -> str:

@@ -1,9 +1,10 @@
 """Joins PyTorch's host trace with Kineto's device trace: durations, kernels below what launched them, waits.
 
-Host operations are matched by record-function id. A kernel belongs to the innermost host operation around the runtime
-call with its correlation id. Where a call blocked until the device caught up, the time is taken out of its operation
-and the next operation of the thread waits for the kernel instead. A thread that was idle for a millisecond and more
-went on because of the operation that ended last on another thread (the rule of `chakra_trace_link`).
+Host operations are matched by record-function id, in older files by the order of their names. A kernel belongs to the
+innermost host operation around the runtime call with its correlation id. Where a call blocked until the device caught
+up, the time is taken out of its operation and the next operation of the thread waits for the kernel instead. A thread
+that was idle for a millisecond and more went on because of the operation that ended last on another thread (the rule of
+`chakra_trace_link`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from simcore.errors import InputError
-from simcore.workload.chakra import reader
+from simcore.workload.chakra import reader, sequences
 from simcore.workload.chakra.pytorch import Op
 
 __all__ = ["link"]
@@ -28,6 +30,7 @@ HOST = {"cpu_op", "user_annotation", "operator"}
 RUNTIME = {"cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "runtime"}
 BLOCKING = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
 IDLE_NS = 1_000_000
+ENOUGH = 0.8  # share of the operations that must be found by name
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -59,17 +62,12 @@ class Span:
 def link(ops: Sequence[Op], path: str) -> list[Op]:
     """Host operations with measured times and the device operations of Kineto's file, under new dense numbers."""
     host, device, calls = _read(path)
-    by_rf = {int(op.attributes.get("rf_id", 0)): op for op in ops}
-    span_of = {}
-    for span in host:
-        op = by_rf.get(int(span.args.get("Record function id", 0)))
-        if op and op.attributes.get("rf_id"):
-            span_of[op.number] = span
+    span_of = _by_record_function(ops, host) or _by_name(ops, host)
     if not span_of:
         raise InputError.at(
             path,
-            "no operation of the host trace is in this file",
-            expected="'Record function id' arguments that equal the host trace's rf_id",
+            "the operations of the host trace are not in this file",
+            expected="'Record function id' arguments that are the host trace's rf_id, or the same names in one order",
             hint="record both traces in one run",
         )
     timed = _timed(ops, span_of)
@@ -80,6 +78,26 @@ def link(ops: Sequence[Op], path: str) -> list[Op]:
     _wait_for_kernels(linked, waits, number_of_kernel, new_number)
     _wait_for_threads(linked, threads, {new_number[number]: span for number, span in span_of.items()})
     return linked
+
+
+def _by_record_function(ops: Sequence[Op], host: Sequence[Span]) -> dict[int, Span]:
+    """Operation -> its span, by record-function id."""
+    by_id = {int(op.attributes.get("rf_id", 0)): op.number for op in ops}
+    by_id.pop(0, None)
+    ids = ((int(span.args.get("Record function id", 0)), span) for span in host)
+    return {by_id[number]: span for number, span in ids if number in by_id}
+
+
+def _by_name(ops: Sequence[Op], host: Sequence[Span]) -> dict[int, Span]:
+    """Operation -> its span, by the order of names; {} when fewer than ENOUGH of the operations are found.
+
+    Record-function ids count starts, so both sequences are in order of start.
+    """
+    started = sorted((op for op in ops if op.attributes.get("rf_id")), key=lambda op: int(op.attributes["rf_id"]))
+    pairs = sequences.matches([op.name for op in started], [span.name for span in host])
+    if len(pairs) < ENOUGH * len(started):
+        return {}
+    return {started[one].number: host[other] for one, other in pairs}
 
 
 def _read(path: str) -> tuple[list[Span], list[Span], list[Span]]:
@@ -121,15 +139,17 @@ class _Enclosing:
 
     def __init__(self, span_of: Mapping[int, Span]):
         self.spans: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+        self.latest_end: dict[str, list[int]] = {}  # of all spans up to each
         for number, span in span_of.items():
             self.spans[span.thread].append((span.start_ns, span.end_ns, number))
-        for spans in self.spans.values():
+        for thread, spans in self.spans.items():
             spans.sort(key=lambda entry: (entry[0], -entry[1]))
+            self.latest_end[thread] = list(accumulate((end_ns for _, end_ns, _ in spans), max))
 
     def __call__(self, thread: str, moment_ns: int) -> int | None:
         spans = self.spans.get(thread, [])
         index = bisect_right(spans, (moment_ns, 1 << 62, 1 << 62)) - 1
-        while index >= 0:
+        while index >= 0 and self.latest_end[thread][index] >= moment_ns:
             if spans[index][1] >= moment_ns:
                 return spans[index][2]
             index -= 1

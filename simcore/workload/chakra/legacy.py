@@ -7,11 +7,9 @@ unsigned numbers that 0.0.3 brought.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
-
-import numpy as np
 
 from simcore.errors import InputError, Location, Problem
 from simcore.workload.chakra import json_form, wire, writer
@@ -20,6 +18,7 @@ from simcore.workload.chakra.schema import CommType, NodeType, Schema, build
 __all__ = ["detect", "to_current"]
 
 CYCLES_PER_MICRO = 1000  # the 2023-01 files count cycles of a 1-GHz clock
+_WIDTHS = {wire.FIXED64: 8, wire.FIXED32: 4}
 SNIFFED = 64  # messages looked at to tell the schemas apart
 
 _NODE = {
@@ -76,38 +75,48 @@ def to_current(data: bytes, path: str) -> bytes:
 def detect(data: bytes) -> str:
     """'2023-01', '0.0.2' or '0.0.3'; '' = today's (or nothing that could be told)."""
     try:
-        heads = list(_heads(data))
-    except wire.WireError:
+        heads = _heads(data, 1)
+        is_node = any(number == 1 and kind == wire.VARINT for number, kind, _ in heads[0])
+        old_metadata = any(number == 1 and _is_attribute(raw) for number, _, raw in heads[0])
+        if heads[0] and not is_node and not old_metadata:
+            return ""
+        fields = [field for head in _heads(data, SNIFFED) for field in head]
+    except (wire.WireError, IndexError):
         return ""
-    if not heads:
-        return ""
-    attributes = [raw for fields in heads for number, kind, raw in fields if number == 11 and kind == wire.LENGTH]
-    is_node = any(number == 1 and kind == wire.VARINT for number, kind, _ in heads[0])
-    old_metadata = any(number == 1 and _is_attribute(raw) for number, _, raw in heads[0])
-    if attributes and (is_node or old_metadata or not any(number == 10 for fields in heads for number, *_ in fields)):
+    attributes = [raw for number, kind, raw in fields if number == 11 and kind == wire.LENGTH]
+    if attributes and (is_node or old_metadata or not any(number == 10 for number, *_ in fields)):
         return _by_attributes(attributes)
     if is_node:
         return "2023-01"
     return "0.0.3" if old_metadata else ""
 
 
-def _heads(data: bytes) -> Iterator[list[tuple[int, int, bytes]]]:
+def _heads(data: bytes, count: int) -> list[list[tuple[int, int, bytes]]]:
     """Fields of the first messages: number, wire type, bytes of length-delimited ones."""
     position = 0
-    for _ in range(SNIFFED):
-        if position >= len(data):
-            return
+    found: list[list[tuple[int, int, bytes]]] = []
+    while position < len(data) and len(found) < count:
         length, start = wire.length_at(data, position)
-        yield _fields(data[start : start + length])
         position = start + length
+        found.append(_fields(data[start:position]))
+    return found
 
 
 def _fields(message: bytes) -> list[tuple[int, int, bytes]]:
-    buffer = np.frombuffer(message + wire.PADDING, np.uint8)
-    found = []
-    for field in wire.fields(buffer, np.array([0]), np.array([len(message)])):
-        start, length = int(field.start[0]), int(field.value[0]) if field.wire[0] == wire.LENGTH else 0
-        found.append((int(field.number[0]), int(field.wire[0]), message[start : start + length]))
+    """Number, wire type and, of length-delimited ones, bytes of the fields of one message."""
+    found: list[tuple[int, int, bytes]] = []
+    position = 0
+    while position < len(message):
+        tag, start = wire.length_at(message, position)
+        kind, width = tag & 7, _WIDTHS.get(tag & 7, 0)
+        value = 0
+        if kind in {wire.VARINT, wire.LENGTH}:
+            value, start = wire.length_at(message, start)
+        width = value if kind == wire.LENGTH else width
+        if tag < 8 or kind not in {*_WIDTHS, wire.VARINT, wire.LENGTH} or start + width > len(message):
+            raise wire.WireError(0, position, "this is no protobuf field")
+        found.append((tag >> 3, kind, message[start : start + width]))
+        position = start + width
     return found
 
 

@@ -10,6 +10,7 @@ import hashlib
 import re
 import zlib
 from collections.abc import Collection, Mapping
+from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,16 +67,31 @@ def read_graphs(path: str, npus: int, communicators: Mapping[str, tuple[int, ...
         data = content(file)
         key = hashlib.sha256(data).digest()
         if key not in by_content:
-            by_content[key] = len(traces)
-            traces.append(_parse(data, str(file)))
+            trace = _parse(data, str(file))
+            same = by_content.setdefault(_digest(trace), len(traces))
+            by_content[key] = same
+            traces += [trace] * (same == len(traces))
         trace_of_file[file] = by_content[key]
     graph_of_rank = np.array([trace_of_file[file] for file in files], np.int32)
     fixed = dict(communicators or {})
     known = dict(fixed)
     graphs = [_with_groups(trace, known, fixed, npus) for trace in traces]
     check_ranks(traces, graphs, graph_of_rank, known)
-    warnings = tuple(text for trace in traces for text in trace.warnings)
-    return GraphSet(tuple(graphs), graph_of_rank, known, Path(path).name, warnings)
+    warnings = [text for trace in traces for text in trace.warnings]
+    unused = [] if Path(path).is_file() else [rank for rank in files_of_set(path) if rank >= npus]
+    if unused:
+        warnings.append(f"{path}: the traces of ranks {_ranges(sorted(unused))} are not used: there are {npus} NPUs")
+    return GraphSet(tuple(graphs), graph_of_rank, known, Path(path).name, tuple(warnings))
+
+
+def _digest(trace: Trace) -> bytes:
+    """What a graph does: equal where only the ids differ, which Chakra's converters count on from rank to rank."""
+    digest = hashlib.blake2b(repr((trace.graph.names, trace.graph.group_names, trace.metadata)).encode())
+    for column in dataclass_fields(trace.graph):
+        value = getattr(trace.graph, column.name)
+        if isinstance(value, np.ndarray) and column.name != "node_id":
+            digest.update(value.tobytes())
+    return digest.digest()
 
 
 def read_trace(path: str | Path) -> Trace:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from functools import cache
 from typing import Any
 
-__all__ = ["ATTRIBUTE_KINDS", "CommType", "NodeType", "Schema", "messages"]
+__all__ = ["ATTRIBUTE_KINDS", "CURRENT", "CommType", "NodeType", "Schema", "build", "messages"]
 
 
 class NodeType(IntEnum):

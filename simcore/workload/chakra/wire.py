@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+_KNOWN = np.isin(np.arange(8), (VARINT, FIXED64, LENGTH, FIXED32))
 PADDING = b"\0" * 32  # a varint that starts inside a buffer may run over its end, but never further than this
 
 Integers = NDArray[np.int64]
@@ -158,7 +159,7 @@ def _values(buffer: Bytes, at: Integers, row: Integers, wire: Integers) -> tuple
 
 
 def _check_tags(row: Integers, at: Integers, number: Integers, wire: Integers) -> None:
-    bad = np.flatnonzero((number == 0) | (number >= 1 << 29) | ~np.isin(wire, (VARINT, FIXED64, LENGTH, FIXED32)))
+    bad = np.flatnonzero((number == 0) | (number >= 1 << 29) | ~_KNOWN[wire])
     if bad.size:
         first = bad[0]
         found = f"field number {number[first]}, wire type {wire[first]}"

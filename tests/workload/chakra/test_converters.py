@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import tarfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.errors import InputError
-from simcore.workload.chakra import flexflow, json_form, legacy, pytorch, reader, text_converter, writer
+from simcore.workload.chakra import flexflow, json_form, legacy, pytorch, reader, sequences, text_converter, writer
 from simcore.workload.chakra.conversion import Options, convert
 from simcore.workload.model import CollectiveKind, Layer, NodeKind, Phase, Workload
 from tests.shared import shared
@@ -241,6 +243,31 @@ def test_kineto_gives_times_kernels_stream_order_and_waits():
         chained = sum(any(dep in rows for dep in waits[row].tolist()) for row in rows)
         assert chained == len(rows) - 1
     assert any((~graph.on_cpu[waits[row]]).any() for row in np.flatnonzero(graph.on_cpu))
+
+
+def test_files_without_record_function_ids_are_joined_by_names(tmp_path):
+    """The originals of the case above: schema 1.0.1 and a Kineto file of 2023."""
+    inside = {"dlrm_pytorch_et": "dlrm_eg_0.json", "dlrm_kineto": "worker0_step_12.1694128201545.pt.trace.json"}
+    for name, member in inside.items():
+        with tarfile.open(shared("data", "traces", "param", f"{name}.tar.gz")) as archive:
+            (tmp_path / name).write_bytes(archive.extractfile(f"{name}/{member}").read())
+    made = pytorch.convert(str(tmp_path / "dlrm_pytorch_et"), str(tmp_path / "dlrm_kineto"))
+    graph = reader.decode(made, "x").graph
+    assert len(graph) == 1935 and (~graph.on_cpu).sum() == 261
+    assert (graph.kind == NodeKind.COLLECTIVE).sum() == 8
+
+
+@given(st.text("abc", max_size=9), st.text("abc", max_size=9))
+@settings(deadline=None)
+def test_matching_finds_the_longest_common_subsequence(one, other):
+    pairs = sequences.matches(one, other)
+    assert all(one[i] == other[j] for i, j in pairs)
+    assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairs))
+    length = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
+    for i, x in enumerate(one):
+        for j, y in enumerate(other):
+            length[i + 1][j + 1] = length[i][j] + 1 if x == y else max(length[i][j + 1], length[i + 1][j])
+    assert len(pairs) == length[-1][-1]
 
 
 def test_schema_1_0_1_is_taken(tmp_path):

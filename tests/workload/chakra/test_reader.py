@@ -169,12 +169,31 @@ def test_a_defect_is_named_with_its_file_message_byte_and_node(tmp_path, text):
 
 
 def test_a_set_shares_equal_files_and_reads_gzip(tmp_path):
-    one, other = (writer.encode(writer.metadata(), [compute(number)]) for number in (1, 2))
+    one, other = (writer.encode(writer.metadata(), [compute(1)] * count) for count in (1, 0))
     for rank, content in enumerate([one, gzip.compress(one), other, one]):
         (tmp_path / f"w.{rank}.et").write_bytes(content)
     for name in (tmp_path / "w", tmp_path):
         found = reader.read_graphs(str(name), 4)
         assert found.graph_of_rank.tolist() == [0, 0, 1, 0] and len(found.graphs) == 2
+
+
+def test_graphs_that_differ_in_their_ids_only_are_one(tmp_path):
+    for rank in range(4):
+        made = [writer.node(10 * rank + i, "n", NodeType.COMP_NODE, data_deps=[10 * rank] * i) for i in range(2)]
+        (tmp_path / f"w.{rank}.et").write_bytes(writer.encode(writer.metadata(), made))
+    assert len(reader.read_graphs(str(tmp_path / "w"), 4).graphs) == 1
+
+
+def test_a_field_of_the_wrong_wire_type_is_named():
+    data = writer.encode(writer.metadata(), [compute(1)]) + writer.frame(b"\x0a\x017")
+    with pytest.raises(InputError, match=r"message 2 at byte \d+: field id \(1\) has the wrong wire type"):
+        reader.decode(data, "x.et")
+
+
+def test_traces_of_more_ranks_than_npus_are_mentioned(tmp_path):
+    for rank in range(4):
+        (tmp_path / f"w.{rank}.et").write_bytes(writer.encode(writer.metadata(), [compute(1)]))
+    assert "ranks 2-3 are not used" in reader.read_graphs(str(tmp_path / "w"), 2).warnings[0]
 
 
 def test_one_file_serves_every_npu(tmp_path):

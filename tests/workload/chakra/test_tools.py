@@ -112,6 +112,37 @@ def test_a_micro_benchmark_is_a_chain_of_one_collective(kind):
     assert graph.size_bytes[1::2].tolist() == [4096] * 3 and graph.dims[1] == 1
 
 
+def test_a_rescaled_trace_repeats_groups_and_messages_in_every_block(tmp_path):
+    tensor = {"comm_type": 0, "comm_size": 64, "pg_name": "tensor"}
+    data_parallel = {"comm_type": 0, "comm_size": 32, "pg_name": "dp"}
+    for rank in range(2):
+        head = writer.node(5, "init", NodeType.METADATA_NODE)
+        head.inputs.values = f'[{{"pg_name": "tensor", "ranks": [0, 1]}}, {{"pg_name": "dp", "ranks": [{rank}]}}]'
+        ends = {"comm_src": rank, "comm_dst": 1 - rank} if rank == 0 else {"comm_src": 0, "comm_dst": 1}
+        transfer = {"comm_size": 8, "comm_tag": 1, **ends}
+        kind = NodeType.COMM_SEND_NODE if rank == 0 else NodeType.COMM_RECV_NODE
+        nodes = [
+            head,
+            writer.node(6, "t", NodeType.COMM_COLL_NODE, attributes=tensor),
+            writer.node(7, "p", kind, data_deps=[6], attributes=transfer),
+        ]
+        if rank == 0:
+            nodes.append(writer.node(8, "d", NodeType.COMM_COLL_NODE, data_deps=[7], attributes=data_parallel))
+        (tmp_path / f"s.{rank}.et").write_bytes(writer.encode(writer.metadata(), nodes))
+    big = str(tmp_path / "big")
+    assert main(["trace", "rescale", str(tmp_path / "s"), big, "--npus", "6"]) == 0
+    graphs = reader.read_graphs(big, 6)
+    assert [graphs.groups[f"tensor.{block}"] for block in range(3)] == [(0, 1), (2, 3), (4, 5)]
+    assert [graphs.groups[f"dp.{block}"] for block in range(3)] == [(0,), (2,), (4,)]
+    peers = [graphs.graphs[index].peer.max() for index in graphs.graph_of_rank]
+    assert peers == [1, 0, 3, 2, 5, 4]
+    assert main(["trace", "rescale", str(tmp_path / "s"), big, "--npus", "7", "--force"]) == 2
+    assert main(["trace", "rescale", str(tmp_path / "s"), big, "--npus", "6", "--grow", "none", "--force"]) == 2
+    assert main(["trace", "rescale", str(tmp_path / "s"), big, "--npus", "6", "--grow", "dp", "--force"]) == 0
+    groups = reader.read_graphs(big, 6).groups
+    assert (groups["dp"], groups["dp@1"], groups["tensor.1"]) == ((0, 2, 4), (1, 3, 5), (2, 3))
+
+
 def test_the_commands_work_together(tmp_path):
     path = tmp_path / "d.et"
     path.write_bytes(diamond())

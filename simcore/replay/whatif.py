@@ -1,0 +1,125 @@
+"""What could be different: factors on the durations of tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.errors import InputError
+from simcore.replay.rank import RankView
+
+__all__ = ["DataParallel", "Scale", "Straggler", "WhatIf", "combined"]
+
+Factors = NDArray[np.float64]
+DATA_PARALLEL = re.compile(r"data|(^|[^a-z])(d|fsd)p([^a-z]|$)", re.IGNORECASE)
+SHARED_BUFFER = re.compile(r"all_?reduce|all_?gather|reduce_?scatter", re.IGNORECASE)
+
+
+class WhatIf(Protocol):
+    """A change of durations; `title` says it in the answer."""
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+
+    def factors(self, rank: RankView) -> Factors:
+        """The factor on the duration of each task of a rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Tasks whose name matches take `factor` times as long."""
+
+    pattern: re.Pattern[str]
+    factor: float
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+        return f"{self.pattern.pattern} x {self.factor:g}"
+
+    def factors(self, rank: RankView) -> Factors:
+        """The factor where the name matches, else 1."""
+        hit = np.array([bool(self.pattern.search(name)) for name in rank.trace.names])
+        return np.where(hit[rank.trace.tasks.name], self.factor, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """Everything but communication takes `factor` times as long on some ranks."""
+
+    ranks: tuple[range, ...]
+    factor: float
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+        spans = ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in self.ranks if span)
+        return f"computation on rank {spans} x {self.factor:g}"
+
+    def factors(self, rank: RankView) -> Factors:
+        """The factor on a straggler's computation, else 1."""
+        slow = any(rank.trace.rank in span for span in self.ranks)
+        return np.where(rank.communication | (not slow), 1.0, self.factor)
+
+
+@dataclass(frozen=True, slots=True)
+class DataParallel:
+    """Another number of data parallel ranks at the recorded bus bandwidth; computation per rank stays as it is.
+
+    As in Lumos (MLSys 2025) only collectives change. In an all-reduce, all-gather or reduce-scatter over n ranks each
+    sends a multiple of (n - 1) / n of the whole buffer (nccl-tests' convention of bus bandwidth): durations follow it.
+    """
+
+    degree: int
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+        return f"dp = {self.degree}"
+
+    def factors(self, rank: RankView) -> Factors:
+        """The ratio of bytes sent for collectives of the data parallel group, else 1.
+
+        Raises
+        ------
+        InputError
+            When the trace does not say which collectives these are.
+        """
+        group, size = _data_parallel_group(rank)
+        factors = np.ones(len(rank.trace.tasks))
+        ratio = (1 - 1 / self.degree) / (1 - 1 / size)
+        for task, collective in rank.trace.collectives.items():
+            if collective.group == group and SHARED_BUFFER.search(collective.operation):
+                factors[task] = ratio
+        return factors
+
+
+def _data_parallel_group(rank: RankView) -> tuple[str, int]:
+    """Group and size: the one described as data parallel, else the only one."""
+    found = {(c.group, c.size): c.description for c in rank.trace.collectives.values() if c.size > 1}
+    described = [group for group, description in found.items() if DATA_PARALLEL.search(description)]
+    candidates = described or list(found)
+    if len(candidates) == 1:
+        return candidates[0]
+    what = "no collective names its process group" if not found else f"there are {len(candidates)} process groups"
+    raise InputError.at(
+        "--set",
+        "dp cannot be changed: the trace does not say which collectives are data parallel",
+        expected=f"NCCL arguments of one data parallel group in {rank.trace.file}",
+        found=what,
+        hint="--scale nccl=FACTOR changes all collectives",
+    )
+
+
+def combined(whats: Sequence[WhatIf], rank: RankView) -> Factors:
+    """The product of all changes, per task."""
+    factors = np.ones(len(rank.trace.tasks))
+    for what in whats:
+        factors = factors * what.factors(rank)
+    return factors

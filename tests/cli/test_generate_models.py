@@ -1,0 +1,128 @@
+"""`simcore generate megatron|deepspeed|deepseek|inference` as typed."""
+
+import json
+
+import pytest
+
+from simcore.cli import main
+from simcore.generate.spec import load
+from simcore.workload import text
+
+SMALL = ("--num_layers", "2", "--hidden_size", "256", "--num_attention_heads", "4", "--vocab_size", "1000")
+SPREAD = ("--world_size", "8", "--tensor_model_parallel_size", "2", "--global_batch", "8", "--seq_length", "128")
+
+
+def run(capsys, *words):
+    code = main(["generate", *map(str, words)])
+    return code, *capsys.readouterr()
+
+
+def test_underscores_hyphens_and_beginnings_of_options_mean_the_same(capsys):
+    _, one, _ = run(capsys, "megatron", *SMALL, *SPREAD, "--use-distributed-optimizer", "--gpu_type", "A100")
+    words = [word.replace("_", "-") for word in (*SMALL, *SPREAD)]
+    _, two, _ = run(capsys, "megatron", *words, "--use_distr", "--gpu-type=A100")
+    assert one == two
+
+
+def test_the_default_is_a_text_that_reads_back(capsys, tmp_path):
+    path = tmp_path / "step.txt"
+    code, out, _ = run(capsys, "megatron", *SMALL, *SPREAD, "--gpu_type", "H100", "-o", path)
+    assert (code, out) == (0, "")
+    assert text.read(path).parallelism.all_gpus == 8
+    code, _, error = run(capsys, "megatron", *SMALL, *SPREAD, "--gpu_type", "H100", "-o", path)
+    assert code == 2
+    assert "--force" in error
+    assert run(capsys, "megatron", *SMALL, *SPREAD, "--gpu_type", "H100", "-o", path, "--force")[0] == 0
+
+
+def test_json_lists_deviations_with_bytes_and_reasons(capsys):
+    _, out, _ = run(capsys, "megatron", *SMALL, *SPREAD, "--gpu_type", "A100", "--json")
+    document = json.loads(out)
+    assert document["header"].startswith("HYBRID_TRANSFORMER_FWD_IN_BCKWD")
+    assert {entry["what"] for entry in document["deviations"]} >= {"norm gradients", "computation times"}
+    for entry in document["deviations"]:
+        assert entry["difference_bytes"] == entry["bytes"] - entry["aicb_bytes"]
+    assert document["memory"]["stages"][0]["total_bytes"] > 0
+
+
+def test_a_written_profile_gives_back_its_forward_times(capsys, tmp_path):
+    """AICB's format has one time for all three phases: those of the forward pass survive."""
+    path = tmp_path / "times.txt"
+    words = ("megatron", *SMALL, *SPREAD)
+    _, computed, _ = run(capsys, *words, "--gpu_type", "A100", "--profile_out", path)
+    _, measured, _ = run(capsys, *words, "--comp_filepath", path)
+    pairs = zip(text.parse(computed, "a").layers, text.parse(measured, "b").layers, strict=True)
+    assert all(one.forward == two.forward for one, two in pairs)
+
+
+def test_a_specification_makes_the_same_workload(capsys, tmp_path):
+    path = tmp_path / "step.yaml"
+    words = ("--model", "llama-3-8b", *SPREAD, "--gpu_type", "H100")
+    assert run(capsys, "megatron", *words, "--format", "spec", "-o", path)[0] == 0
+    _, written, _ = run(capsys, "megatron", *words)
+    assert text.write(load(path)) == written
+
+
+def test_a_specification_runs_as_the_text_of_the_same_options(capsys, tmp_path):
+    topology = tmp_path / "net.yaml"
+    topology.write_text("topology: [Ring, Switch]\nnpus_count: [2, 4]\nbandwidth: [300, 25]\nlatency: [500, 2000]\n")
+    times = []
+    for form, name in (("text", "step.txt"), ("spec", "step.yaml")):
+        words = (*SMALL, *SPREAD, "--gpu_type", "A100", "--format", form, "-o", tmp_path / name)
+        assert run(capsys, "megatron", *words)[0] == 0
+        assert main(["run", "--workload", str(tmp_path / name), "--topology", str(topology), "--json"]) == 0
+        times.append(json.loads(capsys.readouterr().out)["time_ns"])
+    assert times[0] == times[1] > 0
+
+
+def test_a_specification_with_a_wrong_key_says_where(tmp_path):
+    path = tmp_path / "step.yaml"
+    path.write_text("generator: megatron\noptions:\n  word_size: 8\n")
+    with pytest.raises(Exception, match=r"3:3: error: unknown key 'word_size'[\s\S]*world_size"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("megatron", "--world_size", "7", "--tensor_model_parallel_size", "2"), "--world_size"),
+        (("megatron", "--model", "llama-3-9b"), "--model"),
+        (("megatron", "--moe_enable", "--compat", "aicb-2.1"), "--enable_sequence_parallel"),
+        (("megatron", "--recompute", "full", "--compat", "aicb-2.1"), "--recompute"),
+        (("megatron", "-m", "8"), "--model_size"),
+        (("megatron", "--pp_rank", "3", "--gpu_type", "A100", "--global_batch", "1"), "--pp_rank"),
+        (("megatron", "--format", "chakra", "--gpu_type", "A100"), "--output"),
+        (("deepspeed", "--compat", "aicb-2.1"), "--format"),
+        (("deepspeed", "--stage", "4"), "--stage"),
+        (("megatron", *SMALL, *SPREAD, "--virtual_pip", "2", "--format", "csv"), "--virtual_pipeline"),
+        (("megatron", *SMALL, *SPREAD, "--comp_filepath", "absent.txt"), "--comp_filepath"),
+        (("inference", "DeepSeek-671B", "--compat", "aicb-2.1"), "CONFIG"),
+        (("inference", "gpt-13b", "--tensor_model_parallel_size", "3", "--world_size", "3"), "--num_attention_heads"),
+    ],
+)
+def test_a_wrong_value_exits_2_and_names_its_option(words, named, capsys):
+    code, out, error = run(capsys, *words)
+    assert (code, out) == (2, "")
+    assert named in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+@pytest.mark.parametrize("model", ["llama-3-8b", "deepseek-v2-lite", "qwen3-30b-a3b"])
+def test_an_inference_step_reads_back_and_only_goes_forward(phase, model, capsys):
+    degrees = ("--world_size", "8", "--tensor_model_parallel_size", "2", "--seq_length", "1024", "--micro_batch", "4")
+    experts = () if model.startswith("llama") else ("--expert_model_parallel_size", "4")
+    _, out, _ = run(capsys, "inference", model, *degrees, *experts, "--phase", phase, "--gpu_type", "H100")
+    layers = text.parse(out, "made").layers
+    assert sum(layer.forward.compute_ns for layer in layers) > 0
+    assert not any(layer.input_grad.compute_ns or layer.weight_grad.compute_ns for layer in layers)
+
+
+def test_decoding_is_bound_by_reading_the_weights_and_the_cache(capsys):
+    """Pope et al. 2022, section 2.1: a small batch takes the time of its bytes, whatever its length adds in cache."""
+    words = ("inference", "llama-3-8b", "--micro_batch", "1", "--gpu_type", "H100", "--json")
+    _, out, _ = run(capsys, *words, "--seq_length", "8192")
+    document = json.loads(out)
+    held = document["memory"]["parameter_bytes"] + document["memory"]["kv_cache_bytes"]
+    spent_s = sum(row["forward"]["compute_ns"] for row in document["rows"]) / 1e9
+    assert held / 3.35e12 < spent_s < 3 * held / 3.35e12

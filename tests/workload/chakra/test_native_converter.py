@@ -1,0 +1,97 @@
+"""The graph of a text workload takes natively exactly as long as its training loop, for every loop."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.engine.run import simulate
+from simcore.engine.run_graph import simulate_graphs
+from simcore.engine.settings import Settings
+from simcore.errors import InputError
+from simcore.network.topology.model import Dimension, Topology
+from simcore.profiles import profiles
+from simcore.workload.chakra import native_converter, obfuscation, reader
+from simcore.workload.loops import loops
+from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, Workload
+
+PHASES = st.builds(
+    Phase,
+    st.sampled_from([0, 1000, 5000, 20000]),
+    st.sampled_from(list(CollectiveKind)[:4]),
+    st.sampled_from([0, 1000, 4096, 1 << 20]),
+)
+LAYERS = st.builds(
+    Layer,
+    st.sampled_from(["a", "b"]),
+    PHASES,
+    PHASES,
+    PHASES,
+    st.sampled_from([0, 700]),
+    loop=st.just("HYBRID_DATA_MODEL"),
+)
+
+
+@st.composite
+def workloads(draw, loop, tp):
+    layers = tuple(draw(st.lists(LAYERS, min_size=2, max_size=5)))
+    return Workload(
+        loop,
+        layers,
+        Parallelism(tp=tp),
+        last_bottom_layer=draw(st.integers(0, len(layers) - 1)),
+        checkpoints=(0,),
+        checkpoint_initiates=(len(layers) - 1,),
+    )
+
+
+@pytest.mark.parametrize("loop", loops.names())
+@given(st.data())
+@settings(max_examples=4, deadline=None)
+def test_the_graph_takes_as_long_as_the_loop(tmp_path_factory, loop, data):
+    sizes = data.draw(st.sampled_from([(4,), (2, 4), (2, 2, 2)]))
+    workload = data.draw(workloads(loop, sizes[0]))
+    kinds = st.sampled_from(["Ring", "Switch", "FullyConnected"])
+    topology = Topology(tuple(Dimension(data.draw(kinds), size, 50e9, 500.0) for size in sizes))
+    passes, policy = data.draw(st.integers(1, 3)), data.draw(st.sampled_from(["LIFO", "FIFO"]))
+    native = profiles.get("native")
+    system = replace(native.system(topology), scheduling_policy=policy)
+    folder = tmp_path_factory.mktemp("native")
+    for rank, content in enumerate(native_converter.convert(workload, sizes, passes, policy=policy)):
+        (folder / f"w.{rank}.et").write_bytes(content)
+    graphs = reader.read_graphs(str(folder / "w"), topology.npus)
+    assert len(graphs.graphs) == 1
+    explicit = replace(system, scheduling_policy="EXPLICIT")
+    of_graph = simulate_graphs(graphs, topology, explicit, native, Settings())
+    assert of_graph.time_ns == simulate(workload, topology, system, native, Settings(iterations=passes)).time_ns
+
+
+@given(st.data())
+@settings(max_examples=4, deadline=None)
+def test_an_obfuscated_trace_takes_as_long_as_the_original(tmp_path_factory, data):
+    content = native_converter.convert(data.draw(workloads("HYBRID_DATA_MODEL", 4)), (4, 2), 2)[0]
+    topology = Topology((Dimension("Ring", 4, 50e9, 500.0), Dimension("Switch", 2, 25e9, 700.0)))
+    times = []
+    for made in (content, obfuscation.obfuscate(content, b"salt", keep_sizes=True)):
+        path = tmp_path_factory.mktemp("hidden") / "w.et"
+        path.write_bytes(made)
+        graphs = reader.read_graphs(str(path), topology.npus)
+        times.append(simulate_graphs(graphs, topology, None, profiles.get("native"), Settings()).time_ns)
+    assert times[0] == times[1]
+
+
+def test_groups_inside_a_dimension_become_communicators(tmp_path):
+    phase = Phase(10, CollectiveKind.ALL_REDUCE, 64, Group.TP)
+    workload = Workload("HYBRID_TRANSFORMER", (Layer("a", phase, phase, phase),), Parallelism(tp=2))
+    for rank, content in enumerate(native_converter.convert(workload, (8,), 1)):
+        (tmp_path / f"w.{rank}.et").write_bytes(content)
+    graphs = reader.read_graphs(str(tmp_path / "w"), 8)
+    assert sorted(graphs.groups.values()) == [(0, 1), (2, 3), (4, 5), (6, 7)]
+
+
+def test_groups_that_do_not_divide_the_machine_are_refused():
+    phase = Phase(10, CollectiveKind.ALL_REDUCE, 64, Group.TP)
+    workload = Workload("HYBRID_TRANSFORMER", (Layer("a", phase, phase, phase),), Parallelism(tp=3))
+    with pytest.raises(InputError, match="do not divide the machine"):
+        native_converter.convert(workload, (8,), 1)
