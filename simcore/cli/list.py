@@ -32,15 +32,19 @@ def _workloads() -> Lines:
     from simcore import library
 
     for name in library.names("workloads"):
-        with library.resolve(name, "workloads").open(encoding="utf-8", errors="replace") as file:
-            yield name, _first_line(file.readline())
+        header, count, *_ = library.resolve(name, "workloads").read_text(encoding="utf-8").splitlines()
+        yield name, f"{header.split()[0]}, {count.strip()} layers"
 
 
 def _collectives() -> Lines:
-    from simcore.system.collectives import algorithms
+    from simcore.system.collectives import algorithms, double_binary_tree
+    from simcore.system.config import WHOLE_MACHINE
 
     for name in algorithms.names():
         yield name, _first_line(getattr(getmodule(algorithms.get(name)), "__doc__", ""))
+    yield "doubleBinaryTree", _first_line(double_binary_tree.__doc__)
+    for name, algorithm in WHOLE_MACHINE.items():
+        yield name, f"{algorithm} over the whole machine as one dimension"
 
 
 def _loops() -> Lines:
@@ -52,14 +56,12 @@ def _loops() -> Lines:
 
 
 def _formats() -> Lines:
-    yield "text", "12-column workload of ASTRA-sim 1.0 or SimAI/AICB (header, count, one row a layer)"
-    yield "topology YAML", "lists of dimensions as in ASTRA-sim 2.x, with wafers, or a graph of links in a file"
-    yield "topology JSON", "ASTRA-sim 1.0's Hierarchical network"
-    yield "graph", "node-link JSON or GraphML with bandwidth and latency on the edges"
+    yield from FORMATS.items()
 
 
 def _npus() -> Lines:
     from simcore.compute.accelerators import accelerator, names
+<<<<<<< HEAD
 
     for name in names():
         device = accelerator(name)
@@ -68,6 +70,27 @@ def _npus() -> Lines:
         yield name, f"{rates} TFLOP/s; {memory}; {device.source}"
 
 
+=======
+    from simcore.units import format_bytes, format_rate
+
+    for name in names():
+        npu = accelerator(name)
+        peak = ", ".join(f"{rate / 1e12:g} TFLOP/s {dtype}" for dtype, rate in [*npu.peak_flops_per_s.items()][:1])
+        memory = f"{format_bytes(npu.memory_bytes)} at {format_rate(npu.memory_bytes_per_s)}"
+        yield name, f"{npu.year}, {peak}, {memory} ({npu.source})"
+
+
+FORMATS = {
+    "text": "read, written: 12-column workload of ASTRA-sim 1.0 or SimAI/AICB (header, count, one row a layer)",
+    "chakra": "read, written: execution traces PREFIX.<rank>.et; older schemas are converted",
+    "pytorch": "converted: PyTorch execution traces, with the profiler's times",
+    "flexflow": "converted: FlexFlow graphs",
+    "kineto": "replayed: PyTorch profiler traces (.json, .json.gz)",
+    "topology": "read: YAML lists of dimensions as in ASTRA-sim 2.x, wafers, or a graph; ASTRA-sim 1.0's JSON",
+    "graph": "read: node-link JSON or GraphML with bandwidth and latency on the edges",
+    "timeline": "written: .png .svg .html, Chrome trace .json(.gz), Perfetto .pftrace(.gz)",
+}
+>>>>>>> NET
 # What can be listed; another package adds its line here. Registries are imported when they are listed.
 SHELVES: dict[str, Callable[[], Lines]] = {
     "topologies": _topologies,
