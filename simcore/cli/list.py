@@ -61,16 +61,6 @@ def _formats() -> Lines:
 
 def _npus() -> Lines:
     from simcore.compute.accelerators import accelerator, names
-<<<<<<< HEAD
-
-    for name in names():
-        device = accelerator(name)
-        rates = ", ".join(f"{dtype} {rate / 1e12:g}" for dtype, rate in device.peak_flops_per_s.items())
-        memory = f"{device.memory_bytes / 1e9:g} GB at {device.memory_bytes_per_s / 1e12:g} TB/s"
-        yield name, f"{rates} TFLOP/s; {memory}; {device.source}"
-
-
-=======
     from simcore.units import format_bytes, format_rate
 
     for name in names():
@@ -90,7 +80,8 @@ FORMATS = {
     "graph": "read: node-link JSON or GraphML with bandwidth and latency on the edges",
     "timeline": "written: .png .svg .html, Chrome trace .json(.gz), Perfetto .pftrace(.gz)",
 }
->>>>>>> NET
+
+
 # What can be listed; another package adds its line here. Registries are imported when they are listed.
 SHELVES: dict[str, Callable[[], Lines]] = {
     "topologies": _topologies,
