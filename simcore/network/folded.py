@@ -8,11 +8,12 @@ messages, sent over representative links, meet each other just as they would mee
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from math import prod
 
 import numpy as np
 
-from simcore.network.topology.fabric import Fabric, IntArray
+from simcore.network.topology.fabric import Fabric, FloatArray, IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.timeline.events import LinkTable
 
@@ -35,15 +36,36 @@ class FoldedLinks(LinkGraph):
     """The links of `whole`, each replaced by its representative on NPU 0."""
 
     def __init__(self, whole: LinkGraph, parts: Sequence[Sequence[int]]):
-        super().__init__(whole.topology)
-        self._whole = whole
-        self._stands_for: IntArray = np.concatenate(
+        stands_for: IntArray = np.concatenate(
             [
                 axis.links_before + np.tile(_representatives(axis.fabric, sizes), axis.groups)
                 for axis, sizes in zip(whole.axes, parts, strict=True)
             ]
         )
+        self.topology, self.axes, self.npus, self.nodes = whole.topology, whole.axes, whole.npus, whole.nodes
+        self._whole = whole
+        used = np.zeros(len(whole), bool)
+        used[stands_for] = True
+        self._kept = np.flatnonzero(used)
+        self._stands_for = (np.cumsum(used) - 1)[stands_for]
         self._route_of: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def ends_of(self, links: IntArray) -> tuple[IntArray, IntArray]:
+        """Ends of the representatives."""
+        return self._whole.ends_of(self._kept[links])
+
+    @cached_property
+    def bandwidth_bytes_per_s(self) -> FloatArray:
+        """Of the representatives."""
+        return self._whole.bandwidth_bytes_per_s[self._kept]
+
+    @cached_property
+    def latency_ns(self) -> FloatArray:
+        """Of the representatives."""
+        return self._whole.latency_ns[self._kept]
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """The representatives of the links of one message; one link may occur several times."""
@@ -63,8 +85,12 @@ def _representatives(fabric: Fabric, sizes: Sequence[int]) -> IntArray:
     src, dst = fabric.ends()
     place = np.where(src < fabric.npus, src, dst)
     moved = [np.where(end < fabric.npus, _minus(end, place, sizes), end) for end in (src, dst)]
-    known = {pair: link for link, pair in enumerate(zip(src.tolist(), dst.tolist(), strict=True))}
-    return np.array([known[pair] for pair in zip(moved[0].tolist(), moved[1].tolist(), strict=True)], dtype=np.int64)
+    codes, wanted = (
+        here * (int(max(src.max(initial=0), dst.max(initial=0))) + 1) + there for here, there in ((src, dst), moved)
+    )
+    order = np.argsort(codes)
+    found: IntArray = order[np.searchsorted(codes, wanted, sorter=order)]
+    return found
 
 
 def _minus(end: IntArray, place: IntArray, sizes: Sequence[int]) -> IntArray:

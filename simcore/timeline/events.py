@@ -101,8 +101,8 @@ class LinkTable:
     `coordinates`, (links, 4), are column and row of either end where the network lies flat: meshes, tori, wafers.
     """
 
-    src: tuple[str, ...]
-    dst: tuple[str, ...]
+    src: Sequence[str]
+    dst: Sequence[str]
     size_bytes: NDArray[np.int64]
     busy_ns: NDArray[np.int64]
     coordinates: NDArray[np.int64] | None = None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import overload
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from simcore.timeline.events import LinkTable
 
 __all__ = ["LinkGraph", "fabrics"]
 
+MOST_PLACED = 1 << 16  # links whose table says where they lie
+
 
 def fabrics(topology: Topology) -> tuple[Fabric, ...]:
     """The network of one group of each dimension; a graph or a wafer is a single one."""
@@ -29,7 +32,7 @@ def fabrics(topology: Topology) -> tuple[Fabric, ...]:
     return tuple(FABRICS.get(dim.kind)(dim) for dim in topology.dims)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Axis:
     """One dimension in the whole: NPUs of a group are `stride` apart; links and devices are numbered by group."""
 
@@ -40,6 +43,7 @@ class _Axis:
     links: int
     devices_before: int
     devices: int
+    ends: tuple[IntArray, IntArray]
 
 
 class LinkGraph:
@@ -51,8 +55,6 @@ class LinkGraph:
     Attributes
     ----------
     npus, nodes : how many there are
-    src, dst : ends of every link
-    bandwidth_bytes_per_s, latency_ns : float columns
     """
 
     def __init__(self, topology: Topology):
@@ -60,14 +62,38 @@ class LinkGraph:
         self.axes = tuple(_axes(fabrics(topology)))
         self.npus = prod(axis.fabric.npus for axis in self.axes)
         self.nodes = self.npus + sum(axis.groups * axis.devices for axis in self.axes)
-        columns = [_expand(axis, self.npus) for axis in self.axes]
-        self.src, self.dst, rate, latency = (np.concatenate(column) for column in zip(*columns, strict=True))
-        self.bandwidth_bytes_per_s: FloatArray = rate
-        self.latency_ns: FloatArray = latency
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def __len__(self) -> int:
-        return len(self.src)
+        return sum(axis.groups * axis.links for axis in self.axes)
+
+    @cached_property
+    def src(self) -> IntArray:
+        """Where every link begins."""
+        return self.ends_of(np.arange(len(self)))[0]
+
+    @cached_property
+    def dst(self) -> IntArray:
+        """Where every link ends."""
+        return self.ends_of(np.arange(len(self)))[1]
+
+    @cached_property
+    def bandwidth_bytes_per_s(self) -> FloatArray:
+        """Of every link, in one direction."""
+        return np.concatenate([np.tile(axis.fabric.bandwidths(), axis.groups) for axis in self.axes])
+
+    @cached_property
+    def latency_ns(self) -> FloatArray:
+        """Of every link."""
+        return np.concatenate([np.tile(axis.fabric.latencies(), axis.groups) for axis in self.axes])
+
+    def ends_of(self, links: IntArray) -> tuple[IntArray, IntArray]:
+        """Source and destination node of some links."""
+        src, dst = np.empty((2, len(links)), np.int64)
+        for axis in self.axes:
+            mine = (links >= axis.links_before) & (links < axis.links_before + axis.groups * axis.links)
+            src[mine], dst[mine] = _ends(axis, links[mine] - axis.links_before)
+        return src, dst
 
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
         """The links of many messages at once."""
@@ -122,14 +148,41 @@ class LinkGraph:
 
     def table(self, size_bytes: IntArray, busy_ns: IntArray) -> LinkTable:
         """What the links carried, for the timeline."""
-        names, places = self.names, self.coordinates()
+        places = self.coordinates() if len(self) <= MOST_PLACED else None
         return LinkTable(
-            tuple(names[node] for node in self.src.tolist()),
-            tuple(names[node] for node in self.dst.tolist()),
+            _Ends(self, 0),
+            _Ends(self, 1),
             size_bytes,
             busy_ns,
             None if places is None else np.concatenate([places[self.src], places[self.dst]], axis=1),
         )
+
+
+class _Ends(Sequence[str]):
+    """Names of one end of every link, made when they are asked for: a large machine has millions."""
+
+    def __init__(self, links: LinkGraph, end: int):
+        self._links, self._end = links, end
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        if isinstance(index, slice):
+            return tuple(self[at] for at in range(*index.indices(len(self))))
+        link = range(len(self))[index]
+        node = int(self._links.ends_of(np.array([link]))[self._end][0])
+        return str(node) if node < self._links.npus and not self._links.topology.graph else self._links.names[node]
+
+    def __iter__(self) -> Iterator[str]:
+        names = self._links.names
+        return (names[node] for node in (self._links.src, self._links.dst)[self._end].tolist())
 
 
 def _axes(parts: tuple[Fabric, ...]) -> Iterator[_Axis]:
@@ -137,29 +190,23 @@ def _axes(parts: tuple[Fabric, ...]) -> Iterator[_Axis]:
     npus = prod(fabric.npus for fabric in parts)
     stride, links_before, devices_before = 1, 0, npus
     for fabric in parts:
-        links, devices, groups = len(fabric.ends()[0]), len(fabric.devices()), npus // fabric.npus
-        yield _Axis(fabric, stride, groups, links_before, links, devices_before, devices)
+        ends, devices, groups = fabric.ends(), len(fabric.devices()), npus // fabric.npus
+        links = len(ends[0])
+        yield _Axis(fabric, stride, groups, links_before, links, devices_before, devices, ends)
         stride *= fabric.npus
         links_before += groups * links
         devices_before += groups * devices
 
 
-def _expand(axis: _Axis, npus: int) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-    """Links of all groups of a dimension: src, dst, bandwidth, latency."""
-    group = np.arange(axis.groups)[:, None]
-    size = axis.fabric.npus
+def _ends(axis: _Axis, links: IntArray) -> tuple[IntArray, IntArray]:
+    """Source and destination of links of a dimension, numbered by group."""
+    size, (group, local) = axis.fabric.npus, np.divmod(links, max(axis.links, 1))
     first = group // axis.stride * axis.stride * size + group % axis.stride
-    ends = (
-        np.where(end < size, first + end * axis.stride, axis.devices_before + group * axis.devices + end - size).ravel()
-        for end in axis.fabric.ends()
+    src, dst = (
+        np.where(end < size, first + end * axis.stride, axis.devices_before + group * axis.devices + end - size)
+        for end in (column[local] for column in axis.ends)
     )
-    src, dst = ends
-    return (
-        src,
-        dst,
-        np.tile(axis.fabric.bandwidths(), axis.groups),
-        np.tile(axis.fabric.latencies(), axis.groups),
-    )
+    return src, dst
 
 
 def _on_axis(axis: _Axis, src: IntArray, dst: IntArray) -> Routes:
