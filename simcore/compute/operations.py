@@ -154,19 +154,23 @@ def _in_phase(forward: Operation, phase: PhaseName, element_bytes: float) -> Ite
     elif forward.kind == "gemm" and not forward.name.startswith("scores"):
         yield _gradient(forward, phase, element_bytes)
     elif phase is PhaseName.INPUT_GRAD:
-        growth = _BACKWARD_GROWTH[forward.kind]
+        more_flops, more_bytes = _BACKWARD_GROWTH[forward.kind]
         yield replace(
             forward,
-            flops=forward.flops * growth[0],
-            memory_bytes=forward.memory_bytes * growth[1],
+            flops=forward.flops * more_flops,
+            memory_bytes=forward.memory_bytes * _BACKWARD_PASSES.get(forward.name, more_bytes),
             batch=forward.batch * 2 if forward.kind == "gemm" else forward.batch,
         )
 
 
 # Work of a backward pass over its forward: (FLOPs, bytes). Attention recomputes the scores and makes three more
-# products (five against two, FlashAttention-2, section 3.1.2). A norm or activation reads its input and the gradient,
-# writes one more, and the biases' and norms' own gradients are sums that read the gradient again.
+# products (five against two, FlashAttention-2, section 3.1.2).
 _BACKWARD_GROWTH = {"gemm": (2.0, 2.0), "attention": (2.5, 2.0), "memory": (1.0, 1.5)}
+
+# Passes over memory by what they read and write, against the forward's. A softmax or activation reads its tensor and the
+# gradient and writes one (1.5); a norm does too and reads both again for its own gradients; dropout reads the gradient
+# and its mask and writes one, as forward; behind a residual the bias's sum reads once more what the add saves.
+_BACKWARD_PASSES = {"norm": 2.5, "residual": 1.0, "attention dropout": 1.0, "transpose": 1.0}
 
 
 def _gradient(forward: Operation, phase: PhaseName, element_bytes: float) -> Operation:

@@ -55,7 +55,7 @@ def collective_s(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: 
 
     >>> one = collective_s(CollectiveKind.ALL_REDUCE, 1 << 30, 8, 8, FABRICS["dgx-a100"])
     >>> round(one * 1e3, 1)
-    8.2
+    8.3
     """
     if ranks <= 1 or size_bytes <= 0:
         return 0.0
