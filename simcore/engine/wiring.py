@@ -72,11 +72,20 @@ def make_transport(
 
 
 def _alike(placement: Placement, topology: Topology) -> bool:
-    """Whether every algorithm treats all ranks the same: trees do not, nor does a ring through all dimensions."""
+    """Whether every algorithm treats all ranks the same: trees do not, nor does a ring through all dimensions.
+
+    Halving-doubling pairs ranks by XOR, which is no shift: its ranks are alike behind a switch only, or when they are two.
+    """
     lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
     trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in lanes)
+    pairs = any(
+        lane.algorithm.name == "halvingDoubling"
+        and lane.dim.size > 2
+        and topology.dims[lane.dim.index].kind != "Switch"
+        for lane in lanes
+    )
     across = len(topology.dims) > 1 and any(lane.algorithm.whole_machine for lane in lanes)
-    return not trees and not across
+    return not (trees or pairs or across)
 
 
 def _never_meet(placement: Placement, topology: Topology) -> bool:
