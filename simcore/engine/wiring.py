@@ -74,16 +74,12 @@ def make_transport(
 def _alike(placement: Placement, topology: Topology) -> bool:
     """Whether every algorithm treats all ranks the same: trees do not, nor does a ring through all dimensions.
 
-    Halving-doubling pairs ranks by XOR, which is no shift: its ranks are alike behind a switch only, or when they are two.
+    Halving-doubling pairs ranks by XOR, which is no shift: behind a switch its ranks are alike, and where they are two.
     """
     lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
     trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in lanes)
-    pairs = any(
-        lane.algorithm.name == "halvingDoubling"
-        and lane.dim.size > 2
-        and topology.dims[lane.dim.index].kind != "Switch"
-        for lane in lanes
-    )
+    paired = [lane.dim for lane in lanes if lane.algorithm.name == "halvingDoubling"]
+    pairs = any(dim.size > 2 and topology.dims[dim.index].kind != "Switch" for dim in paired)
     across = len(topology.dims) > 1 and any(lane.algorithm.whole_machine for lane in lanes)
     return not (trees or pairs or across)
 
