@@ -75,6 +75,12 @@ SIZES = st.sampled_from([1, 5, 64, 1000, 4096, 65536, 1 << 20])
 PHASES = st.builds(Phase, st.sampled_from([0, 1, 10, 1000, 50_000]), st.none() | st.sampled_from(KINDS), SIZES)
 
 
+def _fitting(topology: Topology) -> list[int]:
+    """Sizes of model-parallel groups: none, half the first dimension, all of it, everything."""
+    first = topology.dims[0].npus
+    return [1, first // 2 if first % 2 == 0 else 1, first, topology.npus]
+
+
 @st.composite
 def workloads(draw, topology: Topology):
     """A training loop of up to four layers that fits a machine."""
@@ -84,12 +90,12 @@ def workloads(draw, topology: Topology):
         Layer(f"layer{i}", draw(PHASES), draw(PHASES), draw(PHASES), draw(st.sampled_from([0, 3])))
         for i in range(count)
     )
-    tp = draw(st.sampled_from([1, topology.dims[0].npus, topology.npus])) if loop in TRANSFORMERS else 0
+    parallelism = Parallelism(tp=draw(st.sampled_from(_fitting(topology))) if loop in TRANSFORMERS else 0)
     checkpointed = loop == "HYBRID_TRANSFORMER_FWD_IN_BCKWD" and count > 1
     return Workload(
         loop,
         layers,
-        Parallelism(tp=tp),
+        parallelism,
         last_bottom_layer=draw(st.integers(0, count - 1)),
         checkpoints=(0,) if checkpointed else (),
         checkpoint_initiates=(count - 1,) if checkpointed else (),

@@ -48,8 +48,8 @@ PHASES = {"fwd": "forward", "ig": "input_grad", "wg": "weight_grad"}
 def options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Options of `simcore.api.run`."""
     found = {OPTIONS[key]: value for key, value in given.items() if key in OPTIONS}
-    rendezvous = {"rendezvous_protocol", "rendezvous-protocol"} & given.keys()
-    return found | {"rendezvous": True for key in rendezvous if str(given[key]).lower() == "true"}
+    asks = [str(given[key]).lower() for key in ("rendezvous_protocol", "rendezvous-protocol") if key in given]
+    return found | {"rendezvous": "true" in asks}
 
 
 def write_text(path: Path, header: str, rows: Sequence[Sequence[object]]) -> str:
