@@ -20,7 +20,7 @@ from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.played import Played
 from simcore.units import transfer_ns
-from simcore.workload.model import CollectiveKind, PhaseName
+from simcore.workload.model import CollectiveKind, Layer, Phase, PhaseName, Workload
 from tests.runs import KINDS, Run, machines, micro, runs
 
 ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
@@ -53,6 +53,35 @@ def test_ranks_paired_by_xor_are_folded_behind_a_switch_only():
         assert run.report() == run.report(fold=False)
 
 
+def by_diagonal(dims: tuple[Dimension, ...]) -> dict[int, float]:
+    """Stragglers of a Latin square: in every row and column each factor once, everywhere at another place."""
+    width, height = (dim.npus for dim in dims)
+    return {x + width * y: 1 + (x + y) % width / 2 for x in range(width) for y in range(height) if (x + y) % width}
+
+
+@pytest.mark.parametrize("network", ["congestion-free", "congested"])
+@pytest.mark.parametrize("algorithm", ["ring", "direct", "halvingDoubling", "doubleBinaryTree"])
+@pytest.mark.parametrize("kind", ["Mesh", "Ring", "FullyConnected", "Switch"])
+def test_places_that_differ_are_told_apart_when_folding(kind, algorithm, network):
+    """On a line or in a tree the end of a phase depends on the place, so equal classes in a group are not enough."""
+    dims = (Dimension(kind, 4, 50e9, 500.0), Dimension("Switch", 4, 50e9, 500.0))
+    system = SystemConfig(implementations=dict.fromkeys(KINDS, (Algorithm(algorithm), Algorithm("ring"))))
+    layer = Layer("one", weight_grad=Phase(1000, ALL_REDUCE, 65536))
+    slow = Settings(2, network, stragglers=by_diagonal(dims))
+    run = Run(Workload("DATA", (layer, layer)), Topology(dims), system, settings=slow)
+    assert run.report() == run.report(fold=False)
+
+
+def test_classes_that_meet_in_several_groups_find_each_other():
+    """The slow NPUs 1 and 9 share a column with 6 and 4, a class of which neither is first in the column of NPU 1."""
+    dims = (Dimension("Switch", 5, 50e9, 500.0), Dimension("Ring", 3, 50e9, 500.0))
+    slow = Settings(network="congestion-free", stragglers={1: 2.0, 9: 2.0})
+    layer = Layer("one", weight_grad=Phase(1000, CollectiveKind.ALL_TO_ALL, 4096))
+    run = Run(Workload("DATA", (layer,)), Topology(dims), settings=slow)
+    assert len(run.timeline().ranks) < 15
+    assert run.report() == run.report(fold=False)
+
+
 @settings(deadline=None, max_examples=60)
 @given(runs(modes=NATIVE))
 def test_natively_nothing_deadlocks(run):
@@ -72,7 +101,7 @@ def test_a_phase_played_once_takes_as_long_as_one_played_every_time(run):
     def played(env, ranks, links, network, costs):
         return Played(env, ranks, network(env, LinkGraph(run.topology)), costs)
 
-    with mock.patch.object(wiring, "Isolated", played):
+    with mock.patch.object(wiring, "Isolated", played), mock.patch.object(wiring, "Alone", played):
         every_time = run.report(fold=False)
     assert run.report() == every_time
 
