@@ -8,6 +8,7 @@ from math import log2, prod
 from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
