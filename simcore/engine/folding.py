@@ -16,17 +16,17 @@ __all__ = ["GroupNames", "fold", "kinds_of"]
 Ints = NDArray[np.int64]
 
 
-def fold(dims: Sequence[LogicalDim], kinds: Ints, *, together: bool) -> list[Sequence[int]]:
+def fold(dims: Sequence[LogicalDim], kinds: Ints, *, placeless: bool) -> list[Sequence[int]]:
     """The NPUs of every class, ascending; class 0 holds NPU 0.
 
     `kinds` numbers NPUs by what they compute: equal numbers start in one class. Then classes are split until all
-    members of a class meet the same classes in every dimension. That suffices where a group starts `together`;
-    elsewhere the place in the group matters too, and a machine whose NPUs differ is not folded at all.
+    members of a class meet the same classes in every dimension. That suffices where an NPU's place in its groups makes
+    no difference (`placeless`); elsewhere a machine whose NPUs differ is not folded at all.
     """
     npus = len(kinds)
     if (kinds == kinds[0]).all():
         return [range(npus)]
-    if not together:
+    if not placeless:
         return [range(npu, npu + 1) for npu in range(npus)]
     colours = np.unique(kinds, return_inverse=True)[1].astype(np.int64)
     while True:

@@ -11,7 +11,7 @@ import simpy
 from simcore.engine.folding import fold, kinds_of
 from simcore.engine.placement import Placement, column_group, place
 from simcore.engine.settings import Settings
-from simcore.engine.wiring import make_gates, make_phases, make_transport, play
+from simcore.engine.wiring import all_alike, make_gates, make_phases, make_transport, play
 from simcore.errors import DeadlockError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
@@ -55,7 +55,9 @@ def simulate(
     case = _Case(workload, topology, system, profile, settings, placement)
     if settings.fold:
         try:
-            return _run(case, fold(placement.dims, kinds_of(settings.stragglers, topology.npus), together=profile.gang))
+            kinds = kinds_of(settings.stragglers, topology.npus)
+            placeless = profile.gang and all_alike(placement, topology)
+            return _run(case, fold(placement.dims, kinds, placeless=placeless))
         except AsymmetryError:
             pass
     return _run(case, [range(npu, npu + 1) for npu in range(topology.npus)])

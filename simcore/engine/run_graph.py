@@ -11,7 +11,7 @@ import simpy
 from simcore.engine.folding import fold, kinds_of
 from simcore.engine.placement import Placement, place
 from simcore.engine.settings import Settings
-from simcore.engine.wiring import make_gates, make_phases, make_transport, play
+from simcore.engine.wiring import all_alike, make_gates, make_phases, make_transport, play
 from simcore.errors import DeadlockError, InputError, Location
 from simcore.network.instant import after
 from simcore.network.topology.model import Topology
@@ -68,7 +68,8 @@ def simulate_graphs(
         stragglers = kinds_of(settings.stragglers, topology.npus)
         kinds = graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers
         try:
-            return _run(case, fold(placement.dims, kinds, together=profile.gang))
+            placeless = profile.gang and all_alike(placement, topology)
+            return _run(case, fold(placement.dims, kinds, placeless=placeless))
         except AsymmetryError:
             pass
     return _run(case, [range(npu, npu + 1) for npu in range(topology.npus)])

@@ -28,7 +28,7 @@ from simcore.system.streams import Stream
 from simcore.system.transport import AsymmetryError, Costs, Solved
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["make_gates", "make_phases", "make_transport", "play"]
+__all__ = ["all_alike", "make_gates", "make_phases", "make_transport", "play"]
 
 
 def make_transport(
@@ -55,9 +55,8 @@ def make_transport(
     if network is None:
         delay = profile.delay(topology, settings.rendezvous)
         return Solved(env, ranks, delay, costs, barrier=profile.barrier)
-    links = LinkGraph(topology)
-    parts = [[dim.size for dim in placement.dims if dim.index == at] for at in range(len(topology.dims))]
-    alike = network.foldable and symmetric(links, parts) and _alike(placement, topology)
+    links, parts = LinkGraph(topology), _parts(placement, topology)
+    alike = network.foldable and all_alike(placement, topology)
     exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
     if alike and collectives_only and profile.gang and exclusive and all(len(sizes) == 1 for sizes in parts):
         return Isolated(env, ranks, FoldedLinks(links, parts), CutThrough, costs)
@@ -71,12 +70,24 @@ def make_transport(
     return Played(env, ranks, network(env, FoldedLinks(links, parts)), costs)
 
 
-def _alike(placement: Placement, topology: Topology) -> bool:
-    """Whether every algorithm treats all ranks the same: trees do not, nor does a ring through all dimensions."""
+def _parts(placement: Placement, topology: Topology) -> list[list[int]]:
+    """Sizes of the logical dimensions of every topology dimension."""
+    return [[dim.size for dim in placement.dims if dim.index == at] for at in range(len(topology.dims))]
+
+
+def all_alike(placement: Placement, topology: Topology) -> bool:
+    """Whether an NPU's place in its groups makes no difference, when a group begins together.
+
+    The topology must look the same from everywhere, and every algorithm must treat all ranks the same: trees do not,
+    nor does a ring through all dimensions. Halving-doubling pairs ranks by XOR, which is no shift: behind a switch its
+    ranks are alike, and where they are two.
+    """
     lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
     trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in lanes)
+    paired = [lane.dim for lane in lanes if lane.algorithm.name == "halvingDoubling"]
+    pairs = any(dim.size > 2 and topology.dims[dim.index].kind != "Switch" for dim in paired)
     across = len(topology.dims) > 1 and any(lane.algorithm.whole_machine for lane in lanes)
-    return not trees and not across
+    return symmetric(topology, _parts(placement, topology)) and not (trees or pairs or across)
 
 
 def _never_meet(placement: Placement, topology: Topology) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray
 from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Topology
 from simcore.timeline.events import LinkTable
 
 __all__ = ["FoldedLinks", "symmetric"]
@@ -23,9 +24,8 @@ SYMMETRIC = {"Ring", "Torus", "Switch", "FullyConnected"}
 SPLITTABLE = {"Switch", "FullyConnected"}  # any NPU may change places with any other, so parts of them are alike too
 
 
-def symmetric(links: LinkGraph, parts: Sequence[Sequence[int]]) -> bool:
+def symmetric(topology: Topology, parts: Sequence[Sequence[int]]) -> bool:
     """Whether all NPUs look alike when dimension d is used in groups of `parts[d]` (their product is its size)."""
-    topology = links.topology
     if topology.graph or topology.wafer:
         return False
     kinds = [dim.kind for dim in topology.dims]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -86,6 +86,7 @@ class Solved:
         self._meetings: dict[tuple[object, ...], _Meeting] = {}
         self._groups: dict[tuple[LogicalDim | Communicator, int], RankGroup] = {}
         self._classes: dict[RankGroup, NDArray[np.int64]] = {}
+        self._names: dict[RankGroup, Hashable] = {}
         self._plans: dict[StreamPhase, Plan] = {}
         self._lockstep: dict[tuple[RankGroup, StreamPhase], NDArray[np.int64]] = {}
 
@@ -98,12 +99,12 @@ class Solved:
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Note an arrival; the last one settles the phase for all."""
         group = self._group(stream.phase.lane.dim, self._ranks[npu_class][0])
-        place = 0 if self._barrier else group.ids[0]
-        meeting = self._meetings.setdefault((stream.key, stream.at, place), _Meeting())
+        key = (stream.key, stream.at, 0 if self._barrier else self._name(group))
+        meeting = self._meetings.setdefault(key, _Meeting())
         meeting.there[npu_class] = (self._env.now, stream, done)
         expected = len(self._ranks) if self._barrier else len(set(self._members(group).tolist()))
         if len(meeting.there) == expected:
-            del self._meetings[stream.key, stream.at, place]
+            del self._meetings[key]
             self._settle(meeting, stream.phase)
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
@@ -177,6 +178,13 @@ class Solved:
         if group not in self._classes:
             self._classes[group] = self._class_of[group.members]
         return self._classes[group]
+
+    def _name(self, group: RankGroup) -> Hashable:
+        """Of a group; in a folded run groups of equal classes are one: a class stands for members of all of them."""
+        if group not in self._names:
+            unfolded = len(self._ranks) == len(self._class_of)
+            self._names[group] = group.ids[0] if unfolded else tuple(sorted(self._members(group).tolist()))
+        return self._names[group]
 
 
 def _leave(done: Done, stream: Stream, _: simpy.Event) -> None:

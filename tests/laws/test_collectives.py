@@ -1,0 +1,269 @@
+"""Laws of the collective algorithms: every registered plan moves the right data, and the solvers equal the messages."""
+
+import heapq
+from itertools import count
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from simcore.errors import InputError
+from simcore.system.collectives import PlanOptions, algorithms, double_binary_tree
+from simcore.system.groups import RankGroup
+from simcore.system.machine import simulate
+from simcore.system.plan import Plan, Round
+from simcore.system.solver import solve
+from simcore.system.tree_machine import TreeMachine
+from simcore.workload.model import CollectiveKind
+from tests.runs import KINDS
+
+ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
+REDUCE_SCATTER, ALL_TO_ALL = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL
+PLANS = [(name, kind) for name in algorithms for kind in KINDS if (name, kind) != ("halvingDoubling", ALL_TO_ALL)]
+POWERS = {"halvingDoubling": (2, 4, 8, 16)}
+EVERY = (2, 3, 4, 5, 8, 9, 16)
+QUICK = settings(deadline=None, max_examples=15)
+
+# What a rank sends of S bytes (its own part for an all-gather) on n ranks: reference, textbook formulas.
+BYTES = {
+    ALL_REDUCE: lambda n, size_bytes: 2 * (n - 1) * size_bytes // n,
+    REDUCE_SCATTER: lambda n, size_bytes: (n - 1) * size_bytes // n,
+    ALL_GATHER: lambda n, size_bytes: (n - 1) * size_bytes,
+    ALL_TO_ALL: lambda n, size_bytes: (n - 1) * size_bytes // n,
+}
+
+
+def make(name: str, kind: CollectiveKind, data: st.DataObject) -> tuple[Plan, int]:
+    """A plan on some ranks, and the bytes of a share."""
+    ranks, share = data.draw(st.sampled_from(POWERS.get(name, EVERY))), data.draw(st.integers(1, 10**6))
+    return algorithms.get(name)(kind, ranks, ranks * share, PlanOptions(data.draw(st.integers(0, 4)))), share
+
+
+@pytest.mark.parametrize(("name", "kind"), PLANS)
+@QUICK
+@given(data=st.data())
+def test_every_rank_sends_what_the_formulas_say(name, kind, data):
+    plan, share = make(name, kind, data)
+    forwarded = plan.size / 2 if (name, kind) == ("ring", ALL_TO_ALL) else 1  # a share for the rank d on takes d hops
+    assert plan.bytes_per_rank == BYTES[kind](plan.size, plan.size * share) * forwarded
+
+
+@pytest.mark.parametrize(("name", "kind"), PLANS)
+@QUICK
+@given(data=st.data())
+def test_every_round_is_a_permutation_without_fixed_points(name, kind, data):
+    plan, _ = make(name, kind, data)
+    ranks = plan.size
+    for entry, _ in plan.rounds:
+        peers = [plan.peer(rank, entry.hop) for rank in range(ranks)]
+        assert sorted(peers) == list(range(ranks))
+        assert all(peer != rank for rank, peer in enumerate(peers))
+
+
+@pytest.mark.parametrize(("name", "kind"), [entry for entry in PLANS if entry[1] in {ALL_REDUCE, REDUCE_SCATTER}])
+@QUICK
+@given(data=st.data())
+def test_every_byte_that_is_not_a_rank_s_own_is_reduced_once(name, kind, data):
+    plan, share = make(name, kind, data)
+    assert sum(entry.reduce_bytes for entry in plan.expanded()) == (plan.size - 1) * share
+
+
+# --- data flow: the plan's sizes and peers, played with sets of contributions in place of bytes
+
+
+def ring_flow(plan: Plan) -> list[dict[int, frozenset[int]]]:
+    """Shares and who contributed to them, when round r forwards share rank - r around."""
+    n = plan.size
+    held = [{share: frozenset({rank}) for share in range(n)} for rank in range(n)]
+    for number, entry in enumerate(plan.expanded()):
+        sent = [((rank - number) % n, held[rank][(rank - number) % n]) for rank in range(n)]
+        for rank, (share, data) in enumerate(sent):
+            peer = plan.peer(rank, entry.hop)
+            held[peer][share] = (data | held[peer][share]) if entry.reduce_bytes else data
+    return held
+
+
+def direct_flow(plan: Plan) -> list[dict[int, frozenset[int]]]:
+    """Reduced shares go to their owners, then the owners' results to everybody."""
+    n, half = plan.size, plan.half or plan.num_rounds
+    held = [{share: frozenset({rank}) for share in range(n)} for rank in range(n)]
+    entries = list(plan.expanded())
+    for part in (entries[:half], entries[half:]):
+        before = [dict(mine) for mine in held]
+        for entry in part:
+            for rank in range(n):
+                peer = plan.peer(rank, entry.hop)
+                share = peer if entry.reduce_bytes else rank
+                data = before[rank][share]
+                held[peer][share] = (data | held[peer][share]) if entry.reduce_bytes else data
+    return held
+
+
+def halving_flow(plan: Plan) -> list[dict[int, frozenset[int]]]:
+    """Pairs swap halves of what they still work on, then give back what they have."""
+    n = plan.size
+    held = [{share: frozenset({rank}) for share in range(n)} for rank in range(n)]
+    active = [set(range(n)) for _ in range(n)]
+    unit = next(plan.expanded()).size_bytes * 2 // n
+    for entry in plan.expanded():
+        before, mine = [dict(data) for data in held], [set(shares) for shares in active]
+        for rank in range(n):
+            peer = plan.peer(rank, entry.hop)
+            if entry.reduce_bytes:
+                kept = {share for share in mine[rank] if share & entry.hop == rank & entry.hop}
+                assert entry.size_bytes == (len(mine[rank]) - len(kept)) * unit
+                active[rank] = kept
+                for share in kept:
+                    held[rank][share] = before[rank][share] | before[peer][share]
+            else:
+                assert entry.size_bytes == len(mine[peer]) * unit
+                active[rank] = mine[rank] | mine[peer]
+                held[rank].update({share: before[peer][share] for share in mine[peer]})
+    return held
+
+
+FLOWS = {"ring": ring_flow, "direct": direct_flow, "halvingDoubling": halving_flow}
+
+
+@pytest.mark.parametrize(("name", "ranks"), [(name, n) for name in algorithms for n in POWERS.get(name, EVERY)])
+def test_after_an_all_reduce_every_rank_has_every_contribution_to_every_share(name, ranks):
+    plan = algorithms.get(name)(ALL_REDUCE, ranks, ranks * 64, PlanOptions())
+    everybody = frozenset(range(ranks))
+    for held in FLOWS[name](plan):
+        assert all(data == everybody for data in held.values())
+
+
+@pytest.mark.parametrize("ranks", EVERY)
+def test_a_ring_s_all_to_all_forwards_every_share_to_its_rank(ranks):
+    plan = algorithms.get("ring")(ALL_TO_ALL, ranks, ranks * 64, PlanOptions())
+    steps = sum(range(1, ranks))  # a share for the rank d on is sent d times
+    assert plan.num_rounds == steps
+    assert {entry.hop for entry, _ in plan.rounds} == {1}
+
+
+@pytest.mark.parametrize("kind", [ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL])
+@pytest.mark.parametrize("ranks", EVERY)
+def test_direct_meets_every_other_rank_once(kind, ranks):
+    plan = algorithms.get("direct")(kind, ranks, ranks * 64, PlanOptions())
+    assert sorted(plan.peer(0, entry.hop) for entry in plan.expanded()) == list(range(1, ranks))
+
+
+# --- the solvers against the messages
+
+
+@st.composite
+def problems(draw):
+    """A plan with the times of its messages, arrivals and costs."""
+    name, kind = draw(st.sampled_from(PLANS))
+    ranks = draw(st.sampled_from([2, 4, 8, 16] if name == "halvingDoubling" else [2, 3, 4, 5, 8]))
+    options = PlanOptions(draw(st.integers(0, 4)), *(draw(st.booleans()) for _ in range(3)))
+    plan = algorithms.get(name)(kind, ranks, draw(st.sampled_from([0, 1, 7, 64, 4096, 65536])), options)
+    uneven = draw(st.booleans())
+    base = (
+        draw(st.lists(st.integers(0, 900), min_size=ranks, max_size=ranks))
+        if uneven
+        else [draw(st.integers(0, 900))] * ranks
+    )
+
+    def delay(src, dst, size_bytes):
+        return np.array(base)[src] + 3 * ((dst - src) % ranks if uneven else 1) + size_bytes // 7
+
+    skew = st.integers(0, 2000) if draw(st.booleans()) else st.just(5)
+    arrivals = draw(st.lists(skew, min_size=ranks, max_size=ranks))
+    return plan, delay, arrivals, draw(st.sampled_from([0, 1, 10, 500]))
+
+
+@settings(deadline=None, max_examples=150)
+@given(problems(), st.sampled_from([0, 5]))
+def test_a_solved_phase_is_the_one_played_message_by_message(problem, reduction_per_byte):
+    plan, delay, arrivals, endpoint_ns = problem
+    group = RankGroup(np.arange(plan.size), delay)
+
+    def reduction_ns(size_bytes: int) -> int:
+        return size_bytes * reduction_per_byte // 100
+
+    def delay_ns(rank: int, hop: int, size_bytes: int) -> int:
+        return group.delay(rank, plan.peer(rank, hop), size_bytes)
+
+    played = simulate(plan, arrivals, delay_ns, endpoint_ns, reduction_ns)
+    assert solve(plan, group, np.array(arrivals), endpoint_ns, reduction_ns).tolist() == played
+
+
+@settings(deadline=None)
+@given(problems())
+def test_nobody_leaves_before_everybody_has_come_and_a_later_rank_hurries_nobody(problem):
+    plan, delay, arrivals, endpoint_ns = problem
+    assume(plan.window == 1)
+    group = RankGroup(np.arange(plan.size), delay)
+    exits = solve(plan, group, np.array(arrivals), endpoint_ns, lambda _: 0)
+    later = solve(plan, group, np.array([arrivals[0] + 100, *arrivals[1:]]), endpoint_ns, lambda _: 0)
+    assert (later >= exits).all()
+    shifted = solve(plan, group, np.array(arrivals) + 1000, endpoint_ns, lambda _: 0)
+    assert (shifted == exits + 1000).all()
+
+
+def play_tree(shape, arrivals, delay_ns, endpoint_ns, reduction_ns):
+    """Exits of a tree whose ranks are machines on an idle network."""
+    queue, order, now = [], count(), 0
+    exits = [-1] * len(arrivals)
+
+    def at(time_ns, callback):
+        heapq.heappush(queue, (time_ns, next(order), callback))
+
+    def machine(rank):
+        def send(peer, message):
+            at(now + delay_ns(rank, peer), lambda: machines[peer].arrive(message))
+
+        def done():
+            exits[rank] = now
+
+        return TreeMachine(shape, rank, endpoint_ns, reduction_ns, lambda d, call: at(now + d, call), send, done)
+
+    machines = [machine(rank) for rank in range(len(arrivals))]
+    for rank, arrival in enumerate(arrivals):
+        at(arrival, machines[rank].start)
+    while queue:
+        now, _, callback = heapq.heappop(queue)
+        callback()
+    return exits
+
+
+@settings(deadline=None)
+@given(st.data(), st.sampled_from([2, 4, 8, 16, 32]), st.booleans(), st.sampled_from([0, 10]), st.sampled_from([0, 77]))
+def test_a_solved_tree_is_the_one_played_message_by_message(data, ranks, mirrored, endpoint_ns, reduction_ns):
+    arrivals = data.draw(st.lists(st.integers(0, 3000), min_size=ranks, max_size=ranks))
+    shape = double_binary_tree.tree(ranks, mirrored=mirrored)
+
+    def delay_ns(src, dst):
+        return 100 + 7 * src + abs(src - dst)
+
+    played = play_tree(shape, arrivals, delay_ns, endpoint_ns, reduction_ns)
+    assert double_binary_tree.exits(shape, arrivals, delay_ns, endpoint_ns, reduction_ns) == played
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 64, 256])
+def test_the_two_trees_span_all_ranks_and_a_rank_is_inner_in_one_of_them_at_most_twice(ranks):
+    one, other = (double_binary_tree.tree(ranks, mirrored=mirrored) for mirrored in (False, True))
+    for shape in (one, other):
+        assert sorted(shape.order) == list(range(ranks))
+        assert max(map(len, shape.children)) <= 2
+        depth = [0] * ranks
+        for rank in shape.order[1:]:
+            depth[rank] = depth[shape.parent[rank]] + 1
+        assert max(depth) == ranks.bit_length() - 1
+    leaves = [{rank for rank in range(ranks) if not shape.children[rank]} for shape in (one, other)]
+    assert not leaves[0] & leaves[1], "a leaf of one tree works in the other"
+
+
+@pytest.mark.parametrize("ranks", [3, 6, 12])
+def test_algorithms_of_powers_of_two_refuse_other_numbers(ranks):
+    with pytest.raises(InputError, match="power of two"):
+        algorithms.get("halvingDoubling")(ALL_REDUCE, ranks, 64, PlanOptions())
+    with pytest.raises(InputError, match="power of two"):
+        double_binary_tree.tree(ranks, mirrored=False)
+
+
+def test_a_plan_prints_its_rounds():
+    assert str(Plan(4, ((Round(1, 16, 16), 3), (Round(1, 16), 3)))) == "3x +1 16 B  3x +1 16 B"
+    assert str(Plan(4, ((Round(2, 16), 1),), exchange=True)) == "1x ^2 16 B"
