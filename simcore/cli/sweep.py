@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -58,3 +59,21 @@ def start(
         rows = sweep(asked, folder, jobs=jobs, scheduler=scheduler, retry=retry_failed, advance=bar.update)
     failed = sum(bool(row["error"]) for row in rows)
     click.echo(f"{len(rows)} runs, {failed} failed; simcore sweep report {folder} shows them")
+
+
+@command.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--rows", default=40, show_default=True, type=click.IntRange(min=1), help="Most rows of the table.")
+def report(folder: Path, rows: int) -> None:
+    """Show the results in DIR, the shortest run first, and write table and picture beside them.
+
+    \b
+    simcore sweep report results
+    """
+    from simcore.report.text import terminal_width
+    from simcore.sweep.report import read_results, render, write_files
+
+    results = read_results(folder)
+    click.echo(render(results, width=terminal_width(sys.stdout), num_rows=rows), nl=False)
+    for path in write_files(results, folder):
+        click.echo(f"written: {path}", err=True)

@@ -49,4 +49,4 @@ def _suggest(trial: Any, name: str, some: Choice | Range) -> Any:
         return some.values[trial.suggest_categorical(name, [*range(len(some.values))])]
     if some.integer:
         return trial.suggest_int(name, int(some.low), int(some.high), log=some.log)
-    return trial.suggest_float(name, some.low, some.high, log=some.log)
+    return float(f"{trial.suggest_float(name, some.low, some.high, log=some.log):.6g}")
