@@ -1,0 +1,79 @@
+"""`simcore sweep`: a study of many runs, and its report."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+__all__ = ["command"]
+
+
+class Sweep(click.Group):
+    """`simcore sweep STUDY` stands for `simcore sweep start STUDY`."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Put in the command that is left out."""
+        if args and args[0] not in {*self.commands, *context.help_option_names}:
+            args = ["start", *args]
+        return super().parse_args(context, args)
+
+
+@click.group(cls=Sweep, short_help="Run a study of many configurations.")
+def command() -> None:
+    """Run a study of many configurations: grid, list, random or Optuna (docs/sweep.md).
+
+    \b
+    simcore sweep study.yaml -o results --jobs 4
+    simcore sweep report results
+    """
+
+
+@command.command()
+@click.argument("study", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Results; default: STUDY.sweep.")
+@click.option("--jobs", type=click.IntRange(1, 1024), help="Local processes; default: one per core.")
+@click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler instead, for example tcp://host:8786.")
+@click.option("--retry-failed", is_flag=True, help="Do failed runs again.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+def start(
+    study: Path, output: Path | None, jobs: int | None, scheduler: str | None, retry_failed: bool, quiet: bool
+) -> None:
+    """Run what is missing of STUDY; the same command goes on after an interruption (`start` may be left out).
+
+    \b
+    simcore sweep study.yaml -o results --jobs 4
+    """
+    from tqdm import tqdm
+
+    from simcore.sweep.study import read_study
+    from simcore.sweep.sweep import sweep
+    from simcore.sweep.workers import cores
+
+    asked = read_study(study)
+    folder = output or study.with_suffix(".sweep")
+    total = len(asked.configurations) + (asked.search.num_runs if asked.search else 0)
+    jobs = min(jobs or cores(), max(total, 1))
+    with tqdm(total=total, unit="run", disable=True if quiet else None) as bar:  # None: on a terminal only
+        rows = sweep(asked, folder, jobs=jobs, scheduler=scheduler, retry=retry_failed, advance=bar.update)
+    failed = sum(bool(row["error"]) for row in rows)
+    click.echo(f"{len(rows)} runs, {failed} failed; simcore sweep report {folder} shows them")
+
+
+@command.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--rows", default=40, show_default=True, type=click.IntRange(min=1), help="Most rows of the table.")
+def report(folder: Path, rows: int) -> None:
+    """Show the results in DIR, the shortest run first, and write table and picture beside them.
+
+    \b
+    simcore sweep report results
+    """
+    from simcore.report.text import terminal_width
+    from simcore.sweep.report import read_results, render, write_files
+
+    results = read_results(folder)
+    click.echo(render(results, width=terminal_width(sys.stdout), num_rows=rows), nl=False)
+    for path in write_files(results, folder):
+        click.echo(f"written: {path}", err=True)

@@ -1,0 +1,150 @@
+"""The report of a study: table, CSV, Parquet and what the picture needs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from simcore.documents import read
+from simcore.errors import InputError, Problems
+from simcore.files import write_bytes
+from simcore.report.grid import grid, top
+from simcore.report.plots import image
+from simcore.report.text import printable, wrapped
+from simcore.sweep.picture import study_figure
+from simcore.sweep.run import FIGURES, Row
+from simcore.sweep.store import read_rows
+from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY
+from simcore.units import format_ns
+
+__all__ = ["Results", "read_results", "render", "results_csv", "write_files"]
+
+SHOWN = FIGURES[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The rows of a study in its order, what varies in it, and how many runs are not done yet."""
+
+    varied: tuple[str, ...]
+    rows: tuple[Row, ...]
+    num_missing: int = 0
+
+    @property
+    def done(self) -> list[Row]:
+        """The rows that have figures."""
+        return [row for row in self.rows if not row["error"]]
+
+
+def read_results(folder: Path) -> Results:
+    """The results in a folder of `simcore sweep`, also while the sweep runs or after it was ended."""
+    if not (folder / STUDY).exists():
+        raise InputError.at(str(folder), "there is no sweep here", expected=f"a folder with {STUDY} and {RESULTS}")
+    with Problems() as problems:
+        root = read(folder / STUDY, problems)
+        root.keys(required=("schema", "varied", "keys"))
+        if problems.found or root["schema"].choice([SCHEMA]) is None:
+            raise InputError(problems.found)
+        varied, keys = ([item.text() for item in root[name].sequence()] for name in ("varied", "keys"))
+    known = read_rows(folder / RESULTS)
+    rows = tuple(known[key] for key in keys if key in known)
+    return Results(tuple(varied), rows, len(keys) - len(rows))
+
+
+def render(results: Results, *, width: int = 80, num_rows: int = 40) -> str:
+    """The summary, then the shortest runs first, failures at the end."""
+    ordered = sorted(results.rows, key=lambda row: (bool(row["error"]), row["figures"].get("time_ns", 0)))
+    header = (*results.varied, *(name.removesuffix("_ns").replace("_", " ") for name in SHOWN))
+    lines = [_line(results, row) for row in ordered[:num_rows]]
+    columns = range(len(results.varied))
+    table = grid(header, lines, left=columns, width=width) if lines and results.varied else ""
+    more = top(len(lines), len(ordered), "runs", "results.csv")
+    failures = "\n".join(_failure(results, row) for row in ordered[:num_rows] if row["error"])
+    parts = [wrapped(_headline(results), width), table, more, failures]
+    return printable("\n\n".join(part for part in parts if part)) + "\n"
+
+
+def _headline(results: Results) -> str:
+    failed = len(results.rows) - len(results.done)
+    missing = f", {results.num_missing} not done yet" * bool(results.num_missing)
+    text = f"{len(results.rows)} runs, {failed} failed{missing}."
+    if results.done:
+        best, worst = (pick(results.done, key=lambda row: row["figures"]["time_ns"]) for pick in (min, max))
+        ratio = worst["figures"]["time_ns"] / max(best["figures"]["time_ns"], 1)
+        text += f" Shortest: {format_ns(best['figures']['time_ns'])} with {_settings(results, best)}; "
+        text += f"the longest takes {ratio:.3g} times as long."
+    versions = sorted({row["version"] for row in results.rows})
+    return text + f" The runs are of several versions: {', '.join(versions)}." * (len(versions) > 1)
+
+
+def _settings(results: Results, row: Row) -> str:
+    options = row["options"]
+    return ", ".join(f"{name} = {_shown(options[name])}" for name in results.varied if name in options)
+
+
+def _failure(results: Results, row: Row) -> str:
+    return f"failed: {_settings(results, row)}\n  {row['error'].splitlines()[0]}"
+
+
+def _line(results: Results, row: Row) -> list[str]:
+    figures = row["figures"]
+    settings = [_shown(row["options"].get(name)) for name in results.varied]
+    times = [format_ns(figures[name]) for name in SHOWN] if figures else ["failed", *["-"] * (len(SHOWN) - 1)]
+    return settings + times
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _columns(results: Results) -> dict[str, list[Any]]:
+    """Column -> values: what varies, figures (none of a failed run), error, key."""
+    columns = {name: [row["options"].get(name) for row in results.rows] for name in results.varied}
+    columns |= {name: [row["figures"].get(name) for row in results.rows] for name in FIGURES}
+    return columns | {"error": [row["error"] for row in results.rows], "key": [row["key"] for row in results.rows]}
+
+
+def results_csv(results: Results) -> str:
+    """All rows as CSV (RFC 4180, line feeds), in the order of the study; lists are written as JSON."""
+    out = io.StringIO()
+    columns = _columns(results)
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow("" if value is None else _shown(value) for value in row)
+    return out.getvalue()
+
+
+def write_files(results: Results, folder: Path) -> list[Path]:
+    """Write results.csv, results.parquet where PyArrow is installed, results.svg and .png where there is a picture."""
+    files = {"results.csv": results_csv(results).encode()}
+    if find_spec("pyarrow"):
+        files["results.parquet"] = _parquet(results)
+    if results.done and results.varied:
+        figure = study_figure(results.done, results.varied)
+        files |= {"results.svg": image(figure, "svg"), "results.png": image(figure, "png")}
+    for name, content in files.items():
+        write_bytes(folder / name, content)
+    return [folder / name for name in files]
+
+
+def _parquet(results: Results) -> bytes:
+    """The columns of the CSV; those of mixed kinds as text."""
+    import pyarrow
+    from pyarrow import parquet
+
+    def typed(values: list[Any]) -> Any:
+        kinds = {type(value) for value in values if value is not None}
+        plain = (len(kinds) <= 1 and kinds <= {bool, int, float, str}) or kinds == {int, float}
+        return pyarrow.array(values if plain else [None if value is None else _shown(value) for value in values])
+
+    out = io.BytesIO()
+    parquet.write_table(pyarrow.table({name: typed(values) for name, values in _columns(results).items()}), out)
+    return out.getvalue()

@@ -1,0 +1,164 @@
+"""One run of a study: from its configuration to its row."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypedDict, cast
+
+import simcore
+from simcore import library
+from simcore.documents import read
+from simcore.errors import InputError, Problems, SimcoreError
+from simcore.sweep.space import Configuration, steps
+
+__all__ = ["FIGURES", "Row", "Task", "execute", "replaced", "tasks"]
+
+FIGURES = ("npus", "time_ns", "compute_ns", "overlapped_ns", "exposed_comm_ns", "idle_ns")
+"""Figures of a row: docs/report.md defines them (`breakdown` of rank 0)."""
+INPUTS: dict[str, library.Shelf | None] = {
+    "workload": "workloads",
+    "topology": "topologies",
+    "system": None,
+    "comm_groups": None,
+    "remote_memory": None,
+}
+
+
+class Row(TypedDict):
+    """A finished run: `figures` are empty and `error` tells why where it failed."""
+
+    key: str
+    options: Configuration
+    inputs: dict[str, str]
+    version: str
+    figures: dict[str, int]
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A run to do; `key` is the SHA-256 of the configuration and of the `inputs`, role -> SHA-256 of its files."""
+
+    key: str
+    configuration: Configuration
+    inputs: dict[str, str]
+
+
+def tasks(configurations: Iterable[Configuration]) -> Iterator[Task]:
+    """The configurations with their keys; every file is read once."""
+    known: dict[tuple[str, str], str] = {}
+    for configuration in configurations:
+        named = {role: str(configuration[role]) for role in INPUTS if configuration.get(role)}
+        for entry in named.items():
+            if entry not in known:
+                known[entry] = _digest(*entry)
+        inputs = {role: known[role, name] for role, name in named.items()}
+        canonical = json.dumps(
+            {"inputs": inputs, "options": configuration}, sort_keys=True, separators=(",", ":"), allow_nan=False
+        )
+        yield Task(hashlib.sha256(canonical.encode()).hexdigest(), configuration, inputs)
+
+
+def _digest(role: str, name: str) -> str:
+    """SHA-256 of an input's files, '' where there are none: that run will say so."""
+    digest = hashlib.sha256()
+    paths = [*_files(role, name)]
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest() if paths else ""
+
+
+def _files(role: str, name: str) -> list[Path]:
+    """The files behind a name: a shipped example, a file, a folder's files, or a set of traces."""
+    try:
+        shelf = INPUTS[role]
+        path = library.resolve(name, shelf) if shelf else Path(name)
+    except InputError:
+        path = Path(name)
+    if path.is_file():
+        return [path]
+    some = path.iterdir() if path.is_dir() else path.parent.glob(f"{glob.escape(path.name)}.*")
+    return sorted(entry for entry in some if entry.is_file())
+
+
+def execute(task: Task) -> Row:
+    """Do a run; whatever goes wrong with it becomes its row's error."""
+    figures: dict[str, int] = {}
+    error = ""
+    with TemporaryDirectory(prefix="simcore-sweep-") as folder:
+        try:
+            figures = _figures(task.configuration, Path(folder))
+        except SimcoreError as failure:
+            error = str(failure).replace(folder, "varied")
+        except Exception as failure:  # noqa: BLE001 - one run must not end the others; its row tells what happened
+            error = f"{type(failure).__name__}: {failure}".replace(folder, "varied")
+    return Row(
+        key=task.key, options=task.configuration, inputs=task.inputs, version=simcore.__version__, figures=figures,
+        error=error,
+    )  # fmt: skip
+
+
+def _figures(configuration: Configuration, folder: Path) -> dict[str, int]:
+    document = simcore.run(**_arguments(configuration, folder)).to_dict()
+    shares = cast("dict[str, int]", document["breakdown"])
+    return {"npus": document["npus"], "time_ns": document["time_ns"], **shares}
+
+
+def _arguments(configuration: Configuration, folder: Path) -> dict[str, Any]:
+    """The arguments of `simcore.run`; inputs of which a part varies are written anew to `folder`."""
+    arguments = {name: value for name, value in configuration.items() if not steps(name)}
+    arguments["straggler"] = tuple(arguments.get("straggler", ()))
+    if "workload" not in arguments:
+        raise InputError.at("workload", "a workload is needed", expected="workload: NAME in run:, grid: or list:")
+    for role in {role: None for role, _, _ in _parts(configuration)}:
+        path = folder / f"{role}.yaml"
+        path.write_text(json.dumps(_varied(role, configuration), indent=1))
+        arguments[role] = str(path)
+    return arguments
+
+
+def _parts(configuration: Configuration) -> Iterator[tuple[str, list[str | int], Any]]:
+    """Input, way and value of every part that varies."""
+    for name, value in configuration.items():
+        if found := steps(name):
+            yield *found, value
+
+
+def _varied(role: str, configuration: Configuration) -> Any:
+    """An input file's content with its parts replaced."""
+    if not configuration.get(role):
+        raise InputError.at(role, f"a part of the {role} varies and no {role} is given", expected=f"{role}: FILE")
+    shelf, name = INPUTS[role], str(configuration[role])
+    path = library.resolve(name, shelf) if shelf else Path(name)
+    if role == "workload" and path.suffix not in {".yaml", ".yml"}:
+        expected = "a generator's specification (.yaml)"
+        raise InputError.at(str(path), "parts of this workload cannot vary", expected=expected, found=path.name)
+    with Problems() as problems:
+        content = read(path, problems).value
+    for owner, way, value in _parts(configuration):
+        if owner == role:
+            content = replaced(content, way, value, str(path))
+    return content
+
+
+def replaced(data: Any, way: Sequence[str | int], value: Any, file: str) -> Any:
+    """A copy of plain data with the part at `way` replaced; the last step may be a new key of a mapping.
+
+    >>> replaced({"bandwidth": [50, 25]}, ["bandwidth", 1], 100, "net.yaml")
+    {'bandwidth': [50, 100]}
+    """
+    if not way:
+        return value
+    step, *rest = way
+    if isinstance(step, int) and isinstance(data, list) and step < len(data):
+        return [*data[:step], replaced(data[step], rest, value, file), *data[step + 1 :]]
+    if isinstance(step, str) and isinstance(data, dict) and (step in data or not rest):
+        return {**data, step: replaced(data.get(step), rest, value, file)}
+    there = f"0 to {len(data) - 1}" if isinstance(data, list) else ", ".join(data) if isinstance(data, dict) else "none"
+    raise InputError.at(file, "there is no such part to vary", expected=f"one of: {there}", found=repr(step))

@@ -1,0 +1,84 @@
+"""Results as an append-only file of JSON lines: what was written survives, a torn last line never happened."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+from simcore.errors import InputError, Location, SimulationError
+from simcore.sweep.run import Row
+
+__all__ = ["appending", "read_rows"]
+
+
+def read_rows(path: Path) -> dict[str, Row]:
+    """Key -> row, the last of equal keys; no rows where there is no file.
+
+    Raises
+    ------
+    InputError
+        If a line that ends is not a row: somebody else wrote to the file.
+    """
+    if not path.exists():
+        return {}
+    *lines, _torn = path.read_bytes().split(b"\n")
+    rows = (_row(line, Location(str(path), number, 1)) for number, line in enumerate(lines, 1))
+    return {row["key"]: row for row in rows}
+
+
+def _row(line: bytes, place: Location) -> Row:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or set(found) != Row.__required_keys__:
+        raise InputError.at(place, "this line is not a result", expected="a line written by simcore sweep")
+    return cast(Row, found)
+
+
+@contextmanager
+def appending(path: Path) -> Iterator[Callable[[Row], None]]:
+    """A function that adds a row and returns when it is on the disk; one process at a time.
+
+    Raises
+    ------
+    InputError
+        If another sweep writes to the file, or it cannot be written.
+    """
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise InputError.at(str(path), "cannot be written", found=error.strerror or str(error)) from error
+    try:
+        _lock(file, path)
+        _cut_torn_line(file, path)
+        yield lambda row: _append(file, row)
+    finally:
+        os.close(file)
+
+
+def _lock(file: int, path: Path) -> None:
+    """Kept until the file is closed, at the latest by the end of the process, however it ends."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise InputError.at(
+            str(path), "another sweep is writing here", hint="wait for it, or take another -o"
+        ) from error
+
+
+def _cut_torn_line(file: int, path: Path) -> None:
+    content = path.read_bytes()
+    os.ftruncate(file, content.rfind(b"\n") + 1)
+
+
+def _append(file: int, row: Row) -> None:
+    line = json.dumps(row, sort_keys=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    if os.write(file, line) != len(line):
+        raise SimulationError("a result could not be written whole: is the disk full? Run again to go on")
+    os.fsync(file)

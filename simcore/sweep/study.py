@@ -1,0 +1,132 @@
+"""Studies of `simcore sweep`: a YAML file with what is the same in every run and what varies; see docs/sweep.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import islice, product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simcore.documents import Node, read
+from simcore.errors import Problems
+from simcore.sweep.run import FIGURES
+from simcore.sweep.space import Configuration, Space, check_names, read_space, value
+
+__all__ = ["MOST_RUNS", "Search", "Study", "grid", "random", "read_study"]
+
+MOST_RUNS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """An Optuna search: a sampler that learns from the runs before, `num_runs` of them, for the least `figure`."""
+
+    base: Configuration
+    space: Space
+    num_runs: int
+    seed: int
+    figure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """The runs of a study in order, and the names of what varies; with a `search`, runs are found on the way."""
+
+    varied: tuple[str, ...]
+    configurations: tuple[Configuration, ...]
+    search: Search | None = None
+
+
+def grid(base: Configuration, axes: dict[str, list[Any]]) -> Iterator[Configuration]:
+    """Every combination of the axes' values on the base, the last axis fastest.
+
+    >>> [*grid({"topology": "ring8"}, {"iterations": [1, 2]})]
+    [{'topology': 'ring8', 'iterations': 1}, {'topology': 'ring8', 'iterations': 2}]
+    """
+    return (base | dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
+
+
+def random(base: Configuration, space: Space, seed: int) -> Iterator[Configuration]:
+    """Configurations drawn without end; the first ones do not depend on how many are taken."""
+    generator = np.random.default_rng(seed)
+    while True:
+        shares = generator.random(len(space)).tolist()
+        yield base | {name: space[name].at(share) for name, share in zip(space, shares, strict=True)}
+
+
+def read_study(path: str | Path) -> Study:
+    """The study in a file; InputError lists everything wrong with it, each with its place."""
+    with Problems() as problems:
+        root = read(path, problems)
+        root.keys(optional=("run", "grid", "list", "random", "method", "minimize"))
+        if not {"grid", "list", "random"} & set(root.value if isinstance(root.value, dict) else ()):
+            root.problem("nothing varies", expected="grid:, list: or random:", found="none of them")
+        base = _configuration(root["run"]) if "run" in root else {}
+        configurations = [*_grid(root, base), *_list(root, base)]
+        varied = [name for key in ("grid", "list") if key in root for name in _names(root[key])]
+        search = _random(root, base) if "random" in root else None
+        learns = _learns(root)
+    if search:
+        varied += search.space
+        if not learns:
+            configurations += islice(random(base, search.space, search.seed), search.num_runs)
+    return Study(tuple(dict.fromkeys(varied)), tuple(configurations), search if learns else None)
+
+
+def _configuration(node: Node) -> Configuration:
+    check_names(node)
+    return {name: value(name, item) for name, item in node.mapping()}
+
+
+def _names(node: Node) -> list[str]:
+    """What a grid or list varies."""
+    return [name for item in (node.items if isinstance(node.value, list) else [node]) for name, _ in item.mapping()]
+
+
+def _grid(root: Node, base: Configuration) -> Iterator[Configuration]:
+    if "grid" not in root:
+        return iter(())
+    check_names(root["grid"])
+    axes = {name: [value(name, item) for item in node.sequence()] for name, node in root["grid"].mapping()}
+    for name, node in root["grid"].mapping():
+        if node.value == []:
+            node.problem(f"{name} has no value", expected="at least one value")
+    if prod(map(len, axes.values())) > MOST_RUNS:
+        root["grid"].problem("the grid is too large", expected=f"at most {MOST_RUNS:,} runs")
+        return iter(())
+    return grid(base, axes)
+
+
+def _list(root: Node, base: Configuration) -> list[Configuration]:
+    return [base | _configuration(item) for item in root["list"].sequence()] if "list" in root else []
+
+
+def _random(root: Node, base: Configuration) -> Search:
+    node = root["random"]
+    node.keys(required=("samples", "values"), optional=("seed",))
+    samples = node["samples"].integer(1) if "samples" in node else 1
+    if samples > MOST_RUNS:
+        node["samples"].problem("too many samples", expected=f"at most {MOST_RUNS:,}")
+    seed = node["seed"].integer() if "seed" in node else 0
+    space = read_space(node["values"]) if "values" in node else {}
+    figure = root["minimize"].choice([*FIGURES]) if "minimize" in root else "time_ns"
+    return Search(base, space, samples, seed, str(figure))
+
+
+def _learns(root: Node) -> bool:
+    """Whether Optuna draws the random values."""
+    if "method" not in root:
+        if "minimize" in root:
+            root["minimize"].problem("nothing is minimised", expected="method: optuna beside it")
+        return False
+    method = root["method"]
+    if method.choice(["optuna"]) and "random" not in root:
+        method.problem("there is nothing to search", expected="a random: section with samples and values")
+    elif find_spec("optuna") is None:
+        method.problem("Optuna is not installed", expected="the extra 'sweep'", hint="pip install 'simcore[sweep]'")
+    return True

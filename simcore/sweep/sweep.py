@@ -1,0 +1,91 @@
+"""A study done: what is known is kept, what is missing is run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simcore.files import make_folder, write_text
+from simcore.sweep.run import Row, tasks
+from simcore.sweep.space import Configuration
+from simcore.sweep.store import appending, read_rows
+from simcore.sweep.study import Study
+from simcore.sweep.workers import Runner, workers
+
+__all__ = ["RESULTS", "STUDY", "sweep"]
+
+RESULTS = "results.jsonl"
+STUDY = "study.json"
+"""Which rows of RESULTS belong to the study, in its order."""
+SCHEMA = "simcore.sweep/1"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sweep:
+    """What is known, what runs the rest, where a new row goes."""
+
+    rows: dict[str, Row]
+    run: Runner
+    append: Callable[[Row], None]
+    advance: Callable[[int], None]
+
+    def complete(self, configurations: Sequence[Configuration]) -> list[Row]:
+        """The row of each configuration, in order; those not known are run first, equal ones once."""
+        keyed = [*tasks(configurations)]
+        asked = {task.key: task for task in keyed}
+        missing = [task for key, task in asked.items() if key not in self.rows]
+        self.advance(len(configurations) - len(missing))
+        for row in self.run(missing):
+            self.append(row)
+            self.rows[row["key"]] = row
+            self.advance(1)
+        return [self.rows[task.key] for task in keyed]
+
+
+def sweep(
+    study: Study,
+    folder: Path,
+    *,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    retry: bool = False,
+    advance: Callable[[int], None] = lambda count: None,
+) -> list[Row]:
+    """Do what is missing of a study and return its rows in order.
+
+    Parameters
+    ----------
+    study : Study
+        From `read_study`.
+    folder : Path
+        Where results are and will be; a new or an empty folder, or one of an earlier sweep.
+    jobs : int
+        Local processes; the rows do not depend on it.
+    scheduler : str, optional
+        Address of a Dask scheduler, instead of local processes.
+    retry : bool
+        Do failed runs again.
+    advance : callable
+        Called with the number of further runs that are done.
+    """
+    results = folder / RESULTS
+    if not results.exists():
+        make_folder(folder)
+    with appending(results) as append, workers(jobs, scheduler) as run:
+        known = {key: row for key, row in read_rows(results).items() if not (retry and row["error"])}
+        doing = _Sweep(known, run, append, advance)
+        _describe(study, folder, [task.key for task in tasks(study.configurations)])
+        rows = doing.complete(study.configurations)
+        if study.search:
+            from simcore.sweep.optimise import search
+
+            rows += search(study.search, doing.complete)
+            _describe(study, folder, [row["key"] for row in rows])
+    return [*{row["key"]: row for row in rows}.values()]
+
+
+def _describe(study: Study, folder: Path, keys: Sequence[str]) -> None:
+    document = {"schema": SCHEMA, "varied": study.varied, "keys": [*dict.fromkeys(keys)]}
+    write_text(folder / STUDY, json.dumps(document, sort_keys=True, indent=1) + "\n")
