@@ -169,7 +169,8 @@ _BACKWARD_GROWTH = {"gemm": (2.0, 2.0), "attention": (2.5, 2.0), "memory": (1.0,
 
 # Passes over memory by what they read and write, against the forward's. A softmax or activation reads its tensor and
 # the gradient and writes one (1.5); a norm does too and reads both again for its own gradients; dropout reads the
-# gradient and its mask and writes one, as forward; behind a residual the bias's sum reads once more what the add saves.
+# gradient and its mask and writes one, as forward; behind a residual the bias's sum reads once more what the add
+# saves.
 _BACKWARD_PASSES = {"norm": 2.5, "residual": 1.0, "attention dropout": 1.0, "transpose": 1.0}
 
 

@@ -172,7 +172,7 @@ def _sc21(row: Mapping[str, Any]) -> Step:
         for micro in (1, 2, 4, 8, 16)
         if replica % micro == 0
     ]
-    return Step(tuple(jobs), "selene")
+    return Step(tuple(jobs), "selene-2021")
 
 
 def _megascale(row: Mapping[str, Any]) -> Step:
@@ -224,7 +224,7 @@ def _from_rate(row: Mapping[str, Any], factor: float, head: float, tera: float) 
 def _sc21_table2(row: Mapping[str, Any]) -> Step:
     """As `_sc21` where the micro-batch is stated."""
     stated = row["batch"]["micro"]
-    return Step(tuple(job for job in _sc21(row).jobs if job.micro_batch == stated), "selene")
+    return Step(tuple(job for job in _sc21(row).jobs if job.micro_batch == stated), "selene-2021")
 
 
 def _vtrain(row: Mapping[str, Any]) -> Step:

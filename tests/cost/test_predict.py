@@ -65,3 +65,12 @@ def test_activations_equal_the_published_formula():
 def test_a_batch_that_does_not_divide_is_refused():
     with pytest.raises(InputError, match="multiple of dp x micro-batch = 4"):
         predict(replace(BASE, global_batch=62), SELENE)
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_sums_of_input_gradients_beside_weight_gradients_cost_less_but_not_nothing(sequence_parallel):
+    job = replace(BASE, sequence_parallel=sequence_parallel)
+    beside = replace(SELENE, software=replace(SELENE.software, hides_input_gradient=True))
+    behind = replace(SELENE, software=replace(SELENE.software, hides_input_gradient=False))
+    hidden, exposed = (predict(job, cluster).parts["tensor_parallel"] for cluster in (beside, behind))
+    assert exposed / 2 < hidden < exposed
