@@ -1,0 +1,101 @@
+import json
+
+import pytest
+
+from simcore.cli import main
+from simcore.report.plots import image
+from simcore.sweep.picture import study_figure
+from simcore.sweep.report import Results, read_results, render, results_csv
+from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY
+
+
+def row(key, options, time_ns):
+    """A run that computes all the time; a failed one without a time."""
+    shares = {"overlapped_ns": 0, "exposed_comm_ns": 0, "idle_ns": 0}
+    figures = {"npus": 8, "time_ns": time_ns, "compute_ns": time_ns, **shares} if time_ns else {}
+    error = "" if time_ns else "net.yaml:1:2: error: no\n  found: x"
+    return {"key": key, "options": options, "inputs": {}, "version": "1", "figures": figures, "error": error}
+
+
+ROWS = [
+    row("a", {"topology": "ring8", "iterations": 1}, 4000),
+    row("b", {"topology": "ring8", "iterations": 2}, 8000),
+    row("c", {"topology": "mesh", "iterations": 1}, 2000),
+    row("d", {"topology": "mesh"}, 0),
+]
+GOLDEN = """\
+4 runs, 1 failed, 1 not done yet. Shortest: 2 us with topology = mesh,
+iterations = 1; the longest takes 4 times as long.
+
+topology  iterations    time  compute  overlapped  exposed comm  idle
+mesh      1             2 us     2 us        0 ns          0 ns  0 ns
+ring8     1             4 us     4 us        0 ns          0 ns  0 ns
+ring8     2             8 us     8 us        0 ns          0 ns  0 ns
+mesh      -           failed        -           -             -     -
+
+failed: topology = mesh
+  net.yaml:1:2: error: no
+"""
+CSV = """\
+topology,iterations,npus,time_ns,compute_ns,overlapped_ns,exposed_comm_ns,idle_ns,error,key
+ring8,1,8,4000,4000,0,0,0,,a
+ring8,2,8,8000,8000,0,0,0,,b
+mesh,1,8,2000,2000,0,0,0,,c
+mesh,,,,,,,,"net.yaml:1:2: error: no
+  found: x",d
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A sweep that was ended while it wrote the fifth row, the rows in another order than the study's."""
+    lines = [json.dumps(one) for one in (ROWS[2], ROWS[0], ROWS[3], ROWS[1])]
+    (tmp_path / RESULTS).write_text("\n".join(lines) + '\n{"key": "e", "opt')
+    document = {"schema": SCHEMA, "varied": ["topology", "iterations"], "keys": [*"abcde"]}
+    (tmp_path / STUDY).write_text(json.dumps(document))
+    return tmp_path
+
+
+def test_the_report_shows_the_shortest_run_first_and_the_failures_last(folder):
+    assert render(read_results(folder)) == GOLDEN
+
+
+def test_the_csv_has_every_row_in_the_order_of_the_study(folder):
+    assert results_csv(read_results(folder)) == CSV
+
+
+def test_the_command_writes_table_and_picture_beside_the_results(folder, capsys):
+    assert main(["sweep", "report", str(folder)]) == 0
+    assert capsys.readouterr().out == GOLDEN
+    assert (folder / "results.csv").read_text() == CSV
+    assert (folder / "results.svg").read_text().startswith("<?xml")
+    assert (folder / "results.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_parquet_holds_the_columns_of_the_csv(folder, capsys):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    main(["sweep", "report", str(folder)])
+    table = parquet.read_table(folder / "results.parquet").to_pydict()
+    assert ",".join(table) == CSV.splitlines()[0]
+    assert table["time_ns"] == [4000, 8000, 2000, None]
+
+
+def test_a_folder_without_a_sweep_is_told(tmp_path, capsys):
+    assert main(["sweep", "report", str(tmp_path)]) == 2
+    assert "there is no sweep here" in capsys.readouterr().err
+
+
+def test_rows_of_several_versions_are_told():
+    rows = (ROWS[0], ROWS[1] | {"version": "2"})
+    assert "several versions: 1, 2" in render(Results(("iterations",), rows)).replace("\n", " ")
+
+
+def test_two_things_that_vary_make_a_heat_map_and_one_a_curve():
+    heat = study_figure(ROWS[:3], ("topology", "iterations"))
+    assert heat.axes[0].images[0].get_array().tolist() == [[4.0, 8.0], [2.0, None]]
+    (curve,) = study_figure(ROWS[:2], ("iterations",)).axes[0].lines
+    assert curve.get_xydata().tolist() == [[1.0, 4.0], [2.0, 8.0]]
+
+
+def test_equal_results_give_equal_pictures():
+    assert len({image(study_figure(ROWS[:3], ("topology", "iterations")), "svg") for _ in range(2)}) == 1
