@@ -1,6 +1,7 @@
 import inspect
 from itertools import islice
 from math import prod
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -138,3 +139,9 @@ def test_the_key_follows_the_configuration_and_the_content_of_its_files_and_noth
     assert first == key(iterations=1, topology=str(path)) != key(topology=str(path), iterations=2)
     path.write_text("topology: [Switch]")
     assert key(topology=str(path), iterations=1) != first
+
+
+def test_the_documented_study_is_a_study_of_twelve_runs(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "sweep.md").read_text()
+    study = read_study(write(tmp_path, page.split("```yaml\n")[1].split("```")[0]))
+    assert len(study.configurations) == 12
