@@ -53,8 +53,9 @@ def make_transport(
     costs = Costs(endpoint_ns, profile.reduction(system), profile.plan_options, group_endpoint_ns, settings.rendezvous)
     network = profile.shared_links.get(settings.network or profile.networks[0])
     if network is None:
-        delay = profile.delay(topology, settings.rendezvous)
-        return Solved(env, ranks, delay, costs, barrier=profile.barrier)
+        plain = profile.delay(topology, False)  # point-to-point messages are asked for by their receiver
+        delay = profile.delay(topology, True) if settings.rendezvous else plain
+        return Solved(env, ranks, delay, costs, barrier=profile.barrier, messages=plain)
     links, parts = LinkGraph(topology), _parts(placement, topology)
     alike = network.foldable and all_alike(placement, topology)
     exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
@@ -141,6 +142,10 @@ def play(env: simpy.Environment) -> None:
     gc.disable()
     try:
         env.run()
+    except InputError as error:
+        if isinstance(error.__cause__, InputError):  # SimPy raises a copy made of the text of what a process raised
+            raise error.__cause__ from None
+        raise
     finally:
         if enabled:
             gc.enable()

@@ -69,7 +69,7 @@ class Solved:
     """Transport on a network without contention (or whose links a phase has for itself).
 
     `ranks[c]` are the NPUs of class c. With `barrier`, a chunk leaves a phase only when the whole machine has finished
-    it (ASTRA-sim 1.0).
+    it (ASTRA-sim 1.0). `messages` times point-to-point messages, where they differ from those of collectives.
     """
 
     def __init__(
@@ -80,8 +80,10 @@ class Solved:
         costs: Costs,
         *,
         barrier: bool = False,
+        messages: Delay | None = None,
     ):
         self._env, self._ranks, self._delay, self._costs, self._barrier = env, ranks, delay, costs, barrier
+        self._messages = messages or delay
         self._class_of = class_of(ranks)
         self._meetings: dict[tuple[object, ...], _Meeting] = {}
         self._groups: dict[tuple[LogicalDim | Communicator, int], RankGroup] = {}
@@ -109,7 +111,7 @@ class Solved:
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a point-to-point message."""
-        time_ns = int(self._delay(np.array([src]), np.array([dst]), size_bytes)[0])
+        time_ns = int(self._messages(np.array([src]), np.array([dst]), size_bytes)[0])
         after(self._env, time_ns, lambda _: deliver())
 
     def links(self) -> None:

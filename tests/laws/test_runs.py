@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from simcore.engine import wiring
 from simcore.engine.settings import Settings
-from simcore.errors import DeadlockError
+from simcore.errors import DeadlockError, InputError
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.collectives import PlanOptions, algorithms
@@ -324,3 +324,11 @@ def test_the_hash_seed_changes_nothing():
         for seed in ("1", "2")
     }
     assert len(answers) == 1
+
+
+def test_what_an_algorithm_cannot_do_is_said_whole_even_from_within_a_process():
+    halving = SystemConfig(implementations=dict.fromkeys(KINDS, (Algorithm("halvingDoubling"),)))
+    ring = Topology((Dimension("Ring", 6, 1e9, 1.0),))
+    for profile in ("native", "astra-sim-1.0", "astra-sim-2"):
+        with pytest.raises(InputError, match="halvingDoubling needs a power of two of ranks, not 6"):
+            Run(micro(ALL_REDUCE, 60), ring, halving, profile).timeline()

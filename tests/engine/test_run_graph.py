@@ -1,0 +1,204 @@
+"""Runs of dependency graphs: order, messages, memory, and who is named when nothing goes on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.engine.run_graph import simulate_graphs
+from simcore.engine.settings import Settings
+from simcore.errors import DeadlockError, InputError
+from simcore.network.topology.model import Dimension, Topology
+from simcore.profiles import profiles
+from simcore.report.model import Report
+from simcore.system.remote_memory import RemoteMemory, read
+from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind
+
+RING = Topology((Dimension("Ring", 4, 1e9, 100.0),))
+KINDS = list(CollectiveKind)
+COMPUTE, SEND, RECV, COLLECTIVE = NodeKind.COMPUTE, NodeKind.SEND, NodeKind.RECV, NodeKind.COLLECTIVE
+
+
+def node(kind, *deps, **details):
+    """A row: what it is, the rows it waits for, and columns that are not zero."""
+    return {"kind": kind, "deps": deps, **details}
+
+
+def graph(*rows, path="trace.et"):
+    """A rank's graph."""
+    empty = {"collective": -1, "dims": ALL_DIMENSIONS, "stream": -1, "group": 0}
+    columns = (
+        "duration_ns",
+        "size_bytes",
+        "collective",
+        "group",
+        "dims",
+        "peer",
+        "tag",
+        "priority",
+        "num_ops",
+        "stream",
+    )
+    found = {name: np.array([row.get(name, empty.get(name, 0)) for row in rows], np.int64) for name in columns}
+    return Graph(
+        node_id=np.arange(len(rows)),
+        kind=np.array([row["kind"] for row in rows], np.uint8),
+        on_cpu=np.array([row.get("on_cpu", False) for row in rows]),
+        dep_offsets=np.cumsum([0, *(len(row["deps"]) for row in rows)]),
+        deps=np.array([dep for row in rows for dep in row["deps"]], np.int32),
+        names=tuple(row.get("name", f"node {number}") for number, row in enumerate(rows)),
+        path=path,
+        **found,
+    )
+
+
+def run(graphs, topology=RING, profile="native", memory=None, **options):
+    """A timeline: one graph a rank, or one for all."""
+    numbers = np.arange(len(graphs)) if len(graphs) > 1 else np.zeros(topology.npus, np.int64)
+    found = GraphSet(tuple(graphs), numbers.astype(np.int32))
+    return simulate_graphs(found, topology, None, profiles.get(profile), Settings(**options), memory)
+
+
+def idle():
+    """A rank with nothing to do but a moment."""
+    return graph(node(COMPUTE, duration_ns=1))
+
+
+def pair(*, size_bytes=1000, late_ns=0):
+    """NPU 0 sends to NPU 1, which begins to listen later."""
+    sends = graph(node(SEND, size_bytes=size_bytes, peer=1, name="give"))
+    hears = graph(node(COMPUTE, duration_ns=late_ns), node(RECV, 0, size_bytes=size_bytes, peer=0, name="take"))
+    return [sends, hears, idle(), idle()]
+
+
+def test_nodes_start_when_what_they_wait_for_has_finished_and_one_computation_runs_at_a_time():
+    rows = [node(COMPUTE, duration_ns=10), node(COMPUTE, duration_ns=20), node(COMPUTE, 0, 1, duration_ns=5)]
+    assert run([graph(*rows)]).time_ns == 35
+    streams = [row | {"stream": number} for number, row in enumerate(rows)]
+    assert run([graph(*streams)]).time_ns == 25
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=12), st.data())
+def test_no_graph_beats_its_longest_chain_or_its_busiest_resource(durations, data):
+    rows = [
+        node(COMPUTE, *data.draw(st.sets(st.integers(0, number - 1), max_size=2)) if number else (), duration_ns=ns)
+        for number, ns in enumerate(durations)
+    ]
+    ends = []
+    for row in rows:
+        ends.append(row["duration_ns"] + max((ends[dep] for dep in row["deps"]), default=0))
+    time_ns = run([graph(*rows)]).time_ns
+    assert max(ends) <= time_ns
+    assert time_ns == sum(durations), "one at a time, and never idle"
+
+
+@pytest.mark.parametrize("network", ["congested", "congestion-free", "fair"])
+@pytest.mark.parametrize("late_ns", [0, 5000])
+def test_a_message_arrives_after_its_latency_and_its_bytes_and_waits_for_its_receiver(network, late_ns):
+    timeline = run(pair(late_ns=late_ns), network=network)
+    assert timeline.finish_ns[0] == 1100
+    assert timeline.finish_ns[1] == max(1100, late_ns)
+
+
+def test_with_rendezvous_the_receiver_asks_first():
+    asked = run(pair(late_ns=5000), network="congestion-free", rendezvous=True)
+    assert asked.time_ns == 5000 + (100 + 8192) + (100 + 1000)
+
+
+def test_a_deadlock_names_the_nodes_that_wait_and_the_message_that_is_missing():
+    graphs = pair()
+    graphs[0] = idle()
+    with pytest.raises(DeadlockError, match="take") as caught:
+        run(graphs)
+    assert "NPU 1" in str(caught.value)
+    assert "from NPU 0 to 1" in str(caught.value)
+
+
+def test_ranks_that_disagree_about_a_collective_are_named():
+    reduce = node(COLLECTIVE, size_bytes=4096, collective=KINDS.index(CollectiveKind.ALL_REDUCE), name="together")
+    with pytest.raises(DeadlockError, match="together"):
+        run([graph(reduce), graph(reduce), graph(reduce), idle()])
+
+
+def test_a_collective_of_a_graph_takes_as_long_as_it_does_alone_on_the_ring():
+    reduce = node(COLLECTIVE, size_bytes=4000, collective=KINDS.index(CollectiveKind.ALL_REDUCE))
+    assert run([graph(reduce)]).time_ns == 4 * 6 * (100 + 250)  # four chunks, one at a time
+
+
+# --- folding
+
+
+@st.composite
+def graphs_of_ranks(draw):
+    """Every rank the same collectives, computations of one or two kinds between them."""
+    count, dims = draw(st.integers(1, 4)), draw(st.sampled_from([(4,), (2, 2), (4, 2)]))
+    kinds = draw(st.lists(st.sampled_from(KINDS[:4]), min_size=count, max_size=count))
+    sizes = draw(st.lists(st.sampled_from([8, 4096, 65536]), min_size=count, max_size=count))
+    variants = []
+    for slow in (1, draw(st.sampled_from([1, 3]))):
+        rows = []
+        for kind, size_bytes in zip(kinds, sizes, strict=True):
+            before = (len(rows) - 1,) if rows else ()
+            rows.append(node(COMPUTE, *before, duration_ns=1000 * slow))
+            rows.append(node(COLLECTIVE, len(rows) - 1, size_bytes=size_bytes, collective=KINDS.index(kind)))
+        variants.append(graph(*rows))
+    topology = Topology(tuple(Dimension(draw(st.sampled_from(["Ring", "Switch"])), n, 1e9, 100.0) for n in dims))
+    numbers = draw(st.lists(st.integers(0, 1), min_size=topology.npus, max_size=topology.npus))
+    return GraphSet(tuple(variants), np.array(numbers, np.int32)), topology
+
+
+@settings(deadline=None, max_examples=40)
+@given(graphs_of_ranks(), st.sampled_from(["native", "astra-sim-1.0", "astra-sim-2"]), st.sampled_from([1.0, 2.0]))
+def test_folding_graphs_changes_nothing(case, profile, factor):
+    found, topology = case
+    slow = Settings(stragglers={1: factor} if factor > 1 else {})
+
+    def report(options):
+        timeline = simulate_graphs(found, topology, None, profiles.get(profile), options)
+        return Report(timeline, profile, "").to_dict() | {"classes": 0}
+
+    assert report(slow) == report(replace(slow, fold=False))
+
+
+# --- remote memory
+
+
+LOADS = graph(node(NodeKind.MEM_LOAD, size_bytes=1000), node(NodeKind.MEM_STORE, size_bytes=1000))
+
+
+@pytest.mark.parametrize(
+    ("npus_per_node", "at_a_time"), [(0, 1), (2, 4), (-1, 8)], ids=["each its own", "two share", "all share"]
+)
+def test_transfers_of_a_memory_port_go_one_after_the_other(npus_per_node, at_a_time):
+    memory = RemoteMemory(100, 1.0, npus_per_node)
+    assert run([LOADS], memory=memory).time_ns == at_a_time * 1100
+
+
+def test_loads_without_a_memory_are_refused():
+    with pytest.raises(InputError, match="--remote-memory"):
+        run([LOADS])
+
+
+@pytest.mark.parametrize(
+    ("kind", "npus_per_node"),
+    [("PER_NPU_MEMORY_EXPANSION", 0), ("PER_NODE_MEMORY_EXPANSION", 2), ("MEMORY_POOL", -1)],
+)
+def test_the_three_kinds_of_remote_memory_are_read(tmp_path, kind, npus_per_node):
+    path = tmp_path / "memory.json"
+    figures = '"remote-mem-latency": 100, "remote-mem-bw": 50, "num-nodes": 2, "num-npus-per-node": 2'
+    path.write_text(f'{{"memory-type": "{kind}", {figures}}}')
+    assert read(str(path)) == RemoteMemory(100, 50.0, npus_per_node)
+
+
+def test_no_memory_is_none_and_missing_figures_are_named(tmp_path):
+    path = tmp_path / "memory.json"
+    path.write_text('{"memory-type": "NO_MEMORY_EXPANSION"}')
+    assert read(str(path)) is None
+    path.write_text('{"memory-type": "PER_NODE_MEMORY_EXPANSION", "remote-mem-latency": 1}')
+    with pytest.raises(InputError) as caught:
+        read(str(path))
+    for key in ("remote-mem-bw", "num-nodes", "num-npus-per-node"):
+        assert key in str(caught.value)

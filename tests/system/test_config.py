@@ -1,0 +1,93 @@
+"""The system file: both generations' ways to write it, and what is refused."""
+
+import json
+
+import pytest
+
+from simcore.errors import InputError
+from simcore.system.config import ALGORITHMS, WHOLE_MACHINE, Algorithm, SystemConfig, read
+from simcore.workload.model import CollectiveKind
+
+REDUCE = CollectiveKind.ALL_REDUCE
+
+
+def config(tmp_path, content):
+    path = tmp_path / "system"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return read(path)
+
+
+def problems(tmp_path, content):
+    with pytest.raises(InputError) as caught:
+        config(tmp_path, content)
+    return caught.value.problems
+
+
+def test_both_generations_say_the_same(tmp_path):
+    first = "scheduling-policy: FIFO\nendpoint-delay: 3\npreferred-dataset-splits: 8\n"
+    first += "all-reduce-implementation: ring_direct2\n"
+    second = {
+        "scheduling-policy": "FIFO",
+        "endpoint-delay": 3,
+        "preferred-dataset-splits": 8,
+        "all-reduce-implementation": ["ring", "direct2"],
+    }
+    assert config(tmp_path, first) == config(tmp_path, second)
+    assert config(tmp_path, first).implementations[REDUCE] == (Algorithm("ring"), Algorithm("direct", 2))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_can_be_named(tmp_path, name):
+    assert config(tmp_path, {"all-reduce-implementation": [name]}).implementations[REDUCE] == (Algorithm(name),)
+
+
+@pytest.mark.parametrize(("name", "plain"), WHOLE_MACHINE.items())
+def test_one_star_algorithms_span_the_whole_machine(tmp_path, name, plain):
+    made = config(tmp_path, {"all-reduce-implementation": [name]}).implementations[REDUCE]
+    assert made == (Algorithm(plain, whole_machine=True),)
+
+
+def test_a_file_that_says_little_leaves_the_defaults(tmp_path):
+    assert config(tmp_path, {"endpoint-delay": 7}) == SystemConfig(endpoint_delay_ns=7)
+
+
+def test_keys_that_change_no_result_are_checked_and_dropped(tmp_path):
+    assert config(tmp_path, {"trace-enabled": 1, "boost-mode": 0, "L": 0.5}) == SystemConfig()
+
+
+def test_an_unknown_key_is_named_with_the_nearest_known_one(tmp_path):
+    (problem,) = problems(tmp_path, {"endpoint-dely": 3})
+    assert "endpoint-delay" in str(problem)
+    assert problem.location.line == 1
+
+
+def test_everything_wrong_with_a_file_is_said_at_once(tmp_path):
+    wrong = {
+        "scheduling-policy": "RANDOM",
+        "endpoint-delay": -1,
+        "active-chunks-per-dimension": 0,
+        "preferred-dataset-splits": 1.5,
+        "local-mem-bw": 0,
+        "all-reduce-implementation": ["rnig"],
+    }
+    assert len(problems(tmp_path, wrong)) == len(wrong)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model-shared-bus", 1),
+        ("per-node-custom-implementation", ["x"]),
+        ("all-reduce-implementation-custom", ["x"]),
+    ],
+)
+def test_what_is_understood_and_not_supported_is_refused(tmp_path, key, value):
+    (problem,) = problems(tmp_path, {key: value})
+    assert "not" in problem.message
+
+
+def test_a_line_without_a_value_and_an_empty_file_are_refused(tmp_path):
+    (problem,) = problems(tmp_path, "scheduling-policy: FIFO\nendpoint-delay\n")
+    assert (problem.location.line, problem.location.column) == (2, 1)
+    (problem,) = problems(tmp_path, "")
+    assert "empty" in problem.message
