@@ -108,6 +108,9 @@ def run(
     >>> report.to_dict()["npus"]
     8
     """
+    if profile not in profiles:
+        expected = closest(profile, profiles.names())
+        raise InputError.at("--profile", f"no such profile '{profile}'", expected=expected, found=repr(profile))
     rules = profiles.get(profile)
     if topology is None:
         raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
@@ -119,11 +122,15 @@ def run(
     )  # fmt: skip
     system_config = config.read(system) if system else None
     source = _read_workload(found, machine.npus, dialect, comm_groups)
-    if isinstance(source.content, Workload):
-        timeline = simulate(source.content, machine, system_config, rules, settings)
-    else:
-        memory = remote_memory_file.read(remote_memory) if remote_memory else None
-        timeline = simulate_graphs(source.content, machine, system_config, rules, settings, memory)
+    memory = remote_memory_file.read(remote_memory) if remote_memory else None
+    try:
+        if isinstance(source.content, Workload):
+            timeline = simulate(source.content, machine, system_config, rules, settings)
+        else:
+            timeline = simulate_graphs(source.content, machine, system_config, rules, settings, memory)
+    except (OverflowError, MemoryError) as error:
+        message = "the sizes or times of this run grow beyond what can be counted or kept"
+        raise InputError.at(workload, message, expected="times and sizes below 2^63", found=str(error)) from error
     rest = {"topology": (topology, machine.path), "system": (system, system)}
     rest |= {"comm-groups": (comm_groups, comm_groups), "remote-memory": (remote_memory, remote_memory)}
     inputs = [Input("workload", workload, source.sha256)]

@@ -18,6 +18,7 @@ __all__ = ["Node", "parse", "read", "read_text"]
 T = TypeVar("T")
 MAX_DOCUMENT_BYTES = 64 << 20
 MAX_DEPTH = 64
+MAX_VALUES = 10_000_000
 
 
 class Node:
@@ -175,17 +176,23 @@ def read(path: str | Path, problems: Problems) -> Node:
 def parse(text: str, file: str, problems: Problems) -> Node:
     """The root of a YAML or JSON document given as text; `file` names it in errors."""
     from ruamel.yaml import YAML
+    from ruamel.yaml.composer import MaxDepthExceededError
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     source = text.splitlines()
     try:
-        root = YAML(typ="safe", pure=True).compose(text)
+        reader = YAML(typ="safe", pure=True)
+        reader.max_depth = MAX_DEPTH  # deep nesting takes quadratic time before it is refused
+        root = reader.compose(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         shown = source[line - 1] if 0 < line <= len(source) else ""
         found = "a tab" if "\t" in str(error.problem) else "the end of the file" if line > len(source) else ""
-        message = f"not well-formed: {error.problem or error.context}"
+        deep = isinstance(error, MaxDepthExceededError)
+        message = (
+            f"nested deeper than {MAX_DEPTH} levels" if deep else f"not well-formed: {error.problem or error.context}"
+        )
         raise InputError(Problem(Location(file, line, column), message, "YAML or JSON", found, source=shown)) from error
     except (YAMLError, RecursionError, ValueError) as error:
         raise InputError.at(
@@ -193,7 +200,21 @@ def parse(text: str, file: str, problems: Problems) -> Node:
         ) from error
     if root is None:
         raise InputError.at(Location(file, 1, 1), "the file is empty", expected="a YAML or JSON document")
+    if _expanded(root, {}) > MAX_VALUES:
+        message = f"aliases make more than {MAX_VALUES:,} values of this file"
+        raise InputError.at(Location(file, 1, 1), message, expected="values written out")
     return _node("document", root, file, source, problems, 0)
+
+
+def _expanded(raw: Any, known: dict[int, float]) -> float:
+    """How many values a composed document has once its aliases are followed; infinite when one holds itself."""
+    if raw.id == "scalar":
+        return 1
+    if id(raw) not in known:
+        known[id(raw)] = math.inf  # met again before it is counted: it holds itself
+        inner = raw.value if raw.id == "sequence" else [value for _, value in raw.value]
+        known[id(raw)] = 1 + sum(_expanded(item, known) for item in inner)
+    return known[id(raw)]
 
 
 def _node(name: str, raw: Any, file: str, source: list[str], problems: Problems, depth: int) -> Node:

@@ -34,6 +34,8 @@ def resolve(name: str, shelf: Shelf) -> Path:
     simcore.errors.InputError: pyproject: error: there is no such file, and no such name in topologies/...
     """
     path = Path(name)
+    if not name:
+        raise InputError.at(shelf, "there is no name", expected="a path or the name of a shipped example")
     if path.exists() or path.suffix or len(path.parts) > 1:
         return path
     for suffix in SUFFIXES[shelf]:

@@ -83,6 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         return _failure(error, "--json" in words)
+    except (OverflowError, MemoryError) as error:
+        if debug:
+            raise
+        too_large = InputError.at(f"simcore {words[0]}", "a number of the input is too large", found=str(error))
+        return _failure(too_large, "--json" in words)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from simcore import __version__, documents
+from simcore.documents import Node
 from simcore.errors import Problems
 from simcore.files import write_text
 
@@ -45,7 +46,28 @@ def _load(context: click.Context, parameter: click.Parameter, path: str | None) 
         root.keys(required=("options",), optional=("schema", "provenance"))
         if "options" in root:
             root["options"].keys(optional=tuple(names))
-            context.default_map = {**(context.default_map or {}), **dict(root["options"].value or {})}  # type: ignore[call-overload]
+            known = {str(known.name): known for known in context.command.params}
+            given = {
+                name: node.value for name, node in root["options"].mapping() if _fits(context, known.get(name), node)
+            }
+            context.default_map = {**(context.default_map or {}), **given}
+
+
+def _fits(context: click.Context, parameter: click.Parameter | None, node: Node) -> bool:
+    """Whether a value is one that the option takes; otherwise its place is noted."""
+    value = node.value
+    if parameter is None:
+        return False
+    try:
+        if isinstance(value, dict) or (isinstance(value, list) and not parameter.multiple):
+            raise ValueError(f"{parameter.opts[0]} takes a single value")  # noqa: TRY301 - one message for all
+        if value is None or (getattr(parameter, "is_flag", False) and not isinstance(value, bool)):
+            raise ValueError("expected true or false" if value is not None else "there is no value")  # noqa: TRY301
+        parameter.type_cast_value(context, value)
+    except (click.ClickException, TypeError, ValueError, OverflowError) as error:
+        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        node.problem(message, expected=f"what {parameter.opts[0]} takes")
+    return True
 
 
 def option(command: Callable[..., Any]) -> Callable[..., Any]:

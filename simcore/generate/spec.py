@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from simcore.documents import Node, read
-from simcore.errors import Problems
+from simcore.errors import InputError, Problem, Problems
 from simcore.generate.aicb.options import Options
 from simcore.generate.build import Extra
 from simcore.generate.step import make_step
@@ -38,12 +38,20 @@ def _scalar(value: object) -> str:
 
 def load(path: str | Path) -> Workload:
     """Read a specification and make its workload; InputError says which key is wrong and where."""
-    from simcore.generate.aicb.presets import preset
-
     with Problems() as problems:
         document = read(path, problems)
         document.keys(required=("generator", "options"))
         frame, values = _read(document)
+    try:
+        return _made(frame, values)
+    except InputError as error:
+        raise InputError([_placed(problem, document) for problem in error.problems]) from error
+
+
+def _made(frame: str, values: dict[str, object]) -> Workload:
+    """The workload of a framework's options."""
+    from simcore.generate.aicb.presets import preset
+
     size = values.pop("model_size", None)
     chosen: dict[str, object] = dict(preset(frame, str(size))) if size else {}
     own = {field.name for field in fields(Options)}
@@ -51,6 +59,17 @@ def load(path: str | Path) -> Workload:
     extra = Extra(**{name: value for name, value in values.items() if name not in own})  # type: ignore[arg-type]
     options = Options(frame=frame, **chosen)  # type: ignore[arg-type]
     return make_step(options, extra, set(values), str(size) if size else None).workload
+
+
+def _placed(problem: Problem, document: Node) -> Problem:
+    """A problem of an option, at the key that gives it; of an option that is not given, at the list of options."""
+    if problem.location.line:
+        return problem
+    options = document["options"]
+    named = problem.location.file.removeprefix("--").replace("-", "_")
+    at = next((node for key, node in options.mapping() if named in (key, str(node.value))), options)
+    name = at.name if at is not options else named
+    return replace(problem, location=at.location, message=f"{name}: {problem.message}", field=name)
 
 
 def _read(document: Node) -> tuple[str, dict[str, object]]:

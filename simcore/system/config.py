@@ -23,12 +23,14 @@ _WINDOWED = re.compile(r"(direct|oneDirect)([1-9]\d*)")
 class Algorithm:
     """An algorithm of one dimension; `window` limits direct's messages in flight (0 = all at once).
 
-    `whole_machine` makes one logical dimension of all NPUs (ASTRA-sim's one* variants).
+    `whole_machine` makes one logical dimension of all NPUs (ASTRA-sim's one* variants); `location` is where a file
+    chose it.
     """
 
     name: str
     window: int = 0
     whole_machine: bool = False
+    location: Location | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,8 @@ def _algorithms(node: Node) -> tuple[Algorithm, ...]:
         made = [_algorithm(node, name) for name in node.value.split("_")]
     else:
         made = [_algorithm(item, str(item.value)) for item in node.sequence()]
+        if node.value == []:
+            node.problem(f"{node.name} is empty", expected="an algorithm for every dimension")
     return tuple(algorithm for algorithm in made if algorithm)
 
 
@@ -179,9 +183,9 @@ def _algorithm(node: Node, name: str) -> Algorithm | None:
     if match := _WINDOWED.fullmatch(name):
         name, window = match[1], int(match[2])
     if name in ALGORITHMS:
-        return Algorithm(name, window)
+        return Algorithm(name, window, location=node.location)
     if name in WHOLE_MACHINE:
-        return Algorithm(WHOLE_MACHINE[name], window, whole_machine=True)
+        return Algorithm(WHOLE_MACHINE[name], window, True, node.location)
     node.problem(
         f"'{name}' is no collective algorithm", expected=closest(name, [*ALGORITHMS, *WHOLE_MACHINE, "direct4"])
     )

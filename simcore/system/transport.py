@@ -10,6 +10,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from simcore.errors import InputError, Location, Problem
 from simcore.network.instant import after
 from simcore.system.collectives import PlanOptions, algorithms, double_binary_tree
 from simcore.system.groups import Communicator, Delay, LogicalDim, RankGroup
@@ -62,7 +63,12 @@ def make_plan(phase: StreamPhase, options: PlanOptions) -> Plan:
     options = PlanOptions(
         algorithm.window, options.alternate_reductions, options.late_reductions, options.local_group
     )  # the window is the dimension's, the rest the profile's
-    return algorithms.get(algorithm.name)(phase.kind, phase.lane.dim.size, phase.data_bytes, options)
+    make = algorithms.get(algorithm.name)
+    try:
+        return make(phase.kind, phase.lane.dim.size, phase.data_bytes, options)
+    except ValueError as error:
+        place = algorithm.location or Location("--system")
+        raise InputError(Problem(place, str(error), hint="use ring or direct", field=algorithm.name)) from error
 
 
 class Solved:

@@ -22,6 +22,9 @@ __all__ = ["GIGABYTE", "load"]
 
 T = TypeVar("T")
 GIGABYTE = {"decimal": 1e9, "binary": 2.0**30}
+MAX_NPUS = 1 << 24
+"""What fits in memory with a few numbers for each NPU."""
+
 LISTS = ("topology", "npus_count", "bandwidth", "latency")
 OPTIONAL = (
     *("name", "description", "links", "gigabyte"),
@@ -65,6 +68,9 @@ def load(name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_force
             topology = _graph(root, path, gigabyte_forced, gigabyte_default)
         else:
             topology = _lists(root, gigabyte_forced, gigabyte_default)
+        if topology.npus > MAX_NPUS:
+            counts = next((root[key] for key in ("npus_count", "units-count") if key in root), root)
+            counts.problem(f"{topology.npus:,} NPUs are too many", f"at most {MAX_NPUS:,} in all")
     return replace(topology, name=topology.name or path.stem, path=str(path))
 
 

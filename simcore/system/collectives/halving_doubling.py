@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from simcore.errors import InputError
 from simcore.system.collectives.registry import PlanOptions, algorithms
 from simcore.system.plan import Plan, Round
 from simcore.workload.model import CollectiveKind
@@ -10,13 +9,14 @@ from simcore.workload.model import CollectiveKind
 
 @algorithms.register("halvingDoubling")
 def halving_doubling(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
-    """Rounds with partners 1, 2, 4, .. away for the halving, n/2, .., 1 for the doubling; n a power of two."""
+    """Rounds with partners 1, 2, 4, .. away for the halving, n/2, .., 1 for the doubling.
+
+    ValueError unless n is a power of two, and for an all-to-all.
+    """
     if size & (size - 1):
-        raise InputError.at(
-            "halvingDoubling", f"halvingDoubling needs a power of two of ranks, not {size}", hint="use ring or direct"
-        )
+        raise ValueError(f"halvingDoubling needs a power of two of ranks, not {size}")
     if kind == CollectiveKind.ALL_TO_ALL:
-        raise InputError.at("halvingDoubling", "halvingDoubling cannot do an all-to-all", hint="use ring or direct")
+        raise ValueError("halvingDoubling cannot do an all-to-all")
     levels = range(size.bit_length() - 1)
     halving = [(1 << level, data_bytes >> (level + 1)) for level in levels]
     doubling = [(size >> (level + 1), data_bytes << level) for level in levels]

@@ -1,0 +1,219 @@
+"""Whatever stands in a file or after an option: an answer or an error with its place, never a traceback.
+
+A short campaign by default; ``SIMCORE_FUZZ=100000 pytest tests/laws/test_fuzz.py`` tries that many files of every
+reader. A failure prints the file's content; `tests/laws/inputs.py` says which command reads it.
+"""
+
+import contextlib
+import io
+import json
+import os
+import re
+import signal
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simcore.cli import main
+from tests.laws.inputs import NETWORK, inputs, text
+
+EXAMPLES = int(os.environ.get("SIMCORE_FUZZ", "12"))
+LIMIT_S = 20
+KEYS = {"file", "line", "column", "field", "expected", "found", "hint"}
+TOKEN = re.compile(rb'"[^"\n]*"|-?[\w.+/]+|[\[\]{}:,]')
+VALUES = (
+    *("", "0", "-1", "1", "2", "3", "0.5", "7", "9", "64", "1e5", "1e30", "1e-12", "1e308", "1e400", "nan", ".nan"),
+    *("inf", "-.inf", "9" * 30, "9" * 400, str((1 << 63) - 1), str(1 << 32), "true", "null", "~", "NONE", '""', "[]"),
+    *("{}", "[1, 2]", "{a: 1}", "é", "\ufeff", "\0", "..", "!!python/object:os.system x", "&a [*a, *a]", "*a", "0x10"),
+    *("1_000", "1:30", "2001-01-01", "-", "?", "%", '"\\ud800"', "<<", "100 GB/s", "-5 us", "x" * 5000, "[" * 3000),
+)
+BYTES = (b"\0", b"\xff", b"\xef\xbb\xbf", b"\r\n", b"\t", b"\xe2\x80\xa8", b'"', b"{", b"]", b"#", b"\x1b[31m", b"-")
+BYTES = (*BYTES, b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
+NAMES = (
+    *("workload.txt", "dlrm.txt", "simai.txt", "closed.txt", "network.yml", "wafer.yml", "shown.yml", "dragonfly.yml"),
+    *("tree.yml", "first.json", "links.json", "links.graphml", "system.json", "native.json", "system.txt"),
+    *("groups.json", "memory.json", "trace.et", "trace.json", "trace.et.gz", "info.et", "profile.json"),
+    *("profile.json.gz", "profile.tar.gz", "run.yaml", "report.json", "spec.yaml", "study.yaml", "model.json"),
+    *("phases.json", "times.txt", "bandwidths.yaml", "log.txt", "tasks.graph", "convert.txt"),
+)
+STEP_LIMITS = re.compile(rb"iterations: \d{4,}|queues_per_dim: \d{4,}")
+
+
+@st.composite
+def changed(draw, content):
+    """The content with one to three things replaced, cut off, put in, left out or repeated."""
+    for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3]))):
+        tokens = list(TOKEN.finditer(content))
+        how = draw(st.sampled_from(["value", "value", "value", "cut", "bytes", "leave out", "repeat", "swap"]))
+        if how == "value" and tokens:
+            token = draw(st.sampled_from(tokens))
+            content = content[: token.start()] + draw(st.sampled_from(VALUES)).encode() + content[token.end() :]
+        elif how == "swap" and len(tokens) > 1:
+            one, two = (draw(st.sampled_from(tokens)) for _ in range(2))
+            content = content[: one.start()] + two[0] + content[one.end() :]
+        elif how in {"leave out", "repeat"} and content:
+            lines = content.splitlines(keepends=True)
+            at = draw(st.integers(0, len(lines) - 1))
+            lines[at : at + 1] = [] if how == "leave out" else [lines[at]] * 2
+            content = b"".join(lines)
+        else:
+            at = draw(st.integers(0, len(content)))
+            content = content[:at] + (b"" if how == "cut" else draw(st.sampled_from(BYTES)) + content[at:])
+    return content
+
+
+def called(command):
+    """(exit status, stdout, stderr) of a command; one that takes too long is a failure."""
+    out, error = io.StringIO(), io.StringIO()
+
+    def late(*_):
+        raise AssertionError(f"no answer after {LIMIT_S} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(LIMIT_S)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+            status = main(command)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    return status, out.getvalue(), error.getvalue()
+
+
+def not_a_number(name):
+    raise AssertionError(f"{name} in JSON")
+
+
+def check(command):
+    """An answer without NaN, or an error that says so, in both forms."""
+    status, out, error = called(command)
+    assert status in {0, 1, 2, 3}
+    assert status == 0 or "error:" in error
+    if "--json" in command:
+        document = json.loads(out, parse_constant=not_a_number)
+        assert status == 0 or all(set(problem) >= KEYS for problem in document["error"])
+    return status, error
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("inputs")
+
+
+@pytest.fixture(scope="module")
+def right(folder):
+    return inputs(folder)
+
+
+def test_every_input_is_named_here(right):
+    assert set(right) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_reader_takes_what_is_right_and_refuses_the_rest_with_its_place(name, right, folder):
+    path = folder / name
+    command = right[name].command.format(path, folder).split()
+    path.write_bytes(right[name].content)
+    status, error = check(command)
+    assert status == 0, error
+
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(changed(right[name].content))
+    def holds(content):
+        if not STEP_LIMITS.search(content):  # what is asked for is done, however long it takes
+            path.write_bytes(content)
+            check(command)
+
+    try:
+        holds()
+    finally:
+        path.write_bytes(right[name].content)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 99, b"\xef\xbb\xbf", b"[" * 5000, b'{"a":' * 5000, b"\x1f\x8b\x08"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in {"trace.et", "info.et", "trace.et.gz"}])
+def test_a_file_of_another_kind_is_refused_by_name(name, content, right, folder):
+    path = folder / name
+    path.write_bytes(content)
+    status, error = check(right[name].command.format(path, folder).split())
+    path.write_bytes(right[name].content)
+    assert status == 2 or name == "log.txt"
+    assert status == 0 or name in error or "--comp_filepath" in error
+
+
+def test_aliases_cannot_grow_without_bound(folder):
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
+    for content in ("\n".join(lines), "topology: &a [*a, *a]"):
+        (folder / "aliases.yml").write_text(content)
+        status, error = check(["topology", "show", str(folder / "aliases.yml")])
+        assert status == 2
+        assert "aliases.yml:1:1" in error
+
+
+@pytest.mark.parametrize(
+    ("npus", "column", "message"), [(6, "ALLREDUCE", "power of two"), (4, "ALLTOALL", "all-to-all")]
+)
+def test_an_algorithm_that_cannot_is_named_where_it_was_chosen(npus, column, message, folder):
+    row = f"fc -1 10 NONE 0 10 NONE 0 10 {column} 1024 1"
+    algorithm = {f"all-{kind}-implementation": ["halvingDoubling"] for kind in ("reduce", "to-all")}
+    files = {"w6.txt": f"DATA\n1\n{row}\n", "n6.yml": NETWORK.replace("4", str(npus), 1), "s6.json": algorithm}
+    for name, content in files.items():
+        (folder / name).write_bytes(text(content))
+    words = ["--workload", f"{folder}/w6.txt", "--topology", f"{folder}/n6.yml", "--system", f"{folder}/s6.json"]
+    status, error = check(["run", *words])
+    assert status == 2
+    assert re.search(r"s6\.json:\d+:\d+: error", error)
+    assert message in error
+
+
+def test_a_specification_names_the_key_at_fault(right, folder):
+    content = right["spec.yaml"].content.replace(b"global_batch: 4", b"global_batch: 5")
+    (folder / "spec5.yaml").write_bytes(content)
+    status, error = check(["run", "--workload", f"{folder}/spec5.yaml", "--topology", f"{folder}/net.yml"])
+    assert status == 2
+    assert "spec5.yaml:8:17" in error
+
+
+def test_a_configuration_names_the_key_at_fault(right, folder):
+    for key, value in (("iterations", "[]"), ("no_fold", "9"), ("queues_per_dim", ".inf"), ("compute_scale", "x")):
+        content = re.sub(
+            rb"(?m)^  " + key.encode() + rb": .*$", f"  {key}: {value}".encode(), right["run.yaml"].content
+        )
+        (folder / "run2.yaml").write_bytes(content)
+        status, error = check(["run", "--config", f"{folder}/run2.yaml"])
+        assert status == 2
+        assert re.search(r"run2\.yaml:\d+:\d+", error)
+
+
+OPTIONS = [
+    *[
+        (option, value)
+        for option in ("iterations", "queues-per-dim")
+        for value in ("0", "-1", "1.5", "x", "", "9" * 30)
+    ],
+    *[
+        (f"{option}-scale", v)
+        for option in ("compute", "comm", "injection")
+        for v in ("0", "-1", "nan", "inf", "x", "")
+    ],
+    *[
+        ("straggler", v)
+        for v in ("", "x", "1", "=2", "1=", "1=0", "1=-2", "1=nan", "1=inf", "9=2", "3-1=2", "-1=2", "1=x")
+    ],
+    *[("ranks", value) for value in ("x", "3-1", "-1", "1,,2", "9" * 30)],
+    *[("window", value) for value in ("x", "5", "5:1", "a:b", "1ms:nan")],
+    *[("iteration", value) for value in ("-1", "x", "1.5")],
+    *[("network", value) for value in ("x", "é")],
+    *[("profile", value) for value in ("x", "native ")],
+    *[("dialect", value) for value in ("x", "")],
+]
+
+
+@pytest.mark.parametrize(("option", "value"), OPTIONS)
+def test_a_wrong_value_of_run_names_the_option(option, value, right, folder):
+    words = ["--workload", f"{folder}/w.txt", "--topology", f"{folder}/net.yml", "--json", f"--{option}={value}"]
+    status, error = check(["run", *words, f"--timeline={folder}/t.json", "--force"])
+    assert status == 2
+    assert f"--{option}" in error
