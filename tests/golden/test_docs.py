@@ -76,5 +76,7 @@ def test_links_between_pages_lead_somewhere():
 
 
 def test_commands_are_found_however_they_are_written():
-    page = "<!-- not run: slow -->\n```console\nsimcore a\n```\n\n    simcore b \\\n      --c\n\n```python\nx = 1\n```\n"
+    page = (
+        "<!-- not run: slow -->\n```console\nsimcore a\n```\n\n    simcore b \\\n      --c\n\n```python\nx = 1\n```\n"
+    )
     assert [(block.kind, block.text.split()[0]) for block in blocks(page)] == [("console", "simcore"), ("python", "x")]
