@@ -12,7 +12,7 @@ from simcore.engine.folding import fold, kinds_of
 from simcore.engine.placement import Placement, column_group, place
 from simcore.engine.settings import Settings
 from simcore.engine.wiring import all_alike, make_gates, make_phases, make_transport, play
-from simcore.errors import DeadlockError
+from simcore.errors import DeadlockError, InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.config import SystemConfig
@@ -82,12 +82,21 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
             env, npu_class, make_phases(case.topology, case.placement, system, profile, settings), transport, events,
             gates,
         )  # fmt: skip
-        npus.append(Npu(env, npu_class, program, scheduler, Priorities(Order[system.scheduling_policy]), events))
+        npus.append(Npu(env, npu_class, program, scheduler, Priorities(_order(system)), events))
     for npu in npus:
         env.process(npu.run())
     play(env)
     _check_finished(npus, ranks, transport)
     return _timeline(case, ranks, npus, events, transport)
+
+
+def _order(system: SystemConfig) -> Order:
+    """Which of several waiting collectives goes first."""
+    if system.scheduling_policy not in Order.__members__:
+        key = "scheduling-policy"
+        message = f"{system.scheduling_policy} takes priorities from execution traces; a text workload has none"
+        raise InputError.at(system.at(key), message, expected="LIFO or FIFO", found=system.scheduling_policy)
+    return Order[system.scheduling_policy]
 
 
 def _check_finished(npus: Sequence[Npu], ranks: Sequence[Sequence[int]], transport: Transport) -> None:

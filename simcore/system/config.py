@@ -10,11 +10,12 @@ from pathlib import Path
 from simcore import documents
 from simcore.documents import Node
 from simcore.errors import InputError, Location, Problem, Problems, closest
+from simcore.system.collectives import algorithms
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["ALGORITHMS", "Algorithm", "SystemConfig", "read"]
+__all__ = ["Algorithm", "SystemConfig", "read"]
 
-ALGORITHMS = ("ring", "direct", "halvingDoubling", "doubleBinaryTree")
+TREE = "doubleBinaryTree"  # its ranks do different things: no plan, a machine of its own
 WHOLE_MACHINE = {"oneRing": "ring", "oneDirect": "direct", "oneHalvingDoubling": "halvingDoubling"}
 _WINDOWED = re.compile(r"(direct|oneDirect)([1-9]\d*)")
 
@@ -182,11 +183,11 @@ def _algorithm(node: Node, name: str) -> Algorithm | None:
     window = 0
     if match := _WINDOWED.fullmatch(name):
         name, window = match[1], int(match[2])
-    if name in ALGORITHMS:
+    if name in algorithms or name == TREE:
         return Algorithm(name, window, location=node.location)
     if name in WHOLE_MACHINE:
         return Algorithm(WHOLE_MACHINE[name], window, True, node.location)
     node.problem(
-        f"'{name}' is no collective algorithm", expected=closest(name, [*ALGORITHMS, *WHOLE_MACHINE, "direct4"])
+        f"'{name}' is no collective algorithm", expected=closest(name, [*algorithms, TREE, *WHOLE_MACHINE, "direct4"])
     )
     return None

@@ -20,7 +20,7 @@ GROUP, BOTTOM, CHECKPOINTS = "model_parallel_NPU_group", "DLRM_LAST_BOTTOM_LAYER
 INITIATES, PIPELINE = "checkpoint_initiates", "pp_comm"
 
 # Training loop -> the arguments its header must give, in the order of ASTRA-sim 1.0.
-LOOPS: Mapping[str, tuple[str, ...]] = {
+LOOPS: dict[str, tuple[str, ...]] = {
     "MICRO": (),
     "DATA": (),
     "MODEL": (),
