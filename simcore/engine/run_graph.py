@@ -16,7 +16,7 @@ from simcore.errors import DeadlockError, InputError, Location
 from simcore.network.instant import after
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
-from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.config import NATIVE_ALGORITHMS, Algorithm, SystemConfig
 from simcore.system.graph_npu import GraphNpu, GraphProgram
 from simcore.system.groups import Communicator
 from simcore.system.point_to_point import Mailbox
@@ -62,6 +62,8 @@ def simulate_graphs(
     """
     defaults = profile.system(topology)
     system = system or defaults
+    if not profile.native_algorithms:
+        system.refuse_algorithms(NATIVE_ALGORITHMS, profile.name)
     placement = place(Workload("", ()), topology, system, defaults)
     case = _Case(graphs, topology, system, profile, settings, placement, memory)
     if settings.fold and not _tells_apart(case):

@@ -97,5 +97,6 @@ NATIVE = profiles.register("native")(
         shared_links={"congested": CutThrough, "fair": FairShare},
         total_all_gather=True,
         gang=True,
+        native_algorithms=True,
     )
 )
