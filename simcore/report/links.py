@@ -89,7 +89,7 @@ def _draw_nodes(axes: Axes, links: LinkTable, places: Places) -> None:
     axes.add_collection(PatchCollection(squares, facecolor="white", edgecolor=INK, linewidth=0.5))
     if len(cells) <= MOST_NAMES:
         for (column, row), name in cells.items():
-            axes.text(column, row, name, ha="center", va="center", fontsize=6, color=INK)
+            axes.text(column, row, name.partition("(")[0], ha="center", va="center", fontsize=6, color=INK)
 
 
 def _hottest(links: LinkTable, time_ns: int) -> str:

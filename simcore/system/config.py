@@ -17,6 +17,7 @@ __all__ = ["ALGORITHMS", "NATIVE_ALGORITHMS", "Algorithm", "SystemConfig", "read
 # Algorithms of the native profile beyond ASTRA-sim's, and the collectives that each can do.
 NATIVE_ALGORITHMS: Mapping[str, tuple[CollectiveKind, ...]] = {
     "bruck": (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL),
+    "dissemination": (CollectiveKind.BARRIER,),
     "pairwise": (CollectiveKind.ALL_TO_ALL,),
     "recursiveDoubling": (CollectiveKind.ALL_REDUCE,),
 }

@@ -3,6 +3,7 @@
 from simcore.system.collectives import (  # noqa: F401 - each registers its algorithm
     bruck,
     direct,
+    dissemination,
     halving_doubling,
     pairwise,
     recursive_doubling,
