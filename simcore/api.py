@@ -86,7 +86,8 @@ def run(
     comm_groups, remote_memory : str
         ASTRA-sim 2.x's JSON files.
     straggler : tuple of str
-        ``RANKS=FACTOR`` each: a factor on the compute times of some NPUs.
+        ``RANKS=FACTOR`` or ``NAME=INDEXES:FACTOR`` each (tp, ep, dp, pp, dim0, ..): a factor on the compute times of
+        some NPUs.
     no_fold : bool
         One process for every NPU; the answer is the same.
 
@@ -116,12 +117,13 @@ def run(
         raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
     found = _find_workload(workload)
     machine = load_topology(topology, profile)
-    settings = Settings(
-        iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
-        not no_fold, straggler_factors(straggler, machine.npus),
-    )  # fmt: skip
     system_config = config.read(system) if system else None
     source = _read_workload(found, machine.npus, dialect, comm_groups)
+    groups = source.content.parallelism if isinstance(source.content, Workload) else None
+    settings = Settings(
+        iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
+        not no_fold, straggler_factors(straggler, machine, groups),
+    )  # fmt: skip
     memory = remote_memory_file.read(remote_memory) if remote_memory else None
     try:
         if isinstance(source.content, Workload):

@@ -37,11 +37,14 @@ SIMAI_NAMES = {str(option.name) for option in run_simai.OPTIONS}
 @click.option("--dialect", type=click.Choice(["astra-sim", "simai"]), help="Dialect of a text workload.")
 @click.option("--comm-groups", metavar="F", help="Communicators of a trace set (ASTRA-sim 2.x JSON).")
 @click.option("--remote-memory", metavar="F", help="Remote memory (ASTRA-sim 2.x JSON).")
-@click.option("--straggler", multiple=True, metavar="RANKS=FACTOR", help="Slow NPUs down, for example 0-3,7=1.5.")
+@click.option("--straggler", multiple=True, metavar="RANKS=FACTOR", help="Slow NPUs down: 0-3,7=1.5 or dp=3:1.2.")
 @click.option("--no-fold", is_flag=True, help="One process for every NPU; the answer is the same.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-o", "--output", metavar="DIR", help="Write the report and all its artefacts to a folder.")
 @click.option("--timeline", multiple=True, metavar="FILE", help=".png .svg .html .json(.gz) .pftrace(.gz)")
+@click.option(
+    "--links", multiple=True, metavar="FILE", help="Map of what links carried, .png .svg (mesh, torus, wafer)."
+)
 @click.option("--ranks", metavar="RANKS", help="NPUs that the timelines show, for example 0-3,7.")
 @click.option("--window", metavar="BEGIN:END", help="Time that the timelines show, for example 1ms:2.5ms.")
 @click.option("--iteration", type=click.IntRange(min=0), help="Iteration that the timelines show.")
@@ -52,6 +55,7 @@ def command(
     as_json: bool,
     output: str | None,
     timeline: tuple[str, ...],
+    links: tuple[str, ...],
     ranks: str | None,
     window: str | None,
     iteration: int | None,
@@ -74,12 +78,16 @@ def command(
 
     for path in timeline:
         artefacts.check_timeline(path)
+    for path in links:
+        artefacts.check_links(path)
     selection = parse_selection(ranks, window, iteration)
     arguments = {name: value for name, value in options.items() if name not in SIMAI_NAMES}
     with progress("simulating", quiet=quiet):
         from simcore.api import run
 
         report = run(**arguments)
+    for path in links:
+        artefacts.write_links(report, path)
     left_out = [f"{path}: {text}" for path in timeline for text in artefacts.write_timeline(report, path, selection)]
     if output:
         left_out += artefacts.write_directory(report, output, force=force, selection=selection)

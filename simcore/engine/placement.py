@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
@@ -99,7 +99,18 @@ def _lanes(
                 found=str(len(chosen)),
             )
         found[kind] = _lanes_of_kind(topology, dims, chosen)
-    return found
+    return found | _barrier(topology, found)
+
+
+def _barrier(
+    topology: Topology, lanes: Mapping[CollectiveKind, tuple[Lane, ...]]
+) -> dict[CollectiveKind, tuple[Lane, ...]]:
+    """A barrier's lanes: where all other collectives take the machine as one dimension, so does it."""
+    rest = [lane.algorithm.whole_machine for kind in lanes if kind != CollectiveKind.BARRIER for lane in lanes[kind]]
+    if CollectiveKind.BARRIER not in lanes or not all(rest):
+        return {}
+    algorithm = replace(lanes[CollectiveKind.BARRIER][0].algorithm, whole_machine=True)
+    return {CollectiveKind.BARRIER: _lanes_of_kind(topology, (), (algorithm,))}
 
 
 def _lanes_of_kind(topology: Topology, dims: Sequence[LogicalDim], chosen: Sequence[Algorithm]) -> tuple[Lane, ...]:

@@ -15,6 +15,7 @@ from simcore.engine.wiring import all_alike, make_gates, make_phases, make_trans
 from simcore.errors import DeadlockError, InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
+from simcore.system.collectives import NATIVE_ALGORITHMS
 from simcore.system.config import SystemConfig
 from simcore.system.npu import LoopProgram, Npu, Priorities
 from simcore.system.scheduler import Scheduler, Transport
@@ -51,6 +52,8 @@ def simulate(
     """
     defaults = profile.system(topology)
     system = system or defaults
+    if not profile.native_algorithms:
+        system.refuse_algorithms(NATIVE_ALGORITHMS, profile.name)
     placement = place(workload, topology, system, defaults, oversized=profile.oversized_groups)
     case = _Case(workload, topology, system, profile, settings, placement)
     if settings.fold:

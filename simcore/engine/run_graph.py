@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import simpy
@@ -16,6 +16,7 @@ from simcore.errors import DeadlockError, InputError, Location
 from simcore.network.instant import after
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
+from simcore.system.collectives import NATIVE_ALGORITHMS
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.graph_npu import GraphNpu, GraphProgram
 from simcore.system.groups import Communicator
@@ -31,6 +32,7 @@ __all__ = ["simulate_graphs"]
 
 KINDS = list(CollectiveKind)
 SHOWN_STUCK = 10
+BARRIER_BYTES = 1  # of a message that says nothing but that it was sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ def simulate_graphs(
     """
     defaults = profile.system(topology)
     system = system or defaults
+    if not profile.native_algorithms:
+        system.refuse_algorithms(NATIVE_ALGORITHMS, profile.name)
     placement = place(Workload("", ()), topology, system, defaults)
     case = _Case(graphs, topology, system, profile, settings, placement, memory)
     if settings.fold and not _tells_apart(case):
@@ -138,10 +142,24 @@ def _program(case: _Case, graph: Graph, factor: float, names: list[int]) -> Grap
         kind = KINDS[int(graph.collective[row])]
         if kind not in case.placement.lanes:
             replayed[row] = True
+            _check_replayable(case, graph, row, kind, groups[row])
         elif not replayed[row]:
             requests[row] = _request(case, graph, row, kind, groups[row], names[row])
     slots = map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)
     return GraphProgram(graph, _durations(case, graph, factor), list(slots), replayed, requests)
+
+
+def _check_replayable(case: _Case, graph: Graph, row: int, kind: CollectiveKind, group: str) -> None:
+    """Natively a collective that no algorithm does needs the time that it was recorded with; the peers take none."""
+    alone = len(case.graphs.groups.get(group, range(case.topology.npus))) == 1
+    if not case.profile.native_algorithms or case.system.replay_only or graph.duration_ns[row] or alone:
+        return
+    raise InputError.at(
+        Location(graph.path),
+        f"node '{graph.names[row]}' is a {kind}, which is replayed with its duration, and has none",
+        expected=f"a duration, or one of {', '.join(case.placement.lanes)}",
+        found=f"{kind} of {int(graph.size_bytes[row])} bytes",
+    )
 
 
 def _durations(case: _Case, graph: Graph, factor: float) -> list[int]:
@@ -172,6 +190,8 @@ def _request(case: _Case, graph: Graph, row: int, kind: CollectiveKind, group: s
     size_bytes = int(graph.size_bytes[row])
     if case.profile.graph.scales:
         size_bytes = case.profile.scale(size_bytes, case.settings.comm_scale)
+    if kind == CollectiveKind.BARRIER:
+        size_bytes = BARRIER_BYTES
     priority = int(graph.priority[row]) if case.system.scheduling_policy == "EXPLICIT" else 0
     ranks = case.graphs.groups.get(group, ())
     if ranks and len(ranks) < case.topology.npus:
@@ -189,6 +209,8 @@ def _request(case: _Case, graph: Graph, row: int, kind: CollectiveKind, group: s
 def _group_algorithm(case: _Case, kind: CollectiveKind) -> Algorithm:
     """A communicator's algorithm: the configured one where there is one, else a ring."""
     lanes = case.placement.lanes[kind]
+    if kind == CollectiveKind.BARRIER:
+        return replace(lanes[0].algorithm, whole_machine=False)
     return lanes[0].algorithm if len(lanes) == 1 and not lanes[0].algorithm.whole_machine else Algorithm("ring")
 
 

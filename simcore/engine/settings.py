@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
-from simcore.errors import InputError
+from simcore.errors import InputError, closest
+from simcore.network.topology.model import Topology
 from simcore.profiles import NetworkMode
+from simcore.workload.model import Parallelism
 
 __all__ = ["Settings", "parse_straggler", "straggler_factors"]
 
@@ -58,16 +61,57 @@ def _span(text: str) -> range:
     return range(int(first), int(last or first) + 1)
 
 
-def straggler_factors(texts: tuple[str, ...], npus: int) -> dict[int, float]:
-    """The factor of every rank that is named; a rank named twice is slowed down twice."""
+def straggler_factors(
+    texts: tuple[str, ...], topology: Topology, parallelism: Parallelism | None = None
+) -> dict[int, float]:
+    """The factor of every rank that is named; a rank named twice is slowed down twice.
+
+    `RANKS=FACTOR`, or `NAME=INDEXES:FACTOR` for every NPU with such an index in its group: `dp=3:1.2`, `dim0=0-1:2`.
+    """
+    axes = _axes(topology, parallelism)
     factors: dict[int, float] = {}
     for text in texts:
-        spans, factor = parse_straggler(text)
-        for span in spans:
-            if not span or span[0] < 0 or span[-1] >= npus:
-                raise InputError.at(
-                    "--straggler", "there is no such NPU", expected=f"ranks 0 to {npus - 1}", found=repr(text)
-                )
-            for rank in span:
-                factors[rank] = factors.get(rank, 1.0) * factor
+        ranks, factor = _named(text, axes, topology.npus) if ":" in text else _ranks(text, topology.npus)
+        for rank in ranks:
+            factors[rank] = factors.get(rank, 1.0) * factor
     return factors
+
+
+def _ranks(text: str, npus: int) -> tuple[Iterable[int], float]:
+    spans, factor = parse_straggler(text)
+    _check_within(text, spans, npus, "NPU", "ranks")
+    return chain.from_iterable(spans), factor
+
+
+def _named(text: str, axes: Mapping[str, tuple[int, int]], npus: int) -> tuple[Iterable[int], float]:
+    """The NPUs whose index along a named axis is one of those given."""
+    name, _, rest = text.partition("=")
+    indexes, _, factor = rest.partition(":")
+    if name not in axes:
+        raise InputError.at("--straggler", "no such group or dimension", expected=closest(name, axes), found=repr(text))
+    size, stride = axes[name]
+    spans, value = parse_straggler(f"{indexes}={factor}")
+    _check_within(text, spans, size, f"index in {name}", f"{name} indexes")
+    wanted = set(chain.from_iterable(spans))
+    return [npu for npu in range(npus) if npu // stride % size in wanted], value
+
+
+def _check_within(text: str, spans: Iterable[range], size: int, what: str, expected: str) -> None:
+    if any(not span or span[0] < 0 or span[-1] >= size for span in spans):
+        message = f"there is no such {what}"
+        raise InputError.at("--straggler", message, expected=f"{expected} 0 to {size - 1}", found=repr(text))
+
+
+def _axes(topology: Topology, parallelism: Parallelism | None) -> dict[str, tuple[int, int]]:
+    """Name -> (size, how far apart in NPU ids neighbours are): dimensions, and the groups of a header, TP innermost.
+
+    DP counts all NPUs with the same place in TP and PP, those of EP included, as gradients are reduced.
+    """
+    dims = zip(topology.dims, topology.strides, strict=True)
+    axes = {f"dim{index}": (dim.npus, stride) for index, (dim, stride) in enumerate(dims)}
+    if parallelism is None:
+        return axes
+    model, pipeline = max(1, parallelism.tp), max(1, parallelism.pp)
+    data = max(1, topology.npus // (model * pipeline))
+    groups = {"tp": (model, 1), "ep": (max(1, parallelism.ep), model), "dp": (data, model)}
+    return axes | groups | {"pp": (pipeline, model * data)}

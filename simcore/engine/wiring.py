@@ -30,6 +30,8 @@ from simcore.workload.model import CollectiveKind
 
 __all__ = ["all_alike", "make_gates", "make_phases", "make_transport", "play"]
 
+PAIRED = {"halvingDoubling", "pairwise", "recursiveDoubling"}
+
 
 def make_transport(
     env: simpy.Environment,
@@ -80,12 +82,12 @@ def all_alike(placement: Placement, topology: Topology) -> bool:
     """Whether an NPU's place in its groups makes no difference, when a group begins together.
 
     The topology must look the same from everywhere, and every algorithm must treat all ranks the same: trees do not,
-    nor does a ring through all dimensions. Halving-doubling pairs ranks by XOR, which is no shift: behind a switch its
-    ranks are alike, and where they are two.
+    nor does a ring through all dimensions. `PAIRED` algorithms pair ranks by XOR, which is no shift: behind a switch
+    their ranks are alike, and where they are two.
     """
     lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
     trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in lanes)
-    paired = [lane.dim for lane in lanes if lane.algorithm.name == "halvingDoubling"]
+    paired = [lane.dim for lane in lanes if lane.algorithm.name in PAIRED]
     pairs = any(dim.size > 2 and topology.dims[dim.index].kind != "Switch" for dim in paired)
     across = len(topology.dims) > 1 and any(lane.algorithm.whole_machine for lane in lanes)
     return symmetric(topology, _parts(placement, topology)) and not (trees or pairs or across)

@@ -69,7 +69,9 @@ def default_system(topology: Topology) -> SystemConfig:
     chosen = tuple(Algorithm("ring" if dim.kind in rings else "direct") for dim in topology.dims)
     kinds = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
     exchange = tuple(Algorithm("direct") for _ in topology.dims)
-    return SystemConfig(implementations=dict.fromkeys(kinds, chosen) | {CollectiveKind.ALL_TO_ALL: exchange})
+    barrier = tuple(Algorithm("dissemination") for _ in topology.dims)
+    rest = {CollectiveKind.ALL_TO_ALL: exchange, CollectiveKind.BARRIER: barrier}
+    return SystemConfig(implementations=dict.fromkeys(kinds, chosen) | rest)
 
 
 def dimension_bandwidth(dim: Dimension) -> float:
@@ -97,5 +99,6 @@ NATIVE = profiles.register("native")(
         shared_links={"congested": CutThrough, "fair": FairShare},
         total_all_gather=True,
         gang=True,
+        native_algorithms=True,
     )
 )

@@ -56,7 +56,8 @@ class Profile:
     a scale option to a size or a time. `dimension_bandwidth` weighs dimensions against each other (Themis).
     `total_all_gather` reads all-gather sizes of SimAI files as totals. With `oversized_groups`, a model-parallel group
     larger than the machine means none (ASTRA-sim 1.0). `shared_links` makes the network of the modes whose links are
-    shared. With `gang`, a chunk's phase begins on all NPUs of its group at once. `graph` is for graph workloads.
+    shared. With `gang`, a chunk's phase begins on all NPUs of its group at once. `native_algorithms` allows the
+    collective algorithms that ASTRA-sim has not. `graph` is for graph workloads.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Profile:
     total_all_gather: bool = False
     oversized_groups: bool = False
     gang: bool = False
+    native_algorithms: bool = False
     graph: GraphRules = field(default_factory=lambda: GraphRules(_stream_slot))
 
 

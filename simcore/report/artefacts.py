@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Literal
 
 from simcore.errors import InputError, closest
 from simcore.files import make_folder, write_bytes, write_text
 from simcore.report.model import Report
 from simcore.report.selection import Limits, Selection, View, choose
 
-__all__ = ["ARTEFACTS", "TIMELINES", "check_timeline", "write_directory", "write_timeline"]
+__all__ = [
+    "ARTEFACTS",
+    "MAPS",
+    "TIMELINES",
+    "check_links",
+    "check_timeline",
+    "write_directory",
+    "write_links",
+    "write_timeline",
+]
 
 
 def _png(report: Report, view: View) -> bytes:
@@ -58,21 +68,47 @@ TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
 }
 
 
-def _suffix(path: str | os.PathLike[str]) -> str:
-    """The suffix that decides what a file is; InputError when it is none of ours."""
+# Suffix of a map of links -> its format
+MAPS: dict[str, Literal["png", "svg"]] = {".png": "png", ".svg": "svg"}
+
+
+def _suffix(path: str | os.PathLike[str], known: Iterable[str], what: str, option: str) -> str:
+    """The suffix that decides what a file is; InputError when it is none of those known."""
     name = Path(path).name.lower()
-    for suffix in TIMELINES:
+    for suffix in known:
         if name.endswith(suffix) and name != suffix:
             return suffix
     found = "".join(Path(name).suffixes[-2:]) or name
     raise InputError.at(
-        str(path), "no timeline of this kind", expected=closest(found, TIMELINES), found=repr(found), field="--timeline"
+        str(path), f"no {what} of this kind", expected=closest(found, known), found=repr(found), field=option
     )
 
 
-def check_timeline(path: str | os.PathLike[str]) -> None:
-    """InputError when no timeline can be written there: unknown suffix, or no such folder. To be asked before a run."""
-    _suffix(path)
+def check_timeline(path: str | os.PathLike[str]) -> str:
+    """The suffix of a timeline.
+
+    InputError when none can be written there: unknown suffix, or no such folder. To be asked before a run.
+    """
+    _check_folder(path)
+    return _suffix(path, TIMELINES, "timeline", "--timeline")
+
+
+def check_links(path: str | os.PathLike[str]) -> str:
+    """The suffix of a map of links; InputError as for timelines. To be asked before a run."""
+    _check_folder(path)
+    return _suffix(path, MAPS, "picture of links", "--links")
+
+
+def write_links(report: Report, path: str | os.PathLike[str]) -> None:
+    """Write a map of what the links carried; InputError when the run has no links or its network is not flat."""
+    from simcore.report.links import map_figure
+    from simcore.report.plots import image
+
+    kind = MAPS[check_links(path)]
+    write_bytes(path, image(map_figure(report.timeline), kind, report.provenance()))
+
+
+def _check_folder(path: str | os.PathLike[str]) -> None:
     folder = Path(path).parent
     if not folder.is_dir():
         raise InputError.at(str(path), "the folder does not exist", expected="a folder that exists", found=str(folder))
@@ -91,8 +127,7 @@ def write_timeline(report: Report, path: str | os.PathLike[str], selection: Sele
     InputError
         If the suffix is unknown, the file cannot be written or the selection names what the run does not have.
     """
-    check_timeline(path)
-    draw, limits = TIMELINES[_suffix(path)]
+    draw, limits = TIMELINES[check_timeline(path)]
     view = choose(report.timeline, selection or Selection(), limits)
     write_bytes(path, draw(report, view))
     return tuple(f"left out: {missing}" for missing in view.left_out)

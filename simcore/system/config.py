@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from simcore import documents
 from simcore.documents import Node
 from simcore.errors import InputError, Location, Problem, Problems, closest
-from simcore.system.collectives import algorithms
+from simcore.system.collectives import NATIVE_ALGORITHMS, algorithms
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["Algorithm", "SystemConfig", "read"]
@@ -55,6 +55,15 @@ class SystemConfig:
     peak_flops: float = 0.0
     replay_only: bool = False
     locations: Mapping[str, Location] = field(default_factory=dict, compare=False)
+
+    def refuse_algorithms(self, names: Collection[str], profile: str) -> None:
+        """InputError when a collective uses an algorithm among `names`, which a profile does not have."""
+        for kind, chosen in self.implementations.items():
+            key = f"{kind.replace('_', '-')}-implementation"
+            for name in (algorithm.name for algorithm in chosen):
+                if name in names:
+                    message, known = f"profile {profile} has no algorithm '{name}'", {*algorithms, TREE} - set(names)
+                    raise InputError.at(self.at(key), message, expected=", ".join(sorted(known)), found=name)
 
     def endpoint_ns(self, default: SystemConfig) -> int:
         """The endpoint delay, the default's where the file does not say."""
@@ -147,7 +156,7 @@ def _config(root: Node) -> SystemConfig:
             name, parse = _FIELDS[key]
             values[name] = parse(node)
         elif key in _LISTS:
-            implementations[_LISTS[key]] = _algorithms(node)
+            implementations[_LISTS[key]] = _algorithms(node, _LISTS[key])
         elif key in _CUSTOM:
             _refuse(node, bool(node.value), _CUSTOM_REFUSED)
         elif key in _WITHOUT_EFFECT:
@@ -167,22 +176,26 @@ def _refuse(node: Node, asked: bool, message: str) -> None:
         node.problem(message, expected="0, or the key left out")
 
 
-def _algorithms(node: Node) -> tuple[Algorithm, ...]:
+def _algorithms(node: Node, kind: CollectiveKind) -> tuple[Algorithm, ...]:
     """One algorithm per dimension: a list, or 1.0's names joined with underscores."""
     if isinstance(node.value, str):
-        made = [_algorithm(node, name) for name in node.value.split("_")]
+        made = [_algorithm(node, name, kind) for name in node.value.split("_")]
     else:
-        made = [_algorithm(item, str(item.value)) for item in node.sequence()]
+        made = [_algorithm(item, str(item.value), kind) for item in node.sequence()]
         if node.value == []:
             node.problem(f"{node.name} is empty", expected="an algorithm for every dimension")
     return tuple(algorithm for algorithm in made if algorithm)
 
 
-def _algorithm(node: Node, name: str) -> Algorithm | None:
-    """`ring`, `direct`, `direct4` (window 4), `halvingDoubling`, `doubleBinaryTree`, and the one* variants."""
+def _algorithm(node: Node, name: str, kind: CollectiveKind) -> Algorithm | None:
+    """`ring`, `direct`, `direct4` (window 4), the other names, and the one* variants."""
     window = 0
     if match := _WINDOWED.fullmatch(name):
         name, window = match[1], int(match[2])
+    possible = NATIVE_ALGORITHMS.get(name, (kind,))
+    if kind not in possible:
+        node.problem(f"{name} cannot do {kind}", expected=f"{name} for {' or '.join(possible)}, or ring or direct")
+        return None
     if name in algorithms or name == TREE:
         return Algorithm(name, window, location=node.location)
     if name in WHOLE_MACHINE:

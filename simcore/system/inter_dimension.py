@@ -33,8 +33,9 @@ class DimensionOrder:
         self._last_issue_ns = -1
 
     def balances(self, kind: CollectiveKind) -> bool:
-        """Whether loads decide; they never do for an all-to-all."""
-        return self._policy in {"themis", "themisFlex"} and kind != CollectiveKind.ALL_TO_ALL
+        """Whether loads decide; they never do for an all-to-all or a barrier."""
+        never = {CollectiveKind.ALL_TO_ALL, CollectiveKind.BARRIER}
+        return self._policy in {"themis", "themisFlex"} and kind not in never
 
     def lanes(self, request: Request) -> list[Lane]:
         """The dimensions of the next chunk, in order; an all-gather starts from the outermost."""

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simcore.errors import InputError
-from simcore.system.collectives import PlanOptions, algorithms, double_binary_tree
+from simcore.system.collectives import NATIVE_ALGORITHMS, PlanOptions, algorithms, double_binary_tree
 from simcore.system.groups import RankGroup
 from simcore.system.machine import simulate
 from simcore.system.plan import Plan, Round
@@ -20,8 +20,9 @@ from tests.runs import KINDS
 
 ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 REDUCE_SCATTER, ALL_TO_ALL = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL
-PLANS = [(name, kind) for name in algorithms for kind in KINDS if (name, kind) != ("halvingDoubling", ALL_TO_ALL)]
-POWERS = {"halvingDoubling": (2, 4, 8, 16)}
+ABLE = {"halvingDoubling": (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER), **NATIVE_ALGORITHMS}
+PLANS = [(name, kind) for name in algorithms for kind in ABLE.get(name, KINDS) if kind in KINDS]
+POWERS = dict.fromkeys(["halvingDoubling", "recursiveDoubling"], (2, 4, 8, 16))
 EVERY = (2, 3, 4, 5, 8, 9, 16)
 QUICK = settings(deadline=None, max_examples=15)
 
@@ -31,6 +32,13 @@ BYTES = {
     REDUCE_SCATTER: lambda n, size_bytes: (n - 1) * size_bytes // n,
     ALL_GATHER: lambda n, size_bytes: (n - 1) * size_bytes,
     ALL_TO_ALL: lambda n, size_bytes: (n - 1) * size_bytes // n,
+}
+
+# What is sent besides: a ring's shares take many hops to all ranks, short ways repeat what has been sent.
+EXTRA = {
+    ("ring", ALL_TO_ALL): lambda n: n / 2,
+    ("bruck", ALL_TO_ALL): lambda n: sum(distance.bit_count() for distance in range(n)) / (n - 1),
+    ("recursiveDoubling", ALL_REDUCE): lambda n: n * (n.bit_length() - 1) / (2 * (n - 1)),
 }
 
 
@@ -45,8 +53,8 @@ def make(name: str, kind: CollectiveKind, data: st.DataObject) -> tuple[Plan, in
 @given(data=st.data())
 def test_every_rank_sends_what_the_formulas_say(name, kind, data):
     plan, share = make(name, kind, data)
-    forwarded = plan.size / 2 if (name, kind) == ("ring", ALL_TO_ALL) else 1  # a share for the rank d on takes d hops
-    assert plan.bytes_per_rank == BYTES[kind](plan.size, plan.size * share) * forwarded
+    extra = EXTRA.get((name, kind), lambda _: 1)(plan.size)
+    assert plan.bytes_per_rank == pytest.approx(BYTES[kind](plan.size, plan.size * share) * extra, rel=1e-12)
 
 
 @pytest.mark.parametrize(("name", "kind"), PLANS)
@@ -66,7 +74,8 @@ def test_every_round_is_a_permutation_without_fixed_points(name, kind, data):
 @given(data=st.data())
 def test_every_byte_that_is_not_a_rank_s_own_is_reduced_once(name, kind, data):
     plan, share = make(name, kind, data)
-    assert sum(entry.reduce_bytes for entry in plan.expanded()) == (plan.size - 1) * share
+    whole = plan.size * plan.num_rounds if name == "recursiveDoubling" else plan.size - 1  # all of it, every time
+    assert sum(entry.reduce_bytes for entry in plan.expanded()) == whole * share
 
 
 # --- data flow: the plan's sizes and peers, played with sets of contributions in place of bytes
@@ -123,10 +132,23 @@ def halving_flow(plan: Plan) -> list[dict[int, frozenset[int]]]:
     return held
 
 
-FLOWS = {"ring": ring_flow, "direct": direct_flow, "halvingDoubling": halving_flow}
+def doubling_flow(plan: Plan) -> list[dict[int, frozenset[int]]]:
+    """Pairs reduce all that both have; nobody's contribution may be counted twice."""
+    n = plan.size
+    held = [frozenset({rank}) for rank in range(n)]
+    for entry in plan.expanded():
+        peers = [held[plan.peer(rank, entry.hop)] for rank in range(n)]
+        assert not any(mine & other for mine, other in zip(held, peers, strict=True))
+        held = [mine | other for mine, other in zip(held, peers, strict=True)]
+    return [dict.fromkeys(range(n), mine) for mine in held]
 
 
-@pytest.mark.parametrize(("name", "ranks"), [(name, n) for name in algorithms for n in POWERS.get(name, EVERY)])
+FLOWS = {"recursiveDoubling": doubling_flow, "ring": ring_flow, "direct": direct_flow, "halvingDoubling": halving_flow}
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"), [(name, n) for name, kind in PLANS if kind == ALL_REDUCE for n in POWERS.get(name, EVERY)]
+)
 def test_after_an_all_reduce_every_rank_has_every_contribution_to_every_share(name, ranks):
     plan = algorithms.get(name)(ALL_REDUCE, ranks, ranks * 64, PlanOptions())
     everybody = frozenset(range(ranks))
@@ -140,6 +162,55 @@ def test_a_ring_s_all_to_all_forwards_every_share_to_its_rank(ranks):
     steps = sum(range(1, ranks))  # a share for the rank d on is sent d times
     assert plan.num_rounds == steps
     assert {entry.hop for entry, _ in plan.rounds} == {1}
+
+
+@pytest.mark.parametrize("ranks", [*EVERY, 6, 7, 13])
+def test_bruck_gathers_the_next_parts_until_it_has_all(ranks):
+    plan = algorithms.get("bruck")(ALL_GATHER, ranks, 1, PlanOptions())
+    held = [[rank] for rank in range(ranks)]  # in the order in which they are gathered: the rank's own first
+    for entry in plan.expanded():
+        before = [list(mine) for mine in held]
+        for rank in range(ranks):
+            held[plan.peer(rank, entry.hop)] += before[rank][: entry.size_bytes]
+    for rank, mine in enumerate(held):
+        assert mine == [(rank + on) % ranks for on in range(ranks)]
+    assert plan.num_rounds == (ranks - 1).bit_length()
+
+
+@pytest.mark.parametrize("ranks", [*EVERY, 6, 7, 13])
+def test_bruck_takes_every_share_of_an_all_to_all_to_its_rank(ranks):
+    plan = algorithms.get("bruck")(ALL_TO_ALL, ranks, ranks, PlanOptions())
+    held = [{(rank, to) for to in range(ranks)} for rank in range(ranks)]
+    for entry in plan.expanded():
+        moving = [{share for share in mine if (share[1] - rank) % ranks & entry.hop} for rank, mine in enumerate(held)]
+        assert {len(shares) for shares in moving} == {entry.size_bytes}
+        held = [mine - shares for mine, shares in zip(held, moving, strict=True)]
+        for rank in range(ranks):
+            held[plan.peer(rank, entry.hop)] |= moving[rank]
+    for rank, mine in enumerate(held):
+        assert mine == {(origin, rank) for origin in range(ranks)}
+    assert plan.num_rounds == (ranks - 1).bit_length()
+
+
+@pytest.mark.parametrize("ranks", [*EVERY, 6, 7, 13])
+def test_after_a_dissemination_barrier_everybody_has_heard_of_everybody_and_not_before(ranks):
+    plan = algorithms.get("dissemination")(CollectiveKind.BARRIER, ranks, 1, PlanOptions())
+    heard = [{rank} for rank in range(ranks)]
+    for entry in plan.expanded():
+        assert len(heard[0]) < ranks
+        before = [set(mine) for mine in heard]
+        for rank in range(ranks):
+            heard[plan.peer(rank, entry.hop)] |= before[rank]
+    assert all(len(mine) == ranks for mine in heard)
+
+
+@pytest.mark.parametrize("ranks", [*EVERY, 6, 7, 13])
+def test_pairwise_meets_every_other_rank_once_one_at_a_time(ranks):
+    plan = algorithms.get("pairwise")(ALL_TO_ALL, ranks, ranks, PlanOptions())
+    assert plan.window == 1
+    for rank in range(ranks):
+        peers = {plan.peer(rank, entry.hop) for entry in plan.expanded()}
+        assert sorted(peers | {rank}) == list(range(ranks))
 
 
 @pytest.mark.parametrize("kind", [ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL])
@@ -156,7 +227,7 @@ def test_direct_meets_every_other_rank_once(kind, ranks):
 def problems(draw):
     """A plan with the times of its messages, arrivals and costs."""
     name, kind = draw(st.sampled_from(PLANS))
-    ranks = draw(st.sampled_from([2, 4, 8, 16] if name == "halvingDoubling" else [2, 3, 4, 5, 8]))
+    ranks = draw(st.sampled_from(POWERS.get(name, (2, 3, 4, 5, 8))))
     options = PlanOptions(draw(st.integers(0, 4)), *(draw(st.booleans()) for _ in range(3)))
     plan = algorithms.get(name)(kind, ranks, draw(st.sampled_from([0, 1, 7, 64, 4096, 65536])), options)
     uneven = draw(st.booleans())

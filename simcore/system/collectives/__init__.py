@@ -1,6 +1,14 @@
 """Collective algorithms, one a file: pure functions from (kind, ranks, bytes) to a plan."""
 
-from simcore.system.collectives import direct, halving_doubling, ring  # noqa: F401 - each registers its algorithm
-from simcore.system.collectives.registry import PlanOptions, algorithms
+from simcore.system.collectives import (  # noqa: F401 - each registers its algorithm
+    bruck,
+    direct,
+    dissemination,
+    halving_doubling,
+    pairwise,
+    recursive_doubling,
+    ring,
+)
+from simcore.system.collectives.registry import NATIVE_ALGORITHMS, PlanOptions, algorithms
 
-__all__ = ["PlanOptions", "algorithms"]
+__all__ = ["NATIVE_ALGORITHMS", "PlanOptions", "algorithms"]

@@ -1,0 +1,98 @@
+"""Collectives of traces: barriers are played natively, what no algorithm does is replayed or refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simcore.engine.run_graph import simulate_graphs
+from simcore.engine.settings import Settings
+from simcore.errors import InputError
+from simcore.network.topology.model import Dimension, Topology
+from simcore.profiles import profiles
+from simcore.report.model import Report
+from simcore.system.config import Algorithm, SystemConfig
+from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind
+from tests.runs import KINDS
+
+NATIVE = profiles.get("native")
+BARRIER = CollectiveKind.BARRIER
+
+
+def graphs(kind, npus, *, compute_ns=1000, duration_ns=0, group=()):
+    """A computation, then a collective, of all NPUs or of a communicator (the others only compute)."""
+    whole = Graph(
+        node_id=np.arange(2),
+        kind=np.array([NodeKind.COMPUTE, NodeKind.COLLECTIVE], np.uint8),
+        duration_ns=np.array([compute_ns, duration_ns]),
+        size_bytes=np.array([0, 0 if kind == BARRIER else 4096]),
+        collective=np.array([-1, list(CollectiveKind).index(kind)], np.int8),
+        group=np.array([0, 1 if group else 0], np.int32),
+        dims=np.array([0, ALL_DIMENSIONS]),
+        peer=np.zeros(2, np.int32),
+        tag=np.zeros(2, np.int64),
+        priority=np.zeros(2, np.int64),
+        num_ops=np.zeros(2, np.int64),
+        on_cpu=np.zeros(2, np.bool_),
+        stream=np.full(2, -1, np.int32),
+        dep_offsets=np.array([0, 0, 1]),
+        deps=np.array([0], np.int32),
+        names=("work", "meet"),
+        group_names=("", "pair") if group else ("",),
+        path="trace.et",
+    )
+    if not group:
+        return GraphSet((whole,), np.zeros(npus, np.int64))
+    idle = replace(whole, kind=np.array([NodeKind.COMPUTE] * 2, np.uint8), group_names=("",), group=whole.group * 0)
+    return GraphSet((whole, idle), np.array([npu not in group for npu in range(npus)], np.int64), {"pair": group})
+
+
+def switch(*sizes):
+    return Topology(tuple(Dimension("Switch", npus, 1e9, 500.0) for npus in sizes))
+
+
+@pytest.mark.parametrize("npus", [2, 3, 8, 13])
+def test_a_barrier_takes_the_latency_of_its_rounds_after_the_last_has_come(npus):
+    """ceil(log2 n) messages of one byte over two hops: 1 us and 1 ns each."""
+    last = Settings(stragglers={1: 3.0})
+    time_ns = simulate_graphs(graphs(BARRIER, npus), switch(npus), None, NATIVE, last).time_ns
+    assert time_ns == 3000 + (npus - 1).bit_length() * 1001
+
+
+def test_a_barrier_of_several_dimensions_visits_each_once():
+    time_ns = simulate_graphs(graphs(BARRIER, 32), switch(8, 4), None, NATIVE, Settings()).time_ns
+    assert time_ns == 1000 + (3 + 2) * 1001
+
+
+def test_a_barrier_of_a_communicator_is_its_members_only():
+    timeline = simulate_graphs(graphs(BARRIER, 8, group=(1, 5, 6)), switch(8), None, NATIVE, Settings())
+    assert timeline.time_ns == 1000 + 2 * 1001
+    assert sorted(set(timeline.finish_ns)) == [1000, 1000 + 2 * 1001]
+
+
+@pytest.mark.parametrize("inter", ["ascending", "roundRobin", "themis"])
+@pytest.mark.parametrize("kind", ["Ring", "FullyConnected", "Switch", "Mesh"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_barrier_is_folded_exactly(inter, kind, whole):
+    topology = Topology((Dimension(kind, 4, 1e9, 3.0), Dimension("Ring", 3, 2e9, 5.0)))
+    chosen = (Algorithm("ring", whole_machine=True),) if whole else (Algorithm("direct"),) * 2
+    system = SystemConfig(implementations=dict.fromkeys(KINDS, chosen), inter_dimension_scheduling=inter)
+    documents = []
+    for fold in (True, False):
+        timeline = simulate_graphs(graphs(BARRIER, 12), topology, system, NATIVE, Settings(fold=fold))
+        documents.append(dict(Report(timeline, "native", "congested").to_dict()) | {"classes": 0})
+    assert documents[0] == documents[1]
+    assert documents[0]["time_ns"] > 1000
+
+
+ROOTED = [CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER]
+
+
+@pytest.mark.parametrize("kind", ROOTED)
+def test_a_rooted_collective_takes_its_duration_or_is_refused(kind):
+    timed = simulate_graphs(graphs(kind, 4, duration_ns=77), switch(4), None, NATIVE, Settings())
+    assert timed.time_ns == 1077
+    with pytest.raises(InputError, match=rf"trace.et(.|\n)*'meet' is a {kind}"):
+        simulate_graphs(graphs(kind, 4), switch(4), None, NATIVE, Settings())
+    replayed = simulate_graphs(graphs(kind, 4), switch(4), SystemConfig(replay_only=True), NATIVE, Settings())
+    assert replayed.time_ns == 1000

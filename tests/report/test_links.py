@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from simcore.errors import InputError
+from simcore.network.topology.model import Dimension, Topology
+from simcore.report import artefacts
+from simcore.report.links import _arrows, map_figure
+from simcore.report.model import Report
+from simcore.workload.model import CollectiveKind
+from tests.runs import Run, micro
+
+
+def grid(kind, rows=4, columns=4, **changes):
+    dims = tuple(Dimension(kind, npus, 1e9, 1.0) for npus in (columns, rows))
+    return Run(micro(CollectiveKind.ALL_REDUCE, 1 << 20), Topology(dims)).timeline(**changes)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+@pytest.mark.parametrize("kind", ["Mesh", "Ring"])
+def test_the_suffix_decides_the_format_and_equal_runs_give_equal_bytes(tmp_path, suffix, kind):
+    written = []
+    for name in ("a", "b"):
+        artefacts.write_links(Report(grid(kind), "native", "congested"), tmp_path / f"{name}{suffix}")
+        written.append((tmp_path / f"{name}{suffix}").read_bytes())
+    assert written[0] == written[1]
+    assert written[0].startswith(b"\x89PNG") if suffix == ".png" else b"<svg" in written[0]
+
+
+@pytest.mark.parametrize("kind", ["Mesh", "Ring"])
+def test_every_link_has_its_own_arrow_and_none_crosses_the_map(kind):
+    links = grid(kind, 3, 5).links
+    start, stop = _arrows(links.coordinates.astype(float))
+    assert (np.abs(stop - start).max(axis=1) < 1).all()
+    assert len(np.unique(np.round(start, 6), axis=0)) == len(links.size_bytes)
+
+
+def test_the_title_names_the_hottest_link():
+    timeline = grid("Mesh")
+    most = int(timeline.links.size_bytes.argmax())
+    title = map_figure(timeline).axes[0].get_title()
+    assert f"{timeline.links.src[most]} to {timeline.links.dst[most]}" in title
+
+
+def test_networks_without_links_or_a_map_are_refused():
+    with pytest.raises(InputError, match="no links"):
+        map_figure(grid("Ring", network="congestion-free"))
+    with pytest.raises(InputError, match=r"no map(.|\n)*Switch\(4\)"):
+        map_figure(grid("Switch"))
+
+
+@pytest.mark.parametrize(("name", "said"), [("x.gif", ".png"), (".png", "picture"), ("no/x.png", "folder")])
+def test_a_name_that_cannot_be_written_is_refused_before_the_run(tmp_path, name, said):
+    with pytest.raises(InputError, match=said):
+        artefacts.check_links(tmp_path / name)
+
+
+def test_the_option_writes_the_map(tmp_path):
+    from simcore.cli.run import command
+
+    path = tmp_path / "links.png"
+    given = ["--workload", "micro_all_reduce", "--topology", "mesh_8x8", "--links", str(path), "-q"]
+    result = CliRunner().invoke(command, given)
+    assert result.exit_code == 0, result.output
+    assert path.read_bytes().startswith(b"\x89PNG")
