@@ -14,11 +14,14 @@ from simcore.system.plan import Plan, Round
 from simcore.workload.model import CollectiveKind
 
 
-@algorithms.register("bruck")
-def bruck(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
+@algorithms.register("logarithmic")
+def logarithmic(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """Round k carries every block whose distance has bit k (Bruck et al., IEEE TPDS 8 (1997) 1143)."""
     if kind != CollectiveKind.ALL_TO_ALL:
-        raise InputError.at("bruck", f"bruck does no {kind}", expected="all-to-all-implementation: [bruck]")
+        message = f"logarithmic does no {kind}"
+        raise InputError.at("logarithmic", message, expected="all-to-all-implementation: [logarithmic]")
+            "logarithmic", f"logarithmic does no {kind}", expected="all-to-all-implementation: [logarithmic]"
+        )
     block_bytes = data_bytes // size
     hops = [1 << bit for bit in range((size - 1).bit_length())]
     blocks = [sum(1 for distance in range(size) if distance & hop) for hop in hops]
@@ -33,10 +36,10 @@ WORKLOAD = "MICRO\n1\nexchange -1 0 NONE 0 0 NONE 0 0 ALLTOALL {} 1\n"
 
 def main() -> None:
     """Print both times against the size of the buffer."""
-    print(f"{'bytes':>9} {'direct1':>12} {'bruck':>12}")
+    print(f"{'bytes':>9} {'direct1':>12} {'logarithmic':>12}")
     with tempfile.TemporaryDirectory() as name:
         for size_bytes in (1 << 12, 1 << 16, 1 << 20, 1 << 22, 1 << 24):
-            times = [_time_ns(Path(name), algorithm, size_bytes) / 1e3 for algorithm in ("direct1", "bruck")]
+            times = [_time_ns(Path(name), algorithm, size_bytes) / 1e3 for algorithm in ("direct1", "logarithmic")]
             print(f"{size_bytes:>9} {times[0]:>9.1f} us {times[1]:>9.1f} us")
 
 
