@@ -5,7 +5,7 @@ import json
 import pytest
 
 from simcore.errors import InputError
-from simcore.system.config import ALGORITHMS, WHOLE_MACHINE, Algorithm, SystemConfig, read
+from simcore.system.config import WHOLE_MACHINE, Algorithm, SystemConfig, read
 from simcore.workload.model import CollectiveKind
 
 REDUCE = CollectiveKind.ALL_REDUCE
@@ -36,7 +36,7 @@ def test_both_generations_say_the_same(tmp_path):
     assert config(tmp_path, first).implementations[REDUCE] == (Algorithm("ring"), Algorithm("direct", 2))
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ["ring", "direct", "halvingDoubling", "doubleBinaryTree", "recursiveDoubling"])
 def test_every_algorithm_can_be_named(tmp_path, name):
     assert config(tmp_path, {"all-reduce-implementation": [name]}).implementations[REDUCE] == (Algorithm(name),)
 
