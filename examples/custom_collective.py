@@ -20,8 +20,6 @@ def logarithmic(kind: CollectiveKind, size: int, data_bytes: int, options: PlanO
     if kind != CollectiveKind.ALL_TO_ALL:
         message = f"logarithmic does no {kind}"
         raise InputError.at("logarithmic", message, expected="all-to-all-implementation: [logarithmic]")
-            "logarithmic", f"logarithmic does no {kind}", expected="all-to-all-implementation: [logarithmic]"
-        )
     block_bytes = data_bytes // size
     hops = [1 << bit for bit in range((size - 1).bit_length())]
     blocks = [sum(1 for distance in range(size) if distance & hop) for hop in hops]
