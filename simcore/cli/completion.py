@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from click.shell_completion import CompletionItem
 
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["shipped"]
 
 
-def shipped(shelf: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+def shipped(
+    shelf: Literal["topologies", "workloads"],
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
     """Names on a shelf of the library that begin with what is typed; the shell's own files where none does."""
 
     def complete(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
