@@ -47,7 +47,7 @@ def _executable(language: str, text: str) -> Iterator[Block]:
     for name, content in HEREDOC.findall(text):
         yield Block("file", content, name)
     lines = HEREDOC.sub("", text).replace("\\\n", " ").splitlines()
-    for line in lines:
+    for line in (line.removeprefix("$ ") for line in lines):
         if line.startswith(("simcore ", "mkdir ")):
             yield Block("console", line)
 

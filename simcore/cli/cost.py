@@ -89,7 +89,12 @@ def command() -> None:
 @operation_options
 @output
 def transformer_command(as_json: bool, **values: Any) -> None:
-    """FLOP, Tx and Rx of a GPT-like run on a grid of clusters (transformer.py of document 004)."""
+    """FLOP, Tx and Rx of a GPT-like run on a grid of clusters (transformer.py of document 004).
+
+    \b
+    simcore cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11 --batch_size 1536 --p_data 8
+    simcore cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11 --cluster_flop_rate 1e15 --json
+    """
     _required(values, "num_layers", "d_model", "dataset_size")
     model, grid, training = _model(values), _grid(values), _training(values)
     run = transformer.evaluate(model, grid, training, efficient=not values["skip_efficiency_check"])
@@ -237,7 +242,12 @@ def _print(
 @operation_options
 @output
 def simple_command(as_json: bool, variant: simple.Variant, **values: Any) -> None:
-    """Batch and run time from matrix products, pipeline and ideal collectives (simple_transformer.py)."""
+    """Batch and run time from matrix products, pipeline and ideal collectives (simple_transformer.py).
+
+    \b
+    simcore cost simple --n_layers 96 --d_model 12288 --pp 8 --tp 8 --dp 12
+    simcore cost simple --chip A100_40GB --n_layers 96 --d_model 12288 --variant head --json
+    """
     _required(values, "n_layers", "d_model")
     name, hardware, utilization = _hardware(values, variant)
     setup = _setup(values)

@@ -205,6 +205,16 @@ def _extra_options(function: F) -> F:
     return function
 
 
+TRAINING_HELP = """One training step of {frame}.
+
+Options have AICB's names, with underscores or hyphens, in full or as a unique beginning.
+
+\b
+simcore generate {name} --model llama-3-8b --world_size 64 --global_batch 64 --gpu_type H100 -o step.txt
+simcore generate {name} -m 13 --world_size 64 --tensor_model_parallel_size 2 --format chakra --ranks 0-7 -o traces
+"""
+
+
 def _training(name: str) -> click.Command:
     """The command of a training framework."""
     frame = FRAMES[name]
@@ -248,7 +258,7 @@ def _training(name: str) -> click.Command:
             _emit(made.profile, profile, force)
         _finish(made, output, force, as_json)
 
-    command.help = f"One training step of {frame}."
+    command.help = TRAINING_HELP.format(frame=frame, name=name)
     return command
 
 
@@ -312,6 +322,10 @@ def inference(model: str, config: str | None, **values: Any) -> None:
 
     MODEL is a shipped model or, with a Hugging Face CONFIG, any name. Under --compat AICB's models: DeepSeek...,
     Qwen3-Moe..., Qwen3-Next..., and its CONFIG files.
+
+    \b
+    simcore generate inference llama-3-8b --phase prefill --seq_length 4096 -o prefill.txt
+    simcore generate inference deepseek-v3 --world_size 32 --expert_model_parallel_size 32 --micro_batch 32 -o d.txt
     """
     output, force, as_json, compat, _ = (values.pop(key) for key in ("output", "force", "as_json", "compat", "form"))
     for name in (

@@ -100,6 +100,11 @@ def command(
     """Replay PyTorch profiler traces from their dependencies and compare with the measured steps.
 
     TRACE is a Kineto file (.json, .json.gz), an archive or a folder of the ranks of one job; several are ranks too.
+
+    \b
+    simcore replay rank0.json.gz rank1.json.gz
+    simcore replay traces/ --scale 'gemm=0.5' --no-residual
+    simcore replay traces/ --straggler 0=1.5 -o replayed/
     """
     changes = Changes(
         interstream=not no_interstream,

@@ -10,6 +10,7 @@ import click
 
 from simcore import library
 from simcore.cli import run_config, run_simai
+from simcore.cli.completion import shipped
 from simcore.cli.numbers import COUNT, POSITIVE
 from simcore.cli.progress import progress
 from simcore.report.document import encode
@@ -23,8 +24,14 @@ SIMAI_NAMES = {str(option.name) for option in run_simai.OPTIONS}
 
 
 @click.command(short_help="Simulate a workload on a topology.")
-@click.option("--workload", required=True, metavar="W", help="Text workload, trace set, shipped name, or - for stdin.")
-@click.option("--topology", metavar="T", help="Topology file, or a shipped name.")
+@click.option(
+    "--workload",
+    required=True,
+    metavar="W",
+    help="Text workload, trace set, shipped name, or - for stdin.",
+    shell_complete=shipped("workloads"),
+)
+@click.option("--topology", metavar="T", help="Topology file, or a shipped name.", shell_complete=shipped("topologies"))
 @click.option("--system", metavar="S", help="System file of ASTRA-sim 2.x (JSON, YAML) or 1.0 (key: value).")
 @click.option("--profile", default="native", show_default=True, metavar="P", help="Timing rules.")
 @click.option("--iterations", default=1, show_default=True, type=COUNT, help="Training iterations.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from simcore.cli.completion import shipped
 from simcore.errors import InputError, closest
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("topology", metavar="T")
+@click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
 @click.option("-o", "--output", metavar="FILE", help="Draw it: a .png or .svg file.")
 @click.option("--force", is_flag=True, help="Overwrite the picture.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")

@@ -24,7 +24,12 @@ def command() -> None:
 @click.argument("trace")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def info(trace: str, as_json: bool) -> None:
-    """Nodes by kind, bytes by collective and group, critical path, parallelism."""
+    """Nodes by kind, bytes by collective and group, critical path, parallelism.
+
+    \b
+    simcore trace info traces/llama
+    simcore trace info traces/llama.0.et --json
+    """
     from simcore.workload.chakra import reader, summary
 
     made = [
@@ -48,7 +53,11 @@ def info(trace: str, as_json: bool) -> None:
 @OUTPUT
 @FORCE
 def graph(trace: str, output: str, force: bool) -> None:
-    """Dependencies of one trace file as Graphviz (.dot) or GraphML (.graphml)."""
+    """Dependencies of one trace file as Graphviz (.dot) or GraphML (.graphml).
+
+    \b
+    simcore trace graph traces/llama.0.et -o llama.graphml
+    """
     from simcore.workload.chakra import drawing, reader, writer
 
     suffixes = {".dot": drawing.dot, ".gv": drawing.dot, ".graphml": drawing.graphml}
@@ -64,7 +73,11 @@ def graph(trace: str, output: str, force: bool) -> None:
 @click.option("--npu-frequency", type=click.FloatRange(0, min_open=True), default=1000.0, help="MHz; default 1000.")
 @FORCE
 def timeline(log: str, output: str, npu_frequency: float, force: bool) -> None:
-    """ASTRA-sim's log of issued and completed nodes as a Chrome trace (.json, .json.gz)."""
+    """ASTRA-sim's log of issued and completed nodes as a Chrome trace (.json, .json.gz).
+
+    \b
+    simcore trace timeline log/log.log -o timeline.json.gz
+    """
     from simcore.workload.chakra import log_timeline, writer
 
     writer.write_files({Path(output): log_timeline.chrome_trace(log, npu_frequency).encode()}, force=force)
@@ -80,6 +93,10 @@ def obfuscate(trace: str, target: str, keep_sizes: bool, salt: str, force: bool)
     """Write TRACE without names, tensors and sources to TARGET.et, or TARGET.RANK.et for a set.
 
     Sizes become the nearest power of two unless they are kept.
+
+    \b
+    simcore trace obfuscate traces/llama shared/llama
+    simcore trace obfuscate traces/llama shared/llama --keep-sizes --salt secret
     """
     from simcore.workload.chakra import obfuscation, reader, writer
 
@@ -102,6 +119,9 @@ def rescale(trace: str, target: str, npus: int, comm_groups: str, grow: tuple[st
     """Lay out the traces of few ranks on many: TARGET.RANK.et for blocks of as many ranks as were traced.
 
     Groups and messages repeat in every block, collectives of all ranks span all of them.
+
+    \b
+    simcore trace rescale traces/llama traces/big --npus 64 --grow dp
     """
     from simcore.workload.chakra import reader, writer
     from simcore.workload.chakra.groups import read_groups

@@ -10,7 +10,7 @@ import click
 __all__ = ["command"]
 
 
-@click.command(help="Predict published measurements and report the error of every row.")
+@click.command()
 @click.argument("suite", required=False)
 @click.option(
     "--data", "path", type=click.Path(path_type=Path), help="Measurements of the same form, in place of the shipped."
@@ -22,7 +22,15 @@ __all__ = ["command"]
 )
 @click.option("--plot", type=click.Path(path_type=Path), help="Picture of predicted against measured (.png .svg .pdf).")
 def command(suite: str | None, path: Path | None, as_json: bool, rows: bool, explain: bool, plot: Path | None) -> int:
-    """Exit status 0, or 3 when a suite's mean error is outside its tolerance."""
+    """Predict published measurements and report the error of every row.
+
+    Exit status 0, or 3 when a suite's mean error is outside its tolerance.
+
+    \b
+    simcore validate
+    simcore validate sc21_table1 --rows
+    simcore validate --data my_rows.json --plot scatter.png
+    """
     from tqdm import tqdm
 
     from simcore.cost import published, validate
