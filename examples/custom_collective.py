@@ -17,12 +17,7 @@ from simcore.workload.model import CollectiveKind
 def bruck4(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
     """A round for each digit of the way that is not 0, written to base 4 (Bruck et al., IEEE TPDS 8 (1997) 1143)."""
     if kind != CollectiveKind.ALL_TO_ALL:
-<<<<<<< HEAD
-        message = f"logarithmic does no {kind}"
-        raise InputError.at("logarithmic", message, expected="all-to-all-implementation: [logarithmic]")
-=======
         raise InputError.at("bruck4", f"bruck4 does no {kind}", expected="an all-to-all")
->>>>>>> DOCS
     block_bytes = data_bytes // size
     moves = [(place, digit) for place in (1, 4, 16, 64, 256, 1024) for digit in (1, 2, 3) if place * digit < size]
     blocks = [sum(1 for way in range(size) if way // place % 4 == digit) for place, digit in moves]
