@@ -73,7 +73,7 @@ class Machine:
         if not half or self._sent < half:
             self._try_send()
         elif self._received >= half:
-            for _ in range(self.plan.window):
+            for _ in range(min(self.plan.window, self._packets, self._credits, self.total - self._sent)):
                 self._try_send()
         if self._sent == self.total and self._credits == self.plan.window:
             self.done()

@@ -38,7 +38,9 @@ class PhaseMaker:
         self._trees: dict[tuple[int, CollectiveKind], bool] = {}
 
     def split(self, request: Request, now_ns: int) -> Iterator[tuple[StreamPhase, ...]]:
-        """The phases of every chunk of a collective."""
+        """The phases of every chunk of a collective; none when an NPU is alone in its group."""
+        if not request.lanes:
+            return
         if self._order.balances(request.kind):
             yield from self._balanced(request, now_ns)
             return

@@ -1,0 +1,22 @@
+"""The system layer: one collective solved at once against the same played message by message."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simcore.system.collectives import PlanOptions, algorithms
+from simcore.system.groups import RankGroup
+from simcore.system.machine import simulate
+from simcore.system.solver import solve
+from simcore.workload.model import CollectiveKind
+
+NPUS = 256
+
+
+def bench_a_skewed_ring_all_reduce_solved(benchmark):
+    plan = algorithms.get("ring")(CollectiveKind.ALL_REDUCE, NPUS, 1 << 20, PlanOptions())
+    arrivals = np.arange(NPUS, dtype=np.int64) * 7 % 1000
+    group = RankGroup(np.arange(NPUS), lambda src, dst, size_bytes: np.full(len(src), 500 + size_bytes // 100))
+    solved = benchmark(solve, plan, group, arrivals, 10, lambda _: 0)
+    played = simulate(plan, arrivals.tolist(), lambda rank, hop, size_bytes: 500 + size_bytes // 100, 10, lambda _: 0)
+    assert solved.tolist() == played
