@@ -1,0 +1,99 @@
+"""The Python face of `simcore run`: what it refuses and what it says then; what it takes."""
+
+import pytest
+
+from simcore.api import run
+from simcore.engine.settings import parse_straggler, straggler_factors
+from simcore.errors import DeadlockError, InputError
+
+MICRO = "MICRO\n1\nall -1 0 NONE 0 0 NONE 0 0 ALLREDUCE 4096 0\n"
+
+
+def refused(**changes):
+    arguments = {"workload": "micro_all_reduce", "topology": "ring8"} | changes
+    with pytest.raises(InputError) as caught:
+        run(**arguments)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"profile": "astra-sim-3"}, ["no such profile", "astra-sim-2"]),
+        ({"topology": None}, ["--topology"]),
+        ({"topology": "ring9"}, ["no such name in topologies", "ring8"]),
+        ({"workload": "micro_all_reduse"}, ["no such name in workloads", "micro_all_reduce"]),
+        ({"network": "congestd"}, ["--network", "did you mean 'congested'"]),
+        ({"network": "fair", "profile": "astra-sim-2"}, ["--network", "congestion-free"]),
+        ({"network": "congested", "profile": "astra-sim-1.0"}, ["astra-sim-1.0 has no network 'congested'"]),
+        ({"straggler": ("8=2",)}, ["--straggler", "ranks 0 to 7"]),
+        ({"straggler": ("3-1=2",)}, ["--straggler", "there is no such NPU"]),
+        ({"straggler": ("1",)}, ["--straggler", "0-3,7=1.5"]),
+        ({"straggler": ("1=0",)}, ["--straggler", "above 0"]),
+        ({"straggler": ("1=nan",)}, ["--straggler", "above 0"]),
+        ({"straggler": ("a-b=2",)}, ["--straggler"]),
+    ],
+)
+def test_a_wrong_argument_is_named_with_what_would_be_right(changes, words):
+    message = refused(**changes)
+    for word in words:
+        assert word in message
+
+
+def test_stragglers_add_up_over_ranges():
+    assert parse_straggler("0-1,3=1.5") == ([range(2), range(3, 4)], 1.5)
+    assert straggler_factors(("0-1=2", "1=3"), 4) == {0: 2.0, 1: 6.0}
+
+
+def test_groups_that_do_not_divide_the_machine_are_refused_at_the_header(tmp_path):
+    path = tmp_path / "workload.txt"
+    row = "one -1 1 ALLREDUCE 64 1 NONE 0 1 NONE 0 0"
+    path.write_text(f"HYBRID_TRANSFORMER model_parallel_NPU_group: 3\n1\n{row}\n")
+    message = refused(workload=str(path))
+    assert f"{path}:1" in message
+    assert "3 does not divide the 8 NPUs" in message
+
+
+def test_more_algorithms_than_dimensions_are_refused_at_their_key(tmp_path):
+    system = tmp_path / "system.json"
+    system.write_text('{\n "all-reduce-implementation": ["ring", "ring"]\n}\n')
+    assert f"{system}:2" in refused(system=str(system))
+
+
+def test_an_intra_dimension_policy_of_another_profile_is_refused(tmp_path):
+    system = tmp_path / "system.json"
+    system.write_text('{"intra-dimension-scheduling": "RG"}')
+    assert "native has no intra-dimension-scheduling 'RG'" in refused(system=str(system))
+
+
+@pytest.mark.parametrize("profile", ["native", "astra-sim-1.0", "astra-sim-2"])
+def test_a_report_names_its_inputs_as_given(tmp_path, profile):
+    path = tmp_path / "workload.txt"
+    path.write_text(MICRO)
+    report = run(str(path), "ring8", profile=profile).to_dict()
+    assert [entry["role"] for entry in report["inputs"]] == ["workload", "topology"]
+    assert [entry["path"] for entry in report["inputs"]] == [str(path), "ring8"]
+    assert report["npus"] == 8
+    assert report["classes"] == 1
+
+
+def test_in_the_native_profile_no_straggler_deadlocks_a_machine_with_little_room(tmp_path):
+    """Groups in both dimensions, the last gradient first, one chunk at a time: every order of arrival is met."""
+    path, system = tmp_path / "workload.txt", tmp_path / "system.json"
+    rows = [f"l{i} -1 10 NONE 0 20 ALLREDUCE {4096 * (i + 1)} 5 ALLREDUCE {65536 // (i + 1)} 0" for i in range(5)]
+    path.write_text("HYBRID_DATA_MODEL\n5\n" + "\n".join(rows) + "\n")
+    system.write_text('{"scheduling-policy": "LIFO", "active-chunks-per-dimension": 1, "preferred-dataset-splits": 4}')
+    for slow in ("0=9", "5=3", "1-6=2"):
+        report = run(str(path), "torus_4x4x4", str(system), iterations=2, straggler=(slow,))
+        assert report.to_dict()["time_ns"] > 0
+
+
+def test_a_deadlock_of_astra_sim_s_queues_is_reported_as_such(tmp_path):
+    """Each NPU starts what it has first: a slow one and its partners then wait for each other (astra-sim #370)."""
+    path, system, machine = (tmp_path / name for name in ("workload.txt", "system.json", "net.yaml"))
+    rows = [f"l{i} -1 10 NONE 0 5000 NONE 0 5000 ALLREDUCE {65536 * (i + 1)} 0" for i in range(4)]
+    path.write_text("DATA\n4\n" + "\n".join(rows) + "\n")
+    system.write_text('{"scheduling-policy": "LIFO", "active-chunks-per-dimension": 1, "preferred-dataset-splits": 4}')
+    machine.write_text("topology: [Ring]\nnpus_count: [4]\nbandwidth: [10.0]\nlatency: [500.0]\n")
+    with pytest.raises(DeadlockError, match="waits for"):
+        run(str(path), str(machine), str(system), profile="astra-sim-2", straggler=("2=3.7",))
