@@ -1,0 +1,96 @@
+"""Located YAML and JSON: values as Python's own readers see them, and the place of everything that is wrong."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simcore import documents
+from simcore.errors import MAX_PROBLEMS, InputError, Problems, closest
+from simcore.registry import Registry
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.floats(-1e9, 1e9) | st.text("abc xyz-_", max_size=9)
+)
+DOCUMENTS = st.dictionaries(
+    st.text("abcxyz", min_size=1, max_size=5),
+    st.recursive(
+        SCALARS,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("kl", min_size=1), inner, max_size=3),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+
+
+def parsed(text):
+    with Problems() as problems:
+        return documents.parse(text, "file", problems)
+
+
+@given(DOCUMENTS, st.sampled_from([None, 1]))
+def test_json_is_read_as_json(document, indent):
+    assert parsed(json.dumps(document, indent=indent)).value == document
+
+
+@given(st.text(max_size=60))
+def test_no_text_at_all_ends_in_anything_but_a_document_or_an_input_error(text):
+    try:
+        parsed(text)
+    except InputError as error:
+        assert error.problems
+        assert all(problem.location.file == "file" for problem in error.problems)
+
+
+def test_an_unknown_key_is_shown_where_it_stands_with_the_nearest_known_one():
+    with pytest.raises(InputError) as caught, Problems() as problems:
+        documents.parse("topology: [Ring]\nbandwith: [1]\n", "net.yaml", problems).keys(
+            required=("topology", "bandwidth")
+        )
+    unknown, missing = caught.value.problems
+    assert (unknown.location.line, unknown.location.column) == (2, 1)
+    assert "'bandwidth'" in unknown.hint
+    assert "'bandwidth' is missing" in missing.message
+
+
+def test_values_of_the_wrong_kind_are_all_found_with_their_places():
+    with pytest.raises(InputError) as caught, Problems() as problems:
+        root = documents.parse("a: 1.5\nb: yes please\nc: [1, x]\nd: -3\n", "f", problems)
+        root["a"].integer()
+        root["b"].flag()
+        root["c"].items[1].number()
+        root["d"].number()
+        root["a"].sequence()
+    assert [problem.location.line for problem in caught.value.problems] == [1, 2, 3, 4, 1]
+
+
+def test_the_first_problem_too_many_ends_the_reading():
+    with pytest.raises(InputError) as caught, Problems() as problems:
+        root = documents.parse(json.dumps(["x"] * 99), "f", problems)
+        for item in root.items:
+            item.integer()
+    assert len(caught.value.problems) == MAX_PROBLEMS
+
+
+def test_a_key_given_twice_is_refused():
+    with pytest.raises(InputError, match="stands twice"):
+        parsed("a: 1\na: 2\n")
+
+
+def test_a_registry_gives_a_name_once_and_helps_with_misses():
+    shapes: Registry[int] = Registry("shape")
+    shapes.register("square")(4)
+    with pytest.raises(ValueError, match="registered twice"):
+        shapes.register("square")
+    with pytest.raises(InputError, match="did you mean 'square'"):
+        shapes.get("sqare")
+    assert shapes.names() == list(shapes) == ["square"]
+    assert "square" in shapes
+    assert "circle" not in shapes
+
+
+@given(st.lists(st.text("abcd", min_size=1, max_size=6), min_size=1, unique=True))
+def test_everything_that_exists_is_named(names):
+    hint = closest("nothing like it", names)
+    assert all(name in hint for name in names)
