@@ -5,6 +5,7 @@ import pytest
 from simcore.api import run
 from simcore.engine.settings import parse_straggler, straggler_factors
 from simcore.errors import DeadlockError, InputError
+from simcore.network.topology.model import Dimension, Topology
 
 MICRO = "MICRO\n1\nall -1 0 NONE 0 0 NONE 0 0 ALLREDUCE 4096 0\n"
 
@@ -42,7 +43,8 @@ def test_a_wrong_argument_is_named_with_what_would_be_right(changes, words):
 
 def test_stragglers_add_up_over_ranges():
     assert parse_straggler("0-1,3=1.5") == ([range(2), range(3, 4)], 1.5)
-    assert straggler_factors(("0-1=2", "1=3"), 4) == {0: 2.0, 1: 6.0}
+    ring = Topology((Dimension("Ring", 4, 1e9, 1.0),))
+    assert straggler_factors(("0-1=2", "1=3"), ring) == {0: 2.0, 1: 6.0}
 
 
 def test_groups_that_do_not_divide_the_machine_are_refused_at_the_header(tmp_path):
