@@ -220,13 +220,13 @@ def content(file: Path) -> bytes:
 
 def _parse(data: bytes, path: str) -> Trace:
     """A file's content of any schema as a trace."""
-    if not data:
-        raise InputError.at(path, "the file is empty", expected="an execution trace: metadata, then nodes")
     return decode(to_current(data, path), path)
 
 
 def decode(data: bytes, path: str) -> Trace:
     """Bytes of today's schema as a trace; InputError names the message (0 = metadata) and byte of the first fault."""
+    if not data:
+        raise InputError.at(path, "the file is empty", expected="an execution trace: metadata, then nodes")
     first = 0
     try:
         starts, ends = wire.frames(data)
