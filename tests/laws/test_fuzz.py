@@ -5,6 +5,7 @@ reader. A failure prints the file's content; `tests/laws/inputs.py` says which c
 """
 
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -150,6 +151,16 @@ def test_aliases_cannot_grow_without_bound(folder):
         status, error = check(["topology", "show", str(folder / "aliases.yml")])
         assert status == 2
         assert "aliases.yml:1:1" in error
+
+
+@pytest.mark.parametrize("name", ["trace.et.gz", "profile.json.gz", "profile.tar.gz"])
+def test_what_unpacks_to_a_thousand_times_its_size_is_refused(name, right, folder):
+    path = folder / name
+    path.write_bytes(gzip.compress(bytes(1 << 27)))
+    status, error = check(right[name].command.format(path, folder).split())
+    path.write_bytes(right[name].content)
+    assert status == 2
+    assert "unpacks to more than" in error
 
 
 @pytest.mark.parametrize("network", ["congested", "congestion-free"])
