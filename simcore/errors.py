@@ -118,7 +118,10 @@ class InputError(SimcoreError):
 
     def __init__(self, problems: Iterable[Problem] | Problem):
         self.problems = [problems] if isinstance(problems, Problem) else list(problems)
-        super().__init__("\n".join(map(str, self.problems)))
+        super().__init__(self.problems)  # simpy and pickle make the error again from these arguments
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.problems))
 
     @classmethod
     def at(cls, location: Location | str, message: str, **details: str) -> InputError:

@@ -26,7 +26,8 @@ class DimensionOrder:
     def __init__(self, policy: str, sizes: Sequence[int], bandwidths: Sequence[float]):
         self._policy = policy
         self._sizes = list(sizes)
-        self._speeds = [bandwidth / bandwidths[0] for bandwidth in bandwidths]
+        reference = next((bandwidth for bandwidth in bandwidths if bandwidth), 1.0)  # a single NPU has no links
+        self._speeds = [bandwidth / reference for bandwidth in bandwidths]
         self._turn = 0
         self._loads = [0.0] * len(sizes)
         self._sorted = list(range(len(sizes)))
@@ -75,6 +76,8 @@ class DimensionOrder:
     def _slack_bytes(self, order: Sequence[int], gathers: bool) -> int:
         """Bytes that would even out the loads of the first usable dimension and the last one."""
         first, last = order[0], order[-1] if gathers else self._sorted[-1]
+        if self._sizes[last if gathers else first] == 1:
+            return 0  # an algorithm of the whole machine, placed at a dimension of one NPU
         difference = abs(self._loads[last] - self._loads[first])
         if not gathers:
             ranks = self._sizes[first]

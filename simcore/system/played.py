@@ -9,12 +9,11 @@ import simpy
 
 from simcore.network.congested import Network
 from simcore.network.instant import after
-from simcore.system.collectives import double_binary_tree
 from simcore.system.machine import Machine
 from simcore.system.plan import Plan, Round
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.system.streams import Stream, StreamPhase
-from simcore.system.transport import AsymmetryError, Costs, Done, make_plan
+from simcore.system.transport import AsymmetryError, Costs, Done, make_plan, make_tree
 from simcore.system.tree_machine import TreeMachine
 from simcore.timeline.events import LinkTable
 
@@ -80,7 +79,7 @@ class Played:
         if phase.lane.algorithm.name == "doubleBinaryTree":
             if self._folded:
                 raise AsymmetryError
-            shape = double_binary_tree.tree(len(members), mirrored=phase.mirrored)
+            shape = make_tree(phase, len(members))
             cost_ns = costs.reduction_ns(phase.data_bytes)
             send = partial(self._send_to, stream, npu, members, phase.data_bytes)
             return TreeMachine(shape, position, costs.endpoint_ns, cost_ns, later, send, finished)

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from simcore.errors import InputError, Location, Problem
 from simcore.network.instant import after
 from simcore.system.collectives import PlanOptions, algorithms, double_binary_tree
+from simcore.system.collectives.double_binary_tree import Tree
+from simcore.system.config import Algorithm
 from simcore.system.groups import Communicator, Delay, LogicalDim, RankGroup
 from simcore.system.plan import Plan
 from simcore.system.solver import solve
 from simcore.system.streams import Stream, StreamPhase
 
-__all__ = ["AsymmetryError", "Costs", "Solved", "make_plan"]
+__all__ = ["AsymmetryError", "Costs", "Solved", "make_plan", "make_tree"]
 
 Done = Callable[[Stream], None]
 
@@ -67,8 +69,21 @@ def make_plan(phase: StreamPhase, options: PlanOptions) -> Plan:
     try:
         return make(phase.kind, phase.lane.dim.size, phase.data_bytes, options)
     except ValueError as error:
-        place = algorithm.location or Location("--system")
-        raise InputError(Problem(place, str(error), hint="use ring or direct", field=algorithm.name)) from error
+        raise _refused(algorithm, error) from error
+
+
+def make_tree(phase: StreamPhase, size: int) -> Tree:
+    """The tree of a phase over `size` ranks."""
+    try:
+        return double_binary_tree.tree(size, mirrored=phase.mirrored)
+    except ValueError as error:
+        raise _refused(phase.lane.algorithm, error) from error
+
+
+def _refused(algorithm: Algorithm, error: ValueError) -> InputError:
+    """What an algorithm cannot do, at the place that chose it."""
+    place = algorithm.location or Location("--system")
+    return InputError(Problem(place, str(error), hint="use ring or direct", field=algorithm.name))
 
 
 class Solved:
@@ -161,7 +176,7 @@ class Solved:
         costs = self._costs.of(phase.lane.dim)
         if phase.lane.algorithm.name != "doubleBinaryTree":
             return solve(self._plan(phase), group, arrivals, costs.endpoint_ns, costs.reduction_ns)
-        shape = double_binary_tree.tree(len(group), mirrored=phase.mirrored)
+        shape = make_tree(phase, len(group))
         size_bytes = phase.data_bytes
         reduction_ns = costs.reduction_ns(size_bytes)
         exits = double_binary_tree.exits(

@@ -11,9 +11,11 @@ from pathlib import Path
 
 from simcore.errors import InputError
 
-__all__ = ["documents"]
+__all__ = ["documents", "unpacked"]
 
 GZIP = b"\x1f\x8b"
+LEAST_LIMIT_BYTES, MOST_GROWTH = 1 << 26, 200
+"""Real traces shrink to a twentieth; a gzip bomb grows a thousandfold. Small files may grow to 64 MiB."""
 SUFFIXES = (".json", ".json.gz")
 
 
@@ -51,11 +53,23 @@ def _unpacked(content: bytes, file: str) -> bytes:
     if not content.startswith(GZIP):
         return content
     try:
-        return gzip.decompress(content)
+        return unpacked(content, file)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError.at(
             file, "the compressed data is broken", expected="a whole gzip file", found=str(error)
         ) from error
+
+
+def unpacked(content: bytes, file: str) -> bytes:
+    """Gzip's content; InputError when it grows beyond all reason, gzip's own errors when it is broken."""
+    limit = max(LEAST_LIMIT_BYTES, MOST_GROWTH * len(content))
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+        data = packed.read(limit + 1)
+    if len(data) > limit:
+        raise InputError.at(
+            file, f"unpacks to more than {limit:,} bytes", expected=f"at most {MOST_GROWTH} times its size"
+        )
+    return data
 
 
 def _members(content: bytes, file: str) -> Iterator[tuple[str, bytes]]:

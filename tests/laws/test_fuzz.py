@@ -5,6 +5,7 @@ reader. A failure prints the file's content; `tests/laws/inputs.py` says which c
 """
 
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -152,20 +153,50 @@ def test_aliases_cannot_grow_without_bound(folder):
         assert "aliases.yml:1:1" in error
 
 
+@pytest.mark.parametrize("name", ["trace.et.gz", "profile.json.gz", "profile.tar.gz"])
+def test_what_unpacks_to_a_thousand_times_its_size_is_refused(name, right, folder):
+    path = folder / name
+    path.write_bytes(gzip.compress(bytes(1 << 27)))
+    status, error = check(right[name].command.format(path, folder).split())
+    path.write_bytes(right[name].content)
+    assert status == 2
+    assert "unpacks to more than" in error
+
+
+@pytest.mark.parametrize("network", ["congested", "congestion-free"])
 @pytest.mark.parametrize(
-    ("npus", "column", "message"), [(6, "ALLREDUCE", "power of two"), (4, "ALLTOALL", "all-to-all")]
+    ("npus", "column", "algorithm", "message"),
+    [
+        (6, "ALLREDUCE", "halvingDoubling", "power of two"),
+        (6, "ALLREDUCE", "doubleBinaryTree", "power of two"),
+        (4, "ALLTOALL", "halvingDoubling", "all-to-all"),
+    ],
 )
-def test_an_algorithm_that_cannot_is_named_where_it_was_chosen(npus, column, message, folder):
+def test_an_algorithm_that_cannot_is_named_where_it_was_chosen(npus, column, algorithm, message, network, folder):
     row = f"fc -1 10 NONE 0 10 NONE 0 10 {column} 1024 1"
-    algorithm = {f"all-{kind}-implementation": ["halvingDoubling"] for kind in ("reduce", "to-all")}
-    files = {"w6.txt": f"DATA\n1\n{row}\n", "n6.yml": NETWORK.replace("4", str(npus), 1), "s6.json": algorithm}
+    system = {f"all-{kind}-implementation": [algorithm] for kind in ("reduce", "to-all")}
+    files = {"w6.txt": f"DATA\n1\n{row}\n", "n6.yml": NETWORK.replace("4", str(npus), 1), "s6.json": system}
     for name, content in files.items():
         (folder / name).write_bytes(text(content))
     words = ["--workload", f"{folder}/w6.txt", "--topology", f"{folder}/n6.yml", "--system", f"{folder}/s6.json"]
-    status, error = check(["run", *words])
+    status, error = check(["run", *words, "--network", network, "--json"])
     assert status == 2
     assert re.search(r"s6\.json:\d+:\d+: error", error)
     assert message in error
+
+
+@pytest.mark.parametrize("profile", ["native", "astra-sim-1.0", "astra-sim-2"])
+@pytest.mark.parametrize("policy", ["roundRobin", "themis", "themisFlex"])
+@pytest.mark.parametrize("algorithm", ["ring", "oneDirect"])
+def test_dimensions_of_one_npu_are_passed_over(profile, policy, algorithm, folder):
+    lists = {f"all-{kind}-implementation": [algorithm] for kind in ("reduce", "gather", "to-all")}
+    files = {"n12.yml": "topology: [Ring, Switch]\nnpus_count: [1, 2]\nbandwidth: [50.0, 5.0]\nlatency: [500.0, 0]\n"}
+    files |= {"s1.json": lists | {"inter-dimension-scheduling": policy}}
+    for name, content in files.items():
+        (folder / name).write_bytes(text(content))
+    words = ["--workload", f"{folder}/w.txt", "--topology", f"{folder}/n12.yml", "--system", f"{folder}/s1.json"]
+    status, error = check(["run", *words, "--profile", profile, "--json"])
+    assert status == 0, error
 
 
 def test_a_specification_names_the_key_at_fault(right, folder):

@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from simcore.errors import InputError
-
 __all__ = ["Tree", "exits", "tree"]
 
 
@@ -27,12 +25,10 @@ class Tree:
 def tree(size: int, *, mirrored: bool) -> Tree:
     """A perfect binary tree over n - 1 ranks, numbered in order, below a root that is the last rank.
 
-    `mirrored` numbers from the other end: the root is rank 0. `size` must be a power of two.
+    `mirrored` numbers from the other end: the root is rank 0. ValueError unless `size` is a power of two.
     """
     if size & (size - 1) or size < 2:
-        raise InputError.at(
-            "doubleBinaryTree", f"doubleBinaryTree needs a power of two of ranks, not {size}", hint="use ring or direct"
-        )
+        raise ValueError(f"doubleBinaryTree needs a power of two of ranks, not {size}")
     parent = [-1] * size
     _hang(parent, 0, size - 1, size - 1)
     if mirrored:

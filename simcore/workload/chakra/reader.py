@@ -5,7 +5,6 @@ Files of equal content are decoded once and shared; a file is open only while it
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import re
 import zlib
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, Location, Problem
+from simcore.workload.archives import unpacked
 from simcore.workload.chakra import columns, groups, wire
 from simcore.workload.chakra.graph import Trace, to_graph
 from simcore.workload.chakra.legacy import to_current
@@ -213,20 +213,20 @@ def content(file: Path) -> bytes:
     if not data.startswith(b"\x1f\x8b"):
         return data
     try:
-        return gzip.decompress(data)
+        return unpacked(data, str(file))
     except (OSError, EOFError, zlib.error) as error:
         raise InputError.at(str(file), f"the gzip file is damaged: {error}", expected="a whole gzip file") from error
 
 
 def _parse(data: bytes, path: str) -> Trace:
     """A file's content of any schema as a trace."""
-    if not data:
-        raise InputError.at(path, "the file is empty", expected="an execution trace: metadata, then nodes")
     return decode(to_current(data, path), path)
 
 
 def decode(data: bytes, path: str) -> Trace:
     """Bytes of today's schema as a trace; InputError names the message (0 = metadata) and byte of the first fault."""
+    if not data:
+        raise InputError.at(path, "the file is empty", expected="an execution trace: metadata, then nodes")
     first = 0
     try:
         starts, ends = wire.frames(data)
