@@ -82,8 +82,8 @@ def all_alike(placement: Placement, topology: Topology) -> bool:
     """Whether an NPU's place in its groups makes no difference, when a group begins together.
 
     The topology must look the same from everywhere, and every algorithm must treat all ranks the same: trees do not,
-    nor does a ring through all dimensions. `PAIRED` algorithms pair ranks by XOR, which is no shift: behind a switch
-    their ranks are alike, and where they are two.
+    nor does a ring through all dimensions. `PAIRED` ones pair ranks by XOR, which is no shift: behind a switch their
+    ranks are alike, and where they are two.
     """
     lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
     trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in lanes)

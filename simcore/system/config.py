@@ -59,11 +59,12 @@ class SystemConfig:
     def refuse_algorithms(self, names: Collection[str], profile: str) -> None:
         """InputError when a collective uses an algorithm among `names`, which a profile does not have."""
         for kind, chosen in self.implementations.items():
-            key = f"{kind.replace('_', '-')}-implementation"
-            for name in (algorithm.name for algorithm in chosen):
-                if name in names:
-                    message, known = f"profile {profile} has no algorithm '{name}'", {*algorithms, TREE} - set(names)
-                    raise InputError.at(self.at(key), message, expected=", ".join(sorted(known)), found=name)
+            for algorithm in chosen:
+                if algorithm.name in names:
+                    place = algorithm.location or self.at(f"{kind.replace('_', '-')}-implementation")
+                    message = f"profile {profile} has no algorithm '{algorithm.name}'"
+                    known = ", ".join(sorted({*algorithms, TREE} - set(names)))
+                    raise InputError.at(place, message, expected=known, found=algorithm.name)
 
     def endpoint_ns(self, default: SystemConfig) -> int:
         """The endpoint delay, the default's where the file does not say."""

@@ -328,8 +328,9 @@ def test_the_two_trees_span_all_ranks_and_a_rank_is_inner_in_one_of_them_at_most
 
 @pytest.mark.parametrize("ranks", [3, 6, 12])
 def test_algorithms_of_powers_of_two_refuse_other_numbers(ranks):
-    with pytest.raises(ValueError, match="power of two"):
-        algorithms.get("halvingDoubling")(ALL_REDUCE, ranks, 64, PlanOptions())
+    for name in POWERS:
+        with pytest.raises(ValueError, match="power of two"):
+            algorithms.get(name)(ALL_REDUCE, ranks, 64, PlanOptions())
     with pytest.raises(ValueError, match="power of two"):
         double_binary_tree.tree(ranks, mirrored=False)
 

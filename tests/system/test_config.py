@@ -5,6 +5,7 @@ import json
 import pytest
 
 from simcore.errors import InputError
+from simcore.system.collectives import NATIVE_ALGORITHMS, algorithms
 from simcore.system.config import TREE, WHOLE_MACHINE, Algorithm, SystemConfig, read
 from simcore.workload.model import CollectiveKind
 
@@ -36,9 +37,13 @@ def test_both_generations_say_the_same(tmp_path):
     assert config(tmp_path, first).implementations[REDUCE] == (Algorithm("ring"), Algorithm("direct", 2))
 
 
-@pytest.mark.parametrize("name", ["ring", "direct", "halvingDoubling", TREE])
-def test_every_algorithm_can_be_named(tmp_path, name):
-    assert config(tmp_path, {"all-reduce-implementation": [name]}).implementations[REDUCE] == (Algorithm(name),)
+NAMED = [(name, kind) for name in (*algorithms, TREE) for kind in NATIVE_ALGORITHMS.get(name, (REDUCE,))]
+
+
+@pytest.mark.parametrize(("name", "kind"), [entry for entry in NAMED if entry[1] != CollectiveKind.BARRIER])
+def test_every_algorithm_can_be_named_for_what_it_can_do(tmp_path, name, kind):
+    key = f"{kind.replace('_', '-')}-implementation"
+    assert config(tmp_path, {key: [name]}).implementations[kind] == (Algorithm(name),)
 
 
 @pytest.mark.parametrize(("name", "plain"), WHOLE_MACHINE.items())

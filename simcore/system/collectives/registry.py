@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from simcore.errors import InputError
 from simcore.registry import Registry
 from simcore.system.plan import Plan
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["NATIVE_ALGORITHMS", "PlanOptions", "algorithms", "check_kind"]
-
-
-# Algorithms of the native profile beyond ASTRA-sim's, and the collectives that each can do.
-NATIVE_ALGORITHMS: Mapping[str, tuple[CollectiveKind, ...]] = {
-    "bruck": (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL),
-    "dissemination": (CollectiveKind.BARRIER,),
-    "pairwise": (CollectiveKind.ALL_TO_ALL,),
-    "recursiveDoubling": (CollectiveKind.ALL_REDUCE,),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +29,20 @@ class PlanOptions:
 
 algorithms: Registry[Callable[[CollectiveKind, int, int, PlanOptions], Plan]] = Registry("collective algorithm")
 
+# Algorithms of the native profile that ASTRA-sim has not, and the collectives that each can do.
+NATIVE_ALGORITHMS: Mapping[str, tuple[CollectiveKind, ...]] = {
+    "bruck": (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL),
+    "dissemination": (CollectiveKind.BARRIER,),
+    "pairwise": (CollectiveKind.ALL_TO_ALL,),
+    "recursiveDoubling": (CollectiveKind.ALL_REDUCE,),
+}
+
 
 def check_kind(name: str, kind: CollectiveKind) -> None:
-    """InputError when an algorithm cannot do a collective: chunks may need another one than the workload asked for."""
-    possible = NATIVE_ALGORITHMS[name]
-    if kind in possible:
+    """ValueError when a native algorithm cannot do a collective: chunks may need another one than was asked for."""
+    if kind in NATIVE_ALGORITHMS[name]:
         return
-    hint = "use ring or direct"
-    if CollectiveKind.ALL_REDUCE in possible:
-        hint = "with several dimensions set collective-optimization to baseline: then each of them all-reduces"
-    raise InputError.at(name, f"{name} cannot do {kind}", expected=" or ".join(possible), found=str(kind), hint=hint)
+    hint = ""
+    if CollectiveKind.ALL_REDUCE in NATIVE_ALGORITHMS[name]:
+        hint = "; with collective-optimization baseline every dimension all-reduces"
+    raise ValueError(f"{name} cannot do {kind}{hint}")
