@@ -70,6 +70,9 @@ def make_plan(phase: StreamPhase, options: PlanOptions) -> Plan:
         return make(phase.kind, phase.lane.dim.size, phase.data_bytes, options)
     except ValueError as error:
         raise _refused(algorithm, error) from error
+    except InputError as error:
+        place = algorithm.location or Location("--system")
+        raise InputError([replace(problem, location=place) for problem in error.problems]) from error
 
 
 def make_tree(phase: StreamPhase, size: int) -> Tree:

@@ -170,11 +170,13 @@ def test_what_unpacks_to_a_thousand_times_its_size_is_refused(name, right, folde
         (6, "ALLREDUCE", "halvingDoubling", "power of two"),
         (6, "ALLREDUCE", "doubleBinaryTree", "power of two"),
         (4, "ALLTOALL", "halvingDoubling", "all-to-all"),
+        (6, "ALLREDUCE", "recursiveDoubling", "power of two"),
     ],
 )
 def test_an_algorithm_that_cannot_is_named_where_it_was_chosen(npus, column, algorithm, message, network, folder):
     row = f"fc -1 10 NONE 0 10 NONE 0 10 {column} 1024 1"
-    system = {f"all-{kind}-implementation": [algorithm] for kind in ("reduce", "to-all")}
+    kind = {"ALLREDUCE": "all-reduce", "ALLTOALL": "all-to-all"}[column]
+    system = {f"{kind}-implementation": [algorithm]}
     files = {"w6.txt": f"DATA\n1\n{row}\n", "n6.yml": NETWORK.replace("4", str(npus), 1), "s6.json": system}
     for name, content in files.items():
         (folder / name).write_bytes(text(content))
