@@ -38,6 +38,8 @@ def fold(dims: Sequence[LogicalDim], kinds: Ints, *, placeless: bool) -> list[Se
 
 def kinds_of(stragglers: Mapping[int, float], npus: int) -> Ints:
     """A number for every factor on compute times."""
+    if not stragglers:
+        return np.zeros(npus, np.int64)
     factors = np.ones(npus)
     factors[list(stragglers)] = list(stragglers.values())
     return np.unique(factors, return_inverse=True)[1].astype(np.int64)

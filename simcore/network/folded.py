@@ -60,12 +60,18 @@ class FoldedLinks(LinkGraph):
     @cached_property
     def bandwidth_bytes_per_s(self) -> FloatArray:
         """Of the representatives."""
-        return self._whole.bandwidth_bytes_per_s[self._kept]
+        return self._of_kept([axis.fabric.bandwidths() for axis in self.axes])
 
     @cached_property
     def latency_ns(self) -> FloatArray:
         """Of the representatives."""
-        return self._whole.latency_ns[self._kept]
+        return self._of_kept([axis.fabric.latencies() for axis in self.axes])
+
+    def _of_kept(self, columns: Sequence[FloatArray]) -> FloatArray:
+        """Of the representatives, which are all in the first group of their dimension; one column per dimension."""
+        places = (self._kept - axis.links_before for axis in self.axes)
+        parts = zip(columns, places, strict=True)
+        return np.concatenate([column[at[(at >= 0) & (at < len(column))]] for column, at in parts])
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """The representatives of the links of one message; one link may occur several times."""
