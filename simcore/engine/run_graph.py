@@ -96,7 +96,7 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
     transport = make_transport(
         env, ranks, case.topology, case.placement, case.system, case.profile,
-        settings=case.settings, collectives_only=not _tells_apart(case),
+        settings=case.settings, collectives_only=len(case.graphs.graphs) == 1 and not _tells_apart(case),
     )  # fmt: skip
     gates = make_gates(env, ranks, case.system, case.profile, case.settings)
     mailbox = Mailbox(env, transport.carry, rendezvous=case.settings.rendezvous)
