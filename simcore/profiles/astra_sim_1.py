@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from simcore.network.distance import addresses, hops
 from simcore.network.topology.model import Dimension, Topology
-from simcore.profiles.profile import Profile, profiles
+from simcore.profiles.profile import Profile, every_queue, profiles, rings
 from simcore.system.collectives import PlanOptions
-from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["ASTRA_SIM_1", "every_queue"]
+__all__ = ["ASTRA_SIM_1"]
 
 REDUCTION_BUNDLE_BYTES = 500_000  # 3 memory accesses of 1 ns for every so many bytes
 
@@ -77,26 +77,9 @@ def reduction(system: SystemConfig) -> Callable[[int], int]:
     return lambda size_bytes: 3 * (size_bytes // REDUCTION_BUNDLE_BYTES)
 
 
-def every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[int, int]:
-    """Every phase may use every queue of its dimension."""
-    return 0, num_queues
-
-
 def scale(value: int, factor: float) -> int:
     """Options are single precision, the product double, and truncated."""
     return int(value * float(np.float32(factor)))
-
-
-def default_system(topology: Topology) -> SystemConfig:
-    """One ring per dimension; upstream has no defaults for the implementations."""
-    rings = tuple(Algorithm("ring") for _ in topology.dims)
-    kinds = (
-        CollectiveKind.ALL_REDUCE,
-        CollectiveKind.ALL_GATHER,
-        CollectiveKind.REDUCE_SCATTER,
-        CollectiveKind.ALL_TO_ALL,
-    )
-    return SystemConfig(endpoint_delay_ns=10, implementations=dict.fromkeys(kinds, rings))
 
 
 ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
@@ -113,7 +96,7 @@ ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
         queue_choice=every_queue,
         plan_options=PlanOptions(alternate_reductions=True, late_reductions=True),
         scale=scale,
-        system=default_system,
+        system=rings,
         dimension_bandwidth=dimension_bandwidth,
         oversized_groups=True,
     )

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from simcore.network.congested import StoreAndForward
 from simcore.network.distance import addresses, hops
 from simcore.network.topology.model import Dimension, Topology
-from simcore.profiles.profile import GraphRules, Profile, profiles
+from simcore.profiles.profile import GraphRules, Profile, profiles, rings
 from simcore.system.collectives import PlanOptions
-from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.workload.model import CollectiveKind, NodeKind
@@ -26,12 +26,6 @@ __all__ = ["ASTRA_SIM_2"]
 
 GROUP_ENDPOINT_NS = 10
 MEMORY_ACCESSES = 3
-KINDS = (
-    CollectiveKind.ALL_REDUCE,
-    CollectiveKind.ALL_GATHER,
-    CollectiveKind.REDUCE_SCATTER,
-    CollectiveKind.ALL_TO_ALL,
-)
 
 
 def delay(topology: Topology, rendezvous: bool) -> Delay:
@@ -83,12 +77,6 @@ def scale(value: int, factor: float) -> int:
     return int(value * factor)
 
 
-def default_system(topology: Topology) -> SystemConfig:
-    """Upstream's endpoint delay, and a ring per dimension; the rest must be given there."""
-    rings = tuple(Algorithm("ring") for _ in topology.dims)
-    return SystemConfig(endpoint_delay_ns=10, implementations=dict.fromkeys(KINDS, rings))
-
-
 def dimension_bandwidth(dim: Dimension) -> float:
     """One link's."""
     return dim.bandwidth_bytes_per_s
@@ -117,7 +105,7 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
         queue_choice=queue_choice,
         plan_options=PlanOptions(alternate_reductions=True, late_reductions=True),
         scale=scale,
-        system=default_system,
+        system=rings,
         dimension_bandwidth=dimension_bandwidth,
         shared_links={"congested": StoreAndForward},
         graph=GraphRules(slot, shortest_ns=1, group_endpoint_ns=GROUP_ENDPOINT_NS, scales=False),

@@ -16,7 +16,7 @@ from simcore.network.congestion_free import message_ns
 from simcore.network.fair import FairShare
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
-from simcore.profiles.profile import Profile, profiles
+from simcore.profiles.profile import Profile, every_queue, profiles
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import Delay
@@ -51,11 +51,6 @@ def reduction(system: SystemConfig) -> Callable[[int], int]:
     """Two reads and a write at the local memory's bandwidth."""
     rate = system.local_memory_bytes_per_s
     return lambda size_bytes: MEMORY_ACCESSES * transfer_ns(size_bytes, rate) if rate else 0
-
-
-def every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[int, int]:
-    """Every phase may use every queue of its dimension."""
-    return 0, num_queues
 
 
 def scale(value: int, factor: float) -> int:

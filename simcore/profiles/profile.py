@@ -11,12 +11,12 @@ from simcore.network.fair import FairShare
 from simcore.network.topology.model import Dimension, Topology
 from simcore.registry import Registry
 from simcore.system.collectives import PlanOptions
-from simcore.system.config import SystemConfig
+from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import Delay
 from simcore.system.phases import QueueChoice
 from simcore.workload.model import CollectiveKind, NodeKind
 
-__all__ = ["GraphRules", "NetworkMode", "Profile", "profiles"]
+__all__ = ["GraphRules", "NetworkMode", "Profile", "every_queue", "profiles", "rings"]
 
 NetworkMode = Literal["congestion-free", "congested", "fair"]
 
@@ -83,3 +83,21 @@ class Profile:
 
 
 profiles: Registry[Profile] = Registry("profile")
+
+
+def every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[int, int]:
+    """Every phase may use every queue of its dimension."""
+    return 0, num_queues
+
+
+def rings(topology: Topology) -> SystemConfig:
+    """A ring per dimension and 10 ns at the endpoints: ASTRA-sim's examples; it has no defaults for the algorithms."""
+    kinds = (
+        CollectiveKind.ALL_REDUCE,
+        CollectiveKind.ALL_GATHER,
+        CollectiveKind.REDUCE_SCATTER,
+        CollectiveKind.ALL_TO_ALL,
+    )
+    return SystemConfig(
+        endpoint_delay_ns=10, implementations=dict.fromkeys(kinds, tuple(Algorithm("ring") for _ in topology.dims))
+    )
