@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import simpy
@@ -54,7 +54,7 @@ def simulate(
     system = system or defaults
     if not profile.native_algorithms:
         system.refuse_algorithms(NATIVE_ALGORITHMS, profile.name)
-    placement = place(workload, topology, system, defaults, oversized=profile.oversized_groups)
+    placement = _used(workload, place(workload, topology, system, defaults, oversized=profile.oversized_groups))
     case = _Case(workload, topology, system, profile, settings, placement)
     if settings.fold:
         try:
@@ -139,6 +139,12 @@ def _requests(case: _Case, names: Sequence[int]) -> dict[Ref, Request]:
                 name=names[index],
             )  # fmt: skip
     return found
+
+
+def _used(workload: Workload, placement: Placement) -> Placement:
+    """The placement with the lanes of those collectives only that the workload has: no other can meet or differ."""
+    kinds = {layer.phase(name).collective for layer in workload.layers for name in PHASES}
+    return replace(placement, lanes={kind: lanes for kind, lanes in placement.lanes.items() if kind in kinds})
 
 
 def _gives_totals(case: _Case) -> bool:
