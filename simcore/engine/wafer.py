@@ -87,11 +87,6 @@ class PhaseTimes:
         """The end of the step."""
         return int(self.end_ns.max(initial=0))
 
-    @property
-    def wait_ns(self) -> IntArray:
-        """Of every node: the time it does not compute."""
-        return self.time_ns - self.compute_ns
-
 
 def link_bytes(graph: LinkGraph, phase: Work) -> IntArray:
     """Bytes that every link carries in a phase; a multicast crosses a link once. Shape [links]."""

@@ -13,7 +13,6 @@ from simcore.replay.graph import EdgeKind, Graph
 __all__ = ["Changes", "Schedule", "replay", "steady"]
 
 Column = NDArray[np.int64]
-NEVER = -(1 << 62)
 LEAST_COPIES, MOST_COPIES = 4, 12
 
 

@@ -23,7 +23,6 @@ __all__ = ["Op", "convert", "is_host_trace", "read_host"]
 
 FLAT_ATTRIBUTES = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
 THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
-PROCESS_ROOTS = ("[pytorch|profiler|execution_trace|process]", "[pytorch|profiler|execution_graph|process]")
 COLLECTIVES = {
     "allreduce": CommType.ALL_REDUCE,
     "alltoall": CommType.ALL_TO_ALL,
