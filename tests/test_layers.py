@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "simcore"
-BASE = {"errors", "registry", "units", "documents", "library", "files"}
+BASE = {"collection", "errors", "registry", "units", "documents", "library", "files"}
 ALLOWED = {
+    "collection": set(),
     "errors": set(),
     "units": set(),
     "registry": {"errors"},

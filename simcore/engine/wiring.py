@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
 
 import simpy
 
+from simcore.collection import collection_paused
 from simcore.engine.folding import GroupNames
 from simcore.engine.placement import Placement
 from simcore.engine.settings import Settings
@@ -140,14 +140,10 @@ def make_phases(
 
 def play(env: simpy.Environment) -> None:
     """Run to the end, without the garbage collector: nothing here makes cycles worth collecting."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        env.run()
-    except InputError as error:
-        if isinstance(error.__cause__, InputError):  # SimPy raises a copy made of the text of what a process raised
-            raise error.__cause__ from None
-        raise
-    finally:
-        if enabled:
-            gc.enable()
+    with collection_paused():
+        try:
+            env.run()
+        except InputError as error:
+            if isinstance(error.__cause__, InputError):  # SimPy raises a copy made of the text of what a process raised
+                raise error.__cause__ from None
+            raise

@@ -8,11 +8,9 @@ kept as objects.
 
 from __future__ import annotations
 
-import gc
 import re
 from array import array
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
@@ -21,6 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.collection import collection_paused
 from simcore.errors import InputError
 from simcore.workload.archives import documents
 
@@ -314,7 +313,7 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
         When this is no JSON, no trace, or a trace without anything that ran on a GPU; the message names `file`.
     """
     try:
-        with _collector_paused():
+        with collection_paused():
             document = _document(content)
             collector = _Collector()
             _collect(document.events or [], collector)
@@ -349,18 +348,6 @@ def _collect(events: Iterable[msgspec.Raw], collector: _Collector) -> None:
         event = decode(raw)
         if event.ph == "X":
             collector.add(event)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Without garbage collection, which would walk millions of events again and again (a third of the time)."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def read_ranks(paths: Iterable[str | Path]) -> list[KinetoTrace]:

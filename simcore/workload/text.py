@@ -13,12 +13,11 @@ rows wrapped over lines.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
 from pathlib import Path
 
+from simcore.collection import collection_paused
 from simcore.documents import read_text
 from simcore.errors import InputError, Location, Problems
 from simcore.workload import headers
@@ -76,7 +75,7 @@ def _layers(cursor: Cursor, header: Header) -> tuple[Layer, ...]:
             )
         return ()
     starts_line = not source.lines[first.line - 1][: first.column - 1].strip()
-    with _collection_paused():
+    with collection_paused():
         layers = _quick(source, first.line, width, header.dialect) if starts_line else None
     if layers is None:
         layers = _careful(cursor, width, header)
@@ -91,18 +90,6 @@ def _wrong_count(source: Source, header: Header, rows: int) -> None:
 
 
 # --- the quick way: whole columns
-
-
-@contextmanager
-def _collection_paused() -> Iterator[None]:
-    """No garbage collection while hundreds of thousands of small objects are made, none of which is garbage."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class _DoubtError(ValueError):
