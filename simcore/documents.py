@@ -182,6 +182,7 @@ def parse(text: str, file: str, problems: Problems) -> Node:
     source = text.splitlines()
     try:
         reader = YAML(typ="safe", pure=True)
+        reader.composer.warn_double_anchors = False  # an anchor may be given again (YAML 1.2, 3.2.2.2)
         reader.max_depth = MAX_DEPTH  # deep nesting takes quadratic time before it is refused
         root = reader.compose(text)
     except MarkedYAMLError as error:

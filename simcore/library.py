@@ -36,11 +36,11 @@ def resolve(name: str, shelf: Shelf) -> Path:
     path = Path(name)
     if not name:
         raise InputError.at(shelf, "there is no name", expected="a path or the name of a shipped example")
-    if path.exists() or path.suffix or len(path.parts) > 1:
+    if _exists(path) or path.suffix or len(path.parts) > 1:
         return path
     for suffix in SUFFIXES[shelf]:
         shipped = folder(shelf) / f"{name}{suffix}"
-        if shipped.exists():
+        if _exists(shipped):
             return shipped
     raise InputError.at(
         name,
@@ -48,3 +48,11 @@ def resolve(name: str, shelf: Shelf) -> Path:
         expected=f"a path or the name of a shipped example; {closest(name, names(shelf))}",
         found=repr(name),
     )
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is such a file or folder; a name that no file can have is none."""
+    try:
+        return path.exists()
+    except OSError:
+        return False

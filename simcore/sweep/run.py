@@ -68,9 +68,12 @@ def tasks(configurations: Iterable[Configuration]) -> Iterator[Task]:
 def _digest(role: str, name: str) -> str:
     """SHA-256 of an input's files, '' where there are none: that run will say so."""
     digest = hashlib.sha256()
-    paths = [*_files(role, name)]
-    for path in paths:
-        digest.update(path.read_bytes())
+    try:
+        paths = _files(role, name)
+        for path in paths:
+            digest.update(path.read_bytes())
+    except (OSError, ValueError):  # a name that no file can have, or a file that may not be read
+        return ""
     return digest.hexdigest() if paths else ""
 
 

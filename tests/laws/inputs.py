@@ -10,6 +10,7 @@ from pathlib import Path
 import networkx as nx
 
 from simcore.cli import main
+from simcore.workload.chakra import legacy, writer
 from tests.cli.test_generate_wse import MODEL, PHASE
 from tests.profiles_of_steps import recorded
 
@@ -75,6 +76,19 @@ FLEXFLOW = (
     'node1 [label="{device_id=4|C|C|COMM_SEND_RECV_NODE|src_device_id=0|dst_device_id=1|comm_size=8|run_time=1}"];\n'
     "node0 -> node1;\n"
 )
+SWEEP = (
+    'run: {workload: dlrm, topology: ring8}\ngrid: {"topology.bandwidth[0]": [50, 100]}\n'
+    "random: {samples: 1, seed: 1, values: {compute_scale: {low: 1, high: 2}}}\n"
+)
+OPERATOR = {key: [] for key in ("inputs", "input_shapes", "input_types", "outputs", "output_shapes", "output_types")}
+HOST = {
+    "schema": "1.0.1",
+    "pid": 1,
+    "nodes": [
+        OPERATOR | {"id": 1, "name": "[pytorch|profiler|execution_graph|thread]", "parent": 0, "rf_id": 0},
+        OPERATOR | {"id": 2, "name": "aten::mm", "parent": 1, "rf_id": 1},
+    ],
+}
 PROGRAM = [("work", 10), ("launch", "gemm", 20), ("launch", "ncclAllReduce", 30, 9), ("synchronise",)]
 WAFER = "topology: [Mesh, Mesh]\nnpus_count: [2, 2]\nbandwidth: [50.0, 50.0]\nlatency: [10.0, 10.0]\n"
 EXTRAS = (
@@ -119,6 +133,16 @@ def archive(content: bytes) -> bytes:
         member.size = len(content)
         tar.addfile(member, io.BytesIO(content))
     return packed.getvalue()
+
+
+def old_trace() -> bytes:
+    """A computation and an all-gather behind it, in Chakra's schema 0.0.3."""
+    node = legacy._messages("0.0.3")["Node"]
+    work, gather = node(id=0, name="n", type=4), node(id=1, name="c", type=7, parent=[0], inputs="[]")
+    work.attribute.add(name="runtime", type=1).i = 5
+    for name, value in (("comm_type", 2), ("comm_size", 64)):
+        gather.attribute.add(name=name, type=1).i = value
+    return b"".join(writer.frame(message.SerializeToString()) for message in (work, gather))
 
 
 def inputs(folder: Path) -> dict[str, Input]:
@@ -191,6 +215,9 @@ def inputs(folder: Path) -> dict[str, Input]:
         ),
         Input("log.txt", text(LOG), "trace timeline {0} -o {1}/log.json --force"),
         Input("tasks.graph", text(FLEXFLOW), "convert {0} {1}/tasks --force"),
+        Input("old.eg", old_trace(), run + "{0}"),
+        Input("host.json", text(HOST), "convert {0} {1}/host --force"),
+        Input("sweep.yaml", text(SWEEP), "sweep {0} -o {1}/swept --jobs 1 -q"),
         Input("convert.txt", text("DATA\n" + ROWS), "convert {0} {1}/converted --npus 2 --force"),
     ]
     for name in ("links.json", "links.graphml"):

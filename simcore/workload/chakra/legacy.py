@@ -8,6 +8,7 @@ unsigned numbers that 0.0.3 brought.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -133,9 +134,10 @@ def _by_attributes(attributes: Iterable[bytes]) -> str:
     """0.0.2 or 0.0.3 by the wire types of the values' fields, which no number shares."""
     second = {(4, wire.FIXED32), (5, wire.VARINT), (6, wire.LENGTH), (7, wire.FIXED32), (8, wire.VARINT)}
     for raw in attributes:
-        for number, kind, _ in _fields(raw):
-            if number > 3:
-                return "0.0.2" if (number, kind) in second else "0.0.3"
+        with suppress(wire.WireError):  # a broken one is found again, and named, when it is converted
+            for number, kind, _ in _fields(raw):
+                if number > 3:
+                    return "0.0.2" if (number, kind) in second else "0.0.3"
     return "0.0.3"
 
 
@@ -162,7 +164,7 @@ def _converted(data: bytes, version: str, path: str) -> bytes:
                 _copy_attributes(_messages(version)["GlobalMetadata"].FromString(raw).attribute, head)
             else:
                 nodes.append(convert(_messages(version)["Node"].FromString(raw)))
-        except (DecodeError, KeyError, wire.WireError) as error:
+        except (DecodeError, KeyError, TypeError, ValueError, wire.WireError) as error:
             text = f"message {index} at byte {start}: no node of Chakra's schema {version}: {error}"
             raise InputError(Problem(Location(path), text)) from error
     return writer.encode(head, nodes)
