@@ -63,13 +63,19 @@ def simulate(
             return _run(case, fold(placement.dims, kinds, placeless=placeless))
         except AsymmetryError:
             pass
-    return _run(case, [range(npu, npu + 1) for npu in range(topology.npus)])
+    everyone = [range(npu, npu + 1) for npu in range(topology.npus)]
+    try:
+        return _run(case, everyone)
+    except AsymmetryError:
+        return _run(case, everyone, alike=False)
 
 
-def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
+def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
     profile, settings, system = case.profile, case.settings, case.system
-    transport = make_transport(env, ranks, case.topology, case.placement, system, profile, settings=settings)
+    transport = make_transport(
+        env, ranks, case.topology, case.placement, system, profile, settings=settings, alike=alike
+    )
     gates = make_gates(env, ranks, system, profile, settings)
     names = [events.name(layer.name) for layer in case.workload.layers]
     requests = _requests(case, names)

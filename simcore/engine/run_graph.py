@@ -76,7 +76,11 @@ def simulate_graphs(
             return _run(case, fold(placement.dims, kinds, placeless=placeless))
         except AsymmetryError:
             pass
-    return _run(case, [range(npu, npu + 1) for npu in range(topology.npus)])
+    everyone = [range(npu, npu + 1) for npu in range(topology.npus)]
+    try:
+        return _run(case, everyone)
+    except AsymmetryError:
+        return _run(case, everyone, alike=False)
 
 
 def _tells_apart(case: _Case) -> bool:
@@ -92,11 +96,11 @@ def _used_groups(case: _Case) -> Iterable[tuple[int, ...]]:
     return [case.graphs.groups[name] for name in sorted(names) if name in case.graphs.groups]
 
 
-def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
+def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
     transport = make_transport(
         env, ranks, case.topology, case.placement, case.system, case.profile,
-        settings=case.settings, collectives_only=len(case.graphs.graphs) == 1 and not _tells_apart(case),
+        settings=case.settings, collectives_only=len(case.graphs.graphs) == 1 and not _tells_apart(case), alike=alike,
     )  # fmt: skip
     gates = make_gates(env, ranks, case.system, case.profile, case.settings)
     mailbox = Mailbox(env, transport.carry, rendezvous=case.settings.rendezvous)

@@ -43,12 +43,14 @@ def make_transport(
     *,
     settings: Settings,
     collectives_only: bool = True,
+    alike: bool = True,
 ) -> Solved | Played | Isolated | Alone:
     """Without contention phases are solved; on shared links they are played.
 
     `collectives_only` says that there are no other messages than those of collectives along the dimensions. Where no
     two phases can meet then, every shape is played only once. A machine folded into one class plays on
-    representative links. Raises AsymmetryError when a folded machine is not symmetric on its links.
+    representative links. Raises AsymmetryError when a folded machine is not symmetric on its links; `alike` is false
+    when a run has found NPUs to differ.
     """
     endpoint_ns = profile.scale(system.endpoint_ns(profile.system(topology)), settings.injection_scale)
     group_endpoint_ns = profile.graph.group_endpoint_ns
@@ -59,7 +61,7 @@ def make_transport(
         delay = profile.delay(topology, True) if settings.rendezvous else plain
         return Solved(env, ranks, delay, costs, barrier=profile.barrier, messages=plain)
     links, parts = LinkGraph(topology), _parts(placement, topology)
-    alike = network.foldable and all_alike(placement, topology)
+    alike = alike and network.foldable and all_alike(placement, topology)
     exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
     if alike and collectives_only and profile.gang and exclusive and all(len(sizes) == 1 for sizes in parts):
         return Isolated(env, ranks, FoldedLinks(links, parts), CutThrough, costs)
@@ -81,16 +83,15 @@ def _parts(placement: Placement, topology: Topology) -> list[list[int]]:
 def all_alike(placement: Placement, topology: Topology) -> bool:
     """Whether an NPU's place in its groups makes no difference, when a group begins together.
 
-    The topology must look the same from everywhere, and every algorithm must treat all ranks the same: trees do not,
-    nor does a ring through all dimensions. `PAIRED` ones pair ranks by XOR, which is no shift: behind a switch their
-    ranks are alike, and where they are two.
+    The topology must look the same from everywhere, and every algorithm must treat all ranks the same. A ring through
+    all dimensions does not; explicit plans do not either, which the run notices by itself. `PAIRED` ones pair ranks by
+    XOR, which is no shift: behind a switch their ranks are alike, and where they are two.
     """
     lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
-    trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in lanes)
     paired = [lane.dim for lane in lanes if lane.algorithm.name in PAIRED]
     pairs = any(dim.size > 2 and topology.dims[dim.index].kind != "Switch" for dim in paired)
     across = len(topology.dims) > 1 and any(lane.algorithm.whole_machine for lane in lanes)
-    return symmetric(topology, _parts(placement, topology)) and not (trees or pairs or across)
+    return symmetric(topology, _parts(placement, topology)) and not (pairs or across)
 
 
 def _never_meet(placement: Placement, topology: Topology) -> bool:

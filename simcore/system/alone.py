@@ -86,9 +86,9 @@ class Alone:
         """Nobody waits here: a phase begins on all its NPUs together."""
         return []
 
-    def bytes_sent(self, stream: Stream) -> int:
+    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
-        return self._plans.bytes_sent(stream)
+        return self._plans.bytes_sent(npu_class, stream)
 
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Call back after the phase's own time."""
@@ -120,9 +120,9 @@ class Alone:
     def _play(self, phase: StreamPhase) -> _Performance:
         """Play the phase alone on the links of one group, in an environment of its own."""
         links = self._group(phase.lane.dim)
-        if self._network is CutThrough and phase.lane.algorithm.name != "doubleBinaryTree":
-            costs = self._costs.of(phase.lane.dim)
-            solved = _solve(self._plans.plan(phase), links, costs)
+        plan = self._plans.plan(phase)
+        if self._network is CutThrough and isinstance(plan, Plan):
+            solved = _solve(plan, links, self._costs.of(phase.lane.dim))
             if solved:
                 return solved
         here = replace(phase, lane=replace(phase.lane, dim=LogicalDim(0, links.npus, 1)))

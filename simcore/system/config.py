@@ -15,7 +15,6 @@ from simcore.workload.model import CollectiveKind
 
 __all__ = ["Algorithm", "SystemConfig", "read"]
 
-TREE = "doubleBinaryTree"  # its ranks do different things: no plan, a machine of its own
 WHOLE_MACHINE = {"oneRing": "ring", "oneDirect": "direct", "oneHalvingDoubling": "halvingDoubling"}
 _WINDOWED = re.compile(r"(direct|oneDirect)([1-9]\d*)")
 
@@ -63,7 +62,7 @@ class SystemConfig:
                 if algorithm.name in names:
                     place = algorithm.location or self.at(f"{kind.replace('_', '-')}-implementation")
                     message = f"profile {profile} has no algorithm '{algorithm.name}'"
-                    known = ", ".join(sorted({*algorithms, TREE} - set(names)))
+                    known = ", ".join(sorted({*algorithms} - set(names)))
                     raise InputError.at(place, message, expected=known, found=algorithm.name)
 
     def endpoint_ns(self, default: SystemConfig) -> int:
@@ -197,11 +196,11 @@ def _algorithm(node: Node, name: str, kind: CollectiveKind) -> Algorithm | None:
     if kind not in possible:
         node.problem(f"{name} cannot do {kind}", expected=f"{name} for {' or '.join(possible)}, or ring or direct")
         return None
-    if name in algorithms or name == TREE:
+    if name in algorithms:
         return Algorithm(name, window, location=node.location)
     if name in WHOLE_MACHINE:
         return Algorithm(WHOLE_MACHINE[name], window, True, node.location)
     node.problem(
-        f"'{name}' is no collective algorithm", expected=closest(name, [*algorithms, TREE, *WHOLE_MACHINE, "direct4"])
+        f"'{name}' is no collective algorithm", expected=closest(name, [*algorithms, *WHOLE_MACHINE, "direct4"])
     )
     return None

@@ -26,8 +26,12 @@ class LogicalDim:
 
     def members(self, npu: int) -> NDArray[np.int64]:
         """The NPUs of the group that `npu` is in, in order."""
-        first = npu - (npu // self.stride) % self.size * self.stride
+        first = npu - self.position(npu) * self.stride
         return first + np.arange(self.size, dtype=np.int64) * self.stride
+
+    def position(self, npu: int) -> int:
+        """Its place in its group."""
+        return npu // self.stride % self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,10 @@ class Communicator:
     def members(self, npu: int) -> NDArray[np.int64]:
         """The NPUs, in order."""
         return np.array(self.ranks, dtype=np.int64)
+
+    def position(self, npu: int) -> int:
+        """Its place in the group."""
+        return self.ranks.index(npu)
 
 
 def logical_dims(sizes: Sequence[int]) -> list[LogicalDim]:
@@ -105,6 +113,10 @@ class RankGroup:
     def delay(self, src: int, dst: int, size_bytes: int) -> int:
         """Time of one message between two positions."""
         return int(self._delay(self.members[src : src + 1], self.members[dst : dst + 1], size_bytes)[0])
+
+    def between(self, src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
+        """Times of messages between positions."""
+        return self._delay(self.members[src], self.members[dst], size_bytes)
 
     @cached_property
     def ids(self) -> tuple[int, ...]:

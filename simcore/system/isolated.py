@@ -40,7 +40,7 @@ class Isolated:
         self._duration_ns: dict[StreamPhase, int] = {}
         self._carried: dict[StreamPhase, tuple[np.ndarray, np.ndarray]] = {}
         self._times: Counter[StreamPhase] = Counter()
-        self._plans = Played(env, self._everyone, network(env, links), costs)
+        self._plans = Played(env, ranks, network(env, links), costs)
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Point-to-point messages would meet the phases: a run that has them is not isolated."""
@@ -59,9 +59,9 @@ class Isolated:
         """Nobody ever waits for another class: there is only one."""
         return []
 
-    def bytes_sent(self, stream: Stream) -> int:
+    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
-        return self._plans.bytes_sent(stream)
+        return self._plans.bytes_sent(npu_class, stream)
 
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Call back after the phase's own time."""

@@ -9,18 +9,19 @@ import simpy
 
 from simcore.network.congested import Network
 from simcore.network.instant import after
+from simcore.system.explicit import Explicit
+from simcore.system.explicit_machine import ExplicitMachine
 from simcore.system.machine import Machine
 from simcore.system.plan import Plan, Round
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.system.streams import Stream, StreamPhase
-from simcore.system.transport import AsymmetryError, Costs, Done, make_plan, make_tree
-from simcore.system.tree_machine import TreeMachine
+from simcore.system.transport import AsymmetryError, Costs, Done, bytes_of, make_plan
 from simcore.timeline.events import LinkTable
 
 __all__ = ["Played"]
 
 LAST = ("~", 0)  # sorts behind the keys of chunks
-_Player = Machine | TreeMachine
+_Player = Machine | ExplicitMachine
 
 
 class Played:
@@ -35,8 +36,7 @@ class Played:
         self._folded = len(ranks) == 1
         self._players: dict[tuple[object, int, int], _Player] = {}
         self._early: dict[tuple[object, int, int], list[int]] = {}
-        self._plans: dict[StreamPhase, Plan] = {}
-        self._sent: dict[StreamPhase, int] = {}
+        self._plans: dict[StreamPhase, Plan | Explicit] = {}
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a point-to-point message; at one time it goes behind the collectives'."""
@@ -50,11 +50,9 @@ class Played:
         """Chunks whose phase has not ended; their players know no partners that are missing."""
         return []
 
-    def bytes_sent(self, stream: Stream) -> int:
+    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
-        if stream.phase.lane.algorithm.name == "doubleBinaryTree":
-            return 2 * stream.phase.data_bytes
-        return self.plan(stream.phase).bytes_per_rank
+        return bytes_of(self.plan(stream.phase), stream.phase, self._ranks[npu_class][0])
 
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Begin a phase on one NPU; messages that came before it are waiting."""
@@ -76,19 +74,22 @@ class Played:
         members = phase.lane.dim.members(npu).tolist()
         position = members.index(npu)
         later = partial(_later, self._env)
-        if phase.lane.algorithm.name == "doubleBinaryTree":
+        plan = self.plan(phase)
+        if isinstance(plan, Explicit):
             if self._folded:
                 raise AsymmetryError
-            shape = make_tree(phase, len(members))
-            cost_ns = costs.reduction_ns(phase.data_bytes)
-            send = partial(self._send_to, stream, npu, members, phase.data_bytes)
-            return TreeMachine(shape, position, costs.endpoint_ns, cost_ns, later, send, finished)
-        plan = self.plan(phase)
+            send = partial(self._transfer, stream, npu, members, plan)
+            return ExplicitMachine(plan, position, costs.endpoint_ns, costs.reduction_ns, later, send, finished)
 
         def forward(index: int, entry: Round) -> None:
             self._send_to(stream, npu, members, entry.size_bytes, plan.peer(position, entry.hop), index)
 
         return Machine(plan, costs.endpoint_ns, costs.reduction_ns, later, forward, finished)
+
+    def _transfer(self, stream: Stream, npu: int, members: Sequence[int], plan: Explicit, index: int) -> None:
+        """Send a transfer of an explicit plan."""
+        entry = plan.transfers[index]
+        self._send_to(stream, npu, members, entry.size_bytes, entry.dst, index)
 
     def _send_to(
         self, stream: Stream, npu: int, members: Sequence[int], size_bytes: int, peer: int, index: int
@@ -111,8 +112,8 @@ class Played:
         else:
             self._early.setdefault(key, []).append(index)
 
-    def plan(self, phase: StreamPhase) -> Plan:
-        """The rounds of a phase (trees have none)."""
+    def plan(self, phase: StreamPhase) -> Plan | Explicit:
+        """What is sent in a phase."""
         if phase not in self._plans:
             self._plans[phase] = make_plan(phase, self._costs.of(phase.lane.dim).options)
         return self._plans[phase]

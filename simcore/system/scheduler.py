@@ -21,7 +21,7 @@ class Transport(Protocol):
     def start(self, npu_class: int, stream: Stream, done: Callable[[Stream], None]) -> None:
         """Begin `stream.phase` now."""
 
-    def bytes_sent(self, stream: Stream) -> int:
+    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
 
     def waiting(self) -> list[tuple[Stream, list[int]]]:
@@ -72,7 +72,7 @@ class Scheduler:
         def done(stream: Stream) -> None:
             request, phase = stream.dataset.request, stream.phase
             row = (self.npu_class, 1 + phase.lane.dim.index, start_ns, int(self.env.now), EventKind.CHUNK, request.name)
-            sent = self._transport.bytes_sent(stream)
+            sent = self._transport.bytes_sent(self.npu_class, stream)
             self._events.append((*row, request.layer, request.phase, sent, request.iteration))
             self._advance(stream)
 

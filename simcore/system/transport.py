@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError, Location, Problem
 from simcore.network.instant import after
-from simcore.system.collectives import PlanOptions, algorithms, double_binary_tree
-from simcore.system.collectives.double_binary_tree import Tree
+from simcore.system import explicit_machine
+from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm
+from simcore.system.explicit import Explicit
 from simcore.system.groups import Communicator, Delay, LogicalDim, RankGroup
 from simcore.system.plan import Plan
 from simcore.system.solver import solve
 from simcore.system.streams import Stream, StreamPhase
 
-__all__ = ["AsymmetryError", "Costs", "Solved", "make_plan", "make_tree"]
+__all__ = ["AsymmetryError", "Costs", "Solved", "bytes_of", "class_of", "make_plan"]
 
 Done = Callable[[Stream], None]
 
@@ -59,12 +60,10 @@ class _Meeting:
     there: dict[int, tuple[float, Stream, Done]] = field(default_factory=dict)
 
 
-def make_plan(phase: StreamPhase, options: PlanOptions) -> Plan:
+def make_plan(phase: StreamPhase, options: PlanOptions) -> Plan | Explicit:
     """The plan of a phase in its dimension."""
     algorithm = phase.lane.algorithm
-    options = PlanOptions(
-        algorithm.window, options.alternate_reductions, options.late_reductions, options.local_group
-    )  # the window is the dimension's, the rest the profile's
+    options = replace(options, window=algorithm.window, mirrored=phase.mirrored)
     make = algorithms.get(algorithm.name)
     try:
         return make(phase.kind, phase.lane.dim.size, phase.data_bytes, options)
@@ -73,14 +72,6 @@ def make_plan(phase: StreamPhase, options: PlanOptions) -> Plan:
     except InputError as error:
         place = algorithm.location or Location("--system")
         raise InputError([replace(problem, location=place) for problem in error.problems]) from error
-
-
-def make_tree(phase: StreamPhase, size: int) -> Tree:
-    """The tree of a phase over `size` ranks."""
-    try:
-        return double_binary_tree.tree(size, mirrored=phase.mirrored)
-    except ValueError as error:
-        raise _refused(phase.lane.algorithm, error) from error
 
 
 def _refused(algorithm: Algorithm, error: ValueError) -> InputError:
@@ -113,14 +104,12 @@ class Solved:
         self._groups: dict[tuple[LogicalDim | Communicator, int], RankGroup] = {}
         self._classes: dict[RankGroup, NDArray[np.int64]] = {}
         self._names: dict[RankGroup, Hashable] = {}
-        self._plans: dict[StreamPhase, Plan] = {}
+        self._plans: dict[StreamPhase, Plan | Explicit] = {}
         self._lockstep: dict[tuple[RankGroup, StreamPhase], NDArray[np.int64]] = {}
 
-    def bytes_sent(self, stream: Stream) -> int:
-        """What one NPU sends in the phase: the plan's rounds; a tree's inner rank, twice its size."""
-        if stream.phase.lane.algorithm.name == "doubleBinaryTree":
-            return 2 * stream.phase.data_bytes
-        return self._plan(stream.phase).bytes_per_rank
+    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
+        """What one NPU sends in the phase."""
+        return bytes_of(self._plan(stream.phase), stream.phase, self._ranks[npu_class][0])
 
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Note an arrival; the last one settles the phase for all."""
@@ -176,18 +165,14 @@ class Solved:
         return leave
 
     def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
-        costs = self._costs.of(phase.lane.dim)
-        if phase.lane.algorithm.name != "doubleBinaryTree":
-            return solve(self._plan(phase), group, arrivals, costs.endpoint_ns, costs.reduction_ns)
-        shape = make_tree(phase, len(group))
-        size_bytes = phase.data_bytes
-        reduction_ns = costs.reduction_ns(size_bytes)
-        exits = double_binary_tree.exits(
-            shape, arrivals.tolist(), lambda a, b: group.delay(a, b, size_bytes), costs.endpoint_ns, reduction_ns
-        )
-        return np.array(exits)
+        costs, plan = self._costs.of(phase.lane.dim), self._plan(phase)
+        if isinstance(plan, Plan):
+            return solve(plan, group, arrivals, costs.endpoint_ns, costs.reduction_ns)
+        if 1 < len(self._ranks) < len(self._class_of):
+            raise AsymmetryError  # places matter: groups of equal classes need not be equal
+        return explicit_machine.exits(plan, group, arrivals, costs.endpoint_ns, costs.reduction_ns)
 
-    def _plan(self, phase: StreamPhase) -> Plan:
+    def _plan(self, phase: StreamPhase) -> Plan | Explicit:
         if phase not in self._plans:
             self._plans[phase] = make_plan(phase, self._costs.of(phase.lane.dim).options)
         return self._plans[phase]
@@ -211,6 +196,11 @@ class Solved:
             unfolded = len(self._ranks) == len(self._class_of)
             self._names[group] = group.ids[0] if unfolded else tuple(sorted(self._members(group).tolist()))
         return self._names[group]
+
+
+def bytes_of(plan: Plan | Explicit, phase: StreamPhase, npu: int) -> int:
+    """Bytes that an NPU sends in a phase."""
+    return plan.bytes_per_rank if isinstance(plan, Plan) else plan.bytes_of(phase.lane.dim.position(npu))
 
 
 def _leave(done: Done, stream: Stream, _: simpy.Event) -> None:

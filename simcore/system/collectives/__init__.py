@@ -1,9 +1,10 @@
-"""Collective algorithms, one a file: pure functions from (kind, ranks, bytes) to a plan."""
+"""Collective algorithms, one a file: pure functions from (kind, ranks, bytes) to a plan, relative or explicit."""
 
 from simcore.system.collectives import (  # noqa: F401 - each registers its algorithm
     bruck,
     direct,
     dissemination,
+    double_binary_tree,
     halving_doubling,
     pairwise,
     recursive_doubling,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from simcore.registry import Registry
+from simcore.system.explicit import Explicit
 from simcore.system.plan import Plan
 from simcore.workload.model import CollectiveKind
 
@@ -19,15 +20,19 @@ class PlanOptions:
     `alternate_reductions`: a windowed direct collective charges every other batch of receives (ASTRA-sim).
     `late_reductions`: halving-doubling charges the size of the next message, none after the last (ASTRA-sim).
     `local_group`: a communicator group's ring charges batches of (n-1) * window (ASTRA-sim 2.x).
+    `mirrored`: which of two trees. `root`: the rank that a rooted collective starts from or ends at.
     """
 
     window: int = 0
     alternate_reductions: bool = False
     late_reductions: bool = False
     local_group: bool = False
+    mirrored: bool = False
+    root: int = 0
 
 
-algorithms: Registry[Callable[[CollectiveKind, int, int, PlanOptions], Plan]] = Registry("collective algorithm")
+Maker = Callable[[CollectiveKind, int, int, PlanOptions], Plan | Explicit]
+algorithms: Registry[Maker] = Registry("collective algorithm")
 
 # Algorithms of the native profile that ASTRA-sim has not, and the collectives that each can do.
 NATIVE_ALGORITHMS: Mapping[str, tuple[CollectiveKind, ...]] = {
