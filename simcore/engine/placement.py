@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
+from simcore.system.collectives import ROOTED
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import LogicalDim, cut, logical_dims
 from simcore.system.streams import Lane
@@ -14,6 +15,8 @@ from simcore.workload.loops import Loop, Span, loops
 from simcore.workload.model import CollectiveKind, Group, Layer, PhaseName, Workload
 
 __all__ = ["Placement", "column_group", "place"]
+
+FOLLOWING = (CollectiveKind.BARRIER, *ROOTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +102,18 @@ def _lanes(
                 found=str(len(chosen)),
             )
         found[kind] = _lanes_of_kind(topology, dims, chosen)
-    return found | _barrier(topology, found)
+    return found | _following(topology, found, [kind for kind in FOLLOWING if kind not in system.implementations])
 
 
-def _barrier(
-    topology: Topology, lanes: Mapping[CollectiveKind, tuple[Lane, ...]]
+def _following(
+    topology: Topology, lanes: Mapping[CollectiveKind, tuple[Lane, ...]], kinds: Sequence[CollectiveKind]
 ) -> dict[CollectiveKind, tuple[Lane, ...]]:
-    """A barrier's lanes: where all other collectives take the machine as one dimension, so does it."""
-    rest = [lane.algorithm.whole_machine for kind in lanes if kind != CollectiveKind.BARRIER for lane in lanes[kind]]
-    if CollectiveKind.BARRIER not in lanes or not all(rest):
+    """Lanes of barriers and rooted collectives: where all others take the machine as one dimension, so do they."""
+    rest = [lane.algorithm.whole_machine for kind in lanes if kind not in FOLLOWING for lane in lanes[kind]]
+    if not all(rest):
         return {}
-    algorithm = replace(lanes[CollectiveKind.BARRIER][0].algorithm, whole_machine=True)
-    return {CollectiveKind.BARRIER: _lanes_of_kind(topology, (), (algorithm,))}
+    algorithms = {kind: replace(lanes[kind][0].algorithm, whole_machine=True) for kind in kinds if kind in lanes}
+    return {kind: _lanes_of_kind(topology, (), (algorithm,)) for kind, algorithm in algorithms.items()}
 
 
 def _lanes_of_kind(topology: Topology, dims: Sequence[LogicalDim], chosen: Sequence[Algorithm]) -> tuple[Lane, ...]:

@@ -87,10 +87,8 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> 
             steps, _compute(case, factor), requests, names, settings.iterations, profile.step_ns,
             profile.first_layer_tail_only,
         )  # fmt: skip
-        scheduler = Scheduler(
-            env, npu_class, make_phases(case.topology, case.placement, system, profile, settings), transport, events,
-            gates,
-        )  # fmt: skip
+        phases = make_phases(int(members[0]), case.topology, case.placement, system, profile, settings)
+        scheduler = Scheduler(env, npu_class, phases, transport, events, gates)
         npus.append(Npu(env, npu_class, program, scheduler, Priorities(_order(system)), events))
     for npu in npus:
         env.process(npu.run())

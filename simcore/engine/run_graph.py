@@ -16,7 +16,7 @@ from simcore.errors import DeadlockError, InputError, Location
 from simcore.network.instant import after
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
-from simcore.system.collectives import NATIVE_ALGORITHMS
+from simcore.system.collectives import NATIVE_ALGORITHMS, ROOTED
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.graph_npu import GraphNpu, GraphProgram
 from simcore.system.groups import Communicator
@@ -25,7 +25,7 @@ from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Lane, Request
 from simcore.system.transport import AsymmetryError
-from simcore.timeline.events import EventBuffer, Timeline
+from simcore.timeline.events import EventBuffer, Timeline, format_ranks
 from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind, Workload
 
 __all__ = ["simulate_graphs"]
@@ -68,7 +68,7 @@ def simulate_graphs(
         system.refuse_algorithms(NATIVE_ALGORITHMS, profile.name)
     placement = place(Workload("", ()), topology, system, defaults)
     case = _Case(graphs, topology, system, profile, settings, placement, memory)
-    if settings.fold and not _tells_apart(case):
+    if settings.fold and not _tells_apart(case) and not _has_roots(case):
         stragglers = kinds_of(settings.stragglers, topology.npus)
         kinds = graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers
         try:
@@ -89,6 +89,13 @@ def _tells_apart(case: _Case) -> bool:
     kinds = np.concatenate([graph.kind for graph in case.graphs.graphs])
     messages = np.isin(kinds, [NodeKind.SEND, NodeKind.RECV]).any()
     return shared or bool(messages) or any(len(ranks) < case.topology.npus for ranks in _used_groups(case))
+
+
+def _has_roots(case: _Case) -> bool:
+    """Whether there are collectives with a root, which does other things than the rest."""
+    kinds = np.concatenate([graph.collective for graph in case.graphs.graphs])
+    rooted = [KINDS.index(kind) for kind in ROOTED if kind in case.placement.lanes]
+    return bool(np.isin(kinds, rooted).any())
 
 
 def _used_groups(case: _Case) -> Iterable[tuple[int, ...]]:
@@ -116,7 +123,7 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> 
             names[number] = [events.name(name) for name in graph.names]
         if (number, factor) not in programs:
             programs[number, factor] = _program(case, graph, factor, names[number])
-        phases = make_phases(case.topology, case.placement, case.system, case.profile, case.settings)
+        phases = make_phases(npu, case.topology, case.placement, case.system, case.profile, case.settings)
         scheduler = Scheduler(env, npu_class, phases, transport, events, gates)
         program = programs[number, factor]
         npus.append(GraphNpu(env, npu, npu_class, program, scheduler, mailbox, access, events, names[number]))
@@ -144,26 +151,11 @@ def _program(case: _Case, graph: Graph, factor: float, names: list[int]) -> Grap
     requests = {}
     for row in collectives:
         kind = KINDS[int(graph.collective[row])]
-        if kind not in case.placement.lanes:
-            replayed[row] = True
-            _check_replayable(case, graph, row, kind, groups[row])
-        elif not replayed[row]:
+        replayed[row] |= kind not in case.placement.lanes  # the peers replay what they cannot play
+        if not replayed[row]:
             requests[row] = _request(case, graph, row, kind, groups[row], names[row])
     slots = map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)
     return GraphProgram(graph, _durations(case, graph, factor), list(slots), replayed, requests)
-
-
-def _check_replayable(case: _Case, graph: Graph, row: int, kind: CollectiveKind, group: str) -> None:
-    """Natively a collective that no algorithm does needs the time that it was recorded with; the peers take none."""
-    alone = len(case.graphs.groups.get(group, range(case.topology.npus))) == 1
-    if not case.profile.native_algorithms or case.system.replay_only or graph.duration_ns[row] or alone:
-        return
-    raise InputError.at(
-        Location(graph.path),
-        f"node '{graph.names[row]}' is a {kind}, which is replayed with its duration, and has none",
-        expected=f"a duration, or one of {', '.join(case.placement.lanes)}",
-        found=f"{kind} of {int(graph.size_bytes[row])} bytes",
-    )
 
 
 def _durations(case: _Case, graph: Graph, factor: float) -> list[int]:
@@ -207,15 +199,29 @@ def _request(case: _Case, graph: Graph, row: int, kind: CollectiveKind, group: s
         wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(case.topology.dims))]
         usable = (lane for lane in case.placement.lanes[kind] if lane.dim.size > 1)
         lanes = tuple(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
-    return Request(kind, size_bytes, lanes, priority, name=name, group=group)
+    root = _root(case, graph, row, ranks or range(case.topology.npus)) if kind in ROOTED else 0
+    return Request(kind, size_bytes, lanes, priority, name=name, group=group, root=root)
+
+
+def _root(case: _Case, graph: Graph, row: int, ranks: Sequence[int]) -> int:
+    """The NPU that a collective starts from or ends at: the node's, or the first of the group."""
+    root = int(graph.peer[row])
+    if root < 0:
+        return ranks[0]
+    if root not in ranks:
+        message = f"the root of node '{graph.names[row]}' is not in its group"
+        expected = f"one of NPUs {format_ranks(sorted(ranks))}"
+        raise InputError.at(Location(graph.path), message, expected=expected, found=f"NPU {root}")
+    return root
 
 
 def _group_algorithm(case: _Case, kind: CollectiveKind) -> Algorithm:
-    """A communicator's algorithm: the configured one where there is one, else a ring."""
+    """A communicator's algorithm: the configured one where there is one, else a ring or a binomial tree."""
     lanes = case.placement.lanes[kind]
     if kind == CollectiveKind.BARRIER:
         return replace(lanes[0].algorithm, whole_machine=False)
-    return lanes[0].algorithm if len(lanes) == 1 and not lanes[0].algorithm.whole_machine else Algorithm("ring")
+    fallback = Algorithm("binomial" if kind in ROOTED else "ring")
+    return lanes[0].algorithm if len(lanes) == 1 and not lanes[0].algorithm.whole_machine else fallback
 
 
 def _memory(env: simpy.Environment, memory: RemoteMemory | None) -> Callable[[int, int, Callable[[], None]], None]:

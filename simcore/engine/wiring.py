@@ -122,15 +122,16 @@ def make_gates(
 
 
 def make_phases(
-    topology: Topology, placement: Placement, system: SystemConfig, profile: Profile, settings: Settings
+    npu: int, topology: Topology, placement: Placement, system: SystemConfig, profile: Profile, settings: Settings
 ) -> PhaseMaker:
-    """Cuts one NPU's collectives into chunks and phases."""
+    """Cuts an NPU's collectives into chunks and phases."""
     bandwidths = [profile.dimension_bandwidth(topology.dims[dim.index]) for dim in placement.dims]
 
     def chunks(kind: CollectiveKind, size_bytes: int) -> Iterator[int]:
         return profile.chunks(kind, size_bytes, system.preferred_dataset_splits, topology.npus)
 
     return PhaseMaker(
+        npu=npu,
         chunks=chunks,
         order=DimensionOrder(system.inter_dimension_scheduling, [dim.size for dim in placement.dims], bandwidths),
         decompose=system.collective_optimization == "localBWAware",

@@ -10,18 +10,20 @@ from pathlib import Path
 from simcore import documents
 from simcore.documents import Node
 from simcore.errors import InputError, Location, Problem, Problems, closest
-from simcore.system.collectives import NATIVE_ALGORITHMS, algorithms
+from simcore.system.collectives import NATIVE_ALGORITHMS, ROOTED, algorithms
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["Algorithm", "SystemConfig", "read"]
 
 WHOLE_MACHINE = {"oneRing": "ring", "oneDirect": "direct", "oneHalvingDoubling": "halvingDoubling"}
-_WINDOWED = re.compile(r"(direct|oneDirect)([1-9]\d*)")
+_WINDOWED = re.compile(r"(direct|oneDirect|chain)([1-9]\d*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """An algorithm of one dimension; `window` limits direct's messages in flight (0 = all at once).
+    """An algorithm of one dimension.
+
+    `window` limits direct's messages in flight (0 = all at once), and is a chain's number of pieces.
 
     `whole_machine` makes one logical dimension of all NPUs (ASTRA-sim's one* variants); `location` is where a file
     chose it.
@@ -115,7 +117,7 @@ _WITHOUT_EFFECT: dict[str, Callable[[Node], object]] = {
     "per-node-custom-implementation": lambda node: _refuse(node, bool(node.value), _CUSTOM_REFUSED),
 }
 _CUSTOM_REFUSED = "collectives given as execution traces are not supported"
-_LISTS = {f"{kind.replace('_', '-')}-implementation": kind for kind in _KINDS}
+_LISTS = {f"{kind.replace('_', '-')}-implementation": kind for kind in (*_KINDS, *ROOTED)}
 _CUSTOM = tuple(f"{kind.replace('_', '-')}-implementation-custom" for kind in _KINDS)
 KEYS = (*_FIELDS, *_WITHOUT_EFFECT, *_LISTS, *_CUSTOM)
 
@@ -192,9 +194,10 @@ def _algorithm(node: Node, name: str, kind: CollectiveKind) -> Algorithm | None:
     window = 0
     if match := _WINDOWED.fullmatch(name):
         name, window = match[1], int(match[2])
-    possible = NATIVE_ALGORITHMS.get(name, (kind,))
-    if kind not in possible:
-        node.problem(f"{name} cannot do {kind}", expected=f"{name} for {' or '.join(possible)}, or ring or direct")
+    possible = NATIVE_ALGORITHMS.get(name, _KINDS)
+    if kind not in possible and name in {*algorithms, *WHOLE_MACHINE}:
+        able = "binomial, chain or flat" if kind in ROOTED else "ring or direct"
+        node.problem(f"{name} cannot do {kind}", expected=f"{name} for {' or '.join(possible)}, or {able}")
         return None
     if name in algorithms:
         return Algorithm(name, window, location=node.location)

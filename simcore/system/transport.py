@@ -19,7 +19,7 @@ from simcore.system.explicit import Explicit
 from simcore.system.groups import Communicator, Delay, LogicalDim, RankGroup
 from simcore.system.plan import Plan
 from simcore.system.solver import solve
-from simcore.system.streams import Stream, StreamPhase
+from simcore.system.streams import IDLE, Stream, StreamPhase
 
 __all__ = ["AsymmetryError", "Costs", "Solved", "bytes_of", "class_of", "make_plan"]
 
@@ -62,8 +62,10 @@ class _Meeting:
 
 def make_plan(phase: StreamPhase, options: PlanOptions) -> Plan | Explicit:
     """The plan of a phase in its dimension."""
+    if phase.root == IDLE:
+        return Explicit(phase.lane.dim.size)
     algorithm = phase.lane.algorithm
-    options = replace(options, window=algorithm.window, mirrored=phase.mirrored)
+    options = replace(options, window=algorithm.window, mirrored=phase.mirrored, root=phase.root)
     make = algorithms.get(algorithm.name)
     try:
         return make(phase.kind, phase.lane.dim.size, phase.data_bytes, options)

@@ -1,15 +1,18 @@
 """Collective algorithms, one a file: pure functions from (kind, ranks, bytes) to a plan, relative or explicit."""
 
 from simcore.system.collectives import (  # noqa: F401 - each registers its algorithm
+    binomial,
     bruck,
+    chain,
     direct,
     dissemination,
     double_binary_tree,
+    flat,
     halving_doubling,
     pairwise,
     recursive_doubling,
     ring,
 )
-from simcore.system.collectives.registry import NATIVE_ALGORITHMS, PlanOptions, algorithms
+from simcore.system.collectives.registry import NATIVE_ALGORITHMS, ROOTED, PlanOptions, algorithms
 
-__all__ = ["NATIVE_ALGORITHMS", "PlanOptions", "algorithms"]
+__all__ = ["NATIVE_ALGORITHMS", "ROOTED", "PlanOptions", "algorithms"]

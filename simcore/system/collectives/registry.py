@@ -10,7 +10,7 @@ from simcore.system.explicit import Explicit
 from simcore.system.plan import Plan
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["NATIVE_ALGORITHMS", "PlanOptions", "algorithms", "check_kind"]
+__all__ = ["NATIVE_ALGORITHMS", "ROOTED", "PlanOptions", "algorithms", "check_kind"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,15 @@ class PlanOptions:
 Maker = Callable[[CollectiveKind, int, int, PlanOptions], Plan | Explicit]
 algorithms: Registry[Maker] = Registry("collective algorithm")
 
+ROOTED = (CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER)
+
 # Algorithms of the native profile that ASTRA-sim has not, and the collectives that each can do.
 NATIVE_ALGORITHMS: Mapping[str, tuple[CollectiveKind, ...]] = {
+    "binomial": ROOTED,
     "bruck": (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL),
+    "chain": ROOTED,
     "dissemination": (CollectiveKind.BARRIER,),
+    "flat": ROOTED,
     "pairwise": (CollectiveKind.ALL_TO_ALL,),
     "recursiveDoubling": (CollectiveKind.ALL_REDUCE,),
 }

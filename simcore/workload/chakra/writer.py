@@ -13,7 +13,7 @@ from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, NodeType, messages
 __all__ = ["VERSION", "add_attribute", "encode", "frame", "metadata", "node", "write_files"]
 
 VERSION = "0.0.4"
-# Attribute -> kind of its value, as PyTorch's and the generator's traces have it; duration_ns is ours.
+# Attribute -> kind of its value, as PyTorch's and the generator's traces have it; duration_ns and root are ours.
 KINDS = {
     "duration_ns": "int64",
     "is_cpu_op": "bool",
@@ -25,6 +25,7 @@ KINDS = {
     "comm_src": "int32",
     "comm_dst": "int32",
     "comm_tag": "int32",
+    "root": "int32",
     "pg_name": "string",
     "stream": "int64",
     "involved_dim": "bool_list",
