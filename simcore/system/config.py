@@ -10,7 +10,9 @@ from pathlib import Path
 from simcore import documents
 from simcore.documents import Node
 from simcore.errors import InputError, Location, Problem, Problems, closest
+from simcore.system import schedule
 from simcore.system.collectives import NATIVE_ALGORITHMS, ROOTED, algorithms
+from simcore.system.schedule import Schedule
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["Algorithm", "SystemConfig", "read"]
@@ -23,7 +25,8 @@ _WINDOWED = re.compile(r"(direct|oneDirect|chain)([1-9]\d*)")
 class Algorithm:
     """An algorithm of one dimension.
 
-    `window` limits direct's messages in flight (0 = all at once), and is a chain's number of pieces.
+    `window` limits direct's messages in flight (0 = all at once), and is a chain's number of pieces. `schedule` is a
+    user's own plan.
 
     `whole_machine` makes one logical dimension of all NPUs (ASTRA-sim's one* variants); `location` is where a file
     chose it.
@@ -32,6 +35,7 @@ class Algorithm:
     name: str
     window: int = 0
     whole_machine: bool = False
+    schedule: Schedule | None = None
     location: Location | None = field(default=None, compare=False)
 
 
@@ -61,7 +65,7 @@ class SystemConfig:
         """InputError when a collective uses an algorithm among `names`, which a profile does not have."""
         for kind, chosen in self.implementations.items():
             for algorithm in chosen:
-                if algorithm.name in names:
+                if algorithm.schedule or algorithm.name in names:
                     place = algorithm.location or self.at(f"{kind.replace('_', '-')}-implementation")
                     message = f"profile {profile} has no algorithm '{algorithm.name}'"
                     known = ", ".join(sorted({*algorithms} - set(names)))
@@ -183,10 +187,25 @@ def _algorithms(node: Node, kind: CollectiveKind) -> tuple[Algorithm, ...]:
     if isinstance(node.value, str):
         made = [_algorithm(node, name, kind) for name in node.value.split("_")]
     else:
-        made = [_algorithm(item, str(item.value), kind) for item in node.sequence()]
+        made = [
+            _schedule(item, kind) if isinstance(item.value, dict) else _algorithm(item, str(item.value), kind)
+            for item in node.sequence()
+        ]
         if node.value == []:
             node.problem(f"{node.name} is empty", expected="an algorithm for every dimension")
     return tuple(algorithm for algorithm in made if algorithm)
+
+
+def _schedule(node: Node, kind: CollectiveKind) -> Algorithm | None:
+    """`{schedule: FILE}`, beside the system file; with `whole-machine: true` for all NPUs as one dimension."""
+    node.keys(required=("schedule",), optional=("whole-machine",))
+    if "schedule" not in node:
+        return None
+    whole = "whole-machine" in node and node["whole-machine"].flag()
+    found = schedule.read(Path(node.file).parent / node["schedule"].text())
+    if found.claim.kind != kind:
+        node["schedule"].problem(f"the schedule is for {found.claim.kind}", expected=f"one for {kind}")
+    return Algorithm("schedule", 0, whole, found, node.location)
 
 
 def _algorithm(node: Node, name: str, kind: CollectiveKind) -> Algorithm | None:
@@ -202,7 +221,7 @@ def _algorithm(node: Node, name: str, kind: CollectiveKind) -> Algorithm | None:
     if name in algorithms:
         return Algorithm(name, window, location=node.location)
     if name in WHOLE_MACHINE:
-        return Algorithm(WHOLE_MACHINE[name], window, True, node.location)
+        return Algorithm(WHOLE_MACHINE[name], window, True, location=node.location)
     node.problem(
         f"'{name}' is no collective algorithm", expected=closest(name, [*algorithms, *WHOLE_MACHINE, "direct4"])
     )

@@ -66,14 +66,18 @@ def make_plan(phase: StreamPhase, options: PlanOptions) -> Plan | Explicit:
         return Explicit(phase.lane.dim.size)
     algorithm = phase.lane.algorithm
     options = replace(options, window=algorithm.window, mirrored=phase.mirrored, root=phase.root)
-    make = algorithms.get(algorithm.name)
     try:
+        if algorithm.schedule:
+            return algorithm.schedule.plan(phase.kind, phase.lane.dim.size, phase.data_bytes, phase.root)
+        make = algorithms.get(algorithm.name)
         return make(phase.kind, phase.lane.dim.size, phase.data_bytes, options)
     except ValueError as error:
         raise _refused(algorithm, error) from error
     except InputError as error:
         place = algorithm.location or Location("--system")
-        raise InputError([replace(problem, location=place) for problem in error.problems]) from error
+        raise InputError(
+            [replace(problem, location=place) for problem in error.problems]
+        ) from None  # what `play` takes for the first error is the cause
 
 
 def _refused(algorithm: Algorithm, error: ValueError) -> InputError:
