@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
 from simcore.system.collectives import ROOTED
-from simcore.system.config import Algorithm, SystemConfig
-from simcore.system.groups import LogicalDim, cut, logical_dims
+from simcore.system.config import NCCL, Algorithm, SystemConfig
+from simcore.system.groups import JointDim, LogicalDim, cut, logical_dims
 from simcore.system.streams import Lane
 from simcore.workload.loops import Loop, Span, loops
 from simcore.workload.model import CollectiveKind, Group, Layer, PhaseName, Workload
 
-__all__ = ["Placement", "column_group", "place"]
+__all__ = ["Placement", "column_group", "joined", "place"]
 
 FOLLOWING = (CollectiveKind.BARRIER, *ROOTED)
 
@@ -30,7 +30,15 @@ class Placement:
     def lanes_of(self, kind: CollectiveKind, group: Group | Span) -> tuple[Lane, ...]:
         """The lanes of a collective in a group; dimensions of one NPU are left out."""
         positions = self.groups[group]
-        return tuple(lane for lane in self.lanes[kind] if lane.position in positions and lane.dim.size > 1)
+        return joined(lane for lane in self.lanes[kind] if lane.position in positions and lane.dim.size > 1)
+
+
+def joined(lanes: Iterable[Lane]) -> tuple[Lane, ...]:
+    """The lanes of a collective; NCCL takes all its dimensions as one."""
+    found = tuple(lanes)
+    if len(found) < 2 or found[0].algorithm.name != NCCL:
+        return found
+    return (replace(found[0], dim=JointDim(tuple(lane.dim for lane in found if isinstance(lane.dim, LogicalDim)))),)
 
 
 def place(
@@ -91,8 +99,7 @@ def _lanes(
 ) -> dict[CollectiveKind, tuple[Lane, ...]]:
     """The dimensions that each kind of collective may use, with their algorithms."""
     found = {}
-    for kind, fallback in defaults.implementations.items():
-        chosen = system.implementations.get(kind, fallback)
+    for kind, chosen in {**defaults.implementations, **system.implementations}.items():
         if len(chosen) > len(topology.dims):
             key = f"{kind.replace('_', '-')}-implementation"
             raise InputError.at(
@@ -117,6 +124,8 @@ def _following(
 
 
 def _lanes_of_kind(topology: Topology, dims: Sequence[LogicalDim], chosen: Sequence[Algorithm]) -> tuple[Lane, ...]:
+    if chosen[0].name == NCCL:
+        return tuple(Lane(at, dim, chosen[0]) for at, dim in enumerate(dims))
     if chosen[0].whole_machine:
         return (Lane(0, LogicalDim(0, topology.npus, 1), chosen[0]),)
     return tuple(Lane(at, dim, chosen[dim.index]) for at, dim in enumerate(dims) if dim.index < len(chosen))

@@ -11,12 +11,12 @@ import simpy
 from simcore.engine.folding import fold, kinds_of
 from simcore.engine.placement import Placement, column_group, place
 from simcore.engine.settings import Settings
-from simcore.engine.wiring import all_alike, make_gates, make_phases, make_transport, play
+from simcore.engine.wiring import all_alike, make_gates, make_phases, make_transport, notes_of, play
 from simcore.errors import DeadlockError, InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.collectives import NATIVE_ALGORITHMS
-from simcore.system.config import SystemConfig
+from simcore.system.config import NCCL, SystemConfig
 from simcore.system.npu import LoopProgram, Npu, Priorities
 from simcore.system.scheduler import Scheduler, Transport
 from simcore.system.streams import Request
@@ -53,7 +53,7 @@ def simulate(
     defaults = profile.system(topology)
     system = system or defaults
     if not profile.native_algorithms:
-        system.refuse_algorithms(NATIVE_ALGORITHMS, profile.name)
+        system.refuse_algorithms({*NATIVE_ALGORITHMS, NCCL}, profile.name)
     placement = _used(workload, place(workload, topology, system, defaults, oversized=profile.oversized_groups))
     case = _Case(workload, topology, system, profile, settings, placement)
     if settings.fold:
@@ -173,4 +173,5 @@ def _timeline(
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
         links=transport.links(),
         details={"layer_collectives": asked},
+        notes=notes_of(transport),
     )

@@ -9,15 +9,15 @@ import numpy as np
 import simpy
 
 from simcore.engine.folding import fold, kinds_of
-from simcore.engine.placement import Placement, place
+from simcore.engine.placement import Placement, joined, place
 from simcore.engine.settings import Settings
-from simcore.engine.wiring import all_alike, make_gates, make_phases, make_transport, play
+from simcore.engine.wiring import all_alike, make_gates, make_phases, make_transport, notes_of, play
 from simcore.errors import DeadlockError, InputError, Location
 from simcore.network.instant import after
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.collectives import NATIVE_ALGORITHMS, ROOTED
-from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.system.graph_npu import GraphNpu, GraphProgram
 from simcore.system.groups import Communicator
 from simcore.system.point_to_point import Mailbox
@@ -65,7 +65,7 @@ def simulate_graphs(
     defaults = profile.system(topology)
     system = system or defaults
     if not profile.native_algorithms:
-        system.refuse_algorithms(NATIVE_ALGORITHMS, profile.name)
+        system.refuse_algorithms({*NATIVE_ALGORITHMS, NCCL}, profile.name)
     placement = place(Workload("", ()), topology, system, defaults)
     case = _Case(graphs, topology, system, profile, settings, placement, memory)
     if settings.fold and not _tells_apart(case) and not _has_roots(case):
@@ -139,6 +139,7 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> 
         finish_ns=tuple(npu.finish_ns for npu in npus),
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
         links=transport.links(),
+        notes=notes_of(transport),
     )
 
 
@@ -198,7 +199,7 @@ def _request(case: _Case, graph: Graph, row: int, kind: CollectiveKind, group: s
         mask = int(graph.dims[row])
         wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(case.topology.dims))]
         usable = (lane for lane in case.placement.lanes[kind] if lane.dim.size > 1)
-        lanes = tuple(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
+        lanes = joined(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
     root = _root(case, graph, row, ranks or range(case.topology.npus)) if kind in ROOTED else 0
     return Request(kind, size_bytes, lanes, priority, name=name, group=group, root=root)
 
@@ -218,6 +219,8 @@ def _root(case: _Case, graph: Graph, row: int, ranks: Sequence[int]) -> int:
 def _group_algorithm(case: _Case, kind: CollectiveKind) -> Algorithm:
     """A communicator's algorithm: the configured one where there is one, else a ring or a binomial tree."""
     lanes = case.placement.lanes[kind]
+    if lanes[0].algorithm.name == NCCL:
+        return lanes[0].algorithm
     if kind == CollectiveKind.BARRIER:
         return replace(lanes[0].algorithm, whole_machine=False)
     fallback = Algorithm("binomial" if kind in ROOTED else "ring")

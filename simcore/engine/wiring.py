@@ -17,18 +17,20 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.alone import Alone, has_own_links
-from simcore.system.config import SystemConfig
+from simcore.system.config import NCCL, SystemConfig
 from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate
 from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.isolated import Isolated
+from simcore.system.measured import Measured
 from simcore.system.phases import PhaseMaker
 from simcore.system.played import Played
 from simcore.system.queues import INSERTION
+from simcore.system.scheduler import Transport
 from simcore.system.streams import Stream
 from simcore.system.transport import AsymmetryError, Costs, Solved
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["all_alike", "make_gates", "make_phases", "make_transport", "play"]
+__all__ = ["all_alike", "make_gates", "make_phases", "make_transport", "notes_of", "play"]
 
 PAIRED = {"halvingDoubling", "pairwise", "recursiveDoubling"}
 
@@ -44,8 +46,8 @@ def make_transport(
     settings: Settings,
     collectives_only: bool = True,
     alike: bool = True,
-) -> Solved | Played | Isolated | Alone:
-    """Without contention phases are solved; on shared links they are played.
+) -> Solved | Measured | Played | Isolated | Alone:
+    """Without contention phases are solved; on shared links they are played; NCCL's were measured.
 
     `collectives_only` says that there are no other messages than those of collectives along the dimensions. Where no
     two phases can meet then, every shape is played only once. A machine folded into one class plays on
@@ -55,6 +57,8 @@ def make_transport(
     endpoint_ns = profile.scale(system.endpoint_ns(profile.system(topology)), settings.injection_scale)
     group_endpoint_ns = profile.graph.group_endpoint_ns
     costs = Costs(endpoint_ns, profile.reduction(system), profile.plan_options, group_endpoint_ns, settings.rendezvous)
+    if system.fabric:
+        return Measured(env, ranks, system.fabric, costs)
     network = profile.shared_links.get(settings.network or profile.networks[0])
     if network is None:
         plain = profile.delay(topology, False)  # point-to-point messages are asked for by their receiver
@@ -75,6 +79,11 @@ def make_transport(
     return Played(env, ranks, network(env, FoldedLinks(links, parts)), costs)
 
 
+def notes_of(transport: Transport) -> tuple[str, ...]:
+    """What the user should know of how collectives were timed."""
+    return tuple(transport.notes()) if isinstance(transport, Measured) else ()
+
+
 def _parts(placement: Placement, topology: Topology) -> list[list[int]]:
     """Sizes of the logical dimensions of every topology dimension."""
     return [[dim.size for dim in placement.dims if dim.index == at] for at in range(len(topology.dims))]
@@ -85,9 +94,12 @@ def all_alike(placement: Placement, topology: Topology) -> bool:
 
     The topology must look the same from everywhere, and every algorithm must treat all ranks the same. A ring through
     all dimensions does not; explicit plans do not either, which the run notices by itself. `PAIRED` ones pair ranks by
-    XOR, which is no shift: behind a switch their ranks are alike, and where they are two.
+    XOR, which is no shift: behind a switch their ranks are alike, and where they are two. NCCL's do not depend on
+    the topology.
     """
     lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
+    if any(lane.algorithm.name == NCCL for lane in lanes):
+        return True
     paired = [lane.dim for lane in lanes if lane.algorithm.name in PAIRED]
     pairs = any(dim.size > 2 and topology.dims[dim.index].kind != "Switch" for dim in paired)
     across = len(topology.dims) > 1 and any(lane.algorithm.whole_machine for lane in lanes)

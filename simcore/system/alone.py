@@ -16,7 +16,7 @@ from simcore.network.instant import after
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
-from simcore.system.groups import Communicator, LogicalDim
+from simcore.system.groups import GroupDim, LogicalDim
 from simcore.system.plan import Plan
 from simcore.system.played import Played
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
@@ -101,7 +101,7 @@ class Alone:
             self._times[self._first_link(dim, npu), phase] += 1
         after(self._env, self._performances[phase].exits_ns[position], lambda _: done(stream))
 
-    def _first_link(self, dim: LogicalDim | Communicator, npu: int) -> int:
+    def _first_link(self, dim: GroupDim, npu: int) -> int:
         """The first link of the group that `npu` is in."""
         if dim.size == self._links.npus:
             return 0
@@ -109,7 +109,7 @@ class Alone:
         group = npu // (axis.stride * dim.size) * axis.stride + npu % axis.stride
         return axis.links_before + group * axis.links
 
-    def _group(self, dim: LogicalDim | Communicator) -> LinkGraph:
+    def _group(self, dim: GroupDim) -> LinkGraph:
         """The links of one group of a dimension: all groups have the same."""
         if dim.size == self._links.npus:
             return self._links

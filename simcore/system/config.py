@@ -12,11 +12,13 @@ from simcore.documents import Node
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.system import schedule
 from simcore.system.collectives import NATIVE_ALGORITHMS, ROOTED, algorithms
+from simcore.system.collectives.nccl import FABRICS, Fabric
 from simcore.system.schedule import Schedule
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Algorithm", "SystemConfig", "read"]
+__all__ = ["NCCL", "Algorithm", "SystemConfig", "read"]
 
+NCCL = "nccl"  # no plan: its times are measured
 WHOLE_MACHINE = {"oneRing": "ring", "oneDirect": "direct", "oneHalvingDoubling": "halvingDoubling"}
 _WINDOWED = re.compile(r"(direct|oneDirect|chain)([1-9]\d*)")
 
@@ -44,7 +46,7 @@ class SystemConfig:
     """Settings under ASTRA-sim's meaning; times in ns, `local_memory_bytes_per_s` in bytes per second.
 
     `implementations` gives one algorithm per dimension for each collective; a collective that is not there, or a
-    dimension past the list, is left to the profile.
+    dimension past the list, is left to the profile. With a `fabric`, collectives are NCCL's on that system.
     """
 
     scheduling_policy: str = "LIFO"
@@ -59,6 +61,7 @@ class SystemConfig:
     roofline: bool = False
     peak_flops: float = 0.0
     replay_only: bool = False
+    fabric: Fabric | None = None
     locations: Mapping[str, Location] = field(default_factory=dict, compare=False)
 
     def refuse_algorithms(self, names: Collection[str], profile: str) -> None:
@@ -123,7 +126,8 @@ _WITHOUT_EFFECT: dict[str, Callable[[Node], object]] = {
 _CUSTOM_REFUSED = "collectives given as execution traces are not supported"
 _LISTS = {f"{kind.replace('_', '-')}-implementation": kind for kind in (*_KINDS, *ROOTED)}
 _CUSTOM = tuple(f"{kind.replace('_', '-')}-implementation-custom" for kind in _KINDS)
-KEYS = (*_FIELDS, *_WITHOUT_EFFECT, *_LISTS, *_CUSTOM)
+_NCCL = ("collectives", "nccl-fabric")
+KEYS = (*_NCCL, *_FIELDS, *_WITHOUT_EFFECT, *_LISTS, *_CUSTOM)
 
 
 def read(path: str | Path) -> SystemConfig:
@@ -168,12 +172,39 @@ def _config(root: Node) -> SystemConfig:
         elif key in _WITHOUT_EFFECT:
             _WITHOUT_EFFECT[key](node)
     locations = {key: node.location for key, node in root.mapping()}
+    if "collectives" in root or "nccl-fabric" in root:
+        values |= _nccl(root)
+        implementations = dict.fromkeys(CollectiveKind, (Algorithm(NCCL, location=locations.get("collectives")),))
     config = SystemConfig(**values, implementations=implementations, locations=locations)  # type: ignore[arg-type]
     return replace(
         config,
         intra_dimension_scheduling=SYNONYMS.get(config.intra_dimension_scheduling, config.intra_dimension_scheduling),
         inter_dimension_scheduling=SYNONYMS.get(config.inter_dimension_scheduling, config.inter_dimension_scheduling),
     )
+
+
+# What NCCL decides for itself.
+_NCCL_S_OWN = (
+    *_LISTS,
+    "preferred-dataset-splits",
+    "collective-optimization",
+    "inter-dimension-scheduling",
+    "endpoint-delay",
+)
+
+
+def _nccl(root: Node) -> dict[str, object]:
+    """Settings with `collectives: nccl`: one chunk, as NCCL pipelines within it."""
+    for key in _NCCL:
+        if key not in root:
+            root.problem(f"NCCL's collectives need '{key}' too", "collectives: nccl and nccl-fabric: a measured system")
+            return {}
+    root["collectives"].choice([NCCL])
+    fabric = FABRICS.get(root["nccl-fabric"].choice(list(FABRICS)) or "")
+    for key, node in root.mapping():
+        if key in _NCCL_S_OWN:
+            node.problem(f"'{key}' has no meaning with collectives: nccl", "the key left out")
+    return {"fabric": fabric, "preferred_dataset_splits": 1}
 
 
 def _refuse(node: Node, asked: bool, message: str) -> None:

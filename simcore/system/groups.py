@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Communicator", "Delay", "LogicalDim", "RankGroup", "cut", "logical_dims"]
+__all__ = ["Communicator", "Delay", "GroupDim", "JointDim", "LogicalDim", "RankGroup", "cut", "logical_dims"]
 
 # Times in ns of messages of `size_bytes` from each `src` to each `dst` (arrays of NPU ids of equal length).
 Delay = Callable[[NDArray[np.int64], NDArray[np.int64], int], NDArray[np.int64]]
@@ -35,6 +36,38 @@ class LogicalDim:
 
 
 @dataclass(frozen=True, slots=True)
+class JointDim:
+    """Several dimensions taken as one, the first innermost; its traffic counts as the first one's."""
+
+    dims: tuple[LogicalDim, ...]
+    local = False
+
+    @property
+    def index(self) -> int:
+        """The first dimension's."""
+        return self.dims[0].index
+
+    @property
+    def size(self) -> int:
+        """How many NPUs there are in a group."""
+        return prod(dim.size for dim in self.dims)
+
+    def members(self, npu: int) -> NDArray[np.int64]:
+        """The NPUs of the group that `npu` is in, in order."""
+        found = np.array([npu], dtype=np.int64)
+        for dim in self.dims:
+            found = (found - npu + dim.members(npu)[:, None]).ravel()
+        return found
+
+    def position(self, npu: int) -> int:
+        """Its place in its group."""
+        found = 0
+        for dim in reversed(self.dims):
+            found = found * dim.size + dim.position(npu)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Communicator:
     """Listed NPUs in ring order: a logical dimension of its own; its traffic queues as dimension 0's."""
 
@@ -54,6 +87,9 @@ class Communicator:
     def position(self, npu: int) -> int:
         """Its place in the group."""
         return self.ranks.index(npu)
+
+
+GroupDim = LogicalDim | JointDim | Communicator
 
 
 def logical_dims(sizes: Sequence[int]) -> list[LogicalDim]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import simpy
 
 from simcore.system.config import Algorithm
-from simcore.system.groups import Communicator, LogicalDim
+from simcore.system.groups import GroupDim
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["IDLE", "Dataset", "Lane", "Request", "Stream", "StreamPhase"]
@@ -20,7 +20,7 @@ class Lane:
     """A logical dimension as one kind of collective uses it: with an algorithm; `position` numbers the queues."""
 
     position: int
-    dim: LogicalDim | Communicator
+    dim: GroupDim
     algorithm: Algorithm
 
 

@@ -16,7 +16,7 @@ from simcore.system import explicit_machine
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm
 from simcore.system.explicit import Explicit
-from simcore.system.groups import Communicator, Delay, LogicalDim, RankGroup
+from simcore.system.groups import Delay, GroupDim, RankGroup
 from simcore.system.plan import Plan
 from simcore.system.solver import solve
 from simcore.system.streams import IDLE, Stream, StreamPhase
@@ -43,7 +43,7 @@ class Costs:
     group_endpoint_ns: int = -1
     rendezvous: bool = False
 
-    def of(self, dim: LogicalDim | Communicator) -> Costs:
+    def of(self, dim: GroupDim) -> Costs:
         """The costs in a dimension: communicators may have an endpoint delay of their own (ASTRA-sim 2.x)."""
         if not dim.local or self.group_endpoint_ns < 0:
             return self
@@ -107,7 +107,7 @@ class Solved:
         self._messages = messages or delay
         self._class_of = class_of(ranks)
         self._meetings: dict[tuple[object, ...], _Meeting] = {}
-        self._groups: dict[tuple[LogicalDim | Communicator, int], RankGroup] = {}
+        self._groups: dict[tuple[GroupDim, int], RankGroup] = {}
         self._classes: dict[RankGroup, NDArray[np.int64]] = {}
         self._names: dict[RankGroup, Hashable] = {}
         self._plans: dict[StreamPhase, Plan | Explicit] = {}
@@ -183,7 +183,7 @@ class Solved:
             self._plans[phase] = make_plan(phase, self._costs.of(phase.lane.dim).options)
         return self._plans[phase]
 
-    def _group(self, dim: LogicalDim | Communicator, npu: int) -> RankGroup:
+    def _group(self, dim: GroupDim, npu: int) -> RankGroup:
         members = dim.members(npu)
         key = (dim, int(members[0]))
         if key not in self._groups:
