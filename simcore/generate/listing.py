@@ -43,7 +43,7 @@ def listed_step(workload: Workload, plan: Plan, stage: int) -> list[Operation]:
     made: list[Operation] = []
     for cell in make("1f1b", plan.pp, count).order[stage]:
         made += passes[cell.kind, cell.micro_batch == count - 1]
-    return [*made, *lister.upwards(end), EPOCH_END]
+    return [*made, *lister.end(end), EPOCH_END]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,12 @@ class _Lister:
         for layer in reversed(layers):
             yield from self._phase(layer, INPUT_GRAD)
             yield from self._phase(layer, WEIGHT_GRAD)
+
+    def end(self, layers: Sequence[Layer]) -> Iterator[Operation]:
+        """The end of the step, in the order in which a framework gets to its rows."""
+        for layer in sorted(layers, key=lambda layer: END_ROWS.index(layer.name)):
+            for name in PhaseName:
+                yield from self._phase(layer, name)
 
     def _transfer(self, kind: str, where: str, what: str) -> Operation:
         return Operation(kind, "pp_group", 2, self.handed_bytes, where, additional=what)

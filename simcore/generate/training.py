@@ -1,7 +1,7 @@
 """A training step of a transformer as rows: what one rank of a pipeline stage computes, which collectives it joins.
 
 Rows stand in forward order, once per micro-batch; the loop runs them downwards, then upwards for the gradients. Before
-them stand the rows of the end of the step (`_end`), which the upward pass reaches last. Sizes are those of whole
+them stand the rows of the end of the step (`end`), which the upward pass reaches last. Sizes are those of whole
 buffers: the gathered result, the unreduced input. Sources: Shoeybi et al. 2019 (tensor parallelism), Korthikanti et al.
 2022 (sequence parallelism, recompute), Rajbhandari et al. 2020 (ZeRO), Lepikhin et al. 2020 (experts).
 """
@@ -28,10 +28,10 @@ REDUCE_SCATTER, ALL_TO_ALL = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_T
 IDLE = Phase()
 
 END_ROWS = (
-    *("parameter_gather", "parameter_gather_experts", "optimizer", "gradient_norm"),
-    *("replicated_gradients", "gradient_reduce", "gradient_reduce_experts"),
+    *("gradient_reduce", "gradient_reduce_experts", "replicated_gradients", "gradient_norm"),
+    *("optimizer", "parameter_gather", "parameter_gather_experts"),
 )
-"""Names of the rows of the end of a step."""
+"""Names of the rows of the end of a step, in the order in which a framework gets to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,24 +315,27 @@ class _Rows:
         return [Layer(f"gather_{name}", gather), *rows, Layer(f"gather_{name}_again", input_grad=gather)]
 
     def end(self) -> list[Layer]:
-        """End of the step, the last first: parameters gathered, optimizer, the gradients' norm, gradients reduced."""
+        """End of the step: gradients reduced, parameters gathered, the gradients' norm; what waits for them goes down.
+
+        The loop waits for collectives of weight gradients only when it comes down to their rows again. So what needs
+        the sums, gradients of replicated weights and the optimizer, is computed forward, below the rows that send: the
+        optimizer opens the next step in place of closing this one, and a step is as long.
+        """
         plan, held = self.plan, held_parameters(self.model, self.plan, self.stage)
         sharded = plan.zero > 0
         owned = (
             held.dense // plan.replicas + held.experts // plan.expert_replicas if sharded else held.dense + held.experts
         )
         rows = []
-        if plan.zero in (1, 2):
-            rows += self._both("parameter_gather", plan.element_bytes, ALL_GATHER, held)
-        rows.append(Layer("optimizer", input_grad=Phase(self.durations.optimizer(owned))))
         if plan.replicas > 1:
             rows.append(Layer("gradient_norm", weight_grad=Phase(0, ALL_REDUCE, LOSS_BYTES)))
-        if self._shards_sequence:
-            summed = self._split(ALL_REDUCE, plan.gradient_bytes * held.replicated)
-            rows.append(Layer("replicated_gradients", input_grad=summed))
+        if plan.zero in (1, 2):
+            rows += self._both("parameter_gather", plan.element_bytes, ALL_GATHER, held)
         if plan.zero < 2 and not plan.overlap:
             rows += self._both("gradient_reduce", plan.gradient_bytes, REDUCE_SCATTER if sharded else ALL_REDUCE, held)
-        return rows
+        if self._shards_sequence:
+            rows.append(Layer("replicated_gradients", self._split(ALL_REDUCE, plan.gradient_bytes * held.replicated)))
+        return [*rows, Layer("optimizer", Phase(self.durations.optimizer(owned)))]
 
     def _both(self, name: str, each_bytes: int, kind: CollectiveKind, held: Held) -> list[Layer]:
         """A row for ordinary parameters and one for experts, each unless its group is one rank."""
