@@ -14,8 +14,10 @@ from simcore.generate.listing import listed_step
 from simcore.generate.models import Experts, Transformer, elements, total_parameters
 from simcore.generate.plan import Plan
 from simcore.generate.training import held_parameters, stage_workload
+from simcore.network.topology.model import Dimension, Topology
 from simcore.workload import text
 from simcore.workload.model import CollectiveKind, Group, PhaseName
+from tests.runs import Run, micro
 
 DEVICE = accelerator("A100")
 DENSE = Transformer("dense", 4, 256, 8, 1024, 1024, kv_heads=4)
@@ -196,7 +198,8 @@ def test_the_five_executions_corrected_are_those_of_the_documentation(
     vocab = -(-50257 // 256) * 256
     split = layers * (4 * hidden * hidden + 3 * hidden * ffn) + vocab * hidden
     whole = layers * 4 * hidden + seq * hidden + 2 * hidden
-    assert workload.layers[0].weight_grad.size_bytes == gathered == 2 * (split // 2 + whole)
+    parameters = next(layer for layer in workload.layers if layer.name == "parameter_gather")
+    assert parameters.weight_grad.size_bytes == gathered == 2 * (split // 2 + whole)
 
 
 def test_deviations_add_up_to_the_difference_of_the_two_files():
@@ -223,3 +226,15 @@ def test_deviations_add_up_to_the_difference_of_the_two_files():
         found = deviations(options, ours.layers)
         assert sum(item.bytes - item.aicb_bytes for item in found) == sent(ours) - sent(theirs)
         assert all(item.reason for item in found)
+
+
+def test_the_optimizer_follows_the_reduction_of_the_gradients():
+    """A step without TP is its computations, the reduction and the optimizer, one after the other."""
+    plan = Plan(4, 256, global_batch=4)
+    workload = step(DENSE, plan)
+    topology = Topology((Dimension("Ring", 4, 50e9, 500.0),))
+    report = Run(workload, topology).report()
+    computed = sum(layer.phase(name).compute_ns for layer in workload.layers for name in PhaseName)
+    reduced = Run(micro(CollectiveKind.ALL_REDUCE, 4 * held_parameters(DENSE, plan, 0).dense), topology).report()
+    norm = Run(micro(CollectiveKind.ALL_REDUCE, 4), topology).report()
+    assert report["time_ns"] == computed + reduced["time_ns"] + norm["time_ns"]
