@@ -12,6 +12,7 @@ from simcore.engine.placement import Placement
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.congested import CutThrough
+from simcore.network.congestion_free import CongestionFree
 from simcore.network.folded import FoldedLinks, symmetric
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
@@ -56,14 +57,14 @@ def make_transport(
     """
     endpoint_ns = profile.scale(system.endpoint_ns(profile.system(topology)), settings.injection_scale)
     group_endpoint_ns = profile.graph.group_endpoint_ns
-    costs = Costs(endpoint_ns, profile.reduction(system), profile.plan_options, group_endpoint_ns, settings.rendezvous)
+    _check_bus(system, profile)
+    reduction_ns, options = profile.reduction(system), profile.plan_options
+    costs = Costs(endpoint_ns, reduction_ns, options, group_endpoint_ns, settings.rendezvous, system.bus)
     if system.fabric:
         return Measured(env, ranks, system.fabric, costs)
     network = profile.shared_links.get(settings.network or profile.networks[0])
     if network is None:
-        plain = profile.delay(topology, False)  # point-to-point messages are asked for by their receiver
-        delay = profile.delay(topology, True) if settings.rendezvous else plain
-        return Solved(env, ranks, delay, costs, barrier=profile.barrier, messages=plain)
+        return _without_contention(env, ranks, topology, costs, profile)
     links, parts = LinkGraph(topology), _parts(placement, topology)
     alike = alike and network.foldable and all_alike(placement, topology)
     exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
@@ -82,6 +83,27 @@ def make_transport(
 def notes_of(transport: Transport) -> tuple[str, ...]:
     """What the user should know of how collectives were timed."""
     return tuple(transport.notes()) if isinstance(transport, Measured) else ()
+
+
+def _without_contention(
+    env: simpy.Environment, ranks: Sequence[Sequence[int]], topology: Topology, costs: Costs, profile: Profile
+) -> Solved | Played:
+    """Phases are solved, or played where packets share a memory bus."""
+    plain = profile.delay(topology, False)
+    if not costs.bus:
+        delay = profile.delay(topology, True) if costs.rendezvous else plain
+        # Point-to-point messages are asked for by their receiver.
+        return Solved(env, ranks, delay, costs, barrier=profile.barrier, messages=plain)
+    if len(ranks) < topology.npus:
+        raise AsymmetryError
+    return Played(env, ranks, CongestionFree(env, plain), costs, barrier=profile.barrier)
+
+
+def _check_bus(system: SystemConfig, profile: Profile) -> None:
+    if system.bus and not profile.memory_bus:
+        message = f"profile {profile.name} has no shared memory bus"
+        hint = "use --profile astra-sim-2 or astra-sim-1.0"
+        raise InputError.at(system.at("model-shared-bus"), message, expected="0, or the key left out", hint=hint)
 
 
 def _parts(placement: Placement, topology: Topology) -> list[list[int]]:

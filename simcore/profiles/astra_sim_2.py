@@ -107,6 +107,7 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
         scale=scale,
         system=rings,
         dimension_bandwidth=dimension_bandwidth,
+        memory_bus=True,
         shared_links={"congested": StoreAndForward},
         graph=GraphRules(slot, shortest_ns=1, group_endpoint_ns=GROUP_ENDPOINT_NS, scales=False),
     )

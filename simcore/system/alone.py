@@ -11,7 +11,7 @@ import numpy as np
 import simpy
 
 from simcore.network.batch import solve_batch
-from simcore.network.congested import CutThrough, Network
+from simcore.network.congested import CutThrough, LinkNetwork
 from simcore.network.instant import after
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -59,7 +59,7 @@ class Alone:
         env: simpy.Environment,
         ranks: Sequence[Sequence[int]],
         links: LinkGraph,
-        network: Callable[[simpy.Environment, LinkGraph], Network],
+        network: Callable[[simpy.Environment, LinkGraph], LinkNetwork],
         costs: Costs,
     ):
         self._env, self._ranks, self._links, self._network, self._costs = env, ranks, links, network, costs

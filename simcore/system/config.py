@@ -7,12 +7,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from simcore import documents
 from simcore.documents import Node
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.system import schedule
 from simcore.system.collectives import NATIVE_ALGORITHMS, ROOTED, algorithms
 from simcore.system.collectives.nccl import FABRICS, Fabric
+from simcore.system.memory_bus import BusCosts
 from simcore.system.schedule import Schedule
 from simcore.workload.model import CollectiveKind
 
@@ -62,6 +65,7 @@ class SystemConfig:
     peak_flops: float = 0.0
     replay_only: bool = False
     fabric: Fabric | None = None
+    bus: BusCosts | None = None
     locations: Mapping[str, Location] = field(default_factory=dict, compare=False)
 
     def refuse_algorithms(self, names: Collection[str], profile: str) -> None:
@@ -119,15 +123,22 @@ _WITHOUT_EFFECT: dict[str, Callable[[Node], object]] = {
     "trace-enabled": lambda node: node.flag(),
     "track-local-mem": lambda node: node.flag(),
     "local-mem-trace-filename": lambda node: node.text(),
-    **{key: lambda node: node.number() for key in ("L", "o", "g", "G", "local-reduction-delay")},
-    "model-shared-bus": lambda node: _refuse(node, bool(node.value), "the shared memory bus is not modelled"),
     "per-node-custom-implementation": lambda node: _refuse(node, bool(node.value), _CUSTOM_REFUSED),
 }
+# Keys of the shared memory bus -> (field of `BusCosts`, how its node is read); ASTRA-sim keeps G in single precision.
+_BUS: dict[str, tuple[str, Callable[[Node], float]]] = {
+    "L": ("latency_ns", lambda node: int(node.number())),
+    "o": ("overhead_ns", lambda node: int(node.number())),
+    "g": ("gap_ns", lambda node: int(node.number())),
+    "G": ("ns_per_byte", lambda node: float(np.float32(node.number()))),
+    "local-reduction-delay": ("reduction_ns", lambda node: int(node.number())),
+}
+_BUS_SWITCH = "model-shared-bus"
 _CUSTOM_REFUSED = "collectives given as execution traces are not supported"
 _LISTS = {f"{kind.replace('_', '-')}-implementation": kind for kind in (*_KINDS, *ROOTED)}
 _CUSTOM = tuple(f"{kind.replace('_', '-')}-implementation-custom" for kind in _KINDS)
 _NCCL = ("collectives", "nccl-fabric")
-KEYS = (*_NCCL, *_FIELDS, *_WITHOUT_EFFECT, *_LISTS, *_CUSTOM)
+KEYS = (*_NCCL, *_FIELDS, *_WITHOUT_EFFECT, *_BUS, _BUS_SWITCH, *_LISTS, *_CUSTOM)
 
 
 def read(path: str | Path) -> SystemConfig:
@@ -161,6 +172,9 @@ def _config(root: Node) -> SystemConfig:
     root.keys(optional=KEYS)
     values: dict[str, object] = {}
     implementations: dict[CollectiveKind, tuple[Algorithm, ...]] = {}
+    bus = {_BUS[key][0]: _BUS[key][1](node) for key, node in root.mapping() if key in _BUS}
+    if _BUS_SWITCH in root and root[_BUS_SWITCH].flag():
+        values["bus"] = BusCosts(**bus)  # type: ignore[arg-type]  # the table keeps each field's own type
     for key, node in root.mapping():
         if key in _FIELDS:
             name, parse = _FIELDS[key]

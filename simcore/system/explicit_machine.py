@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from simcore.system.explicit import Explicit
 from simcore.system.groups import RankGroup
+from simcore.system.machine import After, Pay
 
 __all__ = ["ExplicitMachine", "exits"]
 
@@ -18,25 +19,22 @@ __all__ = ["ExplicitMachine", "exits"]
 class ExplicitMachine:
     """State of one rank in one phase; the callbacks are those of `machine.Machine`, messages are numbered as transfers.
 
-    The endpoint is paid before the first sends, and with its reduction after every receive. The phase ends when
-    everything is sent and received.
+    A packet (numbered as transfers, ~index those before a send) is paid before the first sends, and with its reduction
+    after every receive. The phase ends when everything is sent and received.
     """
 
-    __slots__ = ("_early", "_endpoint_ns", "_left", "_lines", "_open", "_plan", "_rank", "_reduction_ns", "after",
-                 "done", "send")  # fmt: skip
+    __slots__ = ("_early", "_left", "_lines", "_open", "_plan", "_rank", "after", "done", "pay", "send")
 
     def __init__(
         self,
         plan: Explicit,
         rank: int,
-        endpoint_ns: int,
-        reduction_ns: Callable[[int], int],
-        after: Callable[[int, Callable[[], None]], None],
+        pay: Pay,
+        after: After,
         send: Callable[[int], None],
         done: Callable[[], None],
     ):
-        self._plan, self._rank = plan, rank
-        self._endpoint_ns, self._reduction_ns = endpoint_ns, reduction_ns
+        self._plan, self._rank, self.pay = plan, rank, pay
         self.after, self.send, self.done = after, send, done
         sends = plan.sends[rank]
         self._open = {index: len(plan.after[index]) for index in sends}
@@ -53,7 +51,7 @@ class ExplicitMachine:
             self.after(0, self.done)
         for index in [index for index, waits in self._open.items() if not waits]:
             self._open[index] = 1
-            self.after(self._endpoint_ns, partial(self._released, (index,)))
+            self.pay(~index, 0, partial(self._released, (index,)))
         for index in early:
             self.arrive(index)
 
@@ -62,9 +60,7 @@ class ExplicitMachine:
         if self._early is not None:
             self._early.append(index)
             return
-        charge_bytes = self._plan.transfers[index].charge_bytes
-        cost_ns = self._endpoint_ns + (self._reduction_ns(charge_bytes) if charge_bytes else 0)
-        self.after(cost_ns, partial(self._received, index))
+        self.pay(index, self._plan.transfers[index].charge_bytes, partial(self._received, index))
 
     def _received(self, index: int) -> None:
         self._left -= 1

@@ -1,4 +1,4 @@
-"""Phases played message by message over links that are shared."""
+"""Phases played message by message: over links that are shared, or with packets that share a memory bus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from simcore.network.congested import Network
 from simcore.network.instant import after
 from simcore.system.explicit import Explicit
 from simcore.system.explicit_machine import ExplicitMachine
-from simcore.system.machine import Machine
+from simcore.system.machine import Machine, at_endpoint
+from simcore.system.packets import Packets
 from simcore.system.plan import Plan, Round
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.system.streams import Stream, StreamPhase
@@ -25,25 +26,35 @@ _Player = Machine | ExplicitMachine
 
 
 class Played:
-    """Transport on a network whose links are shared: every message is sent.
+    """Transport that sends every message: on links that are shared, or for packets that share a memory bus.
 
-    With one class of NPUs (`folded`), the one that is played receives what it sends; `network` must then run on
-    `FoldedLinks`.
+    With `barrier`, a chunk leaves a phase only when the whole machine has finished it (ASTRA-sim 1.0). With one class
+    of NPUs (`folded`), the one that is played receives what it sends; `network` must then run on `FoldedLinks`.
     """
 
-    def __init__(self, env: simpy.Environment, ranks: Sequence[Sequence[int]], network: Network, costs: Costs):
-        self._env, self._ranks, self._network, self._costs = env, ranks, network, costs
+    def __init__(
+        self,
+        env: simpy.Environment,
+        ranks: Sequence[Sequence[int]],
+        network: Network,
+        costs: Costs,
+        *,
+        barrier: bool = False,
+    ):
+        self._env, self._ranks, self._network, self._costs, self._barrier = env, ranks, network, costs, barrier
         self._folded = len(ranks) == 1
         self._players: dict[tuple[object, int, int], _Player] = {}
         self._early: dict[tuple[object, int, int], list[int]] = {}
         self._plans: dict[StreamPhase, Plan | Explicit] = {}
+        self._packets = Packets(env, costs.bus) if costs.bus else None
+        self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a point-to-point message; at one time it goes behind the collectives'."""
         self._network.send(src, dst, size_bytes, (LAST, *key), deliver)
 
-    def links(self) -> LinkTable:
-        """What every link carried."""
+    def links(self) -> LinkTable | None:
+        """What every link carried, where links are modelled."""
         return self._network.table()
 
     def waiting(self) -> list[tuple[Stream, list[int]]]:
@@ -61,7 +72,7 @@ class Played:
 
         def finished() -> None:
             del self._players[key]
-            done(stream)
+            self._leave(stream, partial(done, stream))
 
         player = self._player(npu, stream, finished)
         self._players[key] = player
@@ -69,22 +80,36 @@ class Played:
             player.arrive(index)
         player.start()
 
+    def _leave(self, stream: Stream, leave: Callable[[], None]) -> None:
+        """Go on, alone or when everybody is through."""
+        if not self._barrier:
+            leave()
+            return
+        through = self._through.setdefault((stream.key, stream.at), [])
+        through.append(leave)
+        if len(through) == len(self._ranks):
+            for go in self._through.pop((stream.key, stream.at)):
+                go()
+
     def _player(self, npu: int, stream: Stream, finished: Callable[[], None]) -> _Player:
         phase, costs = stream.phase, self._costs.of(stream.phase.lane.dim)
         members = phase.lane.dim.members(npu).tolist()
         position = members.index(npu)
         later = partial(_later, self._env)
         plan = self.plan(phase)
+        pay = at_endpoint(later, costs.endpoint_ns, costs.reduction_ns)
+        if self._packets and costs.bus:
+            pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
         if isinstance(plan, Explicit):
             if self._folded:
                 raise AsymmetryError
             send = partial(self._transfer, stream, npu, members, plan)
-            return ExplicitMachine(plan, position, costs.endpoint_ns, costs.reduction_ns, later, send, finished)
+            return ExplicitMachine(plan, position, pay, later, send, finished)
 
         def forward(index: int, entry: Round) -> None:
             self._send_to(stream, npu, members, entry.size_bytes, plan.peer(position, entry.hop), index)
 
-        return Machine(plan, costs.endpoint_ns, costs.reduction_ns, later, forward, finished)
+        return Machine(plan, pay, later, forward, finished)
 
     def _transfer(self, stream: Stream, npu: int, members: Sequence[int], plan: Explicit, index: int) -> None:
         """Send a transfer of an explicit plan."""

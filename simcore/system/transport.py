@@ -17,6 +17,7 @@ from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm
 from simcore.system.explicit import Explicit
 from simcore.system.groups import Delay, GroupDim, RankGroup
+from simcore.system.memory_bus import BusCosts
 from simcore.system.plan import Plan
 from simcore.system.solver import solve
 from simcore.system.streams import IDLE, Stream, StreamPhase
@@ -34,7 +35,8 @@ class AsymmetryError(Exception):
 class Costs:
     """What a rank pays beside the network: an endpoint delay per packet, and reductions by their bytes.
 
-    With `rendezvous`, a played message is asked for by a small one before it is sent (the solved ones' delays hold it).
+    With a `bus`, packets go over it in place of the endpoint delay. With `rendezvous`, a played message is asked for by
+    a small one before it is sent (the solved ones' delays hold it).
     """
 
     endpoint_ns: int
@@ -42,12 +44,14 @@ class Costs:
     options: PlanOptions
     group_endpoint_ns: int = -1
     rendezvous: bool = False
+    bus: BusCosts | None = None
 
     def of(self, dim: GroupDim) -> Costs:
-        """The costs in a dimension: communicators may have an endpoint delay of their own (ASTRA-sim 2.x)."""
+        """The costs in a dimension: communicators may have their own endpoint delay, and no bus (ASTRA-sim 2.x)."""
         if not dim.local or self.group_endpoint_ns < 0:
             return self
-        return replace(self, endpoint_ns=self.group_endpoint_ns, options=replace(self.options, local_group=True))
+        options = replace(self.options, local_group=True)
+        return replace(self, endpoint_ns=self.group_endpoint_ns, options=options, bus=None)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from simcore.system.explicit import Explicit, Transfer
 from simcore.system.explicit_machine import ExplicitMachine, exits
 from simcore.system.flow import Claim, faults
 from simcore.system.groups import RankGroup
-from simcore.system.machine import simulate
+from simcore.system.machine import at_endpoint, simulate
 from simcore.system.plan import Plan, Round
 from simcore.system.solver import solve
 from simcore.workload.model import CollectiveKind
@@ -296,7 +296,10 @@ def play_explicit(plan, arrivals, delay_ns, endpoint_ns, reduction_ns):
         def done():
             exits[rank] = now
 
-        return ExplicitMachine(plan, rank, endpoint_ns, reduction_ns, lambda d, call: at(now + d, call), send, done)
+        def later(delay, call):
+            at(now + delay, call)
+
+        return ExplicitMachine(plan, rank, at_endpoint(later, endpoint_ns, reduction_ns), later, send, done)
 
     machines = [machine(rank) for rank in range(len(arrivals))]
     for rank, arrival in enumerate(arrivals):
