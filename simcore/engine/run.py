@@ -8,11 +8,12 @@ from math import prod
 
 import simpy
 
+from simcore.engine.deadlock import deadlock
 from simcore.engine.folding import fold, kinds_of
 from simcore.engine.placement import Placement, column_group, place
 from simcore.engine.settings import Settings
 from simcore.engine.wiring import all_alike, make_gates, make_phases, make_transport, notes_of, play
-from simcore.errors import DeadlockError, InputError
+from simcore.errors import InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.collectives import NATIVE_ALGORITHMS
@@ -80,7 +81,7 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> 
     names = [events.name(layer.name) for layer in case.workload.layers]
     requests = _requests(case, names)
     steps = loops.get(case.workload.loop).steps(case.workload)
-    npus = []
+    npus, schedulers = [], []
     for npu_class, members in enumerate(ranks):
         factor = settings.stragglers.get(members[0], 1.0)
         program = LoopProgram(
@@ -89,11 +90,14 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> 
         )  # fmt: skip
         phases = make_phases(int(members[0]), case.topology, case.placement, system, profile, settings)
         scheduler = Scheduler(env, npu_class, phases, transport, events, gates)
+        schedulers.append(scheduler)
         npus.append(Npu(env, npu_class, program, scheduler, Priorities(_order(system)), events))
     for npu in npus:
         env.process(npu.run())
     play(env)
-    _check_finished(npus, ranks, transport)
+    stuck = [f"NPU {format_ranks(ranks[npu.npu_class])} waits for {npu.waits_for}" for npu in npus if npu.finish_ns < 0]
+    if stuck:
+        raise deadlock(stuck, schedulers, ranks, events.table().names, gang=profile.gang)
     return _timeline(case, ranks, npus, events, transport)
 
 
@@ -104,14 +108,6 @@ def _order(system: SystemConfig) -> Order:
         message = f"{system.scheduling_policy} takes priorities from execution traces; a text workload has none"
         raise InputError.at(system.at(key), message, expected="LIFO or FIFO", found=system.scheduling_policy)
     return Order[system.scheduling_policy]
-
-
-def _check_finished(npus: Sequence[Npu], ranks: Sequence[Sequence[int]], transport: Transport) -> None:
-    stuck = [npu for npu in npus if npu.finish_ns < 0]
-    if stuck:
-        lines = [f"NPU {format_ranks(ranks[npu.npu_class])} waits for {npu.waits_for}" for npu in stuck[:10]]
-        met = [f"chunk {stream.key} has only NPUs {classes[:10]}" for stream, classes in transport.waiting()[:10]]
-        raise DeadlockError("error: deadlock: nothing can happen any more\n  " + "\n  ".join(lines + met))
 
 
 def _compute(case: _Case, factor: float) -> dict[tuple[PhaseName, int], int]:

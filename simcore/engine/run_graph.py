@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import simpy
 
+from simcore.engine.deadlock import deadlock
 from simcore.engine.folding import fold, kinds_of
 from simcore.engine.placement import Placement, joined, place
 from simcore.engine.settings import Settings
 from simcore.engine.wiring import all_alike, make_gates, make_phases, make_transport, notes_of, play
-from simcore.errors import DeadlockError, InputError, Location
+from simcore.errors import InputError, Location
 from simcore.network.instant import after
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
@@ -130,7 +131,9 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> 
     for process in npus:
         env.process(process.run())
     play(env)
-    _check_finished(npus, mailbox)
+    if any(npu.finish_ns < 0 for npu in npus):
+        schedulers = [npu.scheduler for npu in npus]
+        raise deadlock(_stuck(npus, mailbox), schedulers, ranks, events.table().names, gang=case.profile.gang)
     return Timeline(
         events=events.table(),
         time_ns=max(npu.finish_ns for npu in npus),
@@ -243,17 +246,13 @@ def _memory(env: simpy.Environment, memory: RemoteMemory | None) -> Callable[[in
     return access
 
 
-def _check_finished(npus: Sequence[GraphNpu], mailbox: Mailbox) -> None:
-    """Name who waits for what when nothing can happen any more."""
-    stuck = [npu for npu in npus if npu.finish_ns < 0]
-    if not stuck:
-        return
-    lines = [_waits(npu) for npu in stuck[:SHOWN_STUCK]]
-    lines += [
-        f"message with tag {mail.tag} from NPU {mail.src} to {mail.dst}, {mail.size_bytes} B: one side is missing"
-        for mail in mailbox.waiting()[:SHOWN_STUCK]
-    ]
-    raise DeadlockError("error: deadlock: nothing can happen any more\n  " + "\n  ".join(lines))
+def _stuck(npus: Sequence[GraphNpu], mailbox: Mailbox) -> list[str]:
+    """Who waits for which nodes, and the messages that are missing."""
+    lines = [_waits(npu) for npu in npus if npu.finish_ns < 0][:SHOWN_STUCK]
+    for mail, sent in mailbox.waiting()[:SHOWN_STUCK]:
+        fault = f"NPU {mail.dst} does not receive it" if sent else f"NPU {mail.src} does not send it"
+        lines.append(f"message with tag {mail.tag} from NPU {mail.src} to {mail.dst}, {mail.size_bytes} B: {fault}")
+    return lines
 
 
 def _waits(npu: GraphNpu) -> str:

@@ -82,10 +82,6 @@ class Alone:
             busy_ns[own] += times * played.busy_ns
         return self._links.table(size_bytes, busy_ns)
 
-    def waiting(self) -> list[tuple[Stream, list[int]]]:
-        """Nobody waits here: a phase begins on all its NPUs together."""
-        return []
-
     def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
         return self._plans.bytes_sent(npu_class, stream)

@@ -78,7 +78,7 @@ class GraphNpu:
         names: list[int],
     ):
         self.env, self.npu, self.npu_class, self.program = env, npu, npu_class, program
-        self._scheduler, self._mailbox, self._access_memory = scheduler, mailbox, access_memory
+        self.scheduler, self._mailbox, self._access_memory = scheduler, mailbox, access_memory
         self._events, self._names = events, names
         self._open = list(program.num_dependencies)
         self._ready: dict[str, list[int]] = {}
@@ -135,7 +135,7 @@ class GraphNpu:
         if kind == NodeKind.COMPUTE or program.replayed[row]:
             after(self.env, program.duration_ns[row], lambda _: done())
         elif kind == NodeKind.COLLECTIVE:
-            dataset = self._scheduler.issue(program.requests[row])
+            dataset = self.scheduler.issue(program.requests[row])
             if dataset.done.triggered:
                 after(self.env, 0, lambda _: done())
             else:

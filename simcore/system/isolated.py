@@ -55,10 +55,6 @@ class Isolated:
             busy_ns += times * self._carried[phase][1]
         return self._links.table(size_bytes, busy_ns)
 
-    def waiting(self) -> list[tuple[Stream, list[int]]]:
-        """Nobody ever waits for another class: there is only one."""
-        return []
-
     def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
         return self._plans.bytes_sent(npu_class, stream)

@@ -57,10 +57,6 @@ class Played:
         """What every link carried, where links are modelled."""
         return self._network.table()
 
-    def waiting(self) -> list[tuple[Stream, list[int]]]:
-        """Chunks whose phase has not ended; their players know no partners that are missing."""
-        return []
-
     def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
         return bytes_of(self.plan(stream.phase), stream.phase, self._ranks[npu_class][0])

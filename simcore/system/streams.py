@@ -79,14 +79,16 @@ class Dataset:
 
 
 class Stream:
-    """A chunk: phase after phase, `at` is the one it is in; `key` (group, number) is the same on all its NPUs."""
+    """A chunk: phase after phase, `at` is the one it is in or, until it has `begun`, waits for; `key` (group, number)
+    is the same on all its NPUs.
+    """
 
-    __slots__ = ("at", "dataset", "key", "phases", "priority")
+    __slots__ = ("at", "begun", "dataset", "key", "phases", "priority")
 
     def __init__(self, key: tuple[str, int], dataset: Dataset, phases: tuple[StreamPhase, ...]):
         self.key, self.dataset, self.phases = key, dataset, phases
         self.priority = dataset.request.priority
-        self.at = 0
+        self.at, self.begun = 0, False
 
     @property
     def phase(self) -> StreamPhase:

@@ -140,10 +140,6 @@ class Solved:
     def links(self) -> None:
         """Links are not modelled."""
 
-    def waiting(self) -> list[tuple[Stream, list[int]]]:
-        """Chunks that wait for somebody, and the classes that are there."""
-        return [(next(iter(m.there.values()))[1], sorted(m.there)) for m in self._meetings.values()]
-
     def _settle(self, meeting: _Meeting, phase: StreamPhase) -> None:
         """Work out when each class leaves, and call it back then."""
         leave: dict[int, float] = {}

@@ -114,13 +114,23 @@ def test_a_deadlock_names_the_nodes_that_wait_and_the_message_that_is_missing():
     with pytest.raises(DeadlockError, match="take") as caught:
         run(graphs)
     assert "NPU 1" in str(caught.value)
-    assert "from NPU 0 to 1" in str(caught.value)
+    assert "from NPU 0 to 1, 1000 B: NPU 0 does not send it" in str(caught.value)
 
 
-def test_ranks_that_disagree_about_a_collective_are_named():
+@pytest.mark.parametrize("profile", ["native", "astra-sim-2"])
+@pytest.mark.parametrize("network", ["congestion-free", "congested"])
+def test_ranks_that_disagree_about_a_collective_are_named(profile, network):
     reduce = node(COLLECTIVE, size_bytes=4096, collective=KINDS.index(CollectiveKind.ALL_REDUCE), name="together")
-    with pytest.raises(DeadlockError, match="together"):
-        run([graph(reduce), graph(reduce), graph(reduce), idle()])
+    with pytest.raises(DeadlockError, match=r"all_reduce 'together'.*NPU 3 has not asked for it") as caught:
+        run([graph(reduce), graph(reduce), graph(reduce), idle()], profile=profile, network=network)
+    assert "hint" not in str(caught.value)
+
+
+def test_a_send_that_nobody_asks_for_under_rendezvous_is_named():
+    graphs = pair()
+    graphs[1] = idle()
+    with pytest.raises(DeadlockError, match="from NPU 0 to 1, 1000 B: NPU 1 does not receive it"):
+        run(graphs, rendezvous=True)
 
 
 def test_a_collective_of_a_graph_takes_as_long_as_it_does_alone_on_the_ring():

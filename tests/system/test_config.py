@@ -81,7 +81,6 @@ def test_everything_wrong_with_a_file_is_said_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("model-shared-bus", 1),
         ("per-node-custom-implementation", ["x"]),
         ("all-reduce-implementation-custom", ["x"]),
     ],
