@@ -55,6 +55,7 @@ def simulate(
     system = system or defaults
     if not profile.native_algorithms:
         system.refuse_algorithms({*NATIVE_ALGORITHMS, NCCL}, profile.name)
+    _refuse_custom(system)
     placement = _used(workload, place(workload, topology, system, defaults, oversized=profile.oversized_groups))
     case = _Case(workload, topology, system, profile, settings, placement)
     if settings.fold:
@@ -69,6 +70,15 @@ def simulate(
         return _run(case, everyone)
     except AsymmetryError:
         return _run(case, everyone, alike=False)
+
+
+def _refuse_custom(system: SystemConfig) -> None:
+    """InputError when collectives shall be execution traces: their messages belong to nodes of a trace."""
+    keys = [f"{kind.replace('_', '-')}-implementation-custom" for kind in system.custom]
+    keys += ["per-node-custom-implementation"] if system.custom_nodes else []
+    if keys:
+        message = "collectives that are execution traces can be played in traces only"
+        raise InputError.at(system.at(keys[0]), message, expected="a Chakra trace as the workload, or a schedule")
 
 
 def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> Timeline:

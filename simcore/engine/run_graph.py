@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import simpy
 
+from simcore.engine.custom import Customs
 from simcore.engine.deadlock import deadlock
 from simcore.engine.folding import fold, kinds_of
 from simcore.engine.placement import Placement, joined, place
@@ -89,7 +90,10 @@ def _tells_apart(case: _Case) -> bool:
     shared = case.memory is not None and case.memory.npus_per_node != 0
     kinds = np.concatenate([graph.kind for graph in case.graphs.graphs])
     messages = np.isin(kinds, [NodeKind.SEND, NodeKind.RECV]).any()
-    return shared or bool(messages) or any(len(ranks) < case.topology.npus for ranks in _used_groups(case))
+    custom = case.system.custom or case.system.custom_nodes
+    return (
+        shared or bool(messages) or bool(custom) or any(len(ranks) < case.topology.npus for ranks in _used_groups(case))
+    )
 
 
 def _has_roots(case: _Case) -> bool:
@@ -114,6 +118,7 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> 
     mailbox = Mailbox(env, transport.carry, rendezvous=case.settings.rendezvous)
     access = _memory(env, case.memory)
     programs: dict[tuple[int, float], GraphProgram] = {}
+    customs = Customs(case.system, case.topology.npus, case.profile.graph.shortest_ns)
     names: dict[int, list[int]] = {}
     npus = []
     for npu_class, members in enumerate(ranks):
@@ -123,7 +128,7 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> 
         if number not in names:
             names[number] = [events.name(name) for name in graph.names]
         if (number, factor) not in programs:
-            programs[number, factor] = _program(case, graph, factor, names[number])
+            programs[number, factor] = _program(case, graph, factor, names[number], customs)
         phases = make_phases(npu, case.topology, case.placement, case.system, case.profile, case.settings)
         scheduler = Scheduler(env, npu_class, phases, transport, events, gates)
         program = programs[number, factor]
@@ -146,20 +151,22 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> 
     )
 
 
-def _program(case: _Case, graph: Graph, factor: float, names: list[int]) -> GraphProgram:
+def _program(case: _Case, graph: Graph, factor: float, names: list[int], customs: Customs) -> GraphProgram:
     """What the nodes of a graph cost under the profile."""
     rules, kinds = case.profile.graph, graph.kind.tolist()
     groups = [graph.group_names[group] for group in graph.group.tolist()]
     collectives = [row for row, kind in enumerate(kinds) if kind == NodeKind.COLLECTIVE]
     replayed = [case.system.replay_only] * len(graph)
-    requests = {}
+    requests, played = {}, {}
     for row in collectives:
         kind = KINDS[int(graph.collective[row])]
         replayed[row] |= kind not in case.placement.lanes  # the peers replay what they cannot play
-        if not replayed[row]:
+        if not case.system.replay_only and (custom := customs.of(int(graph.node_id[row]), kind)):
+            replayed[row], played[row] = False, custom
+        elif not replayed[row]:
             requests[row] = _request(case, graph, row, kind, groups[row], names[row])
     slots = map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)
-    return GraphProgram(graph, _durations(case, graph, factor), list(slots), replayed, requests)
+    return GraphProgram(graph, _durations(case, graph, factor), list(slots), replayed, requests, played)
 
 
 def _durations(case: _Case, graph: Graph, factor: float) -> list[int]:

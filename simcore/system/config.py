@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -49,7 +50,9 @@ class SystemConfig:
     """Settings under ASTRA-sim's meaning; times in ns, `local_memory_bytes_per_s` in bytes per second.
 
     `implementations` gives one algorithm per dimension for each collective; a collective that is not there, or a
-    dimension past the list, is left to the profile. With a `fabric`, collectives are NCCL's on that system.
+    dimension past the list, is left to the profile. With a `fabric`, collectives are NCCL's on that system. `custom`
+    are prefixes of execution traces that are played in a collective's place, `custom_nodes` those of single nodes, by
+    node id.
     """
 
     scheduling_policy: str = "LIFO"
@@ -57,6 +60,8 @@ class SystemConfig:
     active_chunks_per_dimension: int = 1
     preferred_dataset_splits: int = 4
     implementations: Mapping[CollectiveKind, tuple[Algorithm, ...]] = field(default_factory=dict)
+    custom: Mapping[CollectiveKind, str] = field(default_factory=dict)
+    custom_nodes: Mapping[int, str] = field(default_factory=dict)
     collective_optimization: str = "localBWAware"
     intra_dimension_scheduling: str = "FIFO"
     inter_dimension_scheduling: str = "ascending"
@@ -123,7 +128,6 @@ _WITHOUT_EFFECT: dict[str, Callable[[Node], object]] = {
     "trace-enabled": lambda node: node.flag(),
     "track-local-mem": lambda node: node.flag(),
     "local-mem-trace-filename": lambda node: node.text(),
-    "per-node-custom-implementation": lambda node: _refuse(node, bool(node.value), _CUSTOM_REFUSED),
 }
 # Keys of the shared memory bus -> (field of `BusCosts`, how its node is read); ASTRA-sim keeps G in single precision.
 _BUS: dict[str, tuple[str, Callable[[Node], float]]] = {
@@ -134,11 +138,11 @@ _BUS: dict[str, tuple[str, Callable[[Node], float]]] = {
     "local-reduction-delay": ("reduction_ns", lambda node: int(node.number())),
 }
 _BUS_SWITCH = "model-shared-bus"
-_CUSTOM_REFUSED = "collectives given as execution traces are not supported"
 _LISTS = {f"{kind.replace('_', '-')}-implementation": kind for kind in (*_KINDS, *ROOTED)}
-_CUSTOM = tuple(f"{kind.replace('_', '-')}-implementation-custom" for kind in _KINDS)
+_CUSTOM = {f"{kind.replace('_', '-')}-implementation-custom": kind for kind in _KINDS}
+_CUSTOM_NODES = "per-node-custom-implementation"
 _NCCL = ("collectives", "nccl-fabric")
-KEYS = (*_NCCL, *_FIELDS, *_WITHOUT_EFFECT, *_BUS, _BUS_SWITCH, *_LISTS, *_CUSTOM)
+KEYS = (*_NCCL, *_FIELDS, *_WITHOUT_EFFECT, *_BUS, _BUS_SWITCH, *_LISTS, *_CUSTOM, _CUSTOM_NODES)
 
 
 def read(path: str | Path) -> SystemConfig:
@@ -172,6 +176,8 @@ def _config(root: Node) -> SystemConfig:
     root.keys(optional=KEYS)
     values: dict[str, object] = {}
     implementations: dict[CollectiveKind, tuple[Algorithm, ...]] = {}
+    custom: dict[CollectiveKind, str] = {}
+    custom_nodes: dict[int, str] = {}
     bus = {_BUS[key][0]: _BUS[key][1](node) for key, node in root.mapping() if key in _BUS}
     if _BUS_SWITCH in root and root[_BUS_SWITCH].flag():
         values["bus"] = BusCosts(**bus)  # type: ignore[arg-type]  # the table keeps each field's own type
@@ -182,14 +188,17 @@ def _config(root: Node) -> SystemConfig:
         elif key in _LISTS:
             implementations[_LISTS[key]] = _algorithms(node, _LISTS[key])
         elif key in _CUSTOM:
-            _refuse(node, bool(node.value), _CUSTOM_REFUSED)
+            custom[_CUSTOM[key]] = _prefix(node)
+        elif key == _CUSTOM_NODES:
+            custom_nodes = _node_prefixes(node)
         elif key in _WITHOUT_EFFECT:
             _WITHOUT_EFFECT[key](node)
     locations = {key: node.location for key, node in root.mapping()}
     if "collectives" in root or "nccl-fabric" in root:
         values |= _nccl(root)
         implementations = dict.fromkeys(CollectiveKind, (Algorithm(NCCL, location=locations.get("collectives")),))
-    config = SystemConfig(**values, implementations=implementations, locations=locations)  # type: ignore[arg-type]
+    values |= {"implementations": implementations, "custom": custom, "custom_nodes": custom_nodes}
+    config = SystemConfig(**values, locations=locations)  # type: ignore[arg-type]
     return replace(
         config,
         intra_dimension_scheduling=SYNONYMS.get(config.intra_dimension_scheduling, config.intra_dimension_scheduling),
@@ -221,10 +230,32 @@ def _nccl(root: Node) -> dict[str, object]:
     return {"fabric": fabric, "preferred_dataset_splits": 1}
 
 
-def _refuse(node: Node, asked: bool, message: str) -> None:
-    """Note a setting that is understood and not supported."""
-    if asked:
-        node.problem(message, expected="0, or the key left out")
+def _prefix(node: Node) -> str:
+    """The prefix of PREFIX.RANK.et, alone or as the only one of a list; beside the system file, or where we are."""
+    items = node.sequence() if isinstance(node.value, list) else [node]
+    if len(items) != 1:
+        node.problem(f"{node.name} must name one set of traces", expected="[PREFIX] of PREFIX.RANK.et")
+        return ""
+    return _beside(items[0])
+
+
+def _beside(node: Node) -> str:
+    """A path of a system file: beside it when something is there, else as it stands."""
+    beside = Path(node.file).parent / node.text()
+    return str(beside) if [*beside.parent.glob(f"{glob.escape(beside.name)}*")] else node.text()
+
+
+def _node_prefixes(node: Node) -> dict[int, str]:
+    """Prefixes by node id, from the YAML file that the key names."""
+    if not node.value:
+        return {}
+    found = {}
+    for key, item in documents.read(_beside(node), node.problems).mapping():
+        if key.isdecimal():
+            found[int(key)] = _beside(item)
+        else:
+            item.problem(f"'{key}' is no node id", expected="the id of a node and the prefix of its traces: 3: my_ring")
+    return found
 
 
 def _algorithms(node: Node, kind: CollectiveKind) -> tuple[Algorithm, ...]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from heapq import heappop, heappush
 
@@ -28,7 +28,8 @@ class GraphProgram:
     """A graph with what its nodes cost: shared by all NPUs that run it.
 
     `duration_ns[row]` is the time of a compute (or replayed) node, `slot[row]` the resource it holds while it runs (""
-    = none): one node at a time. `replayed[row]` nodes just take their time. `requests[row]` are the collectives.
+    = none): one node at a time. `replayed[row]` nodes just take their time. `requests[row]` are the collectives;
+    `customs[row]` those that are programs themselves, one for every NPU.
     """
 
     graph: Graph
@@ -36,6 +37,7 @@ class GraphProgram:
     slot: list[str]
     replayed: list[bool]
     requests: Mapping[int, Request]
+    customs: Mapping[int, Sequence[GraphProgram]] = field(default_factory=dict)
 
     @cached_property
     def successors(self) -> list[list[int]]:
@@ -70,7 +72,7 @@ class GraphProgram:
         table[list(_SHOWN)] = list(_SHOWN.values())
         shown = table[self.graph.kind]
         shown[(shown == EventKind.COMPUTE) & self.graph.on_cpu] = EventKind.CPU
-        shown[(self.graph.kind == NodeKind.COLLECTIVE) & ~np.array(self.replayed, np.bool_)] = -1
+        shown[list(self.requests)] = -1
         rows: list[int] = shown.tolist()
         return rows
 
@@ -154,6 +156,8 @@ class GraphNpu:
         graph, program = self.program.graph, self.program
         if kind == NodeKind.COMPUTE or program.replayed[row]:
             after(self.env, program.duration_ns[row], done)
+        elif row in program.customs:
+            self._play(program.customs[row][self.npu], done)
         elif kind == NodeKind.COLLECTIVE:
             dataset = self.scheduler.issue(program.requests[row])
             if dataset.done.triggered:
@@ -167,6 +171,14 @@ class GraphNpu:
             src, dst = ends if kind == NodeKind.SEND else ends[::-1]
             mail = Mail(int(graph.tag[row]), src, dst, int(graph.size_bytes[row]))
             (self._mailbox.send if kind == NodeKind.SEND else self._mailbox.receive)(mail, done)
+
+    def _play(self, program: GraphProgram, done: Done) -> None:
+        """Play a program in the place of a node; what it does in detail is not recorded."""
+        inner = GraphNpu(
+            self.env, self.npu, self.npu_class, program, self.scheduler, self._mailbox, self._access_memory,
+            EventBuffer(), [0] * len(program.graph),
+        )  # fmt: skip
+        self.env.process(inner.run()).callbacks.append(done)
 
     def _complete(self, row: int, start_ns: int, slot: str, _: simpy.Event | None = None) -> None:
         self._taken.discard(slot)

@@ -79,9 +79,8 @@ def make_plan(phase: StreamPhase, options: PlanOptions) -> Plan | Explicit:
         raise _refused(algorithm, error) from error
     except InputError as error:
         place = algorithm.location or Location("--system")
-        raise InputError(
-            [replace(problem, location=place) for problem in error.problems]
-        ) from None  # what `play` takes for the first error is the cause
+        moved = [replace(problem, location=place) for problem in error.problems]
+        raise InputError(moved) from None  # `play` takes a cause for what was raised first
 
 
 def _refused(algorithm: Algorithm, error: ValueError) -> InputError:

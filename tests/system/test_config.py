@@ -78,18 +78,6 @@ def test_everything_wrong_with_a_file_is_said_at_once(tmp_path):
     assert len(problems(tmp_path, wrong)) == len(wrong)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("per-node-custom-implementation", ["x"]),
-        ("all-reduce-implementation-custom", ["x"]),
-    ],
-)
-def test_what_is_understood_and_not_supported_is_refused(tmp_path, key, value):
-    (problem,) = problems(tmp_path, {key: value})
-    assert "not" in problem.message
-
-
 def test_a_line_without_a_value_and_an_empty_file_are_refused(tmp_path):
     (problem,) = problems(tmp_path, "scheduling-policy: FIFO\nendpoint-delay\n")
     assert (problem.location.line, problem.location.column) == (2, 1)
