@@ -18,17 +18,19 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.alone import Alone, has_own_links
+from simcore.system.collectives import NETWORK_AWARE
 from simcore.system.config import NCCL, SystemConfig
 from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate
 from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.isolated import Isolated
 from simcore.system.measured import Measured
 from simcore.system.phases import PhaseMaker
+from simcore.system.plans import Costs
 from simcore.system.played import Played
 from simcore.system.queues import INSERTION
 from simcore.system.scheduler import Transport
 from simcore.system.streams import Stream
-from simcore.system.transport import AsymmetryError, Costs, Solved
+from simcore.system.transport import AsymmetryError, Solved
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["all_alike", "make_gates", "make_phases", "make_transport", "notes_of", "play"]
@@ -59,13 +61,14 @@ def make_transport(
     group_endpoint_ns = profile.graph.group_endpoint_ns
     _check_bus(system, profile)
     reduction_ns, options = profile.reduction(system), profile.plan_options
-    costs = Costs(endpoint_ns, reduction_ns, options, group_endpoint_ns, settings.rendezvous, system.bus)
+    links = LinkGraph(topology)
+    costs = Costs(endpoint_ns, reduction_ns, options, group_endpoint_ns, settings.rendezvous, system.bus, links)
     if system.fabric:
         return Measured(env, ranks, system.fabric, costs)
     network = profile.shared_links.get(settings.network or profile.networks[0])
     if network is None:
         return _without_contention(env, ranks, topology, costs, profile)
-    links, parts = LinkGraph(topology), _parts(placement, topology)
+    parts = _parts(placement, topology)
     alike = alike and network.foldable and all_alike(placement, topology)
     exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
     if alike and collectives_only and profile.gang and exclusive and all(len(sizes) == 1 for sizes in parts):
@@ -124,8 +127,9 @@ def all_alike(placement: Placement, topology: Topology) -> bool:
         return True
     paired = [lane.dim for lane in lanes if lane.algorithm.name in PAIRED]
     pairs = any(dim.size > 2 and topology.dims[dim.index].kind != "Switch" for dim in paired)
+    aware = any(lane.algorithm.name in NETWORK_AWARE for lane in lanes)
     across = len(topology.dims) > 1 and any(lane.algorithm.whole_machine for lane in lanes)
-    return symmetric(topology, _parts(placement, topology)) and not (pairs or across)
+    return symmetric(topology, _parts(placement, topology)) and not (pairs or aware or across)
 
 
 def _never_meet(placement: Placement, topology: Topology) -> bool:

@@ -16,11 +16,13 @@ from simcore.network.instant import after
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
+from simcore.system.explicit import Explicit
 from simcore.system.groups import GroupDim, LogicalDim
 from simcore.system.plan import Plan
+from simcore.system.plans import Costs
 from simcore.system.played import Played
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
-from simcore.system.transport import Costs, Done
+from simcore.system.transport import Done
 from simcore.timeline.events import LinkTable
 from simcore.workload.model import CollectiveKind
 
@@ -90,7 +92,7 @@ class Alone:
         """Call back after the phase's own time."""
         npu, phase = self._ranks[npu_class][0], stream.phase
         if phase not in self._performances:
-            self._performances[phase] = self._play(phase)
+            self._performances[phase] = self._play(phase, npu)
         dim = phase.lane.dim
         position = int(np.flatnonzero(dim.members(npu) == npu)[0])
         if position == 0:
@@ -113,22 +115,23 @@ class Alone:
             self._groups[dim.index] = LinkGraph(Topology((self._links.topology.dims[dim.index],)))
         return self._groups[dim.index]
 
-    def _play(self, phase: StreamPhase) -> _Performance:
+    def _play(self, phase: StreamPhase, npu: int) -> _Performance:
         """Play the phase alone on the links of one group, in an environment of its own."""
         links = self._group(phase.lane.dim)
-        plan = self._plans.plan(phase)
+        plan = self._plans.plans.of(phase, npu)
         if self._network is CutThrough and isinstance(plan, Plan):
             solved = _solve(plan, links, self._costs.of(phase.lane.dim))
             if solved:
                 return solved
         here = replace(phase, lane=replace(phase.lane, dim=LogicalDim(0, links.npus, 1)))
-        return self._step(here, links)
+        return self._step(here, links, plan)
 
-    def _step(self, phase: StreamPhase, links: LinkGraph) -> _Performance:
+    def _step(self, phase: StreamPhase, links: LinkGraph, plan: Plan | Explicit) -> _Performance:
         """Message by message."""
         env = simpy.Environment()
         network = self._network(env, links)
         transport = Played(env, [range(npu, npu + 1) for npu in range(links.npus)], network, self._costs)
+        transport.plans.know(phase, 0, plan)
         dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (phase.lane,), 0))
         exits_ns = [0] * links.npus
 

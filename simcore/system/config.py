@@ -24,14 +24,15 @@ __all__ = ["NCCL", "Algorithm", "SystemConfig", "read"]
 
 NCCL = "nccl"  # no plan: its times are measured
 WHOLE_MACHINE = {"oneRing": "ring", "oneDirect": "direct", "oneHalvingDoubling": "halvingDoubling"}
-_WINDOWED = re.compile(r"(direct|oneDirect|chain)([1-9]\d*)")
+_WINDOWED = re.compile(r"(direct|oneDirect|chain|synthesised)([1-9]\d*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
     """An algorithm of one dimension.
 
-    `window` limits direct's messages in flight (0 = all at once), and is a chain's number of pieces. `schedule` is a
+    `window` limits direct's messages in flight (0 = all at once), and is the number of pieces of a chain or of what is
+    synthesised. `schedule` is a
     user's own plan.
 
     `whole_machine` makes one logical dimension of all NPUs (ASTRA-sim's one* variants); `location` is where a file

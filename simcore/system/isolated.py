@@ -11,9 +11,10 @@ import simpy
 from simcore.network.congested import CutThrough
 from simcore.network.instant import after
 from simcore.network.topology.links import LinkGraph
+from simcore.system.plans import Costs
 from simcore.system.played import Played
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
-from simcore.system.transport import Costs, Done
+from simcore.system.transport import Done
 from simcore.timeline.events import LinkTable
 from simcore.workload.model import CollectiveKind
 

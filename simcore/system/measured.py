@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from simcore.system.collectives.nccl import Choice, Fabric, choose, point_to_point_s
 from simcore.system.groups import Communicator, Delay, GroupDim, JointDim, LogicalDim, RankGroup
+from simcore.system.plans import Costs
 from simcore.system.streams import Stream, StreamPhase
-from simcore.system.transport import AsymmetryError, Costs, Solved
+from simcore.system.transport import AsymmetryError, Solved
 from simcore.units import format_bytes
 from simcore.workload.model import CollectiveKind
 

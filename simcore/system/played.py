@@ -13,10 +13,11 @@ from simcore.system.explicit import Explicit
 from simcore.system.explicit_machine import ExplicitMachine
 from simcore.system.machine import Machine, at_endpoint
 from simcore.system.packets import Packets
-from simcore.system.plan import Plan, Round
+from simcore.system.plan import Round
+from simcore.system.plans import Costs, Plans
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
-from simcore.system.streams import Stream, StreamPhase
-from simcore.system.transport import AsymmetryError, Costs, Done, bytes_of, make_plan
+from simcore.system.streams import Stream
+from simcore.system.transport import AsymmetryError, Done
 from simcore.timeline.events import LinkTable
 
 __all__ = ["Played"]
@@ -45,7 +46,7 @@ class Played:
         self._folded = len(ranks) == 1
         self._players: dict[tuple[object, int, int], _Player] = {}
         self._early: dict[tuple[object, int, int], list[int]] = {}
-        self._plans: dict[StreamPhase, Plan | Explicit] = {}
+        self.plans = Plans(costs)
         self._packets = Packets(env, costs.bus) if costs.bus else None
         self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
 
@@ -59,7 +60,7 @@ class Played:
 
     def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
-        return bytes_of(self.plan(stream.phase), stream.phase, self._ranks[npu_class][0])
+        return self.plans.bytes_of(stream.phase, self._ranks[npu_class][0])
 
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Begin a phase on one NPU; messages that came before it are waiting."""
@@ -92,7 +93,7 @@ class Played:
         members = phase.lane.dim.members(npu).tolist()
         position = members.index(npu)
         later = partial(_later, self._env)
-        plan = self.plan(phase)
+        plan = self.plans.of(phase, npu)
         pay = at_endpoint(later, costs.endpoint_ns, costs.reduction_ns)
         if self._packets and costs.bus:
             pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
@@ -132,12 +133,6 @@ class Played:
             player.arrive(index)
         else:
             self._early.setdefault(key, []).append(index)
-
-    def plan(self, phase: StreamPhase) -> Plan | Explicit:
-        """What is sent in a phase."""
-        if phase not in self._plans:
-            self._plans[phase] = make_plan(phase, self._costs.of(phase.lane.dim).options)
-        return self._plans[phase]
 
 
 def _later(env: simpy.Environment, delay_ns: int, callback: Callable[[], None]) -> None:

@@ -3,55 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simcore.errors import InputError, Location, Problem
 from simcore.network.instant import after
 from simcore.system import explicit_machine
-from simcore.system.collectives import PlanOptions, algorithms
-from simcore.system.config import Algorithm
-from simcore.system.explicit import Explicit
 from simcore.system.groups import Delay, GroupDim, RankGroup
-from simcore.system.memory_bus import BusCosts
 from simcore.system.plan import Plan
+from simcore.system.plans import Costs, Plans
 from simcore.system.solver import solve
-from simcore.system.streams import IDLE, Stream, StreamPhase
+from simcore.system.streams import Stream, StreamPhase
 
-__all__ = ["AsymmetryError", "Costs", "Solved", "bytes_of", "class_of", "make_plan"]
+__all__ = ["AsymmetryError", "Done", "Solved", "class_of"]
 
 Done = Callable[[Stream], None]
 
 
 class AsymmetryError(Exception):
     """NPUs that were folded into one class turn out to differ: the run must be repeated unfolded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """What a rank pays beside the network: an endpoint delay per packet, and reductions by their bytes.
-
-    With a `bus`, packets go over it in place of the endpoint delay. With `rendezvous`, a played message is asked for by
-    a small one before it is sent (the solved ones' delays hold it).
-    """
-
-    endpoint_ns: int
-    reduction_ns: Callable[[int], int]
-    options: PlanOptions
-    group_endpoint_ns: int = -1
-    rendezvous: bool = False
-    bus: BusCosts | None = None
-
-    def of(self, dim: GroupDim) -> Costs:
-        """The costs in a dimension: communicators may have their own endpoint delay, and no bus (ASTRA-sim 2.x)."""
-        if not dim.local or self.group_endpoint_ns < 0:
-            return self
-        options = replace(self.options, local_group=True)
-        return replace(self, endpoint_ns=self.group_endpoint_ns, options=options, bus=None)
 
 
 @dataclass(slots=True)
@@ -62,31 +35,6 @@ class _Meeting:
     """
 
     there: dict[int, tuple[float, Stream, Done]] = field(default_factory=dict)
-
-
-def make_plan(phase: StreamPhase, options: PlanOptions) -> Plan | Explicit:
-    """The plan of a phase in its dimension."""
-    if phase.root == IDLE:
-        return Explicit(phase.lane.dim.size)
-    algorithm = phase.lane.algorithm
-    options = replace(options, window=algorithm.window, mirrored=phase.mirrored, root=phase.root)
-    try:
-        if algorithm.schedule:
-            return algorithm.schedule.plan(phase.kind, phase.lane.dim.size, phase.data_bytes, phase.root)
-        make = algorithms.get(algorithm.name)
-        return make(phase.kind, phase.lane.dim.size, phase.data_bytes, options)
-    except ValueError as error:
-        raise _refused(algorithm, error) from error
-    except InputError as error:
-        place = algorithm.location or Location("--system")
-        moved = [replace(problem, location=place) for problem in error.problems]
-        raise InputError(moved) from None  # `play` takes a cause for what was raised first
-
-
-def _refused(algorithm: Algorithm, error: ValueError) -> InputError:
-    """What an algorithm cannot do, at the place that chose it."""
-    place = algorithm.location or Location("--system")
-    return InputError(Problem(place, str(error), hint="use ring or direct", field=algorithm.name))
 
 
 class Solved:
@@ -113,12 +61,12 @@ class Solved:
         self._groups: dict[tuple[GroupDim, int], RankGroup] = {}
         self._classes: dict[RankGroup, NDArray[np.int64]] = {}
         self._names: dict[RankGroup, Hashable] = {}
-        self._plans: dict[StreamPhase, Plan | Explicit] = {}
+        self._plans = Plans(costs)
         self._lockstep: dict[tuple[RankGroup, StreamPhase], NDArray[np.int64]] = {}
 
     def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
-        return bytes_of(self._plan(stream.phase), stream.phase, self._ranks[npu_class][0])
+        return self._plans.bytes_of(stream.phase, self._ranks[npu_class][0])
 
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Note an arrival; the last one settles the phase for all."""
@@ -170,17 +118,12 @@ class Solved:
         return leave
 
     def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
-        costs, plan = self._costs.of(phase.lane.dim), self._plan(phase)
+        costs, plan = self._costs.of(phase.lane.dim), self._plans.of(phase, group.ids[0])
         if isinstance(plan, Plan):
             return solve(plan, group, arrivals, costs.endpoint_ns, costs.reduction_ns)
         if 1 < len(self._ranks) < len(self._class_of):
             raise AsymmetryError  # places matter: groups of equal classes need not be equal
         return explicit_machine.exits(plan, group, arrivals, costs.endpoint_ns, costs.reduction_ns)
-
-    def _plan(self, phase: StreamPhase) -> Plan | Explicit:
-        if phase not in self._plans:
-            self._plans[phase] = make_plan(phase, self._costs.of(phase.lane.dim).options)
-        return self._plans[phase]
 
     def _group(self, dim: GroupDim, npu: int) -> RankGroup:
         members = dim.members(npu)
@@ -201,11 +144,6 @@ class Solved:
             unfolded = len(self._ranks) == len(self._class_of)
             self._names[group] = group.ids[0] if unfolded else tuple(sorted(self._members(group).tolist()))
         return self._names[group]
-
-
-def bytes_of(plan: Plan | Explicit, phase: StreamPhase, npu: int) -> int:
-    """Bytes that an NPU sends in a phase."""
-    return plan.bytes_per_rank if isinstance(plan, Plan) else plan.bytes_of(phase.lane.dim.position(npu))
 
 
 def _leave(done: Done, stream: Stream, _: simpy.Event) -> None:

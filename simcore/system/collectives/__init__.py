@@ -12,7 +12,8 @@ from simcore.system.collectives import (  # noqa: F401 - each registers its algo
     pairwise,
     recursive_doubling,
     ring,
+    synthesised,
 )
-from simcore.system.collectives.registry import NATIVE_ALGORITHMS, ROOTED, PlanOptions, algorithms
+from simcore.system.collectives.registry import NATIVE_ALGORITHMS, NETWORK_AWARE, ROOTED, PlanOptions, algorithms
 
-__all__ = ["NATIVE_ALGORITHMS", "ROOTED", "PlanOptions", "algorithms"]
+__all__ = ["NATIVE_ALGORITHMS", "NETWORK_AWARE", "ROOTED", "PlanOptions", "algorithms"]
