@@ -23,8 +23,13 @@ from simcore.workload.model import CollectiveKind
 __all__ = ["NCCL", "Algorithm", "SystemConfig", "read"]
 
 NCCL = "nccl"  # no plan: its times are measured
-WHOLE_MACHINE = {"oneRing": "ring", "oneDirect": "direct", "oneHalvingDoubling": "halvingDoubling"}
-_WINDOWED = re.compile(r"(direct|oneDirect|chain|synthesised)([1-9]\d*)")
+WHOLE_MACHINE = {
+    "oneRing": "ring",
+    "oneDirect": "direct",
+    "oneHalvingDoubling": "halvingDoubling",
+    "oneSynthesised": "synthesised",
+}
+_WINDOWED = re.compile(r"(direct|oneDirect|chain|synthesised|oneSynthesised)([1-9]\d*)")
 
 
 @dataclass(frozen=True, slots=True)
