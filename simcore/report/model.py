@@ -22,6 +22,7 @@ from simcore.report.document import (
     PhaseRow,
     RankRow,
     ReportDocument,
+    WaferRow,
     encode,
 )
 from simcore.timeline.breakdown import breakdown, class_figures, dimension_traffic, layer_figures
@@ -90,6 +91,8 @@ class Report:
         }
         if self.simai is not None:
             document["simai"] = dict(self.simai)
+        if "wafer" in timeline.details:
+            document["wafer"] = cast(WaferRow, timeline.details["wafer"])
         return document
 
     def to_json(self) -> str:
