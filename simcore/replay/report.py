@@ -21,9 +21,14 @@ TASKS_SHOWN = 5
 NAME_WIDTH = 60
 
 
-def to_dict(replay: Replay) -> dict[str, object]:
+Ablations = dict[str, list[float]]
+
+
+def to_dict(replay: Replay, ablations: Ablations | None = None) -> dict[str, object]:
     """The JSON document: plain data, ready to be written with sorted keys."""
     ranks = [_rank(replay, number) for number in range(len(replay.ranks))]
+    for number, rank in enumerate(ranks if ablations else ()):
+        rank["ablations"] = {name: errors[number] for name, errors in (ablations or {}).items()}
     return {"schema": SCHEMA, "version": simcore.__version__, "ranks": ranks, "stragglers": stragglers(replay)}
 
 
@@ -85,7 +90,7 @@ def _mean(parts: list[Breakdown]) -> Breakdown:
 
 
 def _start_errors(replay: Replay, number: int) -> dict[str, int]:
-    """How far the tasks' starts, counted from the step's mark or the device's start of it, are from the recorded ones."""
+    """How far starts of tasks, counted from the step's mark or the device's start of it, are from the recorded ones."""
     errors = []
     tasks = replay.ranks[number].view.trace.tasks
     for step in replay.scored(number):
@@ -159,14 +164,25 @@ def _uncoupled(replay: Replay, number: int) -> bool:
     )
 
 
-def to_text(replay: Replay) -> str:
+def to_text(replay: Replay, ablations: Ablations | None = None) -> str:
     """The answer in a sentence, then what it rests on."""
     parts = [_rank_text(replay, number) for number in range(len(replay.ranks))]
+    if ablations:
+        parts.append(_ablation_table(replay, ablations))
     if len(replay.ranks) > 1:
         counts = stragglers(replay)
         reached = ", ".join(f"rank {rank} in {count}" for rank, count in counts.items())
         parts.append(f"Who reached the {sum(counts.values())} matched collectives last: {reached or 'nobody'}.")
     return "\n\n".join(parts)
+
+
+def _ablation_table(replay: Replay, ablations: Ablations) -> str:
+    """The period's error with residuals, without, and then without one more kind of dependency."""
+    rows = [f"Mean error of the period{'':8}" + "".join(f"{name.replace('_', ' '):>16}" for name in ablations)]
+    for number, prepared in enumerate(replay.ranks):
+        errors = "".join(f"{each[number]:>16.2%}" for each in ablations.values())
+        rows.append(f"  rank {prepared.view.trace.rank:<25}{errors}")
+    return "\n".join(rows)
 
 
 def _rank_text(replay: Replay, number: int) -> str:

@@ -16,7 +16,7 @@ from simcore.replay.run import Changes, Schedule, replay, steady
 from simcore.replay.whatif import WhatIf, combined
 from simcore.workload.kineto import KinetoTrace
 
-__all__ = ["Replay", "StepReplay", "replay_traces"]
+__all__ = ["Period", "Replay", "StepReplay", "replay_prepared", "replay_traces"]
 
 Column = NDArray[np.int64]
 BACKLOG_SHARE = 0.02  # a step whose GPU backlog changes by more than this share of it is not steady
@@ -109,13 +109,17 @@ def replay_traces(traces: Sequence[KinetoTrace], changes: Changes, whats: Sequen
     SimulationError
         When the traces contradict each other.
     """
-    ranks = tuple(prepare(trace) for trace in traces)
+    return replay_prepared([prepare(trace) for trace in traces], changes, whats)
+
+
+def replay_prepared(ranks: Sequence[Prepared], changes: Changes, whats: Sequence[WhatIf] = ()) -> Replay:
+    """As `replay_traces`, for traces that have been looked through."""
     found: list[list[StepReplay]] = [[] for _ in ranks]
     for index in sorted({window.index for rank in ranks for window in rank.view.windows}):
         members = [n for n, rank in enumerate(ranks) if any(w.index == index for w in rank.view.windows)]
         for number, step in zip(members, _replay_step(ranks, members, index, changes, whats), strict=True):
             found[number].append(step)
-    return Replay(ranks, tuple(map(tuple, found)), changes, tuple(whats))
+    return Replay(tuple(ranks), tuple(map(tuple, found)), changes, tuple(whats))
 
 
 def _replay_step(
