@@ -70,7 +70,7 @@ class GraphProgram:
         table[list(_SHOWN)] = list(_SHOWN.values())
         shown = table[self.graph.kind]
         shown[(shown == EventKind.COMPUTE) & self.graph.on_cpu] = EventKind.CPU
-        shown[(self.graph.kind == NodeKind.COLLECTIVE) & ~np.array(self.replayed, np.bool_)] = -1
+        shown[list(self.requests)] = -1
         rows: list[int] = shown.tolist()
         return rows
 
@@ -95,7 +95,7 @@ class GraphNpu:
         names: list[int],
     ):
         self.env, self.npu, self.npu_class, self.program = env, npu, npu_class, program
-        self.scheduler, self._mailbox, self._access_memory = scheduler, mailbox, access_memory
+        self._scheduler, self._mailbox, self._access_memory = scheduler, mailbox, access_memory
         self._events, self._names = events, names
         self._open = list(program.num_dependencies)
         self._ready: dict[str, list[int]] = {}
@@ -142,7 +142,7 @@ class GraphNpu:
 
     def _start(self, row: int, slot: str) -> None:
         kind = self.program.kinds[row]
-        if kind == NodeKind.INVALID or kind == NodeKind.METADATA:
+        if (kind == NodeKind.INVALID or kind == NodeKind.METADATA) and not self.program.replayed[row]:
             self._skipped.append(row)
             return
         if slot:
@@ -155,7 +155,7 @@ class GraphNpu:
         if kind == NodeKind.COMPUTE or program.replayed[row]:
             after(self.env, program.duration_ns[row], done)
         elif kind == NodeKind.COLLECTIVE:
-            dataset = self.scheduler.issue(program.requests[row])
+            dataset = self._scheduler.issue(program.requests[row])
             if dataset.done.triggered:
                 after(self.env, 0, done)
             else:
