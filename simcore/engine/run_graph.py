@@ -11,6 +11,7 @@ import simpy
 from simcore.engine.custom import Customs
 from simcore.engine.deadlock import deadlock
 from simcore.engine.folding import fold, kinds_of
+from simcore.engine.node_checks import check_nodes
 from simcore.engine.placement import Placement, joined, place
 from simcore.engine.settings import Settings
 from simcore.engine.wiring import all_alike, make_gates, make_phases, make_transport, notes_of, play
@@ -68,6 +69,8 @@ def simulate_graphs(
     system = system or defaults
     if not profile.native_algorithms:
         system.refuse_algorithms({*NATIVE_ALGORITHMS, NCCL}, profile.name)
+    for graph in graphs.graphs:
+        check_nodes(graph, profile, system)
     placement = place(Workload("", ()), topology, system, defaults)
     case = _Case(graphs, topology, system, profile, settings, placement, memory)
     if settings.fold and not _tells_apart(case) and not _has_roots(case):
@@ -120,7 +123,7 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> 
     programs: dict[tuple[int, float], GraphProgram] = {}
     customs = Customs(case.system, case.topology.npus, case.profile.graph.shortest_ns)
     names: dict[int, list[int]] = {}
-    npus = []
+    npus, schedulers = [], []
     for npu_class, members in enumerate(ranks):
         npu = int(members[0])
         number, factor = int(case.graphs.graph_of_rank[npu]), case.settings.stragglers.get(npu, 1.0)
@@ -131,13 +134,13 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> 
             programs[number, factor] = _program(case, graph, factor, names[number], customs)
         phases = make_phases(npu, case.topology, case.placement, case.system, case.profile, case.settings)
         scheduler = Scheduler(env, npu_class, phases, transport, events, gates)
+        schedulers.append(scheduler)
         program = programs[number, factor]
         npus.append(GraphNpu(env, npu, npu_class, program, scheduler, mailbox, access, events, names[number]))
     for process in npus:
         env.process(process.run())
     play(env)
     if any(npu.finish_ns < 0 for npu in npus):
-        schedulers = [npu.scheduler for npu in npus]
         raise deadlock(_stuck(npus, mailbox), schedulers, ranks, events.table().names, gang=case.profile.gang)
     return Timeline(
         events=events.table(),
@@ -176,7 +179,7 @@ def _durations(case: _Case, graph: Graph, factor: float) -> list[int]:
     if scale != 1.0:
         duration_ns = np.round(duration_ns * scale).astype(np.int64)
     durations: list[int] = duration_ns.tolist()
-    if case.system.roofline:
+    if case.system.roofline and not case.system.replay_only:
         computes = np.flatnonzero((graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu).tolist()
         for row in computes:
             durations[row] = _roofline(case.system, int(graph.num_ops[row]), int(graph.size_bytes[row]))
@@ -245,6 +248,9 @@ def _memory(env: simpy.Environment, memory: RemoteMemory | None) -> Callable[[in
         if memory is None:
             message = "the trace loads or stores remote memory, but there is none"
             raise InputError.at("--remote-memory", message, expected="a remote memory file")
+        if 0 < memory.max_npus <= npu:
+            message = f"NPU {npu} loads or stores remote memory, but its node has none"
+            raise InputError.at("--remote-memory", message, expected="nodes for all NPUs", found=str(memory.max_npus))
         port, now_ns = memory.port(npu), int(env.now)
         start_ns = max(now_ns, free_ns.get(port, 0)) if memory.npus_per_node else now_ns
         free_ns[port] = start_ns + memory.transfer_ns(size_bytes)

@@ -27,13 +27,16 @@ class GraphRules:
 
     `slot(kind, on_cpu, stream, group)` names the resource a node holds, "" = none. `shortest_ns` is what a node without
     a duration takes. Rings of communicators smaller than the machine pay `group_endpoint_ns` (-1: as everywhere).
-    `scales` says whether compute and communication scales apply (ASTRA-sim 2.x reads and ignores them).
+    `scales` says whether compute and communication scales apply (ASTRA-sim 2.x reads and ignores them). Collectives
+    among `refused` cannot run; with `device_communication`, none on the host can.
     """
 
     slot: Callable[[int, bool, int, str], str]
     shortest_ns: int = 0
     group_endpoint_ns: int = -1
     scales: bool = True
+    refused: tuple[CollectiveKind, ...] = ()
+    device_communication: bool = False
 
 
 def _stream_slot(kind: int, on_cpu: bool, stream: int, group: str) -> str:

@@ -97,7 +97,7 @@ class GraphNpu:
         names: list[int],
     ):
         self.env, self.npu, self.npu_class, self.program = env, npu, npu_class, program
-        self.scheduler, self._mailbox, self._access_memory = scheduler, mailbox, access_memory
+        self._scheduler, self._mailbox, self._access_memory = scheduler, mailbox, access_memory
         self._events, self._names = events, names
         self._open = list(program.num_dependencies)
         self._ready: dict[str, list[int]] = {}
@@ -144,7 +144,7 @@ class GraphNpu:
 
     def _start(self, row: int, slot: str) -> None:
         kind = self.program.kinds[row]
-        if kind == NodeKind.INVALID or kind == NodeKind.METADATA:
+        if (kind == NodeKind.INVALID or kind == NodeKind.METADATA) and not self.program.replayed[row]:
             self._skipped.append(row)
             return
         if slot:
@@ -159,7 +159,7 @@ class GraphNpu:
         elif row in program.customs:
             self._play(program.customs[row][self.npu], done)
         elif kind == NodeKind.COLLECTIVE:
-            dataset = self.scheduler.issue(program.requests[row])
+            dataset = self._scheduler.issue(program.requests[row])
             if dataset.done.triggered:
                 after(self.env, 0, done)
             else:

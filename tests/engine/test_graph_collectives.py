@@ -7,6 +7,7 @@ import pytest
 
 from simcore.engine.run_graph import simulate_graphs
 from simcore.engine.settings import Settings
+from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.report.model import Report
@@ -86,9 +87,13 @@ def test_a_barrier_is_folded_exactly(inter, kind, whole):
 
 
 @pytest.mark.parametrize("kind", ROOTED)
-def test_a_rooted_collective_is_played_natively_and_replayed_by_the_peers(kind):
+def test_a_rooted_collective_is_played_natively_and_the_peer_replays_a_broadcast_only(kind):
     assert simulate_graphs(graphs(kind, 4, duration_ns=77), switch(4), None, NATIVE, Settings()).time_ns > 1077
     peer = profiles.get("astra-sim-2")
-    assert simulate_graphs(graphs(kind, 4, duration_ns=77), switch(4), None, peer, Settings()).time_ns == 1077
+    if kind == CollectiveKind.BROADCAST:
+        assert simulate_graphs(graphs(kind, 4, duration_ns=77), switch(4), None, peer, Settings()).time_ns == 1077
+    else:
+        with pytest.raises(InputError, match=f"node 1 'meet': profile astra-sim-2 has no {kind}"):
+            simulate_graphs(graphs(kind, 4, duration_ns=77), switch(4), None, peer, Settings())
     replayed = simulate_graphs(graphs(kind, 4), switch(4), SystemConfig(replay_only=True), NATIVE, Settings())
     assert replayed.time_ns == 1000

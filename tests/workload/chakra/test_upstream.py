@@ -67,8 +67,8 @@ def test_a_file_holds_the_nodes_of_its_dump(path):
 @pytest.mark.parametrize("profile", ["native", "astra-sim-2"])
 def test_a_set_runs_and_takes_as_long_when_it_is_obfuscated(prefix, profile, tmp_path):
     shared("data", "traces", "chakra")
-    if (profile, prefix.name) == ("native", "BROADCAST"):
-        return  # needs a duration or an algorithm there; the peer replays it in a nanosecond
+    if (profile, prefix.name) == ("astra-sim-2", "BARRIER"):
+        return  # the peer has none
     machine, memory = tmp_path / "net.yml", tmp_path / "memory.json"
     machine.write_text(MACHINE)
     memory.write_text(MEMORY)
