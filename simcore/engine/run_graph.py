@@ -180,8 +180,9 @@ def _durations(case: _Case, graph: Graph, factor: float) -> list[int]:
         duration_ns = np.round(duration_ns * scale).astype(np.int64)
     durations: list[int] = duration_ns.tolist()
     if case.system.roofline and not case.system.replay_only:
-        computes = np.flatnonzero((graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu).tolist()
-        for row in computes:
+        unknown = (graph.num_ops == 0) & (not case.profile.graph.strict)  # those keep their durations
+        computes = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & ~unknown
+        for row in np.flatnonzero(computes).tolist():
             durations[row] = _roofline(case.system, int(graph.num_ops[row]), int(graph.size_bytes[row]))
     return durations
 

@@ -119,7 +119,7 @@ class Alone:
         """Play the phase alone on the links of one group, in an environment of its own."""
         links = self._group(phase.lane.dim)
         plan = self._plans.plans.of(phase, npu)
-        if self._network is CutThrough and isinstance(plan, Plan):
+        if self._network is CutThrough and isinstance(plan, Plan) and not self._costs.rendezvous:
             solved = _solve(plan, links, self._costs.of(phase.lane.dim))
             if solved:
                 return solved

@@ -48,7 +48,7 @@ SYSTEM = {
     "collective-optimization": "baseline",
     "local-mem-bw": 1600,
     "peak-perf": 300,
-    "roofline-enabled": 1,
+    "roofline-enabled": 0,
 }
 MEMORY = {
     "memory-type": "PER_NODE_MEMORY_EXPANSION",
