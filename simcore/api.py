@@ -164,6 +164,8 @@ def run(
     rest |= {"comm-groups": (comm_groups, comm_groups), "remote-memory": (remote_memory, remote_memory)}
     inputs = [Input("workload", workload, source.sha256)]
     inputs += [Input(role, given, _sha256(Path(path))) for role, (given, path) in rest.items() if given and path]
+    schedules = system_config.schedules() if system_config else []
+    inputs += [Input(f"schedule {Path(path).name}", path, _sha256(Path(path))) for path in schedules]
     warnings = (*source.content.warnings, *_warnings(source.content, rules, settings), *timeline.notes)
     return Report(timeline, profile, settings.network or rules.networks[0], tuple(inputs), warnings)
 

@@ -94,7 +94,7 @@ class Alone:
         if phase not in self._performances:
             self._performances[phase] = self._play(phase, npu)
         dim = phase.lane.dim
-        position = int(np.flatnonzero(dim.members(npu) == npu)[0])
+        position = dim.position(npu)
         if position == 0:
             self._times[self._first_link(dim, npu), phase] += 1
         after(self._env, self._performances[phase].exits_ns[position], lambda _: done(stream))

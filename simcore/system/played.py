@@ -92,7 +92,7 @@ class Played:
     def _player(self, npu: int, stream: Stream, finished: Callable[[], None]) -> _Player:
         phase, costs = stream.phase, self._costs.of(stream.phase.lane.dim)
         members = phase.lane.dim.members(npu).tolist()
-        position = members.index(npu)
+        position = phase.lane.dim.position(npu)
         later = partial(_later, self._env)
         plan = self.plans.of(phase, npu)
         pay = at_endpoint(later, costs.endpoint_ns, costs.reduction_ns)
