@@ -16,6 +16,7 @@ from simcore.network.instant import after
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
+from simcore.system.collectives import AnyPlan
 from simcore.system.groups import GroupDim, LogicalDim
 from simcore.system.plan import Plan
 from simcore.system.plans import Costs
