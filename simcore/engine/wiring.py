@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import simpy
 
@@ -35,6 +36,7 @@ from simcore.workload.model import CollectiveKind
 
 __all__ = ["all_alike", "make_gates", "make_phases", "make_transport", "notes_of", "play"]
 
+UNASKED = {NCCL, "inNetwork", "multicast"}  # their messages have no one receiver that could ask for them
 PAIRED = {"halvingDoubling", "pairwise", "recursiveDoubling"}
 
 
@@ -60,9 +62,14 @@ def make_transport(
     endpoint_ns = profile.scale(system.endpoint_ns(profile.system(topology)), settings.injection_scale)
     group_endpoint_ns = profile.graph.group_endpoint_ns
     _check_bus(system, profile)
-    reduction_ns, options = profile.reduction(system), profile.plan_options
+    reduction_ns = profile.reduction(system)
+    options = replace(
+        profile.plan_options, switch_latency_ns=system.switch_latency_ns, switch_bytes_per_s=system.switch_bytes_per_s
+    )
     links = LinkGraph(topology)
     costs = Costs(endpoint_ns, reduction_ns, options, group_endpoint_ns, settings.rendezvous, system.bus, links)
+    if settings.rendezvous:
+        _check_askable(placement)
     if system.fabric:
         return Measured(env, ranks, system.fabric, costs)
     network = profile.shared_links.get(settings.network or profile.networks[0])
@@ -81,6 +88,14 @@ def make_transport(
     if not alike or len(ranks) > 1:
         raise AsymmetryError
     return Played(env, ranks, network(env, FoldedLinks(links, parts)), costs)
+
+
+def _check_askable(placement: Placement) -> None:
+    """InputError when an algorithm sends what nobody can ask for."""
+    for kind, lanes in placement.lanes.items():
+        for name in sorted({lane.algorithm.name for lane in lanes} & UNASKED):
+            message = f"the {kind} by {name} cannot wait for its receivers to ask"
+            raise InputError.at("--rendezvous", message, expected="another algorithm, or no --rendezvous", found=name)
 
 
 def notes_of(transport: Transport) -> tuple[str, ...]:
@@ -163,8 +178,9 @@ def make_phases(
     """Cuts an NPU's collectives into chunks and phases."""
     bandwidths = [profile.dimension_bandwidth(topology.dims[dim.index]) for dim in placement.dims]
 
-    def chunks(kind: CollectiveKind, size_bytes: int) -> Iterator[int]:
-        return profile.chunks(kind, size_bytes, system.preferred_dataset_splits, topology.npus)
+    def chunks(kind: CollectiveKind, size_bytes: int, colours: int) -> Iterator[int]:
+        splits = -(-system.preferred_dataset_splits // colours) * colours
+        return profile.chunks(kind, size_bytes, splits, topology.npus)
 
     return PhaseMaker(
         npu=npu,
