@@ -80,6 +80,56 @@ def bench_a_million_npus_with_one_straggler(measure, million):
     assert measure(*arguments, rounds=1).cpu_s < 15
 
 
+@pytest.mark.parametrize("options", [(), ("--jitter", "links=normal:0.01")])
+def bench_an_unfolded_ring_all_reduce_of_1024_npus(measure, tmp_path, options):
+    """2.1 million messages a chunk; with noise every link is another one. ASTRA-sim 2.x: 1.76 CPU s a chunk."""
+    ring = topology(tmp_path / "ring.yaml", ("Ring", 1024))
+    arguments = ("run", "--workload", "micro_all_reduce", "--topology", ring, "--no-fold", *options)
+    assert measure(*arguments).cpu_s < 3
+
+
+def bench_rings_in_the_rows_and_columns_of_a_mesh_of_64_by_64(measure, tmp_path):
+    mesh = topology(tmp_path / "mesh.yaml", ("Mesh", 64), ("Mesh", 64))
+    assert measure("run", "--workload", "micro_all_reduce", "--topology", mesh).cpu_s < 2
+
+
+def bench_a_gigabyte_all_to_all_on_a_mesh_of_32_by_32(measure, tmp_path):
+    """Everybody to everybody over shared links, 1,047,552 messages."""
+    rows = tmp_path / "rows.txt"
+    rows.write_text("MICRO\n1\nall -1 0 NONE 0 0 NONE 0 0 ALLTOALL 1073741824 1\n")
+    kinds = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+    system = tmp_path / "system.json"
+    rules: dict[str, object] = {f"{kind}-implementation": ["oneDirect"] for kind in kinds}
+    system.write_text(json.dumps(rules | {"preferred-dataset-splits": 1}))
+    mesh = topology(tmp_path / "mesh.yaml", ("Mesh", 32), ("Mesh", 32))
+    arguments = ("run", "--workload", str(rows), "--topology", mesh, "--system", str(system))
+    assert measure(*arguments, rounds=1).cpu_s < 6
+
+
+def bench_a_step_of_1024_npus_unfolded(measure, tmp_path):
+    """One process for every NPU; 22 CPU s when every phase was played by each."""
+    place = topology(tmp_path / "switches.yaml", ("Switch", 8), ("Switch", 128))
+    arguments = ("run", "--workload", "resnet50_data_parallel", "--topology", place, "--no-fold")
+    assert measure(*arguments, rounds=1).cpu_s < 10
+
+
+def bench_a_gpt_on_a_fat_tree_that_is_not_symmetric(measure):
+    """256 NPUs, no two alike; 19 CPU s message by message."""
+    assert measure("run", "--workload", "gpt_7b", "--topology", "h100_fat_tree", rounds=1).cpu_s < 8
+
+
+def bench_a_straggler_behind_a_switch_that_groups_share(measure, tmp_path):
+    """Tensor-parallel groups of 8, data-parallel ones of 64, on one switch: folded while their phases do not meet."""
+    rows = tmp_path / "rows.txt"
+    layer = "{} -1 1000 ALLREDUCE 1048576 900 ALLREDUCE 1048576 0 NONE 0 100\n"
+    head = "HYBRID_TRANSFORMER model_parallel_NPU_group: 8\n2\n"
+    rows.write_text(head + layer.format("a") + layer.format("b"))
+    place = topology(tmp_path / "switch.yaml", ("Switch", 512))
+    cost = measure("run", "--workload", str(rows), "--topology", place, "--straggler", "5=1.5", "--json")
+    assert json.loads(cost.said)["classes"] < 10
+    assert cost.cpu_s < 1
+
+
 def bench_54_all_reduces_of_4_chunks_from_1024_identical_traces(measure, tmp_path):
     """ASTRA-sim 2.x: 1.08 CPU s at 64 NPUs."""
     nodes = [

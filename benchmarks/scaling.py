@@ -1,14 +1,15 @@
-"""Draw docs/images/scaling.png: what a run costs against its NPUs, folded, with a straggler, and unfolded.
+"""Draw docs/images/scaling.png: what a run costs against its NPUs, folded, with a straggler, unfolded, with noise.
 
-    python -m benchmarks.scaling
+    python -m benchmarks.scaling [WORKLOAD [PICTURE]]
 
-Machines are Switch 8 x Switch a x Switch b; the workload is the shipped resnet50_data_parallel. The bottom panel
-counts classes, of which each is one process of the simulation.
+Machines are Switch 8 x Switch a x Switch b; the workload is the shipped resnet50_data_parallel by default, any other
+that fits groups of 8 will do. The bottom panel counts classes, of which each is one process of the simulation.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from math import prod
 from pathlib import Path
@@ -21,18 +22,19 @@ CASES = {
     "all alike": ((), OUTER),
     "one straggler": (("--straggler", "5=1.5"), OUTER),
     "all alike, --no-fold": (("--no-fold",), OUTER[:2]),
+    "jitter of every NPU": (("--jitter", "compute=lognormal:0.02"), OUTER[:2]),
 }
 
 
-def _point(folder: Path, outer: tuple[int, int], options: tuple[str, ...]) -> tuple[int, float, int]:
+def _point(folder: Path, workload: str, outer: tuple[int, int], options: tuple[str, ...]) -> tuple[int, float, int]:
     """NPUs, CPU seconds and classes of one run."""
     sizes = (8, *outer)
     place = topology(folder / "switches.yaml", *(("Switch", size) for size in sizes))
-    cost = simcore("run", "--workload", "resnet50_data_parallel", "--topology", place, "--json", *options)
+    cost = simcore("run", "--workload", workload, "--topology", place, "--json", *options)
     return prod(sizes), cost.cpu_s, json.loads(cost.said)["classes"]
 
 
-def main() -> None:
+def main(workload: str = "resnet50_data_parallel", picture: str = str(PICTURE)) -> None:
     """Run all cases and draw them."""
     import matplotlib as mpl
 
@@ -43,20 +45,22 @@ def main() -> None:
         2, 1, figsize=(7, 6), sharex=True, height_ratios=(2, 1), layout="constrained"
     )
     with tempfile.TemporaryDirectory() as folder:
-        for (label, (options, outers)), marker in zip(CASES.items(), "os^", strict=True):
-            npus, cpu_s, count = zip(*(_point(Path(folder), outer, options) for outer in outers), strict=True)
+        for (label, (options, outers)), marker in zip(CASES.items(), "os^v", strict=True):
+            npus, cpu_s, count = zip(*(_point(Path(folder), workload, outer, options) for outer in outers), strict=True)
             seconds.plot(npus, cpu_s, marker=marker, label=label)
             classes.plot(npus, count, marker=marker)
             print(label, *zip(npus, cpu_s, count, strict=True))
     for axes in (seconds, classes):
         axes.set(xscale="log", yscale="log")
         axes.grid(which="major", alpha=0.3)
-    seconds.set(ylabel="CPU seconds, start-up included", title="A ResNet-50 step on shared links: cost against NPUs")
+    seconds.set(
+        ylabel="CPU seconds, start-up included", title=f"{Path(workload).stem} on shared links: cost against NPUs"
+    )
     classes.set(ylabel="classes", xlabel="NPUs")
     seconds.legend()
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PICTURE, dpi=110, metadata={"Software": None})
+    Path(picture).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(picture, dpi=110, metadata={"Software": None})
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

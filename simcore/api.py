@@ -6,24 +6,28 @@ import glob
 import hashlib
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simcore import library
 from simcore.compute.accelerators import accelerator
 from simcore.engine.run import simulate
 from simcore.engine.run_graph import simulate_graphs
-from simcore.engine.settings import Settings, straggler_factors
+from simcore.engine.settings import Settings, noise_of, straggler_factors
 from simcore.engine.wafer import Rates
 from simcore.engine.wafer_run import simulate_wafer
 from simcore.errors import InputError, closest
 from simcore.generate.wse import source as wse
+from simcore.network.faults import parse_faults
 from simcore.network.topology import load as topology_file
+from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
+from simcore.noise import Noise
 from simcore.profiles import NetworkMode, Profile, profiles
-from simcore.report.model import Input, Report
+from simcore.report.model import Input, Report, spread_of
 from simcore.system import config
 from simcore.system import remote_memory as remote_memory_file
+from simcore.timeline.events import Timeline
 from simcore.workload import text
 from simcore.workload.chakra.groups import read_groups
 from simcore.workload.chakra.reader import read_graphs
@@ -68,6 +72,10 @@ def run(
     straggler: tuple[str, ...] = (),
     no_fold: bool = False,
     npu: str | None = None,
+    seed: int | None = None,
+    jitter: tuple[str, ...] = (),
+    runs: int = 1,
+    fault: tuple[str, ...] = (),
 ) -> Report:
     """Simulate a workload on a topology.
 
@@ -99,6 +107,15 @@ def run(
     npu : str
         Accelerator preset of a wafer's NPU (`simcore list npus`); by default wafer-node, or wafer-core for traces of
         cores. Other workloads bring their durations.
+    seed : int
+        Of the noise; by default 0. Without `jitter` nothing is drawn.
+    jitter : tuple of str
+        ``compute=DISTRIBUTION:WIDTH``, ``links=DISTRIBUTION:WIDTH``: seeded noise, see docs/noise.md.
+    runs : int
+        With jitter, runs of the seeds ``seed`` to ``seed + runs - 1``; the report is the first one's, with mean, p5 and
+        p95 of the time over all.
+    fault : tuple of str
+        ``link A-B xFACTOR @ BEGIN-END`` or ``link A-B down @ BEGIN-`` each.
 
     Returns
     -------
@@ -142,21 +159,29 @@ def run(
             "--queues-per-dim": queues_per_dim != 1,
         }
         refused |= {"--comm-scale": comm_scale != 1, "--injection-scale": injection_scale != 1}
-        refused |= {"--profile": profile != "native"}
+        refused |= {"--profile": profile != "native", "--fault": fault, "--jitter": jitter, "--runs": runs != 1}
+        refused |= {"--seed": seed is not None}
         return _run_wafer(found, (workload, topology), machine, settings, npu, refused)
+    noise = noise_of(seed, jitter, runs, rules)
+    machine = replace(machine, noise=noise, faults=parse_faults(fault, LinkGraph(machine)) if fault else ())
     system_config = config.read(system) if system else None
     source = _read_workload(found, machine.npus, dialect, comm_groups)
     groups = source.content.parallelism if isinstance(source.content, Workload) else None
     settings = Settings(
         iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
-        not no_fold, straggler_factors(straggler, machine, groups),
+        not no_fold, straggler_factors(straggler, machine, groups), noise,
     )  # fmt: skip
     memory = remote_memory_file.read(remote_memory) if remote_memory else None
-    try:
+
+    def play(seeded: Noise) -> Timeline:
+        place, asked = replace(machine, noise=seeded), replace(settings, noise=seeded)
         if isinstance(source.content, Workload):
-            timeline = simulate(source.content, machine, system_config, rules, settings)
-        else:
-            timeline = simulate_graphs(source.content, machine, system_config, rules, settings, memory)
+            return simulate(source.content, place, system_config, rules, asked)
+        return simulate_graphs(source.content, place, system_config, rules, asked, memory)
+
+    try:
+        timeline = play(noise)
+        others = [play(replace(noise, seed=noise.seed + number)).time_ns for number in range(1, runs)]
     except (OverflowError, MemoryError) as error:
         message = "the sizes or times of this run grow beyond what can be counted or kept"
         raise InputError.at(workload, message, expected="times and sizes below 2^63", found=str(error)) from error
@@ -167,7 +192,10 @@ def run(
     schedules = system_config.schedules() if system_config else []
     inputs += [Input(f"schedule {Path(path).name}", path, _sha256(Path(path))) for path in schedules]
     warnings = (*source.content.warnings, *_warnings(source.content, rules, settings), *timeline.notes)
-    return Report(timeline, profile, settings.network or rules.networks[0], tuple(inputs), warnings)
+    drawn = spread_of(noise.seed, jitter, [timeline.time_ns, *others]) if noise else None
+    if seed is not None and not noise:
+        warnings += (f"--seed {seed} changes nothing: without --jitter a run draws no random numbers",)
+    return Report(timeline, profile, settings.network or rules.networks[0], tuple(inputs), warnings, noise=drawn)
 
 
 def _run_wafer(
@@ -237,6 +265,8 @@ def _network(name: str, rules: Profile) -> NetworkMode:
 
 def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings) -> Iterator[str]:
     """What the run leaves out or takes differently from what one may expect."""
+    if settings.noise.compute and settings.fold:
+        yield "jitter tells NPUs apart: each is a process of its own, and the run's cost grows with their number"
     if isinstance(workload, Workload):
         if workload.parallelism.pp > 1:
             yield (

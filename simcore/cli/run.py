@@ -46,6 +46,12 @@ SIMAI_NAMES = {str(option.name) for option in run_simai.OPTIONS}
 @click.option("--remote-memory", metavar="F", help="Remote memory (ASTRA-sim 2.x JSON).")
 @click.option("--straggler", multiple=True, metavar="RANKS=FACTOR", help="Slow NPUs down: 0-3,7=1.5 or dp=3:1.2.")
 @click.option("--npu", metavar="NAME", help="Accelerator preset of a wafer's NPU: simcore list npus.")
+@click.option(
+    "--jitter", multiple=True, metavar="WHAT=DISTRIBUTION:WIDTH", help="compute=lognormal:0.02, links=normal:0.01"
+)
+@click.option("--seed", type=click.IntRange(0, 2**62), help="Of the jitter; default 0.")
+@click.option("--runs", default=1, type=COUNT, help="With jitter: so many seeds, and mean, p5, p95 of their times.")
+@click.option("--fault", multiple=True, metavar="FAULT", help="'link 3-4 x0.5 @ 1ms-2ms' or 'link 3-4 down @ 1ms-'")
 @click.option("--no-fold", is_flag=True, help="One process for every NPU; the answer is the same.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-o", "--output", metavar="DIR", help="Write the report and all its artefacts to a folder.")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 import simpy
@@ -12,7 +13,16 @@ from simcore.engine.deadlock import deadlock
 from simcore.engine.folding import fold, kinds_of
 from simcore.engine.placement import Placement, column_group, place
 from simcore.engine.settings import Settings
-from simcore.engine.wiring import all_alike, make_gates, make_phases, make_transport, notes_of, play
+from simcore.engine.wiring import (
+    Assumptions,
+    all_alike,
+    first_that_holds,
+    make_gates,
+    make_phases,
+    make_transport,
+    notes_of,
+    play,
+)
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
@@ -21,7 +31,6 @@ from simcore.system.config import NCCL, SystemConfig
 from simcore.system.npu import LoopProgram, Npu, Priorities
 from simcore.system.scheduler import Scheduler, Transport
 from simcore.system.streams import Request
-from simcore.system.transport import AsymmetryError
 from simcore.timeline.events import EventBuffer, Timeline, format_ranks
 from simcore.workload.loops import Order, Ref, loops
 from simcore.workload.model import CollectiveKind, PhaseName, Workload
@@ -58,18 +67,11 @@ def simulate(
     _refuse_custom(system)
     placement = _used(workload, place(workload, topology, system, defaults, oversized=profile.oversized_groups))
     case = _Case(workload, topology, system, profile, settings, placement)
-    if settings.fold:
-        try:
-            kinds = kinds_of(settings.stragglers, topology.npus)
-            placeless = profile.gang and all_alike(placement, topology)
-            return _run(case, fold(placement.dims, kinds, placeless=placeless))
-        except AsymmetryError:
-            pass
-    everyone = [range(npu, npu + 1) for npu in range(topology.npus)]
-    try:
-        return _run(case, everyone)
-    except AsymmetryError:
-        return _run(case, everyone, alike=False)
+    folded = None
+    if settings.fold and not settings.noise.compute:
+        kinds = kinds_of(settings.stragglers, topology.npus)
+        folded = fold(placement.dims, kinds, placeless=profile.gang and all_alike(placement, topology))
+    return first_that_holds(partial(_run, case), folded, topology.npus)
 
 
 def _refuse_custom(system: SystemConfig) -> None:
@@ -81,21 +83,21 @@ def _refuse_custom(system: SystemConfig) -> None:
         raise InputError.at(system.at(keys[0]), message, expected="a Chakra trace as the workload, or a schedule")
 
 
-def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> Timeline:
+def _run(case: _Case, ranks: Sequence[Sequence[int]], holds: Assumptions) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
     profile, settings, system = case.profile, case.settings, case.system
     transport = make_transport(
-        env, ranks, case.topology, case.placement, system, profile, settings=settings, alike=alike
+        env, ranks, case.topology, case.placement, system, profile, settings=settings, holds=holds
     )
     gates = make_gates(env, ranks, system, profile, settings)
     names = [events.name(layer.name) for layer in case.workload.layers]
     requests = _requests(case, names)
     steps = loops.get(case.workload.loop).steps(case.workload)
     npus, schedulers = [], []
+    compute_times = _ComputeTimes(case)
     for npu_class, members in enumerate(ranks):
-        factor = settings.stragglers.get(members[0], 1.0)
         program = LoopProgram(
-            steps, _compute(case, factor), requests, names, settings.iterations, profile.step_ns,
+            steps, compute_times.of(int(members[0])), requests, names, settings.iterations, profile.step_ns,
             profile.first_layer_tail_only,
         )  # fmt: skip
         phases = make_phases(int(members[0]), case.topology, case.placement, system, profile, settings)
@@ -120,14 +122,33 @@ def _order(system: SystemConfig) -> Order:
     return Order[system.scheduling_policy]
 
 
-def _compute(case: _Case, factor: float) -> dict[tuple[PhaseName, int], int]:
-    """Compute time of every phase of every layer, scaled; a straggler's is rounded to whole nanoseconds."""
-    scale = case.settings.compute_scale
-    return {
-        (name, index): round(case.profile.scale(layer.phase(name).compute_ns, scale) * factor)
-        for index, layer in enumerate(case.workload.layers)
-        for name in PHASES
-    }
+class _ComputeTimes:
+    """Compute times of all NPUs by (phase, layer): scaled; a straggler's and noisy ones rounded to nanoseconds."""
+
+    def __init__(self, case: _Case):
+        self._stragglers, self._noise = case.settings.stragglers, case.settings.noise
+        self._known: dict[float, tuple[Mapping[tuple[PhaseName, int], int]]] = {}
+        self._iterations, scale = case.settings.iterations, case.settings.compute_scale
+        self._plain = {
+            (name, index): case.profile.scale(layer.phase(name).compute_ns, scale)
+            for index, layer in enumerate(case.workload.layers)
+            for name in PHASES
+        }
+
+    def of(self, npu: int) -> Sequence[Mapping[tuple[PhaseName, int], int]]:
+        """One entry for every iteration, or one for all; NPUs that are equally fast share it."""
+        factor = self._stragglers.get(npu, 1.0)
+        if self._noise.compute:
+            return [self._noisy(npu, factor, iteration) for iteration in range(self._iterations)]
+        if factor not in self._known:
+            self._known[factor] = ({place: round(time_ns * factor) for place, time_ns in self._plain.items()},)
+        return self._known[factor]
+
+    def _noisy(self, npu: int, factor: float, iteration: int) -> Mapping[tuple[PhaseName, int], int]:
+        phases = [PHASES.index(name) for name, _ in self._plain]
+        drawn = self._noise.compute_factors(npu, iteration, phases, [layer for _, layer in self._plain]).tolist()
+        items = zip(self._plain.items(), drawn, strict=True)
+        return {place: round(time_ns * factor * noise) for (place, time_ns), noise in items}
 
 
 def _requests(case: _Case, names: Sequence[int]) -> dict[Ref, Request]:

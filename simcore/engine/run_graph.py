@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import simpy
@@ -14,10 +15,20 @@ from simcore.engine.folding import fold, kinds_of
 from simcore.engine.node_checks import check_nodes
 from simcore.engine.placement import Placement, joined, place
 from simcore.engine.settings import Settings
-from simcore.engine.wiring import all_alike, make_gates, make_phases, make_transport, notes_of, play
+from simcore.engine.wiring import (
+    Assumptions,
+    all_alike,
+    first_that_holds,
+    make_gates,
+    make_phases,
+    make_transport,
+    notes_of,
+    play,
+)
 from simcore.errors import InputError, Location
 from simcore.network.instant import after
 from simcore.network.topology.model import Topology
+from simcore.noise import Noise
 from simcore.profiles import Profile
 from simcore.system.collectives import NATIVE_ALGORITHMS, ROOTED
 from simcore.system.config import NCCL, Algorithm, SystemConfig
@@ -27,9 +38,8 @@ from simcore.system.point_to_point import Mailbox
 from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Lane, Request
-from simcore.system.transport import AsymmetryError
 from simcore.timeline.events import EventBuffer, Timeline, format_ranks
-from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind, Workload
+from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind, PhaseName, Workload
 
 __all__ = ["simulate_graphs"]
 
@@ -74,19 +84,12 @@ def simulate_graphs(
     placement = place(Workload("", ()), topology, system, defaults)
     case = _Case(graphs, topology, system, profile, settings, placement, memory)
     alike = not _has_roots(case)
-    if settings.fold and alike and not _tells_apart(case):
+    folded = None
+    if settings.fold and not settings.noise.compute and alike and not _tells_apart(case):
         stragglers = kinds_of(settings.stragglers, topology.npus)
         kinds = graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers
-        try:
-            placeless = profile.gang and all_alike(placement, topology)
-            return _run(case, fold(placement.dims, kinds, placeless=placeless))
-        except AsymmetryError:
-            pass
-    everyone = [range(npu, npu + 1) for npu in range(topology.npus)]
-    try:
-        return _run(case, everyone, alike=alike)
-    except AsymmetryError:
-        return _run(case, everyone, alike=False)
+        folded = fold(placement.dims, kinds, placeless=profile.gang and all_alike(placement, topology))
+    return first_that_holds(partial(_run, case), folded, topology.npus, alike=alike)
 
 
 def _tells_apart(case: _Case) -> bool:
@@ -112,11 +115,11 @@ def _used_groups(case: _Case) -> Iterable[tuple[int, ...]]:
     return [case.graphs.groups[name] for name in sorted(names) if name in case.graphs.groups]
 
 
-def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> Timeline:
+def _run(case: _Case, ranks: Sequence[Sequence[int]], holds: Assumptions) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
     transport = make_transport(
         env, ranks, case.topology, case.placement, case.system, case.profile,
-        settings=case.settings, collectives_only=len(case.graphs.graphs) == 1 and not _tells_apart(case), alike=alike,
+        settings=case.settings, collectives_only=len(case.graphs.graphs) == 1 and not _tells_apart(case), holds=holds,
     )  # fmt: skip
     gates = make_gates(env, ranks, case.system, case.profile, case.settings)
     mailbox = Mailbox(env, transport.carry, rendezvous=case.settings.rendezvous)
@@ -137,7 +140,10 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> 
         scheduler = Scheduler(env, npu_class, phases, transport, events, gates)
         schedulers.append(scheduler)
         program = programs[number, factor]
-        npus.append(GraphNpu(env, npu, npu_class, program, scheduler, mailbox, access, events, names[number]))
+        durations = _noisy(program, case.settings.noise, npu)
+        npus.append(
+            GraphNpu(env, npu, npu_class, program, scheduler, mailbox, access, events, names[number], durations)
+        )
     for process in npus:
         env.process(process.run())
     play(env)
@@ -186,6 +192,18 @@ def _durations(case: _Case, graph: Graph, factor: float) -> list[int]:
         for row in np.flatnonzero(computes).tolist():
             durations[row] = _roofline(case.system, int(graph.num_ops[row]), int(graph.size_bytes[row]))
     return durations
+
+
+def _noisy(program: GraphProgram, noise: Noise, npu: int) -> list[int]:
+    """The durations of one NPU's nodes, those of computations each with a factor of its own."""
+    if not noise.compute:
+        return program.duration_ns
+    computes = np.flatnonzero(program.graph.kind == NodeKind.COMPUTE)
+    durations = np.array(program.duration_ns, np.int64)
+    factors = noise.compute_factors(npu, 0, len(PhaseName), computes)
+    durations[computes] = np.round(durations[computes] * factors).astype(np.int64)
+    found: list[int] = durations.tolist()
+    return found
 
 
 def _roofline(system: SystemConfig, num_ops: int, size_bytes: int) -> int:

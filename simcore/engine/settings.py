@@ -9,10 +9,11 @@ from typing import Literal
 
 from simcore.errors import InputError, closest
 from simcore.network.topology.model import Topology
-from simcore.profiles import NetworkMode
+from simcore.noise import QUIET, Noise, parse_jitter
+from simcore.profiles import NetworkMode, Profile
 from simcore.workload.model import Parallelism
 
-__all__ = ["Settings", "parse_straggler", "straggler_factors"]
+__all__ = ["Settings", "noise_of", "parse_straggler", "straggler_factors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class Settings:
     """Options of a run.
 
     `network` is a mode of the profile, "" = its default. The scales multiply compute times, message sizes and endpoint
-    delays. `stragglers` maps an NPU to the factor on its compute times. `fold` lets equal NPUs share a process.
+    delays. `stragglers` maps an NPU to the factor on its compute times. `fold` lets equal NPUs share a process. `noise`
+    is that of compute times; noisy links are the topology's.
     """
 
     iterations: int = 1
@@ -32,6 +34,19 @@ class Settings:
     rendezvous: bool = False
     fold: bool = True
     stragglers: Mapping[int, float] = field(default_factory=dict)
+    noise: Noise = QUIET
+
+
+def noise_of(seed: int | None, jitter: tuple[str, ...], runs: int, profile: Profile) -> Noise:
+    """The noise that was asked for, when the profile has it."""
+    noise = parse_jitter(jitter, seed or 0)
+    if noise.links and not profile.noisy_links:
+        message = f"profile {profile.name} knows no noisy links"
+        raise InputError.at("--jitter", message, expected="compute=..., or profile native", found=str(jitter))
+    if runs > 1 and not noise:
+        message = "without --jitter all runs are the same"
+        raise InputError.at("--runs", message, expected="--jitter compute=lognormal:0.02", found=str(runs))
+    return noise
 
 
 def parse_straggler(text: str) -> tuple[list[range], float]:

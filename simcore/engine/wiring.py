@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import simpy
 
@@ -12,8 +12,9 @@ from simcore.engine.folding import GroupNames
 from simcore.engine.placement import Placement
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
-from simcore.network.congested import CutThrough
+from simcore.network.congested import CutThrough, FaultyCutThrough
 from simcore.network.congestion_free import CongestionFree
+from simcore.network.fair import FairShare
 from simcore.network.folded import FoldedLinks, symmetric
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
@@ -25,6 +26,7 @@ from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate
 from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.isolated import Isolated
 from simcore.system.measured import Measured
+from simcore.system.meetings import MeetingError
 from simcore.system.phases import PhaseMaker
 from simcore.system.plans import Costs
 from simcore.system.played import Played
@@ -32,12 +34,57 @@ from simcore.system.queues import INSERTION
 from simcore.system.scheduler import Transport
 from simcore.system.streams import Stream
 from simcore.system.transport import AsymmetryError, Solved
+from simcore.timeline.events import Timeline
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["all_alike", "make_gates", "make_phases", "make_transport", "notes_of", "play"]
+__all__ = [
+    "Assumptions",
+    "all_alike",
+    "first_that_holds",
+    "make_gates",
+    "make_phases",
+    "make_transport",
+    "notes_of",
+    "play",
+]
 
-UNASKED = {NCCL, "inNetwork", "multicast"}  # their messages have no one receiver that could ask for them
+TREES = {"inNetwork", "multicast"}
+UNASKED = {NCCL, *TREES}  # their messages have no one receiver that could ask for them
+FAULTY: dict[object, type[FaultyCutThrough | FairShare]] = {CutThrough: FaultyCutThrough, FairShare: FairShare}
 PAIRED = {"halvingDoubling", "pairwise", "recursiveDoubling"}
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What a run may count on until it finds otherwise: NPUs are alike, phases that could meet on a link do not."""
+
+    alike: bool = True
+    apart: bool = True
+
+
+def first_that_holds(
+    run: Callable[[Sequence[Sequence[int]], Assumptions], Timeline],
+    folded: Sequence[Sequence[int]] | None,
+    npus: int,
+    *,
+    alike: bool = True,
+) -> Timeline:
+    """The run under the best assumptions that hold: folded if that is offered, then with a class for every NPU."""
+    holds = replace(Assumptions(), alike=alike)
+    everyone = [range(npu, npu + 1) for npu in range(npus)]
+    for ranks in filter(None, (folded, everyone)):
+        while True:
+            try:
+                return run(ranks, holds)
+            except MeetingError:
+                holds = replace(holds, apart=False)
+            except AsymmetryError:
+                if ranks is not everyone:
+                    break
+                if not holds.alike:
+                    raise
+                holds = replace(holds, alike=False)
+    raise AsymmetryError
 
 
 def make_transport(
@@ -50,14 +97,14 @@ def make_transport(
     *,
     settings: Settings,
     collectives_only: bool = True,
-    alike: bool = True,
+    holds: Assumptions = Assumptions(),
 ) -> Solved | Measured | Played | Isolated | Alone:
     """Without contention phases are solved; on shared links they are played; NCCL's were measured.
 
     `collectives_only` says that there are no other messages than those of collectives along the dimensions. Where no
     two phases can meet then, every shape is played only once. A machine folded into one class plays on
-    representative links. Raises AsymmetryError when a folded machine is not symmetric on its links; `alike` is false
-    when a run has found NPUs to differ.
+    representative links. Raises AsymmetryError when a folded machine is not symmetric on its links; `holds` is what
+    earlier attempts at the run have left to assume.
     """
     endpoint_ns = profile.scale(system.endpoint_ns(profile.system(topology)), settings.injection_scale)
     group_endpoint_ns = profile.graph.group_endpoint_ns
@@ -71,18 +118,23 @@ def make_transport(
     if settings.rendezvous:
         _check_askable(placement)
     if system.fabric:
+        _refuse_links(topology)
         return Measured(env, ranks, system.fabric, costs)
     network = profile.shared_links.get(settings.network or profile.networks[0])
+    if topology.faults:
+        return _faulty(env, ranks, links, placement, network, costs)
     if network is None:
         return _without_contention(env, ranks, topology, costs, profile)
     parts = _parts(placement, topology)
-    alike = alike and network.foldable and all_alike(placement, topology)
+    alike = holds.alike and network.foldable and all_alike(placement, topology)
     exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
-    if alike and collectives_only and profile.gang and exclusive and all(len(sizes) == 1 for sizes in parts):
-        return Isolated(env, ranks, FoldedLinks(links, parts), CutThrough, costs)
+    apart = holds.apart and collectives_only and profile.gang and exclusive
+    if alike and apart:
+        whole = all(len(sizes) == 1 for sizes in parts)
+        return Isolated(env, ranks, FoldedLinks(links, parts), CutThrough, costs, never_meet=whole)
     unfolded = len(ranks) == topology.npus
-    if unfolded and collectives_only and profile.gang and exclusive and _never_meet(placement, topology):
-        return Alone(env, ranks, links, network, costs)
+    if unfolded and apart and _can_be_alone(placement):
+        return Alone(env, ranks, links, network, costs, never_meet=_never_meet(placement, topology))
     if unfolded:
         return Played(env, ranks, network(env, links), costs)
     if not alike or len(ranks) > 1:
@@ -96,6 +148,40 @@ def _check_askable(placement: Placement) -> None:
         for name in sorted({lane.algorithm.name for lane in lanes} & UNASKED):
             message = f"the {kind} by {name} cannot wait for its receivers to ask"
             raise InputError.at("--rendezvous", message, expected="another algorithm, or no --rendezvous", found=name)
+
+
+def _faulty(
+    env: simpy.Environment,
+    ranks: Sequence[Sequence[int]],
+    links: LinkGraph,
+    placement: Placement,
+    network: object,
+    costs: Costs,
+) -> Played:
+    """Every message of every NPU, on links some of which have faults."""
+    if network not in FAULTY:
+        message = "faults need links that are shared in time"
+        raise InputError.at("--fault", message, expected="profile native, --network congested or fair")
+    _check_no_trees(placement)
+    if len(ranks) < links.npus:
+        raise AsymmetryError
+    return Played(env, ranks, FAULTY[network](env, links), costs)
+
+
+def _check_no_trees(placement: Placement) -> None:
+    """InputError when an algorithm sends over trees of links, which cannot be led around a fault."""
+    for kind, lanes in placement.lanes.items():
+        for name in sorted({lane.algorithm.name for lane in lanes} & TREES):
+            message = f"the {kind} by {name} goes over fixed links"
+            raise InputError.at("--fault", message, expected="another algorithm, or no --fault", found=name)
+
+
+def _refuse_links(topology: Topology) -> None:
+    """InputError when something is said of links and collectives take what was measured, whatever the links."""
+    for option, given in (("--fault", topology.faults), ("--jitter", topology.noise.links)):
+        if given:
+            message = "collectives: nccl takes measured times, which no link changes"
+            raise InputError.at(option, message, expected="a system file with algorithms")
 
 
 def notes_of(transport: Transport) -> tuple[str, ...]:
@@ -143,6 +229,12 @@ def all_alike(placement: Placement, topology: Topology) -> bool:
     aware = any(lane.algorithm.name in NETWORK_AWARE for lane in lanes)
     across = len(topology.dims) > 1 and any(lane.algorithm.whole_machine for lane in lanes)
     return symmetric(topology, _parts(placement, topology)) and not (pairs or aware or across)
+
+
+def _can_be_alone(placement: Placement) -> bool:
+    """Whether phases may turn out to use different links: they take the machine by dimensions, or all as one."""
+    across = {lane.algorithm.whole_machine for lanes in placement.lanes.values() for lane in lanes}
+    return len(across) < 2
 
 
 def _never_meet(placement: Placement, topology: Topology) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from math import ceil
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import simpy
 
+from simcore.network.faults import Outlook
 from simcore.network.instant import after, at_end_of_instant
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -25,7 +27,15 @@ from simcore.network.trees import Combination, Meeting, Reduction, branches, com
 from simcore.timeline.events import LinkTable
 from simcore.units import transfer_ns
 
-__all__ = ["CutThrough", "LinkNetwork", "Network", "StoreAndForward", "TreeNetwork", "whole_steps"]
+__all__ = [
+    "CutThrough",
+    "FaultyCutThrough",
+    "LinkNetwork",
+    "Network",
+    "StoreAndForward",
+    "TreeNetwork",
+    "whole_steps",
+]
 
 Deliver = Callable[[], None]
 
@@ -116,11 +126,13 @@ class _Counted:
         """The way from `src` to `dst`."""
         path = self._paths.get((src, dst))
         if path is None:
-            route = self.links.route(src, dst)
-            steps = whole_steps([self._latencies[link] for link in route])
-            path = _Path(route, steps, tuple(self._rates[link] for link in route))
-            self._paths[src, dst] = path
+            path = self._paths[src, dst] = self._along(self.links.route(src, dst))
         return path
+
+    def _along(self, route: tuple[int, ...]) -> _Path:
+        """A route with what its links need."""
+        steps = whole_steps([self._latencies[link] for link in route])
+        return _Path(route, steps, tuple(self._rates[link] for link in route))
 
     def counts(self) -> tuple[IntArray, IntArray]:
         """Bytes carried by every link, and how long it was occupied."""
@@ -254,6 +266,56 @@ def _reach(message: _Message, _: simpy.Event) -> None:
 
 def _nothing() -> None:
     """What nobody waits for."""
+
+
+class FaultyCutThrough(CutThrough):
+    """`CutThrough` over links that are slow or down for a while, as `network.faults` says."""
+
+    foldable = False
+
+    def __init__(self, env: simpy.Environment, links: LinkGraph):
+        super().__init__(env, links)
+        self._outlook = Outlook(links)
+        self._src: list[int] = links.src.tolist()
+        self._dst: list[int] = links.dst.tolist()
+
+    def table(self) -> LinkTable:
+        """What every link carried so far, and what the faults did."""
+        return replace(super().table(), faults=self._outlook.counts())
+
+    def _path(self, src: int, dst: int) -> _Path:
+        """The way that is there now; the usual one where there is none, on which the message will wait."""
+        usual = super()._path(src, dst)
+        way = self._outlook.around(usual.links, src, dst, int(self.env.now))
+        return usual if way is None or way == usual.links else self._along(way)
+
+    def _advance(self, message: _Message, now_ns: int) -> int:
+        """As `CutThrough`, link by link, around those that are down."""
+        head_ns = now_ns
+        while head_ns == now_ns and message.hop < len(message.path.links):
+            link, hop = message.path.links[message.hop], message.hop
+            if self._outlook.down(link, now_ns):
+                if not self._lead_around(message, now_ns):
+                    return self._outlook.next_change(now_ns)
+                link = message.path.links[hop]
+            start_ns = max(self._free_ns[link], now_ns)
+            end_ns = self._outlook.end_ns(link, start_ns, message.size_bytes, self._rates[link])
+            self._free_ns[link] = end_ns
+            self._size_bytes[link] += message.size_bytes
+            self._busy_ns[link] += end_ns - start_ns
+            head_ns = start_ns + message.path.steps_ns[hop]
+            message.tail_ns = max(message.tail_ns, end_ns) + message.path.steps_ns[hop]
+            message.hop += 1
+        return head_ns
+
+    def _lead_around(self, message: _Message, now_ns: int) -> bool:
+        """Another way from the node where the head is; False when there is none for now."""
+        behind, ahead = message.path.links[: message.hop], message.path.links[message.hop :]
+        way = self._outlook.around(ahead, self._src[ahead[0]], self._dst[ahead[-1]], now_ns)
+        if way is None:
+            return False
+        message.path = self._along(behind + way)
+        return True
 
 
 class StoreAndForward(_Counted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import simpy
 
 from simcore.network.congested import Deliver, Network, whole_steps
+from simcore.network.faults import Outlook
 from simcore.network.instant import after, at_end_of_instant
 from simcore.network.solver import max_min_rates
 from simcore.network.topology.fabric import FloatArray, IntArray, Routes
@@ -23,11 +25,12 @@ __all__ = ["FairShare"]
 class _Flow:
     """A transfer under way."""
 
-    __slots__ = ("deliver", "key", "latency_ns", "left_bytes", "rate", "route")
+    __slots__ = ("deliver", "hit", "key", "latency_ns", "left_bytes", "rate", "route", "size_bytes")
 
     def __init__(self, key: Any, size_bytes: int, route: tuple[int, ...], latency_ns: int, deliver: Deliver):
         self.key, self.route, self.latency_ns, self.deliver = key, route, latency_ns, deliver
-        self.left_bytes, self.rate = float(size_bytes), 0.0
+        self.size_bytes, self.left_bytes, self.rate = size_bytes, float(size_bytes), 0.0
+        self.hit: set[int] = set()  # faults that slowed it down
 
 
 def _by_key(flow: _Flow) -> Any:
@@ -38,7 +41,8 @@ class FairShare(Network):
     """A fluid model: rates change only when a transfer begins or ends, and are max-min fair in between.
 
     A transfer's last byte arrives its route's latency after the transfer ends. Ends are rounded up to whole
-    nanoseconds. Links that have a transfer count as busy.
+    nanoseconds. Links that have a transfer count as busy. Faults change rates when they begin and end; a transfer keeps
+    the way that was there when it was sent.
     """
 
     foldable = False
@@ -53,10 +57,18 @@ class FairShare(Network):
         self._busy_ns = np.zeros(len(links), np.int64)
         self._used = np.zeros(0, np.int64)
         self._meetings: dict[Any, Meeting] = {}
+        self._outlook = Outlook(links)
+        for change_ns in self._outlook.changes:
+            at_end_of_instant(env, change_ns, self._settle)
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
-        route = self.links.route(src, dst)
+        now_ns = int(self.env.now)
+        route = self._outlook.around(self.links.route(src, dst), src, dst, now_ns)
+        if route is None:  # until there is a way again
+            wait_ns = self._outlook.next_change(now_ns) - now_ns
+            after(self.env, wait_ns, lambda _: self.send(src, dst, size_bytes, key, deliver))
+            return
         latency_ns = sum(whole_steps(self.links.latency_ns[list(route)].tolist()))
         if not route or not size_bytes:
             after(self.env, latency_ns, lambda _: deliver())
@@ -114,7 +126,7 @@ class FairShare(Network):
 
     def table(self) -> LinkTable:
         """What every link carried so far."""
-        return self.links.table(*self.counts())
+        return replace(self.links.table(*self.counts()), faults=self._outlook.counts())
 
     def _settle_now(self) -> None:
         """New rates once everything of this instant is known."""
@@ -150,7 +162,17 @@ class FairShare(Network):
         counts = np.array([len(flow.route) for flow in self._flows], np.int64)
         links = np.array([link for flow in self._flows for link in flow.route], np.int64)
         self._used = np.unique(links)
-        return max_min_rates(Routes(counts, links), self.links.bandwidth_bytes_per_s)
+        self._note_slow()
+        return max_min_rates(Routes(counts, links), self._outlook.capacity(int(self.env.now)))
+
+    def _note_slow(self) -> None:
+        """Count the transfers that are on slow links now."""
+        for index in self._outlook.slow(int(self.env.now)):
+            slow = self._outlook.links_of(index)
+            for flow in self._flows:
+                if index not in flow.hit and not slow.isdisjoint(flow.route):
+                    flow.hit.add(index)
+                    self._outlook.note(index, flow.size_bytes)
 
     def _end(self, version: int) -> None:
         """Some transfers are through."""

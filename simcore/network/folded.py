@@ -26,7 +26,7 @@ SPLITTABLE = {"Switch", "FullyConnected"}  # any NPU may change places with any 
 
 def symmetric(topology: Topology, parts: Sequence[Sequence[int]]) -> bool:
     """Whether all NPUs look alike when dimension d is used in groups of `parts[d]` (their product is its size)."""
-    if topology.graph or topology.wafer:
+    if topology.graph or topology.wafer or topology.noise.links or topology.faults:
         return False
     kinds = [dim.kind for dim in topology.dims]
     return all(kind in (SYMMETRIC if len(sizes) == 1 else SPLITTABLE) for kind, sizes in zip(kinds, parts, strict=True))

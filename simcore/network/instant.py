@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import simpy
 
-__all__ = ["after", "at_end_of_instant"]
+__all__ = ["Timers", "after", "at_end_of_instant"]
 
 LAST = 2  # SimPy: 0 urgent, 1 normal; everything else of an instant comes first
 
@@ -19,6 +19,27 @@ class _EndOfInstant(simpy.Event):
         self._ok, self._value = True, None
         self.callbacks.append(callback)
         env.schedule(self, priority=LAST, delay=delay_ns)  # type: ignore[arg-type]
+
+
+class Timers:
+    """Callbacks later, one event for all that are due at one time; they run in the order of their calls."""
+
+    def __init__(self, env: simpy.Environment):
+        self._env = env
+        self._due: dict[float, list[Callable[[], None]]] = {}
+
+    def after(self, delay_ns: float, callback: Callable[[], None]) -> None:
+        """Call back in `delay_ns`."""
+        due = self._due.get(self._env.now + delay_ns)
+        if due is None:
+            self._due[self._env.now + delay_ns] = [callback]
+            self._env.timeout(delay_ns).callbacks.append(self._ring)
+        else:
+            due.append(callback)
+
+    def _ring(self, _: simpy.Event) -> None:
+        for callback in self._due.pop(self._env.now):
+            callback()
 
 
 def after(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:

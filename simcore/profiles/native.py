@@ -94,6 +94,7 @@ NATIVE = profiles.register("native")(
         system=default_system,
         dimension_bandwidth=dimension_bandwidth,
         shared_links={"congested": CutThrough, "fair": FairShare},
+        noisy_links=True,
         total_all_gather=True,
         gang=True,
         native_algorithms=True,

@@ -59,8 +59,9 @@ class Profile:
     a scale option to a size or a time. `dimension_bandwidth` weighs dimensions against each other (Themis).
     `total_all_gather` reads all-gather sizes of SimAI files as totals. With `oversized_groups`, a model-parallel group
     larger than the machine means none (ASTRA-sim 1.0). `shared_links` makes the network of the modes whose links are
-    shared. `memory_bus` allows the shared memory bus. With `gang`, a chunk's phase begins on all NPUs of its group at
-    once. `native_algorithms` allows the collective algorithms that ASTRA-sim has not. `graph` is for graph workloads.
+    shared. `memory_bus` allows the shared memory bus. `noisy_links` says that its networks look at every link for
+    itself. With `gang`, a chunk's phase begins on all NPUs of its group at once. `native_algorithms` allows the
+    collective algorithms that ASTRA-sim has not. `graph` is for graph workloads.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Profile:
     system: Callable[[Topology], SystemConfig]
     dimension_bandwidth: Callable[[Dimension], float]
     shared_links: Mapping[NetworkMode, type[CutThrough | StoreAndForward | FairShare]] = field(default_factory=dict)
+    noisy_links: bool = False
     total_all_gather: bool = False
     oversized_groups: bool = False
     memory_bus: bool = False

@@ -17,11 +17,13 @@ __all__ = [
     "SCHEMA",
     "BreakdownRow",
     "DimensionRow",
+    "FaultRow",
     "InputRow",
     "IterationRow",
     "LayerRow",
     "LinkRow",
     "Links",
+    "NoiseRow",
     "PhaseRow",
     "RankRow",
     "ReportDocument",
@@ -106,6 +108,35 @@ class Links(TypedDict):
     hottest: list[LinkRow]
 
 
+class FaultRow(TypedDict):
+    """A fault as it was asked for; transfers (and their bytes) that it slowed down, transfers led around; -1 = open."""
+
+    fault: str
+    begin_ns: int
+    end_ns: int
+    transfers: int
+    bytes: int
+    rerouted: int
+
+
+class SpreadRow(TypedDict):
+    """Of the run's time over all seeds: the mean, and the 5th and 95th percentile (linear between runs)."""
+
+    mean: int
+    p5: int
+    p95: int
+
+
+class NoiseRow(TypedDict):
+    """Seeded noise; `times_ns` are the times of the seeds `seed`, `seed` + 1, ..; the report is the first one's."""
+
+    seed: int
+    jitter: list[str]
+    runs: int
+    time_ns: SpreadRow
+    times_ns: list[int]
+
+
 class InputRow(TypedDict):
     """A file the run read."""
 
@@ -170,6 +201,8 @@ class ReportDocument(TypedDict):
     inputs: list[InputRow]
     simai: NotRequired[dict[str, float]]
     wafer: NotRequired[WaferRow]
+    noise: NotRequired[NoiseRow]
+    faults: NotRequired[list[FaultRow]]
 
 
 def read_report(path: str | os.PathLike[str]) -> ReportDocument:

@@ -14,26 +14,29 @@ from simcore.report.document import (
     SCHEMA,
     BreakdownRow,
     DimensionRow,
+    FaultRow,
     InputRow,
     IterationRow,
     LayerRow,
     LinkRow,
     Links,
+    NoiseRow,
     PhaseRow,
     RankRow,
     ReportDocument,
+    SpreadRow,
     WaferRow,
     encode,
 )
 from simcore.timeline.breakdown import breakdown, class_figures, dimension_traffic, layer_figures
-from simcore.timeline.events import LinkTable, Timeline, format_ranks
+from simcore.timeline.events import FOREVER, FaultCount, LinkTable, Timeline, format_ranks
 from simcore.workload.model import PhaseName
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
-__all__ = ["Input", "Report"]
+__all__ = ["Input", "Report", "spread_of"]
 
 HOTTEST_LINKS = 10
 MOST_NAMED = 1024  # equally hot links that are looked at
@@ -56,7 +59,7 @@ class Report:
     """What a run found.
 
     `profile` and `network` are the names of the timing rules, `simai` the summary of SimAI's closed forms (us).
-    docs/report.md defines every figure.
+    `noise` is what many seeds gave. docs/report.md defines every figure.
     """
 
     timeline: Timeline
@@ -65,6 +68,7 @@ class Report:
     inputs: tuple[Input, ...] = ()
     warnings: tuple[str, ...] = ()
     simai: Mapping[str, float] | None = None
+    noise: NoiseRow | None = None
 
     def to_dict(self) -> ReportDocument:
         """The document of schema `simcore.report/1`: plain JSON values, whole nanoseconds, bytes."""
@@ -93,6 +97,10 @@ class Report:
             document["simai"] = dict(self.simai)
         if "wafer" in timeline.details:
             document["wafer"] = cast(WaferRow, timeline.details["wafer"])
+        if self.noise is not None:
+            document["noise"] = self.noise
+        if timeline.links is not None and timeline.links.faults:
+            document["faults"] = [_fault(counted) for counted in timeline.links.faults]
         return document
 
     def to_json(self) -> str:
@@ -131,6 +139,30 @@ class Report:
         from simcore.report.tables import notebook_html
 
         return notebook_html(self.to_dict())
+
+
+def spread_of(seed: int, jitter: Sequence[str], times_ns: Sequence[int]) -> NoiseRow:
+    """What the runs of some seeds have in common."""
+    p5, p95 = np.percentile(times_ns, [5, 95])
+    spread: SpreadRow = {"mean": round(float(np.mean(times_ns))), "p5": round(float(p5)), "p95": round(float(p95))}
+    return {
+        "seed": seed,
+        "jitter": list(jitter),
+        "runs": len(times_ns),
+        "time_ns": spread,
+        "times_ns": list(times_ns),
+    }
+
+
+def _fault(counted: FaultCount) -> FaultRow:
+    return {
+        "fault": counted.fault,
+        "begin_ns": counted.begin_ns,
+        "end_ns": counted.end_ns if counted.end_ns < FOREVER else -1,
+        "transfers": counted.transfers,
+        "bytes": counted.size_bytes,
+        "rerouted": counted.rerouted,
+    }
 
 
 def _iterations(timeline: Timeline) -> list[IterationRow]:

@@ -81,11 +81,13 @@ def wrapped(text: str, width: int) -> str:
 
 def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width: int, num_rows: int) -> Iterator[str]:
     yield wrapped(headline(document), width)
+    yield wrapped(_noise(document), width)
     yield wrapped(dominating(document), width)
     yield _layers(document, width, num_rows) or _operations(document, operations, width, num_rows)
     yield _dims(document, width)
     yield _ranks(document, width, num_rows)
     yield _links(document, width)
+    yield wrapped(_faults(document), width)
     yield _simai(document)
     yield from wafer_steps(document)
     yield _definitions(document, width)
@@ -104,6 +106,27 @@ def headline(document: ReportDocument) -> str:
     npus = f"{document['npus']:,} NPU" + "s" * (document["npus"] != 1)
     whose = "; rank 0" * (len(document["ranks"]) > 1)
     return f"{each} on {npus}{whose}: {compute} compute{overlapped}, {exposed} exposed communication, {idle} idle."
+
+
+def _noise(document: ReportDocument) -> str:
+    """What other seeds gave."""
+    noise = document.get("noise")
+    if not noise or noise["runs"] == 1:
+        return ""
+    spread, last = noise["time_ns"], noise["seed"] + noise["runs"] - 1
+    return (
+        f"Seeds {noise['seed']} to {last}: mean {format_ns(spread['mean'])}, p5 {format_ns(spread['p5'])}, "
+        f"p95 {format_ns(spread['p95'])}; what follows is seed {noise['seed']}."
+    )
+
+
+def _faults(document: ReportDocument) -> str:
+    """A line for every fault."""
+    return "\n".join(
+        f"Fault {row['fault']}: {row['transfers']:,} transfers slowed down ({format_bytes(row['bytes'])}), "
+        f"{row['rerouted']:,} led around."
+        for row in document.get("faults", ())
+    )
 
 
 def dominating(document: ReportDocument) -> str:

@@ -16,7 +16,7 @@ __all__ = ["OPTIONS", "Choice", "Configuration", "Range", "Space", "check_names"
 Configuration = dict[str, Any]
 """Names of options and parts -> their values, plain data."""
 
-WHOLE = ("iterations", "queues_per_dim")
+WHOLE = ("iterations", "queues_per_dim", "runs")
 FACTORS = ("compute_scale", "comm_scale", "injection_scale")
 TEXTS = ("workload", "topology", "system", "profile", "network", "comm_groups", "remote_memory", "npu")
 OPTIONS: dict[str, Callable[[Node], Any]] = {
@@ -25,7 +25,8 @@ OPTIONS: dict[str, Callable[[Node], Any]] = {
     **dict.fromkeys(FACTORS, lambda node: node.number(above=True)),
     **dict.fromkeys(("rendezvous", "no_fold"), Node.flag),
     "dialect": lambda node: node.choice(["astra-sim", "simai"]),
-    "straggler": lambda node: [item.text() for item in node.sequence()],
+    "seed": lambda node: node.integer(),
+    **dict.fromkeys(("straggler", "jitter", "fault"), lambda node: [item.text() for item in node.sequence()]),
 }
 """The keyword arguments of `simcore.run`, each with the reader of its values."""
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import simpy
 
-from simcore.network.batch import solve_batch
 from simcore.network.congested import CutThrough, LinkNetwork
-from simcore.network.instant import after
+from simcore.network.instant import Timers
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.system.collectives import AnyPlan
-from simcore.system.groups import GroupDim, LogicalDim
+from simcore.system.explicit import Explicit
+from simcore.system.groups import Communicator, GroupDim, LogicalDim
+from simcore.system.meetings import InUse, bits
+from simcore.system.performance import Performance, peers_of, solve_alone
 from simcore.system.plan import Plan
 from simcore.system.plans import Costs
 from simcore.system.played import Played
@@ -27,15 +29,6 @@ from simcore.timeline.events import LinkTable
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["Alone", "has_own_links"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Performance:
-    """A phase that was played: when each member left, counted from its beginning, and what each link carried."""
-
-    exits_ns: list[int]
-    size_bytes: IntArray
-    busy_ns: IntArray
 
 
 def has_own_links(topology: Topology, dims: Sequence[LogicalDim]) -> bool:
@@ -48,12 +41,25 @@ def has_own_links(topology: Topology, dims: Sequence[LogicalDim]) -> bool:
     return whole and (topology.wafer is None or len(topology.dims) == 1)
 
 
-class Alone:
-    """Transport for an unfolded machine on which no two phases ever share a link, and groups begin them together.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stage:
+    """Where a group plays: a part of the network with links of its own, from link `first` on, with the members' ids.
 
-    Exact: a phase that meets nobody takes as long whenever it begins, and in every group of its dimension. The caller
-    answers for the exclusivity (`has_own_links`, one chunk at a time in every dimension). What is sent all at once over
-    links that do not wait for each other is solved as a batch, anything else is played message by message.
+    Groups of equal `shape` play alike.
+    """
+
+    shape: Hashable
+    part: LinkGraph
+    first: int
+    members: IntArray
+
+
+class Alone:
+    """Transport for an unfolded machine whose phases do not meet on any link, and whose groups begin them together.
+
+    Exact: a phase that meets nobody takes as long whenever it begins. Unless the caller answers for it (`never_meet`),
+    that is checked: MeetingError says that two phases met. Plans are solved for the whole group where that can be done,
+    anything else is played message by message.
     """
 
     def __init__(
@@ -63,11 +69,16 @@ class Alone:
         links: LinkGraph,
         network: Callable[[simpy.Environment, LinkGraph], LinkNetwork],
         costs: Costs,
+        *,
+        never_meet: bool = True,
     ):
         self._env, self._ranks, self._links, self._network, self._costs = env, ranks, links, network, costs
-        self._performances: dict[StreamPhase, _Performance] = {}
-        self._times: Counter[tuple[int, StreamPhase]] = Counter()  # by the first link of the group
-        self._groups: dict[int, LinkGraph] = {}
+        self._timers, self._in_use, self._never_meet = Timers(env), InUse(), never_meet
+        self._performances: dict[tuple[StreamPhase, Hashable], Performance] = {}
+        self._times: Counter[tuple[StreamPhase, Hashable, int]] = Counter()  # by the first link of the part
+        self._stages: dict[tuple[GroupDim, int], _Stage] = {}
+        self._used: dict[tuple[StreamPhase, Hashable], int] = {}
+        self._parts: dict[Hashable, LinkGraph] = {}
         self._plans = Played(env, ranks, network(env, links), costs)
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
@@ -77,8 +88,8 @@ class Alone:
     def links(self) -> LinkTable:
         """What every link carried: each shape's bytes as often as a group played it."""
         size_bytes, busy_ns = np.zeros((2, len(self._links)), np.int64)
-        for (first, phase), times in self._times.items():
-            played = self._performances[phase]
+        for (phase, shape, first), times in self._times.items():
+            played = self._performances[phase, shape]
             own = slice(first, first + len(played.size_bytes))
             size_bytes[own] += times * played.size_bytes
             busy_ns[own] += times * played.busy_ns
@@ -91,75 +102,97 @@ class Alone:
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Call back after the phase's own time."""
         npu, phase = self._ranks[npu_class][0], stream.phase
-        if phase not in self._performances:
-            self._performances[phase] = self._play(phase, npu)
-        dim = phase.lane.dim
-        place = npu if dim.size == self._links.npus else dim.position(npu)
-        if place == 0:
-            self._times[self._first_link(dim, npu), phase] += 1
-        after(self._env, self._performances[phase].exits_ns[place], lambda _: done(stream))
+        position = phase.lane.dim.position(npu)
+        stage = self._stage(phase.lane.dim, npu, position)
+        played = self._performances.get((phase, stage.shape))
+        if played is None:
+            played = self._performances[phase, stage.shape] = self._play(phase, stage, npu)
+        if position == 0:
+            self._begin(phase, stage, played)
+        self._timers.after(played.exits_ns[position], partial(done, stream))
 
-    def _first_link(self, dim: GroupDim, npu: int) -> int:
-        """The first link of the group that `npu` is in."""
-        if dim.size == self._links.npus:
-            return 0
+    def _begin(self, phase: StreamPhase, stage: _Stage, played: Performance) -> None:
+        """Note a group that begins a phase; its first NPU is the first to say so."""
+        self._times[phase, stage.shape, stage.first] += 1
+        if not self._never_meet:
+            now_ns = int(self._env.now)
+            self._in_use.take(stage.first, self._used[phase, stage.shape], now_ns, now_ns + max(played.exits_ns))
+
+    def _stage(self, dim: GroupDim, npu: int, position: int) -> _Stage:
+        """Where the group of an NPU plays."""
+        key = (dim, npu - position * dim.stride) if isinstance(dim, LogicalDim) else (dim, int(dim.members(npu)[0]))
+        found = self._stages.get(key)
+        if found is None:
+            found = self._stages[key] = self._stage_of(dim, dim.members(npu))
+        return found
+
+    def _stage_of(self, dim: GroupDim, members: IntArray) -> _Stage:
+        topology, first = self._links.topology, int(members[0])
+        if (
+            not isinstance(dim, LogicalDim)
+            or dim.size == self._links.npus
+            or len(self._links.axes) < len(topology.dims)
+        ):
+            return _Stage((dim, first), self._links, 0, members)
         axis = self._links.axes[dim.index]
-        group = npu // (axis.stride * dim.size) * axis.stride + npu % axis.stride
-        return axis.links_before + group * axis.links
+        size = axis.fabric.npus
+        group = first // (axis.stride * size) * axis.stride + first % axis.stride
+        first_link, noisy = axis.links_before + group * axis.links, bool(topology.noise.links)
+        local = members // axis.stride % size
+        part = self._part(dim.index, first_link, axis.links, noisy=noisy)
+        return _Stage((dim, int(local[0]), first_link if noisy else 0), part, first_link, local)
 
-    def _group(self, dim: GroupDim) -> LinkGraph:
-        """The links of one group of a dimension: all groups have the same."""
-        if dim.size == self._links.npus:
-            return self._links
-        if dim.index not in self._groups:
-            self._groups[dim.index] = LinkGraph(Topology((self._links.topology.dims[dim.index],)))
-        return self._groups[dim.index]
+    def _part(self, index: int, first: int, count: int, *, noisy: bool) -> LinkGraph:
+        """The links of one group of a dimension; without noise all groups have the same."""
+        key = (index, first if noisy else 0)
+        if key not in self._parts:
+            part = self._parts[key] = LinkGraph(Topology((self._links.topology.dims[index],)))
+            part.bandwidth_bytes_per_s = self._links.bandwidth_bytes_per_s[first : first + count]
+        return self._parts[key]
 
-    def _play(self, phase: StreamPhase, npu: int) -> _Performance:
-        """Play the phase alone on the links of one group, in an environment of its own."""
-        links = self._group(phase.lane.dim)
-        here = LogicalDim(0, links.npus, 1) if links is not self._links else phase.lane.dim
+    def _play(self, phase: StreamPhase, stage: _Stage, npu: int) -> Performance:
+        """Play the phase alone on its links, in an environment of its own."""
         plan = self._plans.plans.of(phase, npu)
-        if self._network is CutThrough and isinstance(plan, Plan) and not self._costs.rendezvous:
-            solved = _solve(plan, here.members(0), links, self._costs.of(phase.lane.dim))
+        if not self._never_meet:
+            self._used[phase, stage.shape] = _links_of(plan, stage, rendezvous=self._costs.rendezvous)
+        if self._network is CutThrough and isinstance(plan, Plan):
+            solved = solve_alone(plan, stage.members, stage.part, self._costs.of(phase.lane.dim))
             if solved:
                 return solved
-        return self._step(replace(phase, lane=replace(phase.lane, dim=here)), links, plan)
+        return self._step(phase, stage, plan)
 
-    def _step(self, phase: StreamPhase, links: LinkGraph, plan: AnyPlan) -> _Performance:
+    def _step(self, phase: StreamPhase, stage: _Stage, plan: AnyPlan) -> Performance:
         """Message by message."""
-        env = simpy.Environment()
-        network = self._network(env, links)
-        transport = Played(env, [range(npu, npu + 1) for npu in range(links.npus)], network, self._costs)
-        transport.plans.know(phase, 0, plan)
-        dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (phase.lane,), 0))
-        exits_ns = [0] * links.npus
+        env, members = simpy.Environment(), stage.members.tolist()
+        network = self._network(env, stage.part)
+        everyone = [range(npu, npu + 1) for npu in range(stage.part.npus)]
+        transport = Played(env, everyone, network, self._costs.of(phase.lane.dim))
+        here = replace(phase, lane=replace(phase.lane, dim=Communicator(tuple(members))))
+        transport.plans.know(here, members[0], plan)
+        dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (here.lane,), 0))
+        exits_ns = [0] * len(members)
 
-        def leave(npu: int, _: Stream) -> None:
-            exits_ns[npu] = int(env.now)
+        def leave(position: int, _: Stream) -> None:
+            exits_ns[position] = int(env.now)
 
-        for npu in range(links.npus):
-            transport.start(npu, Stream(("", 0), dataset, (phase,)), partial(leave, npu))
+        for position, npu in enumerate(members):
+            transport.start(npu, Stream(("", 0), dataset, (here,)), partial(leave, position))
         env.run()
-        return _Performance(exits_ns, *network.counts())
+        return Performance(exits_ns, *network.counts())
 
 
-def _solve(plan: Plan, npus: IntArray, links: LinkGraph, costs: Costs) -> _Performance | None:
-    """A plan that sends everything at once, as a batch; None where that cannot be done."""
-    rounds = list(plan.expanded())
-    reduced = {entry.reduce_bytes for entry in rounds}
-    if plan.half or plan.window < len(rounds) or len(reduced) != 1:
-        return None
-    rank = np.arange(plan.size)
-    hops = np.array([entry.hop for entry in rounds])[:, None]
-    peers = npus[rank ^ hops if plan.exchange else (rank + hops) % plan.size]
-    size_bytes = np.repeat([entry.size_bytes for entry in rounds], plan.size)
-    src = np.tile(npus, len(rounds))
-    batch = solve_batch(links, src, peers.ravel(), size_bytes, costs.endpoint_ns)
-    if batch is None:
-        return None
-    reduce_bytes = reduced.pop()
-    exits = np.zeros(plan.size, np.int64)
-    np.maximum.at(exits, peers.ravel(), batch.arrival_ns)
-    exits += costs.endpoint_ns + (costs.reduction_ns(reduce_bytes) if reduce_bytes else 0)
-    return _Performance(exits.tolist(), batch.size_bytes, batch.busy_ns)
+def _links_of(plan: AnyPlan, stage: _Stage, *, rendezvous: bool) -> int:
+    """The links of a stage that a plan's messages take, a bit for each; all where a plan does not say."""
+    if isinstance(plan, Explicit):
+        src = np.array([entry.src for entry in plan.transfers], np.int64)
+        dst = np.array([entry.dst for entry in plan.transfers], np.int64)
+    elif not isinstance(plan, Plan):
+        return bits(np.arange(len(stage.part)), len(stage.part))
+    else:
+        hops = sorted({entry.hop for entry, _ in plan.rounds})
+        src = np.tile(np.arange(plan.size), len(hops))
+        dst = np.concatenate([peers_of(plan, hop) for hop in hops]) if hops else src
+    src, dst = stage.members[src], stage.members[dst]
+    if rendezvous:
+        src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
+    return bits(stage.part.routes(src, dst).links, len(stage.part))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol
 
 import simpy
@@ -62,6 +62,10 @@ GANG_ORDERS: dict[str, Order] = {
 }
 
 
+_Complete = tuple[tuple[object, ...], dict[int, Stream]]  # its rank, and the chunk on every class
+_Place = tuple[int, Hashable]  # a queue and the name of a group
+
+
 class Gang:
     """Starts a phase on all its NPUs at once, when every one of them has the chunk and room for it.
 
@@ -80,9 +84,11 @@ class Gang:
         self._env, self._limit, self._order, self._group_of = env, limit, order, group_of
         self._gates: dict[int, GangGate] = {}
         self._there: dict[tuple[Hashable, ...], dict[int, Stream]] = {}
-        self._complete: dict[int, list[tuple[tuple[object, ...], list[tuple[int, Stream]]]]] = {}
+        self._complete: dict[_Place, list[_Complete]] = {}
+        self._places: dict[tuple[int, int], dict[_Place, None]] = {}  # by class and queue: where it meets others
         self._running: dict[tuple[int, int], int] = {}
-        self._touched: dict[int, None] = {}
+        self._full: set[tuple[int, int]] = set()  # classes that have no room in a queue
+        self._touched: dict[_Place, None] = {}
         self._num_complete = 0
 
     def gate(self, npu_class: int, begin: Begin) -> GangGate:
@@ -100,41 +106,60 @@ class Gang:
             del self._there[key]
             self._num_complete += 1
             rank = (*self._order(stream), stream.key, stream.at, classes[0], self._num_complete)
-            insort(self._complete.setdefault(stream.phase.queue, []), (rank, sorted(there.items())), key=_rank)
-            self._touch(stream.phase.queue)
+            self._wait((stream.phase.queue, name), (rank, there))
 
     def release(self, npu_class: int, queue: int) -> None:
         """A class has room again."""
         self._running[npu_class, queue] -= 1
-        self._touch(queue)
+        self._full.discard((npu_class, queue))
+        for place in self._places[npu_class, queue]:
+            self._touch(place)
 
-    def _touch(self, queue: int) -> None:
+    def _wait(self, place: _Place, complete: _Complete) -> None:
+        """A group is complete and starts as soon as all have room."""
+        if place not in self._complete:
+            self._complete[place] = []
+            for npu_class in complete[1]:
+                self._places.setdefault((npu_class, place[0]), {})[place] = None
+        insort(self._complete[place], complete, key=_rank)
+        self._touch(place)
+
+    def _touch(self, place: _Place) -> None:
         if not self._touched:
             at_end_of_instant(self._env, 0, self._settle)
-        self._touched[queue] = None
+        self._touched[place] = None
 
     def _settle(self, _: simpy.Event) -> None:
-        """Start all that may start, the first in order first."""
-        touched, self._touched = sorted(self._touched), {}
-        for queue in touched:
-            waiting = self._complete.get(queue, [])
-            kept = []
-            for rank, members in waiting:
-                if all(self._running.get((npu_class, queue), 0) < self._limit for npu_class, _ in members):
-                    self._start(queue, members)
-                else:
-                    kept.append((rank, members))
-            self._complete[queue] = kept
+        """Start all that may start, the first in order first; only where something has changed there can be any."""
+        touched, self._touched = self._touched, {}
+        waiting = []
+        for place in touched:
+            waiting += [(place[0], complete, place) for complete in self._complete[place]]
+            self._complete[place] = []
+        waiting.sort(key=_queue_and_rank)
+        for queue, complete, place in waiting:
+            members = [(npu_class, queue) for npu_class in complete[1]]
+            if self._full.isdisjoint(members):
+                self._start(sorted(members), complete[1])
+            else:
+                self._complete[place].append(complete)
 
-    def _start(self, queue: int, members: Sequence[tuple[int, Stream]]) -> None:
+    def _start(self, members: Sequence[tuple[int, int]], streams: Mapping[int, Stream]) -> None:
+        running = self._running
+        for member in members:
+            count = running[member] = running.get(member, 0) + 1
+            if count == self._limit:
+                self._full.add(member)
         for npu_class, _ in members:
-            self._running[npu_class, queue] = self._running.get((npu_class, queue), 0) + 1
-        for npu_class, stream in members:
-            self._gates[npu_class].begin(stream)
+            self._gates[npu_class].begin(streams[npu_class])
 
 
-def _rank(entry: tuple[tuple[object, ...], object]) -> tuple[object, ...]:
+def _rank(entry: _Complete) -> tuple[object, ...]:
     return entry[0]
+
+
+def _queue_and_rank(entry: tuple[int, _Complete, _Place]) -> tuple[object, ...]:
+    return entry[0], entry[1][0]
 
 
 class GangGate:

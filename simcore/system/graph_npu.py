@@ -81,7 +81,7 @@ class GraphNpu:
     """State of one NPU: which nodes have finished, which are ready, which slots are taken.
 
     After every completion the ready nodes are looked at in order of their id; those whose slot is free start
-    (ASTRA-sim 2.x).
+    (ASTRA-sim 2.x). `duration_ns` are the program's, or with noise those of this NPU.
     """
 
     def __init__(
@@ -95,10 +95,11 @@ class GraphNpu:
         access_memory: Callable[[int, int, Done], None],
         events: EventBuffer,
         names: list[int],
+        duration_ns: Sequence[int],
     ):
         self.env, self.npu, self.npu_class, self.program = env, npu, npu_class, program
         self._scheduler, self._mailbox, self._access_memory = scheduler, mailbox, access_memory
-        self._events, self._names = events, names
+        self._events, self._names, self._duration_ns = events, names, duration_ns
         self._open = list(program.num_dependencies)
         self._ready: dict[str, list[int]] = {}
         self._taken: set[str] = set()
@@ -155,7 +156,7 @@ class GraphNpu:
     def _begin(self, row: int, kind: int, done: Done) -> None:
         graph, program = self.program.graph, self.program
         if kind == NodeKind.COMPUTE or program.replayed[row]:
-            after(self.env, program.duration_ns[row], done)
+            after(self.env, self._duration_ns[row], done)
         elif row in program.customs:
             self._play(program.customs[row][self.npu], done)
         elif kind == NodeKind.COLLECTIVE:
@@ -176,7 +177,7 @@ class GraphNpu:
         """Play a program in the place of a node; what it does in detail is not recorded."""
         inner = GraphNpu(
             self.env, self.npu, self.npu_class, program, self._scheduler, self._mailbox, self._access_memory,
-            EventBuffer(), [0] * len(program.graph),
+            EventBuffer(), [0] * len(program.graph), program.duration_ns,
         )  # fmt: skip
         self.env.process(inner.run()).callbacks.append(done)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -23,7 +23,15 @@ class LogicalDim:
     index: int
     size: int
     stride: int
+    _hash: int = field(init=False, repr=False, compare=False)
     local = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.index, self.size, self.stride)))
+
+    def __hash__(self) -> int:
+        """Computed once: groups are looked up for every phase of every chunk."""
+        return self._hash
 
     def members(self, npu: int) -> NDArray[np.int64]:
         """The NPUs of the group that `npu` is in, in order."""
@@ -76,7 +84,15 @@ class Communicator:
 
     ranks: tuple[int, ...]
     local: bool = True
+    _hash: int = field(init=False, repr=False, compare=False)
     index = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.ranks, self.local)))
+
+    def __hash__(self) -> int:
+        """Computed once, of all ranks."""
+        return self._hash
 
     @property
     def size(self) -> int:

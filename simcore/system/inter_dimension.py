@@ -15,6 +15,7 @@ __all__ = ["DimensionOrder"]
 
 _GATHER = CollectiveKind.ALL_GATHER
 _SPREADING = {_GATHER, CollectiveKind.BROADCAST, CollectiveKind.SCATTER}
+NEVER_BALANCED = {CollectiveKind.ALL_TO_ALL, CollectiveKind.BARRIER, *ROOTED}
 _MEBIBYTE = 1 << 20
 _SMALLEST_SHARE = 16
 
@@ -37,8 +38,12 @@ class DimensionOrder:
 
     def balances(self, kind: CollectiveKind) -> bool:
         """Whether loads decide; they never do for an all-to-all, a barrier or a rooted collective."""
-        never = {CollectiveKind.ALL_TO_ALL, CollectiveKind.BARRIER, *ROOTED}
-        return self._policy in {"themis", "themisFlex"} and kind not in never
+        return self._policy in {"themis", "themisFlex"} and kind not in NEVER_BALANCED
+
+    @property
+    def steady(self) -> bool:
+        """Whether equal collectives get equal orders."""
+        return self._policy not in {"themis", "themisFlex", "roundRobin"}
 
     def colours(self, request: Request) -> int:
         """How many chunks start in different dimensions at once: as many as there are dimensions, or one."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import simpy
 
 from simcore.network.congested import CutThrough
-from simcore.network.instant import after
+from simcore.network.instant import Timers
 from simcore.network.topology.links import LinkGraph
+from simcore.system.meetings import InUse
 from simcore.system.plans import Costs
 from simcore.system.played import Played
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
@@ -20,12 +22,15 @@ from simcore.workload.model import CollectiveKind
 
 __all__ = ["Isolated"]
 
+EVERY_LINK = 1
+
 
 class Isolated:
     """Transport for a symmetric machine on which no two phases ever share a link, and groups begin them together.
 
-    Exact: a phase that meets nobody takes as long whenever it begins. The caller answers for the exclusivity (one
-    chunk at a time in every dimension, every dimension with links of its own). `links` are folded.
+    Exact: a phase that meets nobody takes as long whenever it begins. The caller answers for one chunk at a time in
+    every logical dimension, and for every such dimension having links of its own (`never_meet`); otherwise a
+    MeetingError says that an NPU was in two phases of one dimension at once. `links` are folded.
     """
 
     def __init__(
@@ -35,8 +40,11 @@ class Isolated:
         links: LinkGraph,
         network: Callable[[simpy.Environment, LinkGraph], CutThrough],
         costs: Costs,
+        *,
+        never_meet: bool = True,
     ):
         self._env, self._links, self._network, self._costs = env, links, network, costs
+        self._timers, self._in_use, self._never_meet = Timers(env), InUse(), never_meet
         self._everyone = [range(sum(map(len, ranks)))]
         self._duration_ns: dict[StreamPhase, int] = {}
         self._carried: dict[StreamPhase, tuple[np.ndarray, np.ndarray]] = {}
@@ -67,7 +75,11 @@ class Isolated:
             self._play(phase)
         if npu_class == 0:  # every NPU takes part in as many
             self._times[phase] += 1
-        after(self._env, self._duration_ns[phase], lambda _: done(stream))
+        duration_ns = self._duration_ns[phase]
+        if not self._never_meet:
+            now_ns = int(self._env.now)
+            self._in_use.take((npu_class, phase.lane.dim.index), EVERY_LINK, now_ns, now_ns + duration_ns)
+        self._timers.after(duration_ns, partial(done, stream))
 
     def _play(self, phase: StreamPhase) -> None:
         """Play the phase alone, in an environment of its own."""

@@ -40,13 +40,15 @@ class Priorities:
 class LoopProgram:
     """What an NPU plays: the steps of an iteration, compute times by (phase, layer), and collectives to issue.
 
+    `compute_ns` has an entry for every iteration, or one for all of them.
+
     `requests` holds what each `Ref` sends (priority and iteration are filled in at issue); a Ref without an entry sends
     nothing, one without lanes has nobody to send to. `step_ns` is the cost of a state of the loop (1 in ASTRA-sim 1.0).
     `names` are event names by layer.
     """
 
     steps: Sequence[Step]
-    compute_ns: Mapping[tuple[PhaseName, int], int]
+    compute_ns: Sequence[Mapping[tuple[PhaseName, int], int]]
     requests: Mapping[Ref, Request]
     names: Sequence[int]
     iterations: int = 1
@@ -102,7 +104,8 @@ class Npu:
             yield from self._wait(step.after)
 
     def _compute(self, step: Step) -> Generator[simpy.Event, object, None]:
-        duration_ns = self.program.compute_ns[step.phase, step.layer]
+        times = self.program.compute_ns
+        duration_ns = times[self.iteration % len(times)][step.phase, step.layer]
         if duration_ns:
             start_ns = int(self.env.now)
             yield self.env.timeout(duration_ns)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from simcore.system.collectives import ROOTED
 from simcore.system.inter_dimension import DimensionOrder
@@ -40,9 +41,23 @@ class PhaseMaker:
         self._npu, self._num_queues, self._queue_choice = npu, num_queues, queue_choice
         self._turns: dict[tuple[int, int], int] = {}
         self._trees: dict[tuple[int, CollectiveKind], bool] = {}
+        self._steady = num_queues == 1 and order.steady
+        self._known: dict[tuple[CollectiveKind, int, tuple[Lane, ...], int], list[tuple[StreamPhase, ...]]] = {}
 
-    def split(self, request: Request, now_ns: int) -> Iterator[tuple[StreamPhase, ...]]:
-        """The phases of every chunk of a collective; none when an NPU is alone in its group."""
+    def split(self, request: Request, now_ns: int) -> Iterable[tuple[StreamPhase, ...]]:
+        """The phases of every chunk of a collective; none when an NPU is alone in its group.
+
+        Where nothing is taken in turns, equal collectives are split only once.
+        """
+        if not self._steady or any(map(_is_tree, request.lanes)):
+            return self._split(request, now_ns)
+        key = (request.kind, request.size_bytes, request.lanes, request.root)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = list(self._split(request, now_ns))
+        return found
+
+    def _split(self, request: Request, now_ns: int) -> Iterator[tuple[StreamPhase, ...]]:
         if not request.lanes:
             return
         if self._order.balances(request.kind):
@@ -77,18 +92,11 @@ class PhaseMaker:
     def _phases(
         self, request: Request, size_bytes: int, visits: Sequence[tuple[CollectiveKind, Lane]]
     ) -> tuple[StreamPhase, ...]:
-        data_bytes, collective, phases = size_bytes, request.kind, []
         roots = self._roots(request, [lane for _, lane in visits])
-        decomposed = collective == ALL_REDUCE and self._decompose
-        for (wanted, lane), root in zip(visits, roots, strict=True):
-            tree = lane.algorithm.name == "doubleBinaryTree"
-            kind = ALL_REDUCE if tree else wanted  # a tree can only all-reduce, whatever its place (ASTRA-sim)
-            final_bytes = _size_after(kind, data_bytes, lane.dim.size)
-            queue = self._queue(wanted, decomposed, lane.position)
-            mirrored = self._tree(lane.position, collective) if tree else False
-            phases.append(StreamPhase(kind, lane, data_bytes, final_bytes, queue, mirrored, root))
-            data_bytes = final_bytes
-        return tuple(phases)
+        decomposed = request.kind == ALL_REDUCE and self._decompose
+        queues = tuple(self._queue(wanted, decomposed, lane.position) for wanted, lane in visits)
+        mirrored = tuple(_is_tree(lane) and self._tree(lane.position, request.kind) for _, lane in visits)
+        return _chain(size_bytes, tuple(visits), queues, mirrored, tuple(roots))
 
     def _roots(self, request: Request, lanes: Sequence[Lane]) -> list[int]:
         """The root's place in the group of every phase, IDLE where the group has no part.
@@ -115,6 +123,31 @@ class PhaseMaker:
         mirrored = self._trees.get((position, kind), False)
         self._trees[position, kind] = not mirrored
         return mirrored
+
+
+def _is_tree(lane: Lane) -> bool:
+    return lane.algorithm.name == "doubleBinaryTree"
+
+
+@lru_cache(maxsize=1 << 14)
+def _chain(
+    data_bytes: int,
+    visits: tuple[tuple[CollectiveKind, Lane], ...],
+    queues: tuple[int, ...],
+    mirrored: tuple[bool, ...],
+    roots: tuple[int, ...],
+) -> tuple[StreamPhase, ...]:
+    """The phases of a chunk; all NPUs that do the same get the same ones."""
+    phases = []
+    for (wanted, lane), queue, tree, root in zip(visits, queues, mirrored, roots, strict=True):
+        kind = ALL_REDUCE if _is_tree(lane) else wanted  # a tree can only all-reduce, whatever its place (ASTRA-sim)
+        final_bytes = _size_after(kind, data_bytes, lane.dim.size)
+        phases.append(_phase(kind, lane, data_bytes, final_bytes, queue, tree, root))
+        data_bytes = final_bytes
+    return tuple(phases)
+
+
+_phase = lru_cache(maxsize=1 << 16)(StreamPhase)
 
 
 def _size_after(kind: CollectiveKind, data_bytes: int, ranks: int) -> int:

@@ -17,7 +17,7 @@ from simcore.system.packets import Packets
 from simcore.system.plan import InNetwork, Plan, Round, SideBySide
 from simcore.system.plans import Costs, Plans
 from simcore.system.point_to_point import RENDEZVOUS_BYTES, Handshakes
-from simcore.system.streams import Stream
+from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import AsymmetryError, Done
 from simcore.timeline.events import LinkTable
 
@@ -51,6 +51,7 @@ class Played:
         self._packets = Packets(env, costs.bus) if costs.bus else None
         self._handshakes = Handshakes()
         self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
+        self._sent: dict[StreamPhase, int] = {}
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a point-to-point message; at one time it goes behind the collectives'."""
@@ -62,7 +63,13 @@ class Played:
 
     def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
-        return self.plans.bytes_of(stream.phase, self._ranks[npu_class][0])
+        phase, npu = stream.phase, self._ranks[npu_class][0]
+        sent = self._sent.get(phase)
+        if sent is None:
+            if not isinstance(self.plans.of(phase, npu), Plan):
+                return self.plans.bytes_of(phase, npu)
+            sent = self._sent[phase] = self.plans.bytes_of(phase, npu)
+        return sent
 
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Begin a phase on one NPU; messages that came before it are waiting."""

@@ -14,6 +14,8 @@ from simcore.timeline.events import EventBuffer, EventKind, LinkTable
 
 __all__ = ["Scheduler", "Transport"]
 
+CHUNK = int(EventKind.CHUNK)
+
 
 class Transport(Protocol):
     """Plays one phase of one chunk on one NPU and calls back when the NPU leaves it."""
@@ -70,10 +72,13 @@ class Scheduler:
         stream.begun = True
 
         def done(stream: Stream) -> None:
-            request, phase = stream.dataset.request, stream.phase
-            row = (self.npu_class, 1 + phase.lane.dim.index, start_ns, int(self.env.now), EventKind.CHUNK, request.name)
-            sent = self._transport.bytes_sent(self.npu_class, stream)
-            self._events.append((*row, request.layer, request.phase, sent, request.iteration))
+            request = stream.dataset.request
+            self._events.append(
+                (
+                    self.npu_class, 1 + stream.phase.lane.dim.index, start_ns, int(self.env.now), CHUNK, request.name,
+                    request.layer, request.phase, self._transport.bytes_sent(self.npu_class, stream), request.iteration,
+                )
+            )  # fmt: skip
             self._advance(stream)
 
         self._transport.start(self.npu_class, stream, done)
@@ -82,9 +87,7 @@ class Scheduler:
         """A phase is over: leave its queue, enter the next one's, refill the old, then the new (ASTRA-sim's order)."""
         old = stream.phase.queue
         self._gate.leave(stream)
-        stream.at += 1
-        stream.begun = False
-        if stream.at == len(stream.phases):
+        if not stream.advance():
             del self.live[stream.key]
             stream.dataset.remaining -= 1
             if stream.dataset.remaining == 0:

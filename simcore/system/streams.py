@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import simpy
 
@@ -22,6 +22,14 @@ class Lane:
     position: int
     dim: GroupDim
     algorithm: Algorithm
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.position, self.dim, self.algorithm)))
+
+    def __hash__(self) -> int:
+        """Computed once: lanes are looked up for every phase of every chunk."""
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +53,13 @@ class Request:
     root: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StreamPhase:
     """One collective of one chunk in one dimension: `data_bytes` when it starts, `final_bytes` when it ends.
 
     `mirrored` says which of the two trees a double-binary-tree phase uses. `root` is the place of the root in the
-    group, IDLE where a group has nothing to send, because the data of a rooted collective are elsewhere then.
+    group, IDLE where a group has nothing to send, because the data of a rooted collective are elsewhere then. Equal
+    ones are the same object (`phases` sees to it), so that looking one up costs little.
     """
 
     kind: CollectiveKind
@@ -79,21 +88,25 @@ class Dataset:
 
 
 class Stream:
-    """A chunk: phase after phase, `at` is the one it is in or, until it has `begun`, waits for; `key` (group, number)
-    is the same on all its NPUs.
+    """A chunk: `phase` after phase, `at` numbers the one it is in or, until it has `begun`, waits for; `key` (group,
+    number) is the same on all its NPUs.
     """
 
-    __slots__ = ("at", "begun", "dataset", "key", "phases", "priority")
+    __slots__ = ("at", "begun", "dataset", "key", "phase", "phases", "priority")
 
     def __init__(self, key: tuple[str, int], dataset: Dataset, phases: tuple[StreamPhase, ...]):
         self.key, self.dataset, self.phases = key, dataset, phases
         self.priority = dataset.request.priority
-        self.at, self.begun = 0, False
+        self.at, self.begun, self.phase = 0, False, phases[0]
 
-    @property
-    def phase(self) -> StreamPhase:
-        """The phase it is in or waits for."""
-        return self.phases[self.at]
+    def advance(self) -> bool:
+        """A phase is over; whether there is another one."""
+        self.at += 1
+        self.begun = False
+        if self.at == len(self.phases):
+            return False
+        self.phase = self.phases[self.at]
+        return True
 
     @property
     def remaining(self) -> int:

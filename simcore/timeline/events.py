@@ -12,15 +12,18 @@ from numpy.typing import NDArray
 
 __all__ = [
     "COMPUTE_STREAM",
+    "FOREVER",
     "NO_LAYER",
     "EventBuffer",
     "EventKind",
     "EventTable",
+    "FaultCount",
     "LinkTable",
     "Timeline",
     "format_ranks",
 ]
 
+FOREVER = 1 << 60  # an end in nanoseconds that no run sees
 NO_LAYER = -1
 COMPUTE_STREAM = 0  # stream of a class; 1 + d is the communication of dimension d
 
@@ -94,11 +97,24 @@ class EventTable:
         return EventTable(self.names, *(getattr(self, column)[mask] for column in COLUMNS))
 
 
+@dataclass(frozen=True, slots=True)
+class FaultCount:
+    """A fault of some links and what it did: transfers (and their bytes) slowed down, transfers led around."""
+
+    fault: str
+    begin_ns: int
+    end_ns: int
+    transfers: int
+    size_bytes: int
+    rerouted: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkTable:
     """What each link carried, where links are modelled; columns of equal length, `src` and `dst` name the ends.
 
     `coordinates`, (links, 4), are column and row of either end where the network lies flat: meshes, tori, wafers.
+    `faults` are those of the run, in the order given.
     """
 
     src: Sequence[str]
@@ -106,6 +122,7 @@ class LinkTable:
     size_bytes: NDArray[np.int64]
     busy_ns: NDArray[np.int64]
     coordinates: NDArray[np.int64] | None = None
+    faults: tuple[FaultCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,13 +44,13 @@ def test_the_report_is_that_of_the_message_level_simulation(tmp_path, monkeypatc
     used = []
 
     def report(alone):
-        def made(*arguments):
+        def made(*arguments, never_meet):
             used.append(alone)
-            return Alone(*arguments)
+            return Alone(*arguments, never_meet=never_meet)
 
         monkeypatch.setattr(wiring, "Alone", made)
         if not alone:
-            monkeypatch.setattr(wiring, "_never_meet", lambda *_: False)
+            monkeypatch.setattr(wiring, "_can_be_alone", lambda *_: False)
         paths = [str(tmp_path / file) for file in ("w.txt", "net.yml", "sys.json")]
         return run(paths[0], paths[1], paths[2], network=network).to_dict()
 

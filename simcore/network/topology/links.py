@@ -79,8 +79,9 @@ class LinkGraph:
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> FloatArray:
-        """Of every link, in one direction."""
-        return np.concatenate([np.tile(axis.fabric.bandwidths(), axis.groups) for axis in self.axes])
+        """Of every link, in one direction; with the run's noise."""
+        rates = np.concatenate([np.tile(axis.fabric.bandwidths(), axis.groups) for axis in self.axes])
+        return rates / self.topology.noise.link_factors(np.arange(len(self))) if self.topology.noise.links else rates
 
     @cached_property
     def latency_ns(self) -> FloatArray:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-__all__ = ["Dimension", "Graph", "Memory", "Topology", "Wafer"]
+from simcore.noise import QUIET, Noise
+
+__all__ = ["Dimension", "Fault", "Graph", "Memory", "Topology", "Wafer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,23 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """Links (by number) whose bandwidth is `factor` times its own from `begin_ns` until `end_ns`; 0 = they are down."""
+
+    text: str
+    links: tuple[int, ...]
+    factor: float
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
     """Dimensions (0 innermost: NPU ids count it first), as the workload sees them.
 
     With a `graph` one dimension of kind "Graph" stands for it. On a `wafer` the dimensions are the logical mesh without
-    the spare rows; when dead NPUs have no spare, one dimension of kind "Wafer" counts those that live.
+    the spare rows; when dead NPUs have no spare, one dimension of kind "Wafer" counts those that live. `noise` and
+    `faults` are what a run adds to its links.
     """
 
     dims: tuple[Dimension, ...]
@@ -97,6 +111,8 @@ class Topology:
     wafer: Wafer | None = None
     graph: Graph | None = None
     path: str = field(default="", compare=False)
+    noise: Noise = QUIET
+    faults: tuple[Fault, ...] = ()
 
     @property
     def npus(self) -> int:

@@ -1,0 +1,123 @@
+"""Laws of the transports: what is solved for a group, or folded, is what playing every message of every NPU gives."""
+
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.engine import wiring
+from simcore.network.congested import CutThrough
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Dimension, Fault, Topology
+from simcore.noise import Noise, Spread
+from simcore.system.alone import Alone
+from simcore.system.collectives import PlanOptions, algorithms
+from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.groups import LogicalDim
+from simcore.system.performance import solve_alone
+from simcore.system.plans import Costs
+from simcore.system.streams import Lane, StreamPhase
+from simcore.workload.model import CollectiveKind
+from tests.runs import KINDS, runs
+
+NATIVE = [("native", "congested"), ("native", "fair")]
+ANYWHERE = ("Ring", "FullyConnected", "Switch", "Mesh", "FatTree")
+SPREADS = st.builds(Spread, st.sampled_from(["normal", "uniform", "exponential"]), st.sampled_from([0.05, 0.5]))
+NOISE = st.builds(Noise, st.integers(0, 99), st.none() | SPREADS, st.none() | SPREADS)
+
+
+def message_by_message(run):
+    """The report with every message of every NPU sent over its links."""
+    with mock.patch.object(wiring, "Assumptions", lambda: replace(APART, apart=False)):
+        return run.report(fold=False)
+
+
+APART = wiring.Assumptions()
+
+
+@settings(deadline=None, max_examples=60)
+@given(runs(kinds=ANYWHERE, modes=NATIVE))
+def test_folded_solved_and_played_runs_are_the_same(run):
+    system = run.system or SystemConfig()
+    chosen = system.implementations or dict.fromkeys(KINDS, (Algorithm("ring"),) * len(run.topology.dims))
+    system = replace(system, active_chunks_per_dimension=1, implementations=chosen)
+    run = replace(run, system=system, settings=replace(run.settings, queues_per_dim=1))
+    assert run.report() == run.report(fold=False) == message_by_message(run)
+
+
+@settings(deadline=None, max_examples=40)
+@given(runs(kinds=ANYWHERE, modes=[*NATIVE, ("native", "congestion-free")]), NOISE)
+def test_noisy_runs_are_the_same_folded_solved_and_played(run, noise):
+    run = replace(run, topology=replace(run.topology, noise=noise), settings=replace(run.settings, noise=noise))
+    assert run.report() == run.report(fold=False) == message_by_message(run)
+
+
+@settings(deadline=None, max_examples=30)
+@given(runs(modes=NATIVE), st.data())
+def test_faults_that_change_nothing_change_nothing(run, data):
+    links = len(LinkGraph(run.topology))
+    if not links:
+        return
+    fault = Fault("idle", (data.draw(st.integers(0, links - 1)),), 1.0, 10, 10_000)
+    faulty = replace(run, topology=replace(run.topology, faults=(fault,))).report()
+    faulty.pop("faults")
+    assert faulty == message_by_message(run)
+
+
+@st.composite
+def phases(draw):
+    """A plan for a group somewhere on a machine whose links may all differ."""
+    kind = draw(st.sampled_from(ANYWHERE))
+    size = draw(st.sampled_from([2, 3, 4, 6, 8]))
+    dims = (Dimension(kind, size, draw(st.sampled_from([1e9, 30e9])), draw(st.sampled_from([0.0, 0.4, 7.0, 500.0]))),)
+    spread = draw(st.none() | SPREADS)
+    topology = Topology(dims, noise=Noise(draw(st.integers(0, 9)), links=spread))
+    share = draw(st.sampled_from([part for part in (1, 2, 3) if size % part == 0 and size > part]))
+    stride, first = draw(st.sampled_from([(1, 0), (share, share - 1)]))
+    members = first + stride * np.arange(size // share)
+    names = ["ring", "direct", "bruck"]
+    if len(members) & (len(members) - 1) == 0:
+        names += ["halvingDoubling", "recursiveDoubling"]
+    known = [name for name in names if name in algorithms.names()]
+    asked = draw(st.sampled_from([CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL]))
+    return (
+        topology,
+        members,
+        Algorithm(draw(st.sampled_from(known))),
+        asked,
+        draw(st.sampled_from([1, 64, 5000, 65536])),
+    )
+
+
+@settings(deadline=None, max_examples=150)
+@given(phases(), st.sampled_from([0, 10]), st.sampled_from([0, 3]))
+def test_a_phase_that_is_solved_ends_as_the_one_that_is_stepped(case, endpoint_ns, reduction_ns):
+    topology, members, algorithm, kind, size_bytes = case
+    links, costs = LinkGraph(topology), Costs(endpoint_ns, lambda size: reduction_ns * (size > 0), PlanOptions())
+    lane = Lane(0, LogicalDim(0, len(members), int(members[1] - members[0])), algorithm)
+    phase = StreamPhase(kind, lane, size_bytes, size_bytes, 0)
+    env = simpy.Environment()
+    alone = Alone(env, [range(npu, npu + 1) for npu in range(topology.npus)], links, CutThrough, costs)
+    try:
+        plan = alone._plans.plans.of(phase, 0)
+    except Exception:  # noqa: BLE001 - an algorithm that does not do this kind of collective
+        return
+    solved = solve_alone(plan, members, links, costs)
+    if solved is None:
+        return
+    stepped = alone._step(phase, alone._stage_of(lane.dim, members), plan)
+    assert solved.exits_ns == stepped.exits_ns
+    assert solved.size_bytes.tolist() == stepped.size_bytes.tolist()
+    assert solved.busy_ns.tolist() == stepped.busy_ns.tolist()
+
+
+@pytest.mark.parametrize("kind", ["Ring", "Mesh", "Switch"])
+def test_rings_are_solved_and_not_stepped(kind):
+    topology = Topology((Dimension(kind, 8, 50e9, 500.0),), noise=Noise(1, links=Spread("normal", 0.05)))
+    options = PlanOptions(window=1)
+    plan = algorithms.get("ring")(CollectiveKind.ALL_REDUCE, 8, 1 << 20, options)
+    assert solve_alone(plan, np.arange(8), LinkGraph(topology), Costs(0, lambda _: 0, options))
