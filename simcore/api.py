@@ -5,9 +5,10 @@ from __future__ import annotations
 import glob
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from simcore import library
 from simcore.engine.run import simulate
@@ -62,6 +63,7 @@ def run(
     remote_memory: str | None = None,
     straggler: tuple[str, ...] = (),
     no_fold: bool = False,
+    schedule: str = "",
 ) -> Report:
     """Simulate a workload on a topology.
 
@@ -90,6 +92,9 @@ def run(
         some NPUs.
     no_fold : bool
         One process for every NPU; the answer is the same.
+    schedule : str
+        Pipeline schedule of a text workload with ``pp`` > 1: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe;
+        "" = interleaved with virtual stages, else 1f1b.
 
     Returns
     -------
@@ -122,7 +127,7 @@ def run(
     groups = source.content.parallelism if isinstance(source.content, Workload) else None
     settings = Settings(
         iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
-        not no_fold, straggler_factors(straggler, machine, groups),
+        not no_fold, schedule, straggler_factors(straggler, machine, groups),
     )  # fmt: skip
     memory = remote_memory_file.read(remote_memory) if remote_memory else None
     try:
@@ -137,7 +142,8 @@ def run(
     rest |= {"comm-groups": (comm_groups, comm_groups), "remote-memory": (remote_memory, remote_memory)}
     inputs = [Input("workload", workload, source.sha256)]
     inputs += [Input(role, given, _sha256(Path(path))) for role, (given, path) in rest.items() if given and path]
-    warnings = (*source.content.warnings, *_warnings(source.content, rules, settings))
+    told = cast(Mapping[str, Sequence[str]], timeline.details.get("pipeline") or {})
+    warnings = (*source.content.warnings, *_warnings(source.content, rules, settings), *told.get("warnings", ()))
     return Report(timeline, profile, settings.network or rules.networks[0], tuple(inputs), warnings)
 
 
@@ -191,7 +197,7 @@ def _network(name: str, rules: Profile) -> NetworkMode:
 def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings) -> Iterator[str]:
     """What the run leaves out or takes differently from what one may expect."""
     if isinstance(workload, Workload):
-        if workload.parallelism.pp > 1:
+        if workload.parallelism.pp > 1 and not rules.pipelines:
             yield (
                 f"pp: {workload.parallelism.pp}: the rows are run as one pipeline stage's; "
                 "transfers between stages and pipeline bubbles are not in the answer"

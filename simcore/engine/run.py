@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from math import prod
 
 import simpy
@@ -11,18 +13,23 @@ import simpy
 from simcore.engine.folding import fold, kinds_of
 from simcore.engine.placement import Placement, column_group, place
 from simcore.engine.settings import Settings
-from simcore.engine.wiring import all_alike, make_gates, make_phases, make_transport, play
+from simcore.engine.stages import check_fits, pipeline_details, stage_kinds, stage_programs, stateless
+from simcore.engine.wiring import Wired, all_alike, make_gates, make_phases, make_transport, play
 from simcore.errors import DeadlockError, InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.collectives import NATIVE_ALGORITHMS
 from simcore.system.config import SystemConfig
+from simcore.system.isolated import Isolated
 from simcore.system.npu import LoopProgram, Npu, Priorities
+from simcore.system.pipeline_npu import Handovers, PipelineNpu
+from simcore.system.played import Played
 from simcore.system.scheduler import Scheduler, Transport
-from simcore.system.streams import Request
-from simcore.system.transport import AsymmetryError
+from simcore.system.streams import Request, StreamPhase
+from simcore.system.transport import AsymmetryError, class_of
 from simcore.timeline.events import EventBuffer, Timeline, format_ranks
 from simcore.workload.loops import Order, Ref, loops
+from simcore.workload.loops.pipeline import Pipeline, pipeline_of
 from simcore.workload.model import CollectiveKind, PhaseName, Workload
 
 __all__ = ["simulate"]
@@ -40,6 +47,12 @@ class _Case:
     profile: Profile
     settings: Settings
     placement: Placement
+    pipeline: Pipeline | None = None
+
+    @property
+    def stages(self) -> int:
+        """How many parts of the machine run programs of their own."""
+        return self.pipeline.schedule.stages if self.pipeline else 1
 
 
 def simulate(
@@ -55,10 +68,13 @@ def simulate(
     if not profile.native_algorithms:
         system.refuse_algorithms(NATIVE_ALGORITHMS, profile.name)
     placement = _used(workload, place(workload, topology, system, defaults, oversized=profile.oversized_groups))
-    case = _Case(workload, topology, system, profile, settings, placement)
+    pipeline = _pipeline(workload, profile, settings)
+    if pipeline:
+        check_fits(workload, topology, placement)
+    case = _Case(workload, topology, system, profile, settings, placement, pipeline)
     if settings.fold:
         try:
-            kinds = kinds_of(settings.stragglers, topology.npus)
+            kinds = stage_kinds(kinds_of(settings.stragglers, topology.npus), case.stages)
             placeless = profile.gang and all_alike(placement, topology)
             return _run(case, fold(placement.dims, kinds, placeless=placeless))
         except AsymmetryError:
@@ -66,31 +82,82 @@ def simulate(
     return _run(case, [range(npu, npu + 1) for npu in range(topology.npus)])
 
 
+def _pipeline(workload: Workload, profile: Profile, settings: Settings) -> Pipeline | None:
+    """The stages of the workload, None when there is only one."""
+    if profile.pipelines and workload.parallelism.pp > 1:
+        return pipeline_of(workload, settings.schedule)
+    if settings.schedule:
+        raise InputError.at(
+            "--schedule",
+            "there is no pipeline to schedule",
+            expected="a text workload whose header has pp: 2 or more, in profile native",
+            found=f"pp: {workload.parallelism.pp}, profile {profile.name}",
+        )
+    return None
+
+
 def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
     profile, settings, system = case.profile, case.settings, case.system
-    transport = make_transport(env, ranks, case.topology, case.placement, system, profile, settings=settings)
+    transport = make_transport(
+        env, ranks, case.topology, case.placement, system, profile, settings=settings, stages=case.stages
+    )
     gates = make_gates(env, ranks, system, profile, settings)
     names = [events.name(layer.name) for layer in case.workload.layers]
     requests = _requests(case, names)
-    steps = loops.get(case.workload.loop).steps(case.workload)
-    npus = []
+    steps = () if case.pipeline else loops.get(case.workload.loop).steps(case.workload)
+    compute = cache(partial(_compute, case))
+    make = _stage_npus(case, case.pipeline, env, ranks, events, transport) if case.pipeline else Npu
+    npus: list[Npu] = []
     for npu_class, members in enumerate(ranks):
         factor = settings.stragglers.get(members[0], 1.0)
         program = LoopProgram(
-            steps, _compute(case, factor), requests, names, settings.iterations, profile.step_ns,
+            steps, compute(factor), requests, names, settings.iterations, profile.step_ns,
             profile.first_layer_tail_only,
         )  # fmt: skip
         scheduler = Scheduler(
             env, npu_class, make_phases(case.topology, case.placement, system, profile, settings), transport, events,
             gates,
         )  # fmt: skip
-        npus.append(Npu(env, npu_class, program, scheduler, Priorities(_order(system)), events))
+        npus.append(make(env, npu_class, program, scheduler, Priorities(_order(system)), events))
     for npu in npus:
         env.process(npu.run())
     play(env)
     _check_finished(npus, ranks, transport)
     return _timeline(case, ranks, npus, events, transport)
+
+
+def _stage_npus(
+    case: _Case,
+    pipeline: Pipeline,
+    env: simpy.Environment,
+    ranks: Sequence[Sequence[int]],
+    events: EventBuffer,
+    transport: Wired,
+) -> Callable[[simpy.Environment, int, LoopProgram, Scheduler, Priorities, EventBuffer], Npu]:
+    """Makes the processes of a pipeline's stages in place of plain ones."""
+    programs = stage_programs(case.workload, pipeline, events)
+    width = case.topology.npus // case.stages
+    size_bytes = case.profile.scale(case.workload.pipeline_bytes, case.settings.comm_scale)
+    rendezvous = case.settings.rendezvous
+    handovers = Handovers(
+        env, ranks, transport.carry, events, width=width, size_bytes=size_bytes, rendezvous=rendezvous
+    )
+    steady = stateless(case.placement, case.system, case.settings.queues_per_dim)
+    remembers = steady and len(ranks) == case.stages and not isinstance(transport, Played)
+
+    def make(
+        env: simpy.Environment, npu_class: int, program: LoopProgram, scheduler: Scheduler, priorities: Priorities,
+        events: EventBuffer,
+    ) -> Npu:  # fmt: skip
+        stage = programs[int(ranks[npu_class][0]) // width]
+        played = transport.played(npu_class) if isinstance(transport, Isolated) else Counter[StreamPhase]()
+        return PipelineNpu(
+            env, npu_class, program, stage, scheduler, priorities, events, handovers, remembers=remembers,
+            played=played,
+        )  # fmt: skip
+
+    return make
 
 
 def _order(system: SystemConfig) -> Order:
@@ -128,7 +195,8 @@ def _requests(case: _Case, names: Sequence[int]) -> dict[Ref, Request]:
             phase = layer.phase(name)
             if phase.collective is None:
                 continue
-            group = column_group(case.workload, layer, index, name, phase.group)
+            from_header = case.profile.pipelines
+            group = column_group(case.workload, layer, index, name, phase.group, from_header=from_header)
             lanes = case.placement.lanes_of(phase.collective, group)
             size_bytes = case.profile.scale(phase.size_bytes, case.settings.comm_scale)
             if phase.collective == CollectiveKind.ALL_GATHER and _gives_totals(case):
@@ -159,6 +227,10 @@ def _timeline(
     asked = [
         {str(name): (layer.phase(name).collective, layer.phase(name).size_bytes) for name in PHASES} for layer in layers
     ]
+    details: dict[str, object] = {"layer_collectives": asked}
+    if case.pipeline:
+        stages = [npu for npu in npus if isinstance(npu, PipelineNpu)]
+        details["pipeline"] = pipeline_details(case.pipeline, stages, _first_classes(case, ranks))
     return Timeline(
         events=events.table(),
         time_ns=max(npu.finish_ns for npu in npus),
@@ -168,5 +240,12 @@ def _timeline(
         layers=tuple(layer.name for layer in layers),
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
         links=transport.links(),
-        details={"layer_collectives": asked},
+        details=details,
     )
+
+
+def _first_classes(case: _Case, ranks: Sequence[Sequence[int]]) -> list[int]:
+    """The class of the first NPU of every stage."""
+    width = case.topology.npus // case.stages
+    first: list[int] = class_of(ranks)[::width].tolist()
+    return first

@@ -80,6 +80,27 @@ class RankRow(TypedDict):
     idle_ns: int
 
 
+class StageRow(TypedDict):
+    """How the first NPU of a pipeline stage spends the run's time; the four shares add up to it, idle is the bubble."""
+
+    stage: int
+    ranks: str
+    finish_ns: int
+    compute_ns: int
+    overlapped_ns: int
+    exposed_comm_ns: int
+    idle_ns: int
+
+
+class Pipeline(TypedDict):
+    """The schedule of a pipelined run and its stages."""
+
+    schedule: str
+    micro_batches: int
+    chunks: int
+    stages: list[StageRow]
+
+
 class DimensionRow(TypedDict):
     """Traffic of one NPU in a dimension of the topology."""
 
@@ -134,6 +155,7 @@ class ReportDocument(TypedDict):
     links: Links
     warnings: list[str]
     inputs: list[InputRow]
+    pipeline: NotRequired[Pipeline]
     simai: NotRequired[dict[str, float]]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -20,8 +20,10 @@ from simcore.report.document import (
     LinkRow,
     Links,
     PhaseRow,
+    Pipeline,
     RankRow,
     ReportDocument,
+    StageRow,
     encode,
 )
 from simcore.timeline.breakdown import breakdown, class_figures, dimension_traffic, layer_figures
@@ -88,6 +90,9 @@ class Report:
             "warnings": list(self.warnings),
             "inputs": [cast(InputRow, asdict(entry)) for entry in self.inputs],
         }
+        pipeline = _pipeline(timeline)
+        if pipeline:
+            document["pipeline"] = pipeline
         if self.simai is not None:
             document["simai"] = dict(self.simai)
         return document
@@ -137,13 +142,34 @@ def _iterations(timeline: Timeline) -> list[IterationRow]:
 
 def _layers(timeline: Timeline) -> list[LayerRow]:
     """One row per layer of a text workload."""
-    figures = layer_figures(timeline)
+    told = cast(Mapping[str, Any], timeline.details.get("pipeline") or {})
+    figures = layer_figures(timeline, told["classes"] if told.get("whole") else [0])
     asked = cast(Sequence[Asked], timeline.details.get("layer_collectives") or [{}] * len(timeline.layers))
     sums = zip(figures.compute_ns.tolist(), figures.comm_ns.tolist(), figures.exposed_ns.tolist(), strict=True)
     return [
         _layer(index, name, asked[index], layer_sums)
         for index, (name, layer_sums) in enumerate(zip(timeline.layers, sums, strict=True))
     ]
+
+
+def _pipeline(timeline: Timeline) -> Pipeline | None:
+    """The schedule, and the time of the first NPU of every stage; idle is the bubble."""
+    told = cast(Mapping[str, Any], timeline.details.get("pipeline") or {})
+    if not told:
+        return None
+    stages: list[StageRow] = []
+    width = timeline.npus // told["stages"]
+    for stage, npu_class in enumerate(told["classes"]):
+        ranks = format_ranks(range(stage * width, (stage + 1) * width))
+        shares = cast(BreakdownRow, asdict(breakdown(timeline, npu_class)))
+        finish_ns = int(timeline.finish_ns[npu_class])
+        stages.append({"stage": stage, "ranks": ranks, "finish_ns": finish_ns, **shares})  # type: ignore[typeddict-item]
+    return {
+        "schedule": told["schedule"],
+        "micro_batches": told["micro_batches"],
+        "chunks": told["chunks"],
+        "stages": stages,
+    }
 
 
 def _layer(index: int, name: str, asked: Asked, sums: tuple[list[int], list[int], list[int]]) -> LayerRow:

@@ -26,13 +26,13 @@ _Player = Machine | TreeMachine
 class Played:
     """Transport on a network whose links are shared: every message is sent.
 
-    With one class of NPUs (`folded`), the one that is played receives what it sends; `network` must then run on
-    `FoldedLinks`.
+    On a folded machine, whose classes meet themselves only in their groups, the NPU that is played receives what it
+    sends; `network` must then run on `FoldedLinks`.
     """
 
     def __init__(self, env: simpy.Environment, ranks: Sequence[Sequence[int]], network: Network, costs: Costs):
         self._env, self._ranks, self._network, self._costs = env, ranks, network, costs
-        self._folded = len(ranks) == 1
+        self._folded = len(ranks) < sum(map(len, ranks))
         self._players: dict[tuple[object, int, int], _Player] = {}
         self._early: dict[tuple[object, int, int], list[int]] = {}
         self._plans: dict[StreamPhase, Plan] = {}

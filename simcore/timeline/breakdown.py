@@ -189,10 +189,13 @@ def breakdown(timeline: Timeline, npu_class: int = 0) -> Breakdown:
     return Breakdown(busy - overlapped, overlapped, communicating - overlapped, timeline.time_ns - either)
 
 
-def layer_figures(timeline: Timeline, npu_class: int = 0) -> LayerFigures:
-    """Per layer and phase: computing, collectives from issue to completion, standing still for them."""
-    events = of_class(timeline.events, npu_class)
-    events = events.where((events.layer != NO_LAYER) & (events.phase >= 0))
+def layer_figures(timeline: Timeline, classes: Iterable[int] = (0,)) -> LayerFigures:
+    """Per layer and phase: computing, collectives from issue to completion, standing still for them; summed over classes.
+
+    Pipeline stages have layers of their own: one class of each says what all layers take.
+    """
+    events = timeline.events
+    events = events.where(np.isin(events.npu_class, list(classes)) & (events.layer != NO_LAYER) & (events.phase >= 0))
     num_layers = len(timeline.layers)
     kinds = (EventKind.COMPUTE, EventKind.COLLECTIVE, EventKind.WAIT)
     return LayerFigures(*(_durations(of_kinds(events, [kind]), num_layers) for kind in kinds))
