@@ -163,7 +163,7 @@ def _pipeline(timeline: Timeline) -> Pipeline | None:
         ranks = format_ranks(range(stage * width, (stage + 1) * width))
         shares = cast(BreakdownRow, asdict(breakdown(timeline, npu_class)))
         finish_ns = int(timeline.finish_ns[npu_class])
-        stages.append({"stage": stage, "ranks": ranks, "finish_ns": finish_ns, **shares})  # type: ignore[typeddict-item]
+        stages.append({"stage": stage, "ranks": ranks, "finish_ns": finish_ns, **shares})
     return {
         "schedule": told["schedule"],
         "micro_batches": told["micro_batches"],

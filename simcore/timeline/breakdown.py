@@ -190,7 +190,7 @@ def breakdown(timeline: Timeline, npu_class: int = 0) -> Breakdown:
 
 
 def layer_figures(timeline: Timeline, classes: Iterable[int] = (0,)) -> LayerFigures:
-    """Per layer and phase: computing, collectives from issue to completion, standing still for them; summed over classes.
+    """Per layer and phase: computing, collectives from issue to completion, standing still for them; summed up.
 
     Pipeline stages have layers of their own: one class of each says what all layers take.
     """
