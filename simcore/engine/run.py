@@ -141,7 +141,14 @@ def _stage_npus(
     size_bytes = case.profile.scale(case.workload.pipeline_bytes, case.settings.comm_scale)
     rendezvous = case.settings.rendezvous
     handovers = Handovers(
-        env, ranks, transport.carry, events, width=width, size_bytes=size_bytes, rendezvous=rendezvous
+        env,
+        ranks,
+        transport.carry,
+        events,
+        dims=[dim.npus for dim in case.topology.dims],
+        width=width,
+        size_bytes=size_bytes,
+        rendezvous=rendezvous,
     )
     steady = stateless(case.placement, case.system, case.settings.queues_per_dim)
     remembers = steady and len(ranks) == case.stages and not isinstance(transport, Played)

@@ -88,7 +88,6 @@ def pipeline_details(pipeline: Pipeline, npus: Sequence[PipelineNpu], first: Seq
         "micro_batches": schedule.micro_batches,
         "chunks": schedule.chunks,
         "classes": tuple(first),
-        "whole": pipeline.whole,
         "warnings": pipeline.warnings,
         "cells": cells,
     }

@@ -143,7 +143,7 @@ def _iterations(timeline: Timeline) -> list[IterationRow]:
 def _layers(timeline: Timeline) -> list[LayerRow]:
     """One row per layer of a text workload."""
     told = cast(Mapping[str, Any], timeline.details.get("pipeline") or {})
-    figures = layer_figures(timeline, told["classes"] if told.get("whole") else [0])
+    figures = layer_figures(timeline, told.get("classes", (0,)))
     asked = cast(Sequence[Asked], timeline.details.get("layer_collectives") or [{}] * len(timeline.layers))
     sums = zip(figures.compute_ns.tolist(), figures.comm_ns.tolist(), figures.exposed_ns.tolist(), strict=True)
     return [

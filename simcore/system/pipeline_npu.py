@@ -50,7 +50,8 @@ class StageProgram:
 class Handovers:
     """Transfers of one run between the stages: every NPU hands over to those with its place in other stages.
 
-    `carry` is the network. A transfer is matched by the classes at its ends, and recorded on both when it arrives.
+    `carry` is the network, `dims` are the sizes of its dimensions, `width` is how many NPUs a stage has. A transfer is
+    matched by the classes at its ends, and recorded on both when it arrives.
     """
 
     def __init__(
@@ -60,12 +61,13 @@ class Handovers:
         carry: Callable[[int, int, int, tuple[int, ...], Callable[[], None]], None],
         events: EventBuffer,
         *,
+        dims: Sequence[int],
         width: int,
         size_bytes: int,
         rendezvous: bool,
     ):
         self._env, self._ranks, self._events = env, ranks, events
-        self._width, self._size_bytes = width, size_bytes
+        self._dims, self._width, self._size_bytes = dims, width, size_bytes
         self._class_of = class_of(ranks)
 
         def along(src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
@@ -77,12 +79,13 @@ class Handovers:
         """Hand over to another stage; nobody waits for the end of it."""
         there = self._partner(npu_class, transfer.stage)
         mail = self._mail(transfer, npu_class, there)
+        stream = COMPUTE_STREAM + 1 + self._crossed(mail.src, mail.dst)
         sent_ns = int(self._env.now)
 
         def arrived() -> None:
             phase = 0 if cell.passage.cell.kind == "F" else 1
             for npu, kind in ((npu_class, EventKind.SEND), (there, EventKind.RECV)):
-                row = (npu, COMPUTE_STREAM, sent_ns, int(self._env.now), kind, cell.name, NO_LAYER, phase)
+                row = (npu, stream, sent_ns, int(self._env.now), kind, cell.name, NO_LAYER, phase)
                 self._events.append((*row, self._size_bytes, iteration))
 
         self._mailbox.send(mail, arrived)
@@ -97,6 +100,15 @@ class Handovers:
 
         self._mailbox.receive(self._mail(transfer, there, npu_class), arrived)
         return arrival
+
+    def _crossed(self, src: int, dst: int) -> int:
+        """The first dimension in which two stages lie apart."""
+        src, dst = src // self._width * self._width, dst // self._width * self._width
+        for index, size in enumerate(self._dims):
+            if src % size != dst % size:
+                return index
+            src, dst = src // size, dst // size
+        return len(self._dims) - 1
 
     def _partner(self, npu_class: int, stage: int) -> int:
         return int(self._class_of[int(self._ranks[npu_class][0]) % self._width + stage * self._width])

@@ -224,7 +224,7 @@ def operation_totals(timeline: Timeline, npu_class: int = 0) -> tuple[OperationT
 
 def dimension_traffic(timeline: Timeline, npu_class: int = 0) -> tuple[DimensionTraffic, ...]:
     """Traffic of one class in each dimension."""
-    chunks = of_kinds(of_class(timeline.events, npu_class), [EventKind.CHUNK])
+    chunks = of_kinds(of_class(timeline.events, npu_class), [EventKind.CHUNK, EventKind.SEND])
     streams = range(COMPUTE_STREAM + 1, COMPUTE_STREAM + 1 + len(timeline.dims))
     each = (chunks.where(chunks.stream == stream) for stream in streams)
     return tuple(DimensionTraffic(int(c.size_bytes.sum()), union_ns(c.start_ns, c.end_ns)) for c in each)

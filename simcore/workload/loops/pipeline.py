@@ -63,7 +63,6 @@ class Pipeline:
     schedule: Schedule
     stages: tuple[tuple[Passage, ...], ...]
     ends: tuple[tuple[Rows, Rows], ...]
-    whole: bool
     warnings: tuple[str, ...] = ()
 
 
@@ -94,7 +93,7 @@ def pipeline_of(workload: Workload, schedule: str = "") -> Pipeline:
         for stage, line in enumerate(plan.order)
     )
     ends = tuple(_end(plan, parts, stage) for stage in range(plan.stages))
-    return Pipeline(plan, lines, ends, bool(workload.stage_rows), tuple(warnings))
+    return Pipeline(plan, lines, ends, tuple(warnings))
 
 
 def _check_loop(workload: Workload) -> None:
