@@ -74,12 +74,21 @@ def simulate(
     case = _Case(workload, topology, system, profile, settings, placement, pipeline)
     if settings.fold:
         try:
-            kinds = stage_kinds(kinds_of(settings.stragglers, topology.npus), case.stages)
             placeless = profile.gang and all_alike(placement, topology)
-            return _run(case, fold(placement.dims, kinds, placeless=placeless))
+            return _run(case, _classes(case, placeless=placeless))
         except AsymmetryError:
             pass
     return _run(case, [range(npu, npu + 1) for npu in range(topology.npus)])
+
+
+def _classes(case: _Case, *, placeless: bool) -> list[Sequence[int]]:
+    """NPUs that do the same: those of a stage, where nothing else tells them apart."""
+    npus = case.topology.npus
+    if not case.settings.stragglers and (placeless or case.stages == 1):
+        width = npus // case.stages
+        return [range(first, first + width) for first in range(0, npus, width)]
+    kinds = stage_kinds(kinds_of(case.settings.stragglers, npus), case.stages)
+    return fold(case.placement.dims, kinds, placeless=placeless)
 
 
 def _pipeline(workload: Workload, profile: Profile, settings: Settings) -> Pipeline | None:
@@ -197,6 +206,7 @@ def _compute(case: _Case, factor: float) -> dict[tuple[PhaseName, int], int]:
 def _requests(case: _Case, names: Sequence[int]) -> dict[Ref, Request]:
     """What every column's collective sends; columns without one are left out."""
     found = {}
+    lanes_of = cache(case.placement.lanes_of)
     for index, layer in enumerate(case.workload.layers):
         for name in PHASES:
             phase = layer.phase(name)
@@ -204,7 +214,7 @@ def _requests(case: _Case, names: Sequence[int]) -> dict[Ref, Request]:
                 continue
             from_header = case.profile.pipelines
             group = column_group(case.workload, layer, index, name, phase.group, from_header=from_header)
-            lanes = case.placement.lanes_of(phase.collective, group)
+            lanes = lanes_of(phase.collective, group)
             size_bytes = case.profile.scale(phase.size_bytes, case.settings.comm_scale)
             if phase.collective == CollectiveKind.ALL_GATHER and _gives_totals(case):
                 size_bytes //= prod(lane.dim.size for lane in lanes)

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from simcore.network.topology.fabric import Fabric, FloatArray, IntArray
+from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.links import Axis, LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.timeline.events import LinkTable
@@ -94,6 +94,11 @@ class FoldedLinks(LinkGraph):
             found = tuple(self.stands_for[list(self.whole.route(src, dst))].tolist())
             self._route_of[src, dst] = found
         return found
+
+    def routes(self, src: IntArray, dst: IntArray) -> Routes:
+        """The representatives of the links of many messages."""
+        routes = self.whole.routes(src, dst)
+        return Routes(routes.counts, self.stands_for[routes.links])
 
     def table(self, size_bytes: IntArray, busy_ns: IntArray) -> LinkTable:
         """Every link carried what its representative did."""

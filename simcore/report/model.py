@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcore import __version__
 from simcore.report.document import (
@@ -223,18 +224,26 @@ def _dims(timeline: Timeline) -> list[DimensionRow]:
     ]
 
 
+def _largest(values: NDArray[np.int64], rank: int) -> int:
+    """The value that so many reach, all if there are fewer."""
+    rank = min(rank, len(values))
+    return int(np.partition(values, -rank)[-rank]) if rank else 0
+
+
 def _links(links: LinkTable | None) -> Links:
     """How many links there are and which are busiest."""
     if links is None:
         return {"count": 0, "hottest": []}
     busy, carried = links.busy_ns, links.size_bytes
-    last = np.lexsort((-carried, -busy))[:HOTTEST_LINKS][-1:]
-    hotter = (busy > busy[last]) | ((busy == busy[last]) & (carried > carried[last]))
+    least_ns = _largest(busy, HOTTEST_LINKS)
+    longest, as_long = np.flatnonzero(busy > least_ns), np.flatnonzero(busy == least_ns)
+    least_bytes = _largest(carried[as_long], HOTTEST_LINKS - len(longest))
+    hotter = np.r_[longest, as_long[carried[as_long] > least_bytes]]
     # Of links as hot as the last one shown the first names count; a symmetric machine has millions of them.
-    equal = (busy == busy[last]) & (carried == carried[last])
+    equal = as_long[carried[as_long] == least_bytes][:MOST_NAMED]
     rows: list[LinkRow] = [
         {"src": links.src[at], "dst": links.dst[at], "bytes": int(carried[at]), "busy_ns": int(busy[at])}
-        for at in (*np.flatnonzero(hotter).tolist(), *np.flatnonzero(equal)[:MOST_NAMED].tolist())
+        for at in (*hotter.tolist(), *equal.tolist())
     ]
     rows.sort(
         key=lambda row: (-row["busy_ns"], -row["bytes"], len(row["src"]), row["src"], len(row["dst"]), row["dst"])

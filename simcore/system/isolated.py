@@ -12,6 +12,7 @@ from simcore.network.congested import CutThrough
 from simcore.network.folded import FoldedLinks
 from simcore.network.instant import after
 from simcore.network.topology.links import LinkGraph
+from simcore.system.closed import solve_alike
 from simcore.system.columns import Columns
 from simcore.system.played import Played
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
@@ -89,7 +90,14 @@ class Isolated:
         after(self._env, self._duration_ns[phase], lambda _: done(stream))
 
     def _play(self, phase: StreamPhase) -> None:
-        """Play the phase alone, in an environment of its own."""
+        """Play the phase alone, in an environment of its own, where it has no closed form."""
+        if phase.lane.algorithm.name != "doubleBinaryTree":
+            costs = self._costs.of(phase.lane.dim)
+            solved = solve_alike(self._plans.plan(phase), phase.lane.dim.members(0), self._links, costs)
+            if solved:
+                self._duration_ns[phase], *carried = solved
+                self._carried[phase] = (carried[0], carried[1])
+                return
         env = simpy.Environment()
         network = self._network(env, self._links)
         dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (phase.lane,), 0))

@@ -95,6 +95,11 @@ class LinkGraph:
             src[mine], dst[mine] = _ends(axis, links[mine] - axis.links_before)
         return src, dst
 
+    def end_of(self, link: int, end: int) -> int:
+        """Source (0) or destination (1) of one link."""
+        axis = next(axis for axis in self.axes if link < axis.links_before + axis.groups * axis.links)
+        return int(_ends(axis, np.array([link - axis.links_before]))[end][0])
+
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
         """The links of many messages at once."""
         src, dst = np.asarray(src, np.int64), np.asarray(dst, np.int64)
@@ -177,7 +182,7 @@ class _Ends(Sequence[str]):
         if isinstance(index, slice):
             return tuple(self[at] for at in range(*index.indices(len(self))))
         link = range(len(self))[index]
-        node = int(self._links.ends_of(np.array([link]))[self._end][0])
+        node = self._links.end_of(link, self._end)
         return str(node) if node < self._links.npus and not self._links.topology.graph else self._links.names[node]
 
     def __iter__(self) -> Iterator[str]:
