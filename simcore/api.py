@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import cast
 
 from simcore import library
+from simcore.compute.accelerators import accelerator
 from simcore.engine.run import simulate
 from simcore.engine.run_graph import simulate_graphs
 from simcore.engine.settings import Settings, straggler_factors
+from simcore.engine.wafer import Rates
+from simcore.engine.wafer_run import simulate_wafer
 from simcore.errors import InputError, closest
+from simcore.generate.wse import source as wse
 from simcore.network.topology import load as topology_file
 from simcore.network.topology.model import Topology
 from simcore.profiles import NetworkMode, Profile, profiles
@@ -25,6 +29,7 @@ from simcore.workload import text
 from simcore.workload.chakra.groups import read_groups
 from simcore.workload.chakra.reader import read_graphs
 from simcore.workload.model import Dialect, GraphSet, Workload
+from simcore.workload.wafer import NodeStep
 
 __all__ = ["load_topology", "load_workload", "run"]
 
@@ -64,6 +69,7 @@ def run(
     straggler: tuple[str, ...] = (),
     no_fold: bool = False,
     schedule: str = "",
+    npu: str | None = None,
 ) -> Report:
     """Simulate a workload on a topology.
 
@@ -95,6 +101,9 @@ def run(
     schedule : str
         Pipeline schedule of a text workload with ``pp`` > 1: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe;
         "" = interleaved with virtual stages, else 1f1b.
+    npu : str
+        Accelerator preset of a wafer's NPU (`simcore list npus`); by default wafer-node, or wafer-core for traces of
+        cores. Other workloads bring their durations.
 
     Returns
     -------
@@ -122,6 +131,24 @@ def run(
         raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
     found = _find_workload(workload)
     machine = load_topology(topology, profile)
+    if wse.is_source(found):
+        settings = Settings(
+            network=_network(network, rules), compute_scale=compute_scale,
+            stragglers=straggler_factors(straggler, machine),
+        )  # fmt: skip
+        refused: dict[str, object] = {
+            "--system": system,
+            "--comm-groups": comm_groups,
+            "--remote-memory": remote_memory,
+        }
+        refused |= {
+            "--rendezvous": rendezvous,
+            "--iterations": iterations != 1,
+            "--queues-per-dim": queues_per_dim != 1,
+        }
+        refused |= {"--comm-scale": comm_scale != 1, "--injection-scale": injection_scale != 1}
+        refused |= {"--profile": profile != "native"}
+        return _run_wafer(found, (workload, topology), machine, settings, npu, refused)
     system_config = config.read(system) if system else None
     source = _read_workload(found, machine.npus, dialect, comm_groups)
     groups = source.content.parallelism if isinstance(source.content, Workload) else None
@@ -143,8 +170,27 @@ def run(
     inputs = [Input("workload", workload, source.sha256)]
     inputs += [Input(role, given, _sha256(Path(path))) for role, (given, path) in rest.items() if given and path]
     told = cast(Mapping[str, Sequence[str]], timeline.details.get("pipeline") or {})
-    warnings = (*source.content.warnings, *_warnings(source.content, rules, settings), *told.get("warnings", ()))
+    notes = (*timeline.notes, *told.get("warnings", ()))
+    warnings = (*source.content.warnings, *_warnings(source.content, rules, settings), *notes)
     return Report(timeline, profile, settings.network or rules.networks[0], tuple(inputs), warnings)
+
+
+def _run_wafer(
+    path: Path, given: tuple[str, str], machine: Topology, settings: Settings, npu: str | None,
+    refused: dict[str, object],
+) -> Report:  # fmt: skip
+    """Play the steps of the wafer-scale generator."""
+    for option in (option for option, value in refused.items() if value):
+        raise InputError.at(option, "does not go with a workload of the wafer-scale generator")
+    if settings.network == "fair":
+        raise InputError.at("--network", "wafers are played congested or congestion-free", found="'fair'")
+    source = wse.load(path)
+    preset = accelerator(npu or ("wafer-node" if isinstance(source.steps[0], NodeStep) else "wafer-core"))
+    rates = Rates(preset.peak("fp16") / 2, preset.memory_bytes_per_s)
+    timeline = simulate_wafer(source.steps, machine, rates, settings)
+    inputs = [Input("workload", given[0], source.sha256)]
+    inputs += [Input("topology", given[1], _sha256(Path(machine.path)))] if machine.path else []
+    return Report(timeline, "native", settings.network or "congested", tuple(inputs), source.warnings)
 
 
 @dataclass(frozen=True, slots=True)

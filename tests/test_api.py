@@ -97,5 +97,8 @@ def test_a_deadlock_of_astra_sim_s_queues_is_reported_as_such(tmp_path):
     path.write_text("DATA\n4\n" + "\n".join(rows) + "\n")
     system.write_text('{"scheduling-policy": "LIFO", "active-chunks-per-dimension": 1, "preferred-dataset-splits": 4}')
     machine.write_text("topology: [Ring]\nnpus_count: [4]\nbandwidth: [10.0]\nlatency: [500.0]\n")
-    with pytest.raises(DeadlockError, match="waits for"):
-        run(str(path), str(machine), str(system), profile="astra-sim-2", straggler=("2=3.7",))
+    for network in ("congestion-free", "congested"):
+        with pytest.raises(DeadlockError, match="NPU 2 waits for") as caught:
+            run(str(path), str(machine), str(system), profile="astra-sim-2", straggler=("2=3.7",), network=network)
+        assert "plays it; NPU 2 plays chunk" in str(caught.value)
+        assert "--profile native" in str(caught.value)

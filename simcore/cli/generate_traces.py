@@ -24,6 +24,9 @@ FORCE = click.option("--force", is_flag=True, help="Overwrite files that are the
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="How many, one after the other.")
 @click.option("--compute", default="0", help="Computation before each, for example '20 us'.")
 @click.option("--dims", default="", metavar="0,2", help="Topology dimensions that take part; default: all.")
+@click.option(
+    "--root", type=click.IntRange(0), default=0, help="NPU a broadcast, reduce, gather or scatter is rooted at."
+)
 @click.option("--samples", is_flag=True, help="Instead: the fourteen small traces of Chakra's generator, in folder -o.")
 @click.option("--npus", type=click.IntRange(1), help="Write a file per rank; default: one for every NPU.")
 @OUTPUT
@@ -34,6 +37,7 @@ def collective(
     repeat: int,
     compute: str,
     dims: str,
+    root: int,
     samples: bool,
     npus: int | None,
     output: str,
@@ -59,7 +63,12 @@ def collective(
             )
         size_bytes, compute_ns = _quantities(size, compute)
         data = collectives.collective(
-            CollectiveKind(kind), size_bytes, repeat=repeat, compute_ns=compute_ns, involved=_involved(dims)
+            CollectiveKind(kind),
+            size_bytes,
+            repeat=repeat,
+            compute_ns=compute_ns,
+            involved=_involved(dims),
+            root=root,
         )
         base = output.removesuffix(".et")
         files = {Path(f"{base}.{rank}.et"): data for rank in range(npus or 0)} or {Path(f"{base}.et"): data}

@@ -1,228 +1,147 @@
-"""`simcore generate wse execute`: the steps played on the links of a wafer, with pictures and faults."""
+"""`simcore generate wse faults`: how much longer steps take on a wafer with dead links or dead NPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+import click
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
-from simcore.cli.generate_wse import Made, no_collector
-from simcore.engine.cores import CoreRates, play_cores
-from simcore.engine.wafer import PhaseTimes, Rates, play
+from simcore.cli.numbers import COUNT
+from simcore.compute.accelerators import accelerator
+from simcore.engine.settings import Settings
+from simcore.engine.wafer import Rates
+from simcore.engine.wafer_run import simulate_wafer
 from simcore.errors import InputError
-from simcore.generate.wse.program import Program
-from simcore.generate.wse.shapes import System
-from simcore.generate.wse.traces import instructions
-from simcore.generate.wse.traffic import Phase, matrix, phases
-from simcore.network.topology.links import LinkGraph
-from simcore.network.topology.load import load
-from simcore.network.topology.model import Dimension, Topology, Wafer
-from simcore.units import format_bytes, format_ns, parse_bytes_per_s, parse_ns
+from simcore.generate.wse import source
+from simcore.network.topology.load import load, logical
+from simcore.network.topology.model import Topology, Wafer
+from simcore.network.topology.wafer import WaferMesh
+from simcore.workload.wafer import CoreStep, NodeStep
 
-__all__ = ["execute_step", "sentence"]
+__all__ = ["faults"]
 
-HOTTEST = 10
-Ints = npt.NDArray[np.int64]
+MOST_DRAWS = 200
+Generator = np.random.Generator
 
 
-@dataclass(frozen=True)
-class Fabric:
-    """The wafer of a run: its links and what a node computes and reads per second."""
+@dataclass(frozen=True, slots=True)
+class _Study:
+    """Steps, the wafer they run on when nothing more is dead, and what dies: "links" or "npus"."""
 
-    graph: LinkGraph
+    steps: Sequence[NodeStep | CoreStep]
+    wafer: Wafer
     rates: Rates
+    dead: str
+
+    def time_ns(self, wafer: Wafer) -> int:
+        """Of all steps on a wafer."""
+        topology = Topology(logical(wafer, wafer.dims), wafer=wafer)
+        return simulate_wafer(self.steps, topology, self.rates, Settings()).time_ns
+
+    def damaged(self, count: int, generator: Generator) -> Wafer:
+        """The wafer with `count` more faults that leave it whole; what cuts it is drawn again."""
+        draw = _dead_npus if self.dead == "npus" else _dead_links
+        for _ in range(MOST_DRAWS):
+            wafer = draw(self.wafer, count, generator)
+            if wafer is not None and not len(WaferMesh(wafer).unreachable()):
+                return wafer
+        message = f"{count} more dead {self.dead} leave no whole wafer with {self.wafer.spare_rows} spare rows"
+        raise InputError.at("--counts", message, expected="fewer faults, or more spare_rows in the topology")
 
 
-def _wafer(options: dict[str, Any], system: System) -> Fabric:
-    """The network that the options describe: a topology file, or the node grid as a mesh.
-
-    Raises
-    ------
-    InputError
-        When the network has fewer NPUs than the system nodes, or a value is not a rate or a time.
-    """
-    topology = load(options["topology"]) if options["topology"] else _mesh(options, system)
-    graph = LinkGraph(topology)
-    if graph.npus < system.nodes:
-        name = options["topology"] or "--topology"
-        raise InputError.at(name, "too few NPUs for the nodes", expected=f"{system.nodes}", found=f"{graph.npus}")
-    read = _parsed("--core-bandwidth", parse_bytes_per_s, options["core_bandwidth"])
-    return Fabric(graph, Rates(system.cores * options["core_macs"], system.cores * read))
+def _dead_npus(wafer: Wafer, count: int, generator: Generator) -> Wafer | None:
+    """NPUs die where their column has a spare; None when there are too few spares."""
+    column, row = np.meshgrid(np.arange(wafer.columns), np.arange(wafer.rows))
+    cells = np.setdiff1d((column + wafer.columns * row).ravel(), wafer.dead_npus)
+    left = wafer.spare_rows - np.bincount(np.array(wafer.dead_npus, int) % wafer.columns, minlength=wafer.columns)
+    chosen: list[int] = []
+    for cell in generator.permutation(cells).tolist():
+        if len(chosen) < count and left[cell % wafer.columns] > 0:
+            left[cell % wafer.columns] -= 1
+            chosen.append(cell)
+    return replace(wafer, dead_npus=tuple(sorted({*wafer.dead_npus, *chosen}))) if len(chosen) == count else None
 
 
-def _mesh(options: dict[str, Any], system: System) -> Topology:
-    """The node grid: node ids are row-major, so columns are the innermost dimension."""
-    rate = _parsed("--link-bandwidth", parse_bytes_per_s, options["link_bandwidth"])
-    latency = _parsed("--link-latency", parse_ns, options["link_latency"])
-    rows, columns = system.node_grid
-    return Topology((Dimension("Mesh", columns, rate, latency), Dimension("Mesh", rows, rate, latency)))
+def _dead_links(wafer: Wafer, count: int, generator: Generator) -> Wafer | None:
+    """Pairs of neighbours lose their links; None when there are too few."""
+    ids = np.arange(wafer.rows * wafer.columns).reshape(wafer.rows, wafer.columns)
+    beside = zip(ids[:, :-1].ravel().tolist(), ids[:, 1:].ravel().tolist(), strict=True)
+    below = zip(ids[:-1].ravel().tolist(), ids[1:].ravel().tolist(), strict=True)
+    pairs = sorted({*beside, *below} - set(wafer.dead_links))
+    if count > len(pairs):
+        return None
+    chosen = {pairs[place] for place in generator.choice(len(pairs), count, replace=False).tolist()}
+    return replace(wafer, dead_links=tuple(sorted(chosen | set(wafer.dead_links))))
 
 
-def _parsed(option: str, parse: Any, text: str) -> float:
-    """A value of an option with its unit, above zero."""
+def _study(workload: str, topology: str, npu: str | None, dead: str) -> _Study:
+    """Everything that a draw needs."""
+    machine, path = load(topology), Path(workload)
+    if [dim.kind for dim in machine.dims] != ["Mesh", "Mesh"]:
+        raise InputError.at("--topology", "faults need a network of two Mesh dimensions", found=repr(topology))
+    if not source.is_source(path):
+        raise InputError.at("--workload", "not a workload of the wafer-scale generator", found=repr(workload))
+    wafer = machine.wafer or Wafer((machine.dims[0], machine.dims[1]))
+    steps = source.load(path).steps
+    preset = accelerator(npu or ("wafer-node" if isinstance(steps[0], NodeStep) else "wafer-core"))
+    return _Study(steps, wafer, Rates(preset.peak("fp16") / 2, preset.memory_bytes_per_s), dead)
+
+
+def _counts(text: str) -> list[int]:
+    """The numbers of faults."""
     try:
-        bare = float(text) if text.replace(".", "", 1).isdigit() else text
-        value = float(parse(bare))
-    except ValueError as error:
-        raise InputError.at(option, str(error)) from error
-    if value <= 0:
-        raise InputError.at(option, "the value must be above 0", found=repr(text))
-    return value
-
-
-def _played(fabric: Fabric, phases: list[Phase], tokens: int) -> tuple[dict[str, Any], PhaseTimes]:
-    """The figures of one step, as printed by `--json`, and the run itself."""
-    try:
-        run = play(fabric.graph, phases, fabric.rates)
-    except ValueError as error:
-        raise InputError.at("--topology", f"the wafer is cut in two: {error}") from error
-    nodes = len(phases[0].macs)
-    compute = run.compute_ns[:nodes]
-    figures = {
-        "time_ns": run.time_ns,
-        "tokens_per_s": tokens / run.time_ns * 1e9 if run.time_ns else 0.0,
-        "compute_ns": {"max": int(compute.max()), "mean": float(compute.mean()), "node": int(compute.argmax())},
-        "bytes": int(matrix(phases, nodes).sum()),
-        "links": {"count": len(fabric.graph), "hottest": list(_hottest(fabric.graph, run.link_bytes))},
-    }
-    return figures, run
-
-
-def _played_cores(options: dict[str, Any], program: Program, system: System, tokens: int) -> dict[str, Any]:
-    """The figures of one step from the instructions of all cores, on a mesh of cores without queues."""
-    rates = CoreRates(
-        options["core_macs"],
-        _parsed("--core-bandwidth", parse_bytes_per_s, options["core_bandwidth"]),
-        _parsed("--link-bandwidth", parse_bytes_per_s, options["link_bandwidth"]),
-        _parsed("--link-latency", parse_ns, options["link_latency"]),
-    )
-    traces = [held for cores in program.lists for held in cores]
-    run = play_cores(traces, rates, system.node_grid, system.core_grid)
-    busiest = int(run.compute_ns.argmax())
-    return {
-        "time_ns": run.time_ns,
-        "tokens_per_s": tokens / run.time_ns * 1e9 if run.time_ns else 0.0,
-        "compute_ns": {"max": int(run.compute_ns.max()), "mean": float(run.compute_ns.mean()), "core": busiest},
-        "move_ns": {"max": int(run.move_ns.max()), "mean": float(run.move_ns.mean())},
-    }
-
-
-def _hottest(graph: LinkGraph, link_bytes: Ints) -> Iterator[dict[str, Any]]:
-    """The links with the most bytes, ties by number."""
-    for link in np.argsort(-link_bytes, kind="stable")[:HOTTEST].tolist():
-        ends = graph.names[int(graph.src[link])], graph.names[int(graph.dst[link])]
-        yield {"src": ends[0], "dst": ends[1], "bytes": int(link_bytes[link])}
-
-
-def _draw(folder: Path, step: str, fabric: Fabric, phases: list[Phase], run: PhaseTimes) -> None:
-    """Pictures of a step: links by bytes (where the network is a grid), and who sent to whom."""
-    from simcore.report.wafer import draw_links, draw_matrix
-
-    folder.mkdir(parents=True, exist_ok=True)
-    places = fabric.graph.coordinates()
-    load_ns = run.compute_ns.astype(float)
-    if places is not None:
-        ends = (fabric.graph.src, fabric.graph.dst)
-        relative = load_ns / max(load_ns.mean(), 1.0)
-        draw_links(
-            folder / f"{step}_links.png", places, ends, run.link_bytes, relative, f"{step}: bytes over the links"
-        )
-    draw_matrix(folder / f"{step}_matrix.png", matrix(phases, len(phases[0].macs)), f"{step}: bytes between nodes")
-
-
-def _slowdown(
-    fabric: Fabric, phases: list[Phase], faults: list[int], samples: int, seed: int
-) -> npt.NDArray[np.float64]:
-    """Step time with dead links over step time without: shape [faults, samples].
-
-    Draws that cut the wafer are drawn again.
-
-    Raises
-    ------
-    InputError
-        When the network is not a mesh, or has too few links to lose that many.
-    """
-    dims = fabric.graph.topology.dims
-    if [dim.kind for dim in dims] != ["Mesh", "Mesh"]:
-        raise InputError.at("--faults", "faults need a network of two Mesh dimensions")
-    pairs = np.unique(np.sort(np.stack([fabric.graph.src, fabric.graph.dst], axis=1), axis=1), axis=0)
-    most = len(pairs) - fabric.graph.npus + 1
-    if max(faults) > most:
-        raise InputError.at("--faults", "a mesh with so many dead links falls apart", expected=f"at most {most}")
-    whole = play(fabric.graph, phases, fabric.rates).time_ns
-    generator = np.random.default_rng(seed)
-    times = [
-        [play(_damaged(dims, pairs, count, generator), phases, fabric.rates).time_ns for _ in range(samples)]
-        for count in faults
-    ]
-    return np.array(times) / whole
-
-
-def _damaged(dims: tuple[Dimension, ...], pairs: Ints, count: int, generator: np.random.Generator) -> LinkGraph:
-    """The mesh without `count` links that leave it in one piece."""
-    while True:
-        dead = generator.choice(len(pairs), count, replace=False)
-        links = tuple((int(low), int(high)) for low, high in pairs[np.sort(dead)])
-        graph = LinkGraph(Topology(dims, wafer=Wafer((dims[0], dims[1]), dead_links=links)))
-        whole = getattr(graph.axes[0].fabric, "unreachable", lambda: ())()
-        if not len(whole):
-            return graph
-
-
-def execute_step(options: dict[str, Any], made: Made) -> dict[str, Any]:
-    """Play one step at the level of `--level`; its figures."""
-    return (_cores if options["level"] == "cores" else _nodes)(options, made)
-
-
-def sentence(figures: dict[str, Any]) -> str:
-    """The figures of a step for people."""
-    parts = [format_ns(figures["time_ns"]), f"{figures['tokens_per_s']:,.0f} tokens/s"]
-    where = next(key for key in ("node", "core") if key in figures["compute_ns"])
-    busiest = figures["compute_ns"]
-    parts.append(f"computing at most {format_ns(busiest['max'])} ({where} {busiest[where]})")
-    hottest = figures.get("links", {"hottest": []})["hottest"][:1]
-    parts += [f"hottest link {link['src']} > {link['dst']} {format_bytes(link['bytes'])}" for link in hottest]
-    return ", ".join(parts)
-
-
-def _nodes(options: dict[str, Any], made: Made) -> dict[str, Any]:
-    """Play the rows of the nodes on the links."""
-    fabric = _wafer(options, made.job.system)
-    work = phases(made.job, made.step, made.routed)
-    figures, run = _played(fabric, work, made.job.batch * made.step.queries)
-    if options["outdir"]:
-        _draw(options["outdir"] / "visuals", made.step.name, fabric, work, run)
-    if options["faults"]:
-        figures["faults"] = _faults(options, fabric, work, made.step.name)
-    return figures
-
-
-def _cores(options: dict[str, Any], made: Made) -> dict[str, Any]:
-    """Play the instructions of the cores."""
-    for option in ("topology", "faults", "outdir"):
-        if options[option]:
-            raise InputError.at(f"--{option}", "goes with --level nodes only", hint="cores are a mesh without faults")
-    with no_collector():
-        program = instructions(made.job, made.step, made.routed)
-        return _played_cores(options, program, made.job.system, made.job.batch * made.step.queries)
-
-
-def _faults(options: dict[str, Any], fabric: Fabric, work: list[Phase], step: str) -> list[dict[str, Any]]:
-    """The slowdown by number of dead links, and its picture."""
-    from simcore.report.wafer import draw_slowdown
-
-    try:
-        counts = [int(count) for count in options["faults"].split(",")]
+        counts = [int(part) for part in text.split(",")]
     except ValueError:
         counts = [-1]
     if min(counts) < 0:
-        raise InputError.at("--faults", "not a list of numbers", expected="0,2,4,8", found=repr(options["faults"]))
-    ratios = _slowdown(fabric, work, counts, options["samples"], options["seed"])
-    if options["outdir"]:
-        draw_slowdown(options["outdir"] / "visuals" / f"{step}_faults.png", counts, ratios, f"{step}: dead links")
-    medians = np.median(ratios, axis=1).tolist()
-    return [{"dead_links": count, "slowdown": value} for count, value in zip(counts, medians, strict=True)]
+        raise InputError.at("--counts", "not a list of numbers", expected="0,2,4,8", found=repr(text))
+    return counts
+
+
+@click.command()
+@click.option("--workload", required=True, metavar="W", help="Specification, node rows or core traces, as for run.")
+@click.option(
+    "--topology", required=True, metavar="T", help="Two Mesh dimensions; `wafer: {spare_rows: n}` for spares."
+)
+@click.option("--dead", default="links", show_default=True, type=click.Choice(["links", "npus"]), help="What dies.")
+@click.option("--counts", default="0,2,4,8", show_default=True, help="Numbers of faults.")
+@click.option("--samples", default=5, show_default=True, type=COUNT, help="Draws per number of faults.")
+@click.option("--seed", default=42, show_default=True, type=click.IntRange(min=0), help="Seed of the draws.")
+@click.option("--npu", metavar="NAME", help="Accelerator preset of an NPU.")
+@click.option("-o", "--output", metavar="FILE", help="A picture, .png or .svg.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def faults(
+    workload: str, topology: str, dead: str, counts: str, samples: int, seed: int, npu: str | None, output: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Slowdown of a wafer's steps against the number of dead links or NPUs; spare rows take the place of dead NPUs.
+
+    \b
+    simcore generate wse faults --workload spec.yaml --topology wafer.yaml --counts 0,2,4 -o faults.png
+    """
+    numbers, study = _counts(counts), _study(workload, topology, npu, dead)
+    generator, whole = np.random.default_rng(seed), study.time_ns(study.wafer)
+    times: list[list[int]] = [
+        [study.time_ns(study.damaged(count, generator)) for _ in range(samples if count else 1)] for count in numbers
+    ]
+    ratios: list[NDArray[np.float64]] = [np.array(each) / max(whole, 1) for each in times]
+    if output:
+        from simcore.report.wafer import draw_slowdown
+
+        draw_slowdown(output, numbers, ratios, f"dead {dead}")
+    rows = [
+        {"dead": count, "slowdown": float(np.median(each)), "most": float(each.max())}
+        for count, each in zip(numbers, ratios, strict=True)
+    ]
+    if as_json:
+        click.echo(json.dumps({"dead": dead, "time_ns": whole, "rows": rows}, sort_keys=True))
+        return
+    for row in rows:
+        click.echo(
+            f"{row['dead']:>4} dead {dead}: {row['slowdown']:.3f} times as long (median), {row['most']:.3f} at most"
+        )

@@ -6,28 +6,25 @@ import gc
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
+from simcore.cli.generate_wafer import faults
 from simcore.errors import InputError, closest
-from simcore.generate.wse.exchange import Exchange
 from simcore.generate.wse.files import GRAPH_HEADER, HEADER, graph_row, row, write_lines
-from simcore.generate.wse.nodes import Job, exchanges, footprint_bytes, operations, steps, totals
+from simcore.generate.wse.jobs import ELEMENT_BYTES, Made
+from simcore.generate.wse.jobs import made as all_made
+from simcore.generate.wse.nodes import footprint_bytes, operations, totals
 from simcore.generate.wse.operations import Operation
 from simcore.generate.wse.program import Program, line, summary
-from simcore.generate.wse.routing import read_counts, read_routing
-from simcore.generate.wse.scope import Step
-from simcore.generate.wse.shapes import Model, parse_layers, parse_nodes, read_model, read_system
 from simcore.generate.wse.tiling import Tiling, read_tiling
 from simcore.generate.wse.traces import instructions
 from simcore.units import format_bytes
 
-__all__ = ["Made", "no_collector", "wse"]
+__all__ = ["wse"]
 
-ELEMENT_BYTES = {"fp16": 2, "fp8": 1}
 COLUMNS = ("memory", "MAC", "HBM reads", "network")
 
 
@@ -54,6 +51,7 @@ SHARED = [
     _option(
         "simplified_decode", default=1, show_default=True, type=click.IntRange(0, 1), help="1: first and last step."
     ),
+    _option("train", is_flag=True, help="One training step of prefill_len positions, in place of prefill and decode."),
     _option("nodes", default="all", show_default=True, help="Nodes to write: all, or ranges such as 0-3,5."),
     _option("layers", default="all", show_default=True, help="all, or names: decode0,decode5,lm_head."),
     _option("dtype", default="fp16", show_default=True, type=click.Choice(list(ELEMENT_BYTES)), help="Element type."),
@@ -72,69 +70,6 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-class Made(NamedTuple):
-    """A step with everything needed to make its rows."""
-
-    job: Job
-    step: Step
-    nodes: list[int]
-    routed: dict[str, Exchange]
-
-    @property
-    def phase(self) -> str:
-        """The name of the phase, which is that of a folder."""
-        return "prefill" if self.job.prefill else "decode"
-
-
-def _phases(options: dict[str, Any]) -> list[str]:
-    """The phases that the two flags leave."""
-    if options["only_decode"] and options["only_prefill"]:
-        raise InputError.at(
-            "--only_prefill", "nothing is left of prefill and decode", hint="--only_decode 0 goes with --only_prefill 1"
-        )
-    return [
-        phase for phase, skipped in (("prefill", "only_decode"), ("decode", "only_prefill")) if not options[skipped]
-    ]
-
-
-def _job(options: dict[str, Any], model: Model, phase: str) -> Job:
-    """The job of a phase, with the user's routing left to `_jobs`."""
-    return Job(
-        model=model,
-        system=read_system(options["system_config"], phase),
-        batch=options["bsz"],
-        prefill_len=options["prefill_len"],
-        decode_len=options["decode_len"],
-        speculative=options["spec_dec"],
-        element_bytes=ELEMENT_BYTES[options["dtype"]],
-        layers=tuple(parse_layers(options["layers"], model)),
-        prefill=phase == "prefill",
-        simplified=bool(options["simplified_decode"]),
-        counts=read_counts(options["expert_counts"], model) if options["expert_counts"] else None,
-        seed=options["seed"],
-    )
-
-
-def _jobs(options: dict[str, Any]) -> list[Job]:
-    """The jobs of all phases; their steps are those of the routing file where there is one."""
-    model = read_model(options["model_config"])
-    jobs = [_job(options, model, phase) for phase in _phases(options)]
-    if not options["routing"]:
-        return jobs
-    every = [replace(job, simplified=False) for job in jobs]
-    positions = {step.name: step.queries for job in every for step in steps(job)}
-    given = read_routing(options["routing"], model, options["bsz"], positions)
-    return [replace(job, routing=given) for job in every]
-
-
-def _made(options: dict[str, Any]) -> Iterator[Made]:
-    """Every step of every phase."""
-    for job in _jobs(options):
-        nodes = parse_nodes(options["nodes"], job.system.nodes)
-        for step in steps(job):
-            yield Made(job, step, nodes, exchanges(job, step))
-
-
 @click.group()
 def wse() -> None:
     """Nodes and traces of a wafer-scale inference system."""
@@ -151,9 +86,9 @@ def nodes(**options: Any) -> None:
     """
     sums: dict[str, list[list[int]]] = {}
     footprint: list[int] = []
-    for made in _made(options):
+    for made in all_made(options):
         sums[made.step.name] = totals(made.job, made.step, made.nodes, made.routed)
-        if not made.job.prefill and not footprint:
+        if made.job.phase == "decode" and not footprint:
             footprint = footprint_bytes(made.job, made.nodes)
         if options["outdir"]:
             with no_collector():
@@ -173,7 +108,7 @@ def _write_nodes(made: Made, options: dict[str, Any]) -> None:
             lines = [GRAPH_HEADER, *(graph_row(each) for each in rows if each.kind != "Barrier")]
             write_lines(options["outdir"] / "graph" / f"node_{node}" / name, lines, force=force)
         lines = [HEADER, *map(row, rows)]
-        write_lines(options["outdir"] / "nodes" / made.phase / f"node_{node}" / name, lines, force=force)
+        write_lines(options["outdir"] / "nodes" / made.job.phase / f"node_{node}" / name, lines, force=force)
 
 
 @contextmanager
@@ -218,6 +153,8 @@ def traces(**options: Any) -> None:
     """
     tiling = read_tiling(options["tiling"]) if options["tiling"] else Tiling()
     result: dict[str, Any] = {}
+    if options["train"]:
+        raise InputError.at("--train", "traces of cores are made of inference steps", hint="simcore generate wse nodes")
     for made in _chosen(options):
         with no_collector():
             program = instructions(made.job, made.step, made.routed, tiling, spread=options["spread"])
@@ -234,7 +171,7 @@ def traces(**options: Any) -> None:
 
 def _chosen(options: dict[str, Any]) -> Iterator[Made]:
     """The steps that `--iter` leaves."""
-    made = list(_made(options))
+    made = list(all_made(options))
     names = [each.step.name for each in made]
     if options["step"] and options["step"] not in names:
         raise InputError.at("--iter", "there is no such step in this run", expected=closest(options["step"], names))
@@ -244,37 +181,10 @@ def _chosen(options: dict[str, Any]) -> Iterator[Made]:
 def _write_traces(made: Made, program: Program, options: dict[str, Any]) -> None:
     """One file per core."""
     for node in made.nodes:
-        folder = options["outdir"] / "traces" / made.phase / f"node_{node}" / made.step.name
+        folder = options["outdir"] / "traces" / made.job.phase / f"node_{node}" / made.step.name
         for core, held in enumerate(program.lists[node]):
             lines = [line(number, each) for number, each in enumerate(held)]
             write_lines(folder / f"core_{core}.csv", lines, force=options["force"])
 
 
-@wse.command()
-@_shared
-@click.option(
-    "--level", default="nodes", show_default=True, type=click.Choice(["nodes", "cores"]), help="What is played."
-)
-@click.option("--topology", help="Network of the nodes; by default the node grid as a mesh.")
-@click.option("--link-bandwidth", default="100 GB/s", show_default=True, help="Of one link, without --topology.")
-@click.option("--link-latency", default="10 ns", show_default=True, help="Of one hop, without --topology.")
-@click.option("--core-macs", default=2e12, show_default=True, type=click.FloatRange(min=1), help="MAC/s of a core.")
-@click.option("--core-bandwidth", default="100 GB/s", show_default=True, help="Memory bandwidth of a core.")
-@click.option("--faults", help="Numbers of dead links, such as 0,2,4,8: the slowdown, and a picture with -o.")
-@click.option("--samples", default=5, show_default=True, type=_count(1), help="Draws per number of faults.")
-def execute(**options: Any) -> None:
-    """Play the steps on the links of a wafer: time, tokens per second, hottest links, pictures.
-
-    \b
-    simcore generate wse execute --model_config config.json --system_config system.json --bsz 1024 -o output
-    """
-    from simcore.cli.generate_wafer import execute_step, sentence
-
-    result = {made.step.name: execute_step(options, made) for made in _made(options)}
-    if options["as_json"]:
-        click.echo(json.dumps({"steps": result}, sort_keys=True))
-        return
-    for name, figures in result.items():
-        click.echo(f"{name:<10} {sentence(figures)}")
-        for fault in figures.get("faults", ()):
-            click.echo(f"  {fault['dead_links']:>3} dead links: {fault['slowdown']:.3f} times as long (median)")
+wse.add_command(faults)

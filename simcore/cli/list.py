@@ -37,12 +37,11 @@ def _workloads() -> Lines:
 
 
 def _collectives() -> Lines:
-    from simcore.system.collectives import algorithms, double_binary_tree
+    from simcore.system.collectives import algorithms
     from simcore.system.config import WHOLE_MACHINE
 
     for name in algorithms.names():
         yield name, _first_line(getattr(getmodule(algorithms.get(name)), "__doc__", ""))
-    yield "doubleBinaryTree", _first_line(double_binary_tree.__doc__)
     for name, algorithm in WHOLE_MACHINE.items():
         yield name, f"{algorithm} over the whole machine as one dimension"
 

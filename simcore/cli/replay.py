@@ -8,12 +8,18 @@ from pathlib import Path
 import click
 
 from simcore.engine.settings import parse_straggler
+from simcore.errors import InputError
+from simcore.replay.ablation import ablations
+from simcore.replay.build import prepare
+from simcore.replay.chakra import to_chakra
 from simcore.replay.export import write
 from simcore.replay.report import to_dict, to_text
 from simcore.replay.run import Changes
-from simcore.replay.session import replay_traces
+from simcore.replay.session import Replay, replay_prepared
+from simcore.replay.text import to_workload_text
 from simcore.replay.whatif import DataParallel, Scale, Straggler
 from simcore.report.document import encode
+from simcore.workload.chakra.writer import write_files
 from simcore.workload.kineto import read_ranks
 
 __all__ = ["command"]
@@ -78,6 +84,15 @@ def _degree(value: str) -> int:
 @click.option(
     "--set", "degrees", multiple=True, callback=_set, metavar="dp=N", help="What if: other data parallel degree."
 )
+@click.option("--ablations", "with_ablations", is_flag=True, help="The error without each kind of dependency.")
+@click.option(
+    "--export-chakra",
+    "chakra",
+    metavar="DIR",
+    type=click.Path(),
+    help="Write the step as DIR/step.RANK.et for simcore run.",
+)
+@click.option("--export-text", "text", metavar="FILE", type=click.Path(), help="Write the step as a workload text.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option(
     "-o", "--output", metavar="DIR", type=click.Path(), help="Write replay.json, timeline.png, timeline.json."
@@ -93,6 +108,9 @@ def command(
     scales: tuple[Scale, ...],
     stragglers: tuple[Straggler, ...],
     degrees: tuple[DataParallel, ...],
+    with_ablations: bool,
+    chakra: str | None,
+    text: str | None,
     as_json: bool,
     output: str | None,
     force: bool,
@@ -113,8 +131,29 @@ def command(
         coupling=not no_coupling,
         residual=not no_residual,
     )
-    replay = replay_traces(read_ranks(traces), changes, (*scales, *stragglers, *degrees))
-    document = encode(to_dict(replay))
+    ranks = [prepare(trace) for trace in read_ranks(traces)]
+    replay = replay_prepared(ranks, changes, (*scales, *stragglers, *degrees))
+    table = ablations(ranks) if with_ablations else None
+    document = encode(to_dict(replay, table))
     if output is not None:
         write(replay, document, Path(output), force=force)
-    click.echo(document if as_json else to_text(replay) + "\n", nl=False)
+    if chakra is not None:
+        _export_chakra(replay, Path(chakra), force)
+    if text is not None:
+        write_files({Path(text): to_workload_text(replay).encode()}, force=force)
+    click.echo(document if as_json else to_text(replay, table) + "\n", nl=False)
+
+
+def _export_chakra(replay: Replay, folder: Path, force: bool) -> None:
+    """Write step.RANK.et and say what the network will time."""
+    exported = to_chakra(replay)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError.at("--export-chakra", f"cannot write: {error.strerror or error}", found=str(folder)) from error
+    write_files({folder / f"step.{rank}.et": content for rank, content in exported.files.items()}, force=force)
+    click.echo(
+        f"{folder}: {len(exported.files)} ranks; {exported.collectives} collectives for the network to time, "
+        f"{exported.kept} communication kernels with their recorded time",
+        err=True,
+    )

@@ -68,19 +68,37 @@ def graph(trace: str, output: str, force: bool) -> None:
 
 
 @command.command()
-@click.argument("log")
+@click.argument("trace")
 @OUTPUT
-@click.option("--npu-frequency", type=click.FloatRange(0, min_open=True), default=1000.0, help="MHz; default 1000.")
+@click.option("--ranks", metavar="RANKS", help="Ranks to show, for example 0-3,7.")
+@click.option("--window", metavar="BEGIN:END", help="Time to show, for example 1ms:2.5ms.")
+@click.option("--npu-frequency", type=click.FloatRange(0, min_open=True), default=1000.0, help="MHz of a log's ticks.")
 @FORCE
-def timeline(log: str, output: str, npu_frequency: float, force: bool) -> None:
-    """ASTRA-sim's log of issued and completed nodes as a Chrome trace (.json, .json.gz).
+def timeline(trace: str, output: str, ranks: str | None, window: str | None, npu_frequency: float, force: bool) -> None:
+    """A trace's recorded durations, or ASTRA-sim's log of issued and completed nodes, as a timeline.
+
+    Nodes of a trace start as soon as they may: no network is simulated. The suffix says what is written: .png .svg
+    .html, Chrome trace .json(.gz), Perfetto .pftrace(.gz).
 
     \b
+    simcore trace timeline traces/llama.0.et -o llama.html
     simcore trace timeline log/log.log -o timeline.json.gz
     """
-    from simcore.workload.chakra import log_timeline, writer
+    from simcore.report import artefacts
+    from simcore.report.selection import parse_selection
+    from simcore.workload.chakra import log_timeline, reader, writer
 
-    writer.write_files({Path(output): log_timeline.chrome_trace(log, npu_frequency).encode()}, force=force)
+    writer.check_free([Path(output)], force=force)
+    suffix = artefacts.check_timeline(output)
+    is_log = Path(trace).is_file() and not trace.endswith(reader.SUFFIXES)
+    if is_log and suffix.startswith(".json"):
+        writer.write_files({Path(output): log_timeline.chrome_trace(trace, npu_frequency).encode()}, force=force)
+        return
+    from simcore.replay import recorded
+
+    report = recorded.of_log(trace, npu_frequency) if is_log else recorded.of_trace(trace)
+    for text in (*report.warnings, *artefacts.write_timeline(report, output, parse_selection(ranks, window, None))):
+        click.echo(f"warning: {text}", err=True)
 
 
 @command.command()

@@ -136,6 +136,8 @@ _ROWS: tuple[tuple[str, int, dict[str, float], float, float, int, float, float, 
     ("Gaudi2", 2022, {"bf16": 432, "fp8": 865}, 96, 2.46, 2, 300, 37.5, "a measured table"),
     ("Gaudi3", 2024, {"bf16": 1677, "fp8": 1677, "fp32": 229}, 128, 3.7, 8, 600, 75, "a measured table"),
     ("WSE-2", 2021, {"fp16": 7500}, 40, 20000, 850_000, 27500, 150, "vendor announcement; peak derived"),
+    ("wafer-core", 2025, {"fp16": 4, "fp8": 4}, 0.05, 0.1, 1, 100, 100, "round figures of ours, no product"),
+    ("wafer-node", 2025, {"fp16": 144, "fp8": 144}, 1.8, 3.6, 36, 100, 100, "36 wafer-cores"),
     ("WSE-3", 2024, {"fp16": 12500}, 44, 21000, 900_000, 26750, 150, "vendor announcement; headline / 10 as dense"),
 )
 

@@ -1,8 +1,8 @@
-"""Traces of a wafer's cores played in time: every core in order, barriers between them, no queues on the links.
+"""Traces of a wafer's cores played in time: every core in order, barriers between them, shared links and banks.
 
 A core has two units that work side by side, each in the order of the trace: one computes (GEMM, ADD), one moves
-(READ, WRITE, COPY, MULTICAST). An instruction also waits for those it names. A move takes its bytes over the slower of
-the bank and, when it leaves the core, the link, plus the latency of every hop of the mesh of cores.
+(READ, WRITE, COPY, MULTICAST). An instruction also waits for those it names. A move occupies the port of its banks and
+every link of its way for its own length; each serves one move at a time, in the order in which they are issued.
 """
 
 from __future__ import annotations
@@ -10,52 +10,46 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import Protocol
+from heapq import heappop, heappush
+from itertools import chain
+from math import ceil, prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.errors import DeadlockError
+from simcore.errors import DeadlockError, InputError
+from simcore.network.topology.links import LinkGraph
+from simcore.workload.wafer import Instruction
 
-__all__ = ["CoreRates", "CoreTimes", "Instruction", "play_cores"]
+__all__ = ["CoreRates", "CoreTimes", "play_cores"]
 
 IntArray = NDArray[np.int64]
-
-
-class Instruction(Protocol):
-    """A line of a trace (`simcore.generate.wse.program.Instruction`)."""
-
-    @property
-    def kind(self) -> str:
-        """READ, WRITE, GEMM, ADD, COPY, MULTICAST or BARRIER."""
-
-    @property
-    def arguments(self) -> tuple[int | str, ...]:
-        """Banks and bytes, dimensions, or the identifier of a barrier."""
-
-    @property
-    def after(self) -> tuple[int, ...]:
-        """Places in the same trace to wait for."""
+Trace = Sequence[Instruction]
+COMPUTING = {"GEMM", "ADD"}
+Span = tuple[int, int, int, int]  # core, unit (0 computes, 1 moves, 2 waits at a barrier), start, end in ns
 
 
 @dataclass(frozen=True, slots=True)
 class CoreRates:
-    """Of one core: products, bytes of its bank and of a link per second; latency of a hop."""
+    """Of one core: products and bytes of its bank per second."""
 
     macs_per_s: float
     bank_bytes_per_s: float
-    link_bytes_per_s: float
-    hop_ns: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CoreTimes:
-    """Per core: when it is through, how long it computes, how long it moves."""
+    """Per core: when it is through, how long it computes, how long it moves. Per link: bytes, time occupied.
+
+    `spans` are the intervals of the units, those that follow one another without a gap joined.
+    """
 
     end_ns: IntArray
     compute_ns: IntArray
     move_ns: IntArray
+    link_bytes: IntArray
+    busy_ns: IntArray
+    spans: list[Span]
 
     @property
     def time_ns(self) -> int:
@@ -63,106 +57,207 @@ class CoreTimes:
         return int(self.end_ns.max(initial=0))
 
 
-@dataclass
-class _Clock:
-    """The state of one core: the next instruction, when its units are free, the ends so far."""
-
-    trace: Sequence[Instruction]
-    ends: list[float]
-    free: list[float]
-    busy: list[float]
-
-    @property
-    def place(self) -> int:
-        """The next instruction."""
-        return len(self.ends)
-
-
 def play_cores(
-    traces: Sequence[Sequence[Instruction]], rates: CoreRates, node_grid: tuple[int, int], core_grid: tuple[int, int]
+    graph: LinkGraph, places: IntArray, traces: Sequence[Trace], rates: CoreRates, *, queues: bool = True
 ) -> CoreTimes:
-    """Play the traces of all cores, in order of their banks.
+    """Play the traces of all cores, in order of their banks; core c stands at NPU `places[c]`.
+
+    Without `queues` moves do not meet each other.
 
     Raises
     ------
     DeadlockError
         When cores wait at barriers that never fill.
     """
-    clocks = [_Clock(trace, [], [0.0, 0.0], [0.0, 0.0]) for trace in traces]
-    places = _places(node_grid, core_grid)
-    members = _members(traces)
-    waiting: dict[str, list[int]] = {}
-    ready = list(range(len(clocks)))
-    while ready:
-        core = ready.pop()
-        barrier = _advance(clocks[core], core, rates, places)
-        if barrier is None:
-            continue
-        held = waiting.setdefault(barrier, [])
-        held.append(core)
-        if len(held) == members[barrier]:
-            _release([clocks[each] for each in waiting.pop(barrier)])
-            ready += held
+    fabric = _Fabric(graph, places.tolist(), rates, queues)
+    fabric.find_ways(traces)
+    clocks = [_Clock(trace, number) for number, trace in enumerate(traces)]
+    _run(clocks, fabric, rates)
+    busy = np.array([clock.busy for clock in clocks], np.int64).reshape(-1, 2).T
+    ends = np.array([max(clock.free) for clock in clocks], np.int64)
+    spans = list(chain.from_iterable(clock.spans for clock in clocks))
+    return CoreTimes(ends, busy[0], busy[1], np.array(fabric.carried), np.array(fabric.occupied), spans)
+
+
+class _Clock:
+    """The state of one core: the next instruction, when its units are free, the ends so far."""
+
+    __slots__ = ("busy", "ends", "free", "number", "spans", "trace")
+
+    def __init__(self, trace: Trace, number: int):
+        self.trace, self.number = trace, number
+        self.ends: list[int] = []
+        self.free, self.busy = [0, 0], [0, 0]
+        self.spans: list[Span] = []
+
+    def ready(self, unit: int) -> int:
+        """When the next instruction can begin."""
+        start = self.free[unit]
+        for place in self.trace[len(self.ends)].after:
+            start = max(start, self.ends[place])
+        return start
+
+    def done(self, unit: int, start: int, end: int) -> None:
+        """The next instruction took from `start` to `end`."""
+        self.ends.append(end)
+        self.free[unit] = end
+        self.busy[unit] += end - start
+        self.mark(unit, start, end)
+
+    def mark(self, unit: int, start: int, end: int) -> None:
+        """Note an interval, joined to the last one of its unit where there is no gap."""
+        if end == start:
+            return
+        for place in range(len(self.spans) - 1, max(len(self.spans) - 3, -1), -1):
+            core, other, first, last = self.spans[place]
+            if other == unit:
+                if last == start:
+                    self.spans[place] = (core, unit, first, end)
+                    return
+                break
+        self.spans.append((self.number, unit, start, end))
+
+    def release(self, now: int) -> None:
+        """Pass a barrier."""
+        self.mark(2, max(self.free), now)
+        self.free = [now, now]
+        self.ends.append(now)
+
+
+def _run(clocks: list[_Clock], fabric: _Fabric, rates: CoreRates) -> None:
+    """Issue the moves of all cores in order of time."""
+    missing = _members(clock.trace for clock in clocks)
+    waiting: dict[str, list[_Clock]] = {}
+    queue: list[tuple[int, int]] = []
+    todo = list(clocks)
+    while todo or queue:
+        while todo:
+            _advance(todo.pop(), rates, queue, waiting, missing, todo)
+        if queue:
+            start, number = heappop(queue)
+            clock = clocks[number]
+            clock.done(1, start, fabric.move(clock.trace[len(clock.ends)], number, start))
+            todo.append(clock)
     if waiting:
-        barrier, held = min(waiting.items())
-        raise DeadlockError(f"cores {sorted(held)} wait at barrier {barrier} for {members[barrier] - len(held)} more")
-    return CoreTimes(
-        *(_whole(column) for column in zip(*((max(each.free), *each.busy) for each in clocks), strict=True))
-    )
+        identifier, held = next(iter(waiting.items()))
+        cores = [clock.number for clock in held]
+        raise DeadlockError(f"cores {cores} wait at barrier {identifier} for {missing[identifier]} more")
 
 
-def _whole(times: Iterable[float]) -> IntArray:
-    """Whole nanoseconds, rounded up."""
-    return np.ceil(np.round(np.array(list(times)), 3)).astype(np.int64)
+def _advance(
+    clock: _Clock,
+    rates: CoreRates,
+    queue: list[tuple[int, int]],
+    waiting: dict[str, list[_Clock]],
+    missing: Counter[str],
+    todo: list[_Clock],
+) -> None:
+    """Run a core up to its next move, which is queued, or its next barrier; who fills that lets all go on."""
+    while len(clock.ends) < len(clock.trace):
+        each = clock.trace[len(clock.ends)]
+        if each.kind in COMPUTING:
+            start = clock.ready(0)
+            work = prod(int(number) for number in each.arguments) / rates.macs_per_s * 1e9
+            clock.done(0, start, start + ceil(round(work, 3)))
+        elif each.kind == "BARRIER":
+            name = str(each.arguments[0])
+            held = waiting.setdefault(name, [])
+            held.append(clock)
+            missing[name] -= 1
+            if not missing[name]:
+                now = max(max(member.free) for member in held)
+                for member in waiting.pop(name):
+                    member.release(now)
+                    todo.append(member)
+            return
+        else:
+            heappush(queue, (clock.ready(1), clock.number))
+            return
 
 
-def _places(node_grid: tuple[int, int], core_grid: tuple[int, int]) -> list[tuple[int, int]]:
-    """Row and column of every bank: nodes are row-major on the wafer, cores row-major inside a node."""
-    rows, columns = core_grid
-    return [
-        (node // node_grid[1] * rows + core // columns, node % node_grid[1] * columns + core % columns)
-        for node in range(prod(node_grid))
-        for core in range(prod(core_grid))
-    ]
-
-
-def _members(traces: Sequence[Sequence[Instruction]]) -> Counter[str]:
+def _members(traces: Iterable[Trace]) -> Counter[str]:
     """How many cores meet at every barrier."""
     return Counter(str(each.arguments[0]) for trace in traces for each in trace if each.kind == "BARRIER")
 
 
-def _advance(clock: _Clock, core: int, rates: CoreRates, places: list[tuple[int, int]]) -> str | None:
-    """Run a core up to its next barrier; the barrier, or None at the end."""
-    for each in clock.trace[clock.place :]:
-        if each.kind == "BARRIER":
-            return str(each.arguments[0])
-        unit = 0 if each.kind in {"GEMM", "ADD"} else 1
-        start = max([clock.free[unit], *(clock.ends[place] for place in each.after)])
-        spent = _compute_ns(each, rates) if unit == 0 else _move_ns(each, core, rates, places)
-        clock.ends.append(start + spent)
-        clock.free[unit] = start + spent
-        clock.busy[unit] += spent
-    return None
+class _Fabric:
+    """Ports of banks (numbered like cores) and links: when each is free, and what links carried."""
+
+    def __init__(self, graph: LinkGraph, places: list[int], rates: CoreRates, queues: bool):
+        self.graph, self.places, self.queues = graph, places, queues
+        self.banks = [0] * len(places)
+        self.links = [0] * len(graph)
+        self.carried, self.occupied = [0] * len(graph), [0] * len(graph)
+        self._bank_ns = 1e9 / rates.bank_bytes_per_s
+        self._link_ns = (1e9 / graph.bandwidth_bytes_per_s).tolist()
+        self._step_ns = np.ceil(np.round(graph.latency_ns, 6)).astype(np.int64).tolist()
+
+    def find_ways(self, traces: Sequence[Trace]) -> None:
+        """Find the routes of all moves at once."""
+        pairs = {
+            (ends[0], other)
+            for core, trace in enumerate(traces)
+            for each in trace
+            if each.kind != "BARRIER" and each.kind not in COMPUTING
+            for ends in (_ends(each, core),)
+            for other in ends[1:]
+        }
+        banks = len(self.places)
+        if beyond := [pair for pair in pairs if max(pair) >= banks]:
+            raise InputError.at("--workload", "no such bank", expected=f"0 to {banks - 1}", found=f"{max(beyond[0])}")
+        places = np.array([(self.places[a], self.places[b]) for a, b in sorted(pairs)], np.int64).reshape(-1, 2)
+        if len(places):
+            self.graph.remember(*places.T)
+
+    def move(self, each: Instruction, core: int, start: int) -> int:
+        """Take a move over its banks and links; when it is through."""
+        source, *targets = _ends(each, core)
+        size = int(each.arguments[-1])
+        bank_ns = ceil(round(size * self._bank_ns, 3))
+        head, tail = start, start
+        if each.kind != "WRITE":
+            head = self._port(source, start, bank_ns)
+            tail = head + bank_ns
+        crossed: dict[int, tuple[int, int]] = {}
+        return max(self._way(source, target, size, (head, tail), crossed, each.kind != "READ") for target in targets)
+
+    def _way(
+        self, source: int, target: int, size: int, begun: tuple[int, int], crossed: dict[int, tuple[int, int]],
+        stores: bool,
+    ) -> int:  # fmt: skip
+        """One destination; links that the same move crossed before are not crossed again."""
+        head, tail = begun
+        for link in self.graph.route(self.places[source], self.places[target]):
+            if link not in crossed:
+                crossed[link] = self._cross(link, size, head, tail)
+            head, tail = crossed[link]
+        if stores:
+            bank_ns = ceil(round(size * self._bank_ns, 3))
+            head = self._port(target, head, bank_ns)
+            tail = max(tail, head + bank_ns)
+        return tail
+
+    def _port(self, bank: int, head: int, bank_ns: int) -> int:
+        """When a bank's port is there for a move."""
+        if self.queues:
+            head = max(head, self.banks[bank])
+            self.banks[bank] = head + bank_ns
+        return head
+
+    def _cross(self, link: int, size: int, head: int, tail: int) -> tuple[int, int]:
+        """Head and tail of a move behind a link."""
+        occupied, step = ceil(round(size * self._link_ns[link], 3)), self._step_ns[link]
+        if self.queues:
+            head = max(head, self.links[link])
+            self.links[link] = head + occupied
+        self.carried[link] += size
+        self.occupied[link] += occupied
+        return head + step, max(tail, head + occupied) + step
 
 
-def _compute_ns(each: Instruction, rates: CoreRates) -> float:
-    """A GEMM of M K N products, an ADD of as many sums as elements."""
-    return prod(int(number) for number in each.arguments) / rates.macs_per_s * 1e9
-
-
-def _move_ns(each: Instruction, core: int, rates: CoreRates, places: list[tuple[int, int]]) -> float:
-    """The slower of bank and link, and the hops to the farthest bank."""
-    *banks, size = (int(number) for number in each.arguments)
-    ends = banks if each.kind in {"COPY", "MULTICAST"} else [core, *banks]
-    row, column = places[ends[0]]
-    hops = max(abs(places[end][0] - row) + abs(places[end][1] - column) for end in ends[1:])
-    rate = min(rates.bank_bytes_per_s, rates.link_bytes_per_s) if hops else rates.bank_bytes_per_s
-    return size / rate * 1e9 + hops * rates.hop_ns
-
-
-def _release(clocks: list[_Clock]) -> None:
-    """All members pass a barrier when the last of their units is free."""
-    now = max(max(clock.free) for clock in clocks)
-    for clock in clocks:
-        clock.free = [now, now]
-        clock.ends.append(now)
+def _ends(each: Instruction, core: int) -> tuple[int, ...]:
+    """Where the bytes come from, then where they go."""
+    banks = tuple(int(number) for number in each.arguments[:-1])
+    if each.kind == "READ":
+        return (banks[0], core)
+    return (core, banks[0]) if each.kind == "WRITE" else banks

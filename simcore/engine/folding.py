@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.system.groups import Communicator, LogicalDim
+from simcore.system.groups import GroupDim, LogicalDim
 from simcore.system.streams import Stream
 from simcore.system.transport import class_of
 
@@ -69,7 +69,7 @@ class GroupNames:
     def __init__(self, ranks: Sequence[Sequence[int]]):
         self._ranks = ranks
         self._class_of = class_of(ranks)
-        self._known: dict[tuple[int, LogicalDim | Communicator], tuple[Hashable, Sequence[int]]] = {}
+        self._known: dict[tuple[int, GroupDim], tuple[Hashable, Sequence[int]]] = {}
         self._unfolded = len(ranks) == len(self._class_of)
 
     def of(self, npu_class: int, stream: Stream) -> tuple[Hashable, Sequence[int]]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
-from simcore.system.config import Algorithm, SystemConfig
-from simcore.system.groups import LogicalDim, cut, logical_dims
+from simcore.system.collectives import ROOTED
+from simcore.system.config import NCCL, Algorithm, SystemConfig
+from simcore.system.groups import JointDim, LogicalDim, cut, logical_dims
 from simcore.system.streams import Lane
 from simcore.workload.loops import Loop, Span, loops
 from simcore.workload.model import CollectiveKind, Group, Layer, PhaseName, Workload
 
-__all__ = ["Placement", "column_group", "place"]
+__all__ = ["Placement", "column_group", "joined", "place"]
+
+FOLLOWING = (CollectiveKind.BARRIER, *ROOTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,15 @@ class Placement:
     def lanes_of(self, kind: CollectiveKind, group: Group | Span) -> tuple[Lane, ...]:
         """The lanes of a collective in a group; dimensions of one NPU are left out."""
         positions = self.groups[group]
-        return tuple(lane for lane in self.lanes[kind] if lane.position in positions and lane.dim.size > 1)
+        return joined(lane for lane in self.lanes[kind] if lane.position in positions and lane.dim.size > 1)
+
+
+def joined(lanes: Iterable[Lane]) -> tuple[Lane, ...]:
+    """The lanes of a collective; NCCL takes all its dimensions as one."""
+    found = tuple(lanes)
+    if len(found) < 2 or found[0].algorithm.name != NCCL:
+        return found
+    return (replace(found[0], dim=JointDim(tuple(lane.dim for lane in found if isinstance(lane.dim, LogicalDim)))),)
 
 
 def place(
@@ -88,8 +99,7 @@ def _lanes(
 ) -> dict[CollectiveKind, tuple[Lane, ...]]:
     """The dimensions that each kind of collective may use, with their algorithms."""
     found = {}
-    for kind, fallback in defaults.implementations.items():
-        chosen = system.implementations.get(kind, fallback)
+    for kind, chosen in {**defaults.implementations, **system.implementations}.items():
         if len(chosen) > len(topology.dims):
             key = f"{kind.replace('_', '-')}-implementation"
             raise InputError.at(
@@ -99,21 +109,23 @@ def _lanes(
                 found=str(len(chosen)),
             )
         found[kind] = _lanes_of_kind(topology, dims, chosen)
-    return found | _barrier(topology, found)
+    return found | _following(topology, found, [kind for kind in FOLLOWING if kind not in system.implementations])
 
 
-def _barrier(
-    topology: Topology, lanes: Mapping[CollectiveKind, tuple[Lane, ...]]
+def _following(
+    topology: Topology, lanes: Mapping[CollectiveKind, tuple[Lane, ...]], kinds: Sequence[CollectiveKind]
 ) -> dict[CollectiveKind, tuple[Lane, ...]]:
-    """A barrier's lanes: where all other collectives take the machine as one dimension, so does it."""
-    rest = [lane.algorithm.whole_machine for kind in lanes if kind != CollectiveKind.BARRIER for lane in lanes[kind]]
-    if CollectiveKind.BARRIER not in lanes or not all(rest):
+    """Lanes of barriers and rooted collectives: where all others take the machine as one dimension, so do they."""
+    rest = [lane.algorithm.whole_machine for kind in lanes if kind not in FOLLOWING for lane in lanes[kind]]
+    if not all(rest):
         return {}
-    algorithm = replace(lanes[CollectiveKind.BARRIER][0].algorithm, whole_machine=True)
-    return {CollectiveKind.BARRIER: _lanes_of_kind(topology, (), (algorithm,))}
+    algorithms = {kind: replace(lanes[kind][0].algorithm, whole_machine=True) for kind in kinds if kind in lanes}
+    return {kind: _lanes_of_kind(topology, (), (algorithm,)) for kind, algorithm in algorithms.items()}
 
 
 def _lanes_of_kind(topology: Topology, dims: Sequence[LogicalDim], chosen: Sequence[Algorithm]) -> tuple[Lane, ...]:
+    if chosen[0].name == NCCL:
+        return tuple(Lane(at, dim, chosen[0]) for at, dim in enumerate(dims))
     if chosen[0].whole_machine:
         return (Lane(0, LogicalDim(0, topology.npus, 1), chosen[0]),)
     return tuple(Lane(at, dim, chosen[dim.index]) for at, dim in enumerate(dims) if dim.index < len(chosen))

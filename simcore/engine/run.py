@@ -10,16 +10,17 @@ from math import prod
 
 import simpy
 
+from simcore.engine.deadlock import deadlock
 from simcore.engine.folding import fold, kinds_of
 from simcore.engine.placement import Placement, column_group, place
 from simcore.engine.settings import Settings
 from simcore.engine.stages import check_fits, pipeline_details, stage_kinds, stage_programs, stateless
-from simcore.engine.wiring import Wired, all_alike, make_gates, make_phases, make_transport, play
-from simcore.errors import DeadlockError, InputError
+from simcore.engine.wiring import Wired, all_alike, make_gates, make_phases, make_transport, notes_of, play
+from simcore.errors import InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.collectives import NATIVE_ALGORITHMS
-from simcore.system.config import SystemConfig
+from simcore.system.config import NCCL, SystemConfig
 from simcore.system.isolated import Isolated
 from simcore.system.npu import LoopProgram, Npu, Priorities
 from simcore.system.pipeline_npu import Handovers, PipelineNpu
@@ -66,7 +67,8 @@ def simulate(
     defaults = profile.system(topology)
     system = system or defaults
     if not profile.native_algorithms:
-        system.refuse_algorithms(NATIVE_ALGORITHMS, profile.name)
+        system.refuse_algorithms({*NATIVE_ALGORITHMS, NCCL}, profile.name)
+    _refuse_custom(system)
     placement = _used(workload, place(workload, topology, system, defaults, oversized=profile.oversized_groups))
     pipeline = _pipeline(workload, profile, settings)
     if pipeline:
@@ -78,7 +80,11 @@ def simulate(
             return _run(case, _classes(case, placeless=placeless))
         except AsymmetryError:
             pass
-    return _run(case, [range(npu, npu + 1) for npu in range(topology.npus)])
+    everyone = [range(npu, npu + 1) for npu in range(topology.npus)]
+    try:
+        return _run(case, everyone)
+    except AsymmetryError:
+        return _run(case, everyone, alike=False)
 
 
 def _classes(case: _Case, *, placeless: bool) -> list[Sequence[int]]:
@@ -105,11 +111,20 @@ def _pipeline(workload: Workload, profile: Profile, settings: Settings) -> Pipel
     return None
 
 
-def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
+def _refuse_custom(system: SystemConfig) -> None:
+    """InputError when collectives shall be execution traces: their messages belong to nodes of a trace."""
+    keys = [f"{kind.replace('_', '-')}-implementation-custom" for kind in system.custom]
+    keys += ["per-node-custom-implementation"] if system.custom_nodes else []
+    if keys:
+        message = "collectives that are execution traces can be played in traces only"
+        raise InputError.at(system.at(keys[0]), message, expected="a Chakra trace as the workload, or a schedule")
+
+
+def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
     profile, settings, system = case.profile, case.settings, case.system
     transport = make_transport(
-        env, ranks, case.topology, case.placement, system, profile, settings=settings, stages=case.stages
+        env, ranks, case.topology, case.placement, system, profile, settings=settings, alike=alike, stages=case.stages
     )
     gates = make_gates(env, ranks, system, profile, settings)
     names = [events.name(layer.name) for layer in case.workload.layers]
@@ -118,21 +133,23 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
     compute = cache(partial(_compute, case))
     make = _stage_npus(case, case.pipeline, env, ranks, events, transport) if case.pipeline else Npu
     npus: list[Npu] = []
+    schedulers = []
     for npu_class, members in enumerate(ranks):
         factor = settings.stragglers.get(members[0], 1.0)
         program = LoopProgram(
             steps, compute(factor), requests, names, settings.iterations, profile.step_ns,
             profile.first_layer_tail_only,
         )  # fmt: skip
-        scheduler = Scheduler(
-            env, npu_class, make_phases(case.topology, case.placement, system, profile, settings), transport, events,
-            gates,
-        )  # fmt: skip
+        phases = make_phases(int(members[0]), case.topology, case.placement, system, profile, settings)
+        scheduler = Scheduler(env, npu_class, phases, transport, events, gates)
+        schedulers.append(scheduler)
         npus.append(make(env, npu_class, program, scheduler, Priorities(_order(system)), events))
     for npu in npus:
         env.process(npu.run())
     play(env)
-    _check_finished(npus, ranks, transport)
+    stuck = [f"NPU {format_ranks(ranks[npu.npu_class])} waits for {npu.waits_for}" for npu in npus if npu.finish_ns < 0]
+    if stuck:
+        raise deadlock(stuck, schedulers, ranks, events.table().names, gang=profile.gang)
     return _timeline(case, ranks, npus, events, transport)
 
 
@@ -183,14 +200,6 @@ def _order(system: SystemConfig) -> Order:
         message = f"{system.scheduling_policy} takes priorities from execution traces; a text workload has none"
         raise InputError.at(system.at(key), message, expected="LIFO or FIFO", found=system.scheduling_policy)
     return Order[system.scheduling_policy]
-
-
-def _check_finished(npus: Sequence[Npu], ranks: Sequence[Sequence[int]], transport: Transport) -> None:
-    stuck = [npu for npu in npus if npu.finish_ns < 0]
-    if stuck:
-        lines = [f"NPU {format_ranks(ranks[npu.npu_class])} waits for {npu.waits_for}" for npu in stuck[:10]]
-        met = [f"chunk {stream.key} has only NPUs {classes[:10]}" for stream, classes in transport.waiting()[:10]]
-        raise DeadlockError("error: deadlock: nothing can happen any more\n  " + "\n  ".join(lines + met))
 
 
 def _compute(case: _Case, factor: float) -> dict[tuple[PhaseName, int], int]:
@@ -258,6 +267,7 @@ def _timeline(
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
         links=transport.links(),
         details=details,
+        notes=notes_of(transport),
     )
 
 

@@ -8,16 +8,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import simpy
 
+from simcore.engine.custom import Customs
+from simcore.engine.deadlock import deadlock
 from simcore.engine.folding import fold, kinds_of
-from simcore.engine.placement import Placement, place
+from simcore.engine.node_checks import check_nodes
+from simcore.engine.placement import Placement, joined, place
 from simcore.engine.settings import Settings
-from simcore.engine.wiring import all_alike, make_gates, make_phases, make_transport, play
-from simcore.errors import DeadlockError, InputError, Location
+from simcore.engine.wiring import all_alike, make_gates, make_phases, make_transport, notes_of, play
+from simcore.errors import InputError, Location
 from simcore.network.instant import after
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
-from simcore.system.collectives import NATIVE_ALGORITHMS
-from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.collectives import NATIVE_ALGORITHMS, ROOTED
+from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.system.graph_npu import GraphNpu, GraphProgram
 from simcore.system.groups import Communicator
 from simcore.system.point_to_point import Mailbox
@@ -25,7 +28,7 @@ from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Lane, Request
 from simcore.system.transport import AsymmetryError
-from simcore.timeline.events import EventBuffer, Timeline
+from simcore.timeline.events import EventBuffer, Timeline, format_ranks
 from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind, Workload
 
 __all__ = ["simulate_graphs"]
@@ -65,10 +68,12 @@ def simulate_graphs(
     defaults = profile.system(topology)
     system = system or defaults
     if not profile.native_algorithms:
-        system.refuse_algorithms(NATIVE_ALGORITHMS, profile.name)
+        system.refuse_algorithms({*NATIVE_ALGORITHMS, NCCL}, profile.name)
+    for graph in graphs.graphs:
+        check_nodes(graph, profile, system)
     placement = place(Workload("", ()), topology, system, defaults)
     case = _Case(graphs, topology, system, profile, settings, placement, memory)
-    if settings.fold and not _tells_apart(case):
+    if settings.fold and not _tells_apart(case) and not _has_roots(case):
         stragglers = kinds_of(settings.stragglers, topology.npus)
         kinds = graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers
         try:
@@ -76,7 +81,11 @@ def simulate_graphs(
             return _run(case, fold(placement.dims, kinds, placeless=placeless))
         except AsymmetryError:
             pass
-    return _run(case, [range(npu, npu + 1) for npu in range(topology.npus)])
+    everyone = [range(npu, npu + 1) for npu in range(topology.npus)]
+    try:
+        return _run(case, everyone)
+    except AsymmetryError:
+        return _run(case, everyone, alike=False)
 
 
 def _tells_apart(case: _Case) -> bool:
@@ -84,7 +93,17 @@ def _tells_apart(case: _Case) -> bool:
     shared = case.memory is not None and case.memory.npus_per_node != 0
     kinds = np.concatenate([graph.kind for graph in case.graphs.graphs])
     messages = np.isin(kinds, [NodeKind.SEND, NodeKind.RECV]).any()
-    return shared or bool(messages) or any(len(ranks) < case.topology.npus for ranks in _used_groups(case))
+    custom = case.system.custom or case.system.custom_nodes
+    return (
+        shared or bool(messages) or bool(custom) or any(len(ranks) < case.topology.npus for ranks in _used_groups(case))
+    )
+
+
+def _has_roots(case: _Case) -> bool:
+    """Whether there are collectives with a root, which does other things than the rest."""
+    kinds = np.concatenate([graph.collective for graph in case.graphs.graphs])
+    rooted = [KINDS.index(kind) for kind in ROOTED if kind in case.placement.lanes]
+    return bool(np.isin(kinds, rooted).any())
 
 
 def _used_groups(case: _Case) -> Iterable[tuple[int, ...]]:
@@ -92,18 +111,19 @@ def _used_groups(case: _Case) -> Iterable[tuple[int, ...]]:
     return [case.graphs.groups[name] for name in sorted(names) if name in case.graphs.groups]
 
 
-def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
+def _run(case: _Case, ranks: Sequence[Sequence[int]], *, alike: bool = True) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
     transport = make_transport(
         env, ranks, case.topology, case.placement, case.system, case.profile,
-        settings=case.settings, collectives_only=len(case.graphs.graphs) == 1 and not _tells_apart(case),
+        settings=case.settings, collectives_only=len(case.graphs.graphs) == 1 and not _tells_apart(case), alike=alike,
     )  # fmt: skip
     gates = make_gates(env, ranks, case.system, case.profile, case.settings)
     mailbox = Mailbox(env, transport.carry, rendezvous=case.settings.rendezvous)
     access = _memory(env, case.memory)
     programs: dict[tuple[int, float], GraphProgram] = {}
+    customs = Customs(case.system, case.topology.npus, case.profile.graph.shortest_ns)
     names: dict[int, list[int]] = {}
-    npus = []
+    npus, schedulers = [], []
     for npu_class, members in enumerate(ranks):
         npu = int(members[0])
         number, factor = int(case.graphs.graph_of_rank[npu]), case.settings.stragglers.get(npu, 1.0)
@@ -111,15 +131,17 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
         if number not in names:
             names[number] = [events.name(name) for name in graph.names]
         if (number, factor) not in programs:
-            programs[number, factor] = _program(case, graph, factor, names[number])
-        phases = make_phases(case.topology, case.placement, case.system, case.profile, case.settings)
+            programs[number, factor] = _program(case, graph, factor, names[number], customs)
+        phases = make_phases(npu, case.topology, case.placement, case.system, case.profile, case.settings)
         scheduler = Scheduler(env, npu_class, phases, transport, events, gates)
+        schedulers.append(scheduler)
         program = programs[number, factor]
         npus.append(GraphNpu(env, npu, npu_class, program, scheduler, mailbox, access, events, names[number]))
     for process in npus:
         env.process(process.run())
     play(env)
-    _check_finished(npus, mailbox)
+    if any(npu.finish_ns < 0 for npu in npus):
+        raise deadlock(_stuck(npus, mailbox), schedulers, ranks, events.table().names, gang=case.profile.gang)
     return Timeline(
         events=events.table(),
         time_ns=max(npu.finish_ns for npu in npus),
@@ -128,38 +150,26 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
         finish_ns=tuple(npu.finish_ns for npu in npus),
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
         links=transport.links(),
+        notes=notes_of(transport),
     )
 
 
-def _program(case: _Case, graph: Graph, factor: float, names: list[int]) -> GraphProgram:
+def _program(case: _Case, graph: Graph, factor: float, names: list[int], customs: Customs) -> GraphProgram:
     """What the nodes of a graph cost under the profile."""
     rules, kinds = case.profile.graph, graph.kind.tolist()
     groups = [graph.group_names[group] for group in graph.group.tolist()]
     collectives = [row for row, kind in enumerate(kinds) if kind == NodeKind.COLLECTIVE]
     replayed = [case.system.replay_only] * len(graph)
-    requests = {}
+    requests, played = {}, {}
     for row in collectives:
         kind = KINDS[int(graph.collective[row])]
-        if kind not in case.placement.lanes:
-            replayed[row] = True
-            _check_replayable(case, graph, row, kind, groups[row])
+        replayed[row] |= kind not in case.placement.lanes  # the peers replay what they cannot play
+        if not case.system.replay_only and (custom := customs.of(int(graph.node_id[row]), kind)):
+            replayed[row], played[row] = False, custom
         elif not replayed[row]:
             requests[row] = _request(case, graph, row, kind, groups[row], names[row])
     slots = map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)
-    return GraphProgram(graph, _durations(case, graph, factor), list(slots), replayed, requests)
-
-
-def _check_replayable(case: _Case, graph: Graph, row: int, kind: CollectiveKind, group: str) -> None:
-    """Natively a collective that no algorithm does needs the time that it was recorded with; the peers take none."""
-    alone = len(case.graphs.groups.get(group, range(case.topology.npus))) == 1
-    if not case.profile.native_algorithms or case.system.replay_only or graph.duration_ns[row] or alone:
-        return
-    raise InputError.at(
-        Location(graph.path),
-        f"node '{graph.names[row]}' is a {kind}, which is replayed with its duration, and has none",
-        expected=f"a duration, or one of {', '.join(case.placement.lanes)}",
-        found=f"{kind} of {int(graph.size_bytes[row])} bytes",
-    )
+    return GraphProgram(graph, _durations(case, graph, factor), list(slots), replayed, requests, played)
 
 
 def _durations(case: _Case, graph: Graph, factor: float) -> list[int]:
@@ -169,7 +179,7 @@ def _durations(case: _Case, graph: Graph, factor: float) -> list[int]:
     if scale != 1.0:
         duration_ns = np.round(duration_ns * scale).astype(np.int64)
     durations: list[int] = duration_ns.tolist()
-    if case.system.roofline:
+    if case.system.roofline and not case.system.replay_only:
         computes = np.flatnonzero((graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu).tolist()
         for row in computes:
             durations[row] = _roofline(case.system, int(graph.num_ops[row]), int(graph.size_bytes[row]))
@@ -202,16 +212,32 @@ def _request(case: _Case, graph: Graph, row: int, kind: CollectiveKind, group: s
         mask = int(graph.dims[row])
         wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(case.topology.dims))]
         usable = (lane for lane in case.placement.lanes[kind] if lane.dim.size > 1)
-        lanes = tuple(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
-    return Request(kind, size_bytes, lanes, priority, name=name, group=group)
+        lanes = joined(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
+    root = _root(case, graph, row, ranks or range(case.topology.npus)) if kind in ROOTED else 0
+    return Request(kind, size_bytes, lanes, priority, name=name, group=group, root=root)
+
+
+def _root(case: _Case, graph: Graph, row: int, ranks: Sequence[int]) -> int:
+    """The NPU that a collective starts from or ends at: the node's, or the first of the group."""
+    root = int(graph.peer[row])
+    if root < 0:
+        return ranks[0]
+    if root not in ranks:
+        message = f"the root of node '{graph.names[row]}' is not in its group"
+        expected = f"one of NPUs {format_ranks(sorted(ranks))}"
+        raise InputError.at(Location(graph.path), message, expected=expected, found=f"NPU {root}")
+    return root
 
 
 def _group_algorithm(case: _Case, kind: CollectiveKind) -> Algorithm:
-    """A communicator's algorithm: the configured one where there is one, else a ring."""
+    """A communicator's algorithm: the configured one where there is one, else a ring or a binomial tree."""
     lanes = case.placement.lanes[kind]
+    if lanes[0].algorithm.name == NCCL:
+        return lanes[0].algorithm
     if kind == CollectiveKind.BARRIER:
         return replace(lanes[0].algorithm, whole_machine=False)
-    return lanes[0].algorithm if len(lanes) == 1 and not lanes[0].algorithm.whole_machine else Algorithm("ring")
+    fallback = Algorithm("binomial" if kind in ROOTED else "ring")
+    return lanes[0].algorithm if len(lanes) == 1 and not lanes[0].algorithm.whole_machine else fallback
 
 
 def _memory(env: simpy.Environment, memory: RemoteMemory | None) -> Callable[[int, int, Callable[[], None]], None]:
@@ -222,6 +248,9 @@ def _memory(env: simpy.Environment, memory: RemoteMemory | None) -> Callable[[in
         if memory is None:
             message = "the trace loads or stores remote memory, but there is none"
             raise InputError.at("--remote-memory", message, expected="a remote memory file")
+        if 0 < memory.max_npus <= npu:
+            message = f"NPU {npu} loads or stores remote memory, but its node has none"
+            raise InputError.at("--remote-memory", message, expected="nodes for all NPUs", found=str(memory.max_npus))
         port, now_ns = memory.port(npu), int(env.now)
         start_ns = max(now_ns, free_ns.get(port, 0)) if memory.npus_per_node else now_ns
         free_ns[port] = start_ns + memory.transfer_ns(size_bytes)
@@ -230,17 +259,13 @@ def _memory(env: simpy.Environment, memory: RemoteMemory | None) -> Callable[[in
     return access
 
 
-def _check_finished(npus: Sequence[GraphNpu], mailbox: Mailbox) -> None:
-    """Name who waits for what when nothing can happen any more."""
-    stuck = [npu for npu in npus if npu.finish_ns < 0]
-    if not stuck:
-        return
-    lines = [_waits(npu) for npu in stuck[:SHOWN_STUCK]]
-    lines += [
-        f"message with tag {mail.tag} from NPU {mail.src} to {mail.dst}, {mail.size_bytes} B: one side is missing"
-        for mail in mailbox.waiting()[:SHOWN_STUCK]
-    ]
-    raise DeadlockError("error: deadlock: nothing can happen any more\n  " + "\n  ".join(lines))
+def _stuck(npus: Sequence[GraphNpu], mailbox: Mailbox) -> list[str]:
+    """Who waits for which nodes, and the messages that are missing."""
+    lines = [_waits(npu) for npu in npus if npu.finish_ns < 0][:SHOWN_STUCK]
+    for mail, sent in mailbox.waiting()[:SHOWN_STUCK]:
+        fault = f"NPU {mail.dst} does not receive it" if sent else f"NPU {mail.src} does not send it"
+        lines.append(f"message with tag {mail.tag} from NPU {mail.src} to {mail.dst}, {mail.size_bytes} B: {fault}")
+    return lines
 
 
 def _waits(npu: GraphNpu) -> str:

@@ -1,65 +1,27 @@
-"""A step of many nodes on a network with shared links: phases of computing and communication, link by link.
+"""Steps of many nodes played on a network with shared links: phases of computing and communication.
 
-The model is a bound without queues: in a phase every link carries the bytes of all its flows, a flow takes as long
-as the fullest of its links plus the latency of its hops, and a group goes on when its last flow has arrived.
-Operators of a node run one after the other; each is bound by its arithmetic or its memory, summed over the phase.
+In a phase every node computes, as long as its arithmetic or its memory needs, then sends; its messages cross shared
+links first come, first served. A group goes into the next round, or leaves the phase, when its last message has
+arrived. Links serve phases in the order of the program: a group that is ahead waits for what an earlier
+phase of others sends over its links.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from math import ceil
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network.topology.fabric import Routes
+from simcore.network.batch import Batch
+from simcore.network.congestion_free import message_ns
+from simcore.network.stepped import send_all
 from simcore.network.topology.links import LinkGraph
+from simcore.workload.wafer import Flows, NodeStep, Phase
 
-__all__ = ["PhaseTimes", "Rates", "Work", "link_bytes", "play"]
+__all__ = ["PhaseTimes", "Rates", "link_bytes", "play"]
 
 IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
-
-
-class Work(Protocol):
-    """A phase: what every node computes, who exchanges what, who waits for whom
-    (`simcore.generate.wse.traffic.Phase`).
-    """
-
-    @property
-    def name(self) -> str:
-        """What the phase is called."""
-
-    @property
-    def macs(self) -> IntArray:
-        """Multiply-accumulates of every node."""
-
-    @property
-    def hbm_bytes(self) -> IntArray:
-        """Bytes that every node reads from memory."""
-
-    @property
-    def groups(self) -> tuple[tuple[int, ...], ...]:
-        """Nodes that leave the phase together."""
-
-    @property
-    def source(self) -> IntArray:
-        """Sending node of every flow."""
-
-    @property
-    def target(self) -> IntArray:
-        """Receiving node of every flow."""
-
-    @property
-    def size_bytes(self) -> IntArray:
-        """Bytes of every flow."""
-
-    @property
-    def tree(self) -> IntArray:
-        """Flows of the same number >= 0 are one multicast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,82 +31,97 @@ class Rates:
     macs_per_s: float
     memory_bytes_per_s: float
 
+    def spent_ns(self, macs: IntArray, size_bytes: IntArray) -> IntArray:
+        """Whole nanoseconds of the slower of the two."""
+        seconds = np.maximum(macs / self.macs_per_s, size_bytes / self.memory_bytes_per_s)
+        whole: IntArray = np.ceil(np.round(seconds * 1e9, 3)).astype(np.int64)
+        return whole
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class PhaseTimes:
-    """The played step: per phase its name, its end, its fullest link's bytes; per node its computing; per link its
-    bytes.
+    """A played step. Per phase and node, shape [phases, nodes]: when the phase begins, when it has computed, when it
+    leaves. Per link: its bytes and how long it was occupied.
     """
 
-    names: tuple[str, ...]
+    begin_ns: IntArray
+    ready_ns: IntArray
     end_ns: IntArray
-    hottest_bytes: IntArray
-    compute_ns: IntArray
     link_bytes: IntArray
+    busy_ns: IntArray
 
     @property
     def time_ns(self) -> int:
         """The end of the step."""
         return int(self.end_ns.max(initial=0))
 
+    @property
+    def compute_ns(self) -> IntArray:
+        """How long every node computes."""
+        total: IntArray = (self.ready_ns - self.begin_ns).sum(axis=0)
+        return total
 
-def link_bytes(graph: LinkGraph, phase: Work) -> IntArray:
+
+def link_bytes(graph: LinkGraph, phase: Phase) -> IntArray:
     """Bytes that every link carries in a phase; a multicast crosses a link once. Shape [links]."""
-    return _loads(graph, phase, graph.routes(phase.source, phase.target))
-
-
-def _loads(graph: LinkGraph, phase: Work, routes: Routes) -> IntArray:
-    flow = np.repeat(np.arange(len(phase.source)), routes.counts)
-    single = phase.tree[flow] < 0
-    pairs = phase.tree[flow] * len(graph) + routes.links
-    _, first = np.unique(pairs[~single], return_index=True)
-    kept = np.concatenate([np.flatnonzero(single), np.flatnonzero(~single)[first]])
     loads = np.zeros(len(graph), np.int64)
-    np.add.at(loads, routes.links[kept], phase.size_bytes[flow[kept]])
+    for flows in phase.rounds:
+        loads += _sent(graph, flows, np.zeros(len(flows.source), np.int64), np.zeros(len(graph), np.int64)).size_bytes
     return loads
 
 
-def _flow_ns(graph: LinkGraph, routes: Routes, loads: IntArray) -> FloatArray:
-    """How long every flow takes: its fullest link, and the latency of every hop."""
-    link_ns = loads / graph.bandwidth_bytes_per_s * 1e9
-    flow = np.repeat(np.arange(len(routes.counts)), routes.counts)
-    fullest, latency = np.zeros(len(routes.counts)), np.zeros(len(routes.counts))
-    np.maximum.at(fullest, flow, link_ns[routes.links])
-    np.add.at(latency, flow, graph.latency_ns[routes.links])
-    return fullest + latency
+def _sent(graph: LinkGraph, flows: Flows, start_ns: IntArray, free_ns: IntArray) -> Batch:
+    return send_all(graph, flows.source, flows.target, flows.size_bytes, start_ns, flows.tree, free_ns)
 
 
-def play(graph: LinkGraph, steps: Iterable[Work], rates: Rates) -> PhaseTimes:
+def play(
+    graph: LinkGraph, step: NodeStep, rates: Rates, *, factors: NDArray[np.float64] | None = None, queues: bool = True
+) -> PhaseTimes:
     """Play the phases of a step in order; node n of the phases is NPU n of the network.
+
+    `factors` slow the computing of nodes down. Without `queues` messages do not meet each other.
 
     Raises
     ------
     ValueError
-        When a flow has no way through what is left of the network.
+        When a message has no way through what is left of the network.
     """
-    names, ends, hottest = [], [], []
-    clock = np.zeros(graph.npus)
-    compute, carried = np.zeros(graph.npus), np.zeros(len(graph), np.int64)
-    for phase in steps:
-        spent = np.maximum(phase.macs / rates.macs_per_s, phase.hbm_bytes / rates.memory_bytes_per_s) * 1e9
-        nodes = len(spent)
-        compute[:nodes] += spent
-        clock[:nodes] += spent
-        routes = graph.routes(phase.source, phase.target)
-        loads = _loads(graph, phase, routes)
-        _meet(clock, phase, _flow_ns(graph, routes, loads))
-        carried += loads
-        names.append(phase.name)
-        ends.append(ceil(round(clock.max(), 3)))
-        hottest.append(int(loads.max(initial=0)))
-    whole = np.ceil(np.round(compute, 3)).astype(np.int64)
-    return PhaseTimes(tuple(names), np.array(ends, np.int64), np.array(hottest, np.int64), whole, carried)
+    clock, free = np.zeros(step.nodes, np.int64), np.zeros(len(graph), np.int64)
+    carried, busy = np.zeros((2, len(graph)), np.int64)
+    times = np.zeros((3, len(step.phases), step.nodes), np.int64)
+    for number, phase in enumerate(step.phases):
+        spent = rates.spent_ns(phase.macs, phase.hbm_bytes)
+        times[0, number] = clock
+        clock = clock + (spent if factors is None else np.ceil(spent * factors).astype(np.int64))
+        times[1, number] = clock
+        group = _group_of(phase, step.nodes)
+        for flows in phase.rounds:
+            batch = _sent(graph, flows, clock[flows.source], free)
+            arrival = batch.arrival_ns if queues else clock[flows.source] + message_ns(graph, *_columns(flows))
+            free = batch.free_ns if queues else free
+            carried, busy = carried + batch.size_bytes, busy + batch.busy_ns
+            clock = _met(clock, group, flows.source, arrival)
+        clock = _met(clock, group, np.zeros(0, np.int64), np.zeros(0, np.int64))
+        times[2, number] = clock
+    return PhaseTimes(times[0], times[1], times[2], carried, busy)
 
 
-def _meet(clock: FloatArray, phase: Work, flow_ns: FloatArray) -> None:
-    """Every group leaves together: when its last member has come and its last flow has arrived."""
-    for group in phase.groups:
-        members = list(group)
-        start = clock[members].max()
-        mine = np.isin(phase.source, members)
-        clock[members] = start + flow_ns[mine].max(initial=0.0)
+def _columns(flows: Flows) -> tuple[IntArray, IntArray, IntArray]:
+    return flows.source, flows.target, flows.size_bytes
+
+
+def _group_of(phase: Phase, nodes: int) -> IntArray:
+    """The number of every node's group; nodes that wait for nobody have one of their own."""
+    group = np.arange(nodes)
+    for members in phase.groups:
+        group[list(members)] = members[0]
+    return group
+
+
+def _met(clock: IntArray, group: IntArray, source: IntArray, arrival: IntArray) -> IntArray:
+    """All nodes of a group go on when the last of them is there and its last message has arrived."""
+    latest = np.zeros(len(clock), np.int64)
+    np.maximum.at(latest, group, clock)
+    np.maximum.at(latest, group[source], arrival)
+    met: IntArray = latest[group]
+    return met

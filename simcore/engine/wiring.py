@@ -12,26 +12,31 @@ from simcore.engine.placement import Placement
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.congested import CutThrough
+from simcore.network.congestion_free import CongestionFree
 from simcore.network.folded import FoldedLinks, symmetric
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.alone import Alone, has_own_links
+from simcore.system.collectives import NETWORK_AWARE
 from simcore.system.columns import Columns
-from simcore.system.config import SystemConfig
+from simcore.system.config import NCCL, SystemConfig
 from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate
 from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.isolated import Isolated
+from simcore.system.measured import Measured
 from simcore.system.phases import PhaseMaker
+from simcore.system.plans import Costs
 from simcore.system.played import Played
 from simcore.system.queues import INSERTION
+from simcore.system.scheduler import Transport
 from simcore.system.streams import Stream
-from simcore.system.transport import AsymmetryError, Costs, Solved
+from simcore.system.transport import AsymmetryError, Solved
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Wired", "all_alike", "make_gates", "make_phases", "make_transport", "play"]
+__all__ = ["Wired", "all_alike", "make_gates", "make_phases", "make_transport", "notes_of", "play"]
 
-Wired = Solved | Played | Isolated | Alone
+Wired = Solved | Measured | Played | Isolated | Alone
 
 PAIRED = {"halvingDoubling", "pairwise", "recursiveDoubling"}
 
@@ -46,25 +51,29 @@ def make_transport(
     *,
     settings: Settings,
     collectives_only: bool = True,
+    alike: bool = True,
     stages: int = 1,
 ) -> Wired:
-    """Without contention phases are solved; on shared links they are played.
+    """Without contention phases are solved; on shared links they are played; NCCL's were measured.
 
     `collectives_only` says that there are no other messages than those of collectives along the dimensions. Where no
-    two phases can meet then, every shape is played only once. A machine folded into one class for each of
-    its pipeline `stages` plays on representative links. Raises AsymmetryError when a folded machine is not symmetric on
-    its links.
+    two phases can meet then, every shape is played only once. A machine folded into one class for each of its pipeline
+    `stages` plays on representative links. Raises AsymmetryError when a folded machine is not symmetric on its links;
+    `alike` is false when a run has found NPUs to differ.
     """
     endpoint_ns = profile.scale(system.endpoint_ns(profile.system(topology)), settings.injection_scale)
     group_endpoint_ns = profile.graph.group_endpoint_ns
-    costs = Costs(endpoint_ns, profile.reduction(system), profile.plan_options, group_endpoint_ns, settings.rendezvous)
+    _check_bus(system, profile)
+    reduction_ns, options = profile.reduction(system), profile.plan_options
+    links = LinkGraph(topology)
+    costs = Costs(endpoint_ns, reduction_ns, options, group_endpoint_ns, settings.rendezvous, system.bus, links)
+    if system.fabric:
+        return Measured(env, ranks, system.fabric, costs)
     network = profile.shared_links.get(settings.network or profile.networks[0])
     if network is None:
-        plain = profile.delay(topology, False)  # point-to-point messages are asked for by their receiver
-        delay = profile.delay(topology, True) if settings.rendezvous else plain
-        return Solved(env, ranks, delay, costs, barrier=profile.barrier, messages=plain)
-    links, parts = LinkGraph(topology), _parts(placement, topology)
-    alike = network.foldable and all_alike(placement, topology)
+        return _without_contention(env, ranks, topology, costs, profile)
+    parts = _parts(placement, topology)
+    alike = alike and network.foldable and all_alike(placement, topology)
     exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
     whole = all(len(sizes) == 1 for sizes in parts)
     columns = Columns(env, ranks, links, network, stages) if stages > 1 and whole else None
@@ -81,6 +90,32 @@ def make_transport(
     return Played(env, ranks, network(env, FoldedLinks(links, parts, stages)), costs)
 
 
+def notes_of(transport: Transport) -> tuple[str, ...]:
+    """What the user should know of how collectives were timed."""
+    return tuple(transport.notes()) if isinstance(transport, Measured) else ()
+
+
+def _without_contention(
+    env: simpy.Environment, ranks: Sequence[Sequence[int]], topology: Topology, costs: Costs, profile: Profile
+) -> Solved | Played:
+    """Phases are solved, or played where packets share a memory bus."""
+    plain = profile.delay(topology, False)
+    if not costs.bus:
+        delay = profile.delay(topology, True) if costs.rendezvous else plain
+        # Point-to-point messages are asked for by their receiver.
+        return Solved(env, ranks, delay, costs, barrier=profile.barrier, messages=plain)
+    if len(ranks) < topology.npus:
+        raise AsymmetryError
+    return Played(env, ranks, CongestionFree(env, plain), costs, barrier=profile.barrier)
+
+
+def _check_bus(system: SystemConfig, profile: Profile) -> None:
+    if system.bus and not profile.memory_bus:
+        message = f"profile {profile.name} has no shared memory bus"
+        hint = "use --profile astra-sim-2 or astra-sim-1.0"
+        raise InputError.at(system.at("model-shared-bus"), message, expected="0, or the key left out", hint=hint)
+
+
 def _parts(placement: Placement, topology: Topology) -> list[list[int]]:
     """Sizes of the logical dimensions of every topology dimension."""
     return [[dim.size for dim in placement.dims if dim.index == at] for at in range(len(topology.dims))]
@@ -89,16 +124,19 @@ def _parts(placement: Placement, topology: Topology) -> list[list[int]]:
 def all_alike(placement: Placement, topology: Topology) -> bool:
     """Whether an NPU's place in its groups makes no difference, when a group begins together.
 
-    The topology must look the same from everywhere, and every algorithm must treat all ranks the same: trees do not,
-    nor does a ring through all dimensions. `PAIRED` ones pair ranks by XOR, which is no shift: behind a switch their
-    ranks are alike, and where they are two.
+    The topology must look the same from everywhere, and every algorithm must treat all ranks the same. A ring through
+    all dimensions does not; explicit plans do not either, which the run notices by itself. `PAIRED` ones pair ranks by
+    XOR, which is no shift: behind a switch their ranks are alike, and where they are two. NCCL's do not depend on
+    the topology.
     """
     lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
-    trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in lanes)
+    if any(lane.algorithm.name == NCCL for lane in lanes):
+        return True
     paired = [lane.dim for lane in lanes if lane.algorithm.name in PAIRED]
     pairs = any(dim.size > 2 and topology.dims[dim.index].kind != "Switch" for dim in paired)
+    aware = any(lane.algorithm.name in NETWORK_AWARE for lane in lanes)
     across = len(topology.dims) > 1 and any(lane.algorithm.whole_machine for lane in lanes)
-    return symmetric(topology, _parts(placement, topology)) and not (trees or pairs or across)
+    return symmetric(topology, _parts(placement, topology)) and not (pairs or aware or across)
 
 
 def _never_meet(placement: Placement, topology: Topology) -> bool:
@@ -129,15 +167,16 @@ def make_gates(
 
 
 def make_phases(
-    topology: Topology, placement: Placement, system: SystemConfig, profile: Profile, settings: Settings
+    npu: int, topology: Topology, placement: Placement, system: SystemConfig, profile: Profile, settings: Settings
 ) -> PhaseMaker:
-    """Cuts one NPU's collectives into chunks and phases."""
+    """Cuts an NPU's collectives into chunks and phases."""
     bandwidths = [profile.dimension_bandwidth(topology.dims[dim.index]) for dim in placement.dims]
 
     def chunks(kind: CollectiveKind, size_bytes: int) -> Iterator[int]:
         return profile.chunks(kind, size_bytes, system.preferred_dataset_splits, topology.npus)
 
     return PhaseMaker(
+        npu=npu,
         chunks=chunks,
         order=DimensionOrder(system.inter_dimension_scheduling, [dim.size for dim in placement.dims], bandwidths),
         decompose=system.collective_optimization == "localBWAware",

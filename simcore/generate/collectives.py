@@ -13,7 +13,13 @@ __all__ = ["SAMPLES", "collective", "samples"]
 
 
 def collective(
-    kind: CollectiveKind, size_bytes: int, *, repeat: int = 1, compute_ns: int = 0, involved: Iterable[bool] = ()
+    kind: CollectiveKind,
+    size_bytes: int,
+    *,
+    repeat: int = 1,
+    compute_ns: int = 0,
+    involved: Iterable[bool] = (),
+    root: int = 0,
 ) -> bytes:
     """A trace that every NPU runs: `repeat` collectives one after the other.
 
@@ -27,12 +33,18 @@ def collective(
         Computation before each of them; 0 = none.
     involved
         Which topology dimensions take part; empty = all.
+    root
+        The NPU that a broadcast or scatter starts from, and a reduce or gather ends at.
     """
+    attributes: dict[str, Any] = {"is_cpu_op": False, "comm_type": int(CommType[kind.name]), "comm_size": size_bytes}
+    attributes |= {"involved_dim": tuple(involved)} if involved else {}
+    attributes |= {"root": root} if root else {}
     nodes: list[Any] = []
     for index in range(repeat):
         if compute_ns:
             nodes.append(_compute(len(nodes), compute_ns, f"compute_{index}"))
-        nodes.append(_collective(len(nodes), f"{kind.value}_{index}", CommType[kind.name], size_bytes, tuple(involved)))
+        name, after = f"{kind.value}_{index}", _after(len(nodes))
+        nodes.append(writer.node(len(nodes), name, NodeType.COMM_COLL_NODE, data_deps=after, attributes=attributes))
     return writer.encode(writer.metadata(), nodes)
 
 
@@ -46,13 +58,6 @@ def _compute(number: int, compute_ns: int, name: str) -> Any:
     return writer.node(
         number, name, NodeType.COMP_NODE, data_deps=_after(number), duration_micros=micros, attributes=attributes
     )
-
-
-def _collective(number: int, name: str, kind: CommType, size_bytes: int, involved: tuple[bool, ...]) -> Any:
-    attributes: dict[str, Any] = {"is_cpu_op": False, "comm_type": int(kind), "comm_size": size_bytes}
-    if involved:
-        attributes["involved_dim"] = involved
-    return writer.node(number, name, NodeType.COMM_COLL_NODE, data_deps=_after(number), attributes=attributes)
 
 
 def samples(

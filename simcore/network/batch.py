@@ -17,7 +17,7 @@ from simcore.network.topology.fabric import FloatArray, IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.timeline.events import LinkTable
 
-__all__ = ["Batch", "solve_batch"]
+__all__ = ["Batch", "leaders", "occupations", "solve_batch", "steps"]
 
 Owners = NDArray[np.int32]
 DENSE_LINKS = 1 << 13  # up to so many, which links follow which is kept in a table rather than sorted out
@@ -25,11 +25,12 @@ DENSE_LINKS = 1 << 13  # up to so many, which links follow which is kept in a ta
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """When each message's last byte arrives, and what the links carried."""
+    """When each message's last byte arrives, what the links carried, and when each is free again."""
 
     arrival_ns: IntArray
     size_bytes: IntArray
     busy_ns: IntArray
+    free_ns: IntArray
 
     def table(self, links: LinkGraph) -> LinkTable:
         """Per link, for the timeline."""
@@ -37,13 +38,21 @@ class Batch:
 
 
 def solve_batch(
-    links: LinkGraph, src: IntArray, dst: IntArray, size_bytes: IntArray | int, start_ns: IntArray | int
+    links: LinkGraph,
+    src: IntArray,
+    dst: IntArray,
+    size_bytes: IntArray | int,
+    start_ns: IntArray | int,
+    *,
+    tree: IntArray | None = None,
+    free_ns: IntArray | None = None,
 ) -> Batch | None:
     """Send all messages at their times and serve them first come, first served.
 
     Of messages that reach a link at one time the one that stands first in the columns is served first. `size_bytes` and
-    `start_ns` may be single numbers. None when links wait for each other in a circle (rings, tori): step those with
-    `CutThrough`.
+    `start_ns` may be single numbers. Messages of one source with the same `tree` >= 0 are one multicast: a link that
+    several of them take is crossed once, for all. Links serve nobody before `free_ns`. None when links wait for each
+    other in a circle (rings, tori): step those (`stepped.step_batch`, `CutThrough`).
     """
     routes = links.routes(src, dst)
     size = np.broadcast_to(np.asarray(size_bytes, np.int64), routes.counts.shape)
@@ -52,22 +61,42 @@ def solve_batch(
     if levels is None:
         return None
     owner = np.repeat(np.arange(len(routes.counts), dtype=np.int32), routes.counts)
-    occupied_ns = _occupation(links.bandwidth_bytes_per_s, size)
-    step_ns = _steps(links.latency_ns, routes)
+    occupied_ns = occupations(links.bandwidth_bytes_per_s, size)
+    step_ns = steps(links.latency_ns, routes)
     tail, carried, busy = head.copy(), np.zeros(len(links), np.int64), np.zeros(len(links), np.int64)
+    free = np.zeros(len(links), np.int64) if free_ns is None else free_ns.copy()
+    leader = None if tree is None else leaders(routes, tree, len(links))
+    begun = np.empty(0 if leader is None else len(routes.links), np.int64)
     for entries in _by_level(routes.links, levels):
-        message, link = owner[entries], routes.links[entries]
-        occupied, step = occupied_ns(message, link), step_ns(entries, link)
-        start = _served(link, head[message], occupied)
-        head[message] = start + step
-        tail[message] = np.maximum(start + occupied, tail[message]) + step
+        first_ones = entries if leader is None else entries[leader[entries] == entries]
+        message, link = owner[first_ones], routes.links[first_ones]
+        occupied = occupied_ns(message, link)
+        start = _served(link, head[message], occupied, None if free_ns is None else free[link])
         first = np.flatnonzero(np.diff(link, prepend=-1))
         carried[link[first]] = np.add.reduceat(size[message], first)
         busy[link[first]] = np.add.reduceat(occupied, first)
-    return Batch(tail, carried, busy)
+        free[link[first]] = np.maximum.reduceat(start + occupied, first)
+        if leader is not None:
+            begun[first_ones] = start
+            message, link, start = owner[entries], routes.links[entries], begun[leader[entries]]
+            occupied = occupied_ns(message, link)
+        step = step_ns(entries, link)
+        head[message] = start + step
+        tail[message] = np.maximum(start + occupied, tail[message]) + step
+    return Batch(tail, carried, busy, free)
 
 
-def _occupation(rates: FloatArray, size: IntArray) -> Callable[[Owners, IntArray], IntArray]:
+def leaders(routes: Routes, tree: IntArray, count: int) -> IntArray:
+    """For every hop the hop that crosses its link for it: the first of its tree there, otherwise itself."""
+    leader = np.arange(len(routes.links))
+    number = np.repeat(tree, routes.counts)
+    shared = np.flatnonzero(number >= 0)
+    _, first, which = np.unique(number[shared] * count + routes.links[shared], return_index=True, return_inverse=True)
+    leader[shared] = shared[first][which]
+    return leader
+
+
+def occupations(rates: FloatArray, size: IntArray) -> Callable[[Owners, IntArray], IntArray]:
     """How long messages occupy links; rounded as `units.transfer_ns`."""
     if len(np.unique(rates)) == 1:
         alone = np.ceil(np.round(size / rates[0] * 1e9, 3)).astype(np.int64)
@@ -75,7 +104,7 @@ def _occupation(rates: FloatArray, size: IntArray) -> Callable[[Owners, IntArray
     return lambda message, link: np.ceil(np.round(size[message] / rates[link] * 1e9, 3)).astype(np.int64)
 
 
-def _steps(latencies_ns: FloatArray, routes: Routes) -> Callable[[IntArray, IntArray], IntArray]:
+def steps(latencies_ns: FloatArray, routes: Routes) -> Callable[[IntArray, IntArray], IntArray]:
     """Latency of hops in whole nanoseconds, by position in the routes and by link; as `congested.whole_steps`."""
     whole = latencies_ns.astype(np.int64)
     if (latencies_ns == whole).all():
@@ -140,13 +169,16 @@ def _by_level(links: IntArray, levels: IntArray) -> list[IntArray]:
     return [entries for entries in np.split(position, np.cumsum(per_level)[:-1]) if len(entries)]
 
 
-def _served(link: IntArray, arrival: IntArray, occupied: IntArray) -> IntArray:
-    """When each message gets its link; messages of one link stand together, the first of equals first."""
+def _served(link: IntArray, arrival: IntArray, occupied: IntArray, free: IntArray | None = None) -> IntArray:
+    """When each message gets its link, which is there from `free` on; messages of one link stand together, the first of
+    equals first.
+    """
     segment = np.concatenate([[0], np.cumsum(link[1:] != link[:-1])])
     earliest = int(arrival.min())
     span = int(arrival.max()) - earliest + 1
     order = np.argsort(segment * span + (arrival - earliest), kind="stable")
-    came, busy = arrival[order], occupied[order]
+    came = arrival[order] if free is None else np.maximum(arrival, free)[order]
+    busy = occupied[order]
     before = np.cumsum(busy) - busy
     # A message starts when it comes or when those before it are through: the running maximum of "came less the
     # work before it", separately for each link, kept apart by an offset that grows from link to link.

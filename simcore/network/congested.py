@@ -24,7 +24,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.timeline.events import LinkTable
 from simcore.units import transfer_ns
 
-__all__ = ["CutThrough", "Network", "StoreAndForward", "whole_steps"]
+__all__ = ["CutThrough", "LinkNetwork", "Network", "StoreAndForward", "whole_steps"]
 
 Deliver = Callable[[], None]
 
@@ -37,11 +37,15 @@ class Network(Protocol):
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """Send a message now. `key` orders messages that meet at one time; keys of one network must compare."""
 
+    def table(self) -> LinkTable | None:
+        """What every link carried so far, where links are modelled."""
+
+
+class LinkNetwork(Network, Protocol):
+    """A network of links that counts what they carry."""
+
     def counts(self) -> tuple[IntArray, IntArray]:
         """Bytes carried by every link, and how long it was occupied."""
-
-    def table(self) -> LinkTable:
-        """What every link carried so far."""
 
 
 class _Path(NamedTuple):

@@ -99,5 +99,6 @@ ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
         system=rings,
         dimension_bandwidth=dimension_bandwidth,
         oversized_groups=True,
+        memory_bus=True,
     )
 )

@@ -26,6 +26,7 @@ __all__ = ["ASTRA_SIM_2"]
 
 GROUP_ENDPOINT_NS = 10
 MEMORY_ACCESSES = 3
+REFUSED = (CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER, CollectiveKind.BARRIER)
 
 
 def delay(topology: Topology, rendezvous: bool) -> Delay:
@@ -107,7 +108,8 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
         scale=scale,
         system=rings,
         dimension_bandwidth=dimension_bandwidth,
+        memory_bus=True,
         shared_links={"congested": StoreAndForward},
-        graph=GraphRules(slot, shortest_ns=1, group_endpoint_ns=GROUP_ENDPOINT_NS, scales=False),
+        graph=GraphRules(slot, 1, GROUP_ENDPOINT_NS, scales=False, refused=REFUSED, device_communication=True),
     )
 )

@@ -17,7 +17,7 @@ from simcore.network.fair import FairShare
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles.profile import Profile, every_queue, profiles
-from simcore.system.collectives import PlanOptions
+from simcore.system.collectives import ROOTED, PlanOptions
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import Delay
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
@@ -59,14 +59,18 @@ def scale(value: int, factor: float) -> int:
 
 
 def default_system(topology: Topology) -> SystemConfig:
-    """Rings on rings and lines; direct where every pair is connected or behind one switch, and for all-to-alls."""
+    """Rings on rings and lines; direct where every pair is connected or behind one switch, and for all-to-alls.
+
+    Rooted collectives go along chains or binomial trees.
+    """
     rings = {"Ring", "Torus", "Mesh"}
     chosen = tuple(Algorithm("ring" if dim.kind in rings else "direct") for dim in topology.dims)
     kinds = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
     exchange = tuple(Algorithm("direct") for _ in topology.dims)
     barrier = tuple(Algorithm("dissemination") for _ in topology.dims)
     rest = {CollectiveKind.ALL_TO_ALL: exchange, CollectiveKind.BARRIER: barrier}
-    return SystemConfig(implementations=dict.fromkeys(kinds, chosen) | rest)
+    trees = tuple(Algorithm("chain" if dim.kind in rings else "binomial") for dim in topology.dims)
+    return SystemConfig(implementations=dict.fromkeys(kinds, chosen) | dict.fromkeys(ROOTED, trees) | rest)
 
 
 def dimension_bandwidth(dim: Dimension) -> float:

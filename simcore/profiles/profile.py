@@ -27,13 +27,16 @@ class GraphRules:
 
     `slot(kind, on_cpu, stream, group)` names the resource a node holds, "" = none. `shortest_ns` is what a node without
     a duration takes. Rings of communicators smaller than the machine pay `group_endpoint_ns` (-1: as everywhere).
-    `scales` says whether compute and communication scales apply (ASTRA-sim 2.x reads and ignores them).
+    `scales` says whether compute and communication scales apply (ASTRA-sim 2.x reads and ignores them). Collectives
+    among `refused` cannot run; with `device_communication`, none on the host can.
     """
 
     slot: Callable[[int, bool, int, str], str]
     shortest_ns: int = 0
     group_endpoint_ns: int = -1
     scales: bool = True
+    refused: tuple[CollectiveKind, ...] = ()
+    device_communication: bool = False
 
 
 def _stream_slot(kind: int, on_cpu: bool, stream: int, group: str) -> str:
@@ -49,16 +52,16 @@ def _stream_slot(kind: int, on_cpu: bool, stream: int, group: str) -> str:
 class Profile:
     """Timing rules of one model.
 
-    `networks` are the network modes it has, the first is its default. `gigabyte` is what a topology file's GB means
-    ("" = as the file says, decimal when it does not). `step_ns` is the cost of a state of the training loop, `barrier`
+    `networks` are the network modes it has, the first is its default. `gigabyte` is what a topology file's GB means (""
+    = as the file says, decimal when it does not). `step_ns` is the cost of a state of the training loop, `barrier`
     makes a chunk wait for the whole machine after every phase. `delay` times a message on an idle network. `chunks`
     cuts a collective of so many bytes on so many NPUs into pieces. `reduction` times a local reduction. `scale` applies
     a scale option to a size or a time. `dimension_bandwidth` weighs dimensions against each other (Themis).
     `total_all_gather` reads all-gather sizes of SimAI files as totals. With `oversized_groups`, a model-parallel group
     larger than the machine means none (ASTRA-sim 1.0). `shared_links` makes the network of the modes whose links are
-    shared. With `gang`, a chunk's phase begins on all NPUs of its group at once. `native_algorithms` allows the
-    collective algorithms that ASTRA-sim has not. `pipelines` plays `pp` > 1 as stages, and takes a loop's groups from
-    the header where that has them. `graph` is for graph workloads.
+    shared. `memory_bus` allows the shared memory bus. With `gang`, a chunk's phase begins on all NPUs of its group at
+    once. `native_algorithms` allows the collective algorithms that ASTRA-sim has not. `pipelines` plays `pp` > 1 as
+    stages, and takes a loop's groups from the header where that has them. `graph` is for graph workloads.
     """
 
     name: str
@@ -78,6 +81,7 @@ class Profile:
     shared_links: Mapping[NetworkMode, type[CutThrough | StoreAndForward | FairShare]] = field(default_factory=dict)
     total_all_gather: bool = False
     oversized_groups: bool = False
+    memory_bus: bool = False
     gang: bool = False
     native_algorithms: bool = False
     pipelines: bool = False

@@ -51,9 +51,8 @@ def _breakdown(start_ns: Column, end_ns: Column, communication: Mask, span: tupl
 
 def measured(rank: Prepared, step: StepReplay) -> Breakdown:
     """The breakdown of a step as it was recorded."""
-    tasks, window = rank.view.trace.tasks, step.window
-    span = window.start_ns, window.end_ns
-    return _breakdown(tasks.start_ns, tasks.end_ns, rank.view.communication, span)
+    tasks = rank.view.trace.tasks
+    return _breakdown(tasks.start_ns, tasks.end_ns, rank.view.communication, step.measured_span_ns)
 
 
 def predicted(rank: Prepared, step: StepReplay) -> Breakdown:

@@ -41,7 +41,7 @@ def timeline(replay: Replay, rank: int) -> Timeline:
     """
     prepared, step = replay.ranks[rank], typical_step(replay, rank)
     buffer = EventBuffer()
-    spans = ((step.window.start_ns, step.window.end_ns), (step.from_ns, step.to_ns))
+    spans = (step.measured_span_ns, (step.from_ns, step.to_ns))
     for side, (start, end, rows) in enumerate((_measured_tasks(prepared, step), predicted_tasks(step))):
         from_ns, to_ns = spans[side]
         begin, finish = np.clip(start, from_ns, to_ns) - from_ns, np.clip(end, from_ns, to_ns) - from_ns
@@ -69,8 +69,8 @@ def _event(
 
 
 def _measured_tasks(prepared: Prepared, step: StepReplay) -> tuple[Column, Column, Column]:
-    tasks, window = prepared.view.trace.tasks, step.window
-    rows = np.flatnonzero((tasks.end_ns > window.start_ns) & (tasks.start_ns < window.end_ns))
+    tasks, (from_ns, to_ns) = prepared.view.trace.tasks, step.measured_span_ns
+    rows = np.flatnonzero((tasks.end_ns > from_ns) & (tasks.start_ns < to_ns))
     return tasks.start_ns[rows], tasks.end_ns[rows], rows
 
 

@@ -21,9 +21,14 @@ TASKS_SHOWN = 5
 NAME_WIDTH = 60
 
 
-def to_dict(replay: Replay) -> dict[str, object]:
+Ablations = dict[str, list[float]]
+
+
+def to_dict(replay: Replay, ablations: Ablations | None = None) -> dict[str, object]:
     """The JSON document: plain data, ready to be written with sorted keys."""
     ranks = [_rank(replay, number) for number in range(len(replay.ranks))]
+    for number, rank in enumerate(ranks if ablations else ()):
+        rank["ablations"] = {name: errors[number] for name, errors in (ablations or {}).items()}
     return {"schema": SCHEMA, "version": simcore.__version__, "ranks": ranks, "stragglers": stragglers(replay)}
 
 
@@ -65,6 +70,7 @@ def _step(step: StepReplay) -> dict[str, object]:
         "baseline_ns": step.baseline_ns,
         "error": step.error,
         "device_ns": step.device_ns,
+        "predicted_device_ns": step.period.device_ns,
         "steady": step.steady,
     }
 
@@ -84,14 +90,15 @@ def _mean(parts: list[Breakdown]) -> Breakdown:
 
 
 def _start_errors(replay: Replay, number: int) -> dict[str, int]:
-    """How far the tasks' starts, counted from the step's mark, are from the recorded ones."""
+    """How far starts of tasks, counted from the step's mark or the device's start of it, are from the recorded ones."""
     errors = []
     tasks = replay.ranks[number].view.trace.tasks
     for step in replay.scored(number):
         nodes = step.graph.ranks[step.number]
         start = step.schedule.start_ns[-1]
-        found = start[nodes.begins] - start[nodes.begin]
-        errors.append(np.abs(found - (tasks.start_ns[nodes.tasks] - step.window.start_ns)))
+        origin_ns = start[nodes.begin] if step.steady else step.from_ns
+        found = start[nodes.begins] - origin_ns
+        errors.append(np.abs(found - (tasks.start_ns[nodes.tasks] - step.measured_span_ns[0])))
     column = np.concatenate(errors)
     p50, p90 = np.percentile(column, (50, 90)) if len(column) else (0, 0)
     return {"p50": round(p50), "p90": round(p90)}
@@ -157,14 +164,25 @@ def _uncoupled(replay: Replay, number: int) -> bool:
     )
 
 
-def to_text(replay: Replay) -> str:
+def to_text(replay: Replay, ablations: Ablations | None = None) -> str:
     """The answer in a sentence, then what it rests on."""
     parts = [_rank_text(replay, number) for number in range(len(replay.ranks))]
+    if ablations:
+        parts.append(_ablation_table(replay, ablations))
     if len(replay.ranks) > 1:
         counts = stragglers(replay)
         reached = ", ".join(f"rank {rank} in {count}" for rank, count in counts.items())
         parts.append(f"Who reached the {sum(counts.values())} matched collectives last: {reached or 'nobody'}.")
     return "\n\n".join(parts)
+
+
+def _ablation_table(replay: Replay, ablations: Ablations) -> str:
+    """The period's error with residuals, without, and then without one more kind of dependency."""
+    rows = [f"Mean error of the period{'':8}" + "".join(f"{name.replace('_', ' '):>16}" for name in ablations)]
+    for number, prepared in enumerate(replay.ranks):
+        errors = "".join(f"{each[number]:>16.2%}" for each in ablations.values())
+        rows.append(f"  rank {prepared.view.trace.rank:<25}{errors}")
+    return "\n".join(rows)
 
 
 def _rank_text(replay: Replay, number: int) -> str:
@@ -204,11 +222,10 @@ def _answer(replay: Replay, number: int) -> str:
     """The first sentence: the predicted step against the measured one, or against the one before the change."""
     scored = replay.scored(number)
     trace = replay.ranks[number].view.trace
-    predicted_ns, measured_ns, baseline_ns = (
-        mean(values)
-        for values in zip(*((s.predicted_ns, s.window.length_ns, s.baseline_ns) for s in scored), strict=True)
-    )
+    measured_ns = mean(step.window.length_ns for step in scored)
+    predicted_ns = mean(step.period.device_ns for step in scored)
     if replay.whats:
+        baseline_ns = mean(step.baseline.device_ns for step in scored)
         change = predicted_ns / baseline_ns - 1 if baseline_ns else 0.0
         what = ", ".join(change.title for change in replay.whats)
         return (
@@ -217,9 +234,9 @@ def _answer(replay: Replay, number: int) -> str:
         )
     if not any(step.steady for step in scored):
         return (
-            f"Rank {trace.rank}: its dependencies predict {format_ns(predicted_ns)} a step where the device took "
-            f"{format_ns(mean(step.device_ns for step in scored))}; the host's marks are "
-            f"{format_ns(measured_ns)} apart, but no step is steady."
+            f"Rank {trace.rank}: the host runs ahead. Its dependencies predict {format_ns(predicted_ns)} a step where "
+            f"the device took {format_ns(mean(step.device_ns for step in scored))}, and marks "
+            f"{format_ns(mean(step.predicted_ns for step in scored))} apart where they were {format_ns(measured_ns)}."
         )
     error = mean(abs(step.error) for step in scored)
     noise = _noise([step.window.length_ns for step in scored])

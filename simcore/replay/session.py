@@ -16,10 +16,21 @@ from simcore.replay.run import Changes, Schedule, replay, steady
 from simcore.replay.whatif import WhatIf, combined
 from simcore.workload.kineto import KinetoTrace
 
-__all__ = ["Replay", "StepReplay", "replay_traces"]
+__all__ = ["Period", "Replay", "StepReplay", "replay_prepared", "replay_traces"]
 
 Column = NDArray[np.int64]
-BACKLOG_SHARE = 0.1  # a step whose GPU backlog changes by more than this share of it is not steady
+BACKLOG_SHARE = 0.02  # a step whose GPU backlog changes by more than this share of it is not steady
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """One predicted step: from mark to mark on the driving thread, and between latest ends on any thread or stream.
+
+    They differ where nothing holds a host that is faster than its device: then the device falls further behind.
+    """
+
+    marks_ns: int
+    device_ns: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,9 +38,9 @@ class StepReplay:
     """One step of one rank, measured and predicted.
 
     `number` is the rank's position in `graph.ranks`, `members` are all their positions in the replay. The span
-    [`from_ns`, `to_ns`) of the schedule is one predicted period. `backlog_ns` is how much further behind the host the
-    device was at the end of the step than at its start. `baseline_ns` is the prediction without changes. The only step
-    of a trace counts as steady.
+    [`from_ns`, `to_ns`) of the schedule is one predicted period. `device_span_ns` are the times at which the device was
+    done with what had been launched by the step's start and by its end. `baseline` is `period` without changes. The
+    only step of a trace counts as steady.
     """
 
     window: Window
@@ -39,17 +50,35 @@ class StepReplay:
     graph: Graph
     schedule: Schedule
     matches: tuple[Match, ...]
-    predicted_ns: int
-    baseline_ns: int
+    period: Period
+    baseline: Period
     from_ns: int
     to_ns: int
-    backlog_ns: int
+    device_span_ns: tuple[int, int]
     steady: bool
+
+    @property
+    def predicted_ns(self) -> int:
+        """What the replay gives for the time that was measured.
+
+        In a step in which the recorded device fell behind, the marks measured the host alone, and so does this.
+        """
+        return self.period.device_ns if self.steady else self.period.marks_ns
+
+    @property
+    def baseline_ns(self) -> int:
+        """As `predicted_ns`, without changes."""
+        return self.baseline.device_ns if self.steady else self.baseline.marks_ns
 
     @property
     def device_ns(self) -> int:
         """How long the device took for what the step launched: the measured time and what it fell behind."""
-        return self.window.length_ns + self.backlog_ns
+        return self.device_span_ns[1] - self.device_span_ns[0]
+
+    @property
+    def measured_span_ns(self) -> tuple[int, int]:
+        """The recorded span that the predicted period is compared with: between marks, or the device's own."""
+        return (self.window.start_ns, self.window.end_ns) if self.steady else self.device_span_ns
 
     @property
     def error(self) -> float:
@@ -80,13 +109,17 @@ def replay_traces(traces: Sequence[KinetoTrace], changes: Changes, whats: Sequen
     SimulationError
         When the traces contradict each other.
     """
-    ranks = tuple(prepare(trace) for trace in traces)
+    return replay_prepared([prepare(trace) for trace in traces], changes, whats)
+
+
+def replay_prepared(ranks: Sequence[Prepared], changes: Changes, whats: Sequence[WhatIf] = ()) -> Replay:
+    """As `replay_traces`, for traces that have been looked through."""
     found: list[list[StepReplay]] = [[] for _ in ranks]
     for index in sorted({window.index for rank in ranks for window in rank.view.windows}):
         members = [n for n, rank in enumerate(ranks) if any(w.index == index for w in rank.view.windows)]
         for number, step in zip(members, _replay_step(ranks, members, index, changes, whats), strict=True):
             found[number].append(step)
-    return Replay(ranks, tuple(map(tuple, found)), changes, tuple(whats))
+    return Replay(tuple(ranks), tuple(map(tuple, found)), changes, tuple(whats))
 
 
 def _replay_step(
@@ -106,10 +139,9 @@ def _replay_step(
     plain = replay(graph, changes, begins_ns=begins, before_ns=before, copies=copies) if whats else schedule
     made = []
     for number, (rank, step) in enumerate(zip(chosen, steps, strict=True)):
-        start, end = _period(graph, schedule, number)
-        base_start, base_end = _period(graph, plain, number)
-        backlog = _backlog_growth_ns(rank, step)
-        window = rank.view.windows[step]
+        start, end = _span(graph, schedule, number)
+        window, device_span = rank.view.windows[step], _device_span_ns(rank, step)
+        fell_behind_ns = device_span[1] - device_span[0] - window.length_ns
         made.append(
             StepReplay(
                 window=window,
@@ -119,12 +151,12 @@ def _replay_step(
                 graph=graph,
                 schedule=schedule,
                 matches=tuple(matches),
-                predicted_ns=end - start,
-                baseline_ns=base_end - base_start,
+                period=_period(graph, schedule, number),
+                baseline=_period(graph, plain, number),
                 from_ns=start,
                 to_ns=end,
-                backlog_ns=backlog,
-                steady=bool(copies) or abs(backlog) <= BACKLOG_SHARE * window.length_ns,
+                device_span_ns=device_span,
+                steady=bool(copies) or abs(fell_behind_ns) <= BACKLOG_SHARE * window.length_ns,
             )
         )
     return made
@@ -165,7 +197,7 @@ def _durations(graph: Graph, ranks: Sequence[Prepared], whats: Sequence[WhatIf])
     return whole
 
 
-def _period(graph: Graph, schedule: Schedule, number: int) -> tuple[int, int]:
+def _span(graph: Graph, schedule: Schedule, number: int) -> tuple[int, int]:
     """The span of one predicted step: of a single copy from mark to mark, else the last period of the latest ends."""
     nodes = graph.ranks[number]
     if schedule.copies == 1:
@@ -174,15 +206,15 @@ def _period(graph: Graph, schedule: Schedule, number: int) -> tuple[int, int]:
     return latest - steady(graph, schedule, number), latest
 
 
-def _backlog_growth_ns(rank: Prepared, step: int) -> int:
-    """How much later the device finishes what was launched by the end of a step than what was by its start."""
-    window, view = rank.view.windows[step], rank.view
-    return _backlog_ns(view.launch_ns, view.trace.tasks.end_ns, window.end_ns) - _backlog_ns(
-        view.launch_ns, view.trace.tasks.end_ns, window.start_ns
-    )
+def _period(graph: Graph, schedule: Schedule, number: int) -> Period:
+    """Both measures of a predicted step."""
+    start, end = _span(graph, schedule, number)
+    marks = schedule.end_ns[:, graph.ranks[number].end]
+    return Period(int(marks[-1] - marks[-2]) if schedule.copies > 1 else end - start, end - start)
 
 
-def _backlog_ns(launch_ns: Column, end_ns: Column, time_ns: int) -> int:
-    """How long the device goes on with what was launched before a time."""
-    before = end_ns[launch_ns < time_ns]
-    return max(int(before.max()) - time_ns, 0) if len(before) else 0
+def _device_span_ns(rank: Prepared, step: int) -> tuple[int, int]:
+    """When the device was done with what was launched by the start and by the end of a step."""
+    window, launch_ns, end_ns = rank.view.windows[step], rank.view.launch_ns, rank.view.trace.tasks.end_ns
+    done = [end_ns[launch_ns < time].max(initial=time) for time in (window.start_ns, window.end_ns)]
+    return int(done[0]), int(done[1])

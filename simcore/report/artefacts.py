@@ -181,6 +181,12 @@ def write_directory(
     target = make_folder(folder, force=force)
     for name, make in ARTEFACTS.items():
         write_bytes(target / name, make(report))
+    if "traffic" in report.timeline.details:
+        from simcore.report.wafer import write_wafer
+
+        write_wafer(report.timeline, target)
+        if report.timeline.links is not None and report.timeline.links.coordinates is not None:
+            write_links(report, target / "links.png")
     left_out = [
         f"{name}: {missing}"
         for name in ("timeline.html", "timeline.pftrace.gz")

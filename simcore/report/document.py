@@ -135,6 +135,40 @@ class InputRow(TypedDict):
     sha256: str
 
 
+class MostRow(TypedDict):
+    """A figure over all NPUs, and the NPU with the most."""
+
+    max: int
+    mean: float
+    npu: int
+
+
+class StragglerRow(TypedDict):
+    """An NPU that others waited for: in how many phases, and how much longer than the mean it computed in them."""
+
+    npu: int
+    phases: int
+    cost_ns: int
+
+
+class StepRow(TypedDict):
+    """A step of a wafer; `tokens` 0 where they are not known (traces of cores)."""
+
+    name: str
+    time_ns: int
+    tokens: int
+    tokens_per_s: float
+    compute_ns: MostRow
+    stragglers: NotRequired[list[StragglerRow]]
+    move_ns: NotRequired[dict[str, float]]
+
+
+class WaferRow(TypedDict):
+    """The steps of a wafer."""
+
+    steps: list[StepRow]
+
+
 class ReportDocument(TypedDict):
     """The whole document; docs/report.md defines every figure."""
 
@@ -157,6 +191,7 @@ class ReportDocument(TypedDict):
     inputs: list[InputRow]
     pipeline: NotRequired[Pipeline]
     simai: NotRequired[dict[str, float]]
+    wafer: NotRequired[WaferRow]
 
 
 def read_report(path: str | os.PathLike[str]) -> ReportDocument:

@@ -49,7 +49,7 @@ def map_figure(timeline: Timeline) -> Figure:
         scale = min(0.75, LARGEST_INCHES / max(columns, rows))
         figure = new_figure(max(columns * scale, 3) + 2.2, max(rows * scale, 2.5) + 1)
         axes = figure.subplots()
-        _draw_nodes(axes, links, places)
+        _draw_nodes(figure, axes, timeline, links, places)
         _draw_links(figure, axes, links, places)
         axes.set(aspect="equal", xticks=[], yticks=[])
         axes.set(xlim=(-1, columns), ylim=(rows, -1))
@@ -79,17 +79,36 @@ def _arrows(places: Places) -> tuple[Places, Places]:
     return source + way * NEAR + beside, source + way * FAR + beside
 
 
-def _draw_nodes(axes: Axes, links: LinkTable, places: Places) -> None:
-    """Squares with the nodes' names, where there is room for them."""
+def _draw_nodes(figure: Figure, axes: Axes, timeline: Timeline, links: LinkTable, places: Places) -> None:
+    """Squares with the nodes' names, where there is room for them; coloured by how long each computes, where known."""
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 
     cells = {tuple(cell): name for cell, name in zip(places[:, :2].tolist(), links.src, strict=True)}
-    squares = [Rectangle((x - SIDE / 2, y - SIDE / 2), SIDE, SIDE) for x, y in cells]
-    axes.add_collection(PatchCollection(squares, facecolor="white", edgecolor=INK, linewidth=0.5))
+    squares = PatchCollection(
+        [Rectangle((x - SIDE / 2, y - SIDE / 2), SIDE, SIDE) for x, y in cells], edgecolor=INK, linewidth=0.5
+    )
+    shades = _loads(timeline, list(cells.values()))
+    if shades is None:
+        squares.set_facecolor("white")
+    else:
+        squares.set(array=shades, cmap="Greys", clim=(0, 2 * max(1.0, float(shades.max()) / 2)))
+        figure.colorbar(squares, ax=axes, label="computing of the NPU / mean", shrink=0.8)
+    axes.add_collection(squares)
     if len(cells) <= MOST_NAMES:
-        for (column, row), name in cells.items():
-            axes.text(column, row, name.partition("(")[0], ha="center", va="center", fontsize=6, color=INK)
+        for number, ((column, row), name) in enumerate(cells.items()):
+            colour = "white" if shades is not None and shades[number] > max(1.0, shades.max() / 2) else INK
+            axes.text(column, row, name.partition("(")[0], ha="center", va="center", fontsize=6, color=colour)
+
+
+def _loads(timeline: Timeline, names: list[str]) -> NDArray[np.float64] | None:
+    """How long every named NPU computes over their mean, 0 for what is no NPU; None where the run did not say."""
+    load = timeline.details.get("load_ns")
+    if not isinstance(load, np.ndarray) or not load.any():
+        return None
+    numbers = [int(name) if name.isdecimal() else len(load) for name in names]
+    shades: NDArray[np.float64] = np.append(load / load.mean(), 0.0)[np.minimum(numbers, len(load))]
+    return shades
 
 
 def _hottest(links: LinkTable, time_ns: int) -> str:

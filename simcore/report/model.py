@@ -25,6 +25,7 @@ from simcore.report.document import (
     RankRow,
     ReportDocument,
     StageRow,
+    WaferRow,
     encode,
 )
 from simcore.timeline.breakdown import breakdown, class_figures, dimension_traffic, layer_figures
@@ -96,6 +97,8 @@ class Report:
             document["pipeline"] = pipeline
         if self.simai is not None:
             document["simai"] = dict(self.simai)
+        if "wafer" in timeline.details:
+            document["wafer"] = cast(WaferRow, timeline.details["wafer"])
         return document
 
     def to_json(self) -> str:

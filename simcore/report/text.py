@@ -11,6 +11,7 @@ from typing import Literal, TextIO
 from simcore.report.document import LayerRow, PhaseRow, RankRow, ReportDocument
 from simcore.report.grid import grid, top
 from simcore.report.tables import layers_by_name, phases
+from simcore.report.wafer import wafer_steps
 from simcore.timeline.breakdown import OperationTotal
 from simcore.units import format_bytes, format_ns, format_rate
 from simcore.workload.model import PhaseName
@@ -87,6 +88,7 @@ def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width
     yield _ranks(document, width, num_rows)
     yield _links(document, width)
     yield _simai(document)
+    yield from wafer_steps(document)
     yield _definitions(document, width)
 
 

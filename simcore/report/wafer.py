@@ -1,79 +1,27 @@
-"""Pictures of a wafer: links coloured by what they carried, nodes by their load, who sent to whom, the cost of
-faults.
-"""
+"""A wafer's steps: in words, who sent to whom, the cost of faults. `links` draws the map."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.report.palette import DIMENSIONS, FAMILIES, HEAT, INK
+from simcore.files import write_bytes, write_text
+from simcore.report.document import ReportDocument
+from simcore.report.palette import DIMENSIONS, HEAT, INK
+from simcore.timeline.events import Timeline
+from simcore.units import format_ns
 
-__all__ = ["draw_links", "draw_matrix", "draw_slowdown"]
+__all__ = ["draw_matrix", "draw_slowdown", "wafer_steps", "write_wafer"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 MEGA = 1e6
-
-
-def draw_links(
-    path: str | os.PathLike[str],
-    places: IntArray,
-    ends: tuple[IntArray, IntArray],
-    link_bytes: IntArray,
-    load: FloatArray,
-    title: str = "",
-) -> None:
-    """Every directed link as an arrow beside its twin, coloured by its bytes; nodes by `load`.
-
-    Parameters
-    ----------
-    places : int array, shape [nodes, 2]
-        Column and row of every node; row 0 is drawn on top. Nodes after those in `load` are dead or spare.
-    ends : two int arrays, shape [links]
-        Source and target node of every link.
-    link_bytes : int array, shape [links]
-    load : float array, shape [working nodes]
-        What to colour the nodes by, relative to their mean.
-    """
-    figure, axes = _figure(*(places.max(axis=0) + 2))
-    source, target = places[ends[0]].astype(float), places[ends[1]].astype(float)
-    way = target - source
-    beside = np.stack([-way[:, 1], way[:, 0]], axis=1) * 0.09
-    start, stop = source + way * 0.26 + beside, source + way * 0.74 + beside
-    arrows = axes.quiver(
-        *start.T, *(stop - start).T, link_bytes / MEGA, cmap=HEAT, angles="xy", scale_units="xy", scale=1,
-        width=0.045, units="xy", headwidth=2.6, headlength=2.4, headaxislength=2.4,
-    )  # fmt: skip
-    arrows.set_clim(0, max(link_bytes.max(initial=0) / MEGA, 1e-9))
-    figure.colorbar(arrows, ax=axes, label="bytes over the link (MB)", shrink=0.7, pad=0.02)
-    _nodes(figure, axes, places, load)
-    axes.set_title(title, color=INK)
-    _save(figure, path)
-
-
-def _nodes(figure: Any, axes: Any, places: IntArray, load: FloatArray) -> None:
-    """Squares: working nodes by their load, the others grey and crossed."""
-    working, rest = places[: len(load)], places[len(load) :]
-    squares = axes.scatter(*working.T, c=load, cmap="Greys", vmin=0, marker="s", s=330, edgecolors=INK, linewidths=0.8)
-    figure.colorbar(squares, ax=axes, label="load of the node / mean", shrink=0.7, pad=0.04)
-    dark = 0.45 * max(load.max(initial=0.0), 1e-9)
-    for number, (column, row) in enumerate(working.tolist()):
-        colour = "white" if load[number] > dark else INK
-        axes.text(column, row, str(number), ha="center", va="center", fontsize=7, color=colour)
-    if len(rest):
-        axes.scatter(*rest.T, c=FAMILIES["wait"], marker="x", s=90, label="dead or spare")
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.02), frameon=False)
-    axes.set(aspect="equal", xticks=[], yticks=[])
-    axes.margins(0.06)
-    axes.invert_yaxis()
-    for side in axes.spines.values():
-        side.set_visible(False)
+MOST_MATRICES = 6  # pictures of single layers in a folder; traffic.csv has them all
 
 
 def draw_matrix(path: str | os.PathLike[str], sent_bytes: IntArray, title: str = "") -> None:
@@ -89,17 +37,47 @@ def draw_matrix(path: str | os.PathLike[str], sent_bytes: IntArray, title: str =
     _save(figure, path)
 
 
-def draw_slowdown(path: str | os.PathLike[str], faults: Sequence[int], slowdown: FloatArray, title: str = "") -> None:
-    """Slowdown against the number of faults: shape [faults, samples]; the line is the median."""
+def write_wafer(timeline: Timeline, folder: Path) -> None:
+    """traffic.csv: bytes from node to node per layer; matrix.png of all layers, and of the first few of each own."""
+    traffic = cast(Mapping[str, IntArray], timeline.details["traffic"])
+    lines = ["layer,source,target,bytes"]
+    for layer, sent in traffic.items():
+        at = np.nonzero(sent)
+        lines += [
+            f"{layer},{a},{b},{c}" for a, b, c in zip(*(column.tolist() for column in (*at, sent[at])), strict=True)
+        ]
+    write_text(folder / "traffic.csv", "\n".join(lines) + "\n")
+    draw_matrix(folder / "matrix.png", np.sum(list(traffic.values()), axis=0), "all layers")
+    for layer in list(traffic)[:MOST_MATRICES] if len(traffic) > 1 else ():
+        draw_matrix(folder / f"matrix_{layer}.png", traffic[layer], layer)
+
+
+def draw_slowdown(
+    path: str | os.PathLike[str], faults: Sequence[int], slowdown: Sequence[FloatArray], what: str
+) -> None:
+    """Slowdown against the number of faults, an array of draws for each number; the line is the median."""
     figure, axes = _figure(7, 4.5)
-    spread = np.repeat(np.asarray(faults)[:, None], slowdown.shape[1], axis=1)
-    axes.scatter(spread, slowdown, s=12, color=DIMENSIONS[0], alpha=0.6, label="one draw")
-    axes.plot(faults, np.median(slowdown, axis=1), color=INK, label="median")
-    axes.set(xlabel="dead links", ylabel="step time / step time without faults")
-    axes.set_title(title, color=INK)
+    spread = np.repeat(np.asarray(faults), [len(draws) for draws in slowdown])
+    axes.scatter(spread, np.concatenate(slowdown), s=12, color=DIMENSIONS[0], alpha=0.6, label="one draw")
+    axes.plot(faults, [np.median(draws) for draws in slowdown], color=INK, label="median")
+    axes.set(xlabel=what, ylabel="time / time without more faults")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     _save(figure, path)
+
+
+def wafer_steps(document: ReportDocument) -> Iterator[str]:
+    """The steps of a wafer in words, a paragraph each; nothing for other runs."""
+    for step in document.get("wafer", {"steps": []})["steps"]:
+        most, rate = step["compute_ns"], f", {step['tokens_per_s']:,.0f} tokens/s" if step["tokens"] else ""
+        busiest = f"NPU {most['npu']} computes most, {format_ns(most['max'])} (mean {format_ns(most['mean'])})"
+        lines = [f"{step['name']}: {format_ns(step['time_ns'])}{rate}; {busiest}."]
+        late = [
+            f"{each['npu']} (+{format_ns(each['cost_ns'])} in {each['phases']} phases)"
+            for each in step.get("stragglers", [])
+        ]
+        lines += [f"Stragglers: {', '.join(late[:3])}."] if late else []
+        yield "\n".join(lines)
 
 
 def _figure(width: float, height: float) -> tuple[Any, Any]:
@@ -113,8 +91,6 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
 def _save(figure: Any, path: str | os.PathLike[str]) -> None:
     """Write the picture under its final name when it is complete."""
     from io import BytesIO
-
-    from simcore.files import write_bytes
 
     buffer = BytesIO()
     figure.savefig(buffer, format=Path(path).suffix.lstrip(".") or "png", dpi=130)

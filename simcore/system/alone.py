@@ -11,17 +11,19 @@ import numpy as np
 import simpy
 
 from simcore.network.batch import solve_batch
-from simcore.network.congested import CutThrough, Network
+from simcore.network.congested import CutThrough, LinkNetwork
 from simcore.network.instant import after
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.system.columns import Columns
-from simcore.system.groups import Communicator, LogicalDim
+from simcore.system.explicit import Explicit
+from simcore.system.groups import GroupDim, LogicalDim
 from simcore.system.plan import Plan
+from simcore.system.plans import Costs
 from simcore.system.played import Played
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
-from simcore.system.transport import Costs, Done
+from simcore.system.transport import Done
 from simcore.timeline.events import LinkTable
 from simcore.workload.model import CollectiveKind
 
@@ -60,7 +62,7 @@ class Alone:
         env: simpy.Environment,
         ranks: Sequence[Sequence[int]],
         links: LinkGraph,
-        network: Callable[[simpy.Environment, LinkGraph], Network],
+        network: Callable[[simpy.Environment, LinkGraph], LinkNetwork],
         costs: Costs,
         *,
         columns: Columns | None = None,
@@ -90,26 +92,22 @@ class Alone:
             self._columns.add_to(size_bytes, busy_ns)
         return self._links.table(size_bytes, busy_ns)
 
-    def waiting(self) -> list[tuple[Stream, list[int]]]:
-        """Nobody waits here: a phase begins on all its NPUs together."""
-        return []
-
-    def bytes_sent(self, stream: Stream) -> int:
+    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
-        return self._plans.bytes_sent(stream)
+        return self._plans.bytes_sent(npu_class, stream)
 
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Call back after the phase's own time."""
         npu, phase = self._ranks[npu_class][0], stream.phase
         if phase not in self._performances:
-            self._performances[phase] = self._play(phase)
+            self._performances[phase] = self._play(phase, npu)
         dim = phase.lane.dim
         position = int(np.flatnonzero(dim.members(npu) == npu)[0])
         if position == 0:
             self._times[self._first_link(dim, npu), phase] += 1
         after(self._env, self._performances[phase].exits_ns[position], lambda _: done(stream))
 
-    def _first_link(self, dim: LogicalDim | Communicator, npu: int) -> int:
+    def _first_link(self, dim: GroupDim, npu: int) -> int:
         """The first link of the group that `npu` is in."""
         if dim.size == self._links.npus:
             return 0
@@ -117,7 +115,7 @@ class Alone:
         group = npu // (axis.stride * dim.size) * axis.stride + npu % axis.stride
         return axis.links_before + group * axis.links
 
-    def _group(self, dim: LogicalDim | Communicator) -> LinkGraph:
+    def _group(self, dim: GroupDim) -> LinkGraph:
         """The links of one group of a dimension: all groups have the same."""
         if dim.size == self._links.npus:
             return self._links
@@ -125,22 +123,23 @@ class Alone:
             self._groups[dim.index] = LinkGraph(Topology((self._links.topology.dims[dim.index],)))
         return self._groups[dim.index]
 
-    def _play(self, phase: StreamPhase) -> _Performance:
+    def _play(self, phase: StreamPhase, npu: int) -> _Performance:
         """Play the phase alone on the links of one group, in an environment of its own."""
         links = self._group(phase.lane.dim)
-        if self._network is CutThrough and phase.lane.algorithm.name != "doubleBinaryTree":
-            costs = self._costs.of(phase.lane.dim)
-            solved = _solve(self._plans.plan(phase), links, costs)
+        plan = self._plans.plans.of(phase, npu)
+        if self._network is CutThrough and isinstance(plan, Plan):
+            solved = _solve(plan, links, self._costs.of(phase.lane.dim))
             if solved:
                 return solved
         here = replace(phase, lane=replace(phase.lane, dim=LogicalDim(0, links.npus, 1)))
-        return self._step(here, links)
+        return self._step(here, links, plan)
 
-    def _step(self, phase: StreamPhase, links: LinkGraph) -> _Performance:
+    def _step(self, phase: StreamPhase, links: LinkGraph, plan: Plan | Explicit) -> _Performance:
         """Message by message."""
         env = simpy.Environment()
         network = self._network(env, links)
         transport = Played(env, [range(npu, npu + 1) for npu in range(links.npus)], network, self._costs)
+        transport.plans.know(phase, 0, plan)
         dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (phase.lane,), 0))
         exits_ns = [0] * links.npus
 

@@ -11,7 +11,7 @@ from simcore.network.congested import whole_steps
 from simcore.network.folded import FoldedLinks
 from simcore.network.topology.fabric import IntArray
 from simcore.system.plan import Plan, Round
-from simcore.system.transport import Costs
+from simcore.system.plans import Costs
 from simcore.units import transfer_ns
 
 __all__ = ["solve_alike"]
@@ -25,7 +25,7 @@ def solve_alike(plan: Plan, members: IntArray, links: FoldedLinks, costs: Costs)
 
     One message in flight at a time waits for nobody; messages that are all sent at once are served in a batch.
     """
-    if costs.rendezvous:
+    if costs.rendezvous or costs.bus:
         return None
     if plan.window == 1:
         return _one_by_one(plan, members, links, costs)

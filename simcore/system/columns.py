@@ -8,7 +8,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simcore.network.congested import Network
+from simcore.network.congested import LinkNetwork
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.system.transport import class_of
@@ -30,7 +30,7 @@ class Columns:
         env: simpy.Environment,
         ranks: Sequence[Sequence[int]],
         links: LinkGraph,
-        network: Callable[[simpy.Environment, LinkGraph], Network],
+        network: Callable[[simpy.Environment, LinkGraph], LinkNetwork],
         stages: int,
     ):
         self._env, self._network, self._links = env, network, links
@@ -42,7 +42,7 @@ class Columns:
         )
         self._column = LinkGraph(Topology(outer))
         self._kinds = _kinds(ranks, stages, self._width)
-        self._networks: dict[int, Network] = {}
+        self._networks: dict[int, LinkNetwork] = {}
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a message within a column."""

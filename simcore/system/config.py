@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from simcore import documents
 from simcore.documents import Node
 from simcore.errors import InputError, Location, Problem, Problems, closest
-from simcore.system.collectives import NATIVE_ALGORITHMS, algorithms
+from simcore.system import schedule
+from simcore.system.collectives import NATIVE_ALGORITHMS, ROOTED, algorithms
+from simcore.system.collectives.nccl import FABRICS, Fabric
+from simcore.system.memory_bus import BusCosts
+from simcore.system.schedule import Schedule
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Algorithm", "SystemConfig", "read"]
+__all__ = ["NCCL", "Algorithm", "SystemConfig", "read"]
 
-TREE = "doubleBinaryTree"  # its ranks do different things: no plan, a machine of its own
-WHOLE_MACHINE = {"oneRing": "ring", "oneDirect": "direct", "oneHalvingDoubling": "halvingDoubling"}
-_WINDOWED = re.compile(r"(direct|oneDirect)([1-9]\d*)")
+NCCL = "nccl"  # no plan: its times are measured
+WHOLE_MACHINE = {
+    "oneRing": "ring",
+    "oneDirect": "direct",
+    "oneHalvingDoubling": "halvingDoubling",
+    "oneSynthesised": "synthesised",
+}
+_WINDOWED = re.compile(r"(direct|oneDirect|chain|synthesised|oneSynthesised)([1-9]\d*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """An algorithm of one dimension; `window` limits direct's messages in flight (0 = all at once).
+    """An algorithm of one dimension.
+
+    `window` limits direct's messages in flight (0 = all at once), and is the number of pieces of a chain or of what is
+    synthesised. `schedule` is a
+    user's own plan.
 
     `whole_machine` makes one logical dimension of all NPUs (ASTRA-sim's one* variants); `location` is where a file
     chose it.
@@ -31,6 +47,7 @@ class Algorithm:
     name: str
     window: int = 0
     whole_machine: bool = False
+    schedule: Schedule | None = None
     location: Location | None = field(default=None, compare=False)
 
 
@@ -39,7 +56,9 @@ class SystemConfig:
     """Settings under ASTRA-sim's meaning; times in ns, `local_memory_bytes_per_s` in bytes per second.
 
     `implementations` gives one algorithm per dimension for each collective; a collective that is not there, or a
-    dimension past the list, is left to the profile.
+    dimension past the list, is left to the profile. With a `fabric`, collectives are NCCL's on that system. `custom`
+    are prefixes of execution traces that are played in a collective's place, `custom_nodes` those of single nodes, by
+    node id.
     """
 
     scheduling_policy: str = "LIFO"
@@ -47,6 +66,8 @@ class SystemConfig:
     active_chunks_per_dimension: int = 1
     preferred_dataset_splits: int = 4
     implementations: Mapping[CollectiveKind, tuple[Algorithm, ...]] = field(default_factory=dict)
+    custom: Mapping[CollectiveKind, str] = field(default_factory=dict)
+    custom_nodes: Mapping[int, str] = field(default_factory=dict)
     collective_optimization: str = "localBWAware"
     intra_dimension_scheduling: str = "FIFO"
     inter_dimension_scheduling: str = "ascending"
@@ -54,16 +75,18 @@ class SystemConfig:
     roofline: bool = False
     peak_flops: float = 0.0
     replay_only: bool = False
+    fabric: Fabric | None = None
+    bus: BusCosts | None = None
     locations: Mapping[str, Location] = field(default_factory=dict, compare=False)
 
     def refuse_algorithms(self, names: Collection[str], profile: str) -> None:
         """InputError when a collective uses an algorithm among `names`, which a profile does not have."""
         for kind, chosen in self.implementations.items():
             for algorithm in chosen:
-                if algorithm.name in names:
+                if algorithm.schedule or algorithm.name in names:
                     place = algorithm.location or self.at(f"{kind.replace('_', '-')}-implementation")
                     message = f"profile {profile} has no algorithm '{algorithm.name}'"
-                    known = ", ".join(sorted({*algorithms, TREE} - set(names)))
+                    known = ", ".join(sorted({*algorithms} - set(names)))
                     raise InputError.at(place, message, expected=known, found=algorithm.name)
 
     def endpoint_ns(self, default: SystemConfig) -> int:
@@ -111,14 +134,21 @@ _WITHOUT_EFFECT: dict[str, Callable[[Node], object]] = {
     "trace-enabled": lambda node: node.flag(),
     "track-local-mem": lambda node: node.flag(),
     "local-mem-trace-filename": lambda node: node.text(),
-    **{key: lambda node: node.number() for key in ("L", "o", "g", "G", "local-reduction-delay")},
-    "model-shared-bus": lambda node: _refuse(node, bool(node.value), "the shared memory bus is not modelled"),
-    "per-node-custom-implementation": lambda node: _refuse(node, bool(node.value), _CUSTOM_REFUSED),
 }
-_CUSTOM_REFUSED = "collectives given as execution traces are not supported"
-_LISTS = {f"{kind.replace('_', '-')}-implementation": kind for kind in _KINDS}
-_CUSTOM = tuple(f"{kind.replace('_', '-')}-implementation-custom" for kind in _KINDS)
-KEYS = (*_FIELDS, *_WITHOUT_EFFECT, *_LISTS, *_CUSTOM)
+# Keys of the shared memory bus -> (field of `BusCosts`, how its node is read); ASTRA-sim keeps G in single precision.
+_BUS: dict[str, tuple[str, Callable[[Node], float]]] = {
+    "L": ("latency_ns", lambda node: int(node.number())),
+    "o": ("overhead_ns", lambda node: int(node.number())),
+    "g": ("gap_ns", lambda node: int(node.number())),
+    "G": ("ns_per_byte", lambda node: float(np.float32(node.number()))),
+    "local-reduction-delay": ("reduction_ns", lambda node: int(node.number())),
+}
+_BUS_SWITCH = "model-shared-bus"
+_LISTS = {f"{kind.replace('_', '-')}-implementation": kind for kind in (*_KINDS, *ROOTED)}
+_CUSTOM = {f"{kind.replace('_', '-')}-implementation-custom": kind for kind in _KINDS}
+_CUSTOM_NODES = "per-node-custom-implementation"
+_NCCL = ("collectives", "nccl-fabric")
+KEYS = (*_NCCL, *_FIELDS, *_WITHOUT_EFFECT, *_BUS, _BUS_SWITCH, *_LISTS, *_CUSTOM, _CUSTOM_NODES)
 
 
 def read(path: str | Path) -> SystemConfig:
@@ -152,6 +182,11 @@ def _config(root: Node) -> SystemConfig:
     root.keys(optional=KEYS)
     values: dict[str, object] = {}
     implementations: dict[CollectiveKind, tuple[Algorithm, ...]] = {}
+    custom: dict[CollectiveKind, str] = {}
+    custom_nodes: dict[int, str] = {}
+    bus = {_BUS[key][0]: _BUS[key][1](node) for key, node in root.mapping() if key in _BUS}
+    if _BUS_SWITCH in root and root[_BUS_SWITCH].flag():
+        values["bus"] = BusCosts(**bus)  # type: ignore[arg-type]  # the table keeps each field's own type
     for key, node in root.mapping():
         if key in _FIELDS:
             name, parse = _FIELDS[key]
@@ -159,11 +194,17 @@ def _config(root: Node) -> SystemConfig:
         elif key in _LISTS:
             implementations[_LISTS[key]] = _algorithms(node, _LISTS[key])
         elif key in _CUSTOM:
-            _refuse(node, bool(node.value), _CUSTOM_REFUSED)
+            custom[_CUSTOM[key]] = _prefix(node)
+        elif key == _CUSTOM_NODES:
+            custom_nodes = _node_prefixes(node)
         elif key in _WITHOUT_EFFECT:
             _WITHOUT_EFFECT[key](node)
     locations = {key: node.location for key, node in root.mapping()}
-    config = SystemConfig(**values, implementations=implementations, locations=locations)  # type: ignore[arg-type]
+    if "collectives" in root or "nccl-fabric" in root:
+        values |= _nccl(root)
+        implementations = dict.fromkeys(CollectiveKind, (Algorithm(NCCL, location=locations.get("collectives")),))
+    values |= {"implementations": implementations, "custom": custom, "custom_nodes": custom_nodes}
+    config = SystemConfig(**values, locations=locations)  # type: ignore[arg-type]
     return replace(
         config,
         intra_dimension_scheduling=SYNONYMS.get(config.intra_dimension_scheduling, config.intra_dimension_scheduling),
@@ -171,10 +212,56 @@ def _config(root: Node) -> SystemConfig:
     )
 
 
-def _refuse(node: Node, asked: bool, message: str) -> None:
-    """Note a setting that is understood and not supported."""
-    if asked:
-        node.problem(message, expected="0, or the key left out")
+# What NCCL decides for itself.
+_NCCL_S_OWN = (
+    *_LISTS,
+    "preferred-dataset-splits",
+    "collective-optimization",
+    "inter-dimension-scheduling",
+    "endpoint-delay",
+)
+
+
+def _nccl(root: Node) -> dict[str, object]:
+    """Settings with `collectives: nccl`: one chunk, as NCCL pipelines within it."""
+    for key in _NCCL:
+        if key not in root:
+            root.problem(f"NCCL's collectives need '{key}' too", "collectives: nccl and nccl-fabric: a measured system")
+            return {}
+    root["collectives"].choice([NCCL])
+    fabric = FABRICS.get(root["nccl-fabric"].choice(list(FABRICS)) or "")
+    for key, node in root.mapping():
+        if key in _NCCL_S_OWN:
+            node.problem(f"'{key}' has no meaning with collectives: nccl", "the key left out")
+    return {"fabric": fabric, "preferred_dataset_splits": 1}
+
+
+def _prefix(node: Node) -> str:
+    """The prefix of PREFIX.RANK.et, alone or as the only one of a list; beside the system file, or where we are."""
+    items = node.sequence() if isinstance(node.value, list) else [node]
+    if len(items) != 1:
+        node.problem(f"{node.name} must name one set of traces", expected="[PREFIX] of PREFIX.RANK.et")
+        return ""
+    return _beside(items[0])
+
+
+def _beside(node: Node) -> str:
+    """A path of a system file: beside it when something is there, else as it stands."""
+    beside = Path(node.file).parent / node.text()
+    return str(beside) if [*beside.parent.glob(f"{glob.escape(beside.name)}*")] else node.text()
+
+
+def _node_prefixes(node: Node) -> dict[int, str]:
+    """Prefixes by node id, from the YAML file that the key names."""
+    if not node.value:
+        return {}
+    found = {}
+    for key, item in documents.read(_beside(node), node.problems).mapping():
+        if key.isdecimal():
+            found[int(key)] = _beside(item)
+        else:
+            item.problem(f"'{key}' is no node id", expected="the id of a node and the prefix of its traces: 3: my_ring")
+    return found
 
 
 def _algorithms(node: Node, kind: CollectiveKind) -> tuple[Algorithm, ...]:
@@ -182,10 +269,25 @@ def _algorithms(node: Node, kind: CollectiveKind) -> tuple[Algorithm, ...]:
     if isinstance(node.value, str):
         made = [_algorithm(node, name, kind) for name in node.value.split("_")]
     else:
-        made = [_algorithm(item, str(item.value), kind) for item in node.sequence()]
+        made = [
+            _schedule(item, kind) if isinstance(item.value, dict) else _algorithm(item, str(item.value), kind)
+            for item in node.sequence()
+        ]
         if node.value == []:
             node.problem(f"{node.name} is empty", expected="an algorithm for every dimension")
     return tuple(algorithm for algorithm in made if algorithm)
+
+
+def _schedule(node: Node, kind: CollectiveKind) -> Algorithm | None:
+    """`{schedule: FILE}`, beside the system file; with `whole-machine: true` for all NPUs as one dimension."""
+    node.keys(required=("schedule",), optional=("whole-machine",))
+    if "schedule" not in node:
+        return None
+    whole = "whole-machine" in node and node["whole-machine"].flag()
+    found = schedule.read(Path(node.file).parent / node["schedule"].text())
+    if found.claim.kind != kind:
+        node["schedule"].problem(f"the schedule is for {found.claim.kind}", expected=f"one for {kind}")
+    return Algorithm("schedule", 0, whole, found, node.location)
 
 
 def _algorithm(node: Node, name: str, kind: CollectiveKind) -> Algorithm | None:
@@ -193,15 +295,16 @@ def _algorithm(node: Node, name: str, kind: CollectiveKind) -> Algorithm | None:
     window = 0
     if match := _WINDOWED.fullmatch(name):
         name, window = match[1], int(match[2])
-    possible = NATIVE_ALGORITHMS.get(name, (kind,))
-    if kind not in possible:
-        node.problem(f"{name} cannot do {kind}", expected=f"{name} for {' or '.join(possible)}, or ring or direct")
+    possible = NATIVE_ALGORITHMS.get(name, _KINDS)
+    if kind not in possible and name in {*algorithms, *WHOLE_MACHINE}:
+        able = "binomial, chain or flat" if kind in ROOTED else "ring or direct"
+        node.problem(f"{name} cannot do {kind}", expected=f"{name} for {' or '.join(possible)}, or {able}")
         return None
-    if name in algorithms or name == TREE:
+    if name in algorithms:
         return Algorithm(name, window, location=node.location)
     if name in WHOLE_MACHINE:
-        return Algorithm(WHOLE_MACHINE[name], window, True, node.location)
+        return Algorithm(WHOLE_MACHINE[name], window, True, location=node.location)
     node.problem(
-        f"'{name}' is no collective algorithm", expected=closest(name, [*algorithms, TREE, *WHOLE_MACHINE, "direct4"])
+        f"'{name}' is no collective algorithm", expected=closest(name, [*algorithms, *WHOLE_MACHINE, "direct4"])
     )
     return None

@@ -90,10 +90,6 @@ class Gang:
         self._gates[npu_class] = GangGate(self, npu_class, begin)
         return self._gates[npu_class]
 
-    def waiting(self) -> list[tuple[Stream, list[int]]]:
-        """Chunks that wait for NPUs, and the classes that are there."""
-        return [(next(iter(there.values())), sorted(there)) for there in self._there.values()]
-
     def offer(self, npu_class: int, stream: Stream) -> None:
         """A class has a chunk ready for its phase."""
         name, classes = self._group_of(npu_class, stream)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from array import array
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from heapq import heappop, heappush
 
@@ -19,7 +20,7 @@ from simcore.workload.model import Graph, NodeKind
 
 __all__ = ["GraphNpu", "GraphProgram"]
 
-Done = Callable[[], None]
+Done = Callable[..., None]  # also takes the event that it follows
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class GraphProgram:
     """A graph with what its nodes cost: shared by all NPUs that run it.
 
     `duration_ns[row]` is the time of a compute (or replayed) node, `slot[row]` the resource it holds while it runs (""
-    = none): one node at a time. `replayed[row]` nodes just take their time. `requests[row]` are the collectives.
+    = none): one node at a time. `replayed[row]` nodes just take their time. `requests[row]` are the collectives;
+    `customs[row]` those that are programs themselves, one for every NPU.
     """
 
     graph: Graph
@@ -35,6 +37,7 @@ class GraphProgram:
     slot: list[str]
     replayed: list[bool]
     requests: Mapping[int, Request]
+    customs: Mapping[int, Sequence[GraphProgram]] = field(default_factory=dict)
 
     @cached_property
     def successors(self) -> list[list[int]]:
@@ -56,6 +59,22 @@ class GraphProgram:
         """The kind of every row."""
         kinds: list[int] = self.graph.kind.tolist()
         return kinds
+
+    @cached_property
+    def sizes(self) -> array[int]:
+        """The bytes of every row."""
+        return array("q", self.graph.size_bytes.astype(np.int64).tobytes())
+
+    @cached_property
+    def shown(self) -> list[int]:
+        """As what the timeline shows every row; -1: collectives are recorded where they are issued."""
+        table = np.full(len(NodeKind), -1)
+        table[list(_SHOWN)] = list(_SHOWN.values())
+        shown = table[self.graph.kind]
+        shown[(shown == EventKind.COMPUTE) & self.graph.on_cpu] = EventKind.CPU
+        shown[list(self.requests)] = -1
+        rows: list[int] = shown.tolist()
+        return rows
 
 
 class GraphNpu:
@@ -108,11 +127,14 @@ class GraphNpu:
 
     def _start_ready(self) -> None:
         """Start what may start, lowest id first; nodes that take no time finish only with the next completion."""
+        taken = self._taken
         while True:
-            heads = [heap[0] for slot, heap in self._ready.items() if heap and (not slot or slot not in self._taken)]
-            if not heads:
+            row = -1
+            for slot, heap in self._ready.items():
+                if heap and slot not in taken and not 0 <= row < heap[0]:
+                    row = heap[0]
+            if row < 0:
                 break
-            row = min(heads)
             slot = self.program.slot[row]
             heappop(self._ready[slot])
             self._start(row, slot)
@@ -122,7 +144,7 @@ class GraphNpu:
 
     def _start(self, row: int, slot: str) -> None:
         kind = self.program.kinds[row]
-        if kind in {NodeKind.INVALID, NodeKind.METADATA}:
+        if (kind == NodeKind.INVALID or kind == NodeKind.METADATA) and not self.program.replayed[row]:
             self._skipped.append(row)
             return
         if slot:
@@ -133,13 +155,15 @@ class GraphNpu:
     def _begin(self, row: int, kind: int, done: Done) -> None:
         graph, program = self.program.graph, self.program
         if kind == NodeKind.COMPUTE or program.replayed[row]:
-            after(self.env, program.duration_ns[row], lambda _: done())
+            after(self.env, program.duration_ns[row], done)
+        elif row in program.customs:
+            self._play(program.customs[row][self.npu], done)
         elif kind == NodeKind.COLLECTIVE:
             dataset = self._scheduler.issue(program.requests[row])
             if dataset.done.triggered:
-                after(self.env, 0, lambda _: done())
+                after(self.env, 0, done)
             else:
-                dataset.done.callbacks.append(lambda _: done())
+                dataset.done.callbacks.append(done)
         elif kind in {NodeKind.MEM_LOAD, NodeKind.MEM_STORE}:
             self._access_memory(self.npu, int(graph.size_bytes[row]), done)
         else:
@@ -148,7 +172,15 @@ class GraphNpu:
             mail = Mail(int(graph.tag[row]), src, dst, int(graph.size_bytes[row]))
             (self._mailbox.send if kind == NodeKind.SEND else self._mailbox.receive)(mail, done)
 
-    def _complete(self, row: int, start_ns: int, slot: str) -> None:
+    def _play(self, program: GraphProgram, done: Done) -> None:
+        """Play a program in the place of a node; what it does in detail is not recorded."""
+        inner = GraphNpu(
+            self.env, self.npu, self.npu_class, program, self.scheduler, self._mailbox, self._access_memory,
+            EventBuffer(), [0] * len(program.graph),
+        )  # fmt: skip
+        self.env.process(inner.run()).callbacks.append(done)
+
+    def _complete(self, row: int, start_ns: int, slot: str, _: simpy.Event | None = None) -> None:
         self._taken.discard(slot)
         self._running.discard(row)
         self._record(row, start_ns)
@@ -172,16 +204,11 @@ class GraphNpu:
                 self._make_ready(successor)
 
     def _record(self, row: int, start_ns: int) -> None:
-        """The interval of a node; collectives are recorded where they are issued."""
-        kind = self.program.kinds[row]
-        if kind == NodeKind.COLLECTIVE and not self.program.replayed[row]:
-            return
-        shown = _SHOWN[NodeKind(kind)]
-        if shown == EventKind.COMPUTE and self.program.graph.on_cpu[row]:
-            shown = EventKind.CPU
-        size_bytes = int(self.program.graph.size_bytes[row])
-        span = (self.npu_class, COMPUTE_STREAM, start_ns, int(self.env.now), shown, self._names[row])
-        self._events.append((*span, NO_LAYER, -1, size_bytes, 0))
+        """The interval of a node."""
+        shown = self.program.shown[row]
+        if shown >= 0:
+            span = (self.npu_class, COMPUTE_STREAM, start_ns, int(self.env.now), shown, self._names[row])
+            self._events.append((*span, NO_LAYER, -1, self.program.sizes[row], 0))
 
 
 _SHOWN = {

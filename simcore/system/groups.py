@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Communicator", "Delay", "LogicalDim", "RankGroup", "cut", "logical_dims"]
+__all__ = ["Communicator", "Delay", "GroupDim", "JointDim", "LogicalDim", "RankGroup", "cut", "logical_dims"]
 
 # Times in ns of messages of `size_bytes` from each `src` to each `dst` (arrays of NPU ids of equal length).
 Delay = Callable[[NDArray[np.int64], NDArray[np.int64], int], NDArray[np.int64]]
@@ -26,8 +27,44 @@ class LogicalDim:
 
     def members(self, npu: int) -> NDArray[np.int64]:
         """The NPUs of the group that `npu` is in, in order."""
-        first = npu - (npu // self.stride) % self.size * self.stride
+        first = npu - self.position(npu) * self.stride
         return first + np.arange(self.size, dtype=np.int64) * self.stride
+
+    def position(self, npu: int) -> int:
+        """Its place in its group."""
+        return npu // self.stride % self.size
+
+
+@dataclass(frozen=True, slots=True)
+class JointDim:
+    """Several dimensions taken as one, the first innermost; its traffic counts as the first one's."""
+
+    dims: tuple[LogicalDim, ...]
+    local = False
+
+    @property
+    def index(self) -> int:
+        """The first dimension's."""
+        return self.dims[0].index
+
+    @property
+    def size(self) -> int:
+        """How many NPUs there are in a group."""
+        return prod(dim.size for dim in self.dims)
+
+    def members(self, npu: int) -> NDArray[np.int64]:
+        """The NPUs of the group that `npu` is in, in order."""
+        found = np.array([npu], dtype=np.int64)
+        for dim in self.dims:
+            found = (found - npu + dim.members(npu)[:, None]).ravel()
+        return found
+
+    def position(self, npu: int) -> int:
+        """Its place in its group."""
+        found = 0
+        for dim in reversed(self.dims):
+            found = found * dim.size + dim.position(npu)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +83,13 @@ class Communicator:
     def members(self, npu: int) -> NDArray[np.int64]:
         """The NPUs, in order."""
         return np.array(self.ranks, dtype=np.int64)
+
+    def position(self, npu: int) -> int:
+        """Its place in the group."""
+        return self.ranks.index(npu)
+
+
+GroupDim = LogicalDim | JointDim | Communicator
 
 
 def logical_dims(sizes: Sequence[int]) -> list[LogicalDim]:
@@ -105,6 +149,10 @@ class RankGroup:
     def delay(self, src: int, dst: int, size_bytes: int) -> int:
         """Time of one message between two positions."""
         return int(self._delay(self.members[src : src + 1], self.members[dst : dst + 1], size_bytes)[0])
+
+    def between(self, src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
+        """Times of messages between positions."""
+        return self._delay(self.members[src], self.members[dst], size_bytes)
 
     @cached_property
     def ids(self) -> tuple[int, ...]:

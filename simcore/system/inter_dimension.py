@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simcore.system.collectives import ROOTED
 from simcore.system.streams import Lane, Request
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["DimensionOrder"]
 
 _GATHER = CollectiveKind.ALL_GATHER
+_SPREADING = {_GATHER, CollectiveKind.BROADCAST, CollectiveKind.SCATTER}
 _MEBIBYTE = 1 << 20
 _SMALLEST_SHARE = 16
 
@@ -34,14 +36,14 @@ class DimensionOrder:
         self._last_issue_ns = -1
 
     def balances(self, kind: CollectiveKind) -> bool:
-        """Whether loads decide; they never do for an all-to-all or a barrier."""
-        never = {CollectiveKind.ALL_TO_ALL, CollectiveKind.BARRIER}
+        """Whether loads decide; they never do for an all-to-all, a barrier or a rooted collective."""
+        never = {CollectiveKind.ALL_TO_ALL, CollectiveKind.BARRIER, *ROOTED}
         return self._policy in {"themis", "themisFlex"} and kind not in never
 
     def lanes(self, request: Request) -> list[Lane]:
-        """The dimensions of the next chunk, in order; an all-gather starts from the outermost."""
+        """The dimensions of the next chunk, in order; all that spreads data starts from the outermost."""
         order = list(range(len(self._sizes)))
-        if request.kind == _GATHER:
+        if request.kind in _SPREADING:
             order.reverse()
         if self._policy == "roundRobin":
             order = order[self._turn :] + order[: self._turn]

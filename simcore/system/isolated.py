@@ -14,9 +14,11 @@ from simcore.network.instant import after
 from simcore.network.topology.links import LinkGraph
 from simcore.system.closed import solve_alike
 from simcore.system.columns import Columns
+from simcore.system.plan import Plan
+from simcore.system.plans import Costs
 from simcore.system.played import Played
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
-from simcore.system.transport import Costs, Done, class_of
+from simcore.system.transport import Done, class_of
 from simcore.timeline.events import LinkTable
 from simcore.workload.model import CollectiveKind
 
@@ -47,7 +49,7 @@ class Isolated:
         self._duration_ns: dict[StreamPhase, int] = {}
         self._carried: dict[StreamPhase, tuple[np.ndarray, np.ndarray]] = {}
         self._times: dict[int, Counter[StreamPhase]] = {}
-        self._plans = Played(env, self._everyone, network(env, links), costs)
+        self._plans = Played(env, ranks, network(env, links), costs)
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a message between stages; other messages would meet the phases: a run with them is not isolated."""
@@ -73,13 +75,9 @@ class Isolated:
             self._columns.add_to(size_bytes, busy_ns)
         return self._links.whole.table(size_bytes, busy_ns)
 
-    def waiting(self) -> list[tuple[Stream, list[int]]]:
-        """Nobody ever waits for another class: there is only one."""
-        return []
-
-    def bytes_sent(self, stream: Stream) -> int:
+    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
-        return self._plans.bytes_sent(stream)
+        return self._plans.bytes_sent(npu_class, stream)
 
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Call back after the phase's own time."""
@@ -91,9 +89,10 @@ class Isolated:
 
     def _play(self, phase: StreamPhase) -> None:
         """Play the phase alone, in an environment of its own, where it has no closed form."""
-        if phase.lane.algorithm.name != "doubleBinaryTree":
+        plan = self._plans.plans.of(phase, 0)
+        if isinstance(plan, Plan):
             costs = self._costs.of(phase.lane.dim)
-            solved = solve_alike(self._plans.plan(phase), phase.lane.dim.members(0), self._links, costs)
+            solved = solve_alike(plan, phase.lane.dim.members(0), self._links, costs)
             if solved:
                 self._duration_ns[phase], *carried = solved
                 self._carried[phase] = (carried[0], carried[1])

@@ -12,33 +12,44 @@ from itertools import count
 
 from simcore.system.plan import Plan, Round
 
-__all__ = ["Machine", "simulate"]
+__all__ = ["After", "Machine", "Pay", "at_endpoint", "simulate"]
+
+After = Callable[[int, Callable[[], None]], None]
+Pay = Callable[[int, int, Callable[[], None]], None]
+
+
+def at_endpoint(after: After, endpoint_ns: int, reduction_ns: Callable[[int], int]) -> Pay:
+    """What packets cost without a memory bus: the endpoint's delay and a reduction, which never queue."""
+
+    def pay(number: int, reduce_bytes: int, credit: Callable[[], None]) -> None:
+        after(endpoint_ns + (reduction_ns(reduce_bytes) if reduce_bytes else 0), credit)
+
+    return pay
 
 
 class Machine:
     """State of one rank in one phase.
 
-    Every packet costs `endpoint_ns` (and its reduction) before it gives a credit; a credit allows the next message and
-    its receive. The phase ends when everything is sent and all credits are back. `after(delay_ns, callback)` runs a
-    callback later, `send(round_index, entry)` hands a message to the network, `done()` tells the end. Messages that
-    arrive before their receive is posted wait.
+    Every packet costs something before it gives a credit: `pay(number, reduce_bytes, credit)`; a credit allows the next
+    message and its receive. The phase ends when everything is sent and all credits are back. `after(delay_ns,
+    callback)` runs a callback later, `send(round_index, entry)` hands a message to the network, `done()` tells the end.
+    Messages that arrive before their receive is posted wait.
     """
 
     __slots__ = (
-        "_arrived", "_credits", "_packets", "_posted", "_received", "_sent", "after", "done", "endpoint_ns", "plan",
-        "reduction_ns", "rounds", "send", "total",
+        "_arrived", "_credits", "_packets", "_posted", "_received", "_sent", "after", "done", "pay", "plan", "rounds",
+        "send", "total",
     )  # fmt: skip
 
     def __init__(
         self,
         plan: Plan,
-        endpoint_ns: int,
-        reduction_ns: Callable[[int], int],
-        after: Callable[[int, Callable[[], None]], None],
+        pay: Pay,
+        after: After,
         send: Callable[[int, Round], None],
         done: Callable[[], None],
     ):
-        self.plan, self.endpoint_ns, self.reduction_ns = plan, endpoint_ns, reduction_ns
+        self.plan, self.pay = plan, pay
         self.after, self.send, self.done = after, send, done
         self.rounds = list(plan.expanded())
         self.total = len(self.rounds)
@@ -48,8 +59,8 @@ class Machine:
 
     def start(self) -> None:
         """Begin the phase."""
-        for _ in range(self.plan.window):
-            self._inject(0)
+        for number in range(self.plan.window):
+            self._inject(number, 0)
 
     def arrive(self, index: int) -> None:
         """The message of round `index` from this rank's source is here."""
@@ -61,11 +72,11 @@ class Machine:
 
     def _receive(self, index: int) -> None:
         self._received += 1
-        self._inject(self.rounds[self._received - 1].reduce_bytes)
+        self._inject(self.plan.window + self._received - 1, self.rounds[self._received - 1].reduce_bytes)
 
-    def _inject(self, reduce_bytes: int) -> None:
+    def _inject(self, number: int, reduce_bytes: int) -> None:
         self._packets += 1
-        self.after(self.endpoint_ns + (self.reduction_ns(reduce_bytes) if reduce_bytes else 0), self._credit)
+        self.pay(number, reduce_bytes, self._credit)
 
     def _credit(self) -> None:
         self._credits += 1
@@ -114,6 +125,9 @@ def simulate(
     def at(time_ns: int, callback: Callable[[], None]) -> None:
         heapq.heappush(queue, (time_ns, next(order), callback))
 
+    def after(delay_ns: int, callback: Callable[[], None]) -> None:
+        at(now + delay_ns, callback)
+
     def machine(rank: int) -> Machine:
         def send(index: int, entry: Round) -> None:
             peer = machines[0 if alike else plan.peer(rank, entry.hop)]
@@ -122,7 +136,7 @@ def simulate(
         def done() -> None:
             exits[rank] = now
 
-        return Machine(plan, endpoint_ns, reduction_ns, lambda delay, call: at(now + delay, call), send, done)
+        return Machine(plan, at_endpoint(after, endpoint_ns, reduction_ns), after, send, done)
 
     machines = [machine(rank) for rank in range(len(arrivals_ns))]
     for rank, arrival_ns in enumerate(arrivals_ns):

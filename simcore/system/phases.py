@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from simcore.system.collectives import ROOTED
 from simcore.system.inter_dimension import DimensionOrder
-from simcore.system.streams import Lane, Request, StreamPhase
+from simcore.system.streams import IDLE, Lane, Request, StreamPhase
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["PhaseMaker", "QueueChoice"]
 
 ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
+GATHER, SCATTER = CollectiveKind.GATHER, CollectiveKind.SCATTER
 REDUCE_SCATTER = CollectiveKind.REDUCE_SCATTER
 
 # (kind of the phase, whether it is part of a decomposed all-reduce, queues per dimension) -> (first queue, how many).
@@ -20,12 +22,14 @@ QueueChoice = Callable[[CollectiveKind, bool, int], tuple[int, int]]
 class PhaseMaker:
     """Makes the phases of one NPU's chunks; keeps the round-robin counters of its queues and trees.
 
-    `chunks(kind, size_bytes)` yields chunk sizes. `order` says in which order a chunk visits the dimensions.
+    `npu` is one of the NPUs. `chunks(kind, size_bytes)` yields chunk sizes. `order` says in which order a chunk visits
+    the dimensions.
     """
 
     def __init__(
         self,
         *,
+        npu: int,
         chunks: Callable[[CollectiveKind, int], Iterator[int]],
         order: DimensionOrder,
         decompose: bool,
@@ -33,7 +37,7 @@ class PhaseMaker:
         queue_choice: QueueChoice,
     ):
         self._chunks, self._order, self._decompose = chunks, order, decompose
-        self._num_queues, self._queue_choice = num_queues, queue_choice
+        self._npu, self._num_queues, self._queue_choice = npu, num_queues, queue_choice
         self._turns: dict[tuple[int, int], int] = {}
         self._trees: dict[tuple[int, CollectiveKind], bool] = {}
 
@@ -46,7 +50,7 @@ class PhaseMaker:
             return
         for size_bytes in self._chunks(request.kind, request.size_bytes):
             lanes = self._order.lanes(request)
-            yield self._phases(request.kind, size_bytes, self._visits(request.kind, lanes))
+            yield self._phases(request, size_bytes, self._visits(request.kind, lanes))
 
     def _balanced(self, request: Request, now_ns: int) -> Iterator[tuple[StreamPhase, ...]]:
         """Chunks whose order evens out the dimensions' load; an all-reduce has no all-reduce phase then."""
@@ -58,7 +62,7 @@ class PhaseMaker:
             visits = [(request.kind, lane) for lane in lanes]
             if request.kind == ALL_REDUCE:
                 visits = [(REDUCE_SCATTER, lane) for lane in lanes] + [(ALL_GATHER, lane) for lane in reversed(lanes)]
-            yield self._phases(request.kind, size_bytes, visits)
+            yield self._phases(request, size_bytes, visits)
             left -= size_bytes
 
     def _visits(self, kind: CollectiveKind, lanes: Sequence[Lane]) -> list[tuple[CollectiveKind, Lane]]:
@@ -70,19 +74,34 @@ class PhaseMaker:
         return [*scatter, (ALL_REDUCE, last), *((ALL_GATHER, lane) for lane in reversed(down))]
 
     def _phases(
-        self, collective: CollectiveKind, size_bytes: int, visits: Sequence[tuple[CollectiveKind, Lane]]
+        self, request: Request, size_bytes: int, visits: Sequence[tuple[CollectiveKind, Lane]]
     ) -> tuple[StreamPhase, ...]:
-        data_bytes, phases = size_bytes, []
+        data_bytes, collective, phases = size_bytes, request.kind, []
+        roots = self._roots(request, [lane for _, lane in visits])
         decomposed = collective == ALL_REDUCE and self._decompose
-        for wanted, lane in visits:
+        for (wanted, lane), root in zip(visits, roots, strict=True):
             tree = lane.algorithm.name == "doubleBinaryTree"
             kind = ALL_REDUCE if tree else wanted  # a tree can only all-reduce, whatever its place (ASTRA-sim)
             final_bytes = _size_after(kind, data_bytes, lane.dim.size)
             queue = self._queue(wanted, decomposed, lane.position)
             mirrored = self._tree(lane.position, collective) if tree else False
-            phases.append(StreamPhase(kind, lane, data_bytes, final_bytes, queue, mirrored))
+            phases.append(StreamPhase(kind, lane, data_bytes, final_bytes, queue, mirrored, root))
             data_bytes = final_bytes
         return tuple(phases)
+
+    def _roots(self, request: Request, lanes: Sequence[Lane]) -> list[int]:
+        """The root's place in the group of every phase, IDLE where the group has no part.
+
+        A broadcast reaches the groups that are in line with the root in all dimensions to come, a reduction is left to
+        those that are in line with it in all dimensions before.
+        """
+        if request.kind not in ROOTED:
+            return [0] * len(lanes)
+        places = [lane.dim.position(request.root) for lane in lanes]
+        off = [lane.dim.position(self._npu) != place for lane, place in zip(lanes, places, strict=True)]
+        down = request.kind in {CollectiveKind.BROADCAST, SCATTER}
+        others = [off[at + 1 :] if down else off[:at] for at in range(len(lanes))]
+        return [IDLE if any(other) else place for place, other in zip(places, others, strict=True)]
 
     def _queue(self, kind: CollectiveKind, decomposed: bool, position: int) -> int:
         """The next queue of the dimension, in turn among those that this phase may use."""
@@ -99,6 +118,6 @@ class PhaseMaker:
 
 def _size_after(kind: CollectiveKind, data_bytes: int, ranks: int) -> int:
     """A chunk's size on one rank after a phase on `ranks` ranks."""
-    if kind == REDUCE_SCATTER:
+    if kind in {REDUCE_SCATTER, SCATTER}:
         return data_bytes // ranks
-    return data_bytes * ranks if kind == ALL_GATHER else data_bytes
+    return data_bytes * ranks if kind in {ALL_GATHER, GATHER} else data_bytes

@@ -1,4 +1,4 @@
-"""Phases played message by message over links that are shared."""
+"""Phases played message by message: over links that are shared, or with packets that share a memory bus."""
 
 from __future__ import annotations
 
@@ -9,52 +9,59 @@ import simpy
 
 from simcore.network.congested import Network
 from simcore.network.instant import after
-from simcore.system.machine import Machine
-from simcore.system.plan import Plan, Round
+from simcore.system.explicit import Explicit
+from simcore.system.explicit_machine import ExplicitMachine
+from simcore.system.machine import Machine, at_endpoint
+from simcore.system.packets import Packets
+from simcore.system.plan import Round
+from simcore.system.plans import Costs, Plans
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
-from simcore.system.streams import Stream, StreamPhase
-from simcore.system.transport import AsymmetryError, Costs, Done, make_plan, make_tree
-from simcore.system.tree_machine import TreeMachine
+from simcore.system.streams import Stream
+from simcore.system.transport import AsymmetryError, Done
 from simcore.timeline.events import LinkTable
 
 __all__ = ["Played"]
 
 LAST = ("~", 0)  # sorts behind the keys of chunks
-_Player = Machine | TreeMachine
+_Player = Machine | ExplicitMachine
 
 
 class Played:
-    """Transport on a network whose links are shared: every message is sent.
+    """Transport that sends every message: on links that are shared, or for packets that share a memory bus.
 
-    On a folded machine, whose classes meet themselves only in their groups, the NPU that is played receives what it
-    sends; `network` must then run on `FoldedLinks`.
+    With `barrier`, a chunk leaves a phase only when the whole machine has finished it (ASTRA-sim 1.0). On a folded
+    machine, whose classes meet themselves only in their groups, the NPU that is played receives what it sends;
+    `network` must then run on `FoldedLinks`.
     """
 
-    def __init__(self, env: simpy.Environment, ranks: Sequence[Sequence[int]], network: Network, costs: Costs):
-        self._env, self._ranks, self._network, self._costs = env, ranks, network, costs
+    def __init__(
+        self,
+        env: simpy.Environment,
+        ranks: Sequence[Sequence[int]],
+        network: Network,
+        costs: Costs,
+        *,
+        barrier: bool = False,
+    ):
+        self._env, self._ranks, self._network, self._costs, self._barrier = env, ranks, network, costs, barrier
         self._folded = len(ranks) < sum(map(len, ranks))
         self._players: dict[tuple[object, int, int], _Player] = {}
         self._early: dict[tuple[object, int, int], list[int]] = {}
-        self._plans: dict[StreamPhase, Plan] = {}
-        self._sent: dict[StreamPhase, int] = {}
+        self.plans = Plans(costs)
+        self._packets = Packets(env, costs.bus) if costs.bus else None
+        self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a point-to-point message; at one time it goes behind the collectives'."""
         self._network.send(src, dst, size_bytes, (LAST, *key), deliver)
 
-    def links(self) -> LinkTable:
-        """What every link carried."""
+    def links(self) -> LinkTable | None:
+        """What every link carried, where links are modelled."""
         return self._network.table()
 
-    def waiting(self) -> list[tuple[Stream, list[int]]]:
-        """Chunks whose phase has not ended; their players know no partners that are missing."""
-        return []
-
-    def bytes_sent(self, stream: Stream) -> int:
+    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
-        if stream.phase.lane.algorithm.name == "doubleBinaryTree":
-            return 2 * stream.phase.data_bytes
-        return self.plan(stream.phase).bytes_per_rank
+        return self.plans.bytes_of(stream.phase, self._ranks[npu_class][0])
 
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Begin a phase on one NPU; messages that came before it are waiting."""
@@ -63,7 +70,7 @@ class Played:
 
         def finished() -> None:
             del self._players[key]
-            done(stream)
+            self._leave(stream, partial(done, stream))
 
         player = self._player(npu, stream, finished)
         self._players[key] = player
@@ -71,24 +78,41 @@ class Played:
             player.arrive(index)
         player.start()
 
+    def _leave(self, stream: Stream, leave: Callable[[], None]) -> None:
+        """Go on, alone or when everybody is through."""
+        if not self._barrier:
+            leave()
+            return
+        through = self._through.setdefault((stream.key, stream.at), [])
+        through.append(leave)
+        if len(through) == len(self._ranks):
+            for go in self._through.pop((stream.key, stream.at)):
+                go()
+
     def _player(self, npu: int, stream: Stream, finished: Callable[[], None]) -> _Player:
         phase, costs = stream.phase, self._costs.of(stream.phase.lane.dim)
         members = phase.lane.dim.members(npu).tolist()
         position = members.index(npu)
         later = partial(_later, self._env)
-        if phase.lane.algorithm.name == "doubleBinaryTree":
+        plan = self.plans.of(phase, npu)
+        pay = at_endpoint(later, costs.endpoint_ns, costs.reduction_ns)
+        if self._packets and costs.bus:
+            pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
+        if isinstance(plan, Explicit):
             if self._folded:
                 raise AsymmetryError
-            shape = make_tree(phase, len(members))
-            cost_ns = costs.reduction_ns(phase.data_bytes)
-            send = partial(self._send_to, stream, npu, members, phase.data_bytes)
-            return TreeMachine(shape, position, costs.endpoint_ns, cost_ns, later, send, finished)
-        plan = self.plan(phase)
+            send = partial(self._transfer, stream, npu, members, plan)
+            return ExplicitMachine(plan, position, pay, later, send, finished)
 
         def forward(index: int, entry: Round) -> None:
             self._send_to(stream, npu, members, entry.size_bytes, plan.peer(position, entry.hop), index)
 
-        return Machine(plan, costs.endpoint_ns, costs.reduction_ns, later, forward, finished)
+        return Machine(plan, pay, later, forward, finished)
+
+    def _transfer(self, stream: Stream, npu: int, members: Sequence[int], plan: Explicit, index: int) -> None:
+        """Send a transfer of an explicit plan."""
+        entry = plan.transfers[index]
+        self._send_to(stream, npu, members, entry.size_bytes, entry.dst, index)
 
     def _send_to(
         self, stream: Stream, npu: int, members: Sequence[int], size_bytes: int, peer: int, index: int
@@ -110,12 +134,6 @@ class Played:
             player.arrive(index)
         else:
             self._early.setdefault(key, []).append(index)
-
-    def plan(self, phase: StreamPhase) -> Plan:
-        """The rounds of a phase (trees have none)."""
-        if phase not in self._plans:
-            self._plans[phase] = make_plan(phase, self._costs.of(phase.lane.dim).options)
-        return self._plans[phase]
 
 
 def _later(env: simpy.Environment, delay_ns: int, callback: Callable[[], None]) -> None:

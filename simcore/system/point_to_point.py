@@ -67,9 +67,10 @@ class Mailbox:
         else:
             self._expect(key, done)
 
-    def waiting(self) -> list[Mail]:
-        """Messages that somebody waits for in vain."""
-        return [mail for mail, _ in (*self._receives.waiting, *self._sends.waiting)]
+    def waiting(self) -> list[tuple[Mail, bool]]:
+        """Messages that one side waits for in vain, and whether it is the sender."""
+        received = [(mail, False) for mail, _ in self._receives.waiting]
+        return received + [(mail, True) for mail, _ in self._sends.waiting]
 
     def _next(self, side: _Side, mail: Mail) -> tuple[Mail, int]:
         side.posted[mail] += 1

@@ -14,11 +14,15 @@ TYPES = ["NO_MEMORY_EXPANSION", "PER_NPU_MEMORY_EXPANSION", "PER_NODE_MEMORY_EXP
 
 @dataclass(frozen=True, slots=True)
 class RemoteMemory:
-    """Latency and bandwidth of one transfer; `npus_per_node` share a port (0: each has its own, -1: all share one)."""
+    """Latency and bandwidth of one transfer; `npus_per_node` share a port (0: each has its own, -1: all share one).
+
+    `max_npus` is how many there are ports for (0: no limit).
+    """
 
     latency_ns: int = 0
     bytes_per_ns: float = 1.0
     npus_per_node: int = 0
+    max_npus: int = 0
 
     def transfer_ns(self, size_bytes: int) -> int:
         """Time of one transfer."""
@@ -44,7 +48,9 @@ def read(path: str) -> RemoteMemory | None:
         root.keys(required=("memory-type", *shared[:2], *(shared[2:] if per_node else ())), optional=shared)
         if problems.found:
             return None
+        max_npus = 0
         npus_per_node = {"PER_NPU_MEMORY_EXPANSION": 0, "MEMORY_POOL": -1}.get(str(kind))
         if npus_per_node is None:
             npus_per_node = root["num-npus-per-node"].integer(1)
-        return RemoteMemory(root[shared[0]].integer(), root[shared[1]].number(above=True), npus_per_node)
+            max_npus = npus_per_node * root["num-nodes"].integer(1)
+        return RemoteMemory(root[shared[0]].integer(), root[shared[1]].number(above=True), npus_per_node, max_npus)

@@ -21,11 +21,8 @@ class Transport(Protocol):
     def start(self, npu_class: int, stream: Stream, done: Callable[[Stream], None]) -> None:
         """Begin `stream.phase` now."""
 
-    def bytes_sent(self, stream: Stream) -> int:
+    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
-
-    def waiting(self) -> list[tuple[Stream, list[int]]]:
-        """Chunks that wait for NPUs, and the classes that are there."""
 
     def links(self) -> LinkTable | None:
         """What every link carried, where links are modelled."""
@@ -47,6 +44,7 @@ class Scheduler:
         self._events, self._gate = events, gate(npu_class, self._begin)
         self._num_streams: dict[str, int] = {}
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
+        self.live: dict[tuple[str, int], Stream] = {}  # chunks on their way
         self.last_done_ns = 0
 
     def issue(self, request: Request) -> Dataset:
@@ -60,6 +58,7 @@ class Scheduler:
         dataset.remaining = len(streams)
         self.outstanding[dataset] = None
         for stream in streams:
+            self.live[stream.key] = stream
             self._gate.enter(stream)
             self._gate.refill(stream.phase.queue)
         if not streams:
@@ -68,11 +67,12 @@ class Scheduler:
 
     def _begin(self, stream: Stream) -> None:
         start_ns = int(self.env.now)
+        stream.begun = True
 
         def done(stream: Stream) -> None:
             request, phase = stream.dataset.request, stream.phase
             row = (self.npu_class, 1 + phase.lane.dim.index, start_ns, int(self.env.now), EventKind.CHUNK, request.name)
-            sent = self._transport.bytes_sent(stream)
+            sent = self._transport.bytes_sent(self.npu_class, stream)
             self._events.append((*row, request.layer, request.phase, sent, request.iteration))
             self._advance(stream)
 
@@ -83,7 +83,9 @@ class Scheduler:
         old = stream.phase.queue
         self._gate.leave(stream)
         stream.at += 1
+        stream.begun = False
         if stream.at == len(stream.phases):
+            del self.live[stream.key]
             stream.dataset.remaining -= 1
             if stream.dataset.remaining == 0:
                 self._complete(stream.dataset)

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import simpy
 
 from simcore.system.config import Algorithm
-from simcore.system.groups import Communicator, LogicalDim
+from simcore.system.groups import GroupDim
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Dataset", "Lane", "Request", "Stream", "StreamPhase"]
+__all__ = ["IDLE", "Dataset", "Lane", "Request", "Stream", "StreamPhase"]
+
+IDLE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class Lane:
     """A logical dimension as one kind of collective uses it: with an algorithm; `position` numbers the queues."""
 
     position: int
-    dim: LogicalDim | Communicator
+    dim: GroupDim
     algorithm: Algorithm
 
 
@@ -26,7 +28,8 @@ class Lane:
 class Request:
     """A collective to issue: `lanes` are the dimensions it spans, ascending; `group` names a communicator.
 
-    `update_ns` is added to its completion; `layer`, `phase` and `iteration` are for the timeline only.
+    `root` is the NPU that a rooted collective starts from or ends at. `update_ns` is added to the completion; `layer`,
+    `phase` and `iteration` are for the timeline only.
     """
 
     kind: CollectiveKind
@@ -39,13 +42,15 @@ class Request:
     iteration: int = 0
     name: int = 0
     group: str = ""
+    root: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPhase:
     """One collective of one chunk in one dimension: `data_bytes` when it starts, `final_bytes` when it ends.
 
-    `mirrored` says which of the two trees a double-binary-tree phase uses.
+    `mirrored` says which of the two trees a double-binary-tree phase uses. `root` is the place of the root in the
+    group, IDLE where a group has nothing to send, because the data of a rooted collective are elsewhere then.
     """
 
     kind: CollectiveKind
@@ -54,6 +59,7 @@ class StreamPhase:
     final_bytes: int
     queue: int
     mirrored: bool = False
+    root: int = 0
 
     @property
     def largest_bytes(self) -> int:
@@ -73,14 +79,16 @@ class Dataset:
 
 
 class Stream:
-    """A chunk: phase after phase, `at` is the one it is in; `key` (group, number) is the same on all its NPUs."""
+    """A chunk: phase after phase, `at` is the one it is in or, until it has `begun`, waits for; `key` (group, number)
+    is the same on all its NPUs.
+    """
 
-    __slots__ = ("at", "dataset", "key", "phases", "priority")
+    __slots__ = ("at", "begun", "dataset", "key", "phases", "priority")
 
     def __init__(self, key: tuple[str, int], dataset: Dataset, phases: tuple[StreamPhase, ...]):
         self.key, self.dataset, self.phases = key, dataset, phases
         self.priority = dataset.request.priority
-        self.at = 0
+        self.at, self.begun = 0, False
 
     @property
     def phase(self) -> StreamPhase:

@@ -3,50 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simcore.errors import InputError, Location, Problem
 from simcore.network.instant import after
-from simcore.system.collectives import PlanOptions, algorithms, double_binary_tree
-from simcore.system.collectives.double_binary_tree import Tree
-from simcore.system.config import Algorithm
-from simcore.system.groups import Communicator, Delay, LogicalDim, RankGroup
+from simcore.system import explicit_machine
+from simcore.system.groups import Delay, GroupDim, RankGroup
 from simcore.system.plan import Plan
+from simcore.system.plans import Costs, Plans
 from simcore.system.solver import solve
 from simcore.system.streams import Stream, StreamPhase
 
-__all__ = ["AsymmetryError", "Costs", "Solved", "make_plan", "make_tree"]
+__all__ = ["AsymmetryError", "Done", "Solved", "class_of"]
 
 Done = Callable[[Stream], None]
 
 
 class AsymmetryError(Exception):
     """NPUs that were folded into one class turn out to differ: the run must be repeated unfolded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """What a rank pays beside the network: an endpoint delay per packet, and reductions by their bytes.
-
-    With `rendezvous`, a played message is asked for by a small one before it is sent (the solved ones' delays hold it).
-    """
-
-    endpoint_ns: int
-    reduction_ns: Callable[[int], int]
-    options: PlanOptions
-    group_endpoint_ns: int = -1
-    rendezvous: bool = False
-
-    def of(self, dim: LogicalDim | Communicator) -> Costs:
-        """The costs in a dimension: communicators may have an endpoint delay of their own (ASTRA-sim 2.x)."""
-        if not dim.local or self.group_endpoint_ns < 0:
-            return self
-        return replace(self, endpoint_ns=self.group_endpoint_ns, options=replace(self.options, local_group=True))
 
 
 @dataclass(slots=True)
@@ -57,36 +35,6 @@ class _Meeting:
     """
 
     there: dict[int, tuple[float, Stream, Done]] = field(default_factory=dict)
-
-
-def make_plan(phase: StreamPhase, options: PlanOptions) -> Plan:
-    """The plan of a phase in its dimension."""
-    algorithm = phase.lane.algorithm
-    options = PlanOptions(
-        algorithm.window, options.alternate_reductions, options.late_reductions, options.local_group
-    )  # the window is the dimension's, the rest the profile's
-    make = algorithms.get(algorithm.name)
-    try:
-        return make(phase.kind, phase.lane.dim.size, phase.data_bytes, options)
-    except ValueError as error:
-        raise _refused(algorithm, error) from error
-    except InputError as error:
-        place = algorithm.location or Location("--system")
-        raise InputError([replace(problem, location=place) for problem in error.problems]) from error
-
-
-def make_tree(phase: StreamPhase, size: int) -> Tree:
-    """The tree of a phase over `size` ranks."""
-    try:
-        return double_binary_tree.tree(size, mirrored=phase.mirrored)
-    except ValueError as error:
-        raise _refused(phase.lane.algorithm, error) from error
-
-
-def _refused(algorithm: Algorithm, error: ValueError) -> InputError:
-    """What an algorithm cannot do, at the place that chose it."""
-    place = algorithm.location or Location("--system")
-    return InputError(Problem(place, str(error), hint="use ring or direct", field=algorithm.name))
 
 
 class Solved:
@@ -110,17 +58,15 @@ class Solved:
         self._messages = messages or delay
         self._class_of = class_of(ranks)
         self._meetings: dict[tuple[object, ...], _Meeting] = {}
-        self._groups: dict[tuple[LogicalDim | Communicator, int], RankGroup] = {}
+        self._groups: dict[tuple[GroupDim, int], RankGroup] = {}
         self._classes: dict[RankGroup, NDArray[np.int64]] = {}
         self._names: dict[RankGroup, Hashable] = {}
-        self._plans: dict[StreamPhase, Plan] = {}
+        self._plans = Plans(costs)
         self._lockstep: dict[tuple[RankGroup, StreamPhase], NDArray[np.int64]] = {}
 
-    def bytes_sent(self, stream: Stream) -> int:
-        """What one NPU sends in the phase: the plan's rounds; a tree's inner rank, twice its size."""
-        if stream.phase.lane.algorithm.name == "doubleBinaryTree":
-            return 2 * stream.phase.data_bytes
-        return self._plan(stream.phase).bytes_per_rank
+    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
+        """What one NPU sends in the phase."""
+        return self._plans.bytes_of(stream.phase, self._ranks[npu_class][0])
 
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Note an arrival; the last one settles the phase for all."""
@@ -140,10 +86,6 @@ class Solved:
 
     def links(self) -> None:
         """Links are not modelled."""
-
-    def waiting(self) -> list[tuple[Stream, list[int]]]:
-        """Chunks that wait for somebody, and the classes that are there."""
-        return [(next(iter(m.there.values()))[1], sorted(m.there)) for m in self._meetings.values()]
 
     def _settle(self, meeting: _Meeting, phase: StreamPhase) -> None:
         """Work out when each class leaves, and call it back then."""
@@ -176,23 +118,14 @@ class Solved:
         return leave
 
     def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
-        costs = self._costs.of(phase.lane.dim)
-        if phase.lane.algorithm.name != "doubleBinaryTree":
-            return solve(self._plan(phase), group, arrivals, costs.endpoint_ns, costs.reduction_ns)
-        shape = make_tree(phase, len(group))
-        size_bytes = phase.data_bytes
-        reduction_ns = costs.reduction_ns(size_bytes)
-        exits = double_binary_tree.exits(
-            shape, arrivals.tolist(), lambda a, b: group.delay(a, b, size_bytes), costs.endpoint_ns, reduction_ns
-        )
-        return np.array(exits)
+        costs, plan = self._costs.of(phase.lane.dim), self._plans.of(phase, group.ids[0])
+        if isinstance(plan, Plan):
+            return solve(plan, group, arrivals, costs.endpoint_ns, costs.reduction_ns)
+        if 1 < len(self._ranks) < len(self._class_of):
+            raise AsymmetryError  # places matter: groups of equal classes need not be equal
+        return explicit_machine.exits(plan, group, arrivals, costs.endpoint_ns, costs.reduction_ns)
 
-    def _plan(self, phase: StreamPhase) -> Plan:
-        if phase not in self._plans:
-            self._plans[phase] = make_plan(phase, self._costs.of(phase.lane.dim).options)
-        return self._plans[phase]
-
-    def _group(self, dim: LogicalDim | Communicator, npu: int) -> RankGroup:
+    def _group(self, dim: GroupDim, npu: int) -> RankGroup:
         members = dim.members(npu)
         key = (dim, int(members[0]))
         if key not in self._groups:

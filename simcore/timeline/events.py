@@ -125,7 +125,8 @@ class Timeline:
     """All that a run left: events, when iterations began and ended, which NPUs each class stands for.
 
     `ranks[c]` are the NPUs of class c, ascending; class 0 holds NPU 0. `finish_ns[c]` is when the class was done.
-    `layers` names the workload's rows, `dims` the topology's dimensions as (kind, npus).
+    `layers` names the workload's rows, `dims` the topology's dimensions as (kind, npus),
+    `notes` say what the user should know of how collectives were timed.
     """
 
     events: EventTable
@@ -137,6 +138,7 @@ class Timeline:
     dims: tuple[tuple[str, int], ...] = ()
     links: LinkTable | None = None
     details: Mapping[str, object] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def npus(self) -> int:

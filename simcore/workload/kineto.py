@@ -40,6 +40,12 @@ class TaskKind(IntEnum):
 
 
 CALL, OPERATOR, ANNOTATION, SYNC = 10, 11, 12, 13
+ELEMENT_BYTES = {
+    **dict.fromkeys(("byte", "char", "bool", "float8_e4m3fn", "float8_e5m2"), 1),
+    **dict.fromkeys(("half", "bfloat16", "short"), 2),
+    **dict.fromkeys(("float", "int"), 4),
+    **dict.fromkeys(("double", "long"), 8),
+}
 # Category in lower case -> where its events go; categories that are not listed carry nothing for a replay.
 CATEGORIES: dict[str, int] = {
     "kernel": TaskKind.KERNEL,
@@ -101,6 +107,20 @@ class Collective:
     elements: int
     size: int = 0
     description: str = ""
+    dtype: str = ""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of the group; () when the profiler names no or not all of them."""
+        found = (
+            tuple(int(rank) for rank in re.findall(r"\d+", self.group)) if self.group.startswith(('"[', "[")) else ()
+        )
+        return found if len(found) == self.size else ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that a rank puts in; 0 = not said."""
+        return self.elements * ELEMENT_BYTES.get(self.dtype.lower(), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +172,7 @@ class _Arguments(msgspec.Struct, gc=False):
     group_ranks: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Process Group Ranks")
     size: Number = msgspec.field(default=0, name="Group size")
     description: str | None = msgspec.field(default="", name="Process Group Description")
+    dtype: str | None = ""
     source: Number = msgspec.field(default=None, name="Src Rank")
     destination: Number = msgspec.field(default=None, name="Dst Rank")
 
@@ -264,7 +285,7 @@ class _Collector:
                 group += f" {arguments.source}>{arguments.destination}"
             row = len(self.tasks.start_us)
             elements, size = _whole(arguments.elements), _whole(arguments.size)
-            said = arguments.operation or "", group, elements, size, arguments.description or ""
+            said = arguments.operation or "", group, elements, size, arguments.description or "", arguments.dtype or ""
             self.collectives[row] = Collective(*said)
         self.tasks.add(event, stream, self._name(name), _whole(arguments.correlation), kind)
 

@@ -13,6 +13,7 @@ from simcore.errors import DeadlockError, InputError
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.report.model import Report
+from simcore.system.config import SystemConfig
 from simcore.system.remote_memory import RemoteMemory, read
 from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind
 
@@ -114,13 +115,23 @@ def test_a_deadlock_names_the_nodes_that_wait_and_the_message_that_is_missing():
     with pytest.raises(DeadlockError, match="take") as caught:
         run(graphs)
     assert "NPU 1" in str(caught.value)
-    assert "from NPU 0 to 1" in str(caught.value)
+    assert "from NPU 0 to 1, 1000 B: NPU 0 does not send it" in str(caught.value)
 
 
-def test_ranks_that_disagree_about_a_collective_are_named():
+@pytest.mark.parametrize("profile", ["native", "astra-sim-2"])
+@pytest.mark.parametrize("network", ["congestion-free", "congested"])
+def test_ranks_that_disagree_about_a_collective_are_named(profile, network):
     reduce = node(COLLECTIVE, size_bytes=4096, collective=KINDS.index(CollectiveKind.ALL_REDUCE), name="together")
-    with pytest.raises(DeadlockError, match="together"):
-        run([graph(reduce), graph(reduce), graph(reduce), idle()])
+    with pytest.raises(DeadlockError, match=r"all_reduce 'together'.*NPU 3 has not asked for it") as caught:
+        run([graph(reduce), graph(reduce), graph(reduce), idle()], profile=profile, network=network)
+    assert "hint" not in str(caught.value)
+
+
+def test_a_send_that_nobody_asks_for_under_rendezvous_is_named():
+    graphs = pair()
+    graphs[1] = idle()
+    with pytest.raises(DeadlockError, match="from NPU 0 to 1, 1000 B: NPU 1 does not receive it"):
+        run(graphs, rendezvous=True)
 
 
 def test_a_collective_of_a_graph_takes_as_long_as_it_does_alone_on_the_ring():
@@ -190,7 +201,12 @@ def test_the_three_kinds_of_remote_memory_are_read(tmp_path, kind, npus_per_node
     path = tmp_path / "memory.json"
     figures = '"remote-mem-latency": 100, "remote-mem-bw": 50, "num-nodes": 2, "num-npus-per-node": 2'
     path.write_text(f'{{"memory-type": "{kind}", {figures}}}')
-    assert read(str(path)) == RemoteMemory(100, 50.0, npus_per_node)
+    assert read(str(path)) == RemoteMemory(100, 50.0, npus_per_node, 4 if npus_per_node == 2 else 0)
+
+
+def test_an_npu_beyond_the_nodes_that_have_memory_is_refused():
+    with pytest.raises(InputError, match="NPU 2 loads or stores remote memory, but its node has none"):
+        run([LOADS], memory=RemoteMemory(100, 1.0, 2, 2))
 
 
 def test_no_memory_is_none_and_missing_figures_are_named(tmp_path):
@@ -202,3 +218,40 @@ def test_no_memory_is_none_and_missing_figures_are_named(tmp_path):
         read(str(path))
     for key in ("remote-mem-bw", "num-nodes", "num-npus-per-node"):
         assert key in str(caught.value)
+
+
+# --- what a profile cannot run
+
+
+def test_communication_on_the_host_is_refused_by_the_peer_and_runs_natively():
+    reduce = node(COLLECTIVE, size_bytes=4096, collective=KINDS.index(CollectiveKind.ALL_REDUCE), on_cpu=True)
+    assert run([graph(reduce)]).time_ns > 0
+    with pytest.raises(InputError, match="communication on the host"):
+        run([graph(reduce)], profile="astra-sim-2")
+
+
+@pytest.mark.parametrize("figures", [{"size_bytes": 64}, {"duration_ns": 100}])
+def test_a_roofline_without_operations_names_the_node(figures):
+    system = SystemConfig(roofline=True, peak_flops=1e12, local_memory_bytes_per_s=1e9)
+    work = graph(node(COMPUTE, name="matmul", **figures))
+    graphs = GraphSet((work,), np.zeros(4, np.int32))
+    with pytest.raises(InputError, match="'matmul': no operations for the roofline"):
+        simulate_graphs(graphs, RING, system, profiles.get("astra-sim-2"), Settings())
+    replayed = simulate_graphs(graphs, RING, replace(system, replay_only=True), profiles.get("native"), Settings())
+    assert replayed.time_ns == figures.get("duration_ns", 0)
+
+
+def test_a_roofline_is_memory_bound_below_its_knee_and_compute_bound_above():
+    system = SystemConfig(roofline=True, peak_flops=1e12, local_memory_bytes_per_s=1e9)
+    work = graph(node(COMPUTE, num_ops=10, size_bytes=10), node(COMPUTE, 0, num_ops=10**6, size_bytes=100))
+    graphs = GraphSet((work,), np.zeros(4, np.int32))
+    timeline = simulate_graphs(graphs, RING, system, profiles.get("astra-sim-2"), Settings())
+    assert timeline.time_ns == 10 + 1000  # 10 operations at 1e9 a second, a million at 1e12
+
+
+def test_with_replay_only_every_node_takes_its_duration_in_the_peer_even_metadata():
+    work = graph(node(NodeKind.METADATA), node(COMPUTE, 0, duration_ns=5), node(NodeKind.INVALID, 1))
+    graphs = GraphSet((work,), np.zeros(4, np.int32))
+    peer = profiles.get("astra-sim-2")
+    assert simulate_graphs(graphs, RING, SystemConfig(replay_only=True), peer, Settings()).time_ns == 7
+    assert simulate_graphs(graphs, RING, SystemConfig(), peer, Settings()).time_ns == 5

@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -47,7 +46,7 @@ class Reader:
 
 
 @pytest.fixture
-def registries(monkeypatch):
+def registries(monkeypatch, tmp_path):
     """What a page registers is gone after it."""
     for registry in (algorithms, FABRICS, loops):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
@@ -56,7 +55,7 @@ def registries(monkeypatch):
     LOOPS.clear()
     LOOPS.update(arguments)
     for name in set(sys.modules) - modules:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(tempfile.gettempdir()):
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]
 
 

@@ -8,19 +8,23 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simcore.system.collectives import NATIVE_ALGORITHMS, PlanOptions, algorithms, double_binary_tree
+from simcore.system.collectives import NATIVE_ALGORITHMS, PlanOptions, algorithms
+from simcore.system.collectives.double_binary_tree import tree
+from simcore.system.explicit import Explicit, Transfer
+from simcore.system.explicit_machine import ExplicitMachine, exits
+from simcore.system.flow import Claim, faults
 from simcore.system.groups import RankGroup
-from simcore.system.machine import simulate
+from simcore.system.machine import at_endpoint, simulate
 from simcore.system.plan import Plan, Round
 from simcore.system.solver import solve
-from simcore.system.tree_machine import TreeMachine
 from simcore.workload.model import CollectiveKind
 from tests.runs import KINDS
 
 ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 REDUCE_SCATTER, ALL_TO_ALL = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL
 ABLE = {"halvingDoubling": (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER), **NATIVE_ALGORITHMS}
-PLANS = [(name, kind) for name in algorithms for kind in ABLE.get(name, KINDS) if kind in KINDS]
+EXPLICIT = {"doubleBinaryTree", "synthesised"}
+PLANS = [(name, kind) for name in algorithms if name not in EXPLICIT for kind in ABLE.get(name, KINDS) if kind in KINDS]
 POWERS = dict.fromkeys(["halvingDoubling", "recursiveDoubling"], (2, 4, 8, 16))
 EVERY = (2, 3, 4, 5, 8, 9, 16)
 QUICK = settings(deadline=None, max_examples=15)
@@ -273,22 +277,29 @@ def test_nobody_leaves_before_everybody_has_come_and_a_later_rank_hurries_nobody
     assert (shifted == exits + 1000).all()
 
 
-def play_tree(shape, arrivals, delay_ns, endpoint_ns, reduction_ns):
-    """Exits of a tree whose ranks are machines on an idle network."""
+def play_explicit(plan, arrivals, delay_ns, endpoint_ns, reduction_ns):
+    """Exits of ranks that are machines on a network where messages between the same two follow each other."""
     queue, order, now = [], count(), 0
-    exits = [-1] * len(arrivals)
+    exits, free_ns = [-1] * len(arrivals), {}
 
     def at(time_ns, callback):
         heapq.heappush(queue, (time_ns, next(order), callback))
 
     def machine(rank):
-        def send(peer, message):
-            at(now + delay_ns(rank, peer), lambda: machines[peer].arrive(message))
+        def send(index):
+            entry = plan.transfers[index]
+            start_ns = max(now, free_ns.get((rank, entry.dst), 0))
+            time_ns = delay_ns(rank, entry.dst, entry.size_bytes)
+            free_ns[rank, entry.dst] = start_ns + time_ns - delay_ns(rank, entry.dst, 0)
+            at(start_ns + time_ns, lambda: machines[entry.dst].arrive(index))
 
         def done():
             exits[rank] = now
 
-        return TreeMachine(shape, rank, endpoint_ns, reduction_ns, lambda d, call: at(now + d, call), send, done)
+        def later(delay, call):
+            at(now + delay, call)
+
+        return ExplicitMachine(plan, rank, at_endpoint(later, endpoint_ns, reduction_ns), later, send, done)
 
     machines = [machine(rank) for rank in range(len(arrivals))]
     for rank, arrival in enumerate(arrivals):
@@ -299,29 +310,48 @@ def play_tree(shape, arrivals, delay_ns, endpoint_ns, reduction_ns):
     return exits
 
 
-@settings(deadline=None)
-@given(st.data(), st.sampled_from([2, 4, 8, 16, 32]), st.booleans(), st.sampled_from([0, 10]), st.sampled_from([0, 77]))
-def test_a_solved_tree_is_the_one_played_message_by_message(data, ranks, mirrored, endpoint_ns, reduction_ns):
-    arrivals = data.draw(st.lists(st.integers(0, 3000), min_size=ranks, max_size=ranks))
-    shape = double_binary_tree.tree(ranks, mirrored=mirrored)
+@st.composite
+def explicit_plans(draw):
+    """Any transfers, sensible or not."""
+    ranks = draw(st.integers(2, 6))
+    rank = st.integers(0, ranks - 1)
+    chunks = st.lists(st.integers(0, 3), min_size=1, max_size=2).map(tuple)
+    ends = st.tuples(rank, rank).filter(lambda pair: pair[0] != pair[1])
+    made = draw(
+        st.lists(st.tuples(st.integers(0, 5), ends, chunks, st.sampled_from([0, 7, 700]), st.booleans()), max_size=25)
+    )
+    return Explicit.ordered(ranks, [Transfer(step, *pair, *rest, 77) for step, pair, *rest in made])
 
-    def delay_ns(src, dst):
-        return 100 + 7 * src + abs(src - dst)
 
-    played = play_tree(shape, arrivals, delay_ns, endpoint_ns, reduction_ns)
-    assert double_binary_tree.exits(shape, arrivals, delay_ns, endpoint_ns, reduction_ns) == played
+@QUICK
+@given(st.data(), st.sampled_from([0, 10]), st.sampled_from([0, 77]))
+def test_a_solved_explicit_plan_is_the_one_played_message_by_message(data, endpoint_ns, reduction_ns):
+    trees = st.builds(algorithms.get("doubleBinaryTree"), st.just(ALL_REDUCE), st.sampled_from([2, 4, 8, 16, 32]),
+                      st.just(700), st.builds(PlanOptions, mirrored=st.booleans()))  # fmt: skip
+    plan = data.draw(st.one_of(trees, explicit_plans()))
+    arrivals = data.draw(st.lists(st.integers(0, 3000), min_size=plan.size, max_size=plan.size))
+
+    def delay_ns(src, dst, size_bytes):
+        return 100 + 7 * src + abs(src - dst) + size_bytes
+
+    played = play_explicit(plan, arrivals, delay_ns, endpoint_ns, lambda _: reduction_ns)
+    group = RankGroup(np.arange(plan.size), delay_ns)
+    assert exits(plan, group, np.array(arrivals), endpoint_ns, lambda _: reduction_ns).tolist() == played
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 64])
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_double_binary_tree_all_reduces(ranks, mirrored):
+    plan = algorithms.get("doubleBinaryTree")(ALL_REDUCE, ranks, 64, PlanOptions(mirrored=mirrored))
+    assert not list(faults(plan, Claim(ALL_REDUCE, ranks, 1)))
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8, 64, 256])
 def test_the_two_trees_span_all_ranks_and_a_rank_is_inner_in_one_of_them_at_most_twice(ranks):
-    one, other = (double_binary_tree.tree(ranks, mirrored=mirrored) for mirrored in (False, True))
+    one, other = (tree(ranks, mirrored=mirrored) for mirrored in (False, True))
     for shape in (one, other):
-        assert sorted(shape.order) == list(range(ranks))
         assert max(map(len, shape.children)) <= 2
-        depth = [0] * ranks
-        for rank in shape.order[1:]:
-            depth[rank] = depth[shape.parent[rank]] + 1
-        assert max(depth) == ranks.bit_length() - 1
+        assert max(shape.depth) == ranks.bit_length() - 1
     leaves = [{rank for rank in range(ranks) if not shape.children[rank]} for shape in (one, other)]
     assert not leaves[0] & leaves[1], "a leaf of one tree works in the other"
 
@@ -332,9 +362,14 @@ def test_algorithms_of_powers_of_two_refuse_other_numbers(ranks):
         with pytest.raises(ValueError, match="power of two"):
             algorithms.get(name)(ALL_REDUCE, ranks, 64, PlanOptions())
     with pytest.raises(ValueError, match="power of two"):
-        double_binary_tree.tree(ranks, mirrored=False)
+        tree(ranks, mirrored=False)
 
 
 def test_a_plan_prints_its_rounds():
     assert str(Plan(4, ((Round(1, 16, 16), 3), (Round(1, 16), 3)))) == "3x +1 16 B  3x +1 16 B"
     assert str(Plan(4, ((Round(2, 16), 1),), exchange=True)) == "1x ^2 16 B"
+
+
+def test_an_explicit_plan_prints_its_steps():
+    plan = Explicit.ordered(2, [Transfer(1, 1, 0, (0, 1), 8), Transfer(0, 0, 1, (0,), 4, True)])
+    assert str(plan) == "0: 0+>1 [0] 4 B\n1: 1->0 [0,1] 8 B"

@@ -40,7 +40,7 @@ def traced(program, steps=3, rank=0):
 
 def periods(trace, changes=Changes(), factor=None):  # noqa: B008 - frozen
     scales = [Scale(EVERYTHING, factor)] if factor is not None else []
-    return [step.predicted_ns for step in replay_traces([trace], changes, scales).steps[0]]
+    return [step.period.device_ns for step in replay_traces([trace], changes, scales).steps[0]]
 
 
 @settings(deadline=None, max_examples=40)
@@ -67,7 +67,9 @@ def test_the_four_shares_of_a_breakdown_add_up_to_the_step(program):
     document = to_dict(replay_traces([traced(program)], Changes()))
     (rank,) = document["ranks"]
     scored = rank["steps"][1:]
-    assert sum(rank["breakdown"]["measured"].values()) == sum(s["measured_ns"] for s in scored) // len(scored)
+    any_steady = any(step["steady"] for step in scored)
+    spans = [s["measured_ns"] if s["steady"] else s["device_ns"] for s in scored if s["steady"] or not any_steady]
+    assert sum(rank["breakdown"]["measured"].values()) == sum(spans) // len(spans)
     assert min(rank["breakdown"]["predicted"].values()) >= 0
     json.dumps(document, allow_nan=False)
 
@@ -115,11 +117,13 @@ def test_a_host_bound_step_takes_the_hosts_time_whatever_the_device_does():
 
 
 def test_a_device_bound_step_takes_the_devices_time_though_the_host_runs_ahead():
-    """The marks are 15 us apart; three kernels of 300 us and their gaps of 1 us are the period."""
+    """The marks are and stay 15 us apart; three kernels of 300 us and their gaps of 1 us are the device's period."""
     trace = traced([("launch", "gemm", 300)] * 3)
     assert trace.steps[0].end_ns - trace.steps[0].start_ns == 15_000
     assert periods(trace)[1:] == [903_000, 903_000]
-    assert [step.steady for step in replay_traces([trace], Changes()).steps[0]] == [False, False, False]
+    steps = replay_traces([trace], Changes()).steps[0]
+    assert [step.steady for step in steps] == [False, False, False]
+    assert [step.predicted_ns for step in steps] == [15_000, 15_000, 15_000]
 
 
 def test_time_that_the_host_waits_is_no_host_time():
@@ -241,7 +245,8 @@ def test_steps_shorter_than_the_device_needs_are_reported_as_not_steady():
     (trace,) = public("tracelens", "mi300__resnet_act_checkpoint.json.gz")
     steps = replay_traces([trace], Changes()).steps[0][1:]
     assert not any(step.steady for step in steps)
-    assert all(abs(step.predicted_ns / step.device_ns - 1) < 0.01 for step in steps)
+    assert all(abs(step.period.device_ns / step.device_ns - 1) < 0.01 for step in steps)
+    assert all(abs(step.error) < 0.001 for step in steps)
 
 
 def test_eight_coupled_ranks_keep_their_step_times():

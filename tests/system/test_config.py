@@ -6,7 +6,7 @@ import pytest
 
 from simcore.errors import InputError
 from simcore.system.collectives import NATIVE_ALGORITHMS, algorithms
-from simcore.system.config import TREE, WHOLE_MACHINE, Algorithm, SystemConfig, read
+from simcore.system.config import WHOLE_MACHINE, Algorithm, SystemConfig, read
 from simcore.workload.model import CollectiveKind
 
 REDUCE = CollectiveKind.ALL_REDUCE
@@ -37,7 +37,7 @@ def test_both_generations_say_the_same(tmp_path):
     assert config(tmp_path, first).implementations[REDUCE] == (Algorithm("ring"), Algorithm("direct", 2))
 
 
-NAMED = [(name, kind) for name in (*algorithms, TREE) for kind in NATIVE_ALGORITHMS.get(name, (REDUCE,))]
+NAMED = [(name, kind) for name in algorithms for kind in NATIVE_ALGORITHMS.get(name, (REDUCE,))]
 
 
 @pytest.mark.parametrize(("name", "kind"), [entry for entry in NAMED if entry[1] != CollectiveKind.BARRIER])
@@ -76,19 +76,6 @@ def test_everything_wrong_with_a_file_is_said_at_once(tmp_path):
         "all-reduce-implementation": ["rnig"],
     }
     assert len(problems(tmp_path, wrong)) == len(wrong)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("model-shared-bus", 1),
-        ("per-node-custom-implementation", ["x"]),
-        ("all-reduce-implementation-custom", ["x"]),
-    ],
-)
-def test_what_is_understood_and_not_supported_is_refused(tmp_path, key, value):
-    (problem,) = problems(tmp_path, {key: value})
-    assert "not" in problem.message
 
 
 def test_a_line_without_a_value_and_an_empty_file_are_refused(tmp_path):

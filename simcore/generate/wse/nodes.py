@@ -16,8 +16,13 @@ from simcore.generate.wse.ranks import split
 from simcore.generate.wse.routing import Ints, Routing, draw
 from simcore.generate.wse.scope import Rows, Scope, Step
 from simcore.generate.wse.shapes import Experts, Gqa, Model, System
+from simcore.generate.wse.training import backward
 
 __all__ = ["Job", "exchanges", "footprint_bytes", "operations", "steps", "totals"]
+
+
+# Kinds of rows that cost nothing: they only cut, join and rename tensors.
+MOVEMENT = {"View", "Split", "Transpose", "Slice", "Concat", "Add", "Sum"}
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,8 @@ class Job:
     """Everything that the rows of a phase follow from.
 
     `layers` are names in the model's order (`decode0` ... `lm_head`, in prefill too); `routing` holds arrays given
-    by the user per step, or None to draw them; `counts` tokens per expert for empirical routing.
+    by the user per step, or None to draw them; `counts` tokens per expert for empirical routing. `train` makes one
+    training step of sequences of `prefill_len` positions: the prefill's rows, then those of the backward pass.
     """
 
     model: Model
@@ -41,6 +47,12 @@ class Job:
     routing: dict[str, Routing] | None = None
     counts: Ints | None = None
     seed: int = 42
+    train: bool = False
+
+    @property
+    def phase(self) -> str:
+        """The name of the phase, which is that of a folder."""
+        return "train" if self.train else "prefill" if self.prefill else "decode"
 
 
 def steps(job: Job) -> list[Step]:
@@ -48,8 +60,8 @@ def steps(job: Job) -> list[Step]:
 
     Routing given by the user chooses among them.
     """
-    if job.prefill:
-        made = [Step("prefill", 0, job.prefill_len)]
+    if job.prefill or job.train:
+        made = [Step(job.phase, 0, job.prefill_len)]
     else:
         last = job.decode_len - 1
         numbers = sorted({0, last}) if job.simplified else range(job.decode_len)
@@ -93,37 +105,66 @@ def operations(
     layers = _stage_layers(job, node)
     if not layers:
         return
+    rows = _forward(job, scope, layers, routed)
+    if not job.train:
+        yield from rows
+        return
+    made = []
+    for each in rows:
+        made.append(each)
+        yield each
+    yield from _backward(job, scope, made, routed)
+
+
+def _forward(job: Job, scope: Scope, layers: list[str], routed: dict[str, Exchange]) -> Iterator[Operation]:
+    """The layers of the node's stage, with what comes from the stage before and goes to the one after."""
     source = yield from _received(job, scope, layers[0])
     for name in layers:
         source = yield from _layer(scope, name, source, routed)
-    yield from _forwarded(job, scope, layers[-1], source)
+    yield from _passed(job, scope, scope.node + job.system.stage_nodes, f"{layers[-1]}_pp", source)
+
+
+def _backward(job: Job, scope: Scope, rows: list[Operation], routed: dict[str, Exchange]) -> Iterator[Operation]:
+    """The same layers backwards; gradients go to the stage before."""
+    layers, after = _stage_layers(job, scope.node), scope.node + job.system.stage_nodes
+    if after < job.system.nodes and (held := _stage_layers(job, after)):
+        yield _meeting(f"{held[0]}_pp_barrier_dgrad", scope.node, after)
+    own = [each for each in rows if "_pp" not in each.uid and each.kind not in MOVEMENT]
+    yield from backward(scope, own, routed)
+    yield from _passed(job, scope, scope.node - job.system.stage_nodes, f"{layers[0]}_pp", "", "_dgrad")
 
 
 def _received(job: Job, scope: Scope, layer: str) -> Rows:
     """The input of the first layer: this cluster's part of all queries, or what the previous stage sent."""
     node, before = scope.node, scope.node - job.system.stage_nodes
     if before >= 0 and (sent := _stage_layers(job, before)):
+        yield _meeting(f"{sent[-1]}_pp_barrier", before, node)
         return tensor(node, f"{sent[-1]}_pp_{before}")
     shape, local = (scope.batch, scope.step.queries, scope.model.hidden), scope.local
     yield move(node, f"{layer}_queries", "Slice", (shape, 0, local.start, local.stop), tensor(node, "queries"))
     return tensor(node, f"{layer}_queries")
 
 
-def _forwarded(job: Job, scope: Scope, layer: str, source: str) -> Iterator[Operation]:
-    """Send the output to the node in the same place of the next pipeline stage."""
-    after = scope.node + job.system.stage_nodes
-    if after >= job.system.nodes or not _stage_layers(job, after):
+def _passed(job: Job, scope: Scope, goal: int, uid: str, source: str, suffix: str = "") -> Iterator[Operation]:
+    """Send the output, or its gradient, to the node in the same place of the next stage; wait until it is there."""
+    if not 0 <= goal < job.system.nodes or not _stage_layers(job, goal):
         return
-    shape, uid = (len(scope.local), scope.step.queries, scope.model.hidden), f"{layer}_pp"
+    shape = (len(scope.local), scope.step.queries, scope.model.hidden)
     yield Operation(
-        uid=uid,
+        uid=f"{uid}{suffix}",
         kind="Unicast",
         shape=shape,
-        inputs=(source,),
-        outputs=(tensor(after, f"{uid}_{scope.node}"),),
+        inputs=(source,) if source else (),
+        outputs=(tensor(goal, f"{uid}{suffix}_{scope.node}"),),
         network_bytes=int(np.prod(shape)) * scope.element_bytes,
-        group=(after,),
+        group=(goal,),
     )
+    yield _meeting(f"{uid}_barrier{suffix}", scope.node, goal)
+
+
+def _meeting(uid: str, first: int, second: int) -> Operation:
+    """Two nodes of neighbouring stages wait for each other."""
+    return Operation(uid, "Barrier", (), group=tuple(sorted((first, second))))
 
 
 def _layer(scope: Scope, name: str, source: str, routed: dict[str, Exchange]) -> Rows:
@@ -153,7 +194,7 @@ def footprint_bytes(job: Job, nodes: list[int]) -> list[int]:
     """Weights and cache of each node at the end of decoding: all its experts, without the head."""
     step = Step("decode", job.prefill_len + job.decode_len, 1)
     layers = tuple(name for name in job.layers if name != "lm_head")
-    resting = replace(job, layers=layers, prefill=False)
+    resting = replace(job, layers=layers, prefill=False, train=False)
     experts = job.model.experts
     routing = [name for name in layers if job.model.routes(layer_number(name))]
     routed = dict.fromkeys(routing, _everyone(job, experts)) if experts else {}

@@ -7,21 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import md5
 from math import prod
-from typing import NamedTuple
 
-__all__ = ["Instruction", "Program", "line", "summary"]
+from simcore.workload.wafer import Instruction
 
-
-class Instruction(NamedTuple):
-    """READ, WRITE (bank, bytes), GEMM (M, K, N), ADD (dimensions), COPY (bank, bank, bytes), MULTICAST (bank,
-    banks.., bytes) or BARRIER (identifier). Banks count over the whole wafer; bank and core of a number belong
-    together. `after` are places in the same core's list.
-    """
-
-    kind: str
-    arguments: tuple[int | str, ...]
-    after: tuple[int, ...]
-    comment: str
+__all__ = ["Program", "line", "summary"]
 
 
 @dataclass

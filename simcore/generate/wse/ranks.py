@@ -12,9 +12,11 @@ from simcore.generate.wse.shapes import System
 __all__ = [
     "cluster",
     "dispatch_sources",
+    "dp_group",
     "expert_nodes",
     "local_batches",
     "own_batches",
+    "replicas",
     "shared_nodes",
     "sp_group",
     "split",
@@ -56,6 +58,11 @@ def sp_group(system: System, node: int) -> tuple[int, ...]:
 def dp_group(system: System, node: int) -> tuple[int, ...]:
     """Nodes in the same place of the other data parallel clusters."""
     return _along(node, system.cluster_nodes, system.dp)
+
+
+def replicas(system: System, node: int) -> tuple[int, ...]:
+    """Nodes of the stage with the same weights of attention: sequence and data parallel peers."""
+    return _along(node, system.tp, system.sp * system.dp)
 
 
 def cluster(system: System, node: int) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ Rows = Generator[Operation, None, str]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One inference step: `queries` new positions per sequence on top of `context` cached ones."""
+    """One step: `queries` new positions per sequence on top of `context` cached ones."""
 
     name: str
     context: int
@@ -26,8 +26,8 @@ class Step:
 
     @property
     def prefill(self) -> bool:
-        """Whether this is the prefill step, which has no cache yet."""
-        return self.name == "prefill"
+        """Whether there is no cache yet: a prefill or a training step."""
+        return self.name in {"prefill", "train"}
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,8 @@ def _grid(node: Node) -> tuple[int, int]:
 
 
 def read_system(path: str | Path, phase: str) -> System:
-    """The settings of `phase`, "prefill" or "decode", in a `system.json`.
+    """The settings of `phase`, "prefill", "decode" or "train" (by default those of prefill, then decode), in a
+    `system.json`.
 
     Raises
     ------
@@ -218,7 +219,9 @@ def read_system(path: str | Path, phase: str) -> System:
     """
     with Problems() as problems:
         root = read(path, problems)
-        root.keys(optional=("prefill", "decode"))
+        root.keys(optional=("prefill", "decode", "train"))
+        phase = "prefill" if phase == "train" and phase not in root and "prefill" in root else phase
+        phase = "decode" if phase == "train" and phase not in root else phase
         if phase not in root:
             raise InputError.at(
                 Location(str(path), 1, 1), f"there is no '{phase}' part", expected=f'"{phase}": {{"num_nodes": ...}}'

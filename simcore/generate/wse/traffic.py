@@ -1,84 +1,103 @@
-"""What the nodes send to each other in a step, and what they compute in between: plain columns, no clock.
-
-A step is a row of phases. In each, every node computes, then the members of every group exchange and wait for each
-other.
-"""
+"""What the nodes send to each other in a step, and what they compute in between: rows of operations as phases."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
+from simcore.errors import InputError
 from simcore.generate.wse.exchange import Exchange
 from simcore.generate.wse.nodes import Job, operations
 from simcore.generate.wse.operations import Operation
 from simcore.generate.wse.ranks import split
 from simcore.generate.wse.scope import Step
+from simcore.workload.wafer import Flows, NodeStep, Phase
 
-__all__ = ["Phase", "matrix", "phases"]
+__all__ = ["flows", "matrix", "node_step", "phases"]
 
 Ints = npt.NDArray[np.int64]
-END = "end"
 Flow = tuple[int, int, int, int]  # source, target, bytes, number of the multicast tree or -1
-
-
-@dataclass(frozen=True)
-class Phase:
-    """`macs` and `hbm_bytes` per node, then flows between nodes; the nodes of a group leave the phase together.
-
-    Flows with the same `tree` >= 0 are one multicast: a link shared by several of them carries the bytes once.
-    """
-
-    name: str
-    macs: Ints
-    hbm_bytes: Ints
-    groups: tuple[tuple[int, ...], ...]
-    source: Ints
-    target: Ints
-    size_bytes: Ints
-    tree: Ints
-
-
-def phases(job: Job, step: Step, routed: dict[str, Exchange]) -> list[Phase]:
-    """The phases of a step, in an order that every node agrees with."""
-    nodes = job.system.nodes
-    drafts: dict[str, _Draft] = {}
-    for node in range(nodes):
-        for name, work, rows, group in _segments(node, operations(job, step, node, routed, movement=False)):
-            draft = drafts.setdefault(name, _Draft(nodes))
-            draft.macs[node], draft.hbm_bytes[node] = work
-            draft.rows += [(node, each) for each in rows]
-            draft.groups[group] = None
-    drafts[END] = drafts.pop(END)  # what a node does last comes after the phases of all pipeline stages
-    return [draft.phase(name, job.element_bytes) for name, draft in drafts.items()]
-
-
 Segment = tuple[str, tuple[int, int], list[Operation], tuple[int, ...]]
+LAST = "lm_head"
+PARTS = {"dgrad": "input_grad", "wgrad": "weight_grad"}
 
 
-def _segments(node: int, rows: Iterable[Operation]) -> Iterator[Segment]:
-    """(name, work, communication, group) of every phase of one node: a barrier, an all-reduce or a pipeline
-    transfer ends it.
+def node_step(job: Job, step: Step, routed: dict[str, Exchange]) -> NodeStep:
+    """A step of a job as phases."""
+    nodes = job.system.nodes
+    rows = [operations(job, step, node, routed, movement=False) for node in range(nodes)]
+    return NodeStep(step.name, job.batch * step.queries, nodes, phases(rows))
+
+
+def phases(rows: Sequence[Iterable[Operation]]) -> list[Phase]:
+    """The phases of a step from the rows of every node, in an order that all nodes agree with.
+
+    A phase ends at a barrier or an all-reduce, or where the next layer begins.
     """
-    macs, hbm_bytes = 0, 0
+    drafts: dict[str, _Draft] = {}
+    orders: dict[tuple[str, ...], None] = {}
+    for node, held in enumerate(rows):
+        names = []
+        for name, work, sent, group in _segments(held):
+            draft = drafts.setdefault(name, _Draft(len(rows)))
+            draft.macs[node], draft.hbm_bytes[node] = work
+            draft.rows += [(node, each) for each in sent]
+            draft.groups[group] = None
+            names.append(name)
+        orders[tuple(names)] = None
+    return [drafts[name].phase(name) for name in _merged(list(orders))]
+
+
+def _merged(orders: list[tuple[str, ...]]) -> Iterator[str]:
+    """One order of all names that keeps every node's own."""
+    before: TopologicalSorter[str] = TopologicalSorter()
+    for names in orders:
+        for name in names:
+            before.add(name)
+        for first, second in pairwise(names):
+            before.add(second, first)
+    try:
+        return iter(tuple(before.static_order()))
+    except CycleError as error:
+        meeting = " and ".join(dict.fromkeys(error.args[1]))
+        raise InputError.at(
+            meeting, "nodes meet here in different orders", expected="one order on all nodes"
+        ) from error
+
+
+def part_of(uid: str) -> tuple[str, str]:
+    """(layer, part of the step) of an operation.
+
+    >>> part_of("decode3_moe_gate"), part_of("lm_head_head_dgrad")
+    (('decode3', 'forward'), ('lm_head', 'input_grad'))
+    """
+    layer = LAST if uid.startswith(LAST) else uid.partition("_")[0]
+    return layer, PARTS.get(uid.rpartition("_")[2], "forward")
+
+
+def _segments(rows: Iterable[Operation]) -> Iterator[Segment]:
+    """(name, work, communication, group) of every phase of one node."""
+    macs, hbm_bytes, within = 0, 0, ("", "")
     sent: list[Operation] = []
     for each in rows:
-        macs, hbm_bytes = macs + each.macs, hbm_bytes + each.hbm_bytes
-        if each.group is None:
-            continue
-        passed_on = each.kind == "Unicast" and each.uid.endswith("_pp")
-        if each.kind != "Barrier":
-            sent.append(each)
-        if passed_on or each.kind in {"Barrier", "AllReduce"}:
-            group = (node, *each.group) if passed_on else each.group
-            yield each.uid, (macs, hbm_bytes), sent, group
+        before, within = within, part_of(each.uid)
+        if before != within and (macs or hbm_bytes):
+            yield " ".join(before), (macs, hbm_bytes), sent, ()
             macs, hbm_bytes, sent = 0, 0, []
-    yield END, (macs, hbm_bytes), sent, ()
+        macs, hbm_bytes = macs + each.macs, hbm_bytes + each.hbm_bytes
+        if each.group is not None and each.kind != "Barrier":
+            sent.append(each)
+        if each.kind in {"Barrier", "AllReduce"}:
+            yield each.uid, (macs, hbm_bytes), sent, each.group or ()
+            macs, hbm_bytes, sent = 0, 0, []
+    if macs or hbm_bytes or sent:
+        yield " ".join(within), (macs, hbm_bytes), sent, ()
 
 
 class _Draft:
@@ -89,62 +108,84 @@ class _Draft:
         self.rows: list[tuple[int, Operation]] = []
         self.groups: dict[tuple[int, ...], None] = {}
 
-    def phase(self, name: str, element_bytes: int) -> Phase:
+    def phase(self, name: str) -> Phase:
         """The finished phase."""
-        flows = list(_flows(self.rows, element_bytes))
-        columns = np.array(flows, np.int64).reshape(-1, 4)
         groups = tuple(sorted(group for group in self.groups if len(group) > 1))
-        return Phase(name, self.macs, self.hbm_bytes, groups, *(columns[:, place] for place in range(4)))
+        kinds = dict.fromkeys(each.kind for _, each in self.rows)
+        layer, _, part = name.rpartition(" ") if " " in name else (part_of(name)[0], "", part_of(name)[1])
+        return Phase(name, self.macs, self.hbm_bytes, groups, _rounds(self.rows), layer, part, "+".join(kinds))
 
 
-def _flows(rows: list[tuple[int, Operation]], element_bytes: int) -> Iterator[Flow]:
-    """The flows of all rows of a phase, those of a node to itself left out."""
+def _rounds(rows: list[tuple[int, Operation]]) -> tuple[Flows, ...]:
+    """The flows of all rows of a phase by round, those of a node to itself left out; rings take several rounds."""
+    made: dict[int, list[Flow]] = defaultdict(list)
     gathers: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
     for number, (node, each) in enumerate(rows):
         group = each.group or ()
         if each.kind == "AllGather":
             gathers[group][node] = each.network_bytes
         elif each.kind == "AllReduce":
-            yield from _ring(node, each, element_bytes)
+            _ring(made, node, each)
         elif each.kind == "AlltoAll":
-            yield from _exchanged(node, each, element_bytes)
+            made[0] += _exchanged(node, each)
         else:
             tree = number if each.kind == "Multicast" else -1
-            yield from ((node, other, each.network_bytes, tree) for other in group if other != node)
+            made[0] += ((node, other, each.network_bytes, tree) for other in group if other != node)
     for group, held in gathers.items():
-        yield from _gathered(group, held)
+        _gather(made, group, held)
+    columns = (np.array(made[number], np.int64).reshape(-1, 4).T for number in sorted(made) if made[number])
+    return tuple(Flows(*column) for column in columns)
 
 
-def _exchanged(node: int, operation: Operation, element_bytes: int) -> Iterator[Flow]:
+def _exchanged(node: int, operation: Operation) -> Iterator[Flow]:
     """All-to-all: the vectors for every other node."""
-    vectors, sent, _ = operation.shape
-    for other, count in zip(operation.group or (), sent, strict=True):
+    sent, group = operation.shape[1], operation.group or ()
+    others = sum(count for other, count in zip(group, sent, strict=True) if other != node)
+    each = operation.network_bytes // max(others, 1)
+    for other, count in zip(group, sent, strict=True):
         if count and other != node:
-            yield node, other, count * vectors[-1] * element_bytes, -1
+            yield node, other, count * each, -1
 
 
-def _ring(node: int, operation: Operation, element_bytes: int) -> Iterator[Flow]:
-    """Ring all-reduce: all chunks but one, twice, to the next node: 2 (G - 1) / G of the vector where G divides it."""
+def _ring(made: dict[int, list[Flow]], node: int, operation: Operation) -> None:
+    """Ring all-reduce: 2 (G - 1) rounds, in each one chunk of the last axis to the next node of the group."""
     group = operation.group or ()
     *outer, last = operation.shape
+    element_bytes = operation.network_bytes // max(prod(operation.shape), 1)
     chunks = [len(chunk) * prod(outer) * element_bytes for chunk in split(last, len(group))]
     place, count = group.index(node), len(group)
-    if count > 1:
-        passed = 2 * sum(chunks) - chunks[(place + 1) % count] - chunks[(place + 2) % count]
-        yield node, group[(place + 1) % count], passed, -1
+    after = group[(place + 1) % count]
+    for number in range(2 * (count - 1)):
+        step = number if number < count - 1 else number - count
+        size = chunks[(place - step) % count]
+        if size:
+            made[number].append((node, after, size, -1))
 
 
-def _gathered(group: tuple[int, ...], held: dict[int, int]) -> Iterator[Flow]:
-    """Ring all-gather: every node passes on all parts but the next node's."""
-    for place, node in enumerate(group):
-        after = group[(place + 1) % len(group)]
-        if after != node:
-            yield node, after, sum(held.values()) - held.get(after, 0), -1
+def _gather(made: dict[int, list[Flow]], group: tuple[int, ...], held: dict[int, int]) -> None:
+    """Ring all-gather: G - 1 rounds, in each every node passes on the part it got last."""
+    for number in range(len(group) - 1):
+        for place, node in enumerate(group):
+            size = held.get(group[(place - number) % len(group)], 0)
+            if size:
+                made[number].append((node, group[(place + 1) % len(group)], size, -1))
+
+
+def flows(made: Iterable[Phase]) -> Flows:
+    """The flows of all rounds of all phases; those of a multicast get a number of their own."""
+    rounds = [each for phase in made for each in phase.rounds]
+    if not rounds:
+        return Flows(*np.zeros((4, 0), np.int64))
+    above = np.cumsum([0, *(int(each.tree.max(initial=-1)) + 1 for each in rounds)])
+    trees = [np.where(each.tree < 0, -1, each.tree + first) for each, first in zip(rounds, above[:-1], strict=True)]
+    source, target, size = (
+        np.concatenate([getattr(each, name) for each in rounds]) for name in ("source", "target", "size_bytes")
+    )
+    return Flows(source, target, size, np.concatenate(trees))
 
 
 def matrix(made: Iterable[Phase], nodes: int) -> Ints:
     """Bytes from node to node: shape [source, target]. Every destination of a multicast counts."""
-    sums = np.zeros((nodes, nodes), np.int64)
-    for phase in made:
-        np.add.at(sums, (phase.source, phase.target), phase.size_bytes)
+    sums, every = np.zeros((nodes, nodes), np.int64), flows(made)
+    np.add.at(sums, (every.source, every.target), every.size_bytes)
     return sums

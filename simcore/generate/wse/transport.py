@@ -15,7 +15,7 @@ from simcore.generate.wse.operations import Operation, collective, move, tensor
 from simcore.generate.wse.ranks import dp_group, stage
 from simcore.generate.wse.scope import Scope
 
-__all__ = ["TRANSPORTS", "Piece", "Transport", "expert_output"]
+__all__ = ["TRANSPORTS", "Piece", "Transport", "backward_exchange", "expert_output"]
 
 
 class Piece(NamedTuple):
@@ -121,7 +121,7 @@ class AllToAll(_Link):
         if self.scope.movement:
             for target in range(len(self.group)):
                 yield from self._packed(target, source)
-        yield self._all_to_all("a2a_disp", "disp", self.exchange.dispatch.tolist())
+        yield self.all_to_all("a2a_disp", "disp", self.exchange.dispatch.tolist())
         yield self.barrier("disp_a2a")
 
     def _packed(self, target: int, source: str) -> Iterator[Operation]:
@@ -133,7 +133,8 @@ class AllToAll(_Link):
         if uids:
             yield self.joined(f"{self.name}_disp_{self.group[target]}", [tensor(self.scope.node, u) for u in uids])
 
-    def _all_to_all(self, uid: str, buffer: str, vectors: list[list[int]]) -> Operation:
+    def all_to_all(self, uid: str, buffer: str, vectors: list[list[int]]) -> Operation:
+        """The row of one exchange; `vectors` go from node (outer) to node."""
         send = vectors[self.place]
         receive = [row[self.place] for row in vectors]
         targets = [target for target, count in enumerate(send) if count]
@@ -161,7 +162,7 @@ class AllToAll(_Link):
                 parts = self.returns(target)
                 if parts:
                     yield self.joined(f"{self.name}_comb_{self.group[target]}", parts)
-        yield self._all_to_all("combine_a2a", "comb", self.exchange.combine.tolist())
+        yield self.all_to_all("combine_a2a", "comb", self.exchange.combine.tolist())
         yield self.barrier("combine_a2a")
 
     def returned(self, token: Token, expert: int, holder: int) -> Piece:
@@ -311,3 +312,36 @@ TRANSPORTS: dict[str, Callable[[Scope, Exchange, str], Transport]] = {
     "none": Local,
     "sliced": Sliced,
 }
+
+
+def backward_exchange(scope: Scope, exchange: Exchange, name: str, part: str) -> Iterator[Operation]:
+    """Rows that send gradients against the way of the forward pass's `part`, "dispatch" or "combine".
+
+    An all-gather is the same both ways: of the tokens' gradients first, of those of the experts' inputs then. What went
+    by multicast comes back as one message per pair of nodes.
+    """
+    kind = scope.system.exchange if scope.system.stage_nodes > 1 else "none"
+    if kind == "none":
+        return
+    link = AllToAll(scope, exchange, name)
+    back = (exchange.combine if part == "combine" else exchange.dispatch).T.tolist()
+    if kind == "alltoall":
+        yield link.all_to_all(f"{part}_dgrad", f"{part}_grad", back)
+    elif kind == "allgather":
+        held = len(scope.own) * scope.step.queries if part == "combine" else int(exchange.combine[link.place].sum())
+        uid, shape = f"{name}_ag_{part}_dgrad", link.vectors(held)
+        yield collective(scope.node, uid, "AllGather", shape, scope.element_bytes, link.group, "")
+    else:
+        for target, count in enumerate(back[link.place]):
+            if count and target != link.place:
+                yield _gradients(link, f"{name}_{part}_{link.group[target]}_dgrad", target, count)
+    yield link.barrier(f"{part}_dgrad")
+
+
+def _gradients(link: AllToAll, uid: str, target: int, count: int) -> Operation:
+    """A Unicast of gradients."""
+    node, goal = link.scope.node, link.group[target]
+    outputs = (tensor(goal, f"{uid}_{node}"),)
+    return Operation(
+        uid, "Unicast", link.vectors(count), (), outputs, network_bytes=link.size_bytes(count), group=(goal,)
+    )

@@ -18,7 +18,7 @@ from simcore.network.topology.model import Dimension, Memory, Topology, Wafer
 from simcore.network.topology.wafer import WaferMesh
 from simcore.units import parse_bytes_per_s, parse_ns
 
-__all__ = ["GIGABYTE", "load"]
+__all__ = ["GIGABYTE", "load", "logical"]
 
 T = TypeVar("T")
 GIGABYTE = {"decimal": 1e9, "binary": 2.0**30}
@@ -100,7 +100,7 @@ def _lists(root: Node, forced: str, default: str) -> Topology:
     for index, dim in enumerate(made):
         _check_details(root, index, dim)
     wafer = _wafer(root, made)
-    seen = _logical(wafer, made) if wafer else made
+    seen = logical(wafer, made) if wafer else made
     return Topology(seen, _text(root, "name"), _text(root, "description"), wafer=wafer)
 
 
@@ -186,7 +186,7 @@ def _check_spares(node: Node, dead: tuple[int, ...], columns: int, spare: int) -
             node.problem(f"column {column} has {count} dead NPUs", f"spare_rows of at least {count}, or none")
 
 
-def _logical(wafer: Wafer, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+def logical(wafer: Wafer, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
     """What a workload sees of a wafer: the mesh without its spare rows, or the live NPUs when no rectangle is left."""
     column, row = dims
     if wafer.dead_npus and not wafer.spare_rows:

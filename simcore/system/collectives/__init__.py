@@ -1,14 +1,19 @@
-"""Collective algorithms, one a file: pure functions from (kind, ranks, bytes) to a plan."""
+"""Collective algorithms, one a file: pure functions from (kind, ranks, bytes) to a plan, relative or explicit."""
 
 from simcore.system.collectives import (  # noqa: F401 - each registers its algorithm
+    binomial,
     bruck,
+    chain,
     direct,
     dissemination,
+    double_binary_tree,
+    flat,
     halving_doubling,
     pairwise,
     recursive_doubling,
     ring,
+    synthesised,
 )
-from simcore.system.collectives.registry import NATIVE_ALGORITHMS, PlanOptions, algorithms
+from simcore.system.collectives.registry import NATIVE_ALGORITHMS, NETWORK_AWARE, ROOTED, PlanOptions, algorithms
 
-__all__ = ["NATIVE_ALGORITHMS", "PlanOptions", "algorithms"]
+__all__ = ["NATIVE_ALGORITHMS", "NETWORK_AWARE", "ROOTED", "PlanOptions", "algorithms"]

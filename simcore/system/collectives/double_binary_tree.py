@@ -5,20 +5,42 @@ The trees are numbered in order (Sanders, Speck, Träff 2009, as NCCL and ASTRA-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["Tree", "exits", "tree"]
+from simcore.system.collectives.registry import PlanOptions, algorithms
+from simcore.system.explicit import Explicit, Transfer
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["Tree", "double_binary_tree", "tree"]
+
+
+@algorithms.register("doubleBinaryTree")
+def double_binary_tree(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
+    """All data go up a tree and down again, whatever the collective; ValueError unless n is a power of two.
+
+    An inner rank pays the reduction for what comes from below, and again for what comes from above (ASTRA-sim).
+    """
+    shape = tree(size, mirrored=options.mirrored)
+    deepest = max(shape.depth)
+    transfers = []
+    for rank, above in enumerate(shape.parent):
+        if above >= 0:
+            up, down = deepest - shape.depth[rank], deepest + shape.depth[above]
+            charge_bytes = data_bytes if shape.children[rank] else 0
+            transfers.append(Transfer(up, rank, above, (0,), data_bytes, True, data_bytes))
+            transfers.append(Transfer(down, above, rank, (0,), data_bytes, charge_bytes=charge_bytes))
+    return Explicit.ordered(size, transfers)
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """`parent[rank]` (-1 at the root), `children[rank]` of a binary tree over 0 .. n-1; `order` lists parents first."""
+    """`parent[rank]` (-1 at the root), `children[rank]` and `depth[rank]` of a binary tree over 0 .. n-1."""
 
     parent: tuple[int, ...]
     children: tuple[tuple[int, ...], ...]
-    order: tuple[int, ...]
+    depth: tuple[int, ...]
 
 
 @lru_cache(maxsize=64)
@@ -34,7 +56,7 @@ def tree(size: int, *, mirrored: bool) -> Tree:
     if mirrored:
         parent = [size - 1 - above if above >= 0 else -1 for above in reversed(parent)]
     children = _children(parent)
-    return Tree(tuple(parent), children, _parents_first(parent, children))
+    return Tree(tuple(parent), children, _depths(parent, children))
 
 
 def _hang(parent: list[int], first: int, end: int, above: int) -> None:
@@ -54,34 +76,11 @@ def _children(parent: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, below))
 
 
-def _parents_first(parent: Sequence[int], children: Sequence[Sequence[int]]) -> tuple[int, ...]:
+def _depths(parent: Sequence[int], children: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    depth = [0] * len(parent)
     order = [parent.index(-1)]
     for rank in order:
+        for child in children[rank]:
+            depth[child] = depth[rank] + 1
         order.extend(children[rank])
-    return tuple(order)
-
-
-def exits(
-    shape: Tree,
-    arrivals_ns: Sequence[int],
-    delay_ns: Callable[[int, int], int],
-    endpoint_ns: int,
-    reduction_ns: int,
-) -> list[int]:
-    """When each rank leaves an all-reduce on a tree; `delay_ns(src, dst)` is the time of one full-size message.
-
-    A leaf pays the endpoint before sending and after receiving; an inner rank pays it, and the reduction, for what
-    comes from below and again for what comes from above, and leaves as it sends down: the root first (ASTRA-sim).
-    """
-    cost = endpoint_ns + reduction_ns
-    up = list(arrivals_ns)
-    for rank in reversed(shape.order):
-        heard = [max(up[child] + delay_ns(child, rank), arrivals_ns[rank]) for child in shape.children[rank]]
-        up[rank] = max(heard) + cost if heard else arrivals_ns[rank] + endpoint_ns
-    down = up
-    for rank in shape.order:
-        above = shape.parent[rank]
-        if above >= 0:
-            heard_ns = max(down[above] + delay_ns(above, rank), up[rank])
-            down[rank] = heard_ns + (cost if shape.children[rank] else endpoint_ns)
-    return down
+    return tuple(depth)

@@ -19,7 +19,7 @@ from math import log2
 from simcore.errors import InputError, closest
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["FABRICS", "Fabric", "Line", "collective_s", "fabric", "point_to_point_s"]
+__all__ = ["FABRICS", "Choice", "Fabric", "Line", "choose", "collective_s", "fabric", "point_to_point_s"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,34 +50,60 @@ class Fabric:
     multicast_ranks: int = 6
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What NCCL takes for a collective: the algorithm, the protocol, how long it takes, what a rank sends."""
+
+    algorithm: str
+    protocol: str
+    seconds: float
+    wire_bytes: float
+
+    def __str__(self) -> str:
+        return f"{self.algorithm} {self.protocol}"
+
+
+def choose(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: int, system: Fabric) -> Choice:
+    """The fastest line for a collective of `size_bytes` (the full buffer) on `ranks`, `per_node` in each node.
+
+    >>> str(choose(CollectiveKind.ALL_REDUCE, 1 << 30, 8, 8, FABRICS["hgx-h100"]))
+    'NVLS Simple'
+    >>> str(choose(CollectiveKind.ALL_REDUCE, 1 << 12, 64, 8, FABRICS["hgx-h100"]))
+    'tree LL128'
+    """
+    passes, wire = _WIRE[kind](ranks)
+    if ranks <= 1 or (size_bytes <= 0 and wire):
+        return Choice("none", "none", 0.0, 0.0)
+    per_node = max(1, min(per_node, ranks))
+    nodes = -(-ranks // per_node)
+    lines, levels, share = system.across, log2(nodes), per_node / system.node_ranks
+    if nodes == 1:
+        lines, levels, share = _usable(system, ranks, kind), log2(ranks), 1.0
+
+    def seconds(line: Line) -> float:
+        fixed_s = passes * (line.fixed_s + line.per_level_s * levels)
+        return fixed_s + wire * size_bytes / (line.bytes_per_s * share)
+
+    best = min(lines, key=seconds)
+    name, _, protocol = best.algorithm.partition("-")
+    algorithm = _ALGORITHMS.get(kind, name)
+    return Choice(_WRITTEN.get(algorithm, algorithm), _WRITTEN[protocol], seconds(best), wire * size_bytes)
+
+
 def collective_s(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: int, system: Fabric) -> float:
-    """Seconds of a collective of `size_bytes` (the full buffer) on `ranks`, `per_node` of them in each node.
+    """Seconds of what `choose` chooses.
 
     >>> one = collective_s(CollectiveKind.ALL_REDUCE, 1 << 30, 8, 8, FABRICS["dgx-a100"])
     >>> round(one * 1e3, 1)
     8.3
     """
-    if ranks <= 1 or size_bytes <= 0:
-        return 0.0
-    passes, wire = _WIRE[kind](ranks)
-    per_node = max(1, min(per_node, ranks))
-    nodes = -(-ranks // per_node)
-    if nodes == 1:
-        return _least(_usable(system, ranks, kind), passes, wire * size_bytes, log2(ranks), 1.0)
-    share = per_node / system.node_ranks
-    return _least(system.across, passes, wire * size_bytes, log2(nodes), share)
+    return choose(kind, size_bytes, ranks, per_node, system).seconds
 
 
 def point_to_point_s(size_bytes: float, system: Fabric, *, same_node: bool) -> float:
     """Seconds of one message between two ranks."""
     rate = max(line.bytes_per_s for line in system.node) if same_node else system.nic_bytes_per_s
     return system.hop_s + size_bytes / rate
-
-
-def _least(lines: tuple[Line, ...], passes: float, wire_bytes: float, levels: float, share: float) -> float:
-    return min(
-        passes * (line.fixed_s + line.per_level_s * levels) + wire_bytes / (line.bytes_per_s * share) for line in lines
-    )
 
 
 def _usable(system: Fabric, ranks: int, kind: CollectiveKind) -> tuple[Line, ...]:
@@ -98,6 +124,15 @@ _WIRE: dict[CollectiveKind, Callable[[int], tuple[float, float]]] = {
     CollectiveKind.SCATTER: lambda n: (0.5, (n - 1) / n),
     CollectiveKind.BARRIER: lambda n: (1.0, 0.0),
 }
+
+# NCCL's trees and NVLS (as measured) only all-reduce; an all-to-all and what has a root are sends and receives.
+_ALGORITHMS: dict[CollectiveKind, str] = {
+    **dict.fromkeys((CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER), "ring"),
+    **dict.fromkeys((CollectiveKind.BROADCAST, CollectiveKind.REDUCE), "ring"),
+    **dict.fromkeys((CollectiveKind.GATHER, CollectiveKind.SCATTER), "direct"),
+    CollectiveKind.ALL_TO_ALL: "pairwise",
+}
+_WRITTEN = {"nvls": "NVLS", "ll128": "LL128", "simple": "Simple", "": "Simple"}
 
 
 def _lines(*rows: tuple[str, float, float, float]) -> tuple[Line, ...]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simcore.registry import Registry
+from simcore.system.explicit import Explicit
 from simcore.system.plan import Plan
+from simcore.system.wires import Wire
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["NATIVE_ALGORITHMS", "PlanOptions", "algorithms", "check_kind"]
+__all__ = ["NATIVE_ALGORITHMS", "NETWORK_AWARE", "ROOTED", "PlanOptions", "algorithms", "check_kind"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,23 +21,38 @@ class PlanOptions:
     `alternate_reductions`: a windowed direct collective charges every other batch of receives (ASTRA-sim).
     `late_reductions`: halving-doubling charges the size of the next message, none after the last (ASTRA-sim).
     `local_group`: a communicator group's ring charges batches of (n-1) * window (ASTRA-sim 2.x).
+    `mirrored`: which of two trees. `root`: the rank that a rooted collective starts from or ends at. `wires` tells the
+    neighbours in the group and what is between them, to the algorithms of `NETWORK_AWARE`.
     """
 
     window: int = 0
     alternate_reductions: bool = False
     late_reductions: bool = False
     local_group: bool = False
+    mirrored: bool = False
+    root: int = 0
+    wires: Callable[[], Sequence[Wire]] | None = None
 
 
-algorithms: Registry[Callable[[CollectiveKind, int, int, PlanOptions], Plan]] = Registry("collective algorithm")
+Maker = Callable[[CollectiveKind, int, int, PlanOptions], Plan | Explicit]
+algorithms: Registry[Maker] = Registry("collective algorithm")
+
+ROOTED = (CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER)
 
 # Algorithms of the native profile that ASTRA-sim has not, and the collectives that each can do.
 NATIVE_ALGORITHMS: Mapping[str, tuple[CollectiveKind, ...]] = {
+    "binomial": ROOTED,
     "bruck": (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL),
+    "chain": ROOTED,
     "dissemination": (CollectiveKind.BARRIER,),
+    "flat": ROOTED,
     "pairwise": (CollectiveKind.ALL_TO_ALL,),
     "recursiveDoubling": (CollectiveKind.ALL_REDUCE,),
+    "synthesised": (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER),
 }
+
+# Those whose plans depend on the network of their group.
+NETWORK_AWARE = frozenset({"synthesised"})
 
 
 def check_kind(name: str, kind: CollectiveKind) -> None:

@@ -27,6 +27,7 @@ INTEGER_ATTRIBUTES = (
     "comm_src",
     "comm_dst",
     "comm_tag",
+    "root",
     "stream",
 )
 TEXT_ATTRIBUTES = ("pg_name", "involved_dim")  # kept as a number that stands for their bytes

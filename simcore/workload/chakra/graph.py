@@ -204,14 +204,15 @@ def _attribute_columns(kind: Integers, attributes: dict[str, Integers]) -> dict[
     communicates = kind >= NodeType.COMM_SEND_NODE
     collective = (kind == NodeType.COMM_COLL_NODE) & (attributes["comm_type"] != MISSING)
     send = kind == NodeType.COMM_SEND_NODE
-    peer = np.where(send, value("comm_dst", -1), value("comm_src", -1))
+    root = np.where(attributes["root"] == MISSING, value("comm_src", -1), attributes["root"])
+    peer = np.where(send, value("comm_dst", -1), np.where(collective, root, value("comm_src", -1)))
     int32 = np.iinfo(np.int32)
     return {
         "size_bytes": np.where(communicates & (comm_size != MISSING), comm_size, tensor_size),
         "collective": np.where(
             collective, _COLLECTIVE_INDEX[np.where(collective, attributes["comm_type"], 0)], NO_COLLECTIVE
         ).astype(np.int8),
-        "peer": np.where(np.isin(kind, _TRANSFERS), peer, -1).clip(int32.min, int32.max).astype(np.int32),
+        "peer": np.where(communicates, peer, -1).clip(int32.min, int32.max).astype(np.int32),
         "tag": value("comm_tag", 0),
         "priority": value("comm_priority", 0),
         "num_ops": value("num_ops", 0),

@@ -1,4 +1,4 @@
-"""ASTRA-sim's log of issued and completed nodes as a Chrome trace.
+"""ASTRA-sim's log of issued and completed nodes, and its Chrome trace with Chakra's lanes.
 
 Lines are `issue,npu_id=0,tick=0,node_id=0,node_name=...` and `callback,...`; the position of a value counts, not its
 key.
@@ -7,43 +7,60 @@ key.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from simcore.documents import read_text
 from simcore.errors import Location, Problem, Problems
 
-__all__ = ["chrome_trace"]
+__all__ = ["Span", "chrome_trace", "lane", "spans"]
 
 LANES = {"MEM_LOAD": 1, "MEM_STORE": 1, "COMP": 3, "COMM": 4}
 LANE_NAMES = {1: "local memory", 2: "remote memory", 3: "computation", 4: "communication"}
 _LINE = "issue,npu_id=0,tick=0,node_id=0,node_name=NAME"
 
 
-def chrome_trace(path: str, mhz: float = 1000.0) -> str:
-    """JSON for Perfetto and chrome://tracing, microseconds, one process an NPU; InputError names the line at fault."""
-    open_nodes: dict[tuple[int, int], int] = {}
-    events: list[dict[str, Any]] = []
-    npus = set()
+class Span(NamedTuple):
+    """A node that was issued and completed; times in ticks."""
+
+    npu: int
+    node: int
+    name: str
+    start: int
+    end: int
+
+
+def spans(path: str) -> list[Span]:
+    """The nodes of a log in the order of their completion; InputError names the lines at fault."""
+    issued: dict[tuple[int, int], int] = {}
+    found: list[Span] = []
     with Problems() as problems:
         for number, line in enumerate(read_text(path).splitlines(), 1):
             if not line.strip():
                 continue
             try:
                 event, npu, tick, node, name = _parts(line)
-                start = open_nodes.pop((npu, node)) if event == "callback" else open_nodes.setdefault((npu, node), tick)
+                start = issued.pop((npu, node)) if event == "callback" else issued.setdefault((npu, node), tick)
             except (ValueError, KeyError) as error:
                 text = "completed but never issued" if isinstance(error, KeyError) else f"no event: {error}"
                 problems.add(Problem(Location(path, number, 1), text, _LINE, line[:80], source=line))
                 continue
-            npus.add(npu)
             if event == "callback":
-                span = {"pid": npu, "tid": _lane(name), "ts": start / mhz, "dur": (tick - start) / mhz}
-                events.append({"ph": "X", "name": name, "args": {"node": node}, **span})
+                found.append(Span(npu, node, name, start, tick))
+    return found
+
+
+def chrome_trace(path: str, mhz: float = 1000.0) -> str:
+    """JSON for Perfetto and chrome://tracing, microseconds, one process an NPU; InputError names the lines at fault."""
+    found = spans(path)
     names = [
         {"ph": "M", "name": "thread_name", "pid": npu, "tid": lane, "args": {"name": text}}
-        for npu in sorted(npus)
+        for npu in sorted({span.npu for span in found})
         for lane, text in LANE_NAMES.items()
     ]
+    events: list[dict[str, Any]] = []
+    for span in found:
+        place = {"pid": span.npu, "tid": lane(span.name), "ts": span.start / mhz, "dur": (span.end - span.start) / mhz}
+        events.append({"ph": "X", "name": span.name, "args": {"node": span.node}, **place})
     return json.dumps({"displayTimeUnit": "ns", "traceEvents": names + events}, sort_keys=True) + "\n"
 
 
@@ -56,7 +73,7 @@ def _parts(line: str) -> tuple[str, int, int, int, str]:
     return event, int(npu), int(tick), int(node), name
 
 
-def _lane(name: str) -> int:
+def lane(name: str) -> int:
     """Lane by the first part of a node's name that is known; a store to or load from remote memory has its own."""
     if "REMOTE" in name:
         return 2

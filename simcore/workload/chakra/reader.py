@@ -25,9 +25,11 @@ from simcore.workload.chakra.ranks import check_ranks
 from simcore.workload.model import Graph, GraphSet
 
 __all__ = [
+    "SUFFIXES",
     "content",
     "current_files",
     "decode",
+    "distinct_ranks",
     "distinct_traces",
     "files_of_set",
     "is_trace",
@@ -70,6 +72,16 @@ def read_graphs(path: str, npus: int, communicators: Mapping[str, tuple[int, ...
     if unused:
         warnings.append(f"{path}: the traces of ranks {_ranges(sorted(unused))} are not used: there are {npus} NPUs")
     return GraphSet(tuple(graphs), graph_of_rank, known, Path(path).name, tuple(warnings))
+
+
+def distinct_ranks(path: str) -> tuple[list[Trace], dict[int, int]]:
+    """The different traces that `path` names, and which one each rank has; a single file is rank 0."""
+    place = Path(path)
+    files = {0: place} if place.is_file() else files_of_set(place)
+    if not files:
+        raise InputError.at(path, "there is no execution trace", expected="a file, a folder or the prefix of a set")
+    traces, numbers = _distinct(list(files.values()))
+    return traces, dict(zip(files, numbers.tolist(), strict=True))
 
 
 def _distinct(files: list[Path]) -> tuple[list[Trace], NDArray[np.int32]]:

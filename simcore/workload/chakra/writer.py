@@ -10,10 +10,10 @@ from typing import Any
 from simcore.errors import InputError
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, NodeType, messages
 
-__all__ = ["VERSION", "add_attribute", "encode", "frame", "metadata", "node", "write_files"]
+__all__ = ["VERSION", "add_attribute", "check_free", "encode", "frame", "metadata", "node", "write_files"]
 
 VERSION = "0.0.4"
-# Attribute -> kind of its value, as PyTorch's and the generator's traces have it; duration_ns is ours.
+# Attribute -> kind of its value, as PyTorch's and the generator's traces have it; duration_ns and root are ours.
 KINDS = {
     "duration_ns": "int64",
     "is_cpu_op": "bool",
@@ -25,6 +25,7 @@ KINDS = {
     "comm_src": "int32",
     "comm_dst": "int32",
     "comm_tag": "int32",
+    "root": "int32",
     "pg_name": "string",
     "stream": "int64",
     "involved_dim": "bool_list",
@@ -95,12 +96,17 @@ def encode(head: Any, nodes: Iterable[Any]) -> bytes:
 
 def write_files(files: Mapping[Path, bytes], *, force: bool = True) -> None:
     """Write files, all or none when some are there and not to be replaced (InputError); `.gz` packs."""
-    there = [path for path in files if path.exists()]
+    check_free(files, force=force)
+    for path, data in files.items():
+        _write(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def check_free(paths: Iterable[Path], *, force: bool) -> None:
+    """InputError when some of the files are there and are not to be replaced."""
+    there = [path for path in paths if path.exists()]
     if there and not force:
         more = f" and {len(there) - 1} more" if len(there) > 1 else ""
         raise InputError.at(str(there[0]), f"the file is already there{more}", hint="--force overwrites")
-    for path, data in files.items():
-        _write(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,0 +1,50 @@
+"""Collectives that are execution traces: sends, receives and computations of every NPU (ASTRA-sim 2.x)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simcore.errors import InputError, Location
+from simcore.system.config import SystemConfig
+from simcore.system.graph_npu import GraphProgram
+from simcore.workload.chakra.reader import read_graphs
+from simcore.workload.model import CollectiveKind, Graph, NodeKind
+
+__all__ = ["Customs"]
+
+_ALLOWED = (NodeKind.INVALID, NodeKind.METADATA, NodeKind.COMPUTE, NodeKind.SEND, NodeKind.RECV)
+
+
+class Customs:
+    """The programs that a system file puts in the place of collectives, one for every NPU.
+
+    Sizes, tags and durations are the traces' own; nothing in them waits for anything but its dependencies.
+    `shortest_ns` is what a computation takes at least.
+    """
+
+    def __init__(self, system: SystemConfig, npus: int, shortest_ns: int):
+        self._system, self._npus, self._shortest_ns = system, npus, shortest_ns
+        self._known: dict[str, Sequence[GraphProgram]] = {}
+
+    def of(self, node_id: int, kind: CollectiveKind) -> Sequence[GraphProgram]:
+        """What is played in the place of a node: its own traces come before its collective's; () = nothing special."""
+        prefix = self._system.custom_nodes.get(node_id) or self._system.custom.get(kind)
+        if prefix and prefix not in self._known:
+            self._known[prefix] = self._read(prefix)
+        return self._known[prefix] if prefix else ()
+
+    def _read(self, prefix: str) -> Sequence[GraphProgram]:
+        found = read_graphs(prefix, self._npus)
+        programs = [self._program(graph) for graph in found.graphs]
+        return [programs[number] for number in found.graph_of_rank.tolist()]
+
+    def _program(self, graph: Graph) -> GraphProgram:
+        for row in np.flatnonzero(~np.isin(graph.kind, _ALLOWED)).tolist():
+            kind = NodeKind(graph.kind[row]).name
+            message = f"node '{graph.names[row]}' cannot be part of a collective"
+            expected = "computations, sends and receives"
+            raise InputError.at(Location(graph.path), message, expected=expected, found=f"a {kind} node")
+        duration_ns = np.maximum(graph.duration_ns, self._shortest_ns).tolist()
+        return GraphProgram(graph, duration_ns, [""] * len(graph), [False] * len(graph), {})

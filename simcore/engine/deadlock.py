@@ -1,0 +1,90 @@
+"""Who waits for whom when nothing can happen any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from simcore.errors import DeadlockError
+from simcore.system.scheduler import Scheduler
+from simcore.system.streams import Stream
+from simcore.system.transport import class_of
+from simcore.timeline.events import format_ranks
+
+__all__ = ["deadlock"]
+
+SHOWN = 10
+ABSENT, PLAYS, READY = "has not asked for it", "plays it", "has it ready"
+ALONE = (
+    "hint: here every NPU starts what it has first, as in ASTRA-sim (issue 370: there the run ends without a word); "
+    "--profile native begins a collective on all NPUs at once and cannot deadlock so"
+)
+
+
+def deadlock(
+    lines: Sequence[str],
+    schedulers: Sequence[Scheduler],
+    ranks: Sequence[Sequence[int]],
+    names: Sequence[str],
+    *,
+    gang: bool,
+) -> DeadlockError:
+    """The error, given a line for each NPU that is stuck.
+
+    `ranks[c]` are the NPUs of `schedulers[c]`, `names` what requests are called. The hint is for machines whose NPUs
+    begin collectives each for itself (not `gang`) when all have asked for those that are blocked.
+    """
+    chunks = sorted(_Blocked(schedulers, ranks, names), key=lambda chunk: not chunk[0])
+    text = ["error: deadlock: nothing can happen any more", *lines[:SHOWN], *(line for _, line in chunks[:SHOWN])]
+    if chunks and not gang and not any(absent for absent, _ in chunks):
+        text.append(ALONE)
+    return DeadlockError("\n  ".join(text))
+
+
+class _Blocked:
+    """The chunks that some NPU plays, or has ready, and another one does not.
+
+    Yields whether one of the NPUs has not even asked for the collective, and a line about the chunk.
+    """
+
+    def __init__(self, schedulers: Sequence[Scheduler], ranks: Sequence[Sequence[int]], names: Sequence[str]):
+        self._schedulers, self._ranks, self._names = schedulers, ranks, names
+        self._class_of = class_of(ranks)
+
+    def __iter__(self) -> Iterator[tuple[bool, str]]:
+        seen = set()
+        for npu_class, scheduler in enumerate(self._schedulers):
+            for stream in scheduler.live.values():
+                members = stream.phase.lane.dim.members(self._ranks[npu_class][0])
+                key = (stream.key, stream.at, int(members[0]))
+                states = self._states(stream, sorted(set(self._class_of[members].tolist())))
+                if key not in seen and len(states) > 1 and states.keys() & {PLAYS, READY}:
+                    seen.add(key)
+                    yield ABSENT in states, self._line(stream, states)
+
+    def _states(self, stream: Stream, classes: Sequence[int]) -> dict[str, list[int]]:
+        """What the NPUs of a group do with a chunk."""
+        found: dict[str, list[int]] = {}
+        for npu_class in classes:
+            found.setdefault(self._state(stream, npu_class), []).extend(self._ranks[npu_class])
+        return found
+
+    def _state(self, stream: Stream, npu_class: int) -> str:
+        live = self._schedulers[npu_class].live
+        here = live.get(stream.key)
+        if here is None:
+            return ABSENT
+        if here.at != stream.at:
+            return "is in another phase of it"
+        if here.begun:
+            return PLAYS
+        before = [other for other in live.values() if other.begun and other.phase.queue == stream.phase.queue]
+        return f"plays {self._name(before[0])} first" if before else READY
+
+    def _name(self, stream: Stream) -> str:
+        request = stream.dataset.request
+        group = f" of group {request.group}" if request.group else ""
+        return f"chunk {stream.key[1]}{group} ({request.kind} '{self._names[request.name]}')"
+
+    def _line(self, stream: Stream, states: dict[str, list[int]]) -> str:
+        who = "; ".join(f"NPU {format_ranks(sorted(npus))} {state}" for state, npus in states.items())
+        return f"{self._name(stream)}, dimension {stream.phase.lane.dim.index}: {who}"

@@ -1,0 +1,298 @@
+"""A run of wafer steps: every step is played, its intervals become the timeline, its figures `details["wafer"]`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.engine.cores import CoreRates, CoreTimes, play_cores
+from simcore.engine.settings import Settings
+from simcore.engine.wafer import PhaseTimes, Rates, play
+from simcore.errors import InputError
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Topology
+from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
+from simcore.workload.model import PhaseName
+from simcore.workload.wafer import CoreStep, NodeStep
+
+__all__ = ["core_places", "simulate_wafer"]
+
+IntArray = NDArray[np.int64]
+PARTS = [str(part) for part in ("forward", "input_grad", "weight_grad")]
+SLOWEST = 5
+UNITS = (EventKind.COMPUTE, EventKind.SEND, EventKind.WAIT)
+
+
+@dataclass
+class _Run:
+    """What the steps played so far left."""
+
+    graph: LinkGraph
+    rates: Rates
+    settings: Settings
+    npus: int
+    layers: tuple[str, ...]
+    blocks: list[IntArray] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    figures: list[dict[str, Any]] = field(default_factory=list)
+    traffic: dict[str, IntArray] = field(default_factory=dict)
+    asked: dict[tuple[int, int], tuple[str, int]] = field(default_factory=dict)
+    link_bytes: IntArray = field(init=False)
+    busy_ns: IntArray = field(init=False)
+    load_ns: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.link_bytes, self.busy_ns = np.zeros((2, len(self.graph)), np.int64)
+        self.load_ns = np.zeros(self.npus, np.int64)
+
+    @property
+    def now_ns(self) -> int:
+        """When the next step begins."""
+        return self.spans[-1][1] if self.spans else 0
+
+    @property
+    def factors(self) -> NDArray[np.float64]:
+        """Factor on the computing of every NPU."""
+        slow = [self.settings.stragglers.get(npu, 1.0) for npu in range(self.npus)]
+        return np.array(slow) * self.settings.compute_scale
+
+    def name(self, text: str) -> int:
+        """The number of a name."""
+        return self.names.setdefault(text, len(self.names))
+
+    def sent(self, layer: str, nodes: int, source: IntArray, target: IntArray, size_bytes: IntArray) -> None:
+        """Count bytes from node to node."""
+        matrix = self.traffic.setdefault(layer, np.zeros((nodes, nodes), np.int64))
+        np.add.at(matrix, (source, target), size_bytes)
+
+    def add(self, **columns: IntArray | int) -> None:
+        """Append rows of events; columns are scalars or of equal length."""
+        order = ("npu", "stream", "start", "end", "kind", "name", "layer", "part", "size")
+        rows = np.broadcast_arrays(*(columns[key] for key in order), len(self.spans))
+        self.blocks.append(np.stack([row.reshape(-1) for row in rows]).astype(np.int64))
+
+
+def simulate_wafer(
+    steps: Sequence[NodeStep | CoreStep], topology: Topology, rates: Rates, settings: Settings
+) -> Timeline:
+    """Play steps one after the other; node, or core, n of the steps is NPU n of the topology (cores: `core_places`).
+
+    Raises
+    ------
+    InputError
+        When the topology has too few NPUs or is cut in pieces.
+    DeadlockError
+        When cores wait for each other.
+    """
+    graph = LinkGraph(topology)
+    npus = max(each.nodes if isinstance(each, NodeStep) else len(each.traces) for each in steps)
+    if graph.npus < npus:
+        message = "the topology has fewer NPUs than the workload nodes or cores"
+        raise InputError.at(topology.path or "--topology", message, expected=f"{npus}", found=f"{graph.npus}")
+    names = (phase.layer for each in steps if isinstance(each, NodeStep) for phase in each.phases)
+    run = _Run(graph, rates, settings, npus, tuple(dict.fromkeys(names)))
+    for each in steps:
+        try:
+            if isinstance(each, NodeStep):
+                _nodes(run, each)
+            else:
+                _cores(run, each)
+        except ValueError as error:
+            raise InputError.at("--topology", f"the wafer is cut in pieces: {error}") from error
+    return _timeline(run, topology)
+
+
+def _nodes(run: _Run, step: NodeStep) -> None:
+    """Play the phases of the nodes."""
+    queues = run.settings.network != "congestion-free"
+    times = play(run.graph, step, run.rates, factors=run.factors[: step.nodes], queues=queues)
+    _phase_events(run, step, times)
+    run.link_bytes, run.busy_ns = run.link_bytes + times.link_bytes, run.busy_ns + times.busy_ns
+    run.load_ns[: step.nodes] += times.compute_ns
+    figures = _figures(step.name, step.tokens, times.time_ns, times.compute_ns)
+    figures["stragglers"] = _stragglers(step, times)
+    for phase in step.phases:
+        for flows in phase.rounds:
+            run.sent(phase.layer, step.nodes, flows.source, flows.target, flows.size_bytes)
+    _finish(run, figures)
+
+
+def _phase_events(run: _Run, step: NodeStep, times: PhaseTimes) -> None:
+    """COMPUTE, then COLLECTIVE and WAIT, of every phase and node; CHUNK for what a node sends in a dimension."""
+    places = {name: number for number, name in enumerate(run.layers)}
+    layer = np.array([places[phase.layer] for phase in step.phases])[:, None]
+    part = np.array([PARTS.index(phase.part) for phase in step.phases])[:, None]
+    computing = np.array([run.name(f"{phase.layer} computing") for phase in step.phases])[:, None]
+    name = np.array([run.name(phase.name) for phase in step.phases])[:, None]
+    begin, ready, end = (column + run.now_ns for column in (times.begin_ns, times.ready_ns, times.end_ns))
+    sent = _sent_bytes(run.graph, step)
+    size = sent.sum(axis=2)
+    for kind, label, first, last in (
+        (EventKind.COMPUTE, computing, begin, ready),
+        (EventKind.COLLECTIVE, name, ready, end),
+        (EventKind.WAIT, name, ready, end),
+    ):
+        at = np.nonzero(last > first)
+        pick = [np.broadcast_to(column, first.shape)[at] for column in (first, last, label, layer, part, size)]
+        start, stop, labels, layers, parts, sizes = pick
+        run.add(npu=at[1], stream=0, start=start, end=stop, kind=int(kind), name=labels, layer=layers, part=parts,
+                size=sizes * (kind != EventKind.COMPUTE))  # fmt: skip
+    for dim in range(sent.shape[2]):
+        at = np.nonzero(sent[:, :, dim])
+        pick = [np.broadcast_to(column, ready.shape)[at] for column in (ready, end, name, layer, part, sent[:, :, dim])]
+        start, stop, labels, layers, parts, sizes = pick
+        run.add(npu=at[1], stream=1 + dim, start=start, end=stop, kind=int(EventKind.CHUNK), name=labels, layer=layers,
+                part=parts, size=sizes)  # fmt: skip
+    for phase, bytes_of_first in zip(step.phases, size[:, 0].tolist(), strict=True):
+        if phase.kind:
+            key = places[phase.layer], PARTS.index(phase.part)
+            asked, before = run.asked.get(key, (phase.kind, 0))
+            asked = asked if phase.kind in asked.split("+") else f"{asked}+{phase.kind}"
+            run.asked[key] = asked, before + bytes_of_first
+
+
+def _sent_bytes(graph: LinkGraph, step: NodeStep) -> IntArray:
+    """What every node sends in every phase over the links of a dimension: shape [phases, nodes, dimensions].
+
+    A message counts in every dimension in which its ends differ.
+    """
+    dims = graph.topology.dims
+    sent = np.zeros((len(step.phases), step.nodes, len(dims)), np.int64)
+    for number, phase in enumerate(step.phases):
+        for flows in phase.rounds:
+            stride = 1
+            for place, dim in enumerate(dims):
+                differ = flows.source // stride % dim.npus != flows.target // stride % dim.npus
+                np.add.at(sent[number, :, place], flows.source[differ], flows.size_bytes[differ])
+                stride *= dim.npus
+    return sent
+
+
+def _figures(name: str, tokens: int, time_ns: int, compute_ns: IntArray) -> dict[str, Any]:
+    """A step in numbers."""
+    return {
+        "name": name,
+        "time_ns": time_ns,
+        "tokens": tokens,
+        "tokens_per_s": tokens / time_ns * 1e9 if time_ns else 0.0,
+        "compute_ns": {
+            "max": int(compute_ns.max()), "mean": float(compute_ns.mean()), "npu": int(compute_ns.argmax()),
+        },
+    }  # fmt: skip
+
+
+def _stragglers(step: NodeStep, times: PhaseTimes) -> list[dict[str, Any]]:
+    """The nodes whose computing the others wait for: in how many phases, and how much longer than the mean in sum."""
+    spent = times.ready_ns - times.begin_ns
+    last, over = spent.argmax(axis=1), spent.max(axis=1) - spent.mean(axis=1)
+    costs, phases = np.zeros(step.nodes), np.bincount(last[over > 0], minlength=step.nodes)
+    np.add.at(costs, last, over)
+    order = np.argsort(-costs, kind="stable")[:SLOWEST].tolist()
+    return [{"npu": n, "phases": int(phases[n]), "cost_ns": round(costs[n])} for n in order if costs[n] > 0]
+
+
+def core_places(step: CoreStep, topology: Topology) -> IntArray:
+    """The NPU of every core: nodes row-major on the wafer, cores row-major inside a node.
+
+    On a topology of two dimensions (columns, rows) the cores of a node form the squarest rectangle whose sides divide
+    both; on any other, cores are NPUs in order.
+    """
+    cores, many = step.cores, len(step.traces)
+    numbers = np.arange(many)
+    if len(topology.dims) != 2:
+        return numbers
+    columns, rows = (dim.npus for dim in topology.dims)
+    rows -= topology.wafer.spare_rows if topology.wafer else 0
+    sides = [
+        (wide, cores // wide)
+        for wide in range(1, cores + 1)
+        if cores % wide == 0 and columns % wide == 0 and rows % (cores // wide) == 0
+    ]
+    if not sides or columns * rows != many:
+        raise InputError.at(
+            topology.path or "--topology", "the cores do not tile this topology",
+            expected=f"columns x rows = {many} cores, in rectangles of {cores}", found=f"{columns} x {rows}",
+        )  # fmt: skip
+    wide, high = min(sides, key=lambda side: abs(side[0] - side[1]))
+    node, core = numbers // cores, numbers % cores
+    row, column = node // (columns // wide) * high + core // wide, node % (columns // wide) * wide + core % wide
+    return row * columns + column
+
+
+def _cores(run: _Run, step: CoreStep) -> None:
+    """Play the instructions of the cores."""
+    places = core_places(step, run.graph.topology)
+    rates = CoreRates(run.rates.macs_per_s / run.settings.compute_scale, run.rates.memory_bytes_per_s)
+    queues = run.settings.network != "congestion-free"
+    if run.settings.stragglers:
+        raise InputError.at("--straggler", "stragglers go with nodes, not with traces of cores")
+    times = play_cores(run.graph, places, step.traces, rates, queues=queues)
+    _core_events(run, places, times)
+    run.link_bytes, run.busy_ns = run.link_bytes + times.link_bytes, run.busy_ns + times.busy_ns
+    run.load_ns[places] += times.compute_ns
+    figures = _figures(step.name, step.tokens, times.time_ns, times.compute_ns)
+    figures["compute_ns"]["npu"] = int(places[figures["compute_ns"]["npu"]])
+    run.sent("all", len(step.traces) // step.cores, *_between_nodes(step))
+    figures["move_ns"] = {"max": int(times.move_ns.max()), "mean": float(times.move_ns.mean())}
+    _finish(run, figures)
+
+
+def _between_nodes(step: CoreStep) -> tuple[IntArray, IntArray, IntArray]:
+    """Source, target and bytes of all that cores copy to other nodes, a row for every target."""
+    rows = [
+        (int(each.arguments[0]) // step.cores, int(bank) // step.cores, int(each.arguments[-1]))
+        for trace in step.traces
+        for each in trace
+        if each.kind in {"COPY", "MULTICAST"}
+        for bank in each.arguments[1:-1]
+    ]
+    source, target, size = np.array(rows, np.int64).reshape(-1, 3).T
+    return source, target, size
+
+
+def _core_events(run: _Run, places: IntArray, times: CoreTimes) -> None:
+    """COMPUTE, SEND and WAIT of every core."""
+    core, unit, start, end = np.array(times.spans, np.int64).reshape(-1, 4).T
+    kinds, names = np.array(UNITS), np.array([run.name(text) for text in ("computing", "moving", "barrier")])
+    run.add(npu=places[core], stream=0, start=start + run.now_ns, end=end + run.now_ns, kind=kinds[unit],
+            name=names[unit], layer=NO_LAYER, part=-1, size=0)  # fmt: skip
+
+
+def _finish(run: _Run, figures: dict[str, Any]) -> None:
+    """The step is over: the next begins at its end."""
+    run.figures.append(figures)
+    run.spans.append((run.now_ns, run.now_ns + figures["time_ns"]))
+
+
+def _timeline(run: _Run, topology: Topology) -> Timeline:
+    """Everything that the run left."""
+    rows = np.concatenate(run.blocks, axis=1) if run.blocks else np.zeros((10, 0), np.int64)
+    order = np.lexsort((rows[3], rows[1], rows[0], rows[2]))
+    finish = np.zeros(run.npus, np.int64)
+    np.maximum.at(finish, rows[0], rows[3])
+    asked = [
+        {PhaseName(part): run.asked[number, place] for place, part in enumerate(PARTS) if (number, place) in run.asked}
+        for number in range(len(run.layers))
+    ]
+    details = {
+        "layer_collectives": asked,
+        "wafer": {"steps": run.figures},
+        "load_ns": run.load_ns,
+        "traffic": run.traffic,
+    }
+    return Timeline(
+        events=EventTable(tuple(run.names), *rows[:, order]),
+        time_ns=run.now_ns,
+        iterations=tuple(run.spans),
+        ranks=tuple(range(npu, npu + 1) for npu in range(run.npus)),
+        finish_ns=tuple(finish.tolist()),
+        layers=run.layers,
+        dims=tuple((dim.kind, dim.npus) for dim in topology.dims) if run.layers else (),
+        links=run.graph.table(run.link_bytes, run.busy_ns),
+        details=details,
+    )

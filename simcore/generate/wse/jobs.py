@@ -1,0 +1,148 @@
+"""The options of the generator, from the command line or a specification, made into the steps to run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from simcore.documents import Node, read
+from simcore.errors import InputError, Location, Problems
+from simcore.generate.wse.exchange import Exchange
+from simcore.generate.wse.nodes import Job, exchanges, steps
+from simcore.generate.wse.routing import read_counts, read_routing
+from simcore.generate.wse.scope import Step
+from simcore.generate.wse.shapes import Model, parse_layers, parse_nodes, read_model, read_system
+
+__all__ = ["DEFAULTS", "ELEMENT_BYTES", "Made", "is_specification", "made", "placed", "specification"]
+
+ELEMENT_BYTES = {"fp16": 2, "fp8": 1}
+# What an option is when it is not given; its type is that of the option. Files have none.
+DEFAULTS: dict[str, Any] = {
+    "bsz": 1,
+    "prefill_len": 32,
+    "decode_len": 10,
+    "spec_dec": 0,
+    "only_decode": 1,
+    "only_prefill": 0,
+    "simplified_decode": 1,
+    "train": False,
+    "nodes": "all",
+    "layers": "all",
+    "dtype": "fp16",
+    "seed": 42,
+}
+FILES = ("model_config", "system_config", "routing", "expert_counts")
+NEEDED = ("model_config", "system_config")
+MINIMUM = {"bsz": 1, "prefill_len": 1, "decode_len": 1}
+
+
+class Made(NamedTuple):
+    """A step with everything needed to make its rows."""
+
+    job: Job
+    step: Step
+    nodes: list[int]
+    routed: dict[str, Exchange]
+
+
+def made(options: Mapping[str, Any]) -> Iterator[Made]:
+    """Every step of every phase that the options ask for."""
+    for job in _jobs(options):
+        nodes = parse_nodes(options["nodes"], job.system.nodes)
+        for step in steps(job):
+            yield Made(job, step, nodes, exchanges(job, step))
+
+
+def _phases(options: Mapping[str, Any]) -> list[str]:
+    """Training alone, or the phases that the two flags leave."""
+    if options["train"]:
+        return ["train"]
+    if options["only_decode"] and options["only_prefill"]:
+        raise InputError.at(
+            "--only_prefill", "nothing is left of prefill and decode", hint="--only_decode 0 goes with --only_prefill 1"
+        )
+    skips = (("prefill", "only_decode"), ("decode", "only_prefill"))
+    return [phase for phase, skipped in skips if not options[skipped]]
+
+
+def _job(options: Mapping[str, Any], model: Model, phase: str) -> Job:
+    """The job of a phase, with the user's routing left to `_jobs`."""
+    return Job(
+        model=model,
+        system=read_system(options["system_config"], phase),
+        batch=options["bsz"],
+        prefill_len=options["prefill_len"],
+        decode_len=options["decode_len"],
+        speculative=options["spec_dec"],
+        element_bytes=ELEMENT_BYTES[options["dtype"]],
+        layers=tuple(parse_layers(options["layers"], model)),
+        prefill=phase == "prefill",
+        simplified=bool(options["simplified_decode"]),
+        counts=read_counts(options["expert_counts"], model) if options["expert_counts"] else None,
+        seed=options["seed"],
+        train=phase == "train",
+    )
+
+
+def _jobs(options: Mapping[str, Any]) -> list[Job]:
+    """The jobs of all phases; their steps are those of the routing file where there is one."""
+    model = read_model(options["model_config"])
+    jobs = [_job(options, model, phase) for phase in _phases(options)]
+    if not options["routing"]:
+        return jobs
+    every = [replace(job, simplified=False) for job in jobs]
+    positions = {step.name: step.queries for job in every for step in steps(job)}
+    given = read_routing(options["routing"], model, options["bsz"], positions)
+    return [replace(job, routing=given) for job in every]
+
+
+def is_specification(path: Path) -> bool:
+    """Whether a YAML file says `generator: wse`."""
+    if path.suffix not in {".yaml", ".yml"} or not path.is_file():
+        return False
+    with path.open(errors="replace") as file:
+        return any(re.match(r"generator:\s*[\"']?wse[\"']?\s*(#|$)", line) for line in file)
+
+
+def specification(path: Path) -> dict[str, Any]:
+    """The options of a file {generator: wse, options: {..}}; files are found beside it.
+
+    Raises
+    ------
+    InputError
+        For unknown keys and values of another kind, each with its place.
+    """
+    with Problems() as problems:
+        root = read(path, problems)
+        root.keys(required=("generator", "options"))
+        options = DEFAULTS | dict.fromkeys(FILES)
+        if "options" in root:
+            given = root["options"]
+            given.keys(required=NEEDED, optional=tuple(options))
+            options |= {name: _value(name, node, path) for name, node in given.mapping() if name in options}
+    return options
+
+
+def _value(name: str, node: Node, path: Path) -> Any:
+    """One option; a file's name counts from the folder of the specification."""
+    if name in FILES:
+        return str(path.parent / str(node.value))
+    if name == "dtype":
+        return node.choice(list(ELEMENT_BYTES))
+    kind = type(DEFAULTS[name])
+    if kind is bool or name in {"only_decode", "only_prefill", "simplified_decode"}:
+        return bool(node.value) if node.value in (0, 1) else node.flag()
+    return str(node.value) if kind is str else node.integer(MINIMUM.get(name, 0))
+
+
+def placed(error: InputError, path: Path) -> InputError:
+    """An error of an option, at the specification that gives it."""
+    at = Location(str(path), 1, 1)
+    return InputError([
+        replace(problem, location=at, message=f"{problem.location.file}: {problem.message}")
+        if problem.location.file.startswith("--") else problem
+        for problem in error.problems
+    ])  # fmt: skip

@@ -1,0 +1,192 @@
+"""What `simcore run` plays of this generator: a specification, a folder of node rows, or one of core traces."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from ast import literal_eval
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from simcore.errors import InputError, Location
+from simcore.generate.wse.files import HEADER
+from simcore.generate.wse.jobs import is_specification, made, placed, specification
+from simcore.generate.wse.nodes import MOVEMENT
+from simcore.generate.wse.operations import Operation
+from simcore.generate.wse.traffic import node_step, phases
+from simcore.workload.wafer import CoreStep, Instruction, NodeStep
+
+__all__ = ["Source", "is_source", "load"]
+
+NODES = ("nodes/*/node_*/*.csv", "*/node_*/*.csv", "node_*/*.csv")
+TRACES = ("traces/*/node_*/*/core_*.csv", "*/node_*/*/core_*.csv", "node_*/*/core_*.csv")
+LINE = re.compile(r"\d+ ([A-Z]+) ([^\[;\t]*[^\[;\t ]) *(?:\[([\d ]*)\])?\s*(?:;(.*))?")
+# Kind of instruction -> how many arguments it has at least.
+ARGUMENTS = {"READ": 2, "WRITE": 2, "GEMM": 3, "ADD": 1, "COPY": 3, "MULTICAST": 3, "BARRIER": 1}
+UNSUMMED = ("_ar_tp", "_ar_sp")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """Steps to play, the SHA-256 of what they were read from, and what the reader should know."""
+
+    steps: tuple[NodeStep | CoreStep, ...]
+    sha256: str
+    warnings: tuple[str, ...] = ()
+
+
+def is_source(path: Path) -> bool:
+    """Whether a path is one of the three."""
+    return is_specification(path) or (path.is_dir() and bool(_found(path, NODES) or _found(path, TRACES)))
+
+
+def _found(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+    """The files of the first pattern that has any."""
+    return next((held for pattern in patterns if (held := sorted(folder.glob(pattern)))), [])
+
+
+def load(path: Path) -> Source:
+    """Read the steps.
+
+    Raises
+    ------
+    InputError
+        With the place of what is wrong.
+    """
+    if path.is_dir():
+        return _folder(path)
+    try:
+        steps = tuple(node_step(each.job, each.step, each.routed) for each in made(specification(path)))
+    except InputError as error:
+        raise placed(error, path) from error
+    return Source(steps, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def _folder(path: Path) -> Source:
+    """Node rows where there are any, otherwise traces."""
+    rows, traces = _found(path, NODES), _found(path, TRACES)
+    digest = hashlib.sha256()
+    for file in rows or traces:
+        with file.open("rb") as held:
+            digest.update(hashlib.file_digest(held, "sha256").digest())
+    if rows:
+        both = f"{path} has rows of nodes and traces of cores: the rows are played" if traces else ""
+        return Source(tuple(_node_steps(rows)), digest.hexdigest(), (both,) if both else ())
+    return Source(tuple(_core_steps(traces)), digest.hexdigest())
+
+
+def _number(text: str) -> int:
+    """The number at the end of a name; -1 where there is none."""
+    digits = re.search(r"(\d+)$", text)
+    return int(digits.group(1)) if digits else -1
+
+
+def _by_step(files: list[Path], step: int, unit: int) -> Iterator[tuple[str, list[Path]]]:
+    """(name, files in order of their numbers) of every step; `step` and `unit` are places in a file's path from the
+    end.
+    """
+    names = dict.fromkeys(Path(file.parts[-1 - step]).stem for file in files)
+    for name in sorted(names, key=lambda name: (name.startswith("decode"), _number(name))):
+        held = [file for file in files if Path(file.parts[-1 - step]).stem == name]
+        yield name, sorted(held, key=lambda file: (_number(file.parts[-1 - unit]), _number(file.stem)))
+
+
+def _node_steps(files: list[Path]) -> Iterator[NodeStep]:
+    for name, held in _by_step(files, 0, 1):
+        _check_numbers(held, [_number(file.parent.name) for file in held])
+        rows = [list(_rows(file)) for file in held]
+        yield NodeStep(name, _tokens(rows), len(held), phases(rows))
+
+
+def _check_numbers(files: list[Path], numbers: list[int]) -> None:
+    """All nodes must be there."""
+    if numbers != list(range(len(numbers))):
+        missing = next(place for place, number in enumerate([*numbers, -1]) if place != number)
+        folder = files[0].parent.parent
+        raise InputError.at(str(folder), f"node {missing} is missing", expected="nodes 0, 1, 2, ... without gaps")
+
+
+def _tokens(rows: list[list[Operation]]) -> int:
+    """New positions of the whole batch, from the rows: what the clusters of nodes all-reduce, or multiply first."""
+    count = 0.0
+    for held in rows:
+        whole = next((each for each in held if each.kind == "AllReduce" and not each.uid.endswith(UNSUMMED)), None)
+        shared = next((each for each in held if each.uid.endswith("_barrier_mc")), None)
+        first = next((each for each in held if each.kind == "Linear"), None)
+        group = whole.group if whole else shared.group if shared else ()
+        received = held and "_pp_barrier" in held[0].uid
+        count += first.shape[0] / max(len(group or ()), 1) if first and not received else 0
+    return round(count)
+
+
+def _rows(file: Path) -> Iterator[Operation]:
+    """The rows of a node that cost something."""
+    with file.open() as lines:
+        if next(lines, "").strip() != HEADER:
+            raise InputError.at(Location(str(file), 1, 1), "not a file of node rows", expected=HEADER)
+        for number, text in enumerate(lines, 2):
+            columns = text.rstrip("\n").split(";")
+            if len(columns) > 1 and columns[1] in MOVEMENT:
+                continue
+            try:
+                yield _row(columns)
+            except (ValueError, SyntaxError, TypeError, IndexError, AttributeError) as error:
+                place = Location(str(file), number, 1)
+                raise InputError.at(place, "not a row of a node", expected=HEADER, found=text.strip()) from error
+
+
+def _row(columns: list[str]) -> Operation:
+    """A row; of its dimensions only what traffic needs: of an all-to-all the splits, of others the sizes."""
+    uid, kind, memory, macs, hbm, net, members, dims = columns
+    group = None if members == "N/A" else tuple(literal_eval(f"[{members.strip('[]')}]"))
+    shape: tuple[object, ...] = ()
+    if kind == "AlltoAll":
+        shape = tuple(tuple(literal_eval(part)) for part in dims.split(" -> "))
+    elif kind == "Linear":
+        shape = tuple(literal_eval(dims.partition(" x ")[0]))
+    elif group is not None and dims != "N/A":
+        shape = tuple(literal_eval(dims))
+    row = Operation(uid, kind, shape, (), (), int(macs), int(memory), int(hbm), int(net), group)
+    if kind == "AlltoAll" and len(row.shape[1]) != len(group or ()):
+        raise ValueError(dims)
+    if kind == "AllReduce" and row.network_bytes % max(prod(row.shape), 1):
+        raise ValueError(dims)
+    return row
+
+
+def _core_steps(files: list[Path]) -> Iterator[CoreStep]:
+    for name, held in _by_step(files, 1, 2):
+        numbers = [_number(file.parent.parent.name) for file in held]
+        _check_numbers([file.parent for file in held], list(dict.fromkeys(numbers)))
+        cores = len(held) // (numbers[-1] + 1)
+        if len(held) % cores or any(number != place // cores for place, number in enumerate(numbers)):
+            raise InputError.at(str(held[0].parent), "nodes have different numbers of cores", expected=f"{cores} each")
+        yield CoreStep(name, 0, cores, [list(_instructions(file)) for file in held])
+
+
+def _instructions(file: Path) -> Iterator[Instruction]:
+    """The lines of a core."""
+    with file.open() as lines:
+        for number, text in enumerate(lines, 1):
+            found = LINE.fullmatch(text.rstrip("\n"))
+            if found is None or found[1] not in ARGUMENTS:
+                place = Location(str(file), number, 1)
+                raise InputError.at(
+                    place, "not an instruction", expected="<id> READ 4 1024 [0 1]", found=repr(text.strip())
+                )
+            yield _instruction(file, number, found)
+
+
+def _instruction(file: Path, number: int, found: re.Match[str]) -> Instruction:
+    """One line; the instructions it waits for come before it."""
+    kind, words, after, comment = found.groups()
+    waits = tuple(map(int, (after or "").split()))
+    parts = words.split()
+    if max(waits, default=-1) >= number - 1 or (kind != "BARRIER" and not all(part.isdecimal() for part in parts)):
+        place = Location(str(file), number, 1)
+        raise InputError.at(place, "an instruction has numbers and waits for earlier ones", found=repr(found[0]))
+    if len(parts) < ARGUMENTS.get(kind, 1):
+        raise InputError.at(Location(str(file), number, 1), f"{kind} needs more numbers", found=repr(found[0]))
+    return Instruction(kind, tuple(parts) if kind == "BARRIER" else tuple(map(int, parts)), waits, comment or "")

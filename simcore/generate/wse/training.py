@@ -1,0 +1,147 @@
+"""The backward pass of a training step on one node: derived from the rows of the forward pass, layer by layer.
+
+Input gradients run first (the next layer waits for them), then weight gradients and their sum over the nodes that hold
+the same weights. A product costs its multiply-accumulates twice more, an attention likewise. Gradients of replicated
+tensors are kept replicated: where the forward pass sums partial outputs of a block, the backward pass sums the partial
+gradients of its input (Megatron-LM's f and g, arXiv 1909.08053, section 3). Tokens and results of experts travel back
+the way they came. Nothing is recomputed, and the optimizer is not part of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from math import prod
+
+from simcore.generate.wse.exchange import Exchange
+from simcore.generate.wse.operations import Operation, collective, tensor
+from simcore.generate.wse.ranks import dp_group, replicas, shared_nodes, stage
+from simcore.generate.wse.scope import Scope
+from simcore.generate.wse.transport import backward_exchange
+
+__all__ = ["backward"]
+
+ATTENTION = {"MLANaiveAttention", "SelfAttention"}
+LINEAR = {"Linear", "GroupedLinear"}
+
+
+def backward(scope: Scope, rows: list[Operation], routed: dict[str, Exchange]) -> Iterator[Operation]:
+    """Rows of the backward pass of the layers whose forward rows are given, last layer first."""
+    layers = [(name, list(held)) for name, held in groupby(rows, lambda each: _prefix(each.uid, 1))]
+    source = tensor(scope.node, "loss_gradient")
+    for name, held in reversed(layers):
+        blocks = [(block, list(part)) for block, part in groupby(held, lambda each: _prefix(each.uid, 2))]
+        for block, part in reversed(blocks):
+            exchange = routed.get(name) if block.endswith("_moe") else None
+            made = list(_input_gradients(scope, block, part, exchange))
+            for each in made:
+                yield each if each.kind == "Barrier" else each._replace(inputs=(source,))
+                source = each.outputs[0] if each.outputs else source
+        yield from _weight_gradients(scope, name, held, source)
+
+
+def _prefix(uid: str, words: int) -> str:
+    """The first words of a name; "lm_head" is one.
+
+    >>> _prefix("decode3_attn_naive_wo", 2), _prefix("lm_head_ar", 1)
+    ('decode3_attn', 'lm_head')
+    """
+    parts = uid.replace("lm_head", "lm-head").split("_")
+    return "_".join(parts[:words]).replace("lm-head", "lm_head")
+
+
+def _input_gradients(scope: Scope, block: str, rows: list[Operation], exchange: Exchange | None) -> Iterator[Operation]:
+    """One block backwards; sums over tensor parallel nodes come last."""
+    if exchange is not None and scope.system.tp_ffn == 1:
+        yield from _expert_gradients(scope, block, rows, exchange)
+        return
+    yield from (_again(scope, each) for each in rows if each.kind in {"AllGather", "Barrier"})
+    for each in reversed(rows):
+        if each.kind in LINEAR:
+            yield _product(scope, each)
+        elif each.kind in ATTENTION:
+            yield from _attention(scope, block, each, rows)
+    yield from (_summed(scope, each) for each in rows if each.kind == "AllReduce" and not each.uid.endswith("_ar_sp"))
+
+
+def _expert_gradients(scope: Scope, block: str, rows: list[Operation], exchange: Exchange) -> Iterator[Operation]:
+    """Gradients of the outputs go to the experts, those of their inputs come back and to the whole cluster."""
+    yield from backward_exchange(scope, exchange, block, "combine")
+    products = [each for each in reversed(rows) if each.kind in LINEAR]
+    yield from (_product(scope, each) for each in products if "_exp_" in each.uid)
+    yield from backward_exchange(scope, exchange, block, "dispatch")
+    yield from (_product(scope, each) for each in products if "_exp_" not in each.uid)
+    shared = [each for each in rows if each.uid.endswith(("_multicast_dp", "_barrier_mc"))]
+    yield from (_again(scope, each) for each in shared)
+
+
+def _again(scope: Scope, row: Operation) -> Operation:
+    """The same communication for gradients."""
+    uid = f"{row.uid}_dgrad"
+    if row.kind == "Multicast":
+        outputs = tuple(tensor(node, f"{uid}_{scope.node}") for node in row.group or ())
+    else:
+        outputs = () if row.kind == "Barrier" else (tensor(scope.node, uid),)
+    return row._replace(uid=uid, outputs=outputs)
+
+
+def _product(scope: Scope, row: Operation) -> Operation:
+    """The gradient of a product's input: weights are read once more."""
+    *groups, rows, inner, outer = row.shape
+    uid = f"{row.uid}_dgrad"
+    outputs = (tensor(scope.node, uid),)
+    return row._replace(uid=uid, shape=(*groups, rows, outer, inner), outputs=outputs, memory_bytes=0)
+
+
+def _attention(scope: Scope, block: str, row: Operation, rows: list[Operation]) -> Iterator[Operation]:
+    """Gradients of queries, keys and values: twice the products. Every node of sp has a part of the queries'."""
+    uid = f"{row.uid}_dgrad"
+    yield row._replace(uid=uid, outputs=(tensor(scope.node, uid),), macs=2 * row.macs)
+    if scope.system.sp > 1:
+        sums = next(each for each in rows if each.uid.endswith("_ar_sp"))
+        heads, width = row.shape[2:4]
+        shape, group = (*sums.shape[:2], heads * width), sums.group or ()
+        name = f"{block}_ar_sp_dgrad"
+        yield collective(scope.node, name, "AllReduce", shape, scope.element_bytes, group, "")
+
+
+def _summed(scope: Scope, row: Operation) -> Operation:
+    """The sum of a block's partial input gradients [.., hidden]."""
+    uid, shape = f"{row.uid}_dgrad", (*row.shape[:-1], scope.model.hidden)
+    return collective(scope.node, uid, "AllReduce", shape, scope.element_bytes, row.group or (), "")
+
+
+def _copies(scope: Scope) -> tuple[int, ...]:
+    """The nodes with a copy of the shared expert that has tokens."""
+    if scope.system.tp_ffn > 1:
+        return ()
+    first = stage(scope.system, scope.node)[0]
+    return tuple(first + place for place in sorted(set(shared_nodes(scope.system, scope.batch).tolist())))
+
+
+Members = Callable[[Scope], tuple[int, ...]]
+# Who holds the same weights: a part of a row's name -> the nodes, the first that fits; the experts have no copies.
+SAME_WEIGHTS: tuple[tuple[str, str, Members], ...] = (
+    ("_attn", "attention", lambda scope: replicas(scope.system, scope.node)),
+    ("_exp_shared", "shared", _copies),
+    ("_exp_", "", lambda _: ()),
+    ("", "dense", lambda scope: dp_group(scope.system, scope.node)),
+)
+
+
+def _weight_gradients(scope: Scope, layer: str, rows: list[Operation], source: str) -> Iterator[Operation]:
+    """The weight gradients of a layer, then their sums."""
+    sizes: dict[str, int] = {}
+    groups: dict[str, tuple[int, ...]] = {}
+    for each in (each for each in reversed(rows) if each.kind in LINEAR):
+        *many, count, inner, outer = each.shape
+        uid = f"{each.uid}_wgrad"
+        inputs, outputs = (*each.inputs, source), (tensor(scope.node, uid),)
+        yield each._replace(uid=uid, shape=(*many, inner, count, outer), inputs=inputs, outputs=outputs)
+        _, name, members = next(entry for entry in SAME_WEIGHTS if entry[0] in each.uid)
+        sizes[name] = sizes.get(name, 0) + prod(many) * inner * outer
+        groups[name] = members(scope)
+    for name, group in groups.items():
+        if len(group) > 1:
+            uid = f"{layer}_sync_{name}_wgrad"
+            yield collective(scope.node, uid, "AllReduce", (sizes[name],), scope.element_bytes, group, source)

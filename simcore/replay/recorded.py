@@ -1,0 +1,60 @@
+"""Timelines of what was recorded rather than simulated: execution traces, and ASTRA-sim's log."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from simcore.engine.run_graph import simulate_graphs
+from simcore.engine.settings import Settings
+from simcore.errors import InputError
+from simcore.network.topology.model import Dimension, Topology
+from simcore.profiles import profiles
+from simcore.report.model import Report
+from simcore.system.config import SystemConfig
+from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind, Timeline
+from simcore.workload.chakra import log_timeline
+from simcore.workload.chakra.reader import distinct_ranks
+from simcore.workload.model import GraphSet
+
+__all__ = ["of_log", "of_trace"]
+
+KINDS = {1: EventKind.MEMORY, 2: EventKind.MEMORY, 3: EventKind.COMPUTE, 4: EventKind.COLLECTIVE}  # of a log's lanes
+
+
+def of_trace(trace: str) -> Report:
+    """What a trace says on its own: every node takes its recorded duration and starts as soon as it may.
+
+    Dependencies, streams and the host's thread hold a node back; no network does, so ranks do not wait for each other,
+    and communication without a recorded duration takes no time. `trace` is a file, a folder or a prefix.
+    """
+    traces, trace_of_rank = distinct_ranks(trace)
+    ranks = sorted(trace_of_rank)
+    numbers = np.array([trace_of_rank[rank] for rank in ranks], np.int32)
+    graphs = GraphSet(tuple(found.graph for found in traces), numbers, {}, Path(trace).name)
+    machine = Topology((Dimension("Switch", len(ranks), 1e9, 0.0),))
+    settings = Settings(network="congestion-free")
+    timeline = simulate_graphs(graphs, machine, SystemConfig(replay_only=True), profiles.get("native"), settings)
+    named = tuple([ranks[position] for position in members] for members in timeline.ranks)
+    warnings = tuple(text for found in traces for text in found.warnings)
+    return Report(replace(timeline, ranks=named), "native", "congestion-free", (), warnings)
+
+
+def of_log(path: str, mhz: float = 1000.0) -> Report:
+    """ASTRA-sim's log of issued and completed nodes; InputError names the lines at fault."""
+    found = log_timeline.spans(path)
+    if not found:
+        raise InputError.at(path, "no node is issued and completed in this log")
+    npus = sorted({span.npu for span in found})
+    class_of = {npu: number for number, npu in enumerate(npus)}
+    events, ends = EventBuffer(), dict.fromkeys(npus, 0)
+    for span in found:
+        start_ns, end_ns = round(span.start * 1000 / mhz), round(span.end * 1000 / mhz)
+        kind, name = KINDS[log_timeline.lane(span.name)], events.name(span.name)
+        events.append((class_of[span.npu], COMPUTE_STREAM, start_ns, end_ns, kind, name, NO_LAYER, -1, 0, 0))
+        ends[span.npu] = max(ends[span.npu], end_ns)
+    time_ns = max(ends.values())
+    ranks, finish_ns = tuple([npu] for npu in npus), tuple(ends.values())
+    return Report(Timeline(events.table(), time_ns, ((0, time_ns),), ranks, finish_ns), "astra-sim-2", "")

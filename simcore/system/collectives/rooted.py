@@ -1,0 +1,95 @@
+"""Rooted collectives over a tree of ranks: broadcast and scatter go down it, reduce and gather the same way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from simcore.system.collectives.registry import ROOTED, PlanOptions
+from simcore.system.explicit import Explicit, Transfer
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["along"]
+
+
+class _Edge(NamedTuple):
+    """From a rank of the tree to one below it: `below` are all ranks that are reached over it."""
+
+    depth: int
+    above: int
+    rank: int
+    below: Sequence[int]
+
+
+def along(
+    kind: CollectiveKind, parent: Sequence[int], data_bytes: int, options: PlanOptions, *, pieces: int = 1
+) -> Explicit:
+    """A rooted collective along the tree in which `parent[rank]` < rank is above each rank but 0.
+
+    Ranks are counted from the root on. `data_bytes` is what a rank gives to a gather, the whole vector otherwise. With
+    several `pieces` a broadcast or reduction goes on piece by piece, and a scatter or gather share by share.
+    """
+    if kind not in ROOTED:
+        raise ValueError(f"there is no {kind} along a tree")
+    edges = list(_edges(parent))
+    if kind in {CollectiveKind.BROADCAST, CollectiveKind.REDUCE}:
+        down = list(_whole(edges, data_bytes, min(pieces, max(1, data_bytes))))
+    else:
+        share = data_bytes // len(parent) if kind == CollectiveKind.SCATTER else data_bytes
+        down = list(_shares(edges, share, apart=pieces > 1))
+    placed = [_placed(entry, len(parent), options.root, kind) for entry in down]
+    if kind in {CollectiveKind.REDUCE, CollectiveKind.GATHER}:
+        placed = _reversed(placed, reduce=kind == CollectiveKind.REDUCE)
+    return Explicit.ordered(len(parent), placed)
+
+
+def _edges(parent: Sequence[int]) -> Iterator[_Edge]:
+    """Every rank but the root, the one with the most ranks below first."""
+    below: list[list[int]] = [[rank] for rank in range(len(parent))]
+    for rank in range(len(parent) - 1, 0, -1):
+        below[parent[rank]] += below[rank]
+    depth = [0] * len(parent)
+    for rank in range(1, len(parent)):
+        depth[rank] = depth[parent[rank]] + 1
+    for rank in sorted(range(1, len(parent)), key=lambda rank: (depth[rank], -len(below[rank]), rank)):
+        yield _Edge(depth[rank] - 1, parent[rank], rank, sorted(below[rank], reverse=True))
+
+
+def _whole(edges: Sequence[_Edge], data_bytes: int, pieces: int) -> Iterator[Transfer]:
+    """All pieces over every edge."""
+    for piece in range(pieces):
+        size_bytes = data_bytes * (piece + 1) // pieces - data_bytes * piece // pieces
+        for edge in edges:
+            yield Transfer(edge.depth + piece, edge.above, edge.rank, (piece,), size_bytes)
+
+
+def _shares(edges: Sequence[_Edge], share: int, *, apart: bool) -> Iterator[Transfer]:
+    """Over every edge the shares of the ranks below it, together or apart, those of the last ranks first."""
+    last = max((edge.rank for edge in edges), default=0)
+    for edge in edges:
+        if not apart:
+            yield Transfer(edge.depth, edge.above, edge.rank, tuple(edge.below), share * len(edge.below))
+            continue
+        for rank in edge.below:
+            yield Transfer(edge.depth + last - rank, edge.above, edge.rank, (rank,), share)
+
+
+def _placed(entry: Transfer, size: int, root: int, kind: CollectiveKind) -> Transfer:
+    """Ranks counted from 0 in place of from the root; shares are named by their rank."""
+    chunks = entry.chunks
+    if kind in {CollectiveKind.SCATTER, CollectiveKind.GATHER}:
+        chunks = tuple((chunk + root) % size for chunk in chunks)
+    return replace(entry, src=(entry.src + root) % size, dst=(entry.dst + root) % size, chunks=chunks)
+
+
+def _reversed(down: Sequence[Transfer], *, reduce: bool) -> list[Transfer]:
+    """The same transfers the other way, the last first."""
+    last = max((entry.step for entry in down), default=0)
+    return [
+        Transfer(
+            last - entry.step, entry.dst, entry.src, entry.chunks, entry.size_bytes, reduce,
+            entry.size_bytes if reduce else 0,
+        )
+        for entry in reversed(down)
+    ]  # fmt: skip

@@ -1,0 +1,200 @@
+"""The memory bus between an NPU and its network endpoint, shared by all its packets: ASTRA-sim's LogGP model.
+
+LogGP (Alexandrov et al., JPDC 44(1), 1997) prices a transfer with a latency L, an overhead o at both ends, a gap g
+between transfers and G per byte. The rules are those of ASTRA-sim's `model-shared-bus: 1` (versions 1.0 and 2.x).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from typing import NamedTuple
+
+import simpy
+
+from simcore.network.instant import after
+
+__all__ = ["BusCosts", "Clock", "MemoryBus", "Route"]
+
+Done = Callable[[], None]
+After = Callable[[int, Done], None]
+INNER_NS_PER_BYTE = 0.0038  # of the second bus, behind the NPU's end of the first
+MAX_IN_A_ROW = 8  # transfers one end sends before the other gets its turn
+REDUCED_BYTES, REDUCTION_SETUP_NS = 100, 50
+
+
+@dataclass(frozen=True, slots=True)
+class BusCosts:
+    """LogGP's L, o, g and G, and the time to reduce 100 bytes."""
+
+    latency_ns: int = 0
+    overhead_ns: int = 0
+    gap_ns: int = 0
+    ns_per_byte: float = 0.0
+    reduction_ns: int = 1
+
+
+class Route(NamedTuple):
+    """Where a packet goes: to the memory or to the NPU, whether it is reduced there and comes back."""
+
+    to_memory: bool = False
+    reduced: bool = False
+    send_back: bool = False
+
+
+class Clock:
+    """Callbacks of one NPU: those of one time run in one go, in order, as ASTRA-sim's do."""
+
+    def __init__(self, env: simpy.Environment):
+        self._env = env
+        self._due: dict[float, list[Done]] = {}
+
+    def after(self, delay_ns: int, callback: Done) -> None:
+        """Call back in `delay_ns`."""
+        time_ns = self._env.now + delay_ns
+        if time_ns in self._due:
+            self._due[time_ns].append(callback)
+        else:
+            self._due[time_ns] = [callback]
+            after(self._env, delay_ns, self._run)
+
+    def _run(self, _: simpy.Event) -> None:
+        for callback in self._due[self._env.now]:  # grows while it runs
+            callback()
+        del self._due[self._env.now]
+
+
+class MemoryBus:
+    """The bus of one NPU. `clock` calls back after a delay; the NPU's end has a second, faster bus behind it."""
+
+    def __init__(self, env: simpy.Environment, clock: Clock, costs: BusCosts, *, inner: bool = True):
+        second = MemoryBus(env, clock, replace(costs, ns_per_byte=INNER_NS_PER_BYTE), inner=False) if inner else None
+        self._npu, self._memory = _End(env, clock.after, costs, second), _End(env, clock.after, costs, None)
+        self._npu.partner, self._memory.partner = self._memory, self._npu
+
+    def carry(self, route: Route, size_bytes: int, done: Done) -> None:
+        """Take a packet along its route."""
+        start = self._npu if route.to_memory else self._memory
+        start.request(_Transfer(size_bytes, route.reduced, route.send_back, done))
+
+
+class _State(Enum):
+    FREE, SENDING, RECEIVING = range(3)
+
+
+@dataclass(slots=True, eq=False)
+class _Transfer:
+    """A packet on the bus; what it still has to do at the ends is struck off as it goes."""
+
+    size_bytes: int
+    reduced: bool
+    send_back: bool
+    done: Done
+
+
+class _End:
+    """One end of a bus. A transfer puts this end into sending and the other into receiving, whatever it was doing."""
+
+    partner: _End
+
+    def __init__(self, env: simpy.Environment, later: After, costs: BusCosts, inner: MemoryBus | None):
+        self._env, self._after, self._costs, self._inner = env, later, costs, inner
+        self._state = self._before = _State.FREE
+        self._last_ns = self._in_a_row = 0
+        self._sends: deque[_Transfer] = deque()
+        self._receives: deque[_Transfer] = deque()
+        self._reductions: deque[_Transfer] = deque()
+        self._reducing = False
+
+    def request(self, transfer: _Transfer) -> None:
+        """Send a packet, which the NPU's end fetches over the inner bus first."""
+        if self._inner:
+            self._inner.carry(Route(), transfer.size_bytes, partial(self._queue, transfer))
+        else:
+            self._queue(transfer)
+
+    def _queue(self, transfer: _Transfer) -> None:
+        self._sends.append(transfer)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Send the next packet, unless the other end waits for its turn."""
+        if self._state != _State.FREE or not self._sends:
+            return
+        other = self.partner
+        if self._in_a_row > MAX_IN_A_ROW and other._sends and other._in_a_row <= MAX_IN_A_ROW:
+            other._go_on()
+        else:
+            self._send(self._sends.popleft())
+
+    def _send(self, transfer: _Transfer) -> None:
+        costs, now_ns = self._costs, int(self._env.now)
+        start_ns = costs.overhead_ns
+        if self._before == _State.SENDING and start_ns + now_ns - self._last_ns <= costs.gap_ns:
+            start_ns = costs.gap_ns - (now_ns - self._last_ns)
+        bytes_ns = (transfer.size_bytes - 1) * costs.ns_per_byte
+        self.partner._receive(transfer, int(start_ns + bytes_ns + costs.latency_ns + costs.overhead_ns))
+        self._state = _State.SENDING
+        self._after(int(start_ns + bytes_ns), self._sent)
+
+    def _receive(self, transfer: _Transfer, duration_ns: int) -> None:
+        self._receives.append(transfer)
+        self._before, self._state = self._state, _State.RECEIVING
+        self._in_a_row = 0
+        self._after(duration_ns, self._received)
+
+    def _sent(self) -> None:
+        self._last_ns = int(self._env.now)
+        self._before, self._state = self._state, _State.FREE
+        self._in_a_row += 1
+        self._go_on()
+
+    def _received(self) -> None:
+        self._last_ns = int(self._env.now)
+        self._before = self._state
+        transfer = self._receives.popleft()
+        if not self._receives:
+            self._state = _State.FREE
+        if transfer.reduced:
+            transfer.reduced = False
+            self._by_memory(transfer, partial(self._reduce, transfer), back=True)
+        else:
+            self._pass_on(transfer)
+        self._go_on()
+
+    def _pass_on(self, transfer: _Transfer) -> None:
+        """Send a packet back, or be done with it."""
+        back, transfer.send_back = transfer.send_back, False
+        self._by_memory(transfer, partial(self._queue, transfer) if back else partial(self._retire, transfer), back)
+
+    def _by_memory(self, transfer: _Transfer, then: Done, back: bool) -> None:
+        """The NPU's end moves a packet over the inner bus, there or there and back, before anything else."""
+        if self._inner:
+            self._inner.carry(Route(to_memory=True, send_back=back), transfer.size_bytes, then)
+        else:
+            then()
+
+    def _retire(self, transfer: _Transfer) -> None:
+        transfer.done()
+        self._go_on()
+
+    def _reduce(self, transfer: _Transfer) -> None:
+        self._reductions.append(transfer)
+        self._reduce_next()
+        self._go_on()
+
+    def _reduce_next(self) -> None:
+        """One reduction at a time, first come, first served."""
+        if self._reductions and not self._reducing:
+            self._reducing = True
+            work = self._reductions[0].size_bytes // REDUCED_BYTES * self._costs.reduction_ns
+            self._after(work + REDUCTION_SETUP_NS, self._reduced)
+
+    def _reduced(self) -> None:
+        self._reducing = False
+        self._pass_on(self._reductions.popleft())
+        self._reduce_next()
+        self._go_on()

@@ -1,0 +1,90 @@
+"""The packets of a collective on the memory bus: how large they are, where they go, which are reduced (ASTRA-sim)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import simpy
+
+from simcore.system.explicit import Explicit
+from simcore.system.machine import Pay
+from simcore.system.memory_bus import BusCosts, Clock, MemoryBus, Route
+from simcore.system.plan import Plan
+from simcore.system.streams import StreamPhase
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["Packets", "packet_sizes", "routes"]
+
+Done = Callable[[], None]
+Carry = Callable[[Route, int, Done], None]
+
+
+def routes(algorithm: str, kind: CollectiveKind, plan: Plan) -> list[Route]:
+    """Of all packets of a phase: `plan.window` are there from the start, every receive adds one.
+
+    Packets come in batches: `plan.window` go to the memory, those after them to the NPU and, but for the last
+    `plan.window`, back. A reduce-scatter reduces them, an all-reduce those of every other batch.
+    """
+    window = plan.window
+    behind = {"direct": window, "halvingDoubling": plan.size.bit_length() - 2}.get(algorithm, plan.size - 1)
+    found = []
+    for number in range(window + plan.num_rounds):
+        batch, place = divmod(number, window + behind)
+        to_memory = place < window
+        reduces = kind == CollectiveKind.REDUCE_SCATTER or (kind == CollectiveKind.ALL_REDUCE and batch % 2 == 0)
+        found.append(Route(to_memory, reduces and not to_memory, not to_memory and place < behind))
+    return found
+
+
+def packet_sizes(algorithm: str, kind: CollectiveKind, plan: Plan) -> list[int]:
+    """Of all packets of a phase; those that no message follows are as large as the message that would."""
+    sizes = [entry.size_bytes for entry in plan.expanded()]
+    following = sizes[-1]
+    if algorithm == "halvingDoubling":
+        following = following // 2 if kind == CollectiveKind.REDUCE_SCATTER else following * 2
+    return sizes + [following] * plan.window
+
+
+class Packets:
+    """Takes packets over the buses of all NPUs."""
+
+    def __init__(self, env: simpy.Environment, costs: BusCosts):
+        self._env, self._costs = env, costs
+        self._known: dict[StreamPhase, list[tuple[Route, int]]] = {}
+        self._buses: dict[int, tuple[Clock, MemoryBus]] = {}
+
+    def pay(self, npu: int, phase: StreamPhase, plan: Plan | Explicit, reduction_ns: Callable[[int], int]) -> Pay:
+        """What the packets of a phase cost on one NPU; reductions cost as much again as without a bus."""
+        carry = partial(self._carry, npu, reduction_ns)
+        if isinstance(plan, Explicit):
+            return _of_transfers(plan, carry)
+        if phase not in self._known:
+            name, kind = phase.lane.algorithm.name, phase.kind
+            self._known[phase] = list(zip(routes(name, kind, plan), packet_sizes(name, kind, plan), strict=True))
+        packets = self._known[phase]
+        return lambda number, reduce_bytes, credit: carry(*packets[number], credit)
+
+    def _carry(self, npu: int, reduction_ns: Callable[[int], int], route: Route, size_bytes: int, credit: Done) -> None:
+        if npu not in self._buses:
+            clock = Clock(self._env)
+            self._buses[npu] = clock, MemoryBus(self._env, clock, self._costs)
+        clock, bus = self._buses[npu]
+        then = partial(clock.after, reduction_ns(size_bytes), credit) if route.reduced else credit
+        bus.carry(route, size_bytes, then)
+
+
+def _of_transfers(plan: Explicit, carry: Carry) -> Pay:
+    """Packets of an explicit plan: those that its sends begin with, and those it receives, sent back if it goes on."""
+    missing: dict[int, int] = {}
+
+    def pay(number: int, reduce_bytes: int, credit: Done) -> None:
+        if number < 0:
+            carry(Route(to_memory=True), plan.transfers[~number].size_bytes, credit)
+            return
+        for follower in plan.before[number]:
+            missing[follower] = missing.get(follower, len(plan.after[follower])) - 1
+        goes_on = any(missing[follower] == 0 for follower in plan.before[number])
+        carry(Route(False, reduce_bytes > 0, goes_on), plan.transfers[number].size_bytes, credit)
+
+    return pay

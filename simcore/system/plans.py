@@ -1,0 +1,95 @@
+"""The plans of a run's phases, each made once, and what ranks pay beside the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from simcore.errors import InputError, Location, Problem
+from simcore.network.topology.links import LinkGraph
+from simcore.system.collectives import NETWORK_AWARE, PlanOptions, algorithms
+from simcore.system.config import Algorithm
+from simcore.system.explicit import Explicit
+from simcore.system.groups import GroupDim
+from simcore.system.memory_bus import BusCosts
+from simcore.system.plan import Plan
+from simcore.system.streams import IDLE, StreamPhase
+from simcore.system.wires import wires
+
+__all__ = ["Costs", "Plans"]
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a rank pays beside the network: an endpoint delay per packet, and reductions by their bytes.
+
+    With a `bus`, packets go over it in place of the endpoint delay. With `rendezvous`, a played message is asked for by
+    a small one before it is sent (the solved ones' delays hold it). `links` are for plans that follow them.
+    """
+
+    endpoint_ns: int
+    reduction_ns: Callable[[int], int]
+    options: PlanOptions
+    group_endpoint_ns: int = -1
+    rendezvous: bool = False
+    bus: BusCosts | None = None
+    links: LinkGraph | None = None
+
+    def of(self, dim: GroupDim) -> Costs:
+        """The costs in a dimension: communicators may have their own endpoint delay, and no bus (ASTRA-sim 2.x)."""
+        if not dim.local or self.group_endpoint_ns < 0:
+            return self
+        options = replace(self.options, local_group=True)
+        return replace(self, endpoint_ns=self.group_endpoint_ns, options=options, bus=None)
+
+
+class Plans:
+    """Makes plans: one for every shape of phase, and for every group where the algorithm looks at the network."""
+
+    def __init__(self, costs: Costs):
+        self._costs = costs
+        self._known: dict[tuple[StreamPhase, int], Plan | Explicit] = {}
+
+    def of(self, phase: StreamPhase, npu: int) -> Plan | Explicit:
+        """What is sent in the phase of the group that an NPU is in."""
+        aware = phase.lane.algorithm.name in NETWORK_AWARE
+        key = (phase, int(phase.lane.dim.members(npu)[0]) if aware else 0)
+        if key not in self._known:
+            self._known[key] = self._make(phase, npu)
+        return self._known[key]
+
+    def know(self, phase: StreamPhase, npu: int, plan: Plan | Explicit) -> None:
+        """Take over a plan that was made elsewhere."""
+        aware = phase.lane.algorithm.name in NETWORK_AWARE
+        self._known[phase, int(phase.lane.dim.members(npu)[0]) if aware else 0] = plan
+
+    def bytes_of(self, phase: StreamPhase, npu: int) -> int:
+        """Bytes that an NPU sends in a phase."""
+        plan = self.of(phase, npu)
+        return plan.bytes_per_rank if isinstance(plan, Plan) else plan.bytes_of(phase.lane.dim.position(npu))
+
+    def _make(self, phase: StreamPhase, npu: int) -> Plan | Explicit:
+        algorithm, dim = phase.lane.algorithm, phase.lane.dim
+        if phase.root == IDLE:
+            return Explicit(dim.size)
+        costs = self._costs.of(dim)
+        options = replace(costs.options, window=algorithm.window, mirrored=phase.mirrored, root=phase.root)
+        if costs.links:
+            options = replace(options, wires=partial(wires, costs.links, dim.members(npu)))
+        try:
+            if algorithm.schedule:
+                return algorithm.schedule.plan(phase.kind, dim.size, phase.data_bytes, phase.root)
+            return algorithms.get(algorithm.name)(phase.kind, dim.size, phase.data_bytes, options)
+        except ValueError as error:
+            raise _refused(algorithm, error) from error
+        except InputError as error:
+            place = algorithm.location or Location("--system")
+            moved = [replace(problem, location=place) for problem in error.problems]
+            raise InputError(moved) from None  # `play` takes a cause for what was raised first
+
+
+def _refused(algorithm: Algorithm, error: ValueError) -> InputError:
+    """What an algorithm cannot do, at the place that chose it."""
+    place = algorithm.location or Location("--system")
+    return InputError(Problem(place, str(error), hint="use ring or direct", field=algorithm.name))

@@ -1,0 +1,127 @@
+"""A small synthesiser of collectives for any network, in the spirit of TACOS (Won et al., MICRO 2024).
+
+Time runs forward; whenever a way between neighbours is free, it takes a chunk that its end still lacks and its start
+already has: the one with the fewest copies, or the one that the fewest neighbours of the end could send, whichever rule
+ends sooner. That is an all-gather; a reduce-scatter is one on the reversed network, backwards in time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simcore.system.wires import Wire
+from simcore.units import transfer_ns
+
+__all__ = ["Sent", "gather", "scatter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A chunk on its way from rank `src` to rank `dst`; `step` counts the times at which something begins."""
+
+    step: int
+    src: int
+    dst: int
+    chunk: int
+
+
+def gather(wires: Sequence[Wire], size: int, pieces: int, chunk_bytes: int) -> list[Sent]:
+    """An all-gather of `pieces` chunks of every rank, in order of time; ValueError where not all can be reached."""
+    tried = [_State(wires, size, pieces, chunk_bytes, nearby=nearby) for nearby in (False, True)]
+    for state in tried:
+        state.run()
+    state = min(tried, key=lambda state: state.end_ns)
+    times = {time_ns: step for step, time_ns in enumerate(sorted({time_ns for time_ns, _, _ in state.sent}))}
+    return [Sent(times[time_ns], wire.src, wire.dst, chunk) for time_ns, wire, chunk in state.sent]
+
+
+def scatter(wires: Sequence[Wire], size: int, pieces: int, chunk_bytes: int) -> list[Sent]:
+    """A reduce-scatter, every chunk reduced along a tree to the rank that the gather would send it from."""
+    turned = [Wire(wire.dst, wire.src, wire.links, wire.rates, wire.latency_ns) for wire in wires]
+    forward = gather(turned, size, pieces, chunk_bytes)
+    last = max(sent.step for sent in forward)
+    return [Sent(last - sent.step, sent.dst, sent.src, sent.chunk) for sent in reversed(forward)]
+
+
+class _State:
+    """Who has which chunks, which links are free, and what is on its way."""
+
+    def __init__(self, wires: Sequence[Wire], size: int, pieces: int, chunk_bytes: int, *, nearby: bool):
+        count = size * pieces
+        self._wires = wires
+        self._own_ns = [[transfer_ns(chunk_bytes, rate) for rate in wire.rates] for wire in wires]
+        self._out: list[list[int]] = [[] for _ in range(size)]
+        self._users: dict[int, list[int]] = {}
+        for index, wire in enumerate(wires):
+            self._out[wire.src].append(index)
+            for link in wire.links:
+                self._users.setdefault(link, []).append(index)
+        self._held = np.repeat(np.eye(size, dtype=bool), pieces, axis=1)
+        self._lacked = ~self._held  # neither there nor on its way
+        self._copies = np.ones(count, np.int64)  # there or on their way
+        self._sources = np.zeros((size, count), np.int64)  # neighbours that hold a chunk
+        for wire in wires:
+            self._sources[wire.dst] += self._held[wire.src]
+        self._nearby = nearby
+        self._free_ns = dict.fromkeys(self._users, 0)
+        self._now_ns = self.end_ns = 0
+        self._awake = set(range(len(wires)))
+        self._events: list[tuple[int, int, int, int]] = []  # time, 0 = a chunk arrives 1 = a link is free, what, where
+        self._missing = count * (size - 1)
+        self.sent: list[tuple[int, Wire, int]] = []
+
+    def run(self) -> None:
+        """Until everybody has everything."""
+        while self._missing:
+            self._match()
+            if self._missing and not self._advance():
+                raise ValueError("not every rank can be reached from every other")
+
+    def _match(self) -> None:
+        """Send what can be sent now, over the ways that something has changed for."""
+        awake, self._awake = sorted(self._awake), set()
+        for index in awake:
+            wire = self._wires[index]
+            if all(self._free_ns[link] <= self._now_ns for link in wire.links):
+                wanted = np.flatnonzero(self._held[wire.src] & self._lacked[wire.dst])
+                if len(wanted):
+                    self._send(index, wire, self._rarest(wanted, wire.dst))
+
+    def _rarest(self, wanted: np.ndarray, dst: int) -> int:
+        """The rarest of some chunks; the next behind the receiver's own of those that are as rare."""
+        copies = self._sources[dst] if self._nearby else self._copies
+        behind = (wanted - dst * len(self._copies) // len(self._out)) % len(self._copies)
+        return int(wanted[np.lexsort((behind, copies[wanted]))[0]])
+
+    def _send(self, index: int, wire: Wire, chunk: int) -> None:
+        self._lacked[wire.dst, chunk] = False
+        self._copies[chunk] += 1
+        self._missing -= 1
+        self.sent.append((self._now_ns, wire, chunk))
+        slowest_ns = max(self._own_ns[index])
+        arrival_ns = max(self._now_ns + wire.latency_ns + slowest_ns, self._now_ns + 1)
+        self.end_ns = max(self.end_ns, arrival_ns)
+        heapq.heappush(self._events, (arrival_ns, 0, wire.dst, chunk))
+        for link, own_ns in zip(wire.links, self._own_ns[index], strict=True):
+            self._free_ns[link] = self._now_ns + max(own_ns, 1)
+            heapq.heappush(self._events, (self._free_ns[link], 1, link, 0))
+
+    def _advance(self) -> bool:
+        """Go to the next time at which something arrives or a link is free; False when nothing is under way."""
+        if not self._events:
+            return False
+        self._now_ns = self._events[0][0]
+        while self._events and self._events[0][0] == self._now_ns:
+            _, frees, place, chunk = heapq.heappop(self._events)
+            if frees:
+                self._awake.update(self._users[place])
+            else:
+                self._held[place, chunk] = True
+                self._awake.update(self._out[place])
+                for index in self._out[place]:
+                    self._sources[self._wires[index].dst, chunk] += 1
+        return True

@@ -1,0 +1,119 @@
+"""Collectives that are execution traces: their sends, receives and computations take a collective's place."""
+
+import pytest
+
+from simcore.engine.run import simulate
+from simcore.engine.run_graph import simulate_graphs
+from simcore.engine.settings import Settings
+from simcore.errors import InputError
+from simcore.generate.collectives import collective
+from simcore.network.topology.model import Dimension, Topology
+from simcore.profiles import profiles
+from simcore.system import config
+from simcore.timeline.events import EventKind
+from simcore.workload.chakra import writer
+from simcore.workload.chakra.reader import read_graphs
+from simcore.workload.chakra.schema import NodeType
+from simcore.workload.model import CollectiveKind
+from tests.runs import micro
+
+NPUS, SIZE = 4, 4000
+RING = Topology((Dimension("Ring", NPUS, 25e9, 500.0),))
+PROFILES = ("native", "astra-sim-2")
+
+
+def ring_program(rank, reduce_micros):
+    """What a rank of a ring all-reduce does: a send, a receive and the reduction, again and again."""
+    nodes, before = [], []
+    for step in range(2 * (NPUS - 1)):
+        number = 3 * step
+        ends = {"comm_dst": (rank + 1) % NPUS, "comm_src": rank}, {"comm_src": (rank - 1) % NPUS, "comm_dst": rank}
+        kinds = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE)
+        for at, (kind, peers) in enumerate(zip(kinds, ends, strict=True)):
+            attributes = {"comm_size": SIZE // NPUS, "comm_tag": step} | peers
+            nodes.append(writer.node(number + at, f"{kind.name}_{step}", kind, data_deps=before, attributes=attributes))
+        last = {"data_deps": [number + 1], "duration_micros": reduce_micros}
+        nodes.append(writer.node(number + 2, f"reduce_{step}", NodeType.COMP_NODE, **last))
+        before = [number + 2]
+    return nodes
+
+
+def write(folder, *, reduce_micros=0, name="algorithm"):
+    for rank in range(NPUS):
+        data = writer.encode(writer.metadata(), ring_program(rank, reduce_micros))
+        (folder / f"{name}.{rank}.et").write_bytes(data)
+
+
+def system(folder, text):
+    path = folder / "system.yaml"
+    path.write_text(text + "\npreferred-dataset-splits: 4\nendpoint-delay: 10\n")
+    return config.read(path)
+
+
+def workload(folder, repeat=1):
+    path = folder / "workload.et"
+    path.write_bytes(collective(CollectiveKind.ALL_REDUCE, 10**6, repeat=repeat))
+    return read_graphs(str(path), NPUS)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("mode", ["congestion-free", "congested"])
+@pytest.mark.parametrize("reduce_micros", [0, 3])
+def test_it_takes_the_sizes_and_durations_of_its_traces_and_no_endpoint_delay_nor_splits(
+    tmp_path, profile, mode, reduce_micros
+):
+    write(tmp_path, reduce_micros=reduce_micros)
+    chosen = system(tmp_path, "all-reduce-implementation-custom: [algorithm]")
+    rules = profiles.get(profile)
+    timeline = simulate_graphs(workload(tmp_path), RING, chosen, rules, Settings(network=mode))
+    reduction_ns = reduce_micros * 1000 or rules.graph.shortest_ns
+    assert timeline.time_ns == 2 * (NPUS - 1) * (500 + SIZE // NPUS // 25 + reduction_ns)
+    events = timeline.events
+    assert (events.kind == EventKind.COLLECTIVE).all(), "the node is one collective, whatever it does inside"
+    assert events.end_ns.max() == timeline.time_ns
+
+
+def test_a_node_s_own_traces_come_before_its_collective_s_and_both_before_the_algorithm(tmp_path):
+    write(tmp_path)
+    write(tmp_path, reduce_micros=7, name="slow")
+    (tmp_path / "map.yml").write_text("1: slow\n")
+    text = "all-reduce-implementation: [ring]\nall-reduce-implementation-custom: [algorithm]\n"
+    chosen = system(tmp_path, text + "per-node-custom-implementation: map.yml")
+    timeline = simulate_graphs(workload(tmp_path, 2), RING, chosen, profiles.get("native"), Settings())
+    fast = 2 * (NPUS - 1) * (500 + SIZE // NPUS // 25)
+    assert timeline.time_ns == fast + fast + 2 * (NPUS - 1) * 7000
+
+
+def test_what_cannot_be_inside_a_collective_is_refused(tmp_path):
+    for rank in range(NPUS):
+        (tmp_path / f"algorithm.{rank}.et").write_bytes(collective(CollectiveKind.ALL_REDUCE, 64))
+    chosen = system(tmp_path, "all-reduce-implementation-custom: [algorithm]")
+    with pytest.raises(InputError, match=r"algorithm.0.et: error: node 'all_reduce_0' cannot be part of a collective"):
+        simulate_graphs(workload(tmp_path), RING, chosen, profiles.get("native"), Settings())
+
+
+def test_traces_that_are_not_there_are_named(tmp_path):
+    chosen = system(tmp_path, "all-reduce-implementation-custom: [nothing_here]")
+    with pytest.raises(InputError, match="nothing_here"):
+        simulate_graphs(workload(tmp_path), RING, chosen, profiles.get("native"), Settings())
+
+
+def test_a_text_workload_cannot_have_them(tmp_path):
+    write(tmp_path)
+    chosen = system(tmp_path, "all-reduce-implementation-custom: [algorithm]")
+    with pytest.raises(InputError, match=r"system.yaml:1:35: error: collectives that are execution traces"):
+        simulate(micro(CollectiveKind.ALL_REDUCE, 64), RING, chosen, profiles.get("native"), Settings())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("all-reduce-implementation-custom: [one, two]", "must name one set of traces"),
+        ("all-reduce-implementation-custom: []", "must name one set of traces"),
+        ("per-node-custom-implementation: bad.yml", "'first' is no node id"),
+    ],
+)
+def test_wrong_keys_are_refused_at_their_place(tmp_path, text, message):
+    (tmp_path / "bad.yml").write_text("first: slow\n")
+    with pytest.raises(InputError, match=message):
+        system(tmp_path, text)
