@@ -5,10 +5,9 @@ from __future__ import annotations
 import glob
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from simcore import library
 from simcore.compute.accelerators import accelerator
@@ -169,9 +168,9 @@ def run(
     rest |= {"comm-groups": (comm_groups, comm_groups), "remote-memory": (remote_memory, remote_memory)}
     inputs = [Input("workload", workload, source.sha256)]
     inputs += [Input(role, given, _sha256(Path(path))) for role, (given, path) in rest.items() if given and path]
-    told = cast(Mapping[str, Sequence[str]], timeline.details.get("pipeline") or {})
-    notes = (*timeline.notes, *told.get("warnings", ()))
-    warnings = (*source.content.warnings, *_warnings(source.content, rules, settings), *notes)
+    schedules = system_config.schedules() if system_config else []
+    inputs += [Input(f"schedule {Path(path).name}", path, _sha256(Path(path))) for path in schedules]
+    warnings = (*source.content.warnings, *_warnings(source.content, rules, settings), *timeline.notes)
     return Report(timeline, profile, settings.network or rules.networks[0], tuple(inputs), warnings)
 
 

@@ -18,6 +18,7 @@ KINDS = {
     "inference": ("An inference step of a language model.", "generate_models"),
     "wse": ("Nodes and traces of a wafer-scale inference system.", "generate_wse"),
     "collective": ("One collective on all NPUs: a micro-benchmark.", "generate_traces"),
+    "schedule": ("Who sends which chunk to whom, by an algorithm on a machine.", "generate_schedule"),
     "synthetic": ("Traces statistically similar to given ones, without their names and sizes.", "generate_traces"),
 }
 

@@ -139,8 +139,8 @@ def _run(clocks: list[_Clock], fabric: _Fabric, rates: CoreRates) -> None:
             clock.done(1, start, fabric.move(clock.trace[len(clock.ends)], number, start))
             todo.append(clock)
     if waiting:
-        identifier, held = next(iter(waiting.items()))
-        cores = [clock.number for clock in held]
+        identifier, held = min(waiting.items(), key=lambda entry: entry[0])
+        cores = sorted(clock.number for clock in held)
         raise DeadlockError(f"cores {cores} wait at barrier {identifier} for {missing[identifier]} more")
 
 

@@ -20,7 +20,7 @@ def check_nodes(graph: Graph, profile: Profile, system: SystemConfig) -> None:
     if system.replay_only:
         return
     with Problems() as problems:
-        if profile.graph.device_communication:
+        if profile.graph.strict:
             on_host = graph.on_cpu & (graph.kind >= NodeKind.SEND)
             text = f"communication on the host, which profile {profile.name} does not have"
             _note(problems, graph, on_host, text, "is_cpu_op", "false, or --profile native")
@@ -28,7 +28,7 @@ def check_nodes(graph: Graph, profile: Profile, system: SystemConfig) -> None:
             there = (graph.kind == NodeKind.COLLECTIVE) & (graph.collective == KINDS.index(refused))
             text = f"profile {profile.name} has no {refused}"
             _note(problems, graph, there, text, "comm_type", "all_reduce, .. all_to_all, or --profile native")
-        if system.roofline:
+        if system.roofline and profile.graph.strict:
             computes = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu
             lost = computes & (graph.num_ops == 0) & ((graph.size_bytes > 0) | (graph.duration_ns > 0))
             _note(problems, graph, lost, "no operations for the roofline", "num_ops", "operations > 0")

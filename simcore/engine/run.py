@@ -267,7 +267,7 @@ def _timeline(
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
         links=transport.links(),
         details=details,
-        notes=notes_of(transport),
+        notes=(*notes_of(transport), *(case.pipeline.warnings if case.pipeline else ())),
     )
 
 

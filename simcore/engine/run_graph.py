@@ -73,7 +73,8 @@ def simulate_graphs(
         check_nodes(graph, profile, system)
     placement = place(Workload("", ()), topology, system, defaults)
     case = _Case(graphs, topology, system, profile, settings, placement, memory)
-    if settings.fold and not _tells_apart(case) and not _has_roots(case):
+    alike = not _has_roots(case)
+    if settings.fold and alike and not _tells_apart(case):
         stragglers = kinds_of(settings.stragglers, topology.npus)
         kinds = graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers
         try:
@@ -83,7 +84,7 @@ def simulate_graphs(
             pass
     everyone = [range(npu, npu + 1) for npu in range(topology.npus)]
     try:
-        return _run(case, everyone)
+        return _run(case, everyone, alike=alike)
     except AsymmetryError:
         return _run(case, everyone, alike=False)
 
@@ -103,7 +104,7 @@ def _has_roots(case: _Case) -> bool:
     """Whether there are collectives with a root, which does other things than the rest."""
     kinds = np.concatenate([graph.collective for graph in case.graphs.graphs])
     rooted = [KINDS.index(kind) for kind in ROOTED if kind in case.placement.lanes]
-    return bool(np.isin(kinds, rooted).any())
+    return bool(np.isin(kinds, rooted).any()) and not case.system.replay_only
 
 
 def _used_groups(case: _Case) -> Iterable[tuple[int, ...]]:
@@ -180,8 +181,9 @@ def _durations(case: _Case, graph: Graph, factor: float) -> list[int]:
         duration_ns = np.round(duration_ns * scale).astype(np.int64)
     durations: list[int] = duration_ns.tolist()
     if case.system.roofline and not case.system.replay_only:
-        computes = np.flatnonzero((graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu).tolist()
-        for row in computes:
+        unknown = (graph.num_ops == 0) & (not case.profile.graph.strict)  # those keep their durations
+        computes = (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & ~unknown
+        for row in np.flatnonzero(computes).tolist():
             durations[row] = _roofline(case.system, int(graph.num_ops[row]), int(graph.size_bytes[row]))
     return durations
 

@@ -88,6 +88,5 @@ def pipeline_details(pipeline: Pipeline, npus: Sequence[PipelineNpu], first: Seq
         "micro_batches": schedule.micro_batches,
         "chunks": schedule.chunks,
         "classes": tuple(first),
-        "warnings": pipeline.warnings,
         "cells": cells,
     }

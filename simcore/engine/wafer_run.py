@@ -187,13 +187,16 @@ def _figures(name: str, tokens: int, time_ns: int, compute_ns: IntArray) -> dict
 
 
 def _stragglers(step: NodeStep, times: PhaseTimes) -> list[dict[str, Any]]:
-    """The nodes whose computing the others wait for: in how many phases, and how much longer than the mean in sum."""
+    """The nodes whose computing the others wait for: in how many phases, and how much longer than the mean they
+    compute in sum; equally slow nodes share it.
+    """
     spent = times.ready_ns - times.begin_ns
-    last, over = spent.argmax(axis=1), spent.max(axis=1) - spent.mean(axis=1)
-    costs, phases = np.zeros(step.nodes), np.bincount(last[over > 0], minlength=step.nodes)
-    np.add.at(costs, last, over)
+    slowest = (spent == spent.max(axis=1, keepdims=True)) & (spent > spent.min(axis=1, keepdims=True))
+    over = spent.max(axis=1) - spent.mean(axis=1)
+    costs = (slowest * (over / np.maximum(slowest.sum(axis=1), 1))[:, None]).sum(axis=0)
     order = np.argsort(-costs, kind="stable")[:SLOWEST].tolist()
-    return [{"npu": n, "phases": int(phases[n]), "cost_ns": round(costs[n])} for n in order if costs[n] > 0]
+    phases = slowest.sum(axis=0)
+    return [{"npu": n, "phases": int(phases[n]), "cost_ns": round(costs[n])} for n in order if round(costs[n]) > 0]
 
 
 def core_places(step: CoreStep, topology: Topology) -> IntArray:

@@ -99,14 +99,12 @@ def _without_contention(
     env: simpy.Environment, ranks: Sequence[Sequence[int]], topology: Topology, costs: Costs, profile: Profile
 ) -> Solved | Played:
     """Phases are solved, or played where packets share a memory bus."""
-    plain = profile.delay(topology, False)
+    delay = profile.delay(topology)
     if not costs.bus:
-        delay = profile.delay(topology, True) if costs.rendezvous else plain
-        # Point-to-point messages are asked for by their receiver.
-        return Solved(env, ranks, delay, costs, barrier=profile.barrier, messages=plain)
+        return Solved(env, ranks, delay, costs, barrier=profile.barrier)
     if len(ranks) < topology.npus:
         raise AsymmetryError
-    return Played(env, ranks, CongestionFree(env, plain), costs, barrier=profile.barrier)
+    return Played(env, ranks, CongestionFree(env, delay), costs, barrier=profile.barrier)
 
 
 def _check_bus(system: SystemConfig, profile: Profile) -> None:

@@ -18,7 +18,6 @@ from simcore.profiles.profile import Profile, every_queue, profiles, rings
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
-from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["ASTRA_SIM_1"]
@@ -42,8 +41,8 @@ def dimension_bandwidth(dim: Dimension) -> float:
     return dim.bandwidth_bytes_per_s * max(1, links.get(dim.kind, dim.links))
 
 
-def delay(topology: Topology, rendezvous: bool) -> Delay:
-    """Time of messages; a rendezvous sends a small message ahead of each."""
+def delay(topology: Topology) -> Delay:
+    """Time of messages."""
     speeds = [effective_bytes_per_ns(dim) for dim in topology.dims]
     fixed = [2 * dim.nic_latency_ns + (dim.router_latency_ns if dim.kind == "Switch" else 0) for dim in topology.dims]
     memory = topology.memory
@@ -60,9 +59,7 @@ def delay(topology: Topology, rendezvous: bool) -> Delay:
         floor_ns = (memory.latency_ns + size_bytes / memory.bandwidth_bytes_per_ns) * memory.scale
         return np.maximum(found, floor_ns) if floor_ns else found
 
-    if not rendezvous:
-        return times
-    return lambda src, dst, size_bytes: times(src, dst, RENDEZVOUS_BYTES) + times(src, dst, size_bytes)
+    return times
 
 
 def chunks(kind: CollectiveKind, size_bytes: int, splits: int, npus: int) -> Iterator[int]:

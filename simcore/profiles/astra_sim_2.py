@@ -19,7 +19,6 @@ from simcore.profiles.profile import GraphRules, Profile, profiles, rings
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
-from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.workload.model import CollectiveKind, NodeKind
 
 __all__ = ["ASTRA_SIM_2"]
@@ -29,7 +28,7 @@ MEMORY_ACCESSES = 3
 REFUSED = (CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER, CollectiveKind.BARRIER)
 
 
-def delay(topology: Topology, rendezvous: bool) -> Delay:
+def delay(topology: Topology) -> Delay:
     """Time of messages without contention: hops and serialisation of the first dimension that differs."""
 
     def times(src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
@@ -44,9 +43,7 @@ def delay(topology: Topology, rendezvous: bool) -> Delay:
             undecided &= ~differ
         return found
 
-    if not rendezvous:
-        return times
-    return lambda src, dst, size_bytes: times(dst, src, RENDEZVOUS_BYTES) + times(src, dst, size_bytes)
+    return times
 
 
 def chunks(kind: CollectiveKind, size_bytes: int, splits: int, npus: int) -> Iterator[int]:
@@ -110,6 +107,6 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
         dimension_bandwidth=dimension_bandwidth,
         memory_bus=True,
         shared_links={"congested": StoreAndForward},
-        graph=GraphRules(slot, 1, GROUP_ENDPOINT_NS, scales=False, refused=REFUSED, device_communication=True),
+        graph=GraphRules(slot, 1, GROUP_ENDPOINT_NS, scales=False, refused=REFUSED, strict=True),
     )
 )

@@ -20,7 +20,6 @@ from simcore.profiles.profile import Profile, every_queue, profiles
 from simcore.system.collectives import ROOTED, PlanOptions
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import Delay
-from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.units import transfer_ns
 from simcore.workload.model import CollectiveKind
 
@@ -29,13 +28,12 @@ __all__ = ["NATIVE"]
 MEMORY_ACCESSES = 3  # a reduction reads two operands and writes one
 
 
-def delay(topology: Topology, rendezvous: bool) -> Delay:
+def delay(topology: Topology) -> Delay:
     """Time of a message that meets nobody."""
     links = LinkGraph(topology)
 
     def times(src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
-        asked = message_ns(links, dst, src, np.full_like(src, RENDEZVOUS_BYTES)) if rendezvous else 0
-        return asked + message_ns(links, src, dst, np.full_like(src, size_bytes))
+        return message_ns(links, src, dst, np.full_like(src, size_bytes))
 
     return times
 

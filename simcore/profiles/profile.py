@@ -28,7 +28,7 @@ class GraphRules:
     `slot(kind, on_cpu, stream, group)` names the resource a node holds, "" = none. `shortest_ns` is what a node without
     a duration takes. Rings of communicators smaller than the machine pay `group_endpoint_ns` (-1: as everywhere).
     `scales` says whether compute and communication scales apply (ASTRA-sim 2.x reads and ignores them). Collectives
-    among `refused` cannot run; with `device_communication`, none on the host can.
+    among `refused` cannot run; with `strict`, neither communication on the host nor a roofline without operations can.
     """
 
     slot: Callable[[int, bool, int, str], str]
@@ -36,7 +36,7 @@ class GraphRules:
     group_endpoint_ns: int = -1
     scales: bool = True
     refused: tuple[CollectiveKind, ...] = ()
-    device_communication: bool = False
+    strict: bool = False
 
 
 def _stream_slot(kind: int, on_cpu: bool, stream: int, group: str) -> str:
@@ -70,7 +70,7 @@ class Profile:
     step_ns: int
     barrier: bool
     first_layer_tail_only: bool
-    delay: Callable[[Topology, bool], Delay]
+    delay: Callable[[Topology], Delay]
     chunks: Callable[[CollectiveKind, int, int, int], Iterator[int]]
     reduction: Callable[[SystemConfig], Callable[[int], int]]
     queue_choice: QueueChoice

@@ -97,7 +97,7 @@ def _draw_nodes(figure: Figure, axes: Axes, timeline: Timeline, links: LinkTable
     axes.add_collection(squares)
     if len(cells) <= MOST_NAMES:
         for number, ((column, row), name) in enumerate(cells.items()):
-            colour = "white" if shades is not None and shades[number] > max(1.0, shades.max() / 2) else INK
+            colour = "white" if shades is not None and shades[number] > max(1.2, shades.max() / 2) else INK
             axes.text(column, row, name.partition("(")[0], ha="center", va="center", fontsize=6, color=colour)
 
 

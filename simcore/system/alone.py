@@ -102,7 +102,7 @@ class Alone:
         if phase not in self._performances:
             self._performances[phase] = self._play(phase, npu)
         dim = phase.lane.dim
-        position = int(np.flatnonzero(dim.members(npu) == npu)[0])
+        position = dim.position(npu)
         if position == 0:
             self._times[self._first_link(dim, npu), phase] += 1
         after(self._env, self._performances[phase].exits_ns[position], lambda _: done(stream))
@@ -127,7 +127,7 @@ class Alone:
         """Play the phase alone on the links of one group, in an environment of its own."""
         links = self._group(phase.lane.dim)
         plan = self._plans.plans.of(phase, npu)
-        if self._network is CutThrough and isinstance(plan, Plan):
+        if self._network is CutThrough and isinstance(plan, Plan) and not self._costs.rendezvous:
             solved = _solve(plan, links, self._costs.of(phase.lane.dim))
             if solved:
                 return solved

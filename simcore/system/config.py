@@ -89,6 +89,11 @@ class SystemConfig:
                     known = ", ".join(sorted({*algorithms} - set(names)))
                     raise InputError.at(place, message, expected=known, found=algorithm.name)
 
+    def schedules(self) -> list[str]:
+        """The files of the schedules that are used, each once."""
+        chosen = [algorithm.schedule for algorithms in self.implementations.values() for algorithm in algorithms]
+        return list(dict.fromkeys(schedule.location.file for schedule in chosen if schedule))
+
     def endpoint_ns(self, default: SystemConfig) -> int:
         """The endpoint delay, the default's where the file does not say."""
         found = self.endpoint_delay_ns if self.endpoint_delay_ns is not None else default.endpoint_delay_ns

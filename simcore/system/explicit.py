@@ -74,6 +74,21 @@ class Explicit:
         return tuple(map(tuple, found))
 
     @cached_property
+    def asked_after(self) -> tuple[int, ...]:
+        """For every transfer, the last one that its receiver sends in an earlier step, -1 where there is none.
+
+        Under rendezvous the receiver asks for the transfer then.
+        """
+        found = []
+        last = [-1] * self.size
+        for _, step in groupby(enumerate(self.transfers), key=lambda pair: pair[1].step):
+            together = list(step)
+            found += [last[entry.dst] for _, entry in together]
+            for index, entry in together:
+                last[entry.src] = index
+        return tuple(found)
+
+    @cached_property
     def sends(self) -> tuple[tuple[int, ...], ...]:
         """The transfers that each rank sends, in order."""
         return self._by_rank([entry.src for entry in self.transfers])

@@ -175,7 +175,7 @@ class GraphNpu:
     def _play(self, program: GraphProgram, done: Done) -> None:
         """Play a program in the place of a node; what it does in detail is not recorded."""
         inner = GraphNpu(
-            self.env, self.npu, self.npu_class, program, self.scheduler, self._mailbox, self._access_memory,
+            self.env, self.npu, self.npu_class, program, self._scheduler, self._mailbox, self._access_memory,
             EventBuffer(), [0] * len(program.graph),
         )  # fmt: skip
         self.env.process(inner.run()).callbacks.append(done)

@@ -55,6 +55,10 @@ class Plan:
         """To whom `rank` sends in a round of `hop`."""
         return rank ^ hop if self.exchange else (rank + hop) % self.size
 
+    def source(self, rank: int, hop: int) -> int:
+        """From whom `rank` receives in a round of `hop`."""
+        return rank ^ hop if self.exchange else (rank - hop) % self.size
+
     def __str__(self) -> str:
         arrow = "^" if self.exchange else "+"
         return "  ".join(f"{count}x {arrow}{entry.hop} {entry.size_bytes} B" for entry, count in self.rounds)

@@ -24,8 +24,8 @@ __all__ = ["Costs", "Plans"]
 class Costs:
     """What a rank pays beside the network: an endpoint delay per packet, and reductions by their bytes.
 
-    With a `bus`, packets go over it in place of the endpoint delay. With `rendezvous`, a played message is asked for by
-    a small one before it is sent (the solved ones' delays hold it). `links` are for plans that follow them.
+    With a `bus`, packets go over it in place of the endpoint delay. With `rendezvous`, every message is asked for by a
+    small one. `links` are for plans that follow them.
     """
 
     endpoint_ns: int

@@ -15,7 +15,7 @@ from simcore.system.machine import Machine, at_endpoint
 from simcore.system.packets import Packets
 from simcore.system.plan import Round
 from simcore.system.plans import Costs, Plans
-from simcore.system.point_to_point import RENDEZVOUS_BYTES
+from simcore.system.point_to_point import RENDEZVOUS_BYTES, Handshakes
 from simcore.system.streams import Stream
 from simcore.system.transport import AsymmetryError, Done
 from simcore.timeline.events import LinkTable
@@ -49,6 +49,7 @@ class Played:
         self._early: dict[tuple[object, int, int], list[int]] = {}
         self.plans = Plans(costs)
         self._packets = Packets(env, costs.bus) if costs.bus else None
+        self._handshakes = Handshakes()
         self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
@@ -92,7 +93,7 @@ class Played:
     def _player(self, npu: int, stream: Stream, finished: Callable[[], None]) -> _Player:
         phase, costs = stream.phase, self._costs.of(stream.phase.lane.dim)
         members = phase.lane.dim.members(npu).tolist()
-        position = members.index(npu)
+        position = phase.lane.dim.position(npu)
         later = partial(_later, self._env)
         plan = self.plans.of(phase, npu)
         pay = at_endpoint(later, costs.endpoint_ns, costs.reduction_ns)
@@ -101,11 +102,13 @@ class Played:
         if isinstance(plan, Explicit):
             if self._folded:
                 raise AsymmetryError
+            self._ask_all(stream, npu, members, plan, -1)
             send = partial(self._transfer, stream, npu, members, plan)
             return ExplicitMachine(plan, position, pay, later, send, finished)
 
         def forward(index: int, entry: Round) -> None:
             self._send_to(stream, npu, members, entry.size_bytes, plan.peer(position, entry.hop), index)
+            self._ask(stream, npu, members[plan.source(position, entry.hop)], index)
 
         return Machine(plan, pay, later, forward, finished)
 
@@ -113,6 +116,7 @@ class Played:
         """Send a transfer of an explicit plan."""
         entry = plan.transfers[index]
         self._send_to(stream, npu, members, entry.size_bytes, entry.dst, index)
+        self._ask_all(stream, npu, members, plan, index)
 
     def _send_to(
         self, stream: Stream, npu: int, members: Sequence[int], size_bytes: int, peer: int, index: int
@@ -124,9 +128,21 @@ class Played:
         order = (stream.key, stream.at, index, npu)
         transmit = partial(self._network.send, npu, target, size_bytes, order, deliver)
         if self._costs.rendezvous:
-            self._network.send(target, npu, RENDEZVOUS_BYTES, order, transmit)
+            self._handshakes.send((stream.key, stream.at, npu, index), transmit)
         else:
             transmit()
+
+    def _ask(self, stream: Stream, npu: int, source: int, index: int) -> None:
+        """Under rendezvous, ask an NPU for message `index` of a chunk's phase."""
+        if self._costs.rendezvous:
+            asked = partial(self._handshakes.ask, (stream.key, stream.at, npu if self._folded else source, index))
+            self._network.send(npu, source, RENDEZVOUS_BYTES, (stream.key, stream.at, index, source), asked)
+
+    def _ask_all(self, stream: Stream, npu: int, members: Sequence[int], plan: Explicit, after: int) -> None:
+        """Ask for what an NPU listens for once it has sent transfer `after` (-1: from the start)."""
+        for index in plan.receives[members.index(npu)]:
+            if plan.asked_after[index] == after:
+                self._ask(stream, npu, members[plan.transfers[index].src], index)
 
     def _deliver(self, key: tuple[object, int, int], index: int) -> None:
         player = self._players.get(key)

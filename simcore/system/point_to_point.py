@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import simpy
 
 from simcore.network.instant import after
 
-__all__ = ["RENDEZVOUS_BYTES", "Mail", "Mailbox"]
+__all__ = ["RENDEZVOUS_BYTES", "Handshakes", "Mail", "Mailbox"]
 
 Done = Callable[[], None]
 Carry = Callable[[int, int, int, tuple[int, ...], Done], None]
@@ -28,12 +29,28 @@ class Mail:
     size_bytes: int
 
 
-@dataclass(slots=True)
-class _Side:
-    """What one side of a matching is waiting for, by (mail, number)."""
+class Handshakes:
+    """Messages that leave when their receiver has asked for them (rendezvous); `waiting` are those ready to."""
 
-    posted: Counter[Mail] = field(default_factory=Counter)
-    waiting: dict[tuple[Mail, int], Done] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.waiting: dict[Any, Done] = {}
+        self._asked: set[Hashable] = set()
+
+    def send(self, key: Hashable, transmit: Done) -> None:
+        """The sender has a message ready."""
+        if key in self._asked:
+            self._asked.discard(key)
+            transmit()
+        else:
+            self.waiting[key] = transmit
+
+    def ask(self, key: Hashable) -> None:
+        """The receiver's request is here."""
+        transmit = self.waiting.pop(key, None)
+        if transmit:
+            transmit()
+        else:
+            self._asked.add(key)
 
 
 class Mailbox:
@@ -45,22 +62,24 @@ class Mailbox:
 
     def __init__(self, env: simpy.Environment, carry: Carry, *, rendezvous: bool = False):
         self._env, self._carry, self._rendezvous = env, carry, rendezvous
-        self._sends, self._receives = _Side(), _Side()
+        self._sent: Counter[Mail] = Counter()
+        self._received: Counter[Mail] = Counter()
+        self._expected: dict[tuple[Mail, int], Done] = {}
         self._arrived: set[tuple[Mail, int]] = set()
-        self._asked: set[tuple[Mail, int]] = set()
+        self._handshakes = Handshakes()
 
     def send(self, mail: Mail, done: Done) -> None:
         """Send now, or when the receiver has asked."""
-        key = self._next(self._sends, mail)
+        key = _next(self._sent, mail)
         transmit = partial(self._transmit, key, done)
-        if not self._rendezvous or key in self._asked:
-            transmit()
+        if self._rendezvous:
+            self._handshakes.send(key, transmit)
         else:
-            self._sends.waiting[key] = transmit
+            transmit()
 
     def receive(self, mail: Mail, done: Done) -> None:
         """Wait for a message."""
-        key = self._next(self._receives, mail)
+        key = _next(self._received, mail)
         if self._rendezvous:
             order = (mail.tag, mail.dst, mail.src, 1)
             self._carry(mail.dst, mail.src, RENDEZVOUS_BYTES, order, partial(self._ask, key, done))
@@ -69,12 +88,8 @@ class Mailbox:
 
     def waiting(self) -> list[tuple[Mail, bool]]:
         """Messages that one side waits for in vain, and whether it is the sender."""
-        received = [(mail, False) for mail, _ in self._receives.waiting]
-        return received + [(mail, True) for mail, _ in self._sends.waiting]
-
-    def _next(self, side: _Side, mail: Mail) -> tuple[Mail, int]:
-        side.posted[mail] += 1
-        return mail, side.posted[mail]
+        received = [(mail, False) for mail, _ in self._expected]
+        return received + [(mail, True) for mail, _ in self._handshakes.waiting]
 
     def _transmit(self, key: tuple[Mail, int], done: Done) -> None:
         mail = key[0]
@@ -83,7 +98,7 @@ class Mailbox:
 
     def _deliver(self, key: tuple[Mail, int], sent: Done) -> None:
         sent()
-        received = self._receives.waiting.pop(key, None)
+        received = self._expected.pop(key, None)
         if received:
             received()
         else:
@@ -91,15 +106,17 @@ class Mailbox:
 
     def _ask(self, key: tuple[Mail, int], done: Done) -> None:
         self._expect(key, done)
-        transmit = self._sends.waiting.pop(key, None)
-        if transmit:
-            transmit()
-        else:
-            self._asked.add(key)
+        self._handshakes.ask(key)
 
     def _expect(self, key: tuple[Mail, int], done: Done) -> None:
         if key in self._arrived:
             self._arrived.discard(key)
             after(self._env, 0, lambda _: done())
         else:
-            self._receives.waiting[key] = done
+            self._expected[key] = done
+
+
+def _next(posted: Counter[Mail], mail: Mail) -> tuple[Mail, int]:
+    """A mail and how many of its kind one side has posted with it."""
+    posted[mail] += 1
+    return mail, posted[mail]

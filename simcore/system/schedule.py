@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from pathlib import Path
 
 from simcore import documents
@@ -14,7 +15,7 @@ from simcore.system.explicit import Explicit, Transfer
 from simcore.system.flow import Claim, faults
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Schedule", "read"]
+__all__ = ["Schedule", "read", "to_text"]
 
 MOST_PLACES = 1 << 22  # ranks times chunks: the check holds a number for each
 SHOWN_FAULTS = 20
@@ -65,6 +66,26 @@ def read(path: str | Path) -> Schedule:
         if not problems.found:
             _check(root["steps"], claim, nodes)
         return Schedule(claim, tuple(entry for _, entry in nodes), root.location)
+
+
+def to_text(plan: Explicit, kind: CollectiveKind, root: int = 0) -> str:
+    """A plan as the YAML that `read` takes; ValueError when it is no such collective."""
+    used = 1 + max((chunk for entry in plan.transfers for chunk in entry.chunks), default=0)
+    multiple = Claim(kind, plan.size, 1).multiple
+    claim = Claim(kind, plan.size, -(-used // multiple) * multiple, root)
+    for fault in faults(plan, claim):
+        raise ValueError(f"this is no {kind}: {fault.message}")
+    lines = [f"collective: {kind}", f"ranks: {plan.size}", f"chunks: {claim.chunks}", f"root: {root}", "steps:"]
+    for _, step in groupby(plan.transfers, key=attrgetter("step")):
+        entries = [_entry(entry) for entry in step]
+        lines += [f"  - - {entries[0]}", *(f"    - {entry}" for entry in entries[1:])]
+    return "\n".join(lines) + "\n"
+
+
+def _entry(entry: Transfer) -> str:
+    chunk = entry.chunks[0] if len(entry.chunks) == 1 else list(entry.chunks)
+    reduce = ", reduce: true" if entry.reduce else ""
+    return f"{{src: {entry.src}, dst: {entry.dst}, chunk: {chunk}{reduce}}}"
 
 
 def _claim(root: Node) -> Claim:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from simcore.system.groups import RankGroup
 from simcore.system.machine import simulate
 from simcore.system.plan import Plan, Round
+from simcore.system.point_to_point import RENDEZVOUS_BYTES
 
 __all__ = ["solve"]
 
@@ -24,22 +25,30 @@ def solve(
     arrivals_ns: NDArray[np.int64],
     endpoint_ns: int,
     reduction_ns: Callable[[int], int],
+    *,
+    rendezvous: bool = False,
 ) -> NDArray[np.int64]:
-    """Exit times of the group's members, given when each arrives."""
+    """Exit times of the group's members, given when each arrives; with `rendezvous` every message is asked for."""
     delays = {entry: group.delays(entry.hop, plan.exchange, entry.size_bytes) for entry, _ in plan.rounds}
     together = bool((arrivals_ns == arrivals_ns[0]).all())
     alike = together and all((column == column[0]).all() for column in delays.values())
+    asked = {entry.hop: group.delays(entry.hop, plan.exchange, RENDEZVOUS_BYTES) for entry in delays if rendezvous}
     if alike and plan.window == 1:
+        delays = {entry: delay + asked.get(entry.hop, 0) for entry, delay in delays.items()}
         return arrivals_ns + _sum(plan, delays, endpoint_ns, reduction_ns)
-    if plan.window == 1:
+    if plan.window == 1 and not rendezvous:
         return _rounds(plan, delays, arrivals_ns, endpoint_ns, reduction_ns)
     by_message = {(entry.hop, entry.size_bytes): column for entry, column in delays.items()}
 
     def delay_ns(rank: int, hop: int, size_bytes: int) -> int:
         return int(by_message[hop, size_bytes][rank])
 
+    def request_ns(rank: int, hop: int) -> int:
+        return int(asked[hop][rank])
+
     starts = arrivals_ns[:1] if alike else arrivals_ns
-    exits = simulate(plan, starts.tolist(), delay_ns, endpoint_ns, reduction_ns)
+    request = request_ns if rendezvous else None
+    exits = simulate(plan, starts.tolist(), delay_ns, endpoint_ns, reduction_ns, request)
     return np.full_like(arrivals_ns, exits[0]) if alike else np.array(exits, dtype=arrivals_ns.dtype)
 
 

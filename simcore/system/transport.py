@@ -41,7 +41,7 @@ class Solved:
     """Transport on a network without contention (or whose links a phase has for itself).
 
     `ranks[c]` are the NPUs of class c. With `barrier`, a chunk leaves a phase only when the whole machine has finished
-    it (ASTRA-sim 1.0). `messages` times point-to-point messages, where they differ from those of collectives.
+    it (ASTRA-sim 1.0).
     """
 
     def __init__(
@@ -52,10 +52,8 @@ class Solved:
         costs: Costs,
         *,
         barrier: bool = False,
-        messages: Delay | None = None,
     ):
         self._env, self._ranks, self._delay, self._costs, self._barrier = env, ranks, delay, costs, barrier
-        self._messages = messages or delay
         self._class_of = class_of(ranks)
         self._meetings: dict[tuple[object, ...], _Meeting] = {}
         self._groups: dict[tuple[GroupDim, int], RankGroup] = {}
@@ -81,7 +79,7 @@ class Solved:
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a point-to-point message."""
-        time_ns = int(self._messages(np.array([src]), np.array([dst]), size_bytes)[0])
+        time_ns = int(self._delay(np.array([src]), np.array([dst]), size_bytes)[0])
         after(self._env, time_ns, lambda _: deliver())
 
     def links(self) -> None:
@@ -120,10 +118,12 @@ class Solved:
     def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
         costs, plan = self._costs.of(phase.lane.dim), self._plans.of(phase, group.ids[0])
         if isinstance(plan, Plan):
-            return solve(plan, group, arrivals, costs.endpoint_ns, costs.reduction_ns)
+            return solve(plan, group, arrivals, costs.endpoint_ns, costs.reduction_ns, rendezvous=costs.rendezvous)
         if 1 < len(self._ranks) < len(self._class_of):
             raise AsymmetryError  # places matter: groups of equal classes need not be equal
-        return explicit_machine.exits(plan, group, arrivals, costs.endpoint_ns, costs.reduction_ns)
+        return explicit_machine.exits(
+            plan, group, arrivals, costs.endpoint_ns, costs.reduction_ns, rendezvous=costs.rendezvous
+        )
 
     def _group(self, dim: GroupDim, npu: int) -> RankGroup:
         members = dim.members(npu)

@@ -114,27 +114,6 @@ def test_traces_writes_a_file_per_core(wse, tmp_path):
     assert all(line.count("\t\t;decode2_") + line.count("\t\t;cross_layer_") == 1 for line in lines)
 
 
-def test_execute_plays_the_steps_and_draws_them(wse, tmp_path):
-    """Time, hottest links, pictures; a slower link is never faster."""
-    status, out, _ = wse("execute", "--json", "-o", "out", "--decode_len", "1", "--faults", "0,1", "--samples", "2")
-    fast = json.loads(out)["steps"]["decode0"]
-    slow = json.loads(wse("execute", "--json", "--decode_len", "1", "--link-bandwidth", "1 GB/s")[1])
-    assert status == 0
-    assert fast["time_ns"] < slow["steps"]["decode0"]["time_ns"]
-    assert fast["faults"][0] == {"dead_links": 0, "slowdown": 1.0}
-    names = [f"decode0_{kind}.png" for kind in ("faults", "links", "matrix")]
-    assert sorted(path.name for path in (tmp_path / "out/visuals").iterdir()) == names
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in (tmp_path / "out/visuals").iterdir())
-
-
-def test_execute_plays_the_cores_too(wse):
-    """A step of cores computes no longer than it lasts; faster cores compute less."""
-    words = ("execute", "--json", "--decode_len", "1", "--level", "cores", "--layers", "decode0,decode2")
-    slow, fast = (json.loads(wse(*words, "--core-macs", rate)[1])["steps"]["decode0"] for rate in ("1e12", "4e12"))
-    assert fast["compute_ns"]["max"] <= slow["compute_ns"]["max"] <= slow["time_ns"]
-    assert fast["time_ns"] <= slow["time_ns"]
-
-
 @pytest.mark.parametrize(
     ("command", "words", "named"),
     [
@@ -145,12 +124,7 @@ def test_execute_plays_the_cores_too(wse):
         ("nodes", ("--routing", "none.json"), "none.json"),
         ("traces", ("--iter", "decode3"), "--iter"),
         ("traces", ("--tiling", "config.json"), "config.json:1:"),
-        ("execute", ("--topology", "ring"), "ring"),
-        ("execute", ("--link-bandwidth", "fast"), "--link-bandwidth"),
-        ("execute", ("--link-latency", "0"), "--link-latency"),
-        ("execute", ("--faults", "1,x"), "--faults"),
-        ("execute", ("--faults", "99"), "--faults"),
-        ("execute", ("--level", "cores", "--faults", "1"), "--faults"),
+        ("traces", ("--train",), "--train"),
     ],
 )
 def test_what_is_wrong_is_named(wse, command, words, named):

@@ -231,12 +231,14 @@ def test_communication_on_the_host_is_refused_by_the_peer_and_runs_natively():
 
 
 @pytest.mark.parametrize("figures", [{"size_bytes": 64}, {"duration_ns": 100}])
-def test_a_roofline_without_operations_names_the_node(figures):
+def test_a_roofline_without_operations_names_the_node_in_the_peer_and_takes_its_duration_natively(figures):
     system = SystemConfig(roofline=True, peak_flops=1e12, local_memory_bytes_per_s=1e9)
     work = graph(node(COMPUTE, name="matmul", **figures))
     graphs = GraphSet((work,), np.zeros(4, np.int32))
     with pytest.raises(InputError, match="'matmul': no operations for the roofline"):
         simulate_graphs(graphs, RING, system, profiles.get("astra-sim-2"), Settings())
+    native = simulate_graphs(graphs, RING, system, profiles.get("native"), Settings())
+    assert native.time_ns == figures.get("duration_ns", 0)
     replayed = simulate_graphs(graphs, RING, replace(system, replay_only=True), profiles.get("native"), Settings())
     assert replayed.time_ns == figures.get("duration_ns", 0)
 

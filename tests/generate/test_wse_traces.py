@@ -15,7 +15,7 @@ from simcore.generate.wse.nodes import Job, exchanges, steps
 from simcore.generate.wse.program import line
 from simcore.generate.wse.tiling import Tiling, autotile, read_tiling
 from simcore.generate.wse.traces import instructions
-from simcore.generate.wse.traffic import matrix, phases
+from simcore.generate.wse.traffic import matrix, node_step
 from tests.generate.test_wse_nodes import SYSTEMS
 from tests.generate.wse import DEEPSEEK, SMALL, SMALL_LLAMA, job, of_settings, oracle, rows, system
 
@@ -101,7 +101,7 @@ def test_cores_compute_what_their_node_computes_and_send_what_it_sends(model, pr
         for each in (each for held in cores for each in held if each.kind in {"COPY", "MULTICAST"}):
             for target in _ends(program, node, each):
                 sent[node, target] += each.arguments[-1]
-    assert (sent == matrix(phases(made, step, routed), made.system.nodes)).all()
+    assert (sent == matrix(node_step(made, step, routed).phases, made.system.nodes)).all()
 
 
 @settings(max_examples=15, deadline=None)

@@ -36,6 +36,11 @@ HIERARCHICAL = {
     "hbm-bandwidth": [370],
     "hbm-scale": [0],
 }
+SCHEDULE = "collective: all_reduce\nranks: 4\nchunks: 1\nroot: 0\nsteps:\n" + "".join(
+    f"  - - {{src: {src}, dst: {dst}, chunk: {chunk}, reduce: {reduce}}}\n"
+    for src, dst, chunk, reduce in [(3, 2, 0, "true"), (1, 0, "[0]", 1), (2, 0, 0, "true"), (0, 1, 0, "false"),
+                                    (0, 2, 0, 0), (0, 3, 0, "false")]
+)  # fmt: skip
 SYSTEM = {
     "scheduling-policy": "LIFO",
     "endpoint-delay": 10,
@@ -48,7 +53,7 @@ SYSTEM = {
     "collective-optimization": "baseline",
     "local-mem-bw": 1600,
     "peak-perf": 300,
-    "roofline-enabled": 1,
+    "roofline-enabled": 0,
 }
 MEMORY = {
     "memory-type": "PER_NODE_MEMORY_EXPANSION",
@@ -151,6 +156,8 @@ def inputs(folder: Path) -> dict[str, Input]:
         "w.txt": "DATA\n" + ROWS,
         "net.yml": NETWORK,
         "sys.json": SYSTEM,
+        "own.yaml": "all-reduce-implementation: [{schedule: schedule.yaml}]\n",
+        "custom.yaml": "per-node-custom-implementation: nodes.yaml\n",
         "model.json": MODEL,
     }.items():
         (folder / name).write_bytes(text(content))
@@ -188,6 +195,8 @@ def inputs(folder: Path) -> dict[str, Input]:
             text("".join(f"{k}: {v[0] if isinstance(v, list) else v}\n" for k, v in SYSTEM.items())),
             on + "{1}/net.yml --profile astra-sim-1.0 --system {0}",
         ),
+        Input("schedule.yaml", text(SCHEDULE), on + "{1}/net.yml --system {1}/own.yaml"),
+        Input("nodes.yaml", b"999: t\n998: nowhere\n", node + "--system {1}/custom.yaml"),
         Input("groups.json", text({"1": [0, 1], "2": [2, 3]}), node + "--comm-groups {0}"),
         Input("memory.json", text(MEMORY), node + "--remote-memory {0}"),
         Input("trace.et", trace, run + "{0}"),

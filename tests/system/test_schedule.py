@@ -1,16 +1,23 @@
 """A user's schedule plays as what it says, and a wrong one says where, which rank and which chunk."""
 
 import json
+from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simcore.cli import main
 from simcore.errors import InputError
+from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.system import config, schedule
+from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
+from simcore.system.wires import wires
 from simcore.workload.model import CollectiveKind
 from tests.runs import Run, micro
 
@@ -137,6 +144,40 @@ def test_over_two_dimensions_a_schedule_may_take_the_machine_as_one(tmp_path):
     system.write_text("all-reduce-implementation: [{schedule: mine.json}, ring]\n")
     with pytest.raises(InputError, match=r"system.yaml:1:29: error: schedule mine.json cannot be used here"):
         Run(micro(ALL_REDUCE, 4096), topology, config.read(system)).timeline()
+
+
+@pytest.mark.parametrize("name", ["binomial", "chain", "flat", "doubleBinaryTree", "synthesised"])
+def test_an_algorithm_written_down_and_read_again_is_the_same(tmp_path, name):
+    kind = CollectiveKind.SCATTER if name in {"binomial", "chain", "flat"} else ALL_REDUCE
+    topology = Topology((Dimension("Ring", 8, RATE, 500.0),))
+    options = PlanOptions(root=3 if kind != ALL_REDUCE else 0, wires=partial(wires, LinkGraph(topology), np.arange(8)))
+    made = algorithms.get(name)(kind, 8, 8 * 6400, options)
+    path = tmp_path / "mine.yaml"
+    path.write_text(schedule.to_text(made, kind, options.root))
+    again = schedule.read(path).plan(kind, 8, 8 * 6400, options.root)
+    unlike = {"step": 0, "charge_bytes": 0}
+    assert [replace(one, **unlike) for one in again.transfers] == [replace(one, **unlike) for one in made.transfers]
+    assert again.after == made.after
+
+
+def test_a_plan_that_is_no_such_collective_is_not_written_down():
+    plan = algorithms.get("flat")(CollectiveKind.SCATTER, 4, 64, PlanOptions())
+    with pytest.raises(ValueError, match="this is no gather"):
+        schedule.to_text(plan, CollectiveKind.GATHER)
+
+
+def test_the_command_writes_a_schedule_that_runs(tmp_path):
+    out, system = str(tmp_path / "mine.yaml"), tmp_path / "system.yaml"
+    command = ["generate", "schedule", "--kind", "all_reduce", "--topology", "ring8", "-o", out]
+    assert main(command) == 0
+    assert main(command) == 2
+    assert main([*command, "--force", "--algorithm", "ring"]) == 2
+    assert main([*command, "--force", "--root", "8"]) == 2
+    system.write_text("all-reduce-implementation: [{schedule: mine.yaml}]\n")
+    run = ["run", "--workload", "micro_all_reduce", "--topology", "ring8", "-q"]
+    assert main([*run, "--system", str(system), "-o", str(tmp_path / "out")]) == 0
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert "schedule mine.yaml" in [entry["role"] for entry in report["inputs"]]
 
 
 def test_the_peers_have_no_schedules(tmp_path):

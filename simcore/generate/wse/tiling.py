@@ -10,7 +10,7 @@ from math import ceil, prod
 from pathlib import Path
 
 from simcore.documents import Node, read
-from simcore.errors import Problems, closest
+from simcore.errors import InputError, Problems, closest
 
 __all__ = ["Tiling", "autotile", "read_tiling"]
 
@@ -63,7 +63,10 @@ class Tiling:
         """The tile of an operation whose dimensions are `shape`, in the order of `DIMENSIONS`."""
         given = next((tile for pattern, tile in self.layers.items() if fnmatchcase(uid, pattern)), None)
         given = self.defaults.get(kind) if given is None else given
-        if given is not None and len(given) == len(shape):
+        if given is not None:
+            if len(given) != len(shape):
+                sizes = ", ".join(DIMENSIONS[kind])
+                raise InputError.at("--tiling", f"the tile of {uid} has {len(given)} sizes", expected=f"[{sizes}]")
             return tuple(size if part is None else min(part, size) for part, size in zip(given, shape, strict=True))
         if kind in {"Linear", "GroupedLinear"}:
             return autotile(shape, cores)

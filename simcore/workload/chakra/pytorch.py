@@ -75,13 +75,23 @@ def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
     by_number = {op.number: op for op in ops}
     if not compat:
         _order_streams(ops)
-    previous = _walk(by_number)
+    previous, callers = _walk(by_number), _callers_of(ops, compat=compat)
     nodes = [
-        _node(op, previous[op.number], by_number, path, compat)
+        _node(op, previous[op.number], callers[op.number], by_number, path, compat)
         for op in sorted(ops, key=_number)
         if op.number in previous
     ]
     return writer.encode(_metadata(head), nodes)
+
+
+def _callers_of(ops: Sequence[Op], *, compat: bool) -> dict[int, list[int]]:
+    """The caller of every operation, where it is in the file; Chakra's converter keeps those that stand before only."""
+    position = {op.number: place for place, op in enumerate(ops)}
+    found = {}
+    for place, op in enumerate(ops):
+        known = position.get(op.parent, -1)
+        found[op.number] = [op.parent] if known >= 0 and (known < place or not compat) else []
+    return found
 
 
 def _number(op: Op) -> int:
@@ -182,11 +192,10 @@ def _order_streams(ops: Sequence[Op]) -> None:
         last[op.stream] = op.number
 
 
-def _node(op: Op, previous: list[int], ops: Mapping[int, Op], path: str, compat: bool) -> Any:
+def _node(op: Op, previous: list[int], callers: list[int], ops: Mapping[int, Op], path: str, compat: bool) -> Any:
     kind, comm_type = _kind(op, ops, path)
     waits = list(dict.fromkeys(previous + [number for number in op.waits_for if number in ops]))
     micros = 0 if compat and "Optimizer.step" in op.name else op.duration_ns // 1000
-    callers = [op.parent] if compat or op.parent in ops else []
     made = writer.node(op.number, op.name, kind, data_deps=waits, ctrl_deps=callers, duration_micros=micros)
     for side, values in (("inputs", op.inputs), ("outputs", op.outputs)):
         place = getattr(made, side)

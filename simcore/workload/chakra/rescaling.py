@@ -65,7 +65,12 @@ class _Block:
     def group(self, name: str) -> str:
         """The name that a traced group has in this block."""
         found = self.names.get(name, name)
-        return found if found in self.grown or found in {"", "0"} else f"{found}.{self.index}"
+        return found if self.grows(name) else f"{found}.{self.index}"
+
+    def grows(self, name: str) -> bool:
+        """Whether a traced group spans all blocks."""
+        found = self.names.get(name, name)
+        return found in self.grown or found in {"", "0"}
 
 
 def _defined(nodes: Sequence[Any], traced: int) -> dict[str, tuple[int, ...]]:
@@ -123,9 +128,11 @@ def _moved(old: Any, block: _Block) -> Any:
     new.CopyFrom(old)
     if new.type == NodeType.METADATA_NODE:
         new.inputs.values = ""
+    named = [attribute.string_val for attribute in new.attr if attribute.name == "pg_name"]
+    grows = block.grows(named[0] if named else "")  # one root for all blocks
     for attribute in new.attr:
         value = attribute.WhichOneof("value")
-        if attribute.name in {"comm_src", "comm_dst"} and value:
+        if value and (attribute.name in {"comm_src", "comm_dst"} or (attribute.name == "root" and not grows)):
             setattr(attribute, value, getattr(attribute, value) + block.index * block.traced)
         elif attribute.name == "pg_name" and value == "string_val":
             attribute.string_val = block.group(attribute.string_val)

@@ -220,13 +220,10 @@ def test_a_linked_pytorch_trace_becomes_chakras_own_nodes():
 
 
 def test_a_host_trace_alone_becomes_chakras_own_chain():
-    """All but the control dependencies, of which upstream keeps only those on a thread's root in this file."""
     folder = traces() / "pytorch" / "t102"
     ours = of(pytorch.convert(str(folder / "1.0.2-chakra.0.0.4.json"), compat=True))
     theirs = json.loads((folder / "t102.0.dump.json").read_text())
     for document in (ours, theirs):
-        for node in document["nodes"]:
-            node.pop("ctrl_deps", None)
         document["nodes"].sort(key=lambda node: int(node["id"]))
     assert ours == theirs
 

@@ -143,6 +143,23 @@ def test_a_rescaled_trace_repeats_groups_and_messages_in_every_block(tmp_path):
     assert (groups["dp"], groups["dp@1"], groups["tensor.1"]) == ((0, 2, 4), (1, 3, 5), (2, 3))
 
 
+def test_the_root_of_a_group_of_a_block_moves_with_it_and_that_of_all_ranks_stays(tmp_path):
+    for rank in range(2):
+        head = writer.node(1, "g", NodeType.METADATA_NODE)
+        head.inputs.values = '[{"pg_name": "tensor", "ranks": [0, 1]}]'
+        own = {"comm_type": 5, "comm_size": 64, "root": 1, "pg_name": "tensor"}
+        everybody = {"comm_type": 5, "comm_size": 64, "root": 1}
+        nodes = [
+            writer.node(2 + at, "b", NodeType.COMM_COLL_NODE, attributes=a) for at, a in enumerate((own, everybody))
+        ]
+        (tmp_path / f"s.{rank}.et").write_bytes(writer.encode(writer.metadata(), [head, *nodes]))
+    big = str(tmp_path / "big")
+    assert main(["trace", "rescale", str(tmp_path / "s"), big, "--npus", "4"]) == 0
+    graphs = reader.read_graphs(big, 4)
+    roots = [graphs.graphs[index].peer[graphs.graphs[index].collective >= 0].tolist() for index in graphs.graph_of_rank]
+    assert roots == [[1, 1], [1, 1], [3, 1], [3, 1]]
+
+
 def test_the_commands_work_together(tmp_path):
     path = tmp_path / "d.et"
     path.write_bytes(diamond())

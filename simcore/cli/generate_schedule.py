@@ -1,0 +1,79 @@
+"""`simcore generate schedule`: what an algorithm sends on a machine, as a file to read, change and run."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from simcore.cli.generate_traces import FORCE
+from simcore.errors import InputError
+from simcore.units import parse_bytes
+from simcore.workload.model import CollectiveKind
+
+if TYPE_CHECKING:
+    from simcore.network.topology.model import Topology
+    from simcore.system.explicit import Explicit
+
+__all__ = ["schedule"]
+
+KINDS = [kind.value for kind in CollectiveKind if kind != CollectiveKind.BARRIER]
+
+
+@click.command()
+@click.option("--kind", type=click.Choice(KINDS), required=True, help="The collective.")
+@click.option("--algorithm", default="synthesised", show_default=True, help="One whose ranks do different things.")
+@click.option("--topology", "-t", required=True, metavar="T", help="Machine; all its NPUs take part, in order of ids.")
+@click.option("--bytes", "size", default="1 MiB", show_default=True, help="Size that it is made for.")
+@click.option("--pieces", type=click.IntRange(0), default=0, help="Pieces of a share; default: the algorithm's.")
+@click.option("--root", type=click.IntRange(0), default=0, help="Rank that it starts from or ends at.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Schedule to write (YAML).")
+@FORCE
+def schedule(
+    kind: str, algorithm: str, topology: str, size: str, pieces: int, root: int, output: str, force: bool
+) -> None:
+    """Who sends which chunk to whom, checked; a system file plays it with {schedule: FILE}.
+
+    \b
+    simcore generate schedule --kind all_gather --topology mesh_8x8 -o all_gather.yaml
+    """
+    from simcore import files
+    from simcore.network.topology.load import load
+    from simcore.system.schedule import to_text
+
+    if Path(output).exists() and not force:
+        raise InputError.at(output, "the file is there already", hint="--force overwrites it")
+    machine = load(topology)
+    if root >= machine.npus:
+        raise InputError.at("--root", "there is no such rank", expected=f"0 to {machine.npus - 1}", found=str(root))
+    plan = _plan(CollectiveKind(kind), algorithm, machine, _bytes(size), pieces, root)
+    files.write_text(output, to_text(plan, CollectiveKind(kind), root))
+
+
+def _bytes(size: str) -> int:
+    try:
+        return round(parse_bytes(size))
+    except ValueError as error:
+        raise InputError.at("--bytes", str(error), found=repr(size)) from error
+
+
+def _plan(kind: CollectiveKind, name: str, machine: Topology, size_bytes: int, pieces: int, root: int) -> Explicit:
+    """The plan of an algorithm; InputError when it is none of these, or cannot."""
+    import numpy as np
+
+    from simcore.network.topology.links import LinkGraph
+    from simcore.system.collectives import PlanOptions, algorithms
+    from simcore.system.explicit import Explicit
+    from simcore.system.wires import wires
+
+    neighbours = partial(wires, LinkGraph(machine), np.arange(machine.npus))
+    try:
+        made = algorithms.get(name)(kind, machine.npus, size_bytes, PlanOptions(pieces, root=root, wires=neighbours))
+    except ValueError as error:
+        raise InputError.at("--algorithm", str(error), found=name) from error
+    if isinstance(made, Explicit):
+        return made
+    message = f"{name} lets every rank do the same, with other peers"
+    raise InputError.at("--algorithm", message, expected="binomial, chain, doubleBinaryTree, flat or synthesised")

@@ -1,0 +1,143 @@
+"""`simcore run` and `simcore generate wse faults` on workloads of the wafer-scale generator."""
+
+import json
+
+import pytest
+
+from simcore.cli import main
+from tests.cli.test_generate_wse import MODEL, PHASE
+
+WAFER = """topology: [Mesh, Mesh]
+npus_count: [{0}, {1}]
+bandwidth: [100.0, 100.0]
+latency: [10.0, 10.0]
+"""
+OPTIONS = "model_config: config.json, system_config: system.json, bsz: 8, prefill_len: 16, decode_len: 2"
+FILES = ("--model_config", "config.json", "--system_config", "system.json")
+SIZES = ("--bsz", "8", "--prefill_len", "16", "--decode_len", "2")
+
+
+@pytest.fixture
+def simcore(tmp_path, monkeypatch, capsys):
+    """Runs a command in a folder with a model, wafers and specifications: (exit status, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(MODEL))
+    (tmp_path / "system.json").write_text(json.dumps({"prefill": PHASE, "decode": PHASE}))
+    rows, columns = PHASE["node_grid"]
+    (tmp_path / "wafer.yaml").write_text(WAFER.format(columns, rows))
+    high, wide = PHASE["core_grid"]
+    (tmp_path / "cores.yaml").write_text(WAFER.format(columns * wide, rows * high))
+    (tmp_path / "spec.yaml").write_text(f"generator: wse\noptions: {{{OPTIONS}}}\n")
+    (tmp_path / "train.yaml").write_text(f"generator: wse\noptions: {{{OPTIONS}, train: true}}\n")
+
+    def run(*words):
+        status = main(list(words))
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def report(simcore, workload, *words, topology="wafer.yaml"):
+    """The report of a run."""
+    status, out, text = simcore("run", "--workload", workload, "--topology", topology, "--json", *words)
+    assert status == 0, text
+    return json.loads(out)
+
+
+@pytest.mark.parametrize(("spec", "words"), [("spec.yaml", ()), ("train.yaml", ("--train",))])
+def test_rows_and_their_specification_run_alike(simcore, spec, words):
+    """Everything but the inputs is equal."""
+    assert simcore("generate", "wse", "nodes", *FILES, *SIZES, *words, "-o", "out")[0] == 0
+    made, read = report(simcore, spec), report(simcore, "out")
+    assert made | {"inputs": read["inputs"]} == read
+    assert read == report(simcore, "out/nodes") | {"inputs": read["inputs"]}
+    assert [step["tokens"] for step in made["wafer"]["steps"]] == ([8 * 16] if words else [8, 8])
+
+
+def test_the_report_of_a_wafer_adds_up(simcore):
+    """Breakdown and iterations; compute of rank 0 is that of the layers."""
+    found = report(simcore, "spec.yaml")
+    assert sum(found["breakdown"].values()) == found["time_ns"]
+    assert sum(step["time_ns"] for step in found["wafer"]["steps"]) == found["time_ns"]
+    assert sum(layer["forward"]["compute_ns"] for layer in found["layers"]) == found["compute_ns"]
+    assert found["links"]["hottest"][0]["bytes"] > 0
+    assert report(simcore, "spec.yaml", "--network", "congestion-free")["time_ns"] <= found["time_ns"]
+    assert report(simcore, "spec.yaml", "--npu", "WSE-3")["time_ns"] < found["time_ns"]
+
+
+def test_a_training_step_fills_all_three_parts_of_a_layer(simcore):
+    """Weight gradients compute what the products of the forward pass do."""
+    for layer in report(simcore, "train.yaml")["layers"]:
+        assert all(layer[part]["compute_ns"] > 0 for part in ("forward", "input_grad", "weight_grad"))
+
+
+def test_traces_run_on_a_mesh_of_cores(simcore):
+    """No faster than without queues; the folder and its parent are the same."""
+    words = ("--layers", "decode0,decode2", "--iter", "decode0", "-o", "out")
+    assert simcore("generate", "wse", "traces", *FILES, *SIZES, *words)[0] == 0
+    found = report(simcore, "out", topology="cores.yaml")
+    free = report(simcore, "out/traces", "--network", "congestion-free", topology="cores.yaml")
+    assert found["npus"] == 32
+    assert free["time_ns"] <= found["time_ns"]
+    assert found["wafer"]["steps"][0]["move_ns"]["max"] <= found["time_ns"]
+
+
+def test_a_folder_of_results_has_the_pictures_of_the_wafer(simcore, tmp_path):
+    """The map, the matrices, the table; and words for people."""
+    status, out, _ = simcore(
+        "run", "--workload", "spec.yaml", "--topology", "wafer.yaml", "-o", "r", "--links", "l.png"
+    )
+    assert status == 0
+    assert "tokens/s" in out
+    assert {"links.png", "matrix.png", "matrix_decode0.png", "traffic.csv"} <= {
+        each.name for each in tmp_path.glob("r/*")
+    }
+    assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("dead", ["links", "npus"])
+def test_faults_make_a_step_slower_and_a_picture(simcore, tmp_path, dead):
+    """Without faults the factor is one."""
+    (tmp_path / "spare.yaml").write_text(WAFER.format(4, 4) + "wafer: {spare_rows: 2}\n")
+    words = ("--workload", "spec.yaml", "--topology", "spare.yaml", "--dead", dead, "--counts", "0,2", "--samples", "2")
+    status, out, _ = simcore("generate", "wse", "faults", *words, "--json", "-o", "f.png")
+    rows = json.loads(out)["rows"]
+    assert status == 0
+    assert [row["dead"] for row in rows] == [0, 2]
+    assert rows[0]["slowdown"] == 1.0 <= rows[1]["most"]
+    assert (tmp_path / "f.png").exists()
+    assert simcore("generate", "wse", "faults", *words)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--workload", "spec.yaml", "--topology", "small.yaml"), "fewer NPUs"),
+        (("--workload", "wrong.yaml", "--topology", "wafer.yaml"), "wrong.yaml:2:"),
+        (("--workload", "layers.yaml", "--topology", "wafer.yaml"), "layers.yaml:1:"),
+        (("--workload", "spec.yaml", "--topology", "wafer.yaml", "--network", "fair"), "--network"),
+        (("--workload", "spec.yaml", "--topology", "wafer.yaml", "--npu", "none"), "no such accelerator"),
+        (("--workload", "spec.yaml", "--topology", "wafer.yaml", "--iterations", "2"), "--iterations"),
+        (("--workload", "spec.yaml", "--topology", "wafer.yaml", "--profile", "astra-sim-2"), "--profile"),
+        (("--workload", "bad", "--topology", "wafer.yaml"), "decode0.csv:2:"),
+        (("--workload", "gap", "--topology", "wafer.yaml"), "node 1 is missing"),
+        (("--workload", "worse", "--topology", "cores.yaml"), "core_0.csv:1:"),
+    ],
+)
+def test_what_is_wrong_with_a_wafer_run_is_named(simcore, tmp_path, words, named):
+    """Exit 2, the place, no traceback."""
+    (tmp_path / "small.yaml").write_text(WAFER.format(2, 2))
+    (tmp_path / "wrong.yaml").write_text(f"generator: wse\noptions: {{{OPTIONS}, batch: 3}}\n")
+    (tmp_path / "layers.yaml").write_text(f"generator: wse\noptions: {{{OPTIONS}, layers: decode77}}\n")
+    header = "uid;operation;memory_footprint (B);num_ops (MAC);hbm_reads (B);network_data (B);comm. group;Dimensions\n"
+    for path, text in {
+        "bad/nodes/decode/node_0/decode0.csv": header + "x;Linear;1\n",
+        "gap/nodes/decode/node_0/decode0.csv": header,
+        "gap/nodes/decode/node_2/decode0.csv": header,
+        "worse/traces/decode/node_0/decode0/core_0.csv": "0 READ [3]\t\t;x\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(text)
+    status, _, text = simcore("run", *words)
+    assert (status, "Traceback" in text) == (2, False), text
+    assert named in text

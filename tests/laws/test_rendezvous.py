@@ -1,0 +1,90 @@
+"""Rendezvous: a message leaves when its receiver's request is there, in whatever way a phase is worked out."""
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.network.congestion_free import CongestionFree
+from simcore.network.topology.model import Dimension, Topology
+from simcore.profiles import profiles
+from simcore.system.config import Algorithm
+from simcore.system.groups import LogicalDim
+from simcore.system.played import Played
+from simcore.system.point_to_point import RENDEZVOUS_BYTES
+from simcore.system.streams import Dataset, Lane, Request, Stream, StreamPhase
+from simcore.system.transport import Costs, Solved
+from simcore.workload.model import CollectiveKind
+
+ALGORITHMS = {
+    "ring": list(CollectiveKind)[:4],
+    "direct": list(CollectiveKind)[:4],
+    "halvingDoubling": [CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER],
+    "doubleBinaryTree": [CollectiveKind.ALL_REDUCE],
+}
+PEER = profiles.get("astra-sim-2")
+MACHINE = Topology((Dimension("Ring", 8, 5e9, 300.0),))
+
+
+def exits(transport, arrivals_ns, algorithm, kind, size_bytes, window=0, rendezvous=True):
+    """When each of eight NPUs leaves a phase that they enter at different times."""
+    env = simpy.Environment()
+    costs = Costs(10, lambda size: size // 100, PEER.plan_options, rendezvous=rendezvous)
+    ranks = [[npu] for npu in range(len(arrivals_ns))]
+    delay = PEER.delay(MACHINE)
+    made = (
+        Solved(env, ranks, delay, costs)
+        if transport is Solved
+        else Played(env, ranks, CongestionFree(env, delay), costs)
+    )
+    lane = Lane(0, LogicalDim(0, 8, 1), Algorithm(algorithm, window))
+    dataset = Dataset(env, Request(kind, size_bytes, (lane,), 0))
+    phase = StreamPhase(kind, lane, size_bytes, size_bytes, 0)
+    leave = {}
+
+    def enter(npu):
+        made.start(npu, Stream(("", 0), dataset, (phase,)), lambda _: leave.setdefault(npu, int(env.now)))
+
+    for npu, arrival_ns in enumerate(arrivals_ns):
+        env.timeout(arrival_ns).callbacks.append(lambda _, npu=npu: enter(npu))
+    env.run()
+    return [leave[npu] for npu in range(8)]
+
+
+@given(
+    st.lists(st.integers(0, 9000), min_size=8, max_size=8),
+    st.sampled_from(sorted(ALGORITHMS)),
+    st.integers(800, 90_000),
+    st.integers(0, 3),
+    st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_solved_phase_under_rendezvous_is_the_one_played_message_by_message(
+    arrivals, algorithm, size_bytes, window, data
+):
+    kind = data.draw(st.sampled_from(ALGORITHMS[algorithm]))
+    alike = data.draw(st.booleans())
+    arrivals = [arrivals[0]] * 8 if alike else arrivals
+    window = window if algorithm == "direct" else 0
+    solved = exits(Solved, arrivals, algorithm, kind, size_bytes, window)
+    assert solved == exits(Played, arrivals, algorithm, kind, size_bytes, window)
+    free = exits(Solved, arrivals, algorithm, kind, size_bytes, window, rendezvous=False)
+    assert all(asked >= not_asked for asked, not_asked in zip(solved, free, strict=True))
+
+
+def test_on_a_ring_in_lockstep_every_step_is_longer_by_a_request():
+    steps = 7
+    request_ns = int(PEER.delay(MACHINE)(np.array([1]), np.array([0]), RENDEZVOUS_BYTES)[0])
+    free, asked = (
+        exits(Solved, [0] * 8, "ring", CollectiveKind.REDUCE_SCATTER, 8192, rendezvous=flag)[0] for flag in (0, 1)
+    )
+    assert asked - free == steps * request_ns
+
+
+@pytest.mark.parametrize("transport", [Solved, Played])
+def test_a_receiver_that_waits_for_long_has_asked_before(transport):
+    late = [9_000_000, 0, 0, 0, 0, 0, 0, 0]
+    free = exits(transport, late, "doubleBinaryTree", CollectiveKind.ALL_REDUCE, 8192, rendezvous=False)
+    asked = exits(transport, late, "doubleBinaryTree", CollectiveKind.ALL_REDUCE, 8192)
+    assert max(asked) == max(free)  # a leaf comes last: everybody on its way has listened for it since the start
