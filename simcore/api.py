@@ -67,6 +67,7 @@ def run(
     remote_memory: str | None = None,
     straggler: tuple[str, ...] = (),
     no_fold: bool = False,
+    schedule: str = "",
     npu: str | None = None,
 ) -> Report:
     """Simulate a workload on a topology.
@@ -96,6 +97,9 @@ def run(
         some NPUs.
     no_fold : bool
         One process for every NPU; the answer is the same.
+    schedule : str
+        Pipeline schedule of a text workload with ``pp`` > 1: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe;
+        "" = interleaved with virtual stages, else 1f1b.
     npu : str
         Accelerator preset of a wafer's NPU (`simcore list npus`); by default wafer-node, or wafer-core for traces of
         cores. Other workloads bring their durations.
@@ -149,7 +153,7 @@ def run(
     groups = source.content.parallelism if isinstance(source.content, Workload) else None
     settings = Settings(
         iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
-        not no_fold, straggler_factors(straggler, machine, groups),
+        not no_fold, schedule, straggler_factors(straggler, machine, groups),
     )  # fmt: skip
     memory = remote_memory_file.read(remote_memory) if remote_memory else None
     try:
@@ -238,7 +242,7 @@ def _network(name: str, rules: Profile) -> NetworkMode:
 def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings) -> Iterator[str]:
     """What the run leaves out or takes differently from what one may expect."""
     if isinstance(workload, Workload):
-        if workload.parallelism.pp > 1:
+        if workload.parallelism.pp > 1 and not rules.pipelines:
             yield (
                 f"pp: {workload.parallelism.pp}: the rows are run as one pipeline stage's; "
                 "transfers between stages and pipeline bubbles are not in the answer"

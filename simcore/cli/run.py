@@ -47,6 +47,7 @@ SIMAI_NAMES = {str(option.name) for option in run_simai.OPTIONS}
 @click.option("--straggler", multiple=True, metavar="RANKS=FACTOR", help="Slow NPUs down: 0-3,7=1.5 or dp=3:1.2.")
 @click.option("--npu", metavar="NAME", help="Accelerator preset of a wafer's NPU: simcore list npus.")
 @click.option("--no-fold", is_flag=True, help="One process for every NPU; the answer is the same.")
+@click.option("--schedule", default="", metavar="NAME", help="gpipe 1f1b interleaved zb-h1 zb-v dualpipe")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-o", "--output", metavar="DIR", help="Write the report and all its artefacts to a folder.")
 @click.option("--timeline", multiple=True, metavar="FILE", help=".png .svg .html .json(.gz) .pftrace(.gz)")

@@ -21,6 +21,7 @@ class Settings:
 
     `network` is a mode of the profile, "" = its default. The scales multiply compute times, message sizes and endpoint
     delays. `stragglers` maps an NPU to the factor on its compute times. `fold` lets equal NPUs share a process.
+    `schedule` names the pipeline schedule, "" = the workload's usual one.
     """
 
     iterations: int = 1
@@ -31,6 +32,7 @@ class Settings:
     injection_scale: float = 1.0
     rendezvous: bool = False
     fold: bool = True
+    schedule: str = ""
     stragglers: Mapping[int, float] = field(default_factory=dict)
 
 

@@ -20,6 +20,7 @@ from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.alone import Alone, has_own_links
 from simcore.system.collectives import NETWORK_AWARE
+from simcore.system.columns import Columns
 from simcore.system.config import NCCL, SystemConfig
 from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate
 from simcore.system.inter_dimension import DimensionOrder
@@ -34,7 +35,9 @@ from simcore.system.streams import Stream
 from simcore.system.transport import AsymmetryError, Solved
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["all_alike", "make_gates", "make_phases", "make_transport", "notes_of", "play"]
+__all__ = ["Wired", "all_alike", "make_gates", "make_phases", "make_transport", "notes_of", "play"]
+
+Wired = Solved | Measured | Played | Isolated | Alone
 
 UNASKED = {NCCL, "inNetwork", "multicast"}  # their messages have no one receiver that could ask for them
 PAIRED = {"halvingDoubling", "pairwise", "recursiveDoubling"}
@@ -51,13 +54,14 @@ def make_transport(
     settings: Settings,
     collectives_only: bool = True,
     alike: bool = True,
-) -> Solved | Measured | Played | Isolated | Alone:
+    stages: int = 1,
+) -> Wired:
     """Without contention phases are solved; on shared links they are played; NCCL's were measured.
 
     `collectives_only` says that there are no other messages than those of collectives along the dimensions. Where no
-    two phases can meet then, every shape is played only once. A machine folded into one class plays on
-    representative links. Raises AsymmetryError when a folded machine is not symmetric on its links; `alike` is false
-    when a run has found NPUs to differ.
+    two phases can meet then, every shape is played only once. A machine folded into one class for each of its pipeline
+    `stages` plays on representative links. Raises AsymmetryError when a folded machine is not symmetric on its links;
+    `alike` is false when a run has found NPUs to differ.
     """
     endpoint_ns = profile.scale(system.endpoint_ns(profile.system(topology)), settings.injection_scale)
     group_endpoint_ns = profile.graph.group_endpoint_ns
@@ -78,16 +82,19 @@ def make_transport(
     parts = _parts(placement, topology)
     alike = alike and network.foldable and all_alike(placement, topology)
     exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
-    if alike and collectives_only and profile.gang and exclusive and all(len(sizes) == 1 for sizes in parts):
-        return Isolated(env, ranks, FoldedLinks(links, parts), CutThrough, costs)
+    whole = all(len(sizes) == 1 for sizes in parts)
+    columns = Columns(env, ranks, links, network, stages) if stages > 1 and whole else None
+    if alike and collectives_only and profile.gang and exclusive and whole:
+        return Isolated(env, ranks, FoldedLinks(links, parts), CutThrough, costs, columns=columns, stages=stages)
     unfolded = len(ranks) == topology.npus
-    if unfolded and collectives_only and profile.gang and exclusive and _never_meet(placement, topology):
-        return Alone(env, ranks, links, network, costs)
+    apart = _never_meet(placement, topology) and (stages == 1 or columns is not None)
+    if unfolded and collectives_only and profile.gang and exclusive and apart:
+        return Alone(env, ranks, links, network, costs, columns=columns)
     if unfolded:
         return Played(env, ranks, network(env, links), costs)
-    if not alike or len(ranks) > 1:
+    if not alike or len(ranks) > stages:
         raise AsymmetryError
-    return Played(env, ranks, network(env, FoldedLinks(links, parts)), costs)
+    return Played(env, ranks, network(env, FoldedLinks(links, parts, stages)), costs)
 
 
 def _check_askable(placement: Placement) -> None:

@@ -97,5 +97,6 @@ NATIVE = profiles.register("native")(
         total_all_gather=True,
         gang=True,
         native_algorithms=True,
+        pipelines=True,
     )
 )

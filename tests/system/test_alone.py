@@ -44,7 +44,7 @@ def test_the_report_is_that_of_the_message_level_simulation(tmp_path, monkeypatc
     used = []
 
     def report(alone):
-        def made(*arguments):
+        def made(*arguments, **_):
             used.append(alone)
             return Alone(*arguments)
 
