@@ -78,7 +78,7 @@ def make_transport(
         return Measured(env, ranks, system.fabric, costs)
     network = profile.shared_links.get(settings.network or profile.networks[0])
     if network is None:
-        return _without_contention(env, ranks, topology, costs, profile)
+        return _without_contention(env, ranks, topology, placement, costs, profile)
     parts = _parts(placement, topology)
     alike = alike and network.foldable and all_alike(placement, topology)
     exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
@@ -111,13 +111,18 @@ def notes_of(transport: Transport) -> tuple[str, ...]:
 
 
 def _without_contention(
-    env: simpy.Environment, ranks: Sequence[Sequence[int]], topology: Topology, costs: Costs, profile: Profile
+    env: simpy.Environment,
+    ranks: Sequence[Sequence[int]],
+    topology: Topology,
+    placement: Placement,
+    costs: Costs,
+    profile: Profile,
 ) -> Solved | Played:
     """Phases are solved, or played where packets share a memory bus."""
     delay = profile.delay(topology)
     if not costs.bus:
         return Solved(env, ranks, delay, costs, barrier=profile.barrier)
-    if len(ranks) < topology.npus:
+    if len(ranks) < topology.npus and (len(ranks) > 1 or not all_alike(placement, topology)):
         raise AsymmetryError
     return Played(env, ranks, CongestionFree(env, delay), costs, barrier=profile.barrier)
 
