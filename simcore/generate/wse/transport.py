@@ -66,6 +66,16 @@ class _Link:
         """The number of this node."""
         return self.scope.node - self.group[0]
 
+    @cached_property
+    def _whole(self) -> tuple[int, int, int]:
+        """The shape of this cluster's tokens."""
+        return (len(self.scope.local), self.scope.step.queries, self.scope.model.hidden)
+
+    @cached_property
+    def _one(self) -> tuple[int, int, int]:
+        """The shape of one sequence's tokens."""
+        return (1, self.scope.step.queries, self.scope.model.hidden)
+
     def vectors(self, count: int) -> tuple[int, int, int]:
         """The shape of `count` vectors."""
         return (count, 1, self.scope.model.hidden)
@@ -80,10 +90,9 @@ class _Link:
 
     def cut(self, uid: str, source: str, token: Token, local: range) -> Iterator[Operation]:
         """One token out of [sequences `local`, positions, hidden]: first its sequence, then its position."""
-        whole = (len(local), self.scope.step.queries, self.scope.model.hidden)
-        row = token[0] - local.start
-        yield move(self.scope.node, f"{uid}_seq", "Slice", (whole, 0, row, row + 1), source)
-        yield self._position(uid, f"{uid}_seq", token[1])
+        node, row = self.scope.node, token[0] - local.start
+        yield move(node, f"{uid}_seq", "Slice", (self._whole, 0, row, row + 1), source)
+        yield move(node, uid, "Slice", (self._one, 1, token[1], token[1] + 1), f"{node}:{uid}_seq")
 
     def tokens(self, source: str, local: range, sequences: range) -> Iterator[Operation]:
         """Every token of `sequences` as a tensor of its own; a sequence is cut out once for all its positions."""
@@ -95,7 +104,7 @@ class _Link:
                 yield self._position(f"{self.name}_token_{b}_{s}", part, s)
 
     def _position(self, uid: str, part: str, position: int) -> Operation:
-        shape = ((1, self.scope.step.queries, self.scope.model.hidden), 1, position, position + 1)
+        shape = (self._one, 1, position, position + 1)
         return move(self.scope.node, uid, "Slice", shape, tensor(self.scope.node, part))
 
     def joined(self, uid: str, parts: list[str]) -> Operation:
