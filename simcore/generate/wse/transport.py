@@ -160,7 +160,7 @@ class AllToAll(_Link):
 
     def arrived(self, token: Token) -> Piece:
         """A row of the buffer of the token's source."""
-        origin = int(self.exchange.source[token[0]])
+        origin = self.exchange.origins[token[0]]
         count, index = self.exchange.sent_place(origin, self.place, token)
         return Piece(tensor(self.scope.node, f"{self.name}_a2a_disp_{self.group[origin]}"), count, index)
 
@@ -199,7 +199,7 @@ class Multicast(_Link):
 
     def arrived(self, token: Token) -> Piece:
         """A tensor of its own; this node's tokens never left."""
-        origin = int(self.exchange.source[token[0]])
+        origin = self.exchange.origins[token[0]]
         if origin == self.place:
             return Piece(tensor(self.scope.node, f"{self.name}_token_{token[0]}_{token[1]}"))
         uid = f"{self.name}_multicast_exp_{token[0]}_{token[1]}_{self.group[origin]}"
@@ -271,7 +271,7 @@ class AllGather(_Link):
     def returned(self, token: Token, expert: int, holder: int) -> Piece:
         """A row among all results of the stage: those of node 0 first, on each those for source 0 first."""
         combine = self.exchange.combine
-        origin = int(self.exchange.source[token[0]])
+        origin = self.exchange.origins[token[0]]
         _, index = self.exchange.back_place(holder, origin, (expert, *token))
         before = int(combine[:holder].sum() + combine[holder, :origin].sum())
         return Piece(tensor(self.scope.node, f"{self.name}_ag_comb"), int(combine.sum()), before + index)
