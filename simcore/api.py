@@ -71,6 +71,7 @@ def run(
     remote_memory: str | None = None,
     straggler: tuple[str, ...] = (),
     no_fold: bool = False,
+    schedule: str = "",
     npu: str | None = None,
     seed: int | None = None,
     jitter: tuple[str, ...] = (),
@@ -104,6 +105,9 @@ def run(
         some NPUs.
     no_fold : bool
         One process for every NPU; the answer is the same.
+    schedule : str
+        Pipeline schedule of a text workload with ``pp`` > 1: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe;
+        "" = interleaved with virtual stages, else 1f1b.
     npu : str
         Accelerator preset of a wafer's NPU (`simcore list npus`); by default wafer-node, or wafer-core for traces of
         cores. Other workloads bring their durations.
@@ -169,7 +173,7 @@ def run(
     groups = source.content.parallelism if isinstance(source.content, Workload) else None
     settings = Settings(
         iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
-        not no_fold, straggler_factors(straggler, machine, groups), noise,
+        not no_fold, schedule, straggler_factors(straggler, machine, groups), noise,
     )  # fmt: skip
     memory = remote_memory_file.read(remote_memory) if remote_memory else None
 
@@ -213,6 +217,7 @@ def _run_wafer(
     timeline = simulate_wafer(source.steps, machine, rates, settings)
     inputs = [Input("workload", given[0], source.sha256)]
     inputs += [Input("topology", given[1], _sha256(Path(machine.path)))] if machine.path else []
+    inputs += [Input(role.replace("_", "-"), name, _sha256(Path(name))) for role, name in source.files]
     return Report(timeline, "native", settings.network or "congested", tuple(inputs), source.warnings)
 
 
@@ -268,7 +273,7 @@ def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings)
     if settings.noise.compute and settings.fold:
         yield "jitter tells NPUs apart: each is a process of its own, and the run's cost grows with their number"
     if isinstance(workload, Workload):
-        if workload.parallelism.pp > 1:
+        if workload.parallelism.pp > 1 and not rules.pipelines:
             yield (
                 f"pp: {workload.parallelism.pp}: the rows are run as one pipeline stage's; "
                 "transfers between stages and pipeline bubbles are not in the answer"

@@ -186,6 +186,10 @@ EXTRA: dict[str, tuple[Any, str]] = {
     "untie_embeddings_and_output_weights": (bool, "The head has a matrix of its own."),
     "expert_tensor_parallel_size": (click.IntRange(1), "Ranks that split an expert; TP when not given."),
     "virtual_pipeline_model_parallel_size": (click.IntRange(1), "Interleaved chunks of a stage."),
+    "schedule": (
+        click.Choice(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe"]),
+        "Order of cells in csv and chakra; default: 1f1b, with virtual stages interleaved.",
+    ),
     "gradient_dtype": (click.Choice(["bfloat16", "float32"]), "Number format gradients are reduced in."),
     "overlap_grad_reduce": (bool, "Reduce a layer's gradients as soon as they are complete."),
     "moe_expert_capacity_factor": (

@@ -148,11 +148,17 @@ def _toured(topology: Topology, algorithm: Algorithm) -> Communicator:
         raise InputError(Problem(place, str(error), hint=hint, field=algorithm.tour)) from error
 
 
-def column_group(workload: Workload, layer: Layer, index: int, phase: PhaseName, own: Group) -> Group | Span:
-    """Which group the collective of a column spans: its own suffix, or what the training loop says."""
+def column_group(
+    workload: Workload, layer: Layer, index: int, phase: PhaseName, own: Group, *, from_header: bool = False
+) -> Group | Span:
+    """Which group the collective of a column spans: its own suffix, or what the training loop says.
+
+    With `from_header`, activations that a loop sends to everybody stay in the header's model-parallel group.
+    """
     if own != Group.LOOP:
         return own
     loop: Loop = loops.get(layer.loop or workload.loop)
     if loop.first_row and index == 0:
         return loop.first_row
-    return loop.gradients if phase == PhaseName.WEIGHT_GRAD else loop.activations
+    span = loop.gradients if phase == PhaseName.WEIGHT_GRAD else loop.activations
+    return Span.MODEL if from_header and span == Span.ALL and workload.parallelism.tp else span

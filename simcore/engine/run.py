@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from math import prod
 
 import simpy
@@ -13,8 +14,10 @@ from simcore.engine.deadlock import deadlock
 from simcore.engine.folding import fold, kinds_of
 from simcore.engine.placement import Placement, column_group, place
 from simcore.engine.settings import Settings
+from simcore.engine.stages import check_fits, pipeline_details, stage_kinds, stage_programs, stateless
 from simcore.engine.wiring import (
     Assumptions,
+    Wired,
     all_alike,
     first_that_holds,
     make_gates,
@@ -28,11 +31,16 @@ from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.collectives import NATIVE_ALGORITHMS
 from simcore.system.config import NCCL, SystemConfig
+from simcore.system.isolated import Isolated
 from simcore.system.npu import LoopProgram, Npu, Priorities
+from simcore.system.pipeline_npu import Handovers, PipelineNpu
+from simcore.system.played import Played
 from simcore.system.scheduler import Scheduler, Transport
-from simcore.system.streams import Request
+from simcore.system.streams import Request, StreamPhase
+from simcore.system.transport import class_of
 from simcore.timeline.events import EventBuffer, Timeline, format_ranks
 from simcore.workload.loops import Order, Ref, loops
+from simcore.workload.loops.pipeline import Pipeline, pipeline_of
 from simcore.workload.model import CollectiveKind, PhaseName, Workload
 
 __all__ = ["simulate"]
@@ -50,6 +58,12 @@ class _Case:
     profile: Profile
     settings: Settings
     placement: Placement
+    pipeline: Pipeline | None = None
+
+    @property
+    def stages(self) -> int:
+        """How many parts of the machine run programs of their own."""
+        return self.pipeline.schedule.stages if self.pipeline else 1
 
 
 def simulate(
@@ -66,12 +80,38 @@ def simulate(
         system.refuse_algorithms({*NATIVE_ALGORITHMS, NCCL}, profile.name)
     _refuse_custom(system)
     placement = _used(workload, place(workload, topology, system, defaults, oversized=profile.oversized_groups))
-    case = _Case(workload, topology, system, profile, settings, placement)
+    pipeline = _pipeline(workload, profile, settings)
+    if pipeline:
+        check_fits(workload, topology, placement)
+    case = _Case(workload, topology, system, profile, settings, placement, pipeline)
     folded = None
     if settings.fold and not settings.noise.compute:
-        kinds = kinds_of(settings.stragglers, topology.npus)
-        folded = fold(placement.dims, kinds, placeless=profile.gang and all_alike(placement, topology))
+        folded = _classes(case, placeless=profile.gang and all_alike(placement, topology))
     return first_that_holds(partial(_run, case), folded, topology.npus)
+
+
+def _classes(case: _Case, *, placeless: bool) -> list[Sequence[int]]:
+    """NPUs that do the same: those of a stage, where nothing else tells them apart."""
+    npus = case.topology.npus
+    if not case.settings.stragglers and (placeless or case.stages == 1):
+        width = npus // case.stages
+        return [range(first, first + width) for first in range(0, npus, width)]
+    kinds = stage_kinds(kinds_of(case.settings.stragglers, npus), case.stages)
+    return fold(case.placement.dims, kinds, placeless=placeless)
+
+
+def _pipeline(workload: Workload, profile: Profile, settings: Settings) -> Pipeline | None:
+    """The stages of the workload, None when there is only one."""
+    if profile.pipelines and workload.parallelism.pp > 1:
+        return pipeline_of(workload, settings.schedule)
+    if settings.schedule:
+        raise InputError.at(
+            "--schedule",
+            "there is no pipeline to schedule",
+            expected="a text workload whose header has pp: 2 or more, in profile native",
+            found=f"pp: {workload.parallelism.pp}, profile {profile.name}",
+        )
+    return None
 
 
 def _refuse_custom(system: SystemConfig) -> None:
@@ -87,14 +127,16 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], holds: Assumptions) -> Tim
     env, events = simpy.Environment(), EventBuffer()
     profile, settings, system = case.profile, case.settings, case.system
     transport = make_transport(
-        env, ranks, case.topology, case.placement, system, profile, settings=settings, holds=holds
+        env, ranks, case.topology, case.placement, system, profile, settings=settings, holds=holds, stages=case.stages
     )
     gates = make_gates(env, ranks, system, profile, settings)
     names = [events.name(layer.name) for layer in case.workload.layers]
     requests = _requests(case, names)
-    steps = loops.get(case.workload.loop).steps(case.workload)
-    npus, schedulers = [], []
+    steps = () if case.pipeline else loops.get(case.workload.loop).steps(case.workload)
     compute_times = _ComputeTimes(case)
+    make = _stage_npus(case, case.pipeline, env, ranks, events, transport) if case.pipeline else Npu
+    npus: list[Npu] = []
+    schedulers = []
     for npu_class, members in enumerate(ranks):
         program = LoopProgram(
             steps, compute_times.of(int(members[0])), requests, names, settings.iterations, profile.step_ns,
@@ -103,7 +145,7 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], holds: Assumptions) -> Tim
         phases = make_phases(int(members[0]), case.topology, case.placement, system, profile, settings)
         scheduler = Scheduler(env, npu_class, phases, transport, events, gates)
         schedulers.append(scheduler)
-        npus.append(Npu(env, npu_class, program, scheduler, Priorities(_order(system)), events))
+        npus.append(make(env, npu_class, program, scheduler, Priorities(_order(system)), events))
     for npu in npus:
         env.process(npu.run())
     play(env)
@@ -111,6 +153,46 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], holds: Assumptions) -> Tim
     if stuck:
         raise deadlock(stuck, schedulers, ranks, events.table().names, gang=profile.gang)
     return _timeline(case, ranks, npus, events, transport)
+
+
+def _stage_npus(
+    case: _Case,
+    pipeline: Pipeline,
+    env: simpy.Environment,
+    ranks: Sequence[Sequence[int]],
+    events: EventBuffer,
+    transport: Wired,
+) -> Callable[[simpy.Environment, int, LoopProgram, Scheduler, Priorities, EventBuffer], Npu]:
+    """Makes the processes of a pipeline's stages in place of plain ones."""
+    programs = stage_programs(case.workload, pipeline, events)
+    width = case.topology.npus // case.stages
+    size_bytes = case.profile.scale(case.workload.pipeline_bytes, case.settings.comm_scale)
+    rendezvous = case.settings.rendezvous
+    handovers = Handovers(
+        env,
+        ranks,
+        transport.carry,
+        events,
+        dims=[dim.npus for dim in case.topology.dims],
+        width=width,
+        size_bytes=size_bytes,
+        rendezvous=rendezvous,
+    )
+    steady = stateless(case.placement, case.system, case.settings.queues_per_dim) and not case.settings.noise.compute
+    remembers = steady and len(ranks) == case.stages and not isinstance(transport, Played)
+
+    def make(
+        env: simpy.Environment, npu_class: int, program: LoopProgram, scheduler: Scheduler, priorities: Priorities,
+        events: EventBuffer,
+    ) -> Npu:  # fmt: skip
+        stage = programs[int(ranks[npu_class][0]) // width]
+        played = transport.played(npu_class) if isinstance(transport, Isolated) else Counter[StreamPhase]()
+        return PipelineNpu(
+            env, npu_class, program, stage, scheduler, priorities, events, handovers, remembers=remembers,
+            played=played,
+        )  # fmt: skip
+
+    return make
 
 
 def _order(system: SystemConfig) -> Order:
@@ -154,13 +236,15 @@ class _ComputeTimes:
 def _requests(case: _Case, names: Sequence[int]) -> dict[Ref, Request]:
     """What every column's collective sends; columns without one are left out."""
     found = {}
+    lanes_of = cache(case.placement.lanes_of)
     for index, layer in enumerate(case.workload.layers):
         for name in PHASES:
             phase = layer.phase(name)
             if phase.collective is None:
                 continue
-            group = column_group(case.workload, layer, index, name, phase.group)
-            lanes = case.placement.lanes_of(phase.collective, group)
+            from_header = case.profile.pipelines
+            group = column_group(case.workload, layer, index, name, phase.group, from_header=from_header)
+            lanes = lanes_of(phase.collective, group)
             size_bytes = case.profile.scale(phase.size_bytes, case.settings.comm_scale)
             if phase.collective == CollectiveKind.ALL_GATHER and _gives_totals(case):
                 size_bytes //= prod(lane.dim.size for lane in lanes)
@@ -190,6 +274,10 @@ def _timeline(
     asked = [
         {str(name): (layer.phase(name).collective, layer.phase(name).size_bytes) for name in PHASES} for layer in layers
     ]
+    details: dict[str, object] = {"layer_collectives": asked}
+    if case.pipeline:
+        stages = [npu for npu in npus if isinstance(npu, PipelineNpu)]
+        details["pipeline"] = pipeline_details(case.pipeline, stages, _first_classes(case, ranks))
     return Timeline(
         events=events.table(),
         time_ns=max(npu.finish_ns for npu in npus),
@@ -199,6 +287,13 @@ def _timeline(
         layers=tuple(layer.name for layer in layers),
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
         links=transport.links(),
-        details={"layer_collectives": asked},
-        notes=notes_of(transport),
+        details=details,
+        notes=(*notes_of(transport), *(case.pipeline.warnings if case.pipeline else ())),
     )
+
+
+def _first_classes(case: _Case, ranks: Sequence[Sequence[int]]) -> list[int]:
+    """The class of the first NPU of every stage."""
+    width = case.topology.npus // case.stages
+    first: list[int] = class_of(ranks)[::width].tolist()
+    return first

@@ -21,8 +21,9 @@ class Settings:
     """Options of a run.
 
     `network` is a mode of the profile, "" = its default. The scales multiply compute times, message sizes and endpoint
-    delays. `stragglers` maps an NPU to the factor on its compute times. `fold` lets equal NPUs share a process. `noise`
-    is that of compute times; noisy links are the topology's.
+    delays. `stragglers` maps an NPU to the factor on its compute times. `fold` lets equal NPUs share a process.
+    `schedule` names the pipeline schedule, "" = the workload's usual one. `noise` is that of
+    compute times; noisy links are the topology's.
     """
 
     iterations: int = 1
@@ -33,6 +34,7 @@ class Settings:
     injection_scale: float = 1.0
     rendezvous: bool = False
     fold: bool = True
+    schedule: str = ""
     stragglers: Mapping[int, float] = field(default_factory=dict)
     noise: Noise = QUIET
 

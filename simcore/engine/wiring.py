@@ -21,6 +21,7 @@ from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.alone import Alone, has_own_links
 from simcore.system.collectives import NETWORK_AWARE
+from simcore.system.columns import Columns
 from simcore.system.config import NCCL, SystemConfig
 from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate
 from simcore.system.inter_dimension import DimensionOrder
@@ -39,6 +40,7 @@ from simcore.workload.model import CollectiveKind
 
 __all__ = [
     "Assumptions",
+    "Wired",
     "all_alike",
     "first_that_holds",
     "make_gates",
@@ -47,6 +49,8 @@ __all__ = [
     "notes_of",
     "play",
 ]
+
+Wired = Solved | Measured | Played | Isolated | Alone
 
 TREES = {"inNetwork", "multicast"}
 UNASKED = {NCCL, *TREES}  # their messages have no one receiver that could ask for them
@@ -98,13 +102,14 @@ def make_transport(
     settings: Settings,
     collectives_only: bool = True,
     holds: Assumptions = Assumptions(),
-) -> Solved | Measured | Played | Isolated | Alone:
+    stages: int = 1,
+) -> Wired:
     """Without contention phases are solved; on shared links they are played; NCCL's were measured.
 
     `collectives_only` says that there are no other messages than those of collectives along the dimensions. Where no
-    two phases can meet then, every shape is played only once. A machine folded into one class plays on
-    representative links. Raises AsymmetryError when a folded machine is not symmetric on its links; `holds` is what
-    earlier attempts at the run have left to assume.
+    two phases can meet then, every shape is played only once. A machine folded into one class for each of its pipeline
+    `stages` plays on representative links. Raises AsymmetryError when a folded machine is not symmetric on its links;
+    `holds` is what earlier attempts at the run have left to assume.
     """
     endpoint_ns = profile.scale(system.endpoint_ns(profile.system(topology)), settings.injection_scale)
     group_endpoint_ns = profile.graph.group_endpoint_ns
@@ -124,22 +129,26 @@ def make_transport(
     if topology.faults:
         return _faulty(env, ranks, links, placement, network, costs)
     if network is None:
-        return _without_contention(env, ranks, topology, costs, profile)
+        return _without_contention(env, ranks, topology, placement, costs, profile)
     parts = _parts(placement, topology)
     alike = holds.alike and network.foldable and all_alike(placement, topology)
     exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
+    whole = all(len(sizes) == 1 for sizes in parts)
+    columns = Columns(env, ranks, links, network, stages) if stages > 1 and whole else None
     apart = holds.apart and collectives_only and profile.gang and exclusive
+    if stages > 1:  # messages between stages are solved on links of their own that look all the same
+        apart = apart and columns is not None and not (settings.noise.compute or topology.noise.links)
     if alike and apart:
-        whole = all(len(sizes) == 1 for sizes in parts)
-        return Isolated(env, ranks, FoldedLinks(links, parts), CutThrough, costs, never_meet=whole)
-    unfolded = len(ranks) == topology.npus
-    if unfolded and apart and _can_be_alone(placement):
-        return Alone(env, ranks, links, network, costs, never_meet=_never_meet(placement, topology))
+        folded = FoldedLinks(links, parts)
+        return Isolated(env, ranks, folded, CutThrough, costs, never_meet=whole, columns=columns, stages=stages)
+    unfolded, never_meet = len(ranks) == topology.npus, _never_meet(placement, topology)
+    if unfolded and apart and _can_be_alone(placement) and (stages == 1 or never_meet):
+        return Alone(env, ranks, links, network, costs, never_meet=never_meet, columns=columns)
     if unfolded:
         return Played(env, ranks, network(env, links), costs)
-    if not alike or len(ranks) > 1:
+    if not alike or len(ranks) > stages:
         raise AsymmetryError
-    return Played(env, ranks, network(env, FoldedLinks(links, parts)), costs)
+    return Played(env, ranks, network(env, FoldedLinks(links, parts, stages)), costs)
 
 
 def _check_askable(placement: Placement) -> None:
@@ -190,13 +199,18 @@ def notes_of(transport: Transport) -> tuple[str, ...]:
 
 
 def _without_contention(
-    env: simpy.Environment, ranks: Sequence[Sequence[int]], topology: Topology, costs: Costs, profile: Profile
+    env: simpy.Environment,
+    ranks: Sequence[Sequence[int]],
+    topology: Topology,
+    placement: Placement,
+    costs: Costs,
+    profile: Profile,
 ) -> Solved | Played:
     """Phases are solved, or played where packets share a memory bus."""
     delay = profile.delay(topology)
     if not costs.bus:
         return Solved(env, ranks, delay, costs, barrier=profile.barrier)
-    if len(ranks) < topology.npus:
+    if len(ranks) < topology.npus and (len(ranks) > 1 or not all_alike(placement, topology)):
         raise AsymmetryError
     return Played(env, ranks, CongestionFree(env, delay), costs, barrier=profile.barrier)
 

@@ -40,6 +40,7 @@ class Extra:
     untie_embeddings_and_output_weights: bool | None = None
     expert_tensor_parallel_size: int | None = None
     virtual_pipeline_model_parallel_size: int | None = None
+    schedule: str | None = None
     gradient_dtype: str | None = None
     overlap_grad_reduce: bool | None = None
     moe_expert_capacity_factor: float | None = None

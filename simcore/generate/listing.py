@@ -5,84 +5,78 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from simcore.errors import InputError
 from simcore.generate.aicb.operations import EPOCH_END, Operation
 from simcore.generate.plan import Plan
 from simcore.generate.training import END_ROWS
-from simcore.workload.loops.schedules import make
+from simcore.workload.loops.pipeline import Passage, Transfer, pipeline_of
 from simcore.workload.model import Group, Layer, Phase, PhaseName, Workload
 
 __all__ = ["listed_step"]
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
+PHASES = {
+    ("F", False): (FORWARD,),
+    ("B", False): (INPUT_GRAD, WEIGHT_GRAD),
+    ("F", True): (FORWARD,),
+    ("B", True): (INPUT_GRAD,),
+    ("W", True): (WEIGHT_GRAD,),
+}
+"""Kind of a cell, and whether weight gradients have cells of their own -> what it computes of every row."""
 
 
-def listed_step(workload: Workload, plan: Plan, stage: int) -> list[Operation]:
-    """Operations of a stage's step under 1F1B: micro-batches with their transfers, then the end of the step.
+def listed_step(workload: Workload, plan: Plan, stage: int, schedule: str = "") -> list[Operation]:
+    """Operations of a stage's step: cells with their transfers in the order of the schedule, then the end of the step.
 
-    The rows of a workload of `simcore.generate.training` are the end of the step, then as many equal blocks as there
-    are micro-batches; the first block is the last micro-batch, whose gradients are complete.
+    `workload` is the step of `simcore.generate.training`: the rows of all stages, or of any one.
     """
-    if plan.virtual_stages > 1:
-        raise InputError.at(
-            "--virtual_pipeline_model_parallel_size",
-            "operation lists and traces follow 1F1B without interleaving",
-            expected="1, or --format text",
-            found=str(plan.virtual_stages),
-        )
-    count = plan.micro_batches
-    each = sum(1 for layer in workload.layers if layer.name not in END_ROWS) // count
-    layers = workload.layers
-    end, last, other = layers[: -each * count], layers[-each * count :][:each], layers[-each:]
-    lister = _Lister(plan, stage, workload.pipeline_bytes)
-    passes = {
-        (kind, final): list(run(rows))
-        for kind, run in (("F", lister.forward), ("B", lister.backward))
-        for final, rows in ((True, last), (False, other))
-    }
+    pipeline = pipeline_of(workload, schedule)
+    lister = _Lister(plan, workload, stage, pipeline.schedule.splits_backward)
     made: list[Operation] = []
-    for cell in make("1f1b", plan.pp, count).order[stage]:
-        made += passes[cell.kind, cell.micro_batch == count - 1]
-    return [*made, *lister.end(end), EPOCH_END]
+    known: dict[tuple[str, tuple[int, ...]], list[Operation]] = {}
+    for passage in pipeline.stages[stage]:
+        content = (passage.cell.kind, tuple(id(workload.layers[row]) for row in passage.rows))
+        if content not in known:
+            known[content] = list(lister.cell(passage))
+        made += [*lister.received(passage), *known[content], *lister.sent(passage)]
+    return [*made, *lister.end(pipeline.ends[stage][0]), EPOCH_END]
 
 
 @dataclass(frozen=True, slots=True)
 class _Lister:
     plan: Plan
+    workload: Workload
     stage: int
-    handed_bytes: int
+    splits: bool
 
-    def forward(self, layers: Sequence[Layer]) -> Iterator[Operation]:
-        """One micro-batch downwards, between its transfers."""
-        if self.stage > 0:
-            yield self._transfer("irecv", "forward", "recv_prev")
-        for layer in layers:
-            yield from self._phase(layer, FORWARD)
-        if self.stage < self.plan.pp - 1:
-            yield self._transfer("isend", "forward", "send_next")
+    def received(self, passage: Passage) -> list[Operation]:
+        """The transfer that a cell waits for."""
+        return [self._transfer("irecv", passage, passage.source)] if passage.source else []
 
-    def backward(self, layers: Sequence[Layer]) -> Iterator[Operation]:
-        """One micro-batch upwards, between its transfers."""
-        if self.stage < self.plan.pp - 1:
-            yield self._transfer("irecv", "backward", "recv_next")
-        yield from self.upwards(layers)
-        if self.stage > 0:
-            yield self._transfer("isend", "backward", "send_prev")
+    def sent(self, passage: Passage) -> list[Operation]:
+        """The transfer that a cell makes."""
+        return [self._transfer("isend", passage, passage.target)] if passage.target else []
 
-    def upwards(self, layers: Sequence[Layer]) -> Iterator[Operation]:
-        """Both gradients of every row, the last row first."""
-        for layer in reversed(layers):
-            yield from self._phase(layer, INPUT_GRAD)
-            yield from self._phase(layer, WEIGHT_GRAD)
+    def cell(self, passage: Passage) -> Iterator[Operation]:
+        """A micro-batch's rows downwards, or upwards with their gradients, the last row first."""
+        kind = passage.cell.kind
+        for row in passage.rows if kind == "F" else reversed(passage.rows):
+            for name in PHASES[kind, self.splits]:
+                yield from self._phase(self.workload.layers[row], name)
 
-    def end(self, layers: Sequence[Layer]) -> Iterator[Operation]:
+    def end(self, rows: Sequence[int]) -> Iterator[Operation]:
         """The end of the step, in the order in which a framework gets to its rows."""
+        layers = (self.workload.layers[row] for row in rows)
         for layer in sorted(layers, key=lambda layer: END_ROWS.index(layer.name)):
             for name in PhaseName:
                 yield from self._phase(layer, name)
 
-    def _transfer(self, kind: str, where: str, what: str) -> Operation:
-        return Operation(kind, "pp_group", 2, self.handed_bytes, where, additional=what)
+    def _transfer(self, kind: str, passage: Passage, transfer: Transfer) -> Operation:
+        where = "forward" if passage.cell.kind == "F" else "backward"
+        away = transfer.stage - self.stage
+        beside = "next" if away in (1, 1 - self.plan.pp) and (self.plan.pp > 2 or away == 1) else "prev"
+        what = f"{'recv' if kind == 'irecv' else 'send'}_{beside}"
+        size = self.workload.pipeline_bytes
+        return Operation(kind, "pp_group", 2, size, where, additional=what, away=away, tag=transfer.tag)
 
     def _phase(self, layer: Layer, name: PhaseName) -> Iterator[Operation]:
         phase, where = layer.phase(name), f"{name}.{layer.name}"

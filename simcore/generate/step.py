@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A model under a plan: the stage asked for as a workload."""
+    """A model under a plan: the stage asked for as a workload, or all of them when none was asked for."""
 
     model: Transformer
     plan: Plan
@@ -148,7 +148,7 @@ def make_step(options: Options, extra: Extra, given: Set[str], size: str | None)
     """Build the corrected step; times come from `comp_filepath`, otherwise from the accelerator `gpu_type`."""
     from simcore.generate.durations import measured, roofline
     from simcore.generate.plan import check
-    from simcore.generate.training import stage_workload
+    from simcore.generate.training import pipeline_workload, stage_workload
 
     model = model_of(options, extra, given, size)
     plan = plan_of(options, extra, model)
@@ -164,7 +164,8 @@ def make_step(options: Options, extra: Extra, given: Set[str], size: str | None)
         from simcore.compute.accelerators import accelerator
 
         durations = roofline(model, plan, accelerator(gpu))
-    workload = stage_workload(model, plan, durations, stage)
+    asked = "pp_rank" in given
+    workload = stage_workload(model, plan, durations, stage) if asked else pipeline_workload(model, plan, durations)
     return Step(model, plan, stage, workload, durations, gpu, (*warnings, *workload.warnings))
 
 
@@ -179,10 +180,15 @@ def _gpu(options: Options) -> tuple[str, list[str]]:
 def corrected_step(options: Options, extra: Extra, given: Set[str], size: str | None, form: str) -> Made:
     """The corrected workload as text, operation list or specification."""
     from simcore.generate.deviations import deviations
+    from simcore.generate.training import stage_workload
 
+    if extra.schedule and form != "csv":
+        message = "rows are in no order of micro-batches; the schedule is an option of simcore run"
+        raise InputError.at("--schedule", message, expected="--format csv or chakra", found=form)
     step = make_step(options, extra, given, size)
     text = _text(step, options, extra, given, size, form)
-    found = [deviation.to_dict() for deviation in deviations(aicb_options(options, step.model), step.workload.layers)]
+    one = stage_workload(step.model, step.plan, step.durations, step.stage)
+    found = [deviation.to_dict() for deviation in deviations(aicb_options(options, step.model), one.layers)]
     memory, warnings = _memory(step, options)
     ignored = sorted(given & set(ONLY_AICB))
     if ignored:
@@ -238,10 +244,10 @@ def write_traces(
     paths = {rank: prefix.with_name(f"{prefix.name}.{rank}.et") for rank in wanted}
     _refuse_existing([group_file, *paths.values()], force)
     write_text(group_file, json.dumps({str(number): list(group) for number, group in groups.members.items()}))
+    step = make_step(options, extra, given - {"pp_rank"}, size)
+    warnings |= dict.fromkeys(step.warnings)
     for stage, ranks_of_stage in sorted(by_stage.items()):
-        step = make_step(replace(options, pp_rank=stage), extra, given, size)
-        warnings |= dict.fromkeys(step.warnings)
-        shared = skeleton(listed_step(step.workload, plan, stage))
+        shared = skeleton(listed_step(step.workload, plan, stage, extra.schedule or ""))
         for rank in ranks_of_stage:
             write_bytes(paths[rank], trace(shared, rank, plan, groups))
     return [group_file, *paths.values()], tuple(warnings)
@@ -257,8 +263,10 @@ def _refuse_existing(paths: Sequence[Path], force: bool) -> None:
 def _text(step: Step, options: Options, extra: Extra, given: Set[str], size: str | None, form: str) -> str:
     if form == "csv":
         from simcore.generate.listing import listed_step
+        from simcore.generate.training import pipeline_workload
 
-        return csv_text(listed_step(step.workload, step.plan, step.stage))
+        whole = pipeline_workload(step.model, step.plan, step.durations)
+        return csv_text(listed_step(whole, step.plan, step.stage, extra.schedule or ""))
     if form == "spec":
         from simcore.generate.spec import write
 

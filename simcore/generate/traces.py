@@ -1,8 +1,9 @@
 """A stage's operation list as Chakra execution traces of its ranks.
 
 Operations wait for the one before them; sends and the collectives of weight gradients let the next ones go ahead, until
-the optimizer waits for them all. Ranks of a stage differ in their groups and peers only, so what a node says is made
-once for every operation and rank, and its number and dependencies once for a stage.
+the optimizer waits for them all, and a row's weight gradient does not wait for the collective of its input gradient.
+Ranks of a stage differ in their groups and peers only, so what a node says is made once for every operation and rank,
+and its number and dependencies once for a stage.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from simcore.workload.chakra.writer import frame, metadata, node
 
 __all__ = ["Skeleton", "skeleton", "trace"]
 
-Skeleton = list[tuple[bytes, Operation, int]]
-"""Of every node its encoded number and dependencies, its operation, and the tag of a transfer."""
+Skeleton = list[tuple[bytes, Operation]]
+"""Of every node its encoded number and dependencies, and its operation."""
 
 _TYPES = {
     "all_reduce": CommType.ALL_REDUCE,
@@ -32,19 +33,22 @@ _BEHIND = ("isend", "dp_group", "ep_dp_group")
 def skeleton(operations: Sequence[Operation]) -> Skeleton:
     """What the traces of a stage's ranks share."""
     made: Skeleton = []
-    last, open_nodes = 0, list[int]()
-    transfers: dict[tuple[str, str], int] = {}
+    last, row, open_nodes, hidden = 0, "", list[int](), list[int]()
     for operation in operations:
         if operation.kind == "epoch_end":
             continue
         number = len(made) + 1
-        joins = operation.stage.endswith(".optimizer")
-        waits = [*open_nodes, last] if joins else [last]
-        made.append((_head(number, waits), operation, _tag(operation, transfers)))
+        phase, _, name = operation.stage.partition(".")
+        joins, beside = name == "optimizer", phase == "weight_grad" and name == row
+        made.append((_head(number, [*(open_nodes if joins else ()), *(() if beside else hidden), last]), operation))
         if joins:
             open_nodes = []
+        if not beside:
+            hidden, row = [], ""
         if _goes_behind(operation):
             open_nodes.append(number)
+        elif phase == "input_grad" and operation.kind != "computation":
+            hidden, row = [number], name
         else:
             last = number
     return made
@@ -54,15 +58,6 @@ def _goes_behind(operation: Operation) -> bool:
     """Whether later operations need not wait: sends, and reductions of gradients while the backward goes on."""
     reduced = operation.stage.startswith("weight_grad") and operation.group in _BEHIND
     return operation.kind == "isend" or (reduced and "gather" not in operation.stage)
-
-
-def _tag(operation: Operation, transfers: dict[tuple[str, str], int]) -> int:
-    """The n-th transfer forward or backward on either side of a link is the same one."""
-    if operation.kind not in ("isend", "irecv"):
-        return 0
-    key = (operation.kind, operation.stage)
-    transfers[key] = transfers.get(key, -1) + 1
-    return 2 * transfers[key] + (operation.stage == "backward")
 
 
 def _head(number: int, waits: Iterable[int]) -> bytes:
@@ -82,19 +77,18 @@ def _varint(value: int) -> bytes:
 
 def trace(made: Skeleton, rank: int, plan: Plan, groups: Groups) -> bytes:
     """The whole file of a rank."""
-    bodies: dict[tuple[int, int], bytes] = {}
+    bodies: dict[int, bytes] = {}
     parts = [frame(metadata().SerializeToString(deterministic=True))]
-    for head, operation, tag in made:
-        key = (id(operation), tag)
-        if key not in bodies:
-            bodies[key] = _body(operation, tag, rank, plan, groups)
-        parts.append(frame(head + bodies[key]))
+    for head, operation in made:
+        if id(operation) not in bodies:
+            bodies[id(operation)] = _body(operation, rank, plan, groups)
+        parts.append(frame(head + bodies[id(operation)]))
     return b"".join(parts)
 
 
-def _body(operation: Operation, tag: int, rank: int, plan: Plan, groups: Groups) -> bytes:
+def _body(operation: Operation, rank: int, plan: Plan, groups: Groups) -> bytes:
     """Everything a node says but its number and dependencies."""
-    kind, attributes = _content(operation, tag, rank, plan, groups)
+    kind, attributes = _content(operation, rank, plan, groups)
     time_ns = round((operation.elapsed_ms or 0.0) * 1e6)
     micros = max(1, round(time_ns / 1000)) if time_ns else 0
     message = node(0, _name(operation), kind, duration_micros=micros, attributes=attributes)
@@ -106,15 +100,13 @@ def _name(operation: Operation) -> str:
     return operation.stage if operation.kind == "computation" else f"{operation.stage}.{operation.kind}"
 
 
-def _content(
-    operation: Operation, tag: int, rank: int, plan: Plan, groups: Groups
-) -> tuple[NodeType, dict[str, object]]:
+def _content(operation: Operation, rank: int, plan: Plan, groups: Groups) -> tuple[NodeType, dict[str, object]]:
     """Type and attributes; an all-gather's size is one rank's part."""
     if operation.kind == "computation":
         time_ns = round((operation.elapsed_ms or 0.0) * 1e6)
         return NodeType.COMP_NODE, {"is_cpu_op": False, "duration_ns": time_ns}
     size = operation.size if isinstance(operation.size, int) else 0
-    away = plan.world_size // plan.pp * (1 if operation.additional.endswith("next") else -1)
+    away, tag = plan.world_size // plan.pp * operation.away, operation.tag
     if operation.kind == "isend":
         attributes = {"comm_src": rank, "comm_dst": rank + away, "comm_size": size, "comm_tag": tag}
         return NodeType.COMM_SEND_NODE, {"is_cpu_op": False, **attributes}

@@ -17,7 +17,7 @@ from simcore.generate.models import Experts, Transformer, Weight, elements
 from simcore.generate.plan import Plan, check
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, PhaseName, Workload
 
-__all__ = ["END_ROWS", "Held", "held_parameters", "stage_workload"]
+__all__ = ["END_ROWS", "Held", "held_parameters", "pipeline_workload", "stage_workload"]
 
 LOOP = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 LOSS_BYTES = 4
@@ -97,6 +97,20 @@ def stage_workload(model: Transformer, plan: Plan, durations: Durations, stage: 
         name=model.name,
         warnings=tuple(_warnings(model, plan)),
     )
+
+
+def pipeline_workload(model: Transformer, plan: Plan, durations: Durations) -> Workload:
+    """Rows of one rank of every stage, virtual ones in the order of the model; InputError as `stage_workload`."""
+    if plan.pp == 1:
+        return stage_workload(model, plan, durations)
+    check(model, plan)
+    count = plan.virtual_stages
+    # The stages of a pipeline that is as many times as long; what a rank shares with its replicas stays the same.
+    parts = replace(plan, pp=plan.pp * count, world_size=plan.world_size * count, virtual_stages=1)
+    made = [stage_workload(model, parts, durations, part) for part in range(parts.pp)]
+    sizes = replace(made[0].parallelism, pp=plan.pp, vpp=count, all_gpus=plan.world_size)
+    layers = tuple(chain.from_iterable(part.layers for part in made))
+    return replace(made[0], layers=layers, parallelism=sizes, stage_rows=tuple(len(part.layers) for part in made))
 
 
 def _warnings(model: Transformer, plan: Plan) -> list[str]:

@@ -203,7 +203,7 @@ class CutThrough(_Counted):
         batch = self._arrivals.get(at_ns)
         if batch is None:
             self._arrivals[at_ns] = [message]
-            at_end_of_instant(self.env, at_ns - now_ns, self._serve)
+            at_end_of_instant(self.env, at_ns - now_ns, self._serve, transmits=True)
         else:
             batch.append(message)
 

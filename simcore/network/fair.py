@@ -133,7 +133,7 @@ class FairShare(Network):
         now_ns = int(self.env.now)
         if self._pending_ns != now_ns:
             self._pending_ns = now_ns
-            at_end_of_instant(self.env, 0, self._settle)
+            at_end_of_instant(self.env, 0, self._settle, transmits=True)
 
     def _progress(self, now_ns: int) -> None:
         """Move the transfers on to this time, at the rates they had."""

@@ -7,14 +7,14 @@ messages, sent over representative links, meet each other just as they would mee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import prod
 
 import numpy as np
 
-from simcore.network.topology.fabric import Fabric, FloatArray, IntArray
-from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
+from simcore.network.topology.links import Axis, LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.timeline.events import LinkTable
 
@@ -33,21 +33,22 @@ def symmetric(topology: Topology, parts: Sequence[Sequence[int]]) -> bool:
 
 
 class FoldedLinks(LinkGraph):
-    """The links of `whole`, each replaced by its representative on NPU 0."""
+    """The links of `whole`, each replaced by its representative on NPU 0.
 
-    def __init__(self, whole: LinkGraph, parts: Sequence[Sequence[int]]):
+    Of a machine in `stages`, outermost, on the first NPU of the same stage.
+    """
+
+    def __init__(self, whole: LinkGraph, parts: Sequence[Sequence[int]], stages: int = 1):
+        width = whole.npus // stages
         stands_for: IntArray = np.concatenate(
-            [
-                axis.links_before + np.tile(_representatives(axis.fabric, sizes), axis.groups)
-                for axis, sizes in zip(whole.axes, parts, strict=True)
-            ]
+            [_stand_ins(axis, sizes, width) for axis, sizes in zip(whole.axes, parts, strict=True)]
         )
         self.topology, self.axes, self.npus, self.nodes = whole.topology, whole.axes, whole.npus, whole.nodes
-        self._whole = whole
+        self.whole = whole
         used = np.zeros(len(whole), bool)
         used[stands_for] = True
         self._kept = np.flatnonzero(used)
-        self._stands_for = (np.cumsum(used) - 1)[stands_for]
+        self.stands_for: IntArray = (np.cumsum(used) - 1)[stands_for]
         self._route_of: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def __len__(self) -> int:
@@ -55,7 +56,7 @@ class FoldedLinks(LinkGraph):
 
     def ends_of(self, links: IntArray) -> tuple[IntArray, IntArray]:
         """Ends of the representatives."""
-        return self._whole.ends_of(self._kept[links])
+        return self.whole.ends_of(self._kept[links])
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> FloatArray:
@@ -68,28 +69,56 @@ class FoldedLinks(LinkGraph):
         return self._of_kept([axis.fabric.latencies() for axis in self.axes])
 
     def _of_kept(self, columns: Sequence[FloatArray]) -> FloatArray:
-        """Of the representatives, which are all in the first group of their dimension; one column per dimension."""
+        """Of the representatives; one column per dimension, for the links of one group."""
         places = (self._kept - axis.links_before for axis in self.axes)
-        parts = zip(columns, places, strict=True)
-        return np.concatenate([column[at[(at >= 0) & (at < len(column))]] for column, at in parts])
+        own = (
+            column[at[(at >= 0) & (at < axis.groups * axis.links)] % axis.links]
+            for axis, column, at in zip(self.axes, columns, places, strict=True)
+            if axis.links
+        )
+        return np.concatenate([np.zeros(0), *own])
+
+    def of_stage(self, stage: int, stages: int) -> Iterator[slice]:
+        """Where the links of a stage's dimensions are in `whole`: groups of a dimension are numbered stage by stage."""
+        for axis in self.axes:
+            each, rest = divmod(axis.groups, stages)
+            if not rest:
+                first = axis.links_before + stage * each * axis.links
+                yield slice(first, first + each * axis.links)
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """The representatives of the links of one message; one link may occur several times."""
         found = self._route_of.get((src, dst))
         if found is None:
-            found = tuple(self._stands_for[list(self._whole.route(src, dst))].tolist())
+            found = tuple(self.stands_for[list(self.whole.route(src, dst))].tolist())
             self._route_of[src, dst] = found
         return found
 
+    def routes(self, src: IntArray, dst: IntArray) -> Routes:
+        """The representatives of the links of many messages."""
+        routes = self.whole.routes(src, dst)
+        return Routes(routes.counts, self.stands_for[routes.links])
+
     def table(self, size_bytes: IntArray, busy_ns: IntArray) -> LinkTable:
         """Every link carried what its representative did."""
-        return self._whole.table(size_bytes[self._stands_for], busy_ns[self._stands_for])
+        return self.whole.table(size_bytes[self.stands_for], busy_ns[self.stands_for])
 
 
-def _representatives(fabric: Fabric, sizes: Sequence[int]) -> IntArray:
-    """For every link of one group, the link it becomes when its NPU moves to place 0."""
+def _stand_ins(axis: Axis, sizes: Sequence[int], width: int) -> IntArray:
+    """For every link of a dimension its representative, when stages of `width` NPUs stay where they are."""
+    inside = min(max(width // axis.stride, 1), axis.fabric.npus)  # places of a group that one stage has
+    above = max(width // (axis.stride * axis.fabric.npus), 1)  # groups above each other in one stage
+    group = np.arange(axis.groups) // (axis.stride * above) * axis.stride * above
+    group += np.arange(axis.groups) % axis.stride // width * width
+    local = _representatives(axis.fabric, sizes, inside)
+    found: IntArray = (axis.links_before + group[:, None] * axis.links + local).reshape(-1)
+    return found
+
+
+def _representatives(fabric: Fabric, sizes: Sequence[int], inside: int) -> IntArray:
+    """For every link of one group, the link it becomes when its NPU moves to the first of the `inside` of its stage."""
     src, dst = fabric.ends()
-    place = np.where(src < fabric.npus, src, dst)
+    place = np.where(src < fabric.npus, src, dst) % inside
     moved = [np.where(end < fabric.npus, _minus(end, place, sizes), end) for end in (src, dst)]
     codes, wanted = (
         here * (int(max(src.max(initial=0), dst.max(initial=0))) + 1) + there for here, there in ((src, dst), moved)

@@ -8,17 +8,17 @@ import simpy
 
 __all__ = ["Timers", "after", "at_end_of_instant"]
 
-LAST = 2  # SimPy: 0 urgent, 1 normal; everything else of an instant comes first
+DECISION, TRANSMISSION = 2, 3  # SimPy: 0 urgent, 1 normal; everything else of an instant comes first
 
 
 class _EndOfInstant(simpy.Event):
     """A triggered event behind all others of its time, those not yet scheduled included."""
 
-    def __init__(self, env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]):
+    def __init__(self, env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None], priority: int):
         super().__init__(env)
         self._ok, self._value = True, None
         self.callbacks.append(callback)
-        env.schedule(self, priority=LAST, delay=delay_ns)  # type: ignore[arg-type]
+        env.schedule(self, priority=priority, delay=delay_ns)  # type: ignore[arg-type]
 
 
 class Timers:
@@ -47,6 +47,11 @@ def after(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event
     env.timeout(delay_ns).callbacks.append(callback)
 
 
-def at_end_of_instant(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:
-    """Call back in `delay_ns`, when everything else of that time has happened."""
-    _EndOfInstant(env, delay_ns, callback)
+def at_end_of_instant(
+    env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None], *, transmits: bool = False
+) -> None:
+    """Call back in `delay_ns`, when everything else of that time has happened.
+
+    What `transmits` comes behind all decisions of the instant, which may have more to send.
+    """
+    _EndOfInstant(env, delay_ns, callback, TRANSMISSION if transmits else DECISION)

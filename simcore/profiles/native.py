@@ -98,5 +98,6 @@ NATIVE = profiles.register("native")(
         total_all_gather=True,
         gang=True,
         native_algorithms=True,
+        pipelines=True,
     )
 )

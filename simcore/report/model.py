@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcore import __version__
 from simcore.report.document import (
@@ -22,9 +23,11 @@ from simcore.report.document import (
     Links,
     NoiseRow,
     PhaseRow,
+    Pipeline,
     RankRow,
     ReportDocument,
     SpreadRow,
+    StageRow,
     WaferRow,
     encode,
 )
@@ -93,6 +96,9 @@ class Report:
             "warnings": list(self.warnings),
             "inputs": [cast(InputRow, asdict(entry)) for entry in self.inputs],
         }
+        pipeline = _pipeline(timeline)
+        if pipeline:
+            document["pipeline"] = pipeline
         if self.simai is not None:
             document["simai"] = dict(self.simai)
         if "wafer" in timeline.details:
@@ -172,13 +178,34 @@ def _iterations(timeline: Timeline) -> list[IterationRow]:
 
 def _layers(timeline: Timeline) -> list[LayerRow]:
     """One row per layer of a text workload."""
-    figures = layer_figures(timeline)
+    told = cast(Mapping[str, Any], timeline.details.get("pipeline") or {})
+    figures = layer_figures(timeline, told.get("classes", (0,)))
     asked = cast(Sequence[Asked], timeline.details.get("layer_collectives") or [{}] * len(timeline.layers))
     sums = zip(figures.compute_ns.tolist(), figures.comm_ns.tolist(), figures.exposed_ns.tolist(), strict=True)
     return [
         _layer(index, name, asked[index], layer_sums)
         for index, (name, layer_sums) in enumerate(zip(timeline.layers, sums, strict=True))
     ]
+
+
+def _pipeline(timeline: Timeline) -> Pipeline | None:
+    """The schedule, and the time of the first NPU of every stage; idle is the bubble."""
+    told = cast(Mapping[str, Any], timeline.details.get("pipeline") or {})
+    if not told:
+        return None
+    stages: list[StageRow] = []
+    width = timeline.npus // told["stages"]
+    for stage, npu_class in enumerate(told["classes"]):
+        ranks = format_ranks(range(stage * width, (stage + 1) * width))
+        shares = cast(BreakdownRow, asdict(breakdown(timeline, npu_class)))
+        finish_ns = int(timeline.finish_ns[npu_class])
+        stages.append({"stage": stage, "ranks": ranks, "finish_ns": finish_ns, **shares})
+    return {
+        "schedule": told["schedule"],
+        "micro_batches": told["micro_batches"],
+        "chunks": told["chunks"],
+        "stages": stages,
+    }
 
 
 def _layer(index: int, name: str, asked: Asked, sums: tuple[list[int], list[int], list[int]]) -> LayerRow:
@@ -232,18 +259,26 @@ def _dims(timeline: Timeline) -> list[DimensionRow]:
     ]
 
 
+def _largest(values: NDArray[np.int64], rank: int) -> int:
+    """The value that so many reach, all if there are fewer."""
+    rank = min(rank, len(values))
+    return int(np.partition(values, -rank)[-rank]) if rank else 0
+
+
 def _links(links: LinkTable | None) -> Links:
     """How many links there are and which are busiest."""
     if links is None:
         return {"count": 0, "hottest": []}
     busy, carried = links.busy_ns, links.size_bytes
-    last = np.lexsort((-carried, -busy))[:HOTTEST_LINKS][-1:]
-    hotter = (busy > busy[last]) | ((busy == busy[last]) & (carried > carried[last]))
+    least_ns = _largest(busy, HOTTEST_LINKS)
+    longest, as_long = np.flatnonzero(busy > least_ns), np.flatnonzero(busy == least_ns)
+    least_bytes = _largest(carried[as_long], HOTTEST_LINKS - len(longest))
+    hotter = np.r_[longest, as_long[carried[as_long] > least_bytes]]
     # Of links as hot as the last one shown the first names count; a symmetric machine has millions of them.
-    equal = (busy == busy[last]) & (carried == carried[last])
+    equal = as_long[carried[as_long] == least_bytes][:MOST_NAMED]
     rows: list[LinkRow] = [
         {"src": links.src[at], "dst": links.dst[at], "bytes": int(carried[at]), "busy_ns": int(busy[at])}
-        for at in (*np.flatnonzero(hotter).tolist(), *np.flatnonzero(equal)[:MOST_NAMED].tolist())
+        for at in (*hotter.tolist(), *equal.tolist())
     ]
     rows.sort(
         key=lambda row: (-row["busy_ns"], -row["bytes"], len(row["src"]), row["src"], len(row["dst"]), row["dst"])

@@ -85,6 +85,7 @@ def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width
     yield wrapped(dominating(document), width)
     yield _layers(document, width, num_rows) or _operations(document, operations, width, num_rows)
     yield _dims(document, width)
+    yield _pipeline(document, width)
     yield _ranks(document, width, num_rows)
     yield _links(document, width)
     yield wrapped(_faults(document), width)
@@ -179,7 +180,8 @@ def _layers(document: ReportDocument, width: int, num_rows: int) -> str:
         return ""
     by_cost = sorted(layers, key=lambda layer: -layer_total(layer, "compute_ns") - layer_total(layer, "exposed_ns"))
     chosen = sorted(by_cost[:num_rows], key=lambda layer: layer["index"])
-    time_ns = document["time_ns"]
+    stages = len(document["pipeline"]["stages"]) if "pipeline" in document else 1
+    time_ns = document["time_ns"] * stages
     table = grid(
         ("layer", "compute", "comm", "exposed", "of time", "collectives"),
         (_layer_cells(layer, time_ns) for layer in chosen),
@@ -187,7 +189,8 @@ def _layers(document: ReportDocument, width: int, num_rows: int) -> str:
         width=width,
     )
     note = top(len(chosen), len(layers), "layers, each costing less,")
-    return "Layers (rank 0, sums over iterations)\n" + table + ("\n" + note if note else "")
+    whose = "rank 0" if stages == 1 else "the first rank of every stage"
+    return f"Layers ({whose}, sums over iterations)\n" + table + ("\n" + note if note else "")
 
 
 def _layer_cells(layer: LayerRow, time_ns: int) -> tuple[str, ...]:
@@ -237,6 +240,26 @@ def _dims(document: ReportDocument, width: int) -> str:
     ]
     header = ("dimension", "sent per NPU", "busy", "utilisation", "rate while busy")
     return "Dimensions (rank 0)\n" + grid(header, rows, width=width) if rows else ""
+
+
+def _pipeline(document: ReportDocument, width: int) -> str:
+    """Where the time of every stage goes."""
+    if "pipeline" not in document:
+        return ""
+    told, time_ns = document["pipeline"], document["time_ns"]
+    rows = [
+        (
+            f"{row['stage']}: {row['ranks']}",
+            format_ns(row["finish_ns"]),
+            _share(row["compute_ns"] + row["overlapped_ns"], time_ns),
+            _share(row["exposed_comm_ns"], time_ns),
+            _share(row["idle_ns"], time_ns),
+        )
+        for row in told["stages"]
+    ]
+    chunks = f", {told['chunks']} chunks a stage" if told["chunks"] > 1 else ""
+    title = f"Pipeline ({told['schedule']}, {told['micro_batches']} micro-batches{chunks})\n"
+    return title + grid(("stage: ranks", "finish", "compute", "exposed comm", "idle (bubble)"), rows, width=width)
 
 
 def _ranks(document: ReportDocument, width: int, num_rows: int) -> str:

@@ -16,6 +16,7 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.system.collectives import AnyPlan
+from simcore.system.columns import Columns
 from simcore.system.explicit import Explicit
 from simcore.system.groups import Communicator, GroupDim, LogicalDim
 from simcore.system.meetings import InUse, bits
@@ -71,7 +72,9 @@ class Alone:
         costs: Costs,
         *,
         never_meet: bool = True,
+        columns: Columns | None = None,
     ):
+        self._columns = columns
         self._env, self._ranks, self._links, self._network, self._costs = env, ranks, links, network, costs
         self._timers, self._in_use, self._never_meet = Timers(env), InUse(), never_meet
         self._performances: dict[tuple[StreamPhase, Hashable], Performance] = {}
@@ -82,8 +85,10 @@ class Alone:
         self._plans = Played(env, ranks, network(env, links), costs)
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
-        """Point-to-point messages would meet the phases: a run that has them has no phase alone."""
-        raise NotImplementedError
+        """Deliver a message between stages; a run with other messages has no phase alone."""
+        if self._columns is None:
+            raise NotImplementedError
+        self._columns.carry(src, dst, size_bytes, key, deliver)
 
     def links(self) -> LinkTable:
         """What every link carried: each shape's bytes as often as a group played it."""
@@ -93,6 +98,8 @@ class Alone:
             own = slice(first, first + len(played.size_bytes))
             size_bytes[own] += times * played.size_bytes
             busy_ns[own] += times * played.busy_ns
+        if self._columns:
+            self._columns.add_to(size_bytes, busy_ns)
         return self._links.table(size_bytes, busy_ns)
 
     def bytes_sent(self, npu_class: int, stream: Stream) -> int:

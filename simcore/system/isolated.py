@@ -10,13 +10,17 @@ import numpy as np
 import simpy
 
 from simcore.network.congested import CutThrough
+from simcore.network.folded import FoldedLinks
 from simcore.network.instant import Timers
 from simcore.network.topology.links import LinkGraph
+from simcore.system.closed import solve_alike
+from simcore.system.columns import Columns
 from simcore.system.meetings import InUse
+from simcore.system.plan import Plan
 from simcore.system.plans import Costs
 from simcore.system.played import Played
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
-from simcore.system.transport import Done
+from simcore.system.transport import Done, class_of
 from simcore.timeline.events import LinkTable
 from simcore.workload.model import CollectiveKind
 
@@ -37,32 +41,46 @@ class Isolated:
         self,
         env: simpy.Environment,
         ranks: Sequence[Sequence[int]],
-        links: LinkGraph,
+        links: FoldedLinks,
         network: Callable[[simpy.Environment, LinkGraph], CutThrough],
         costs: Costs,
         *,
         never_meet: bool = True,
+        columns: Columns | None = None,
+        stages: int = 1,
     ):
         self._env, self._links, self._network, self._costs = env, links, network, costs
         self._timers, self._in_use, self._never_meet = Timers(env), InUse(), never_meet
+        self._columns, self._stages, self._class_of = columns, stages, class_of(ranks)
         self._everyone = [range(sum(map(len, ranks)))]
         self._duration_ns: dict[StreamPhase, int] = {}
         self._carried: dict[StreamPhase, tuple[np.ndarray, np.ndarray]] = {}
-        self._times: Counter[StreamPhase] = Counter()
+        self._times: dict[int, Counter[StreamPhase]] = {}
         self._plans = Played(env, ranks, network(env, links), costs)
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
-        """Point-to-point messages would meet the phases: a run that has them is not isolated."""
-        raise NotImplementedError
+        """Deliver a message between stages; other messages would meet the phases: a run with them is not isolated."""
+        if self._columns is None:
+            raise NotImplementedError
+        self._columns.carry(src, dst, size_bytes, key, deliver)
+
+    def played(self, npu_class: int) -> Counter[StreamPhase]:
+        """How often a class has played each phase; who repeats what it has seen adds to it."""
+        return self._times.setdefault(npu_class, Counter())
 
     def links(self) -> LinkTable:
-        """What every link carried: each shape's bytes as often as it was played."""
-        size_bytes = np.zeros(len(self._links), np.int64)
-        busy_ns = np.zeros(len(self._links), np.int64)
-        for phase, times in self._times.items():
-            size_bytes += times * self._carried[phase][0]
-            busy_ns += times * self._carried[phase][1]
-        return self._links.table(size_bytes, busy_ns)
+        """What every link carried: each shape's bytes as often as the NPUs of its stage played it."""
+        size_bytes, busy_ns = np.zeros((2, len(self._links.stands_for)), np.int64)
+        for stage in range(self._stages):
+            first = int(self._class_of[stage * (len(self._class_of) // self._stages)])
+            carried = np.zeros((2, len(self._links)), np.int64)
+            for phase, times in self.played(first).items():
+                carried += times * np.stack(self._carried[phase])
+            for own in self._links.of_stage(stage, self._stages):
+                size_bytes[own], busy_ns[own] = carried[:, self._links.stands_for[own]]
+        if self._columns:
+            self._columns.add_to(size_bytes, busy_ns)
+        return self._links.whole.table(size_bytes, busy_ns)
 
     def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
@@ -73,8 +91,7 @@ class Isolated:
         phase = stream.phase
         if phase not in self._duration_ns:
             self._play(phase)
-        if npu_class == 0:  # every NPU takes part in as many
-            self._times[phase] += 1
+        self.played(npu_class)[phase] += 1
         duration_ns = self._duration_ns[phase]
         if not self._never_meet:
             now_ns = int(self._env.now)
@@ -82,7 +99,15 @@ class Isolated:
         self._timers.after(duration_ns, partial(done, stream))
 
     def _play(self, phase: StreamPhase) -> None:
-        """Play the phase alone, in an environment of its own."""
+        """Play the phase alone, in an environment of its own, where it has no closed form."""
+        plan = self._plans.plans.of(phase, 0)
+        if isinstance(plan, Plan):
+            costs = self._costs.of(phase.lane.dim)
+            solved = solve_alike(plan, phase.lane.dim.members(0), self._links, costs)
+            if solved:
+                self._duration_ns[phase], *carried = solved
+                self._carried[phase] = (carried[0], carried[1])
+                return
         env = simpy.Environment()
         network = self._network(env, self._links)
         dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (phase.lane,), 0))

@@ -30,8 +30,9 @@ _Player = Machine | Together | SwitchMachine | ExplicitMachine
 class Played:
     """Transport that sends every message: on links that are shared, or for packets that share a memory bus.
 
-    With `barrier`, a chunk leaves a phase only when the whole machine has finished it (ASTRA-sim 1.0). With one class
-    of NPUs (`folded`), the one that is played receives what it sends; `network` must then run on `FoldedLinks`.
+    With `barrier`, a chunk leaves a phase only when the whole machine has finished it (ASTRA-sim 1.0). On a folded
+    machine, whose classes meet themselves only in their groups, the NPU that is played receives what it sends;
+    `network` must then run on `FoldedLinks`.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Played:
         barrier: bool = False,
     ):
         self._env, self._ranks, self._network, self._costs, self._barrier = env, ranks, network, costs, barrier
-        self._folded = len(ranks) == 1
+        self._folded = len(ranks) < sum(map(len, ranks))
         self._players: dict[tuple[object, int, int], _Player] = {}
         self._early: dict[tuple[object, int, int], list[int]] = {}
         self.plans = Plans(costs)

@@ -174,5 +174,6 @@ def class_of(ranks: Sequence[Sequence[int]]) -> NDArray[np.int64]:
     """The class of every NPU."""
     found = np.empty(sum(map(len, ranks)), dtype=np.int64)
     for npu_class, members in enumerate(ranks):
-        found[np.asarray(members)] = npu_class
+        own = slice(members.start, members.stop, members.step) if isinstance(members, range) else np.asarray(members)
+        found[own] = npu_class
     return found

@@ -189,10 +189,13 @@ def breakdown(timeline: Timeline, npu_class: int = 0) -> Breakdown:
     return Breakdown(busy - overlapped, overlapped, communicating - overlapped, timeline.time_ns - either)
 
 
-def layer_figures(timeline: Timeline, npu_class: int = 0) -> LayerFigures:
-    """Per layer and phase: computing, collectives from issue to completion, standing still for them."""
-    events = of_class(timeline.events, npu_class)
-    events = events.where((events.layer != NO_LAYER) & (events.phase >= 0))
+def layer_figures(timeline: Timeline, classes: Iterable[int] = (0,)) -> LayerFigures:
+    """Per layer and phase: computing, collectives from issue to completion, standing still for them; summed up.
+
+    Pipeline stages have layers of their own: one class of each says what all layers take.
+    """
+    events = timeline.events
+    events = events.where(np.isin(events.npu_class, list(classes)) & (events.layer != NO_LAYER) & (events.phase >= 0))
     num_layers = len(timeline.layers)
     kinds = (EventKind.COMPUTE, EventKind.COLLECTIVE, EventKind.WAIT)
     return LayerFigures(*(_durations(of_kinds(events, [kind]), num_layers) for kind in kinds))
@@ -221,7 +224,7 @@ def operation_totals(timeline: Timeline, npu_class: int = 0) -> tuple[OperationT
 
 def dimension_traffic(timeline: Timeline, npu_class: int = 0) -> tuple[DimensionTraffic, ...]:
     """Traffic of one class in each dimension."""
-    chunks = of_kinds(of_class(timeline.events, npu_class), [EventKind.CHUNK])
+    chunks = of_kinds(of_class(timeline.events, npu_class), [EventKind.CHUNK, EventKind.SEND])
     streams = range(COMPUTE_STREAM + 1, COMPUTE_STREAM + 1 + len(timeline.dims))
     each = (chunks.where(chunks.stream == stream) for stream in streams)
     return tuple(DimensionTraffic(int(c.size_bytes.sum()), union_ns(c.start_ns, c.end_ns)) for c in each)

@@ -61,6 +61,18 @@ class EventBuffer:
         """The number of a name, a new one when it was not seen before."""
         return self._names.setdefault(text, len(self._names))
 
+    def mark(self) -> int:
+        """Where the next row goes."""
+        return len(self._rows)
+
+    def since(self, mark: int) -> NDArray[np.int64]:
+        """The rows written since a mark, (rows, columns)."""
+        return np.array(self._rows[mark:], dtype=np.int64).reshape(-1, len(COLUMNS))
+
+    def extend(self, rows: NDArray[np.int64]) -> None:
+        """Write many rows at once."""
+        self._rows.frombytes(rows.tobytes())
+
     def table(self) -> EventTable:
         """Everything written so far, as columns, ordered by start, class and stream."""
         rows = np.array(self._rows, dtype=np.int64).reshape(-1, len(COLUMNS))

@@ -17,7 +17,7 @@ from simcore.workload.tokens import Cursor, Source, Token, is_integer, unsigned
 __all__ = ["LOOPS", "ROW_POLICIES", "Header", "check_against_layers", "header_warnings", "read_header", "write_header"]
 
 GROUP, BOTTOM, CHECKPOINTS = "model_parallel_NPU_group", "DLRM_LAST_BOTTOM_LAYER", "checkpoints"
-INITIATES, PIPELINE = "checkpoint_initiates", "pp_comm"
+INITIATES, PIPELINE, STAGES = "checkpoint_initiates", "pp_comm", "stage_rows"
 
 # Training loop -> the arguments its header must give, in the order of ASTRA-sim 1.0.
 LOOPS: dict[str, tuple[str, ...]] = {
@@ -36,7 +36,7 @@ LOOPS: dict[str, tuple[str, ...]] = {
 # What the 13th column may say: every loop whose dimensions do not depend on header arguments it lacks.
 ROW_POLICIES = tuple(loop for loop in LOOPS if loop != "HYBRID_CUSTOMIZED" and GROUP not in LOOPS[loop])
 
-# Key -> field of Parallelism. `cp` is ours: SimAI has no context parallelism.
+# Key -> field of Parallelism. `cp` and `stage_rows` are ours: SimAI has neither context parallelism nor pipelines.
 SIZES = {
     GROUP: "tp",
     "ep": "ep",
@@ -48,7 +48,7 @@ SIZES = {
 }
 LISTS = (CHECKPOINTS, INITIATES)
 # `mode` stands in AICB's inference files and means nothing to a simulator.
-KEYS = (*SIZES, *LISTS, PIPELINE, BOTTOM, "mode")
+KEYS = (*SIZES, *LISTS, STAGES, PIPELINE, BOTTOM, "mode")
 DIVISORS = ("pp", "vpp", "ga")
 
 
@@ -178,7 +178,7 @@ class _Arguments:
         value = self._value(token, key)
         if value is None:
             return
-        if key in LISTS:
+        if key in (*LISTS, STAGES):
             self._list(key, value)
         else:
             self._store(key, value, [self._number(key, value)])
@@ -192,7 +192,7 @@ class _Arguments:
             self.cursor.take()
             places.append(token)
         if len(places) < length:
-            told = f"{length} layer indices after '{key}: {length}'"
+            told = f"{length} {'row counts' if key == STAGES else 'layer indices'} after '{key}: {length}'"
             self.source.problem(count, f"'{key}' has too few entries", told, f"{len(places)}", field=key)
         self._store(key, count, [self._number(key, token) for token in places])
         self.entries[key] = tuple(places)
@@ -263,8 +263,25 @@ def check_against_layers(source: Source, header: Header, layers: int) -> None:
     if any(header.values.get(key) for key in LISTS) and CHECKPOINTS not in LOOPS.get(header.loop, LISTS):
         message = f"{header.loop} does not recompute, so it has no checkpoints"
         source.problem(header.places[CHECKPOINTS], message, "HYBRID_TRANSFORMER_FWD_IN_BCKWD", field=CHECKPOINTS)
+    _check_stages(source, header, layers)
     if not source.problems.found:
         _check_recomputation(source, header)
+
+
+def _check_stages(source: Source, header: Header, layers: int) -> None:
+    """The parts of a pipelined model: as many as there are stages, virtual ones counted, and together all rows."""
+    rows, stages = header.values.get(STAGES, ()), header.value("pp", 1) * max(1, header.value("vpp", 1))
+    if not rows:
+        return
+    place = header.places[STAGES]
+    if len(rows) != stages:
+        expected = f"{STAGES}: {stages} and as many numbers"
+        source.problem(
+            place, f"'{STAGES}' must count the rows of pp * vpp parts", expected, f"{len(rows)}", field=STAGES
+        )
+    elif sum(rows) != layers or not all(rows):
+        told = f"the rows of '{STAGES}' are not those of the file"
+        source.problem(place, told, f"positive numbers that add up to {layers}", f"{sum(rows)}", field=STAGES)
 
 
 def _check_recomputation(source: Source, header: Header) -> None:
@@ -305,7 +322,9 @@ def write_header(workload: Workload) -> str:
 def _positional(workload: Workload) -> list[str]:
     required = LOOPS[workload.loop]
     sizes = {key: getattr(workload.parallelism, name) for key, name in SIZES.items() if key not in required}
-    lost = [key for key, value in {**sizes, PIPELINE: workload.pipeline_bytes}.items() if value]
+    lost = [
+        key for key, value in {**sizes, PIPELINE: workload.pipeline_bytes, STAGES: workload.stage_rows}.items() if value
+    ]
     if lost:
         message = f"ASTRA-sim 1.0's header of {workload.loop} cannot say {', '.join(lost)}"
         raise InputError.at(workload.name or "workload", message, hint="write it in the simai dialect")
@@ -317,7 +336,8 @@ def _positional(workload: Workload) -> list[str]:
 def _keyed(workload: Workload) -> list[str]:
     words = _words(workload, BOTTOM) if BOTTOM in LOOPS[workload.loop] else []
     sizes = [key for key in SIZES if key != "cp" or workload.parallelism.cp]
-    keys = [key for key in sizes if key != GROUP or workload.parallelism.tp] + list(LISTS) + [PIPELINE]
+    keys = [key for key in sizes if key != GROUP or workload.parallelism.tp] + list(LISTS)
+    keys += [STAGES, PIPELINE] if workload.stage_rows else [PIPELINE]
     return words + [word for key in keys for word in _words(workload, key)]
 
 
@@ -325,7 +345,7 @@ def _words(workload: Workload, key: str) -> list[str]:
     """A key with its value or values."""
     if key in SIZES:
         values = [getattr(workload.parallelism, SIZES[key])]
-    elif key in LISTS:
+    elif key in (*LISTS, STAGES):
         indices = getattr(workload, key)
         values = [len(indices), *indices]
     else:

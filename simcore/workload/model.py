@@ -119,7 +119,8 @@ class Workload:
     """Layers and the loop that drives them.
 
     `last_bottom_layer` belongs to the DLRM loops, `checkpoints` and `checkpoint_initiates` (layer indices) to
-    HYBRID_TRANSFORMER_FWD_IN_BCKWD, `pipeline_bytes` is what one micro-batch hands to the next stage.
+    HYBRID_TRANSFORMER_FWD_IN_BCKWD, `pipeline_bytes` is what one micro-batch hands to the next stage. `stage_rows` says
+    how many rows each part of a pipelined model has; without it the rows are those of any one stage.
     """
 
     loop: str
@@ -130,6 +131,7 @@ class Workload:
     checkpoints: tuple[int, ...] = ()
     checkpoint_initiates: tuple[int, ...] = ()
     pipeline_bytes: int = 0
+    stage_rows: tuple[int, ...] = ()
     name: str = field(default="", compare=False)
     location: Location = field(default=Location(""), compare=False)
     warnings: tuple[str, ...] = field(default=(), compare=False)

@@ -58,6 +58,7 @@ def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
         checkpoints=header.values.get(headers.CHECKPOINTS, ()),
         checkpoint_initiates=header.values.get(headers.INITIATES, ()),
         pipeline_bytes=header.value(headers.PIPELINE, 0),
+        stage_rows=header.values.get(headers.STAGES, ()),
         name=Path(file).stem,
         location=source.location(header.place),
         warnings=(*headers.header_warnings(header, file), *_ignored_sizes(layers)),

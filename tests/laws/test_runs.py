@@ -99,7 +99,7 @@ def test_a_phase_played_once_takes_as_long_as_one_played_every_time(run):
         run, system=replace(alone, active_chunks_per_dimension=1), settings=replace(run.settings, queues_per_dim=1)
     )
 
-    def played(env, ranks, links, network, costs, *, never_meet):
+    def played(env, ranks, links, network, costs, **_):
         return Played(env, ranks, network(env, LinkGraph(run.topology)), costs)
 
     with mock.patch.object(wiring, "Isolated", played), mock.patch.object(wiring, "Alone", played):

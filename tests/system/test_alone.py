@@ -44,9 +44,9 @@ def test_the_report_is_that_of_the_message_level_simulation(tmp_path, monkeypatc
     used = []
 
     def report(alone):
-        def made(*arguments, never_meet):
+        def made(*arguments, **options):
             used.append(alone)
-            return Alone(*arguments, never_meet=never_meet)
+            return Alone(*arguments, **options)
 
         monkeypatch.setattr(wiring, "Alone", made)
         if not alone:

@@ -17,7 +17,8 @@ class Operation:
     """A collective, a transfer or a matrix multiplication.
 
     `size` is in bytes (a float for DeepSeek's fp8 dispatch), for a multiplication the shapes of its two factors.
-    AICB never fills in `elapsed_ms`.
+    AICB never fills in `elapsed_ms`. A transfer goes to or comes from the stage `away` stages on; `tag` is the same at
+    both ends. Neither is written.
     """
 
     kind: str
@@ -29,6 +30,8 @@ class Operation:
     src: int | None = None
     additional: str = ""
     elapsed_ms: float | None = None
+    away: int = 0
+    tag: int = 0
 
     def __str__(self) -> str:
         group = None if self.group is None else f"CommGroup.{self.group}"

@@ -18,7 +18,7 @@ from simcore.network.topology.ring import Mesh, Ring
 from simcore.network.topology.wafer import WaferMesh
 from simcore.timeline.events import LinkTable
 
-__all__ = ["LinkGraph", "fabrics"]
+__all__ = ["Axis", "LinkGraph", "fabrics"]
 
 MOST_PLACED = 1 << 16  # links whose table says where they lie
 
@@ -33,7 +33,7 @@ def fabrics(topology: Topology) -> tuple[Fabric, ...]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Axis:
+class Axis:
     """One dimension in the whole: NPUs of a group are `stride` apart; links and devices are numbered by group."""
 
     fabric: Fabric
@@ -95,6 +95,11 @@ class LinkGraph:
             mine = (links >= axis.links_before) & (links < axis.links_before + axis.groups * axis.links)
             src[mine], dst[mine] = _ends(axis, links[mine] - axis.links_before)
         return src, dst
+
+    def end_of(self, link: int, end: int) -> int:
+        """Source (0) or destination (1) of one link."""
+        axis = next(axis for axis in self.axes if link < axis.links_before + axis.groups * axis.links)
+        return int(_ends(axis, np.array([link - axis.links_before]))[end][0])
 
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
         """The links of many messages at once."""
@@ -178,7 +183,7 @@ class _Ends(Sequence[str]):
         if isinstance(index, slice):
             return tuple(self[at] for at in range(*index.indices(len(self))))
         link = range(len(self))[index]
-        node = int(self._links.ends_of(np.array([link]))[self._end][0])
+        node = self._links.end_of(link, self._end)
         return str(node) if node < self._links.npus and not self._links.topology.graph else self._links.names[node]
 
     def __iter__(self) -> Iterator[str]:
@@ -186,20 +191,20 @@ class _Ends(Sequence[str]):
         return (names[node] for node in (self._links.src, self._links.dst)[self._end].tolist())
 
 
-def _axes(parts: tuple[Fabric, ...]) -> Iterator[_Axis]:
+def _axes(parts: tuple[Fabric, ...]) -> Iterator[Axis]:
     """The dimensions with their places in the whole."""
     npus = prod(fabric.npus for fabric in parts)
     stride, links_before, devices_before = 1, 0, npus
     for fabric in parts:
         ends, devices, groups = fabric.ends(), len(fabric.devices()), npus // fabric.npus
         links = len(ends[0])
-        yield _Axis(fabric, stride, groups, links_before, links, devices_before, devices, ends)
+        yield Axis(fabric, stride, groups, links_before, links, devices_before, devices, ends)
         stride *= fabric.npus
         links_before += groups * links
         devices_before += groups * devices
 
 
-def _ends(axis: _Axis, links: IntArray) -> tuple[IntArray, IntArray]:
+def _ends(axis: Axis, links: IntArray) -> tuple[IntArray, IntArray]:
     """Source and destination of links of a dimension, numbered by group."""
     size, (group, local) = axis.fabric.npus, np.divmod(links, max(axis.links, 1))
     first = group // axis.stride * axis.stride * size + group % axis.stride
@@ -210,7 +215,7 @@ def _ends(axis: _Axis, links: IntArray) -> tuple[IntArray, IntArray]:
     return src, dst
 
 
-def _on_axis(axis: _Axis, src: IntArray, dst: IntArray) -> Routes:
+def _on_axis(axis: Axis, src: IntArray, dst: IntArray) -> Routes:
     """What the messages take of a dimension; the dimensions before have been crossed, those after not yet."""
     size = axis.fabric.npus
     routes = axis.fabric.routes(src // axis.stride % size, dst // axis.stride % size)

@@ -70,6 +70,14 @@ class Schedule:
             return stage if chunk == 0 else self.stages - 1 - stage
         return stage if chunk == 0 else 2 * self.stages - 1 - stage
 
+    def stage(self, part: int, chunk: int) -> int:
+        """The stage that runs a part of the model; `chunk` says which of two pipelines it belongs to (twoway)."""
+        if self.placement == "loop":
+            return part % self.stages
+        if self.placement == "twoway":
+            return part if chunk == 0 else self.stages - 1 - part
+        return min(part, 2 * self.stages - 1 - part)
+
 
 @dataclass(frozen=True, slots=True)
 class Durations:

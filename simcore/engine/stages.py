@@ -1,0 +1,92 @@
+"""A pipelined workload made ready to run: what every stage plays, and the processes of its classes of NPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.engine.placement import Placement
+from simcore.errors import InputError
+from simcore.network.topology.model import Topology
+from simcore.system.config import SystemConfig
+from simcore.system.pipeline_npu import PipelineNpu, StageCell, StageProgram
+from simcore.timeline.events import EventBuffer
+from simcore.workload.loops.pipeline import Passage, Pipeline, end_steps, steps_of
+from simcore.workload.model import Workload
+
+__all__ = ["check_fits", "pipeline_details", "stage_kinds", "stage_programs", "stateless"]
+
+
+def check_fits(workload: Workload, topology: Topology, placement: Placement) -> None:
+    """InputError when the stages are not equal parts of the machine, or some algorithm spans all of it."""
+    sizes = workload.parallelism
+    model = max(1, sizes.tp) * sizes.pp
+    if topology.npus % model:
+        raise InputError.at(
+            workload.location,
+            f"{sizes.pp} stages of groups of {max(1, sizes.tp)} do not fit the topology",
+            expected=f"a number of NPUs that {model} divides",
+            found=f"{topology.npus} NPUs",
+            hint="change pp: or model_parallel_NPU_group: in the header, or the topology",
+        )
+    lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
+    across = next((lane.algorithm for lane in lanes if lane.algorithm.whole_machine), None)
+    if across:
+        message = f"{across.name} spans the whole machine, a pipeline's collectives stay within a stage"
+        raise InputError.at(across.location or "--system", message, expected="an algorithm for each dimension")
+
+
+def stage_kinds(kinds: NDArray[np.int64], stages: int) -> NDArray[np.int64]:
+    """Kinds of NPUs that also tell the stages apart; stages are outermost."""
+    stage = np.repeat(np.arange(stages), len(kinds) // stages)
+    found: NDArray[np.int64] = stage * (kinds.max() + 1) + kinds
+    return found
+
+
+def stage_programs(workload: Workload, pipeline: Pipeline, events: EventBuffer) -> list[StageProgram]:
+    """What every stage plays."""
+    splits = pipeline.schedule.splits_backward
+    made = []
+    for passages, (head, tail) in zip(pipeline.stages, pipeline.ends, strict=True):
+        cells = [
+            StageCell(each, tuple(steps_of(each, splits=splits)), events.name(str(each.cell)), _content(workload, each))
+            for each in passages
+        ]
+        made.append(StageProgram(cells, *end_steps(head, tail)))
+    return made
+
+
+def _content(workload: Workload, passage: Passage) -> Hashable:
+    """Equal for cells that do the same: equal phases of a file are one object."""
+    layers = [workload.layers[row] for row in passage.rows]
+    if passage.cell.kind == "F":
+        return "F", tuple((id(layer.forward), layer.update_ns, layer.name) for layer in layers)
+    each = ((id(layer.input_grad), id(layer.weight_grad), layer.update_ns, layer.name) for layer in layers)
+    return passage.cell.kind, tuple(each)
+
+
+def stateless(placement: Placement, system: SystemConfig, queues_per_dim: int) -> bool:
+    """Whether a collective is sent the same way each time: nothing goes in turns."""
+    lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
+    trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in lanes)
+    return queues_per_dim == 1 and system.inter_dimension_scheduling == "ascending" and not trees
+
+
+def pipeline_details(pipeline: Pipeline, npus: Sequence[PipelineNpu], first: Sequence[int]) -> Mapping[str, object]:
+    """What the report says about the pipeline; `first` are the classes of the stages' first NPUs."""
+    schedule = pipeline.schedule
+    cells = [
+        (stage, cell.passage.cell.kind, cell.passage.cell.micro_batch, cell.passage.cell.chunk, start_ns, end_ns)
+        for stage, npu_class in enumerate(first)
+        for cell, start_ns, end_ns, _ in npus[npu_class].cells
+    ]
+    return {
+        "schedule": schedule.name,
+        "stages": schedule.stages,
+        "micro_batches": schedule.micro_batches,
+        "chunks": schedule.chunks,
+        "classes": tuple(first),
+        "cells": cells,
+    }

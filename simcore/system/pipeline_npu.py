@@ -1,0 +1,219 @@
+"""The SimPy process of an NPU of a pipeline stage: cell after cell, with transfers to the stages beside it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from simcore.system.npu import LoopProgram, Npu, Priorities
+from simcore.system.point_to_point import Mail, Mailbox
+from simcore.system.scheduler import Scheduler
+from simcore.system.streams import StreamPhase
+from simcore.system.transport import class_of
+from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
+from simcore.workload.loops import Step
+from simcore.workload.loops.pipeline import Passage, Transfer
+
+__all__ = ["Handovers", "PipelineNpu", "StageCell", "StageProgram"]
+
+CLASS, START, END, NAME, LAYER, ITERATION = 0, 2, 3, 5, 6, 9  # columns of the event table
+
+
+@dataclass(frozen=True, slots=True)
+class StageCell:
+    """A cell as it is played: its steps, and what names it in the timeline.
+
+    Cells with the same `content` take as long and do the same on their own rows.
+    """
+
+    passage: Passage
+    steps: Sequence[Step]
+    name: int
+    content: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgram:
+    """What a stage plays: the cells of an iteration, then what reduces and gathers, then what needs its results."""
+
+    cells: Sequence[StageCell]
+    reducing: Sequence[Step]
+    closing: Sequence[Step]
+
+
+class Handovers:
+    """Transfers of one run between the stages: every NPU hands over to those with its place in other stages.
+
+    `carry` is the network, `dims` are the sizes of its dimensions, `width` is how many NPUs a stage has. A transfer is
+    matched by the classes at its ends, and recorded on both when it arrives.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        ranks: Sequence[Sequence[int]],
+        carry: Callable[[int, int, int, tuple[int, ...], Callable[[], None]], None],
+        events: EventBuffer,
+        *,
+        dims: Sequence[int],
+        width: int,
+        size_bytes: int,
+        rendezvous: bool,
+    ):
+        self._env, self._ranks, self._events = env, ranks, events
+        self._dims, self._width, self._size_bytes = dims, width, size_bytes
+        self._class_of = class_of(ranks)
+
+        def along(src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
+            carry(src, src % width + dst // width * width, size_bytes, key, deliver)
+
+        self._mailbox = Mailbox(env, along, rendezvous=rendezvous)
+
+    def send(self, npu_class: int, transfer: Transfer, cell: StageCell, iteration: int) -> None:
+        """Hand over to another stage; nobody waits for the end of it."""
+        there = self._partner(npu_class, transfer.stage)
+        mail = self._mail(transfer, npu_class, there)
+        stream = COMPUTE_STREAM + 1 + self._crossed(mail.src, mail.dst)
+        sent_ns = int(self._env.now)
+
+        def arrived() -> None:
+            phase = 0 if cell.passage.cell.kind == "F" else 1
+            for npu, kind in ((npu_class, EventKind.SEND), (there, EventKind.RECV)):
+                row = (npu, stream, sent_ns, int(self._env.now), kind, cell.name, NO_LAYER, phase)
+                self._events.append((*row, self._size_bytes, iteration))
+
+        self._mailbox.send(mail, arrived)
+
+    def receive(self, npu_class: int, transfer: Transfer) -> simpy.Event:
+        """What succeeds when the transfer is here."""
+        there = self._partner(npu_class, transfer.stage)
+        arrival = self._env.event()
+
+        def arrived() -> None:
+            arrival.succeed()
+
+        self._mailbox.receive(self._mail(transfer, there, npu_class), arrived)
+        return arrival
+
+    def _crossed(self, src: int, dst: int) -> int:
+        """The first dimension in which two stages lie apart."""
+        src, dst = src // self._width * self._width, dst // self._width * self._width
+        for index, size in enumerate(self._dims):
+            if src % size != dst % size:
+                return index
+            src, dst = src // size, dst // size
+        return len(self._dims) - 1
+
+    def _partner(self, npu_class: int, stage: int) -> int:
+        return int(self._class_of[int(self._ranks[npu_class][0]) % self._width + stage * self._width])
+
+    def _mail(self, transfer: Transfer, src: int, dst: int) -> Mail:
+        return Mail(transfer.tag, int(self._ranks[src][0]), int(self._ranks[dst][0]), self._size_bytes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Recording:
+    """What a cell did: its events counted from its beginning, its own rows by position, and the phases it played."""
+
+    duration_ns: int
+    events: NDArray[np.int64]
+    phases: Counter[StreamPhase]
+
+
+class PipelineNpu(Npu):
+    """One class of NPUs of a stage.
+
+    With `remembers`, a cell that begins and ends with nothing on its way is played once for each content, then repeated
+    as recorded: the caller answers for it that the stage meets nobody else in its groups and on its links, and keeps no
+    state. `played` counts the phases for the transport's account of the links.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        npu_class: int,
+        program: LoopProgram,
+        stage: StageProgram,
+        scheduler: Scheduler,
+        priorities: Priorities,
+        events: EventBuffer,
+        handovers: Handovers,
+        *,
+        remembers: bool,
+        played: Counter[StreamPhase],
+    ):
+        super().__init__(env, npu_class, program, scheduler, priorities, events)
+        self._stage, self._handovers, self._remembers, self._played = stage, handovers, remembers, played
+        self._known: dict[Hashable, _Recording] = {}
+        self.cells: list[tuple[StageCell, int, int, int]] = []
+
+    def run(self) -> Generator[simpy.Event, object, None]:
+        """Play all iterations."""
+        program = self.program
+        for self.iteration in range(program.iterations):
+            start_ns = int(self.env.now)
+            for cell in self._stage.cells:
+                yield from self._cell(cell)
+            for step in self._stage.reducing:
+                yield from self._play(step)
+            yield from self._drain()
+            for step in self._stage.closing:
+                yield from self._play(step)
+            self.iterations.append((start_ns, int(self.env.now)))
+        yield from self._drain()
+        self.finish_ns = int(self.env.now)
+
+    def _cell(self, cell: StageCell) -> Generator[simpy.Event, object, None]:
+        passage = cell.passage
+        if passage.source:
+            yield from self._receive(cell, passage.source)
+        start_ns, idle = int(self.env.now), not self.scheduler.outstanding
+        known = self._known.get(cell.content) if idle else None
+        if known:
+            self._repeat(known, cell)
+            yield self.env.timeout(known.duration_ns)
+        else:
+            mark, before = self._events.mark(), Counter(self._played)
+            for step in cell.steps:
+                yield from self._play(step)
+            if self._remembers and idle and not self.scheduler.outstanding:
+                self._known[cell.content] = self._recorded(cell, start_ns, mark, before)
+        self.cells.append((cell, start_ns, int(self.env.now), self.iteration))
+        if passage.target:
+            self._handovers.send(self.npu_class, passage.target, cell, self.iteration)
+
+    def _receive(self, cell: StageCell, source: Transfer) -> Generator[simpy.Event, object, None]:
+        start_ns = int(self.env.now)
+        self.waits_for = f"{cell.passage.cell} of stage {source.stage}"
+        yield self._handovers.receive(self.npu_class, source)
+        self.waits_for = ""
+        end_ns = int(self.env.now)
+        if end_ns > start_ns:
+            row = (self.npu_class, COMPUTE_STREAM, start_ns, end_ns, EventKind.WAIT, cell.name, NO_LAYER, -1)
+            self._events.append((*row, 0, self.iteration))
+
+    def _recorded(self, cell: StageCell, start_ns: int, mark: int, before: Counter[StreamPhase]) -> _Recording:
+        rows = self._events.since(mark)
+        own = rows[(rows[:, CLASS] == self.npu_class) & (rows[:, LAYER] != NO_LAYER)]
+        own[:, START : END + 1] -= start_ns
+        own[:, LAYER] = np.searchsorted(cell.passage.rows, own[:, LAYER])
+        return _Recording(int(self.env.now) - start_ns, own, self._played - before)
+
+    def _repeat(self, known: _Recording, cell: StageCell) -> None:
+        rows = known.events.copy()
+        rows[:, START : END + 1] += int(self.env.now)
+        rows[:, LAYER] = np.array(cell.passage.rows)[rows[:, LAYER]]
+        rows[:, NAME] = self._names[rows[:, LAYER]]
+        rows[:, ITERATION] = self.iteration
+        self._events.extend(rows)
+        self._played.update(known.phases)
+
+    @cached_property
+    def _names(self) -> NDArray[np.int64]:
+        return np.array(self.program.names, np.int64)

@@ -1,0 +1,264 @@
+"""Pipelines: which rows of a text workload every stage runs in which cell of its schedule, and what it hands on.
+
+A file describes one stage, which all stages then run, or with ``stage_rows`` in its header every part of the model in
+turn. Either way it holds the rows of the end of a step, then as many equal blocks as there are micro-batches (``ga``).
+The first block is the last micro-batch's: its backward is the last thing the training loops come to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain, pairwise
+
+from simcore.errors import InputError, Location
+from simcore.workload.loops.hybrid import backward, forward
+from simcore.workload.loops.schedules import Cell, Schedule, make
+from simcore.workload.loops.step import Order, Ref, Step
+from simcore.workload.model import PhaseName, Workload
+
+__all__ = ["Passage", "Pipeline", "Transfer", "end_steps", "pipeline_of", "steps_of"]
+
+INPUT_GRAD, WEIGHT_GRAD = PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
+
+# Rows of the end of a step: simcore's own, then AICB's; those that AICB writes behind the last micro-batch.
+END_ROWS = frozenset(
+    (
+        *("gradient_reduce", "gradient_reduce_experts", "replicated_gradients", "gradient_norm"),
+        *("optimizer", "parameter_gather", "parameter_gather_experts"),
+        *("grad_gather", "grad_param_comm", "grad_param_compute", "grad_norm", "layernorm", "embedding_grads"),
+        *("moe_grad_norm1", "moe_grad_norm2"),
+    )
+)
+LAST_ROWS = frozenset(f"optimizer{i}" for i in (1, 2, 3, 4))
+LOSS_ROWS = frozenset(f"cross_entropy{i}" for i in (1, 2, 3))
+
+LOOPS = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD", "DISTRIBUTED_INFERENCE")
+
+Rows = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Activations or their gradients to or from another stage; `tag` is the same on both sides."""
+
+    stage: int
+    tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A cell with the rows it runs, in forward order, what it waits for and what it hands on."""
+
+    cell: Cell
+    rows: Rows
+    source: Transfer | None = None
+    target: Transfer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The cells of every stage in order, and the rows of the end of its step: those before and behind the blocks."""
+
+    schedule: Schedule
+    stages: tuple[tuple[Passage, ...], ...]
+    ends: tuple[tuple[Rows, Rows], ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of the model: rows of the end of a step, then of every micro-batch, then AICB's last ones."""
+
+    head: Rows
+    blocks: tuple[Rows, ...]
+    tail: Rows = ()
+
+
+def pipeline_of(workload: Workload, schedule: str = "") -> Pipeline:
+    """The pipeline of a workload with `pp` > 1; `schedule` "" = interleaved with virtual stages, else 1f1b.
+
+    Raises
+    ------
+    InputError
+        If the training loop has no pipeline, the rows are not `ga` equal blocks, or the schedule does not exist for
+        these numbers.
+    """
+    _check_loop(workload)
+    plan, warnings = _schedule(workload, schedule)
+    parts = _parts(workload, plan)
+    backwards = any(_has_gradients(workload, row) for part in parts for row in part.blocks[0])
+    lines = tuple(
+        tuple(_passage(plan, parts, stage, cell) for cell in line if cell.kind == "F" or backwards)
+        for stage, line in enumerate(plan.order)
+    )
+    ends = tuple(_end(plan, parts, stage) for stage in range(plan.stages))
+    return Pipeline(plan, lines, ends, tuple(warnings))
+
+
+def _check_loop(workload: Workload) -> None:
+    if workload.loop not in LOOPS:
+        raise InputError.at(
+            workload.location,
+            f"pp: {workload.parallelism.pp}: {workload.loop} has no pipeline",
+            expected=f"{', '.join(LOOPS[:-1])} or {LOOPS[-1]}, whose groups stay within a stage",
+            found=workload.loop,
+            hint="pp: 1 runs the rows as one stage",
+        )
+    if workload.checkpoints or workload.checkpoint_initiates:
+        message = "a pipeline does not recompute from checkpoints"
+        raise InputError.at(
+            workload.location,
+            message,
+            expected="checkpoints: 0",
+            found=f"checkpoints: {len(workload.checkpoints)}",
+            hint="give what is recomputed rows of its own, as simcore generate does",
+        )
+
+
+def _has_gradients(workload: Workload, row: int) -> bool:
+    phases = (workload.layers[row].input_grad, workload.layers[row].weight_grad)
+    return any(phase.compute_ns or phase.collective for phase in phases)
+
+
+def _schedule(workload: Workload, name: str) -> tuple[Schedule, list[str]]:
+    """The schedule asked for or usual, and what to say about the choice."""
+    sizes = workload.parallelism
+    virtual, count = max(1, sizes.vpp), max(1, sizes.gradient_accumulation)
+    warnings = []
+    if not name and virtual > 1 and count % sizes.pp:
+        name = "1f1b"
+        warnings.append(f"vpp: {virtual}: ga: {count} is no multiple of pp: {sizes.pp}, so stages are not interleaved")
+    elif not name and virtual > 1 and not workload.stage_rows:
+        read = f"vpp: {virtual} is read as virtual stages; AICB writes the layers of a stage there"
+        warnings.append(f"{read} (--schedule 1f1b runs them as one)")
+    chosen = name or ("interleaved" if virtual > 1 else "1f1b")
+    try:
+        return make(chosen, sizes.pp, count, virtual if chosen == "interleaved" and virtual > 1 else None), warnings
+    except InputError as error:
+        problems = [replace(problem, location=Location("--schedule")) for problem in error.problems]
+        raise InputError(problems) from error
+
+
+def _parts(workload: Workload, plan: Schedule) -> list[_Part]:
+    """The parts of the model that the schedule's cells run, cut or joined from those that the file has."""
+    if not workload.stage_rows:
+        (stage,) = _sections(workload, (len(workload.layers),), plan.micro_batches)
+        return _cut(workload, stage, plan.parts // plan.stages) * plan.stages
+    made = _sections(workload, workload.stage_rows, plan.micro_batches)
+    if plan.parts % len(made) == 0:
+        return [piece for part in made for piece in _cut(workload, part, plan.parts // len(made))]
+    if len(made) % plan.parts:
+        raise InputError.at(
+            workload.location,
+            f"{plan.name} runs the model in {plan.parts} parts, the file has {len(made)}",
+            expected=f"stage_rows: {plan.parts}, or a multiple or a divisor of it",
+            found=f"stage_rows: {len(made)}",
+        )
+    each = len(made) // plan.parts
+    return [_joined(made[i : i + each]) for i in range(0, len(made), each)]
+
+
+def _sections(workload: Workload, lengths: Sequence[int], count: int) -> list[_Part]:
+    """The parts as the file has them."""
+    ends = list(accumulate(lengths, initial=0))
+    return [_section(workload, range(first, last), count) for first, last in pairwise(ends)]
+
+
+def _section(workload: Workload, rows: range, count: int) -> _Part:
+    """One part: the end of the step by the names of its rows, the rest in `count` equal blocks."""
+    names = [workload.layers[row].name for row in rows]
+    first = next((at for at, name in enumerate(names) if name not in END_ROWS), len(names))
+    last = len(names)
+    for closing in (LAST_ROWS, LOSS_ROWS if names[-1] in LAST_ROWS else ()):
+        while last > first and names[last - 1] in closing:
+            last -= 1
+    size, rest = divmod(last - first, count)
+    odd = next((at for at in range(first + size, last) if names[at] != names[at - size]), -1)
+    if rest or not size or odd >= 0:
+        layer = workload.layers[rows[odd if odd >= 0 else first if first < len(names) else 0]]
+        raise InputError.at(
+            layer.location,
+            f"the rows are not those of ga: {count} equal micro-batches; '{layer.name}' is the first that differs"
+            if odd >= 0
+            else f"{last - first} rows are not ga: {count} equal micro-batches",
+            expected=f"rows of the end of a step, then the same rows {count} times",
+            found=f"{first} rows before '{layer.name}', {last - first} from there",
+            hint="ga: in the header is the number of micro-batches, pp: 1 runs the rows as one stage",
+        )
+    blocks = tuple(tuple(rows[at : at + size]) for at in range(first, last, size))
+    return _Part(tuple(rows[:first]), blocks, tuple(rows[last:]))
+
+
+def _cut(workload: Workload, part: _Part, pieces: int) -> list[_Part]:
+    """A part in pieces of equally many rows of a micro-batch; the end of the step goes with the first."""
+    size = len(part.blocks[0])
+    if size < pieces:
+        raise InputError.at(
+            workload.location,
+            f"{size} rows of a micro-batch cannot be cut into {pieces} virtual stages",
+            expected=f"at least {pieces} rows",
+            found=str(size),
+        )
+    marks = [size * at // pieces for at in range(pieces + 1)]
+    made = [_Part((), tuple(block[a:b] for block in part.blocks)) for a, b in pairwise(marks)]
+    return [replace(made[0], head=part.head, tail=part.tail), *made[1:]]
+
+
+def _joined(parts: Sequence[_Part]) -> _Part:
+    """Parts that follow each other as one."""
+    blocks = tuple(tuple(chain.from_iterable(rows)) for rows in zip(*(part.blocks for part in parts), strict=True))
+    head, tail = (
+        tuple(chain.from_iterable(rows)) for rows in zip(*((part.head, part.tail) for part in parts), strict=True)
+    )
+    return _Part(head, blocks, tail)
+
+
+def _passage(plan: Schedule, parts: Sequence[_Part], stage: int, cell: Cell) -> Passage:
+    """A cell with its rows; weight gradients hand nothing on."""
+    part = plan.part(stage, cell.chunk)
+    halved = plan.placement == "twoway" and cell.chunk == 0  # the first half of the micro-batches goes this way
+    final = plan.micro_batches // (2 if halved else 1) - 1
+    rows = parts[part].blocks[final - cell.micro_batch]
+    if cell.kind == "W":
+        return Passage(cell, rows)
+    way = 1 if cell.kind == "F" else -1
+    source = _transfer(plan, stage, cell, part - way, part)
+    return Passage(cell, rows, source, _transfer(plan, stage, cell, part + way, part + way))
+
+
+def _transfer(plan: Schedule, stage: int, cell: Cell, other: int, into: int) -> Transfer | None:
+    """The transfer between a cell and its neighbour in part `other`, entering part `into`; None within a stage."""
+    if not 0 <= other < plan.parts:
+        return None
+    there = plan.stage(other, cell.chunk)
+    tag = 2 * (cell.micro_batch * plan.parts + into) + (cell.kind == "B")
+    return None if there == stage else Transfer(there, tag)
+
+
+def _end(plan: Schedule, parts: Sequence[_Part], stage: int) -> tuple[Rows, Rows]:
+    held = [parts[plan.part(stage, chunk)] for chunk in range(plan.chunks)]
+    return tuple(chain.from_iterable(p.head for p in held)), tuple(chain.from_iterable(p.tail for p in held))
+
+
+def steps_of(passage: Passage, *, splits: bool) -> Iterator[Step]:
+    """What a cell does with its rows; with `splits`, weight gradients are in cells of their own."""
+    kind, rows = passage.cell.kind, passage.rows
+    if kind == "F":
+        return map(forward, rows)
+    if kind == "W":
+        return (Step(WEIGHT_GRAD, row, issue=Ref(WEIGHT_GRAD, row), order=Order.FIFO) for row in reversed(rows))
+    if splits:
+        return (
+            Step(INPUT_GRAD, row, issue=Ref(INPUT_GRAD, row), order=Order.LIFO, blocking=True) for row in reversed(rows)
+        )
+    return _backwards(rows)
+
+
+def _backwards(rows: Rows) -> Iterator[Step]:
+    return chain.from_iterable(backward(row, send_first=True, reduce_gradients=True) for row in reversed(rows))
+
+
+def end_steps(head: Rows, tail: Rows) -> tuple[list[Step], list[Step]]:
+    """The end of a step: what reduces and gathers; then, when all that has arrived, what needed it."""
+    return [*map(forward, tail), *_backwards((*head, *tail))], [*map(forward, head)]
