@@ -241,8 +241,11 @@ def all_alike(placement: Placement, topology: Topology) -> bool:
     paired = [lane.dim for lane in lanes if lane.algorithm.name in PAIRED]
     pairs = any(dim.size > 2 and topology.dims[dim.index].kind != "Switch" for dim in paired)
     aware = any(lane.algorithm.name in NETWORK_AWARE for lane in lanes)
+    # Without a latency, messages of two senders come to a link at one time; who is served first breaks the symmetry.
+    far = [topology.dims[lane.dim.index] for lane in lanes if lane.algorithm.name != "ring"]
+    instant = any(dim.kind == "Ring" and dim.npus > 3 and dim.latency_ns < 1 for dim in far)
     across = len(topology.dims) > 1 and any(lane.algorithm.whole_machine for lane in lanes)
-    return symmetric(topology, _parts(placement, topology)) and not (pairs or aware or across)
+    return symmetric(topology, _parts(placement, topology)) and not (pairs or aware or across or instant)
 
 
 def _can_be_alone(placement: Placement) -> bool:
