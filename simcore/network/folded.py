@@ -73,9 +73,8 @@ class FoldedLinks(LinkGraph):
         places = (self._kept - axis.links_before for axis in self.axes)
         return np.concatenate(
             [
-                column[at[(at >= 0) & (at < axis.groups * axis.links)] % axis.links]
+                column[at[(at >= 0) & (at < axis.groups * axis.links)] % max(axis.links, 1)]
                 for axis, column, at in zip(self.axes, columns, places, strict=True)
-                if axis.links
             ]
         )
 
