@@ -151,7 +151,8 @@ class PipelineNpu(Npu):
         super().__init__(env, npu_class, program, scheduler, priorities, events)
         self._stage, self._handovers, self._remembers, self._played = stage, handovers, remembers, played
         self._known: dict[Hashable, _Recording] = {}
-        self.cells: list[tuple[StageCell, int, int, int]] = []
+        self.cells: list[tuple[StageCell, int, int]] = []  # each with its beginning and end
+        self.ends: list[tuple[int, int]] = []  # of steps
 
     def run(self) -> Generator[simpy.Event, object, None]:
         """Play all iterations."""
@@ -160,11 +161,13 @@ class PipelineNpu(Npu):
             start_ns = int(self.env.now)
             for cell in self._stage.cells:
                 yield from self._cell(cell)
+            end_ns = int(self.env.now)
             for step in self._stage.reducing:
                 yield from self._play(step)
             yield from self._drain()
             for step in self._stage.closing:
                 yield from self._play(step)
+            self.ends.append((end_ns, int(self.env.now)))
             self.iterations.append((start_ns, int(self.env.now)))
         yield from self._drain()
         self.finish_ns = int(self.env.now)
@@ -184,7 +187,7 @@ class PipelineNpu(Npu):
                 yield from self._play(step)
             if self._remembers and idle and not self.scheduler.outstanding:
                 self._known[cell.content] = self._recorded(cell, start_ns, mark, before)
-        self.cells.append((cell, start_ns, int(self.env.now), self.iteration))
+        self.cells.append((cell, start_ns, int(self.env.now)))
         if passage.target:
             self._handovers.send(self.npu_class, passage.target, cell, self.iteration)
 
