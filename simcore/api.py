@@ -189,6 +189,7 @@ def _run_wafer(
     timeline = simulate_wafer(source.steps, machine, rates, settings)
     inputs = [Input("workload", given[0], source.sha256)]
     inputs += [Input("topology", given[1], _sha256(Path(machine.path)))] if machine.path else []
+    inputs += [Input(role.replace("_", "-"), name, _sha256(Path(name))) for role, name in source.files]
     return Report(timeline, "native", settings.network or "congested", tuple(inputs), source.warnings)
 
 

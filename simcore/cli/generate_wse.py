@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,12 @@ from simcore.generate.wse.operations import Operation
 from simcore.generate.wse.program import Program, line, summary
 from simcore.generate.wse.tiling import Tiling, read_tiling
 from simcore.generate.wse.traces import instructions
+from simcore.sweep.workers import cores
 from simcore.units import format_bytes
 
 __all__ = ["wse"]
 
+MANY_TOKENS = 1 << 14  # sequences x positions x expert layers from which worker processes pay off
 COLUMNS = ("memory", "MAC", "HBM reads", "network")
 
 
@@ -99,16 +103,42 @@ def nodes(**options: Any) -> None:
 
 
 def _write_nodes(made: Made, options: dict[str, Any]) -> None:
-    """The CSV, and the graph, of every node in one step."""
+    """The CSV, and the graph, of every node in one step; large ones on all processor cores."""
+    tokens = made.job.batch * made.step.queries * len(made.routed)
+    jobs = min(cores(), len(made.nodes))
+    if jobs == 1 or tokens < MANY_TOKENS:
+        for node in made.nodes:
+            _write_node(made, options, node)
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _take, (made, options)) as pool:
+        for _ in pool.map(_write_taken, made.nodes):
+            pass
+
+
+_taken: list[tuple[Made, dict[str, Any]]] = []  # what a worker process works on
+
+
+def _take(made: Made, options: dict[str, Any]) -> None:
+    """Prepare a worker: it gets the step once, not once per node."""
+    gc.disable()
+    _taken[:] = [(made, options)]
+
+
+def _write_taken(node: int) -> None:
+    """Write a node in a worker."""
+    _write_node(*_taken[0], node)
+
+
+def _write_node(made: Made, options: dict[str, Any], node: int) -> None:
+    """The CSV, and the graph, of a node."""
     name, force = f"{made.step.name}.csv", options["force"]
-    for node in made.nodes:
-        rows: Iterable[Operation] = operations(made.job, made.step, node, made.routed)
-        if options["graph"]:
-            rows = list(rows)
-            lines = [GRAPH_HEADER, *(graph_row(each) for each in rows if each.kind != "Barrier")]
-            write_lines(options["outdir"] / "graph" / f"node_{node}" / name, lines, force=force)
-        lines = [HEADER, *map(row, rows)]
-        write_lines(options["outdir"] / "nodes" / made.job.phase / f"node_{node}" / name, lines, force=force)
+    rows: Iterable[Operation] = operations(made.job, made.step, node, made.routed)
+    if options["graph"]:
+        rows = list(rows)
+        lines = [GRAPH_HEADER, *(graph_row(each) for each in rows if each.kind != "Barrier")]
+        write_lines(options["outdir"] / "graph" / f"node_{node}" / name, lines, force=force)
+    lines = [HEADER, *map(row, rows)]
+    write_lines(options["outdir"] / "nodes" / made.job.phase / f"node_{node}" / name, lines, force=force)
 
 
 @contextmanager

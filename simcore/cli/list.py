@@ -38,12 +38,14 @@ def _workloads() -> Lines:
 
 def _collectives() -> Lines:
     from simcore.system.collectives import algorithms
-    from simcore.system.config import WHOLE_MACHINE
+    from simcore.system.config import TOURING, WHOLE_MACHINE
 
     for name in algorithms.names():
         yield name, _first_line(getattr(getmodule(algorithms.get(name)), "__doc__", ""))
     for name, algorithm in WHOLE_MACHINE.items():
         yield name, f"{algorithm} over the whole machine as one dimension"
+    for name, (algorithm, tour) in TOURING.items():
+        yield name, f"{algorithm} over all NPUs of a 2-D mesh, torus or wafer in the order of a {tour} tour"
 
 
 def _loops() -> Lines:

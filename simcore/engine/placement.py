@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from simcore.errors import InputError
+from simcore.errors import InputError, Location, Problem
+from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
+from simcore.network.topology.tours import TOURS
 from simcore.system.collectives import ROOTED
 from simcore.system.config import NCCL, Algorithm, SystemConfig
-from simcore.system.groups import JointDim, LogicalDim, cut, logical_dims
+from simcore.system.groups import Communicator, JointDim, LogicalDim, cut, logical_dims
 from simcore.system.streams import Lane
 from simcore.workload.loops import Loop, Span, loops
 from simcore.workload.model import CollectiveKind, Group, Layer, PhaseName, Workload
@@ -127,8 +129,23 @@ def _lanes_of_kind(topology: Topology, dims: Sequence[LogicalDim], chosen: Seque
     if chosen[0].name == NCCL:
         return tuple(Lane(at, dim, chosen[0]) for at, dim in enumerate(dims))
     if chosen[0].whole_machine:
-        return (Lane(0, LogicalDim(0, topology.npus, 1), chosen[0]),)
+        dim = _toured(topology, chosen[0]) if chosen[0].tour else LogicalDim(0, topology.npus, 1)
+        return (Lane(0, dim, chosen[0]),)
+    for shape, algorithm in zip(topology.dims, chosen, strict=False):
+        if algorithm.name == "inNetwork" and shape.kind != "Switch":
+            place, message = algorithm.location or Location("--system"), "inNetwork needs a switch that reduces"
+            raise InputError.at(place, message, expected="a dimension of kind Switch", found=shape.kind)
     return tuple(Lane(at, dim, chosen[dim.index]) for at, dim in enumerate(dims) if dim.index < len(chosen))
+
+
+def _toured(topology: Topology, algorithm: Algorithm) -> Communicator:
+    """All NPUs in the order of a tour; InputError where there is none."""
+    try:
+        return Communicator(TOURS[algorithm.tour](LinkGraph(topology)), local=False)
+    except ValueError as error:
+        place = algorithm.location or Location("--system")
+        hint = "snakeRing goes round any mesh, torus or wafer, over longer ways where it must"
+        raise InputError(Problem(place, str(error), hint=hint, field=algorithm.tour)) from error
 
 
 def column_group(

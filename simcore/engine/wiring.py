@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import simpy
 
@@ -38,6 +39,7 @@ __all__ = ["Wired", "all_alike", "make_gates", "make_phases", "make_transport", 
 
 Wired = Solved | Measured | Played | Isolated | Alone
 
+UNASKED = {NCCL, "inNetwork", "multicast"}  # their messages have no one receiver that could ask for them
 PAIRED = {"halvingDoubling", "pairwise", "recursiveDoubling"}
 
 
@@ -64,14 +66,19 @@ def make_transport(
     endpoint_ns = profile.scale(system.endpoint_ns(profile.system(topology)), settings.injection_scale)
     group_endpoint_ns = profile.graph.group_endpoint_ns
     _check_bus(system, profile)
-    reduction_ns, options = profile.reduction(system), profile.plan_options
+    reduction_ns = profile.reduction(system)
+    options = replace(
+        profile.plan_options, switch_latency_ns=system.switch_latency_ns, switch_bytes_per_s=system.switch_bytes_per_s
+    )
     links = LinkGraph(topology)
     costs = Costs(endpoint_ns, reduction_ns, options, group_endpoint_ns, settings.rendezvous, system.bus, links)
+    if settings.rendezvous:
+        _check_askable(placement)
     if system.fabric:
         return Measured(env, ranks, system.fabric, costs)
     network = profile.shared_links.get(settings.network or profile.networks[0])
     if network is None:
-        return _without_contention(env, ranks, topology, costs, profile)
+        return _without_contention(env, ranks, topology, placement, costs, profile)
     parts = _parts(placement, topology)
     alike = alike and network.foldable and all_alike(placement, topology)
     exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
@@ -90,19 +97,32 @@ def make_transport(
     return Played(env, ranks, network(env, FoldedLinks(links, parts, stages)), costs)
 
 
+def _check_askable(placement: Placement) -> None:
+    """InputError when an algorithm sends what nobody can ask for."""
+    for kind, lanes in placement.lanes.items():
+        for name in sorted({lane.algorithm.name for lane in lanes} & UNASKED):
+            message = f"the {kind} by {name} cannot wait for its receivers to ask"
+            raise InputError.at("--rendezvous", message, expected="another algorithm, or no --rendezvous", found=name)
+
+
 def notes_of(transport: Transport) -> tuple[str, ...]:
     """What the user should know of how collectives were timed."""
     return tuple(transport.notes()) if isinstance(transport, Measured) else ()
 
 
 def _without_contention(
-    env: simpy.Environment, ranks: Sequence[Sequence[int]], topology: Topology, costs: Costs, profile: Profile
+    env: simpy.Environment,
+    ranks: Sequence[Sequence[int]],
+    topology: Topology,
+    placement: Placement,
+    costs: Costs,
+    profile: Profile,
 ) -> Solved | Played:
     """Phases are solved, or played where packets share a memory bus."""
     delay = profile.delay(topology)
     if not costs.bus:
         return Solved(env, ranks, delay, costs, barrier=profile.barrier)
-    if len(ranks) < topology.npus:
+    if len(ranks) < topology.npus and (len(ranks) > 1 or not all_alike(placement, topology)):
         raise AsymmetryError
     return Played(env, ranks, CongestionFree(env, delay), costs, barrier=profile.barrier)
 
@@ -170,8 +190,9 @@ def make_phases(
     """Cuts an NPU's collectives into chunks and phases."""
     bandwidths = [profile.dimension_bandwidth(topology.dims[dim.index]) for dim in placement.dims]
 
-    def chunks(kind: CollectiveKind, size_bytes: int) -> Iterator[int]:
-        return profile.chunks(kind, size_bytes, system.preferred_dataset_splits, topology.npus)
+    def chunks(kind: CollectiveKind, size_bytes: int, colours: int) -> Iterator[int]:
+        splits = -(-system.preferred_dataset_splits // colours) * colours
+        return profile.chunks(kind, size_bytes, splits, topology.npus)
 
     return PhaseMaker(
         npu=npu,

@@ -63,19 +63,17 @@ def solve_batch(
     owner = np.repeat(np.arange(len(routes.counts), dtype=np.int32), routes.counts)
     occupied_ns = occupations(links.bandwidth_bytes_per_s, size)
     step_ns = steps(links.latency_ns, routes)
-    tail, carried, busy = head.copy(), np.zeros(len(links), np.int64), np.zeros(len(links), np.int64)
-    free = np.zeros(len(links), np.int64) if free_ns is None else free_ns.copy()
+    tail, tally = head.copy(), _Tally(*np.zeros((3, len(links)), np.int64))
+    if free_ns is not None:
+        tally.free_ns[:] = free_ns
     leader = None if tree is None else leaders(routes, tree, len(links))
     begun = np.empty(0 if leader is None else len(routes.links), np.int64)
     for entries in _by_level(routes.links, levels):
         first_ones = entries if leader is None else entries[leader[entries] == entries]
         message, link = owner[first_ones], routes.links[first_ones]
         occupied = occupied_ns(message, link)
-        start = _served(link, head[message], occupied, None if free_ns is None else free[link])
-        first = np.flatnonzero(np.diff(link, prepend=-1))
-        carried[link[first]] = np.add.reduceat(size[message], first)
-        busy[link[first]] = np.add.reduceat(occupied, first)
-        free[link[first]] = np.maximum.reduceat(start + occupied, first)
+        start = _served(link, head[message], occupied, None if free_ns is None else tally.free_ns[link])
+        tally.add(link, start, occupied, size[message])
         if leader is not None:
             begun[first_ones] = start
             message, link, start = owner[entries], routes.links[entries], begun[leader[entries]]
@@ -83,7 +81,23 @@ def solve_batch(
         step = step_ns(entries, link)
         head[message] = start + step
         tail[message] = np.maximum(start + occupied, tail[message]) + step
-    return Batch(tail, carried, busy, free)
+    return Batch(tail, tally.size_bytes, tally.busy_ns, tally.free_ns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tally:
+    """Per link: bytes, time occupied, when it is free."""
+
+    size_bytes: IntArray
+    busy_ns: IntArray
+    free_ns: IntArray
+
+    def add(self, link: IntArray, start: IntArray, occupied: IntArray, size: IntArray) -> None:
+        """Count the messages of some links; those of one link stand together."""
+        first = np.flatnonzero(np.diff(link, prepend=-1))
+        self.size_bytes[link[first]] = np.add.reduceat(size, first)
+        self.busy_ns[link[first]] = np.add.reduceat(occupied, first)
+        self.free_ns[link[first]] = np.maximum.reduceat(start + occupied, first)
 
 
 def leaders(routes: Routes, tree: IntArray, count: int) -> IntArray:

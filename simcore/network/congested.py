@@ -8,12 +8,12 @@ congestion-aware network. Both take messages through `send` and count what every
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
 from math import ceil
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import simpy
@@ -21,10 +21,11 @@ import simpy
 from simcore.network.instant import after, at_end_of_instant
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
+from simcore.network.trees import Combination, Meeting, Reduction, branches, combine, multicast
 from simcore.timeline.events import LinkTable
 from simcore.units import transfer_ns
 
-__all__ = ["CutThrough", "LinkNetwork", "Network", "StoreAndForward", "whole_steps"]
+__all__ = ["CutThrough", "LinkNetwork", "Network", "StoreAndForward", "TreeNetwork", "whole_steps"]
 
 Deliver = Callable[[], None]
 
@@ -39,6 +40,19 @@ class Network(Protocol):
 
     def table(self) -> LinkTable | None:
         """What every link carried so far, where links are modelled."""
+
+
+@runtime_checkable
+class TreeNetwork(Network, Protocol):
+    """A network that copies messages on their way, and whose switches reduce."""
+
+    def multicast(
+        self, src: int, dst: Sequence[int], size_bytes: int, key: tuple[Any, ...], deliver: Callable[[int], None]
+    ) -> None:
+        """Send to many NPUs, over every link of the tree once; `deliver(npu)` for each."""
+
+    def combine(self, src: int, peer: int, size_bytes: int, key: Any, switch: Reduction, deliver: Deliver) -> None:
+        """Send one's part of a reduction to the switch between `src` and `peer`, and deliver what comes back."""
 
 
 class LinkNetwork(Network, Protocol):
@@ -59,11 +73,12 @@ class _Path(NamedTuple):
 class _Message:
     """On its way: `hop` counts the links behind it, `tail_ns` is when its last byte reaches the node it is at."""
 
-    __slots__ = ("deliver", "hop", "key", "path", "size_bytes", "tail_ns")
+    __slots__ = ("deliver", "hop", "key", "path", "reached", "size_bytes", "tail_ns")
 
     def __init__(self, key: Any, size_bytes: int, path: _Path, deliver: Deliver, now_ns: int):
         self.key, self.size_bytes, self.path, self.deliver = key, size_bytes, path, deliver
         self.hop, self.tail_ns = 0, now_ns
+        self.reached: Callable[[int], None] | None = None
 
 
 _by_key = attrgetter("key")
@@ -139,6 +154,7 @@ class CutThrough(_Counted):
         self._occupied_ns = lru_cache(maxsize=1 << 16)(transfer_ns)  # sizes are few
         self._arrivals: dict[int, list[_Message]] = {}
         self._deliveries: dict[int, list[_Message]] = {}
+        self._meetings: dict[Any, Meeting] = {}
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
@@ -148,6 +164,27 @@ class CutThrough(_Counted):
             self._arrive(message, now_ns, now_ns)
         else:
             self._finish(message, now_ns)
+
+    def relay(
+        self, link: int, step_ns: int, size_bytes: int, key: Any, tail_ns: int, reached: Callable[[int], None]
+    ) -> None:
+        """Send over one link; `reached(tail_ns)` is called when the head is at its end, with the last byte's time."""
+        now_ns = int(self.env.now)
+        message = _Message(key, size_bytes, _Path((link,), (step_ns,), (self._rates[link],)), _nothing, now_ns)
+        message.tail_ns, message.reached = tail_ns, reached
+        self._arrive(message, now_ns, now_ns)
+
+    def multicast(
+        self, src: int, dst: Sequence[int], size_bytes: int, key: tuple[Any, ...], deliver: Callable[[int], None]
+    ) -> None:
+        """As `TreeNetwork.multicast`: a copy goes on as soon as its head is there and its link free."""
+        multicast(self, branches(self.links, src, dst), dst, size_bytes, key, deliver)
+
+    def combine(self, src: int, peer: int, size_bytes: int, key: Any, switch: Reduction, deliver: Deliver) -> None:
+        """As `TreeNetwork.combine`."""
+        there, back = self._path(src, peer), self._path(peer, src)
+        part = Combination(key, there.links[0], there.steps_ns[0], back.links[-1], back.steps_ns[-1], deliver)
+        combine(self, self._meetings, part, size_bytes, switch)
 
     def _arrive(self, message: _Message, at_ns: int, now_ns: int) -> None:
         """The head reaches the next link of its route at `at_ns`."""
@@ -185,6 +222,8 @@ class CutThrough(_Counted):
             head_ns = self._advance(message, now_ns)
             if message.hop < len(message.path.links):
                 self._arrive(message, head_ns, now_ns)
+            elif message.reached:
+                after(self.env, head_ns - now_ns, partial(_reach, message))
             else:
                 self._finish(message, now_ns)
 
@@ -205,6 +244,16 @@ class CutThrough(_Counted):
             hop += 1
         message.hop, message.tail_ns = hop, tail_ns
         return head_ns
+
+
+def _reach(message: _Message, _: simpy.Event) -> None:
+    """The head is at the end of a link of a tree."""
+    if message.reached:
+        message.reached(message.tail_ns)
+
+
+def _nothing() -> None:
+    """What nobody waits for."""
 
 
 class StoreAndForward(_Counted):

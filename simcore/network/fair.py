@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from simcore.network.instant import after, at_end_of_instant
 from simcore.network.solver import max_min_rates
 from simcore.network.topology.fabric import FloatArray, IntArray, Routes
 from simcore.network.topology.links import LinkGraph
+from simcore.network.trees import Combination, Meeting, Reduction, branches
 from simcore.timeline.events import LinkTable
 
 __all__ = ["FairShare"]
@@ -49,6 +52,7 @@ class FairShare(Network):
         self._size_bytes = np.zeros(len(links), np.int64)
         self._busy_ns = np.zeros(len(links), np.int64)
         self._used = np.zeros(0, np.int64)
+        self._meetings: dict[Any, Meeting] = {}
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
@@ -60,6 +64,49 @@ class FairShare(Network):
         self._size_bytes[list(route)] += size_bytes
         self._flows.append(_Flow(key, size_bytes, route, latency_ns, deliver))
         self._settle_now()
+
+    def multicast(
+        self, src: int, dst: Sequence[int], size_bytes: int, key: tuple[Any, ...], deliver: Callable[[int], None]
+    ) -> None:
+        """As `TreeNetwork.multicast`: one transfer over all links of the tree, at the rate of the slowest."""
+        tree, _ = branches(self.links, src, dst)
+        wanted = set(dst)
+        ends = [(branch.mark_ns, branch.node) for branch in tree if branch.node in wanted]
+        self._flow(tuple(branch.link for branch in tree), size_bytes, key, partial(self._hand_out, ends, deliver))
+
+    def combine(self, src: int, peer: int, size_bytes: int, key: Any, switch: Reduction, deliver: Deliver) -> None:
+        """As `TreeNetwork.combine`: one transfer over all links up and down, once all are there."""
+        up, down = self.links.route(src, peer)[0], self.links.route(peer, src)[-1]
+        latency_ns = sum(whole_steps(self.links.latency_ns[[up, down]].tolist())) + switch.latency_ns
+        meeting = self._meetings.setdefault(switch.name, Meeting())
+        meeting.parts.append(Combination(key, up, latency_ns, down, 0, deliver))
+        if len(meeting.parts) < switch.parts:
+            return
+        del self._meetings[switch.name]
+        reduced_ns = int(self.env.now) + switch.reduced_ns(size_bytes)
+        parts = sorted(meeting.parts, key=lambda part: part.key)
+        route = tuple(link for part in parts for link in (part.up, part.down))
+
+        def through() -> None:
+            left_ns = max(reduced_ns - int(self.env.now), 0)
+            for part in parts:
+                after(self.env, left_ns + part.up_ns, lambda _, part=part: part.deliver())  # type: ignore[misc]
+
+        self._flow(route, size_bytes, parts[0].key, through)
+
+    def _flow(self, route: tuple[int, ...], size_bytes: int, key: Any, through: Deliver) -> None:
+        """Begin a transfer over many links; `through` is called when it ends."""
+        if not size_bytes:
+            after(self.env, 0, lambda _: through())
+            return
+        self._size_bytes[list(route)] += size_bytes
+        self._flows.append(_Flow(key, size_bytes, route, 0, through))
+        self._settle_now()
+
+    def _hand_out(self, ends: Sequence[tuple[int, int]], deliver: Callable[[int], None]) -> None:
+        """The last byte has left the root; it is at every end its latency later."""
+        for mark_ns, npu in ends:
+            after(self.env, mark_ns, lambda _, npu=npu: deliver(npu))  # type: ignore[misc]
 
     def counts(self) -> tuple[IntArray, IntArray]:
         """Bytes carried by every link, a transfer under way counted in full, and how long it had transfers."""

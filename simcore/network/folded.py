@@ -71,12 +71,12 @@ class FoldedLinks(LinkGraph):
     def _of_kept(self, columns: Sequence[FloatArray]) -> FloatArray:
         """Of the representatives; one column per dimension, for the links of one group."""
         places = (self._kept - axis.links_before for axis in self.axes)
-        return np.concatenate(
-            [
-                column[at[(at >= 0) & (at < axis.groups * axis.links)] % max(axis.links, 1)]
-                for axis, column, at in zip(self.axes, columns, places, strict=True)
-            ]
+        own = (
+            column[at[(at >= 0) & (at < axis.groups * axis.links)] % axis.links]
+            for axis, column, at in zip(self.axes, columns, places, strict=True)
+            if axis.links
         )
+        return np.concatenate([np.zeros(0), *own])
 
     def of_stage(self, stage: int, stages: int) -> Iterator[slice]:
         """Where the links of a stage's dimensions are in `whole`: groups of a dimension are numbered stage by stage."""

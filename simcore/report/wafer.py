@@ -14,7 +14,7 @@ from simcore.files import write_bytes, write_text
 from simcore.report.document import ReportDocument
 from simcore.report.palette import DIMENSIONS, HEAT, INK
 from simcore.timeline.events import Timeline
-from simcore.units import format_ns
+from simcore.units import format_bytes, format_ns
 
 __all__ = ["draw_matrix", "draw_slowdown", "wafer_steps", "write_wafer"]
 
@@ -31,7 +31,7 @@ def draw_matrix(path: str | os.PathLike[str], sent_bytes: IntArray, title: str =
     image = axes.imshow(shown, cmap=HEAT, interpolation="nearest")
     figure.colorbar(image, ax=axes, label="bytes sent (MB)", shrink=0.8)
     sent, received = sent_bytes.sum(axis=1), sent_bytes.sum(axis=0)
-    most = f"most sent {sent.max(initial=0) / MEGA:.3g} MB, most received {received.max(initial=0) / MEGA:.3g} MB"
+    most = f"most sent {format_bytes(sent.max(initial=0))}, most received {format_bytes(received.max(initial=0))}"
     axes.set(xlabel="to node", ylabel="from node")
     axes.set_title("\n".join(filter(None, (title, most))), color=INK, fontsize=10)
     _save(figure, path)

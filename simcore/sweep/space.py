@@ -18,7 +18,7 @@ Configuration = dict[str, Any]
 
 WHOLE = ("iterations", "queues_per_dim")
 FACTORS = ("compute_scale", "comm_scale", "injection_scale")
-TEXTS = ("workload", "topology", "system", "profile", "network", "comm_groups", "remote_memory")
+TEXTS = ("workload", "topology", "system", "profile", "network", "comm_groups", "remote_memory", "npu", "schedule")
 OPTIONS: dict[str, Callable[[Node], Any]] = {
     **dict.fromkeys(TEXTS, Node.text),
     **dict.fromkeys(WHOLE, lambda node: node.integer(1)),

@@ -16,8 +16,8 @@ from simcore.network.instant import after
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
+from simcore.system.collectives import AnyPlan
 from simcore.system.columns import Columns
-from simcore.system.explicit import Explicit
 from simcore.system.groups import GroupDim, LogicalDim
 from simcore.system.plan import Plan
 from simcore.system.plans import Costs
@@ -102,10 +102,10 @@ class Alone:
         if phase not in self._performances:
             self._performances[phase] = self._play(phase, npu)
         dim = phase.lane.dim
-        position = dim.position(npu)
-        if position == 0:
+        place = npu if dim.size == self._links.npus else dim.position(npu)
+        if place == 0:
             self._times[self._first_link(dim, npu), phase] += 1
-        after(self._env, self._performances[phase].exits_ns[position], lambda _: done(stream))
+        after(self._env, self._performances[phase].exits_ns[place], lambda _: done(stream))
 
     def _first_link(self, dim: GroupDim, npu: int) -> int:
         """The first link of the group that `npu` is in."""
@@ -126,15 +126,15 @@ class Alone:
     def _play(self, phase: StreamPhase, npu: int) -> _Performance:
         """Play the phase alone on the links of one group, in an environment of its own."""
         links = self._group(phase.lane.dim)
+        here = LogicalDim(0, links.npus, 1) if links is not self._links else phase.lane.dim
         plan = self._plans.plans.of(phase, npu)
         if self._network is CutThrough and isinstance(plan, Plan) and not self._costs.rendezvous:
-            solved = _solve(plan, links, self._costs.of(phase.lane.dim))
+            solved = _solve(plan, here.members(0), links, self._costs.of(phase.lane.dim))
             if solved:
                 return solved
-        here = replace(phase, lane=replace(phase.lane, dim=LogicalDim(0, links.npus, 1)))
-        return self._step(here, links, plan)
+        return self._step(replace(phase, lane=replace(phase.lane, dim=here)), links, plan)
 
-    def _step(self, phase: StreamPhase, links: LinkGraph, plan: Plan | Explicit) -> _Performance:
+    def _step(self, phase: StreamPhase, links: LinkGraph, plan: AnyPlan) -> _Performance:
         """Message by message."""
         env = simpy.Environment()
         network = self._network(env, links)
@@ -152,7 +152,7 @@ class Alone:
         return _Performance(exits_ns, *network.counts())
 
 
-def _solve(plan: Plan, links: LinkGraph, costs: Costs) -> _Performance | None:
+def _solve(plan: Plan, npus: IntArray, links: LinkGraph, costs: Costs) -> _Performance | None:
     """A plan that sends everything at once, as a batch; None where that cannot be done."""
     rounds = list(plan.expanded())
     reduced = {entry.reduce_bytes for entry in rounds}
@@ -160,9 +160,9 @@ def _solve(plan: Plan, links: LinkGraph, costs: Costs) -> _Performance | None:
         return None
     rank = np.arange(plan.size)
     hops = np.array([entry.hop for entry in rounds])[:, None]
-    peers = rank ^ hops if plan.exchange else (rank + hops) % plan.size
+    peers = npus[rank ^ hops if plan.exchange else (rank + hops) % plan.size]
     size_bytes = np.repeat([entry.size_bytes for entry in rounds], plan.size)
-    src = np.tile(rank, len(rounds))
+    src = np.tile(npus, len(rounds))
     batch = solve_batch(links, src, peers.ravel(), size_bytes, costs.endpoint_ns)
     if batch is None:
         return None

@@ -28,6 +28,14 @@ WHOLE_MACHINE = {
     "oneDirect": "direct",
     "oneHalvingDoubling": "halvingDoubling",
     "oneSynthesised": "synthesised",
+    "oneMulticast": "multicast",
+}
+# Rings that visit all NPUs of a plane in an order of their own: algorithm and tour (`network.topology.tours`).
+TOURING = {
+    "snakeRing": ("ring", "snake"),
+    "bidirectionalSnakeRing": ("bidirectionalRing", "snake"),
+    "hamiltonianRing": ("ring", "hamiltonian"),
+    "bidirectionalHamiltonianRing": ("bidirectionalRing", "hamiltonian"),
 }
 _WINDOWED = re.compile(r"(direct|oneDirect|chain|synthesised|oneSynthesised)([1-9]\d*)")
 
@@ -40,14 +48,15 @@ class Algorithm:
     synthesised. `schedule` is a
     user's own plan.
 
-    `whole_machine` makes one logical dimension of all NPUs (ASTRA-sim's one* variants); `location` is where a file
-    chose it.
+    `whole_machine` makes one logical dimension of all NPUs (ASTRA-sim's one* variants), in the order of a `tour` if one
+    is named; `location` is where a file chose it.
     """
 
     name: str
     window: int = 0
     whole_machine: bool = False
     schedule: Schedule | None = None
+    tour: str = ""
     location: Location | None = field(default=None, compare=False)
 
 
@@ -59,6 +68,7 @@ class SystemConfig:
     dimension past the list, is left to the profile. With a `fabric`, collectives are NCCL's on that system. `custom`
     are prefixes of execution traces that are played in a collective's place, `custom_nodes` those of single nodes, by
     node id.
+    `switch_latency_ns` and `switch_bytes_per_s` are those of reductions in a switch (0: as fast as the bytes come).
     """
 
     scheduling_policy: str = "LIFO"
@@ -77,17 +87,22 @@ class SystemConfig:
     replay_only: bool = False
     fabric: Fabric | None = None
     bus: BusCosts | None = None
+    switch_latency_ns: int = 0
+    switch_bytes_per_s: float = 0.0
     locations: Mapping[str, Location] = field(default_factory=dict, compare=False)
 
     def refuse_algorithms(self, names: Collection[str], profile: str) -> None:
-        """InputError when a collective uses an algorithm among `names`, which a profile does not have."""
+        """InputError when a collective uses an algorithm among `names`, or an order, which a profile does not have."""
         for kind, chosen in self.implementations.items():
             for algorithm in chosen:
-                if algorithm.schedule or algorithm.name in names:
+                if algorithm.schedule or algorithm.tour or algorithm.name in names:
                     place = algorithm.location or self.at(f"{kind.replace('_', '-')}-implementation")
                     message = f"profile {profile} has no algorithm '{algorithm.name}'"
                     known = ", ".join(sorted({*algorithms} - set(names)))
                     raise InputError.at(place, message, expected=known, found=algorithm.name)
+        if self.inter_dimension_scheduling == "colours":
+            place = self.at("inter-dimension-scheduling")
+            raise InputError.at(place, f"profile {profile} has no colours", expected="roundRobin", found="colours")
 
     def schedules(self) -> list[str]:
         """The files of the schedules that are used, each once."""
@@ -104,9 +119,14 @@ class SystemConfig:
         return self.locations.get(key, Location("--system"))
 
 
+OPTIMIZATIONS = ["baseline", "localBWAware", "blueConnect", "rail"]
 INTRA = ["FIFO", "RG", "SCF", "smallestFirst", "lessRemainingPhaseFirst"]
-INTER = ["ascending", "baseline", "roundRobin", "themis", "offlineGreedy", "themisFlex", "offlineGreedyFlex"]
+BALANCED = ["themis", "offlineGreedy", "themisFlex", "offlineGreedyFlex"]
+INTER = ["ascending", "baseline", "roundRobin", "colours", "colors", *BALANCED]
 SYNONYMS = {
+    "blueConnect": "localBWAware",
+    "rail": "localBWAware",
+    "colors": "colours",
     "smallestFirst": "SCF",
     "baseline": "ascending",
     "offlineGreedy": "themis",
@@ -125,10 +145,12 @@ _FIELDS: dict[str, tuple[str, Callable[[Node], object]]] = {
     "endpoint-delay": ("endpoint_delay_ns", lambda node: node.integer(0)),
     "active-chunks-per-dimension": ("active_chunks_per_dimension", lambda node: node.integer(1)),
     "preferred-dataset-splits": ("preferred_dataset_splits", lambda node: node.integer(1)),
-    "collective-optimization": ("collective_optimization", lambda node: node.choice(["baseline", "localBWAware"])),
+    "collective-optimization": ("collective_optimization", lambda node: node.choice(OPTIMIZATIONS)),
     "intra-dimension-scheduling": ("intra_dimension_scheduling", lambda node: node.choice(INTRA)),
     "inter-dimension-scheduling": ("inter_dimension_scheduling", lambda node: node.choice(INTER)),
     "local-mem-bw": ("local_memory_bytes_per_s", lambda node: node.number(above=True) * 1e9),
+    "in-network-latency": ("switch_latency_ns", lambda node: node.integer(0)),
+    "in-network-bw": ("switch_bytes_per_s", lambda node: node.number(above=True) * 1e9),
     "roofline-enabled": ("roofline", lambda node: node.flag()),
     "peak-perf": ("peak_flops", lambda node: node.number(above=True) * 1e12),
     "replay-only": ("replay_only", lambda node: node.flag()),
@@ -212,6 +234,7 @@ def _config(root: Node) -> SystemConfig:
     config = SystemConfig(**values, locations=locations)  # type: ignore[arg-type]
     return replace(
         config,
+        collective_optimization=SYNONYMS.get(config.collective_optimization, config.collective_optimization),
         intra_dimension_scheduling=SYNONYMS.get(config.intra_dimension_scheduling, config.intra_dimension_scheduling),
         inter_dimension_scheduling=SYNONYMS.get(config.inter_dimension_scheduling, config.inter_dimension_scheduling),
     )
@@ -292,7 +315,7 @@ def _schedule(node: Node, kind: CollectiveKind) -> Algorithm | None:
     found = schedule.read(Path(node.file).parent / node["schedule"].text())
     if found.claim.kind != kind:
         node["schedule"].problem(f"the schedule is for {found.claim.kind}", expected=f"one for {kind}")
-    return Algorithm("schedule", 0, whole, found, node.location)
+    return Algorithm("schedule", 0, whole, found, location=node.location)
 
 
 def _algorithm(node: Node, name: str, kind: CollectiveKind) -> Algorithm | None:
@@ -300,7 +323,7 @@ def _algorithm(node: Node, name: str, kind: CollectiveKind) -> Algorithm | None:
     window = 0
     if match := _WINDOWED.fullmatch(name):
         name, window = match[1], int(match[2])
-    possible = NATIVE_ALGORITHMS.get(name, _KINDS)
+    possible = NATIVE_ALGORITHMS.get(WHOLE_MACHINE.get(name, name), _KINDS)
     if kind not in possible and name in {*algorithms, *WHOLE_MACHINE}:
         able = "binomial, chain or flat" if kind in ROOTED else "ring or direct"
         node.problem(f"{name} cannot do {kind}", expected=f"{name} for {' or '.join(possible)}, or {able}")
@@ -309,7 +332,9 @@ def _algorithm(node: Node, name: str, kind: CollectiveKind) -> Algorithm | None:
         return Algorithm(name, window, location=node.location)
     if name in WHOLE_MACHINE:
         return Algorithm(WHOLE_MACHINE[name], window, True, location=node.location)
-    node.problem(
-        f"'{name}' is no collective algorithm", expected=closest(name, [*algorithms, *WHOLE_MACHINE, "direct4"])
-    )
+    if name in TOURING:
+        plain, tour = TOURING[name]
+        return Algorithm(plain, window, True, location=node.location, tour=tour)
+    known = [*algorithms, *WHOLE_MACHINE, *TOURING, "direct4"]
+    node.problem(f"'{name}' is no collective algorithm", expected=closest(name, known))
     return None

@@ -37,11 +37,13 @@ class Explicit:
     """Transfers between ranks 0 .. size-1, by ascending step; `ordered` sorts them.
 
     Steps say what follows what, not when: a transfer begins as soon as its sender holds what earlier steps bring of its
-    chunks. Transfers between the same two ranks keep their order.
+    chunks. Transfers between the same two ranks keep their order. With `multicast`, a step's transfers of the same
+    chunks by the same rank are one message to many.
     """
 
     size: int
     transfers: tuple[Transfer, ...] = ()
+    multicast: bool = False
 
     @classmethod
     def ordered(cls, size: int, transfers: Iterable[Transfer]) -> Explicit:
@@ -87,6 +89,14 @@ class Explicit:
             for index, entry in together:
                 last[entry.src] = index
         return tuple(found)
+
+    @cached_property
+    def copies(self) -> dict[int, tuple[int, ...]]:
+        """The transfers that are one multicast, under the first of them."""
+        together: dict[tuple[object, ...], list[int]] = {}
+        for index, entry in enumerate(self.transfers):
+            together.setdefault((entry.step, entry.src, entry.chunks), []).append(index)
+        return {indexes[0]: tuple(indexes) for indexes in together.values()}
 
     @cached_property
     def sends(self) -> tuple[tuple[int, ...], ...]:

@@ -20,6 +20,7 @@ from simcore.workload.model import Graph, NodeKind
 
 __all__ = ["GraphNpu", "GraphProgram"]
 
+_COMPUTE, _TIMELESS = int(NodeKind.COMPUTE), (int(NodeKind.INVALID), int(NodeKind.METADATA))  # plain: compared often
 Done = Callable[..., None]  # also takes the event that it follows
 
 
@@ -133,18 +134,18 @@ class GraphNpu:
             for slot, heap in self._ready.items():
                 if heap and slot not in taken and not 0 <= row < heap[0]:
                     row = heap[0]
-            if row < 0:
+            if row >= 0:
+                slot = self.program.slot[row]
+                heappop(self._ready[slot])
+                self._start(row, slot)
+            elif self._skipped and not self._running:
+                self._release_skipped()
+            else:
                 break
-            slot = self.program.slot[row]
-            heappop(self._ready[slot])
-            self._start(row, slot)
-        if self._skipped and not self._running:
-            self._release_skipped()
-            self._start_ready()
 
     def _start(self, row: int, slot: str) -> None:
         kind = self.program.kinds[row]
-        if (kind == NodeKind.INVALID or kind == NodeKind.METADATA) and not self.program.replayed[row]:
+        if kind in _TIMELESS and not self.program.replayed[row]:
             self._skipped.append(row)
             return
         if slot:
@@ -154,7 +155,7 @@ class GraphNpu:
 
     def _begin(self, row: int, kind: int, done: Done) -> None:
         graph, program = self.program.graph, self.program
-        if kind == NodeKind.COMPUTE or program.replayed[row]:
+        if kind == _COMPUTE or program.replayed[row]:
             after(self.env, program.duration_ns[row], done)
         elif row in program.customs:
             self._play(program.customs[row][self.npu], done)

@@ -69,11 +69,14 @@ class JointDim:
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """Listed NPUs in ring order: a logical dimension of its own; its traffic queues as dimension 0's."""
+    """Listed NPUs in ring order: a logical dimension of its own; its traffic queues as dimension 0's.
+
+    A `local` one is a group of a trace.
+    """
 
     ranks: tuple[int, ...]
+    local: bool = True
     index = 0
-    local = True
 
     @property
     def size(self) -> int:

@@ -1,6 +1,6 @@
-"""In which order a chunk visits the dimensions: ascending, round robin, or by load (Themis, ISCA 2022).
+"""In which order a chunk visits the dimensions: ascending, round robin, in colours, or by load (Themis, ISCA 2022).
 
-The figures and corner cases are ASTRA-sim 1.0's.
+The figures and corner cases are ASTRA-sim 1.0's; colours, each starting in a dimension of its own, are native.
 """
 
 from __future__ import annotations
@@ -40,8 +40,19 @@ class DimensionOrder:
         never = {CollectiveKind.ALL_TO_ALL, CollectiveKind.BARRIER, *ROOTED}
         return self._policy in {"themis", "themisFlex"} and kind not in never
 
-    def lanes(self, request: Request) -> list[Lane]:
-        """The dimensions of the next chunk, in order; all that spreads data starts from the outermost."""
+    def colours(self, request: Request) -> int:
+        """How many chunks start in different dimensions at once: as many as there are dimensions, or one."""
+        return len(request.lanes) if self._policy == "colours" else 1
+
+    def lanes(self, request: Request, number: int) -> list[Lane]:
+        """The dimensions of a collective's next chunk, its `number`-th, in order.
+
+        All that spreads data starts from the outermost.
+        """
+        if self._policy == "colours":
+            first = number % len(request.lanes)
+            turned = [*request.lanes[first:], *request.lanes[:first]]
+            return turned[::-1] if request.kind in _SPREADING else turned
         order = list(range(len(self._sizes)))
         if request.kind in _SPREADING:
             order.reverse()

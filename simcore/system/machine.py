@@ -7,14 +7,15 @@ is a plain "send, receive, send on".
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
+from itertools import accumulate, count
 
-from simcore.system.plan import Plan, Round
+from simcore.system.plan import Plan, Round, SideBySide
 from simcore.system.point_to_point import Handshakes
 
-__all__ = ["After", "Machine", "Pay", "at_endpoint", "simulate"]
+__all__ = ["After", "Machine", "Pay", "SwitchMachine", "Together", "at_endpoint", "simulate"]
 
 After = Callable[[int, Callable[[], None]], None]
 Pay = Callable[[int, int, Callable[[], None]], None]
@@ -104,6 +105,64 @@ class Machine:
             self.after(0, lambda: self._receive(index))
         else:
             self._posted.add(index)
+
+
+class SwitchMachine:
+    """One rank of a reduction in a switch: `combine()` sends up, the one message that arrives is the result."""
+
+    __slots__ = ("_combine", "after", "done", "endpoint_ns")
+
+    def __init__(
+        self,
+        endpoint_ns: int,
+        after: Callable[[int, Callable[[], None]], None],
+        combine: Callable[[], None],
+        done: Callable[[], None],
+    ):
+        self.endpoint_ns, self.after, self._combine, self.done = endpoint_ns, after, combine, done
+
+    def start(self) -> None:
+        """Send up."""
+        self.after(self.endpoint_ns, self._combine)
+
+    def arrive(self, _: int) -> None:
+        """The result is here."""
+        self.after(self.endpoint_ns, self.done)
+
+
+class Together:
+    """One rank playing plans that run side by side; their messages are numbered one plan after the other.
+
+    `machine(plan, first, done)` makes the machine of a plan whose messages are numbered from `first`.
+    """
+
+    __slots__ = ("_firsts", "_machines", "_running", "done")
+
+    def __init__(
+        self,
+        plan: SideBySide,
+        machine: Callable[[Plan, int, Callable[[], None]], Machine],
+        done: Callable[[], None],
+    ):
+        self.done, self._running = done, len(plan.plans)
+        self._firsts = [0, *accumulate(part.num_rounds for part in plan.plans)][:-1]
+        parts = zip(plan.plans, self._firsts, strict=True)
+        self._machines = [machine(part, first, self._finished) for part, first in parts]
+
+    def start(self) -> None:
+        """Begin all."""
+        for machine in self._machines:
+            machine.start()
+
+    def arrive(self, index: int) -> None:
+        """A message is here."""
+        part = bisect_right(self._firsts, index) - 1
+        self._machines[part].arrive(index - self._firsts[part])
+
+    def _finished(self) -> None:
+        self._running -= 1
+        if not self._running:
+            self.done()
 
 
 def simulate(

@@ -22,15 +22,15 @@ QueueChoice = Callable[[CollectiveKind, bool, int], tuple[int, int]]
 class PhaseMaker:
     """Makes the phases of one NPU's chunks; keeps the round-robin counters of its queues and trees.
 
-    `npu` is one of the NPUs. `chunks(kind, size_bytes)` yields chunk sizes. `order` says in which order a chunk visits
-    the dimensions.
+    `npu` is one of the NPUs. `chunks(kind, size_bytes, colours)` yields the sizes of a multiple of `colours` chunks.
+    `order` says in which order a chunk visits the dimensions.
     """
 
     def __init__(
         self,
         *,
         npu: int,
-        chunks: Callable[[CollectiveKind, int], Iterator[int]],
+        chunks: Callable[[CollectiveKind, int, int], Iterator[int]],
         order: DimensionOrder,
         decompose: bool,
         num_queues: int,
@@ -48,14 +48,15 @@ class PhaseMaker:
         if self._order.balances(request.kind):
             yield from self._balanced(request, now_ns)
             return
-        for size_bytes in self._chunks(request.kind, request.size_bytes):
-            lanes = self._order.lanes(request)
+        colours = self._order.colours(request)
+        for number, size_bytes in enumerate(self._chunks(request.kind, request.size_bytes, colours)):
+            lanes = self._order.lanes(request, number)
             yield self._phases(request, size_bytes, self._visits(request.kind, lanes))
 
     def _balanced(self, request: Request, now_ns: int) -> Iterator[tuple[StreamPhase, ...]]:
         """Chunks whose order evens out the dimensions' load; an all-reduce has no all-reduce phase then."""
         left = request.size_bytes
-        chunk = next(self._chunks(request.kind, left), 0)
+        chunk = next(self._chunks(request.kind, left, 1), 0)
         while left > 0:
             lanes, size_bytes = self._order.balanced(request, min(chunk, left), now_ns)
             size_bytes = min(size_bytes, left)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
 
-__all__ = ["Plan", "Round"]
+__all__ = ["InNetwork", "Plan", "Round", "SideBySide"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +62,35 @@ class Plan:
     def __str__(self) -> str:
         arrow = "^" if self.exchange else "+"
         return "  ".join(f"{count}x {arrow}{entry.hop} {entry.size_bytes} B" for entry, count in self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """Plans of the same ranks that run at once and do not wait for each other; a rank is done when all are."""
+
+    plans: tuple[Plan, ...]
+
+    @property
+    def bytes_per_rank(self) -> int:
+        """Bytes that each rank sends."""
+        return sum(plan.bytes_per_rank for plan in self.plans)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.plans))
+
+
+@dataclass(frozen=True, slots=True)
+class InNetwork:
+    """An all-reduce that a switch does: every rank sends all its `size_bytes` up once, and gets as many down.
+
+    The switch adds `latency_ns`, and reduces no faster than `bytes_per_s` (0: as fast as the bytes come).
+    """
+
+    size_bytes: int
+    latency_ns: int = 0
+    bytes_per_s: float = 0.0
+
+    @property
+    def bytes_per_rank(self) -> int:
+        """Bytes that each rank sends."""
+        return self.size_bytes

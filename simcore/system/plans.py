@@ -8,12 +8,11 @@ from functools import partial
 
 from simcore.errors import InputError, Location, Problem
 from simcore.network.topology.links import LinkGraph
-from simcore.system.collectives import NETWORK_AWARE, PlanOptions, algorithms
+from simcore.system.collectives import NETWORK_AWARE, AnyPlan, PlanOptions, algorithms
 from simcore.system.config import Algorithm
 from simcore.system.explicit import Explicit
 from simcore.system.groups import GroupDim
 from simcore.system.memory_bus import BusCosts
-from simcore.system.plan import Plan
 from simcore.system.streams import IDLE, StreamPhase
 from simcore.system.wires import wires
 
@@ -49,9 +48,9 @@ class Plans:
 
     def __init__(self, costs: Costs):
         self._costs = costs
-        self._known: dict[tuple[StreamPhase, int], Plan | Explicit] = {}
+        self._known: dict[tuple[StreamPhase, int], AnyPlan] = {}
 
-    def of(self, phase: StreamPhase, npu: int) -> Plan | Explicit:
+    def of(self, phase: StreamPhase, npu: int) -> AnyPlan:
         """What is sent in the phase of the group that an NPU is in."""
         aware = phase.lane.algorithm.name in NETWORK_AWARE
         key = (phase, int(phase.lane.dim.members(npu)[0]) if aware else 0)
@@ -59,7 +58,7 @@ class Plans:
             self._known[key] = self._make(phase, npu)
         return self._known[key]
 
-    def know(self, phase: StreamPhase, npu: int, plan: Plan | Explicit) -> None:
+    def know(self, phase: StreamPhase, npu: int, plan: AnyPlan) -> None:
         """Take over a plan that was made elsewhere."""
         aware = phase.lane.algorithm.name in NETWORK_AWARE
         self._known[phase, int(phase.lane.dim.members(npu)[0]) if aware else 0] = plan
@@ -67,9 +66,9 @@ class Plans:
     def bytes_of(self, phase: StreamPhase, npu: int) -> int:
         """Bytes that an NPU sends in a phase."""
         plan = self.of(phase, npu)
-        return plan.bytes_per_rank if isinstance(plan, Plan) else plan.bytes_of(phase.lane.dim.position(npu))
+        return plan.bytes_of(phase.lane.dim.position(npu)) if isinstance(plan, Explicit) else plan.bytes_per_rank
 
-    def _make(self, phase: StreamPhase, npu: int) -> Plan | Explicit:
+    def _make(self, phase: StreamPhase, npu: int) -> AnyPlan:
         algorithm, dim = phase.lane.algorithm, phase.lane.dim
         if phase.root == IDLE:
             return Explicit(dim.size)

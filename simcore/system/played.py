@@ -7,13 +7,14 @@ from functools import partial
 
 import simpy
 
-from simcore.network.congested import Network
+from simcore.network.congested import Network, TreeNetwork
 from simcore.network.instant import after
+from simcore.network.trees import Reduction
 from simcore.system.explicit import Explicit
 from simcore.system.explicit_machine import ExplicitMachine
-from simcore.system.machine import Machine, at_endpoint
+from simcore.system.machine import Machine, SwitchMachine, Together, at_endpoint
 from simcore.system.packets import Packets
-from simcore.system.plan import Round
+from simcore.system.plan import InNetwork, Plan, Round, SideBySide
 from simcore.system.plans import Costs, Plans
 from simcore.system.point_to_point import RENDEZVOUS_BYTES, Handshakes
 from simcore.system.streams import Stream
@@ -23,7 +24,7 @@ from simcore.timeline.events import LinkTable
 __all__ = ["Played"]
 
 LAST = ("~", 0)  # sorts behind the keys of chunks
-_Player = Machine | ExplicitMachine
+_Player = Machine | Together | SwitchMachine | ExplicitMachine
 
 
 class Played:
@@ -97,7 +98,7 @@ class Played:
         later = partial(_later, self._env)
         plan = self.plans.of(phase, npu)
         pay = at_endpoint(later, costs.endpoint_ns, costs.reduction_ns)
-        if self._packets and costs.bus:
+        if self._packets and costs.bus and isinstance(plan, Plan | Explicit):
             pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
         if isinstance(plan, Explicit):
             if self._folded:
@@ -106,17 +107,56 @@ class Played:
             send = partial(self._transfer, stream, npu, members, plan)
             return ExplicitMachine(plan, position, pay, later, send, finished)
 
-        def forward(index: int, entry: Round) -> None:
-            self._send_to(stream, npu, members, entry.size_bytes, plan.peer(position, entry.hop), index)
-            self._ask(stream, npu, members[plan.source(position, entry.hop)], index)
+        if isinstance(plan, InNetwork):
+            combine = partial(self._combine, stream, npu, members, plan)
+            return SwitchMachine(costs.endpoint_ns, later, combine, finished)
 
-        return Machine(plan, pay, later, forward, finished)
+        def machine(part: Plan, first: int, done: Callable[[], None]) -> Machine:
+            def forward(index: int, entry: Round) -> None:
+                peer = part.peer(position, entry.hop)
+                self._send_to(stream, npu, members, entry.size_bytes, peer, first + index)
+                self._ask(stream, npu, members[part.source(position, entry.hop)], first + index)
+
+            return Machine(part, pay, later, forward, done)
+
+        if isinstance(plan, SideBySide):
+            return Together(plan, machine, finished)
+        return machine(plan, 0, finished)
 
     def _transfer(self, stream: Stream, npu: int, members: Sequence[int], plan: Explicit, index: int) -> None:
         """Send a transfer of an explicit plan."""
         entry = plan.transfers[index]
+        if plan.multicast:
+            self._multicast(stream, npu, members, plan, index)
+            return
         self._send_to(stream, npu, members, entry.size_bytes, entry.dst, index)
         self._ask_all(stream, npu, members, plan, index)
+
+    def _multicast(self, stream: Stream, npu: int, members: Sequence[int], plan: Explicit, index: int) -> None:
+        """Send all copies with the first; the others are on their way with it."""
+        together = {members[plan.transfers[copy].dst]: copy for copy in plan.copies.get(index, ())}
+        if together:
+            order = (stream.key, stream.at, index, npu)
+
+            def deliver(target: int) -> None:
+                self._deliver((stream.key, stream.at, target), together[target])
+
+            self._trees.multicast(npu, list(together), plan.transfers[index].size_bytes, order, deliver)
+
+    def _combine(self, stream: Stream, npu: int, members: Sequence[int], plan: InNetwork) -> None:
+        """Send this NPU's part up to the switch of its group."""
+        peer = next(member for member in members if member != npu)
+        name = (stream.key, stream.at, members[0])
+        switch = Reduction(name, 1 if self._folded else len(members), plan.latency_ns, plan.bytes_per_s)
+        deliver = partial(self._deliver, (stream.key, stream.at, npu), 0)
+        self._trees.combine(npu, peer, plan.size_bytes, (stream.key, stream.at, 0, npu), switch, deliver)
+
+    @property
+    def _trees(self) -> TreeNetwork:
+        """The network, where there are such algorithms."""
+        if isinstance(self._network, TreeNetwork):
+            return self._network
+        raise NotImplementedError("profiles whose networks copy and reduce nothing refuse the algorithms that need it")
 
     def _send_to(
         self, stream: Stream, npu: int, members: Sequence[int], size_bytes: int, peer: int, index: int

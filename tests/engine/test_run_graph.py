@@ -257,3 +257,8 @@ def test_with_replay_only_every_node_takes_its_duration_in_the_peer_even_metadat
     peer = profiles.get("astra-sim-2")
     assert simulate_graphs(graphs, RING, SystemConfig(replay_only=True), peer, Settings()).time_ns == 7
     assert simulate_graphs(graphs, RING, SystemConfig(), peer, Settings()).time_ns == 5
+
+
+def test_a_long_chain_of_nodes_that_take_no_time_ends():
+    chain = [node(NodeKind.METADATA), *(node(NodeKind.METADATA, row) for row in range(3000))]
+    assert run([graph(*chain)]).time_ns == 0

@@ -23,8 +23,8 @@ from tests.runs import KINDS
 ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 REDUCE_SCATTER, ALL_TO_ALL = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL
 ABLE = {"halvingDoubling": (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER), **NATIVE_ALGORITHMS}
-EXPLICIT = {"doubleBinaryTree", "synthesised"}
-PLANS = [(name, kind) for name in algorithms if name not in EXPLICIT for kind in ABLE.get(name, KINDS) if kind in KINDS]
+OTHERS = {"doubleBinaryTree", "synthesised", "bidirectionalRing", "inNetwork", "multicast"}
+PLANS = [(name, kind) for name in algorithms if name not in OTHERS for kind in ABLE.get(name, KINDS) if kind in KINDS]
 POWERS = dict.fromkeys(["halvingDoubling", "recursiveDoubling"], (2, 4, 8, 16))
 EVERY = (2, 3, 4, 5, 8, 9, 16)
 QUICK = settings(deadline=None, max_examples=15)

@@ -1,10 +1,12 @@
 """Messages stepped hop by hop arrive when those solved link by link do."""
 
 import numpy as np
+import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.network.batch import solve_batch
+from simcore.network.congested import CutThrough
 from simcore.network.stepped import send_all, step_batch
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
@@ -40,6 +42,35 @@ def test_stepping_and_solving_agree_on_a_mesh(messages, free):
     stepped = step_batch(graph, source, target, size, start, tree, busy)
     for name in ("arrival_ns", "size_bytes", "busy_ns", "free_ns"):
         assert getattr(solved, name).tolist() == getattr(stepped, name).tolist(), name
+
+
+MULTICAST = st.tuples(
+    st.integers(0, 11), st.sets(st.integers(0, 11), min_size=1), st.integers(1, 5000), st.integers(0, 90)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(calls=st.lists(MULTICAST, min_size=1, max_size=6))
+def test_multicasts_solved_at_once_arrive_as_those_of_the_network(calls):
+    """`CutThrough.multicast` is the same tree, event by event."""
+    graph, env = mesh(), simpy.Environment()
+    network = CutThrough(env, graph)
+    found = {}
+
+    def send(number, source, targets, size, start):
+        yield env.timeout(start)
+        network.multicast(source, targets, size, (number,), lambda npu: found.update({(number, npu): env.now}))
+
+    rows = []
+    for number, (source, targets, size, start) in enumerate(calls):
+        others = sorted(targets - {source})
+        rows += [(source, target, size, start, number) for target in others]
+        env.process(send(number, source, others, size, start))
+    env.run()
+    source, target, size, start, tree = np.array(rows, np.int64).reshape(-1, 5).T
+    batch = solve_batch(graph, source, target, size, start, tree=tree, free_ns=np.zeros(len(graph), np.int64))
+    assert dict(zip(zip(tree.tolist(), target.tolist(), strict=True), batch.arrival_ns.tolist(), strict=True)) == found
+    assert batch.size_bytes.tolist() == network.counts()[0].tolist()
 
 
 def test_a_torus_is_stepped():

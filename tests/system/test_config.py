@@ -48,7 +48,7 @@ def test_every_algorithm_can_be_named_for_what_it_can_do(tmp_path, name, kind):
 
 @pytest.mark.parametrize(("name", "plain"), WHOLE_MACHINE.items())
 def test_one_star_algorithms_span_the_whole_machine(tmp_path, name, plain):
-    made = config(tmp_path, {"all-reduce-implementation": [name]}).implementations[REDUCE]
+    made = config(tmp_path, {"all-gather-implementation": [name]}).implementations[CollectiveKind.ALL_GATHER]
     assert made == (Algorithm(plain, whole_machine=True),)
 
 

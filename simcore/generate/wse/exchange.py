@@ -128,6 +128,18 @@ class Exchange:
         places = self._sent_places[source, node]
         return len(places), places[token]
 
+    @cached_property
+    def origins(self) -> list[int]:
+        """`source` as plain numbers."""
+        numbers: list[int] = self.source.tolist()
+        return numbers
+
+    @cached_property
+    def _choices(self) -> list[list[list[tuple[int, int]]]]:
+        """(expert, its node) of every token's choices: [sequence][position][choice]."""
+        pairs = np.stack([self.routing, self.holder[self.routing]], axis=-1).transpose(1, 2, 0, 3)
+        return [[[(a, b) for a, b in token] for token in sequence] for sequence in pairs.tolist()]
+
     def back_place(self, node: int, source: int, result: tuple[int, int, int]) -> tuple[int, int]:
         """(length, index of `result`) of the buffer of results from `node` to `source`."""
         places = self._back_places[node, source]
@@ -135,8 +147,7 @@ class Exchange:
 
     def results(self, sequence: int, position: int) -> Iterator[tuple[int, int]]:
         """(expert, its node) of every vector that a token gets back."""
-        for expert in self.routing[:, sequence, position].tolist():
-            yield expert, int(self.holder[expert])
+        yield from self._choices[sequence][position]
         if self.shared[sequence] >= 0:
             yield SHARED, int(self.shared[sequence])
 

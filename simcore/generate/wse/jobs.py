@@ -16,7 +16,7 @@ from simcore.generate.wse.routing import read_counts, read_routing
 from simcore.generate.wse.scope import Step
 from simcore.generate.wse.shapes import Model, parse_layers, parse_nodes, read_model, read_system
 
-__all__ = ["DEFAULTS", "ELEMENT_BYTES", "Made", "is_specification", "made", "placed", "specification"]
+__all__ = ["DEFAULTS", "ELEMENT_BYTES", "FILES", "Made", "is_specification", "made", "placed", "specification"]
 
 ELEMENT_BYTES = {"fp16": 2, "fp8": 1}
 # What an option is when it is not given; its type is that of the option. Files have none.

@@ -13,7 +13,7 @@ from simcore.generate.wse.operations import Operation, collective, linear, move,
 from simcore.generate.wse.ranks import cluster, own_batches, stage
 from simcore.generate.wse.scope import Rows, Scope
 from simcore.generate.wse.shapes import Experts
-from simcore.generate.wse.transport import TRANSPORTS, Piece, Transport, expert_output
+from simcore.generate.wse.transport import TRANSPORTS, Piece, Transport
 
 __all__ = ["mixture"]
 
@@ -80,9 +80,9 @@ def _expert(
         yield from _joined(scope, f"{uid}_in", pieces)
     out = yield from gated(scope, uid, (count, 1), width, tensor(node, f"{uid}_in"))
     if scope.movement:
-        for index, token in enumerate(tokens):
-            target = expert_output(scope, name, expert, token).partition(":")[2]
-            yield move(node, target, "Slice", ((count, 1, scope.model.hidden), 0, index, index + 1), out)
+        shape_out = (count, 1, scope.model.hidden)
+        for index, (sequence, position) in enumerate(tokens):
+            yield move(node, f"{uid}_out_{sequence}_{position}", "Slice", (shape_out, 0, index, index + 1), out)
 
 
 def _joined(scope: Scope, uid: str, pieces: dict[str, Piece]) -> Iterator[Operation]:

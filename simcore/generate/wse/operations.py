@@ -68,4 +68,5 @@ def collective(
 
 def move(node: int, uid: str, kind: str, shape: tuple[Any, ...], *sources: str) -> Operation:
     """An operation that only renames, cuts, joins or adds vectors: View, Split, Transpose, Slice, Concat, Sum, Add."""
-    return Operation(uid, kind, shape, sources, (tensor(node, uid),))
+    # Millions of them: as a plain tuple, in half the time.
+    return tuple.__new__(Operation, (uid, kind, shape, sources, (f"{node}:{uid}",), 0, 0, 0, 0, None))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from simcore.errors import InputError, Location
 from simcore.generate.wse.files import HEADER
-from simcore.generate.wse.jobs import is_specification, made, placed, specification
+from simcore.generate.wse.jobs import FILES, is_specification, made, placed, specification
 from simcore.generate.wse.nodes import MOVEMENT
 from simcore.generate.wse.operations import Operation
 from simcore.generate.wse.traffic import node_step, phases
@@ -30,11 +30,14 @@ UNSUMMED = ("_ar_tp", "_ar_sp")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """Steps to play, the SHA-256 of what they were read from, and what the reader should know."""
+    """Steps to play, the SHA-256 of what they were read from, what the reader should know, and the files that a
+    specification names, by option.
+    """
 
     steps: tuple[NodeStep | CoreStep, ...]
     sha256: str
     warnings: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
 
 
 def is_source(path: Path) -> bool:
@@ -57,11 +60,13 @@ def load(path: Path) -> Source:
     """
     if path.is_dir():
         return _folder(path)
+    options = specification(path)
     try:
-        steps = tuple(node_step(each.job, each.step, each.routed) for each in made(specification(path)))
+        steps = tuple(node_step(each.job, each.step, each.routed) for each in made(options))
     except InputError as error:
         raise placed(error, path) from error
-    return Source(steps, hashlib.sha256(path.read_bytes()).hexdigest())
+    files = tuple((name, options[name]) for name in FILES if options[name])
+    return Source(steps, hashlib.sha256(path.read_bytes()).hexdigest(), files=files)
 
 
 def _folder(path: Path) -> Source:

@@ -66,6 +66,16 @@ class _Link:
         """The number of this node."""
         return self.scope.node - self.group[0]
 
+    @cached_property
+    def _whole(self) -> tuple[int, int, int]:
+        """The shape of this cluster's tokens."""
+        return (len(self.scope.local), self.scope.step.queries, self.scope.model.hidden)
+
+    @cached_property
+    def _one(self) -> tuple[int, int, int]:
+        """The shape of one sequence's tokens."""
+        return (1, self.scope.step.queries, self.scope.model.hidden)
+
     def vectors(self, count: int) -> tuple[int, int, int]:
         """The shape of `count` vectors."""
         return (count, 1, self.scope.model.hidden)
@@ -80,10 +90,9 @@ class _Link:
 
     def cut(self, uid: str, source: str, token: Token, local: range) -> Iterator[Operation]:
         """One token out of [sequences `local`, positions, hidden]: first its sequence, then its position."""
-        whole = (len(local), self.scope.step.queries, self.scope.model.hidden)
-        row = token[0] - local.start
-        yield move(self.scope.node, f"{uid}_seq", "Slice", (whole, 0, row, row + 1), source)
-        yield self._position(uid, f"{uid}_seq", token[1])
+        node, row = self.scope.node, token[0] - local.start
+        yield move(node, f"{uid}_seq", "Slice", (self._whole, 0, row, row + 1), source)
+        yield move(node, uid, "Slice", (self._one, 1, token[1], token[1] + 1), f"{node}:{uid}_seq")
 
     def tokens(self, source: str, local: range, sequences: range) -> Iterator[Operation]:
         """Every token of `sequences` as a tensor of its own; a sequence is cut out once for all its positions."""
@@ -95,7 +104,7 @@ class _Link:
                 yield self._position(f"{self.name}_token_{b}_{s}", part, s)
 
     def _position(self, uid: str, part: str, position: int) -> Operation:
-        shape = ((1, self.scope.step.queries, self.scope.model.hidden), 1, position, position + 1)
+        shape = (self._one, 1, position, position + 1)
         return move(self.scope.node, uid, "Slice", shape, tensor(self.scope.node, part))
 
     def joined(self, uid: str, parts: list[str]) -> Operation:
@@ -151,7 +160,7 @@ class AllToAll(_Link):
 
     def arrived(self, token: Token) -> Piece:
         """A row of the buffer of the token's source."""
-        origin = int(self.exchange.source[token[0]])
+        origin = self.exchange.origins[token[0]]
         count, index = self.exchange.sent_place(origin, self.place, token)
         return Piece(tensor(self.scope.node, f"{self.name}_a2a_disp_{self.group[origin]}"), count, index)
 
@@ -190,7 +199,7 @@ class Multicast(_Link):
 
     def arrived(self, token: Token) -> Piece:
         """A tensor of its own; this node's tokens never left."""
-        origin = int(self.exchange.source[token[0]])
+        origin = self.exchange.origins[token[0]]
         if origin == self.place:
             return Piece(tensor(self.scope.node, f"{self.name}_token_{token[0]}_{token[1]}"))
         uid = f"{self.name}_multicast_exp_{token[0]}_{token[1]}_{self.group[origin]}"
@@ -262,7 +271,7 @@ class AllGather(_Link):
     def returned(self, token: Token, expert: int, holder: int) -> Piece:
         """A row among all results of the stage: those of node 0 first, on each those for source 0 first."""
         combine = self.exchange.combine
-        origin = int(self.exchange.source[token[0]])
+        origin = self.exchange.origins[token[0]]
         _, index = self.exchange.back_place(holder, origin, (expert, *token))
         before = int(combine[:holder].sum() + combine[holder, :origin].sum())
         return Piece(tensor(self.scope.node, f"{self.name}_ag_comb"), int(combine.sum()), before + index)

@@ -1,6 +1,7 @@
 """Collective algorithms, one a file: pure functions from (kind, ranks, bytes) to a plan, relative or explicit."""
 
 from simcore.system.collectives import (  # noqa: F401 - each registers its algorithm
+    bidirectional_ring,
     binomial,
     bruck,
     chain,
@@ -9,11 +10,21 @@ from simcore.system.collectives import (  # noqa: F401 - each registers its algo
     double_binary_tree,
     flat,
     halving_doubling,
+    in_network,
+    multicast,
     pairwise,
+    pat,
     recursive_doubling,
     ring,
     synthesised,
 )
-from simcore.system.collectives.registry import NATIVE_ALGORITHMS, NETWORK_AWARE, ROOTED, PlanOptions, algorithms
+from simcore.system.collectives.registry import (
+    NATIVE_ALGORITHMS,
+    NETWORK_AWARE,
+    ROOTED,
+    AnyPlan,
+    PlanOptions,
+    algorithms,
+)
 
-__all__ = ["NATIVE_ALGORITHMS", "NETWORK_AWARE", "ROOTED", "PlanOptions", "algorithms"]
+__all__ = ["NATIVE_ALGORITHMS", "NETWORK_AWARE", "ROOTED", "AnyPlan", "PlanOptions", "algorithms"]

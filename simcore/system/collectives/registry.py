@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from simcore.registry import Registry
 from simcore.system.explicit import Explicit
-from simcore.system.plan import Plan
+from simcore.system.plan import InNetwork, Plan, SideBySide
 from simcore.system.wires import Wire
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["NATIVE_ALGORITHMS", "NETWORK_AWARE", "ROOTED", "PlanOptions", "algorithms", "check_kind"]
+__all__ = ["NATIVE_ALGORITHMS", "NETWORK_AWARE", "ROOTED", "AnyPlan", "PlanOptions", "algorithms", "check_kind"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class PlanOptions:
     `local_group`: a communicator group's ring charges batches of (n-1) * window (ASTRA-sim 2.x).
     `mirrored`: which of two trees. `root`: the rank that a rooted collective starts from or ends at. `wires` tells the
     neighbours in the group and what is between them, to the algorithms of `NETWORK_AWARE`.
+    `switch_latency_ns`, `switch_bytes_per_s`: of reductions in a switch (0: as fast as the bytes come).
     """
 
     window: int = 0
@@ -32,21 +33,33 @@ class PlanOptions:
     mirrored: bool = False
     root: int = 0
     wires: Callable[[], Sequence[Wire]] | None = None
+    switch_latency_ns: int = 0
+    switch_bytes_per_s: float = 0.0
 
 
-Maker = Callable[[CollectiveKind, int, int, PlanOptions], Plan | Explicit]
+AnyPlan = Plan | SideBySide | InNetwork | Explicit
+Maker = Callable[[CollectiveKind, int, int, PlanOptions], AnyPlan]
 algorithms: Registry[Maker] = Registry("collective algorithm")
 
 ROOTED = (CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER)
 
 # Algorithms of the native profile that ASTRA-sim has not, and the collectives that each can do.
 NATIVE_ALGORITHMS: Mapping[str, tuple[CollectiveKind, ...]] = {
+    "bidirectionalRing": (
+        CollectiveKind.ALL_REDUCE,
+        CollectiveKind.ALL_GATHER,
+        CollectiveKind.REDUCE_SCATTER,
+        CollectiveKind.ALL_TO_ALL,
+    ),
     "binomial": ROOTED,
     "bruck": (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL),
     "chain": ROOTED,
     "dissemination": (CollectiveKind.BARRIER,),
     "flat": ROOTED,
+    "inNetwork": (CollectiveKind.ALL_REDUCE,),
+    "multicast": (CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST),
     "pairwise": (CollectiveKind.ALL_TO_ALL,),
+    "pat": (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER),
     "recursiveDoubling": (CollectiveKind.ALL_REDUCE,),
     "synthesised": (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER),
 }

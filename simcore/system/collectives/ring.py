@@ -9,6 +9,11 @@ from simcore.workload.model import CollectiveKind
 
 @algorithms.register("ring")
 def ring(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Plan:
+    """As `ring_plan`."""
+    return ring_plan(kind, size, data_bytes)
+
+
+def ring_plan(kind: CollectiveKind, size: int, data_bytes: int) -> Plan:
     """Rounds of the ring collectives on `size` ranks.
 
     `data_bytes` is the running size: what one rank contributes to an all-gather, the whole vector of the others.

@@ -1,0 +1,200 @@
+"""Closed tours of all NPUs of a 2-D mesh, torus or wafer: the order in which a ring visits them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+
+import numpy as np
+
+from simcore.network.topology.links import LinkGraph
+
+__all__ = ["TOURS", "hamiltonian", "snake"]
+
+ATTEMPTS = 200  # shufflings of cycles that could not be joined
+
+Near = dict[int, set[int]]
+
+
+def snake(links: LinkGraph) -> tuple[int, ...]:
+    """Row by row, to and fro, dead NPUs left out; ValueError unless the topology is a 2-D mesh, torus or wafer.
+
+    The last NPU's way back to the first is as long as it is.
+    """
+    column, row = _places(links)
+    return tuple(np.lexsort((np.where(row % 2, -column, column), row)).tolist())
+
+
+def hamiltonian(links: LinkGraph) -> tuple[int, ...]:
+    """A tour on which every step is one link, wrap-around links aside.
+
+    ValueError where there is none, or none was found: joining the cycles of a 2-factor finds one on all but contrived
+    wafers.
+    """
+    near = _neighbours(links)
+    npus = len(near)
+    if npus == 2 and near[0]:
+        return (0, 1)
+    tour = _comb(near, links) or _joined(_two_factor(near, links), near, links)
+    if tour is None:
+        raise ValueError("no Hamiltonian ring was found on this mesh")
+    return tour
+
+
+TOURS: Mapping[str, Callable[[LinkGraph], tuple[int, ...]]] = {"snake": snake, "hamiltonian": hamiltonian}
+
+
+def _places(links: LinkGraph) -> tuple[np.ndarray, np.ndarray]:
+    """Column and row of every NPU."""
+    found = links.coordinates()
+    if found is None:
+        raise ValueError("a snake or Hamiltonian ring needs a 2-D mesh, torus or wafer")
+    return found[: links.npus, 0], found[: links.npus, 1]
+
+
+def _neighbours(links: LinkGraph) -> Near:
+    """Who is one link away on the plane."""
+    column, row = _places(links)
+    near: Near = {npu: set() for npu in range(links.npus)}
+    for a, b in zip(links.src.tolist(), links.dst.tolist(), strict=True):
+        if max(a, b) < links.npus and abs(column[a] - column[b]) + abs(row[a] - row[b]) == 1:
+            near[a].add(b)
+    return near
+
+
+def _comb(near: Near, links: LinkGraph) -> tuple[int, ...] | None:
+    """The rest to and fro, and back along the first column (or row): on whole rectangles with an even side."""
+    column, row = (place - place.min() for place in _places(links))
+    columns, rows = int(column.max()) + 1, int(row.max()) + 1
+    links_of_all = 2 * (rows * (columns - 1) + columns * (rows - 1))
+    whole = columns * rows == len(near) and sum(map(len, near.values())) == links_of_all
+    if not whole or min(columns, rows) < 2 or columns * rows % 2:
+        return None
+    along, across = (row, column) if rows % 2 == 0 else (column, row)  # `along` has an even number
+    order = np.lexsort((np.where(along % 2, -across, across), along))
+    back = np.flatnonzero(across == 0)
+    return (*order[across[order] > 0].tolist(), *back[np.argsort(-along[back])].tolist())
+
+
+def _two_factor(near: Near, links: LinkGraph) -> Near:
+    """Cycles through all NPUs: every NPU with two of its neighbours, by augmenting paths; ValueError if there are none.
+
+    A plane's squares have two colours, and neighbours differ: a flow from one colour to the other.
+    """
+    column, row = _places(links)
+    black = [npu for npu in near if (column[npu] + row[npu]) % 2 == 0]
+    if 2 * len(black) != len(near):
+        sides = f"{len(black)} black NPUs and {len(near) - len(black)} white ones"
+        raise ValueError(f"there is no Hamiltonian ring: coloured like a chessboard, there are {sides}")
+    factor: Near = {npu: set() for npu in near}
+    for start in [*black, *black]:
+        if not _augment(start, near, factor):
+            lonely = f"({column[start]},{row[start]})"
+            raise ValueError(f"there is no Hamiltonian ring: not every NPU can have two neighbours on it, see {lonely}")
+    return factor
+
+
+def _augment(start: int, near: Near, factor: Near) -> bool:
+    """Give `start` one neighbour more, changing those of others on the way."""
+    came, line = {start: start}, [start]
+    for black in line:
+        for white in sorted(near[black] - factor[black] - came.keys()):
+            came[white] = black
+            if len(factor[white]) < 2:
+                _turn_over(white, start, came, factor)
+                return True
+            fresh = sorted(factor[white] - came.keys())
+            came |= dict.fromkeys(fresh, white)
+            line += fresh
+    return False
+
+
+def _turn_over(white: int, start: int, came: Mapping[int, int], factor: Near) -> None:
+    """Along the way to `white`, what is in the factor leaves it and the rest enters."""
+    while True:
+        black = came[white]
+        _link(black, white, factor)
+        if black == start:
+            return
+        white = came[black]
+        _unlink(black, white, factor)
+
+
+def _link(a: int, b: int, factor: Near) -> None:
+    factor[a].add(b)
+    factor[b].add(a)
+
+
+def _unlink(a: int, b: int, factor: Near) -> None:
+    factor[a].discard(b)
+    factor[b].discard(a)
+
+
+def _joined(factor: Near, near: Near, links: LinkGraph) -> tuple[int, ...] | None:
+    """One cycle of many: two that pass each other along a square are joined across it. None when they cannot be.
+
+    When no more can be joined, some squares are turned by chance (seeded) and it begins again.
+    """
+    squares = list(_squares(links))
+    for attempt in range(ATTEMPTS):
+        tours = _tours(factor)
+        cycle = {npu: number for number, tour in enumerate(tours) for npu in tour}
+        names = list(range(len(tours)))
+        for square in squares:
+            a, _, c, _ = square
+            if _name(names, cycle[a]) != _name(names, cycle[c]) and _turn(square, near, factor):
+                names[_name(names, cycle[a])] = _name(names, cycle[c])
+        tours = _tours(factor)
+        if len(tours) == 1:
+            return tours[0]
+        chance = Random(attempt)  # noqa: S311 - the same every time
+        for square in chance.sample(squares, min(len(squares), 1 + attempt % 8)):
+            _turn(square, near, factor)
+    return None
+
+
+def _name(names: list[int], number: int) -> int:
+    """The name of the cycle that a cycle has become part of."""
+    while names[number] != number:
+        number = names[number]
+    return number
+
+
+def _turn(square: tuple[int, int, int, int], near: Near, factor: Near) -> bool:
+    """Where the factor has two opposite sides of a square, ab and cd, give it the others."""
+    a, b, c, d = square
+    if not (b in factor[a] and d in factor[c] and c in near[a] and d in near[b]):
+        return False
+    if c in factor[a] or d in factor[b]:
+        return False
+    _unlink(a, b, factor)
+    _unlink(c, d, factor)
+    _link(a, c, factor)
+    _link(b, d, factor)
+    return True
+
+
+def _squares(links: LinkGraph) -> Iterator[tuple[int, int, int, int]]:
+    """Corners of all squares, both ways: ab and cd are opposite sides."""
+    column, row = _places(links)
+    at = {place: npu for npu, place in enumerate(zip(column.tolist(), row.tolist(), strict=True))}
+    for (x, y), a in sorted(at.items()):
+        b, c, d = at.get((x + 1, y)), at.get((x, y + 1)), at.get((x + 1, y + 1))
+        if b is not None and c is not None and d is not None:
+            yield a, b, c, d
+            yield a, c, b, d
+
+
+def _tours(factor: Near) -> list[tuple[int, ...]]:
+    """The cycles of a 2-factor, each from its least NPU on."""
+    left, found = set(factor), []
+    for first in sorted(factor):
+        if first not in left:
+            continue
+        tour, npu = [first], min(factor[first])
+        while npu != first:
+            tour.append(npu)
+            npu = next(iter(factor[npu] - {tour[-2]}))
+        left -= set(tour)
+        found.append(tuple(tour))
+    return found
