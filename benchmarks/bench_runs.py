@@ -56,6 +56,19 @@ def bench_a_direct_all_to_all_of_1024_npus_on_a_shared_switch(measure, tmp_path)
     assert measure(*arguments).cpu_s < 5
 
 
+@pytest.mark.parametrize(
+    ("replicas", "straggler", "cpu_s", "peak_mb"),
+    [(16, "", 0.6, 120), (256, "", 0.8, 120), (16384, "", 2.5, 400), (256, "3=1.3", 3, 200), (16384, "3=1.3", 15, 600)],
+)
+def bench_a_pipelined_step_of_gpt_175b(measure, tmp_path, replicas, straggler, cpu_s, peak_mb):
+    """TP 8 x PP 8 x DP, 96 layers, 16 micro-batches."""
+    pods = topology(tmp_path / "pods.yaml", ("Switch", 8), ("Switch", replicas), ("Switch", 8))
+    slow = ("--straggler", straggler) if straggler else ()
+    cost = measure("run", "--workload", "gpt_175b_pipeline", "--topology", pods, *slow)
+    assert cost.cpu_s < cpu_s
+    assert cost.peak_mb < peak_mb
+
+
 def bench_a_step_of_1800_rows_on_512_npus(measure, tmp_path):
     """AICB's own layout; SimAI's closed form takes 3.9 s."""
     rows = str(tmp_path / "step.txt")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -36,7 +35,7 @@ from simcore.system.npu import LoopProgram, Npu, Priorities
 from simcore.system.pipeline_npu import Handovers, PipelineNpu
 from simcore.system.played import Played
 from simcore.system.scheduler import Scheduler, Transport
-from simcore.system.streams import Request, StreamPhase
+from simcore.system.streams import Request
 from simcore.system.transport import class_of
 from simcore.timeline.events import EventBuffer, Timeline, format_ranks
 from simcore.workload.loops import Order, Ref, loops
@@ -186,7 +185,7 @@ def _stage_npus(
         events: EventBuffer,
     ) -> Npu:  # fmt: skip
         stage = programs[int(ranks[npu_class][0]) // width]
-        played = transport.played(npu_class) if isinstance(transport, Isolated) else Counter[StreamPhase]()
+        played = transport.played(npu_class) if isinstance(transport, Isolated) else []
         return PipelineNpu(
             env, npu_class, program, stage, scheduler, priorities, events, handovers, remembers=remembers,
             played=played,

@@ -80,7 +80,13 @@ def pipeline_details(pipeline: Pipeline, npus: Sequence[PipelineNpu], first: Seq
     cells = [
         (stage, cell.passage.cell.kind, cell.passage.cell.micro_batch, cell.passage.cell.chunk, start_ns, end_ns)
         for stage, npu_class in enumerate(first)
-        for cell, start_ns, end_ns, _ in npus[npu_class].cells
+        for cell, start_ns, end_ns in npus[npu_class].cells
+    ]
+    cells += [
+        (stage, "E", index, 0, start_ns, end_ns)
+        for stage, npu_class in enumerate(first)
+        for index, (start_ns, end_ns) in enumerate(npus[npu_class].ends)
+        if end_ns > start_ns
     ]
     return {
         "schedule": schedule.name,

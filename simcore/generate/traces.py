@@ -1,9 +1,9 @@
 """A stage's operation list as Chakra execution traces of its ranks.
 
 Operations wait for the one before them; sends and the collectives of weight gradients let the next ones go ahead, until
-the optimizer waits for them all, and a row's weight gradient does not wait for the collective of its input gradient.
-Ranks of a stage differ in their groups and peers only, so what a node says is made once for every operation and rank,
-and its number and dependencies once for a stage.
+what needs the sums waits for them all, and a row's weight gradient does not wait for the collective of its input
+gradient. Ranks of a stage differ in their groups and peers only, so what a node says is made once for every operation
+and rank, and its number and dependencies once for a stage.
 """
 
 from __future__ import annotations
@@ -27,30 +27,29 @@ _TYPES = {
     "reduce_scatter": CommType.REDUCE_SCATTER,
     "all_to_all": CommType.ALL_TO_ALL,
 }
+_JOINING = ("replicated_gradients", "optimizer")  # rows that need the sums of gradients
 _BEHIND = ("isend", "dp_group", "ep_dp_group")
 
 
 def skeleton(operations: Sequence[Operation]) -> Skeleton:
     """What the traces of a stage's ranks share."""
     made: Skeleton = []
-    last, row, open_nodes, hidden = 0, "", list[int](), list[int]()
+    last, hidden, open_nodes, row = list[int](), list[int](), list[int](), ""
     for operation in operations:
         if operation.kind == "epoch_end":
             continue
         number = len(made) + 1
         phase, _, name = operation.stage.partition(".")
-        joins, beside = name == "optimizer", phase == "weight_grad" and name == row
-        made.append((_head(number, [*(open_nodes if joins else ()), *(() if beside else hidden), last]), operation))
+        joins, beside = name in _JOINING, phase == "weight_grad" and name == row
+        made.append((_head(number, [*(open_nodes if joins else ()), *(() if beside else hidden), *last]), operation))
         if joins:
             open_nodes = []
-        if not beside:
-            hidden, row = [], ""
         if _goes_behind(operation):
             open_nodes.append(number)
         elif phase == "input_grad" and operation.kind != "computation":
-            hidden, row = [number], name
+            last, hidden, row = [*hidden, *last], [number], name
         else:
-            last = number
+            last, hidden, row = [number], hidden if beside else [], row if beside else ""
     return made
 
 

@@ -38,6 +38,13 @@ def _svg(report: Report, view: View) -> bytes:
     return image(timeline_figure(report.timeline, view), "svg", report.provenance())
 
 
+def _stages(report: Report, view: View, kind: Literal["png", "svg"]) -> bytes:
+    from simcore.report.plots import image
+    from simcore.report.stages import stages_figure
+
+    return image(stages_figure(report.timeline, view), kind, report.provenance())
+
+
 def _html(report: Report, view: View) -> bytes:
     from simcore.report.html import page
 
@@ -55,6 +62,9 @@ def _perfetto(report: Report, view: View) -> bytes:
 
     return perfetto_trace(report.timeline, view, report.provenance())
 
+
+# Suffixes of pictures that show a pipelined run stage by stage, unless ranks are asked for
+STAGES: dict[str, Literal["png", "svg"]] = {".png": "png", ".svg": "svg"}
 
 # Suffix of a timeline's name -> (who draws it, what its viewer can hold)
 TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
@@ -127,8 +137,12 @@ def write_timeline(report: Report, path: str | os.PathLike[str], selection: Sele
     InputError
         If the suffix is unknown, the file cannot be written or the selection names what the run does not have.
     """
-    draw, limits = TIMELINES[check_timeline(path)]
-    view = choose(report.timeline, selection or Selection(), limits)
+    selection, suffix = selection or Selection(), check_timeline(path)
+    draw, limits = TIMELINES[suffix]
+    view = choose(report.timeline, selection, limits)
+    if suffix in STAGES and "pipeline" in report.timeline.details and selection.ranks is None:
+        write_bytes(path, _stages(report, view, STAGES[suffix]))
+        return ()
     write_bytes(path, draw(report, view))
     return tuple(f"left out: {missing}" for missing in view.left_out)
 

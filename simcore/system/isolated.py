@@ -55,7 +55,8 @@ class Isolated:
         self._everyone = [range(sum(map(len, ranks)))]
         self._duration_ns: dict[StreamPhase, int] = {}
         self._carried: dict[StreamPhase, tuple[np.ndarray, np.ndarray]] = {}
-        self._times: dict[int, Counter[StreamPhase]] = {}
+        self._sent: dict[tuple[int, StreamPhase], int] = {}
+        self._log: dict[int, list[StreamPhase]] = {}
         self._plans = Played(env, ranks, network(env, links), costs)
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
@@ -64,9 +65,9 @@ class Isolated:
             raise NotImplementedError
         self._columns.carry(src, dst, size_bytes, key, deliver)
 
-    def played(self, npu_class: int) -> Counter[StreamPhase]:
-        """How often a class has played each phase; who repeats what it has seen adds to it."""
-        return self._times.setdefault(npu_class, Counter())
+    def played(self, npu_class: int) -> list[StreamPhase]:
+        """The phases that a class has played; who repeats what it has seen adds to them."""
+        return self._log.setdefault(npu_class, [])
 
     def links(self) -> LinkTable:
         """What every link carried: each shape's bytes as often as the NPUs of its stage played it."""
@@ -74,7 +75,7 @@ class Isolated:
         for stage in range(self._stages):
             first = int(self._class_of[stage * (len(self._class_of) // self._stages)])
             carried = np.zeros((2, len(self._links)), np.int64)
-            for phase, times in self.played(first).items():
+            for phase, times in Counter(self.played(first)).items():
                 carried += times * np.stack(self._carried[phase])
             for own in self._links.of_stage(stage, self._stages):
                 size_bytes[own], busy_ns[own] = carried[:, self._links.stands_for[own]]
@@ -84,15 +85,19 @@ class Isolated:
 
     def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
-        return self._plans.bytes_sent(npu_class, stream)
+        sent = self._sent.get((npu_class, stream.phase))
+        if sent is None:
+            sent = self._sent[npu_class, stream.phase] = self._plans.bytes_sent(npu_class, stream)
+        return sent
 
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Call back after the phase's own time."""
         phase = stream.phase
-        if phase not in self._duration_ns:
+        duration_ns = self._duration_ns.get(phase)
+        if duration_ns is None:
             self._play(phase)
-        self.played(npu_class)[phase] += 1
-        duration_ns = self._duration_ns[phase]
+            duration_ns = self._duration_ns[phase]
+        self.played(npu_class).append(phase)
         if not self._never_meet:
             now_ns = int(self._env.now)
             self._in_use.take((npu_class, phase.lane.dim.index), EVERY_LINK, now_ns, now_ns + duration_ns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -123,7 +122,7 @@ class _Recording:
 
     duration_ns: int
     events: NDArray[np.int64]
-    phases: Counter[StreamPhase]
+    phases: list[StreamPhase]
 
 
 class PipelineNpu(Npu):
@@ -131,7 +130,7 @@ class PipelineNpu(Npu):
 
     With `remembers`, a cell that begins and ends with nothing on its way is played once for each content, then repeated
     as recorded: the caller answers for it that the stage meets nobody else in its groups and on its links, and keeps no
-    state. `played` counts the phases for the transport's account of the links.
+    state. `played` lists the phases for the transport's account of the links.
     """
 
     def __init__(
@@ -146,12 +145,13 @@ class PipelineNpu(Npu):
         handovers: Handovers,
         *,
         remembers: bool,
-        played: Counter[StreamPhase],
+        played: list[StreamPhase],
     ):
         super().__init__(env, npu_class, program, scheduler, priorities, events)
         self._stage, self._handovers, self._remembers, self._played = stage, handovers, remembers, played
         self._known: dict[Hashable, _Recording] = {}
-        self.cells: list[tuple[StageCell, int, int, int]] = []
+        self.cells: list[tuple[StageCell, int, int]] = []  # each with its beginning and end
+        self.ends: list[tuple[int, int]] = []  # of steps
 
     def run(self) -> Generator[simpy.Event, object, None]:
         """Play all iterations."""
@@ -160,11 +160,13 @@ class PipelineNpu(Npu):
             start_ns = int(self.env.now)
             for cell in self._stage.cells:
                 yield from self._cell(cell)
+            end_ns = int(self.env.now)
             for step in self._stage.reducing:
                 yield from self._play(step)
             yield from self._drain()
             for step in self._stage.closing:
                 yield from self._play(step)
+            self.ends.append((end_ns, int(self.env.now)))
             self.iterations.append((start_ns, int(self.env.now)))
         yield from self._drain()
         self.finish_ns = int(self.env.now)
@@ -179,12 +181,12 @@ class PipelineNpu(Npu):
             self._repeat(known, cell)
             yield self.env.timeout(known.duration_ns)
         else:
-            mark, before = self._events.mark(), Counter(self._played)
+            mark, before = self._events.mark(), len(self._played)
             for step in cell.steps:
                 yield from self._play(step)
             if self._remembers and idle and not self.scheduler.outstanding:
                 self._known[cell.content] = self._recorded(cell, start_ns, mark, before)
-        self.cells.append((cell, start_ns, int(self.env.now), self.iteration))
+        self.cells.append((cell, start_ns, int(self.env.now)))
         if passage.target:
             self._handovers.send(self.npu_class, passage.target, cell, self.iteration)
 
@@ -198,12 +200,12 @@ class PipelineNpu(Npu):
             row = (self.npu_class, COMPUTE_STREAM, start_ns, end_ns, EventKind.WAIT, cell.name, NO_LAYER, -1)
             self._events.append((*row, 0, self.iteration))
 
-    def _recorded(self, cell: StageCell, start_ns: int, mark: int, before: Counter[StreamPhase]) -> _Recording:
+    def _recorded(self, cell: StageCell, start_ns: int, mark: int, before: int) -> _Recording:
         rows = self._events.since(mark)
         own = rows[(rows[:, CLASS] == self.npu_class) & (rows[:, LAYER] != NO_LAYER)]
         own[:, START : END + 1] -= start_ns
         own[:, LAYER] = np.searchsorted(cell.passage.rows, own[:, LAYER])
-        return _Recording(int(self.env.now) - start_ns, own, self._played - before)
+        return _Recording(int(self.env.now) - start_ns, own, self._played[before:])
 
     def _repeat(self, known: _Recording, cell: StageCell) -> None:
         rows = known.events.copy()
@@ -212,7 +214,7 @@ class PipelineNpu(Npu):
         rows[:, NAME] = self._names[rows[:, LAYER]]
         rows[:, ITERATION] = self.iteration
         self._events.extend(rows)
-        self._played.update(known.phases)
+        self._played.extend(known.phases)
 
     @cached_property
     def _names(self) -> NDArray[np.int64]:

@@ -7,14 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import simcore
+from simcore.cli import main
 from simcore.engine import run as engine
 from simcore.engine import wiring
 from simcore.engine.settings import Settings
+from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.played import Played
+from simcore.workload import text
 from simcore.workload.loops import schedules
-from simcore.workload.model import Layer, Parallelism, Phase, Workload
+from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
 from tests.runs import KINDS, Run
 
 LOOP = "HYBRID_TRANSFORMER"
@@ -148,3 +152,130 @@ def test_stages_on_links_of_their_own_are_as_those_on_shared_links(run):
     with mock.patch.object(wiring, "Isolated", shared), mock.patch.object(wiring, "Alone", shared):
         everything = run.report(fold=False)
     assert run.report() == everything
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-v"])
+def test_a_straggler_slows_its_own_pipeline_and_all_others_at_the_end(name):
+    """Two pipelines that meet in the reduction only."""
+    row = Layer("row", Phase(FORWARD), Phase(INPUT_GRAD), Phase(WEIGHT_GRAD))
+    end = Layer("gradient_reduce", weight_grad=Phase(0, CollectiveKind.ALL_REDUCE, 64))
+    workload = Workload(LOOP, (end, *(row,) * ROWS * 4), Parallelism(1, 1, 4, 1, 0, 4), "simai")
+    run = Run(workload, machine(4), settings=Settings(schedule=name))
+    slow = replace(run.settings, stragglers=dict.fromkeys(range(0, 8, 2), 2.0))
+    alone = Run(workload, machine(4), settings=replace(run.settings, compute_scale=2.0)).report()
+    both = replace(run, settings=slow).report()
+    assert both["time_ns"] == alone["time_ns"]
+    assert both["pipeline"]["stages"] == alone["pipeline"]["stages"]
+    fast = {row["ranks"]: row["compute_ns"] for row in both["ranks"]}
+    assert fast["1"] == run.report()["compute_ns"]
+
+
+def test_a_stage_that_is_slow_sets_the_pace():
+    """1F1B with one stage of twice the time takes what the schedule with such a stage takes."""
+    run = Run(equal_stages(4, 16), machine(4), settings=Settings(stragglers={4: 2.0, 5: 2.0}))
+    slow = [1, 1, 2, 1]
+    forward, backward = ([ROWS * time_ns * by for by in slow] for time_ns in (FORWARD, INPUT_GRAD + WEIGHT_GRAD))
+    expected = schedules.play(schedules.make("1f1b", 4, 16), schedules.Durations(forward, backward))
+    report = run.report()
+    assert report["time_ns"] == expected.makespan
+    idle = [stage["idle_ns"] for stage in report["pipeline"]["stages"]]
+    assert idle == [expected.makespan - expected.busy(stage) for stage in range(4)]
+
+
+def test_parts_of_a_model_differ_in_length():
+    """`stage_rows`: two stages of one and three rows take what the schedule with such stages takes."""
+    row = Layer("row", Phase(100), Phase(100), Phase(100))
+    workload = Workload(LOOP, (row,) * 4 * 4, Parallelism(1, 1, 2, 1, 0, 4), "simai", stage_rows=(4, 12))
+    assert text.parse(text.write(workload), "made").stage_rows == (4, 12)
+    schedule = schedules.make("1f1b", 2, 4)
+    expected = schedules.play(schedule, schedules.Durations([100, 300], [200, 600])).makespan
+    assert Run(workload, machine(2)).timeline().time_ns == expected
+
+
+def test_virtual_stages_and_cut_parts_take_as_long():
+    whole = Run(equal_stages(4, 8), machine(4), settings=Settings(schedule="interleaved"))
+    said = Run(equal_stages(4, 8, vpp=2), machine(4))
+    assert whole.timeline().time_ns == said.timeline().time_ns
+    assert any("virtual stages" in note for note in said.timeline().notes)
+
+
+def test_virtual_stages_that_cannot_be_interleaved_are_one():
+    run = Run(equal_stages(4, 6, vpp=2), machine(4))
+    assert run.report()["pipeline"]["schedule"] == "1f1b"
+    assert any("no multiple of pp" in note for note in run.timeline().notes)
+
+
+def test_without_gradients_a_pipeline_only_goes_forward():
+    layer = Layer("row", Phase(100))
+    workload = Workload("DISTRIBUTED_INFERENCE", (layer,) * 2, Parallelism(1, 1, 4, 1, 0, 1), "simai")
+    assert Run(workload, machine(4)).timeline().time_ns == 4 * 200
+
+
+HEADER = f"{LOOP} model_parallel_NPU_group: 2 ep: 1 pp: {{pp}} vpp: 1 ga: {{ga}} all_gpus: 8 {{rows}}pp_comm: 8\n"
+ROW = "{name}\t-1\t10\tNONE\t0\t10\tNONE\t0\t10\tNONE\t0\t0\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "sizes", "schedule", "line", "said"),
+    [
+        ("aaaaa", {"pp": 2, "ga": 3}, "", 3, "5 rows are not ga: 3 equal micro-batches"),
+        ("abac", {"pp": 2, "ga": 2}, "", 6, "'c' is the first that differs"),
+        ("abab", {"pp": 8, "ga": 2}, "", 1, "do not fit the topology"),
+        ("abab", {"pp": 2, "ga": 2}, "dualpipe", 0, "does not exist"),
+        ("aa", {"pp": 2, "ga": 2}, "zb-v", 1, "cannot be cut into 2"),
+        ("abab", {"pp": 1, "ga": 2}, "1f1b", 0, "no pipeline to schedule"),
+        ("abab", {"pp": 2, "ga": 2, "rows": "stage_rows: 3 1 1 2 "}, "", 1, "must count the rows of pp \\* vpp parts"),
+        ("abab", {"pp": 2, "ga": 2, "rows": "stage_rows: 2 1 2 "}, "", 1, "are not those of the file"),
+    ],
+)
+def test_what_is_no_pipeline_is_an_error_with_its_place(names, sizes, schedule, line, said):
+    written = HEADER.format(**{"rows": "", **sizes}) + f"{len(names)}\n" + "".join(ROW.format(name=n) for n in names)
+    with pytest.raises(InputError, match=said) as raised:
+        Run(text.parse(written, "made.txt"), machine(4), settings=Settings(schedule=schedule)).timeline()
+    place = raised.value.problems[0].location
+    assert (place.file, place.line) == (("made.txt", line) if line else ("--schedule", 0))
+
+
+@pytest.mark.parametrize("loop", ["DATA", "HYBRID_DLRM"])
+def test_other_loops_have_no_pipeline(loop):
+    workload = Workload(loop, (Layer("one"),), Parallelism(pp=2), "simai", last_bottom_layer=0)
+    with pytest.raises(InputError, match="has no pipeline"):
+        Run(workload, machine(2)).timeline()
+
+
+def test_pipelines_of_profiles_that_have_none_are_one_stage():
+    run = Run(equal_stages(4, 4), machine(4), profile="astra-sim-1.0")
+    assert "pipeline" not in run.report()
+    with pytest.raises(InputError, match="no pipeline to schedule"):
+        run.timeline(schedule="1f1b")
+
+
+COMMAND = (
+    *("generate", "megatron", "--model", "gpt-175b", "--num-layers", "6", "--hidden-size", "1024"),
+    *("--num_attention_heads", "8", "--world_size", "8", "--tensor_model_parallel_size", "2"),
+    *("--pipeline_model_parallel", "2", "--global_batch", "8", "--seq_length", "256", "--gpu_type", "A100"),
+)
+RINGS = "topology: [Ring, Ring, Ring]\nnpus_count: [2, 2, 2]\nbandwidth: [450, 50, 25]\nlatency: [500, 1000, 2000]\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "schedule"),
+    [
+        ((), "1f1b"),
+        (("--use-distributed-optimizer", "--enable_sequence_parallel"), "1f1b"),
+        (("--virtual_pip", "3"), "interleaved"),
+        (("--recompute", "full"), "gpipe"),
+        ((), "zb-h1"),
+    ],
+)
+def test_text_specification_and_traces_of_a_step_take_the_same_time(tmp_path, given, schedule):
+    topology = tmp_path / "rings.yaml"
+    topology.write_text(RINGS)
+    forms = {"text": tmp_path / "step.txt", "spec": tmp_path / "step.yaml", "chakra": tmp_path / "step"}
+    for form, path in forms.items():
+        order = ("--schedule", schedule) if form == "chakra" else ()
+        assert main([*COMMAND, *given, *order, "--format", form, "-o", str(path)]) == 0
+    rows, spec = (simcore.run(str(forms[form]), str(topology), schedule=schedule) for form in ("text", "spec"))
+    traces = simcore.run(str(forms["chakra"]), str(topology), comm_groups=f"{forms['chakra']}.groups.json")
+    assert rows.timeline.time_ns == spec.timeline.time_ns == traces.timeline.time_ns
+    assert len(rows.timeline.ranks) == 2

@@ -92,6 +92,8 @@ def pipeline_of(workload: Workload, schedule: str = "") -> Pipeline:
         tuple(_passage(plan, parts, stage, cell) for cell in line if cell.kind == "F" or backwards)
         for stage, line in enumerate(plan.order)
     )
+    if plan.placement == "twoway":
+        warnings.append(f"{plan.name}: the gradients of the two copies of the model are not summed between stages")
     ends = tuple(_end(plan, parts, stage) for stage in range(plan.stages))
     return Pipeline(plan, lines, ends, tuple(warnings))
 
