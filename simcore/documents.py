@@ -166,6 +166,8 @@ def read_text(path: str | Path) -> str:
             expected="UTF-8 text",
             found=f"byte {error.object[error.start]:#04x} at offset {error.start}",
         ) from error
+    except ValueError as error:
+        raise InputError.at(ascii(place), "no file can have this name", expected="the path of a file") from error
 
 
 def read(path: str | Path, problems: Problems) -> Node:

@@ -73,7 +73,7 @@ def _plan(kind: CollectiveKind, name: str, machine: Topology, size_bytes: int, p
         made = algorithms.get(name)(kind, machine.npus, size_bytes, PlanOptions(pieces, root=root, wires=neighbours))
     except ValueError as error:
         raise InputError.at("--algorithm", str(error), found=name) from error
-    if isinstance(made, Explicit):
+    if isinstance(made, Explicit) and not made.multicast:
         return made
-    message = f"{name} lets every rank do the same, with other peers"
+    message = f"{name} is not made of transfers from rank to rank one by one"
     raise InputError.at("--algorithm", message, expected="binomial, chain, doubleBinaryTree, flat or synthesised")

@@ -17,7 +17,7 @@ from simcore.network.fair import FairShare
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles.profile import Profile, every_queue, profiles
-from simcore.system.collectives import ROOTED, PlanOptions
+from simcore.system.collectives import PlanOptions
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import Delay
 from simcore.units import transfer_ns
@@ -59,7 +59,7 @@ def scale(value: int, factor: float) -> int:
 def default_system(topology: Topology) -> SystemConfig:
     """Rings on rings and lines; direct where every pair is connected or behind one switch, and for all-to-alls.
 
-    Rooted collectives go along chains or binomial trees.
+    Broadcasts and reductions go along chains there, binomial trees elsewhere; gathers and scatters straight.
     """
     rings = {"Ring", "Torus", "Mesh"}
     chosen = tuple(Algorithm("ring" if dim.kind in rings else "direct") for dim in topology.dims)
@@ -68,7 +68,10 @@ def default_system(topology: Topology) -> SystemConfig:
     barrier = tuple(Algorithm("dissemination") for _ in topology.dims)
     rest = {CollectiveKind.ALL_TO_ALL: exchange, CollectiveKind.BARRIER: barrier}
     trees = tuple(Algorithm("chain" if dim.kind in rings else "binomial") for dim in topology.dims)
-    return SystemConfig(implementations=dict.fromkeys(kinds, chosen) | dict.fromkeys(ROOTED, trees) | rest)
+    flat = tuple(Algorithm("flat") for _ in topology.dims)
+    rest |= {CollectiveKind.BROADCAST: trees, CollectiveKind.REDUCE: trees}
+    rest |= {CollectiveKind.GATHER: flat, CollectiveKind.SCATTER: flat}
+    return SystemConfig(implementations=dict.fromkeys(kinds, chosen) | rest)
 
 
 def dimension_bandwidth(dim: Dimension) -> float:

@@ -22,7 +22,7 @@ from simcore.workload.model import CollectiveKind
 __all__ = ["Measured"]
 
 # Sizes are what one rank has; the measured curves' are those of all ranks together.
-_OF_ONE_RANK = {CollectiveKind.ALL_GATHER}
+_OF_ONE_RANK = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER}
 
 
 class Measured(Solved):

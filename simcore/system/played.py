@@ -12,6 +12,7 @@ from simcore.network.instant import after
 from simcore.network.trees import Reduction
 from simcore.system.explicit import Explicit
 from simcore.system.explicit_machine import ExplicitMachine
+from simcore.system.groups import GroupDim
 from simcore.system.machine import Machine, SwitchMachine, Together, at_endpoint
 from simcore.system.packets import Packets
 from simcore.system.plan import InNetwork, Plan, Round, SideBySide
@@ -48,6 +49,7 @@ class Played:
         self._folded = len(ranks) < sum(map(len, ranks))
         self._players: dict[tuple[object, int, int], _Player] = {}
         self._early: dict[tuple[object, int, int], list[int]] = {}
+        self._groups: dict[tuple[GroupDim, int], list[int]] = {}
         self.plans = Plans(costs)
         self._packets = Packets(env, costs.bus) if costs.bus else None
         self._handshakes = Handshakes()
@@ -93,7 +95,7 @@ class Played:
 
     def _player(self, npu: int, stream: Stream, finished: Callable[[], None]) -> _Player:
         phase, costs = stream.phase, self._costs.of(stream.phase.lane.dim)
-        members = phase.lane.dim.members(npu).tolist()
+        members = self._members(phase.lane.dim, npu)
         position = phase.lane.dim.position(npu)
         later = partial(_later, self._env)
         plan = self.plans.of(phase, npu)
@@ -122,6 +124,14 @@ class Played:
         if isinstance(plan, SideBySide):
             return Together(plan, machine, finished)
         return machine(plan, 0, finished)
+
+    def _members(self, dim: GroupDim, npu: int) -> list[int]:
+        """The NPUs of a group, in one list for all of them."""
+        found = dim.members(npu)
+        key = (dim, int(found[0]))
+        if key not in self._groups:
+            self._groups[key] = found.tolist()
+        return self._groups[key]
 
     def _transfer(self, stream: Stream, npu: int, members: Sequence[int], plan: Explicit, index: int) -> None:
         """Send a transfer of an explicit plan."""

@@ -120,6 +120,8 @@ def test_faults_make_a_step_slower_and_a_picture(simcore, tmp_path, dead):
         (("--workload", "spec.yaml", "--topology", "wafer.yaml", "--iterations", "2"), "--iterations"),
         (("--workload", "spec.yaml", "--topology", "wafer.yaml", "--profile", "astra-sim-2"), "--profile"),
         (("--workload", "bad", "--topology", "wafer.yaml"), "decode0.csv:2:"),
+        (("--workload", "far", "--topology", "wafer.yaml"), "no such node"),
+        (("--workload", "odd", "--topology", "wafer.yaml"), "decode0.csv:2:"),
         (("--workload", "gap", "--topology", "wafer.yaml"), "node 1 is missing"),
         (("--workload", "worse", "--topology", "cores.yaml"), "core_0.csv:1:"),
     ],
@@ -132,6 +134,8 @@ def test_what_is_wrong_with_a_wafer_run_is_named(simcore, tmp_path, words, named
     header = "uid;operation;memory_footprint (B);num_ops (MAC);hbm_reads (B);network_data (B);comm. group;Dimensions\n"
     for path, text in {
         "bad/nodes/decode/node_0/decode0.csv": header + "x;Linear;1\n",
+        "far/nodes/decode/node_0/decode0.csv": header + "x_ar;AllReduce;0;0;0;16;[0, 5];[2, 4]\n",
+        "odd/nodes/decode/node_0/decode0.csv": header + "x_ar;AllReduce;0;0;0;16;[0, 'a'];[2, 4]\n",
         "gap/nodes/decode/node_0/decode0.csv": header,
         "gap/nodes/decode/node_2/decode0.csv": header,
         "worse/traces/decode/node_0/decode0/core_0.csv": "0 READ [3]\t\t;x\n",

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from unittest import mock
 
 import networkx
 import numpy as np
@@ -10,6 +11,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simcore.engine import wiring
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.congested import CutThrough
@@ -24,6 +26,7 @@ from simcore.system.config import TOURING, Algorithm, SystemConfig
 from simcore.system.explicit import Explicit
 from simcore.system.flow import Claim, faults
 from simcore.system.plan import InNetwork, SideBySide
+from simcore.system.played import Played
 from simcore.units import transfer_ns
 from simcore.workload.model import CollectiveKind, Phase
 from tests.runs import KINDS, Run, micro
@@ -210,6 +213,22 @@ def test_rings_of_planes_with_holes_leave_the_dead_alone_and_their_bytes_are_on_
     assert timeline.links.size_bytes.sum() == 2 * (n - 1) * 64 * hops
     used = timeline.links.size_bytes > 0
     assert not dead_nodes(topology, links) & {*links.src[used].tolist(), *links.dst[used].tolist()}
+
+
+@settings(deadline=None, max_examples=30)
+@given(planes(), st.sampled_from(sorted(TOURING)))
+def test_rings_that_are_played_once_are_those_of_the_whole_simulation(topology, name):
+    run = touring(name, topology, topology.npus * 64)
+
+    def played(env, ranks, links, network, costs, **_):
+        return Played(env, ranks, network(env, LinkGraph(topology)), costs)
+
+    try:
+        once = run.report()
+    except InputError:
+        return  # no such tour
+    with mock.patch.object(wiring, "Alone", played):
+        assert run.report() == once
 
 
 def dead_nodes(topology, links):

@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 
 from simcore.cost.published import SUITES
 from simcore.cost.validate import default_documents
+from simcore.engine.run_graph import simulate_graphs
+from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
+from simcore.profiles import profiles
 from simcore.system import config
 from simcore.system.collectives.nccl import FABRICS, collective_s
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.workload.model import CollectiveKind, Parallelism, Phase
+from tests.engine.test_graph_collectives import graphs
 from tests.runs import KINDS, Run, micro, runs
 
 KEYS = {"collectives": "nccl", "nccl-fabric": "hgx-h100"}
@@ -105,3 +109,15 @@ def test_a_system_file_names_the_fabric_and_leaves_the_rest_to_nccl(tmp_path):
         file.write_text(json.dumps(wrong))
         with pytest.raises(InputError, match=said):
             config.read(file)
+
+
+@pytest.mark.parametrize("kind", list(CollectiveKind))
+@pytest.mark.parametrize("group", [(), (0, 1, 9, 10)])
+def test_collectives_of_traces_take_what_the_prediction_says_rooted_ones_and_barriers_too(kind, group):
+    traces, topology = graphs(kind, 16, group=group), switches(4, 4)
+    found_ns = simulate_graphs(traces, topology, nccl("hgx-h100"), profiles.get("native"), Settings()).time_ns - 1000
+    ranks = len(group) or 16
+    size_bytes = 0 if kind == CollectiveKind.BARRIER else 4096
+    size_bytes *= ranks if kind in {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER} else 1
+    predicted_s = collective_s(kind, size_bytes, ranks, 2 if group else 8, FABRICS["hgx-h100"])
+    assert found_ns == ceil(round(predicted_s * 1e9, 3))

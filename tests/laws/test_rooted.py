@@ -165,6 +165,16 @@ def test_a_root_outside_the_group_is_refused_with_its_node(tmp_path):
         play(tmp_path, topology, BROADCAST, 100, 4, "flat")
 
 
+@pytest.mark.parametrize("kind", [SCATTER, GATHER])
+def test_on_many_ranks_shares_of_neighbours_go_together(kind, monkeypatch):
+    monkeypatch.setattr("simcore.system.collectives.rooted.MOST_TRANSFERS", 50)
+    plan = plan_of("chain3", kind, 13, 26, 4)
+    assert not list(faults(plan, Claim(kind, 13, 13, 4)))
+    assert len(plan.transfers) < 13 * 12 / 2
+    with pytest.raises(ValueError, match="3 pieces on 17 ranks are more than 50"):
+        plan_of("chain3", kind, 17, 26)
+
+
 def test_other_collectives_are_refused_along_trees():
     with pytest.raises(ValueError, match="no all_reduce along a tree"):
         plan_of("flat", CollectiveKind.ALL_REDUCE, 4, 64)

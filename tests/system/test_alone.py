@@ -23,6 +23,7 @@ TOPOLOGIES = {
 }
 SYSTEMS = {
     "ring": {"all-reduce-implementation": ["ring"] * 2, "all-to-all-implementation": ["ring"] * 2},
+    "bidirectional": {f"{kind}-implementation": ["bidirectionalRing"] * 2 for kind in ("all-reduce", "all-to-all")},
     "direct": {"all-reduce-implementation": ["direct"] * 2, "all-to-all-implementation": ["direct"] * 2},
     "window": {"all-reduce-implementation": ["direct2"] * 2, "all-to-all-implementation": ["direct2"] * 2},
     "whole machine": {f"{kind}-implementation": ["oneDirect"] for kind in ("all-reduce", "all-to-all")}

@@ -108,7 +108,7 @@ def is_specification(path: Path) -> bool:
 
 
 def specification(path: Path) -> dict[str, Any]:
-    """The options of a file {generator: wse, options: {..}}; files are found beside it.
+    """The options of a file {generator: wse, options: {..}}; files are found beside it, all nodes run.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def specification(path: Path) -> dict[str, Any]:
         options = DEFAULTS | dict.fromkeys(FILES)
         if "options" in root:
             given = root["options"]
-            given.keys(required=NEEDED, optional=tuple(options))
+            given.keys(required=NEEDED, optional=tuple(name for name in options if name != "nodes"))
             options |= {name: _value(name, node, path) for name, node in given.mapping() if name in options}
     return options
 

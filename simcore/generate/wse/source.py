@@ -25,6 +25,7 @@ TRACES = ("traces/*/node_*/*/core_*.csv", "*/node_*/*/core_*.csv", "node_*/*/cor
 LINE = re.compile(r"\d+ ([A-Z]+) ([^\[;\t]*[^\[;\t ]) *(?:\[([\d ]*)\])?\s*(?:;(.*))?")
 # Kind of instruction -> how many arguments it has at least.
 ARGUMENTS = {"READ": 2, "WRITE": 2, "GEMM": 3, "ADD": 1, "COPY": 3, "MULTICAST": 3, "BARRIER": 1}
+TOGETHER = {"AllReduce", "AllGather", "AlltoAll", "Barrier"}
 UNSUMMED = ("_ar_tp", "_ar_sp")
 
 
@@ -102,6 +103,8 @@ def _node_steps(files: list[Path]) -> Iterator[NodeStep]:
     for name, held in _by_step(files, 0, 1):
         _check_numbers(held, [_number(file.parent.name) for file in held])
         rows = [list(_rows(file)) for file in held]
+        for node, file in enumerate(held):
+            _check_groups(file, node, rows[node], len(held))
         yield NodeStep(name, _tokens(rows), len(held), phases(rows))
 
 
@@ -111,6 +114,18 @@ def _check_numbers(files: list[Path], numbers: list[int]) -> None:
         missing = next(place for place, number in enumerate([*numbers, -1]) if place != number)
         folder = files[0].parent.parent
         raise InputError.at(str(folder), f"node {missing} is missing", expected="nodes 0, 1, 2, ... without gaps")
+
+
+def _check_groups(file: Path, node: int, rows: list[Operation], nodes: int) -> None:
+    """Groups name nodes that are there, and their own where all take part."""
+    for each in rows:
+        group = each.group or (0,)
+        if max(group, default=0) >= nodes:
+            raise InputError.at(
+                str(file), f"{each.uid}: no such node", expected=f"0 to {nodes - 1}", found=str(max(group))
+            )
+        if each.kind in TOGETHER and node not in group:
+            raise InputError.at(str(file), f"{each.uid}: the group lacks its own node", expected=f"{node} in {group}")
 
 
 def _tokens(rows: list[list[Operation]]) -> int:
@@ -153,12 +168,22 @@ def _row(columns: list[str]) -> Operation:
         shape = tuple(literal_eval(dims.partition(" x ")[0]))
     elif group is not None and dims != "N/A":
         shape = tuple(literal_eval(dims))
-    row = Operation(uid, kind, shape, (), (), int(macs), int(memory), int(hbm), int(net), group)
+    numbers = (*(part if isinstance(part, tuple) else (part,) for part in (*shape, group or ())),)
+    if not all(isinstance(each, int) and each >= 0 for part in numbers for each in part):
+        raise ValueError(dims)
+    row = Operation(uid, kind, shape, (), (), _count(macs), _count(memory), _count(hbm), _count(net), group)
     if kind == "AlltoAll" and len(row.shape[1]) != len(group or ()):
         raise ValueError(dims)
     if kind == "AllReduce" and row.network_bytes % max(prod(row.shape), 1):
         raise ValueError(dims)
     return row
+
+
+def _count(text: str) -> int:
+    """A number of a row, not below zero."""
+    if not text.isdecimal():
+        raise ValueError(text)
+    return int(text)
 
 
 def _core_steps(files: list[Path]) -> Iterator[CoreStep]:

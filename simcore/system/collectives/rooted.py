@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import NamedTuple
 
 from simcore.system.collectives.registry import ROOTED, PlanOptions
@@ -12,14 +13,16 @@ from simcore.workload.model import CollectiveKind
 
 __all__ = ["along"]
 
+MOST_TRANSFERS = 1 << 18
+
 
 class _Edge(NamedTuple):
-    """From a rank of the tree to one below it: `below` are all ranks that are reached over it."""
+    """From a rank of the tree to one below it: `below` are all ranks that are reached over it, the last first."""
 
     depth: int
     above: int
     rank: int
-    below: Sequence[int]
+    below: range
 
 
 def along(
@@ -27,17 +30,22 @@ def along(
 ) -> Explicit:
     """A rooted collective along the tree in which `parent[rank]` < rank is above each rank but 0.
 
-    Ranks are counted from the root on. `data_bytes` is what a rank gives to a gather, the whole vector otherwise. With
-    several `pieces` a broadcast or reduction goes on piece by piece, and a scatter or gather share by share.
+    Ranks are counted from the root on; those below a rank follow it. `data_bytes` is what a rank gives to a gather, the
+    whole vector otherwise. With several `pieces` a broadcast or reduction goes on piece by piece, a scatter or gather
+    share by share, on more than 724 ranks those of neighbours together. ValueError for other collectives, and beyond
+    2^18 messages.
     """
     if kind not in ROOTED:
         raise ValueError(f"there is no {kind} along a tree")
     edges = list(_edges(parent))
+    if pieces * len(parent) > MOST_TRANSFERS:
+        raise ValueError(f"{pieces} pieces on {len(parent)} ranks are more than {MOST_TRANSFERS:,} messages")
     if kind in {CollectiveKind.BROADCAST, CollectiveKind.REDUCE}:
         down = list(_whole(edges, data_bytes, min(pieces, max(1, data_bytes))))
     else:
         share = data_bytes // len(parent) if kind == CollectiveKind.SCATTER else data_bytes
-        down = list(_shares(edges, share, apart=pieces > 1))
+        width = max(1, len(parent) ** 2 // MOST_TRANSFERS) if pieces > 1 else len(parent)
+        down = list(_shares(edges, share, width))
     placed = [_placed(entry, len(parent), options.root, kind) for entry in down]
     if kind in {CollectiveKind.REDUCE, CollectiveKind.GATHER}:
         placed = _reversed(placed, reduce=kind == CollectiveKind.REDUCE)
@@ -45,15 +53,14 @@ def along(
 
 
 def _edges(parent: Sequence[int]) -> Iterator[_Edge]:
-    """Every rank but the root, the one with the most ranks below first."""
-    below: list[list[int]] = [[rank] for rank in range(len(parent))]
+    """Every rank but the root, level by level, the one with the most ranks below first."""
+    count, depth = [1] * len(parent), [0] * len(parent)
     for rank in range(len(parent) - 1, 0, -1):
-        below[parent[rank]] += below[rank]
-    depth = [0] * len(parent)
+        count[parent[rank]] += count[rank]
     for rank in range(1, len(parent)):
         depth[rank] = depth[parent[rank]] + 1
-    for rank in sorted(range(1, len(parent)), key=lambda rank: (depth[rank], -len(below[rank]), rank)):
-        yield _Edge(depth[rank] - 1, parent[rank], rank, sorted(below[rank], reverse=True))
+    for rank in sorted(range(1, len(parent)), key=lambda rank: (depth[rank], -count[rank], rank)):
+        yield _Edge(depth[rank] - 1, parent[rank], rank, range(rank + count[rank] - 1, rank - 1, -1))
 
 
 def _whole(edges: Sequence[_Edge], data_bytes: int, pieces: int) -> Iterator[Transfer]:
@@ -64,15 +71,14 @@ def _whole(edges: Sequence[_Edge], data_bytes: int, pieces: int) -> Iterator[Tra
             yield Transfer(edge.depth + piece, edge.above, edge.rank, (piece,), size_bytes)
 
 
-def _shares(edges: Sequence[_Edge], share: int, *, apart: bool) -> Iterator[Transfer]:
-    """Over every edge the shares of the ranks below it, together or apart, those of the last ranks first."""
+def _shares(edges: Sequence[_Edge], share: int, width: int) -> Iterator[Transfer]:
+    """Over every edge the shares of the ranks below it, those of `width` ranks together, the last ranks' first."""
     last = max((edge.rank for edge in edges), default=0)
     for edge in edges:
-        if not apart:
-            yield Transfer(edge.depth, edge.above, edge.rank, tuple(edge.below), share * len(edge.below))
-            continue
-        for rank in edge.below:
-            yield Transfer(edge.depth + last - rank, edge.above, edge.rank, (rank,), share)
+        for block, ranks in groupby(edge.below, key=lambda rank: rank // width):
+            together = tuple(ranks)
+            step = edge.depth + last // width - block
+            yield Transfer(step, edge.above, edge.rank, together, share * len(together))
 
 
 def _placed(entry: Transfer, size: int, root: int, kind: CollectiveKind) -> Transfer:
