@@ -24,6 +24,8 @@ from simcore.workload.kineto import read_ranks
 
 __all__ = ["command"]
 
+ASSIGNMENT = re.compile(r"[a-z_]+=\w+")
+
 
 def _scale(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[Scale, ...]:
     """REGEX=FACTOR, split at the last equals sign."""
@@ -49,21 +51,52 @@ def _straggler(context: click.Context, option: click.Parameter, values: tuple[st
 
 def _set(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[DataParallel, ...]:
     """dp=N; what else a run is made of cannot be read off a trace."""
-    return tuple(DataParallel(_degree(value)) for value in values)
+    degrees = [_degree(value) for value in values]
+    if len(degrees) > 1:
+        raise click.BadParameter(f"dp is set {len(degrees)} times: {' '.join(values)}")
+    return tuple(DataParallel(degree) for degree in degrees)
+
+
+# What else a step consists of, and what a trace would have to say for it to be changed.
+UNKNOWN_TO_TRACES = {
+    "tp": "how every kernel would be split",
+    "pp": "where layers, micro-batches and transfers between stages begin and end",
+    "layers": "which calls and kernels are a layer",
+    "hidden": "which kernels are matrix products and of which shape",
+    "ffn": "which kernels are matrix products and of which shape",
+}
 
 
 def _degree(value: str) -> int:
     name, _, number = value.partition("=")
-    if name != "dp":
-        raise click.BadParameter(
-            f"cannot set {name!r}: only dp=N can be changed in a recorded step; generate another workload"
+    if name in UNKNOWN_TO_TRACES:
+        raise InputError.at(
+            "--set",
+            f"{name} cannot be changed in a recorded step: the trace does not say {UNKNOWN_TO_TRACES[name]}",
+            expected="dp=N",
+            found=repr(value),
+            hint="simcore generate makes a workload of that shape; --export-chakra carries this step to other machines",
         )
+    if name != "dp":
+        raise click.BadParameter(f"expected dp=N, found {value!r}")
     if not (number.isdecimal() and int(number) > 0):
         raise click.BadParameter(f"expected dp=N with a whole number of at least 1, found {value!r}")
     return int(number)
 
 
-@click.command()
+class _Assignments(click.Command):
+    """A command whose --set takes several assignments at once."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put --set before every further NAME=VALUE behind one."""
+        spread: list[str] = []
+        for word in args:
+            follows = len(spread) > 1 and spread[-2] == "--set" and ASSIGNMENT.fullmatch(word)
+            spread += ["--set", word] if follows else [word]
+        return super().parse_args(ctx, spread)
+
+
+@click.command(cls=_Assignments)
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE...", type=click.Path())
 @click.option("--no-interstream", is_flag=True, help="Leave out waits between streams.")
 @click.option("--no-sync", is_flag=True, help="Leave out waits of the host for the device, the launch queue included.")

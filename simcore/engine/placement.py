@@ -54,7 +54,7 @@ def place(
     sizes = workload.parallelism
     model = 1 if oversized and sizes.tp > topology.npus else max(1, sizes.tp)
     data = max(1, topology.npus // (model * max(1, sizes.pp)))
-    ends = {"tp": model, "ep": model * max(1, sizes.ep), "dp": model * data}
+    ends = {"tp": model, "cp": model * max(1, sizes.cp), "ep": model * max(1, sizes.ep), "dp": model * data}
     inside: dict[str, int] = {}
     for name, product in ends.items():
         before = len(dims)
@@ -79,9 +79,9 @@ def _cut(workload: Workload, topology: Topology, dims: list[LogicalDim], product
 
 
 def _groups(count: int, inside: Mapping[str, int]) -> dict[Group | Span, frozenset[int]]:
-    """Positions of the logical dimensions of every group: TP innermost, then EP, then the rest of DP."""
+    """Positions of the logical dimensions of every group: TP innermost, then CP or EP, then the rest of DP."""
     span = frozenset(range(count))
-    tp, ep, dp = (frozenset(range(inside[name])) for name in ("tp", "ep", "dp"))
+    tp, cp, ep, dp = (frozenset(range(inside[name])) for name in ("tp", "cp", "ep", "dp"))
     return {
         Span.NONE: frozenset(),
         Span.ALL: span,
@@ -91,6 +91,7 @@ def _groups(count: int, inside: Mapping[str, int]) -> dict[Group | Span, frozens
         Span.DATA: dp - tp,
         Group.TP: tp,
         Group.DP: dp - tp,
+        Group.CP: cp - tp,
         Group.EP: ep - tp,
         Group.DP_EP: dp - ep,
     }

@@ -279,3 +279,17 @@ def test_text_specification_and_traces_of_a_step_take_the_same_time(tmp_path, gi
     traces = simcore.run(str(forms["chakra"]), str(topology), comm_groups=f"{forms['chakra']}.groups.json")
     assert rows.timeline.time_ns == spec.timeline.time_ns == traces.timeline.time_ns
     assert len(rows.timeline.ranks) == 2
+
+
+def test_a_specification_with_context_parallelism_takes_as_long_as_its_traces(tmp_path):
+    """The text has no word for the group: it stands inside the data-parallel one, next to the tensor ranks."""
+    topology = tmp_path / "rings.yaml"
+    topology.write_text(RINGS)
+    for form in ("spec", "chakra"):
+        path = str(tmp_path / ("step.yaml" if form == "spec" else "step"))
+        assert main([*COMMAND, "--context_parallel_size", "2", "--format", form, "-o", path]) == 0
+    spec = simcore.run(str(tmp_path / "step.yaml"), str(topology))
+    traces = simcore.run(str(tmp_path / "step"), str(topology), comm_groups=str(tmp_path / "step.groups.json"))
+    assert spec.timeline.time_ns == traces.timeline.time_ns
+    sent = [row["forward"]["comm_ns"] for row in spec.to_dict()["layers"] if row["name"] == "attention_context"]
+    assert sent and all(sent)
