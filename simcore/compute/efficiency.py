@@ -37,6 +37,7 @@ A100 = Efficiency(gemm=0.824, depth=304.0, attention=0.58, memory=0.90, kernel_s
 
 H100 = replace(A100, gemm=0.552, gemm_8bit=0.699, attention=0.487, kernel_s=3.0e-6)
 GB200 = replace(A100, gemm=0.729, gemm_8bit=0.517, gemm_4bit=0.415, attention=0.45, kernel_s=3.0e-6)
+B200 = replace(GB200, gemm=0.440, attention=0.417)
 GB300 = replace(A100, gemm=0.729, gemm_8bit=0.649, gemm_4bit=0.374, attention=0.45, kernel_s=3.0e-6)
 
 _TABLE: dict[str, Efficiency] = {
@@ -48,7 +49,7 @@ _TABLE: dict[str, Efficiency] = {
     "H800-SXM-80GB": H100,
     "H20-SXM": replace(H100, gemm=0.80, gemm_8bit=0.80),
     "H200-SXM": H100,
-    "B200-SXM": replace(GB200, gemm=0.776),
+    "B200-SXM": B200,
     "B300-SXM": replace(GB300, gemm=0.786),
     "GB200": GB200,
     "GB300": GB300,

@@ -18,7 +18,9 @@ __all__ = [
     "Operation",
     "Shard",
     "Transformer",
+    "attention_values",
     "embedding_operations",
+    "expert_parameters",
     "head_operations",
     "layer_operations",
     "layer_parameters",
@@ -114,14 +116,36 @@ class Shard:
 
 def layer_parameters(model: Transformer, *, dense: bool = False) -> int:
     """Weights, biases and norms of one layer; `dense` = the feed-forward kind in a model with experts."""
-    h, d = model.hidden, model.head_dim
-    attention = h * d * (2 * model.heads + 2 * model.key_heads) + 4 * h
-    width = 3 if model.gated else 2
+    attention, width = _attention_parameters(model), 3 if model.gated else 2
     if model.experts and not dense:
-        expert = width * h * model.expert_ffn * model.experts
-        return attention + expert + width * h * model.shared_ffn + h * model.experts
-    biases = 0 if model.gated else model.ffn + 2 * h + (model.heads + 2 * model.key_heads) * d
-    return attention + width * h * model.ffn + biases
+        shared = width * model.hidden * model.shared_ffn + model.hidden * model.experts
+        return attention + expert_parameters(model) + shared
+    queries, keys = attention_values(model)
+    biases = 0 if model.gated else model.ffn + 2 * model.hidden + queries + keys
+    return attention + width * model.hidden * model.ffn + biases
+
+
+def expert_parameters(model: Transformer) -> int:
+    """Weights of the routed experts of one layer, all of them."""
+    return (3 if model.gated else 2) * model.hidden * model.expert_ffn * model.experts
+
+
+def attention_values(model: Transformer) -> tuple[int, int]:
+    """Elements a token has in queries, and in keys and values together, on all heads."""
+    value = model.value_size or model.head_dim
+    return model.heads * model.head_dim, model.key_heads * (model.head_dim + value)
+
+
+def _attention_parameters(model: Transformer) -> int:
+    """Projections and the layer's two norms."""
+    h, rank, latent = model.hidden, model.query_rank, model.key_value_rank
+    queries, keys = attention_values(model)
+    out = h * model.heads * (model.value_size or model.head_dim) + 4 * h
+    if not latent:
+        return h * (queries + keys) + out
+    up = latent * model.heads * (model.head_dim - model.rope_size + model.value_size)
+    asked = h * rank + rank + rank * queries if rank else h * queries
+    return asked + h * (latent + model.rope_size) + latent + up + out
 
 
 def parameters(model: Transformer) -> int:

@@ -79,7 +79,7 @@ def _errors(place: str, lines: tuple[Line, ...], rows: Sequence[Row]) -> list[fl
         asked = row.question
         assert isinstance(asked, Collective)  # noqa: S101 - `curves` gives nothing else
         seconds = collective_s(asked.kind, asked.size_bytes, asked.ranks, asked.ranks // asked.nodes, system)
-        found.append(abs(seconds / row.measured_s - 1))
+        found.append(abs(seconds / row.measured - 1))
     return found
 
 

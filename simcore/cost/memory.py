@@ -1,60 +1,110 @@
-"""Memory of a rank in a training step: weights, gradients, optimizer states, activations a schedule keeps alive."""
+"""Memory of a rank in a training step: weights, gradients, optimizer states, activations a schedule keeps alive.
+
+In closed form, over `Job`, for searches that ask for thousands; `simcore.generate.memory` counts the same weight by
+weight for a plan, and a law test holds the two to each other.
+"""
 
 from __future__ import annotations
 
-from simcore.compute.operations import layer_parameters
-from simcore.cost.predict import Job
+from functools import lru_cache
 
-__all__ = ["activation_bytes_per_layer", "in_flight", "memory_bytes", "model_bytes"]
+from simcore.compute.operations import Transformer, attention_values, expert_parameters, layer_parameters
+from simcore.cost.job import Job
 
+__all__ = ["activation_bytes_per_layer", "in_flight", "memory_bytes", "model_bytes", "peak"]
 
-def model_bytes(job: Job) -> float:
-    """16-bit weights, gradients, and 12 bytes per parameter of optimizer state (sharded over dp from ZeRO level 1)."""
-    model = job.model
-    layers = -(-model.layers // job.pp)
-    owned = layers * layer_parameters(model, dense=not model.experts) / job.tp + model.vocab * model.hidden / job.tp
-    weights, gradients, states = 2.0, job.gradient_bytes, 12.0
-    shards = (job.dp if job.zero >= level else 1 for level in (3, 2, 1))
-    return owned * sum(size / shard for size, shard in zip((weights, gradients, states), shards, strict=True))
-
-
-def activation_bytes_per_layer(job: Job) -> float:
-    """Bytes one layer keeps for its backward of one micro-batch (Korthikanti et al. 2023, table 2).
-
-    Without recomputation s b h (34 + 5 a s / h), the score part only where attention is not fused; tensor parallelism
-    divides 24 of the 34 and the scores, sequence parallelism the other 10; full recomputation keeps the layer's
-    input.
-    """
-    model, shard = job.model, job.shard
-    unit = shard.tokens(model) * model.hidden
-    rest = 10 / job.tp if job.sequence_parallel else 10.0
-    if job.recompute == "full":
-        return unit * (2 / job.tp if job.sequence_parallel else 2.0)
-    scores = 5 * model.heads * model.seq / model.hidden / job.tp
-    kept = scores if model.attention == "unfused" and job.recompute == "none" else 0.0
-    return unit * (rest + 24 / job.tp + kept)
+_STATES = 12.0  # bytes per parameter: Adam's 32-bit copy and two moments
+_LOGITS = 6.0  # bytes per logit: 16 bits from the product, 32 in the loss
 
 
 def memory_bytes(job: Job) -> float:
-    """Peak on the first stage: model states, activations of the micro-batches in flight, one layer recomputed."""
+    """Peak of the fullest rank."""
+    return sum(peak(job).values())
+
+
+def peak(job: Job) -> dict[str, float]:
+    """Bytes by what they hold, on the fuller of the first and the last stage."""
+    stages = {0, job.pp - 1}
+    return max((_stage(job, stage) for stage in sorted(stages)), key=lambda held: sum(held.values()))
+
+
+def _stage(job: Job, stage: int) -> dict[str, float]:
     copies = 2 if job.schedule == "dualpipe" else 1  # every stage holds a part of each of its two pipelines
-    layers = job.model.layers / job.pp
-    return copies * model_bytes(job) + activation_bytes_per_layer(job) * layers * in_flight(job) + _working(job)
+    held = model_bytes(job, stage)
+    dense, experts = job.part_layers(job.pp)[stage]
+    each = dense * activation_bytes_per_layer(job) + experts * activation_bytes_per_layer(job, dense=False)
+    activations = each * in_flight(job, stage) + _working(job, stage)
+    return {name: copies * size for name, size in held.items()} | {"activations": activations}
 
 
-def in_flight(job: Job) -> float:
-    """Micro-batches whose activations the first stage holds at once, in whole passes through its layers."""
+def model_bytes(job: Job, stage: int = 0) -> dict[str, float]:
+    """16-bit weights, gradients, optimizer states of a stage; ZeRO 1, 2, 3 shard states, gradients, weights."""
+    plain, experts = _parameters(job.model, job.part_layers(job.pp)[stage], _tables(job, stage))
+    counts = ((plain / job.tp, job.replicas), (experts / job.ep, job.expert_replicas))
+    sizes = {"weights": (2.0, 3), "gradients": (job.gradient_bytes, 2), "optimizer": (_STATES, 1)}
+    return {
+        name: sum(size * count / (ranks if job.zero >= level else 1) for count, ranks in counts)
+        for name, (size, level) in sizes.items()
+    }
+
+
+def _tables(job: Job, stage: int) -> int:
+    """Word tables a stage holds; a tied one stands on the first and on the last stage."""
+    if job.pp == 1:
+        return 1 if job.model.tied else 2
+    return 1 if stage in (0, job.pp - 1) else 0
+
+
+@lru_cache(maxsize=4096)
+def _parameters(model: Transformer, layers: tuple[int, int], tables: int) -> tuple[float, float]:
+    """Replicated parameters and experts' of (dense, expert) layers and word tables, before any split."""
+    dense, mixed = layers
+    routed = expert_parameters(model)
+    plain = dense * layer_parameters(model, dense=True) + tables * model.vocab * model.hidden
+    return plain + (mixed * (layer_parameters(model) - routed) if mixed else 0), mixed * routed
+
+
+def activation_bytes_per_layer(job: Job, *, dense: bool = True) -> float:
+    """Bytes one layer keeps for its backward of one micro-batch (Korthikanti et al. 2023, section 4, term by term).
+
+    For a GPT s b h (34 + 5 a s / h), the score part only where attention is not fused; tensor parallelism divides 24
+    of the 34 and the scores, sequence parallelism the other 10; full recomputation keeps the layer's input.
+    """
+    model, tokens, size = job.model, job.shard.tokens(job.model), job.shard.element_bytes
+    apart = job.tp if job.sequence_parallel else 1
+    if job.recompute == "full":
+        return tokens * model.hidden * size / apart
+    masks = 2 if model.dropout else 0
+    kept = 5.0 * model.heads * model.seq / job.tp
+    scores = kept if model.attention == "unfused" and job.recompute == "none" else 0.0
+    whole = model.hidden * (4 * size + masks) + 2 * size * (model.query_rank + model.key_value_rank)
+    return tokens * (whole / apart + size * _widths(model, dense=dense) / job.tp + scores)
+
+
+def _widths(model: Transformer, *, dense: bool) -> float:
+    """Elements per token that tensor ranks share: attention's operands and result, the feed-forward's activations."""
+    wide = 3 if model.gated else 2
+    attention = sum(attention_values(model)) + model.heads * (model.value_size or model.head_dim)
+    if dense:
+        return attention + wide * model.ffn
+    return attention + model.top_k * (wide * model.expert_ffn + 2 * model.hidden) + wide * model.shared_ffn
+
+
+def in_flight(job: Job, stage: int = 0) -> float:
+    """Micro-batches whose activations a stage holds at once, in whole passes through its layers."""
     name, stages = job.schedule or ("interleaved" if job.chunks > 1 else "1f1b"), job.pp
     most = {
         "gpipe": float(job.micro_batches),
-        "interleaved": stages * (1 + (stages - 1) / (stages * job.chunks)),
+        "interleaved": (2 * (stages - stage - 1) + (job.chunks - 1) * stages + 1) / job.chunks,
         "dualpipe": stages + 1.0,
     }
-    return min(float(job.micro_batches), most.get(name, float(stages)))
+    return min(float(job.micro_batches), most.get(name, float(stages - stage)))
 
 
-def _working(job: Job) -> float:
-    """One layer's own activations while it is recomputed, and the logits in 32 bits."""
-    tokens = job.shard.tokens(job.model)
+def _working(job: Job, stage: int) -> float:
+    """One layer's own activations while it is recomputed; on the last stage the head's input and the logits."""
+    tokens, apart = job.shard.tokens(job.model), job.tp if job.sequence_parallel else 1
     layer = tokens * job.model.hidden * (10 + 24 / job.tp) if job.recompute == "full" else 0.0
-    return layer + 4.0 * tokens * job.model.vocab / job.tp
+    if stage < job.pp - 1:
+        return layer
+    return layer + 4.0 * tokens * job.model.hidden / apart + _LOGITS * tokens * job.model.vocab / job.tp

@@ -6,112 +6,27 @@ follows the last backward: gradient reduction, optimizer, parameter gathering.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
-from simcore.compute.accelerators import accelerator
-from simcore.compute.efficiency import Efficiency, efficiency
 from simcore.compute.operations import (
     Operation,
     Shard,
     Transformer,
     embedding_operations,
+    expert_parameters,
     head_operations,
-    layer_operations,
     layer_parameters,
     optimizer_operations,
 )
-from simcore.compute.roofline import duration_s
-from simcore.errors import InputError
-from simcore.system.collectives.nccl import Fabric, collective_s, point_to_point_s
-from simcore.workload.loops.schedules import Durations, Schedule, make, play
+from simcore.cost.job import Cluster, Job, Recompute, Software
+from simcore.cost.layer import LayerTimes, device_s, exposed_s, layer_times, per_node, sharding_s, slowest_s
+from simcore.system.collectives.nccl import collective_s, point_to_point_s
+from simcore.workload.loops.schedules import Durations, play
 from simcore.workload.model import CollectiveKind, PhaseName
 
 __all__ = ["Cluster", "Job", "Prediction", "Recompute", "Software", "lower_bound_s", "predict", "predict_layer"]
-
-Recompute = Literal["none", "selective", "full"]
-
-
-@dataclass(frozen=True, slots=True)
-class Software:
-    """What a training framework on its hosts costs beyond kernels.
-
-    `launch_s`: host time per kernel class; a pass whose launches take longer than its kernels takes that long.
-    `step_s`: once a step (data, logging, gradient-norm synchronisation). `tp_hidden`: share of the tensor-parallel
-    collectives that computes meanwhile. `hides_input_gradient`: the sum of input gradients runs beside the weight
-    gradients.
-    """
-
-    launch_s: float = 10e-6
-    step_s: float = 0.05
-    tp_hidden: float = 0.0
-    hides_input_gradient: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Accelerators, their interconnect and the software on them."""
-
-    accelerator: str
-    fabric: Fabric
-    software: Software = field(default_factory=Software)
-    constants: Efficiency | None = None
-
-    @property
-    def efficiency(self) -> Efficiency:
-        """The kernel constants in force."""
-        return self.constants or efficiency(self.accelerator)
-
-    @property
-    def memory_bytes(self) -> int:
-        """Memory of one device."""
-        return accelerator(self.accelerator).memory_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A model and how its training step is spread: degrees, batch in sequences, schedule and memory options."""
-
-    model: Transformer
-    global_batch: int
-    micro_batch: int = 1
-    tp: int = 1
-    pp: int = 1
-    dp: int = 1
-    cp: int = 1
-    ep: int = 1
-    chunks: int = 1
-    schedule: str = ""
-    sequence_parallel: bool = False
-    recompute: Recompute = "none"
-    zero: int = 0
-    overlap_gradients: bool = False
-    overlap_pipeline: bool = False
-    scatter_pipeline: bool = False
-    gradient_bytes: float = 4.0
-    dtype: str = "bf16"
-
-    @property
-    def micro_batches(self) -> int:
-        """Micro-batches a replica runs in a step; InputError when the batch does not divide."""
-        count, rest = divmod(self.global_batch, self.dp * self.micro_batch)
-        if rest or count < 1:
-            expected = f"a multiple of dp x micro-batch = {self.dp * self.micro_batch}"
-            raise InputError.at("global batch", "does not divide", expected=expected, found=str(self.global_batch))
-        return count
-
-    @property
-    def plan(self) -> Schedule:
-        """The pipeline schedule; interleaved where a stage holds several chunks and none is named."""
-        name = self.schedule or ("interleaved" if self.chunks > 1 else "1f1b")
-        return make(name, self.pp, self.micro_batches, self.chunks if self.chunks > 1 else None)
-
-    @property
-    def shard(self) -> Shard:
-        """One rank's share of a layer."""
-        return Shard(self.micro_batch, self.tp, self.cp, self.ep, self.sequence_parallel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +41,24 @@ class Prediction:
 def predict(job: Job, cluster: Cluster) -> Prediction:
     """The step time of `job` on `cluster`."""
     pipeline_s, busy_s = _pipeline(job, cluster)
-    layer = _layer_times(job, cluster)
-    gradients_s = _gradients_s(job, cluster, pipeline_s)
-    optimizer_s = _optimizer_s(job, cluster)
+    shares = _wait_shares(job, cluster)
     parts = {
-        "compute": busy_s * layer.compute_share,
-        "tensor_parallel": busy_s * (1 - layer.compute_share),
+        "compute": busy_s * (1 - sum(shares.values())),
+        **{name: busy_s * share for name, share in shares.items()},
         "bubble": pipeline_s - busy_s,
-        "gradients": gradients_s,
-        "optimizer": optimizer_s,
+        "gradients": _gradients_s(job, cluster, pipeline_s),
+        "optimizer": _optimizer_s(job, cluster),
         "other": cluster.software.step_s,
     }
     return Prediction(sum(parts.values()), parts)
+
+
+def _wait_shares(job: Job, cluster: Cluster) -> dict[str, float]:
+    """Exposed collectives in all layers, as shares of their time."""
+    counts = job.part_layers(1)[0]
+    kinds = [(count, _layer(job, cluster, dense)) for count, dense in zip(counts, (True, False), strict=True) if count]
+    whole = sum(count * (layer.forward_s + layer.backward_s) for count, layer in kinds)
+    return {name: sum(count * layer.waits[name] for count, layer in kinds) / whole for name in kinds[0][1].waits}
 
 
 def lower_bound_s(job: Job, cluster: Cluster) -> float:
@@ -153,88 +74,13 @@ def lower_bound_s(job: Job, cluster: Cluster) -> float:
 
 def predict_layer(job: Job, cluster: Cluster, phase: str) -> Prediction:
     """One layer's "forward" or "backward" (recomputation included) for one micro-batch."""
-    layer = _layer_times(job, cluster)
+    layer = _layer(job, cluster, not job.model.experts)
     seconds = layer.forward_s if phase == "forward" else layer.backward_s
     return Prediction(seconds, {phase: seconds})
 
 
-@dataclass(frozen=True, slots=True)
-class _LayerTimes:
-    """Of one layer and micro-batch; `weight_s` is the part of `backward_s` that weight gradients take."""
-
-    forward_s: float
-    backward_s: float
-    weight_s: float
-    compute_share: float
-
-
-@lru_cache(maxsize=8192)
-def _layer_times(job: Job, cluster: Cluster) -> _LayerTimes:
-    """A layer's forward and whole backward on one rank, recomputation and exposed collectives included."""
-    model, shard, launch = job.model, job.shard, cluster.software.launch_s
-    forward = layer_operations(model, shard, PhaseName.FORWARD)
-    weights = layer_operations(model, shard, PhaseName.WEIGHT_GRAD)
-    gradients = [*layer_operations(model, shard, PhaseName.INPUT_GRAD), *weights]
-    again = _recomputed(job, forward)
-    collectives_s = _tensor_parallel_s(job, cluster)
-    forward_s = max(_device_s(forward, job, cluster) + collectives_s, _calls(forward) * launch)
-    repeat_s = collectives_s if job.recompute == "full" else 0.0
-    behind_s = collectives_s * _backward_exposed(job, cluster.software)
-    device_s = _device_s([*again, *gradients], job, cluster) + behind_s + repeat_s
-    backward_s = max(device_s, (_calls(gradients) + _calls(again)) * launch)
-    weight_s = max(_device_s(weights, job, cluster), _calls(weights) * launch)
-    total = forward_s + backward_s
-    return _LayerTimes(forward_s, backward_s, weight_s, 1 - (collectives_s + behind_s + repeat_s) / total)
-
-
-# A collective beside a product slows it: 38 % of the hidden time comes back (Echo, arXiv 2412.12487, mean slowdown).
-_SLOWDOWN = 0.38
-
-
-def _backward_exposed(job: Job, software: Software) -> float:
-    """What the backward's tensor-parallel collectives cost, over their own time.
-
-    Hidden behind weight gradients: the all-reduces of input gradients, or with sequence parallelism their
-    reduce-scatter half; the all-gather before them stays exposed (Korthikanti et al. 2023, section 4.2.2).
-    """
-    if not software.hides_input_gradient:
-        return 1.0
-    exposed = 0.5 if job.sequence_parallel else 0.0
-    return exposed + (1 - exposed) * _SLOWDOWN
-
-
-def _recomputed(job: Job, forward: Sequence[Operation]) -> list[Operation]:
-    """Forward operations that run again before the backward."""
-    if job.recompute == "full":
-        return list(forward)
-    if job.recompute == "selective" and job.model.attention == "unfused":
-        return [operation for operation in forward if operation.name in _SELECTIVE]
-    return []
-
-
-# What selective recomputation drops and recomputes: the parts of the attention whose size grows with seq x seq
-# (Korthikanti et al. 2023, section 5). Fused attention keeps nothing of the kind.
-_SELECTIVE = {"scores", "softmax", "attention dropout", "scores by values"}
-
-
-def _calls(operations: Iterable[Operation]) -> int:
-    return sum(operation.kernels for operation in operations)
-
-
-def _device_s(operations: Iterable[Operation], job: Job, cluster: Cluster) -> float:
-    device = accelerator(cluster.accelerator)
-    return sum(duration_s(operation, device, job.dtype, cluster.efficiency) for operation in operations)
-
-
-def _tensor_parallel_s(job: Job, cluster: Cluster) -> float:
-    """Exposed tensor-parallel collectives of one pass through a layer: an all-reduce behind each half of the block.
-
-    With sequence parallelism a reduce-scatter and an all-gather take the all-reduce's place and cost the same.
-    """
-    blocks = 1 if job.model.parallel_block else 2
-    size = job.shard.tokens(job.model) * job.model.hidden * job.shard.element_bytes
-    once = collective_s(CollectiveKind.ALL_REDUCE, size, job.tp, min(job.tp, cluster.fabric.node_ranks), cluster.fabric)
-    return blocks * once * (1 - cluster.software.tp_hidden)
+def _layer(job: Job, cluster: Cluster, dense: bool) -> LayerTimes:
+    return layer_times(job.one_layer, cluster, dense=dense)
 
 
 def _pipeline(job: Job, cluster: Cluster) -> tuple[float, float]:
@@ -249,28 +95,23 @@ def _pipeline(job: Job, cluster: Cluster) -> tuple[float, float]:
 
 def _part_times(job: Job, cluster: Cluster) -> Durations:
     """Forward, backward and weight gradient of a micro-batch on every part of the model, with blocking transfers."""
-    layer, plan = _layer_times(job, cluster), job.plan
-    counts = _layer_counts(job.model.layers, plan.parts)
+    plan = job.plan
+    kinds = [_layer(job, cluster, dense) for dense in ((True, False) if job.model.experts else (True, True))]
+    counts = job.part_layers(plan.parts)
     message_s = 0.0 if job.pp == 1 or job.overlap_pipeline else _message_s(job, cluster)
-    weight = [count * layer.weight_s if plan.splits_backward else 0.0 for count in counts]
-    forward = [count * layer.forward_s + message_s for count in counts]
-    backward = [count * layer.backward_s + message_s - apart for count, apart in zip(counts, weight, strict=True)]
+
+    def over_layers(times: Sequence[float]) -> list[float]:
+        return [plain * times[0] + expert * times[1] for plain, expert in counts]
+
+    weight = over_layers([layer.weight_s if plan.splits_backward else 0.0 for layer in kinds])
+    forward = [seconds + message_s for seconds in over_layers([layer.forward_s for layer in kinds])]
+    whole = over_layers([layer.backward_s for layer in kinds])
+    backward = [seconds + message_s - apart for seconds, apart in zip(whole, weight, strict=True)]
     for place, operations in ((0, embedding_operations), (-1, head_operations)):
         ahead, back = _edge_s(job, cluster, operations)
         forward[place] += ahead
         backward[place] += back
     return Durations(forward, backward, weight)
-
-
-def _layer_counts(layers: int, parts: int) -> list[int]:
-    """Layers per part, as even as they go; the first and last part, which do more, get none extra.
-
-    >>> _layer_counts(10, 4)
-    [2, 3, 3, 2]
-    """
-    base, extra = divmod(layers, parts)
-    middle = sorted(range(parts), key=lambda part: (part in (0, parts - 1), part))
-    return [base + (part in middle[:extra]) for part in range(parts)]
 
 
 def _message_s(job: Job, cluster: Cluster) -> float:
@@ -287,25 +128,29 @@ _Edge = Callable[[Transformer, Shard, PhaseName], tuple[Operation, ...]]
 
 def _edge_s(job: Job, cluster: Cluster, operations: _Edge) -> tuple[float, float]:
     """Forward and backward of the embedding or the head."""
-    launch = cluster.software.launch_s
     ahead = operations(job.model, job.shard, PhaseName.FORWARD)
     back = [
         *operations(job.model, job.shard, PhaseName.INPUT_GRAD),
         *operations(job.model, job.shard, PhaseName.WEIGHT_GRAD),
     ]
-    seconds = [max(_device_s(some, job, cluster), _calls(some) * launch) for some in (ahead, back)]
-    return seconds[0], seconds[1]
+    forward_s, backward_s = (slowest_s(some, job, cluster) for some in (ahead, back))
+    gather_s, reduce_s = sharding_s(job, cluster, job.model.vocab * job.model.hidden / job.tp)
+    return forward_s + exposed_s(gather_s, forward_s), backward_s + exposed_s(gather_s + reduce_s, backward_s)
 
 
-def _stage_parameters(job: Job) -> float:
-    """Parameters of the fullest stage on one rank."""
+def _stage_parameters(job: Job) -> tuple[float, float]:
+    """Parameters of the fullest stage on one rank: the replicated ones and the experts."""
     model = job.model
-    layers = max(_layer_counts(model.layers, job.pp))
-    experts = layer_parameters(model) if model.experts else layer_parameters(model, dense=True)
     table = model.vocab * model.hidden * (2 if job.pp == 1 and not model.tied else 1)
-    return (layers * experts + table) / job.tp
+    routed = expert_parameters(model)
+    sizes = layer_parameters(model, dense=True), layer_parameters(model) - routed
+    plain, experts = max(
+        ((dense * sizes[0] + expert * sizes[1], expert * routed) for dense, expert in job.part_layers(job.pp)), key=sum
+    )
+    return (plain + table) / job.tp, experts / job.ep
 
 
+ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 _BACKWARD_SHARE = 2 / 3  # of a micro-batch's time: two products against the forward's one
 _BUCKETS = 8  # gradient buckets of a stage, the last of which nothing can hide
 
@@ -317,10 +162,14 @@ def _gradients_s(job: Job, cluster: Cluster, pipeline_s: float) -> float:
     micro-batch's backward, or with interleaving that of a whole group of micro-batches; the last bucket stays
     exposed.
     """
-    ranks = job.dp * job.cp
-    per_node = max(1, min(ranks, cluster.fabric.node_ranks // job.tp))
-    size = _stage_parameters(job) * job.gradient_bytes
-    whole = collective_s(CollectiveKind.ALL_REDUCE, size, ranks, per_node, cluster.fabric)
+    if job.zero == 3:  # in every micro-batch
+        return _tied_s(job, cluster)
+    whole = 0.0
+    # Gradients already summed (ZeRO 2) leave the weights to gather: half the passes, and 16 bits an element.
+    kind, width = (ALL_GATHER, job.shard.element_bytes) if job.zero == 2 else (ALL_REDUCE, job.gradient_bytes)
+    plain, experts = _stage_parameters(job)
+    for size, ranks, stride in ((plain, job.replicas, job.tp), (experts, job.expert_replicas, job.ep)):
+        whole += collective_s(kind, size * width, ranks, per_node(job, cluster, ranks, stride), cluster.fabric)
     if job.overlap_gradients:
         window = pipeline_s / job.micro_batches * _BACKWARD_SHARE * (job.pp if job.chunks > 1 else 1)
         whole = max(whole - window, whole / _BUCKETS)
@@ -334,9 +183,10 @@ def _tied_s(job: Job, cluster: Cluster) -> float:
     size = job.model.vocab * job.model.hidden / job.tp * job.gradient_bytes
     inside = job.tp * job.dp * job.cp * job.pp <= cluster.fabric.node_ranks
     per_node = 2 if inside else 1
-    return collective_s(CollectiveKind.ALL_REDUCE, size, 2, per_node, cluster.fabric)
+    return collective_s(ALL_REDUCE, size, 2, per_node, cluster.fabric)
 
 
 def _optimizer_s(job: Job, cluster: Cluster) -> float:
-    owned = _stage_parameters(job) / (job.dp if job.zero else 1)
-    return _device_s(optimizer_operations(owned), job, cluster)
+    plain, experts = _stage_parameters(job)
+    owned = plain / job.replicas + experts / job.expert_replicas if job.zero else plain + experts
+    return device_s(optimizer_operations(owned), job, cluster)

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from simcore.compute.operations import Transformer
-from simcore.cost.predict import Job, Recompute
-from simcore.cost.published_llama import bridge, llama3, megatron_core
+from simcore.cost.job import Job, Recompute
+from simcore.cost.published_bridge import dense, mixtures
+from simcore.cost.published_llama import llama3, megatron_core
+from simcore.cost.published_tables import bigscience, foundry, simumax, simumax_memory
 from simcore.cost.rows import Collective, Row, Step
 from simcore.cost.systems import fabric_of
 from simcore.documents import read_text
@@ -38,6 +40,7 @@ class Suite:
     rows: Callable[[Mapping[str, Any]], Iterator[Row]]
     tolerance: float | None
     peer: str
+    unit: str = "s"
 
 
 def load(path: str | Path) -> Mapping[str, Any]:
@@ -292,7 +295,12 @@ SUITES = {
         Suite("megatron_unfitted", unfitted, 0.15, "none"),
         Suite("megatron_core_h100", megatron_core, 0.15, "calculon 27-58% (5 of 9 rows; 4 out of memory)"),
         Suite("llama3_405b", llama3, 0.15, "none"),
-        Suite("megatron_bridge_llama", bridge, 0.15, "none"),
+        Suite("megatron_bridge_llama", dense, 0.15, "none"),
+        Suite("megatron_bridge_moe", mixtures, 0.15, "none"),
+        Suite("simumax_b200", simumax, 0.10, "SimuMax 5.6%"),
+        Suite("llm_foundry_mpt", foundry, 0.10, "none"),
+        Suite("bigscience", bigscience, 0.18, "none"),
+        Suite("memory", simumax_memory, 0.03, "SimuMax 0.46%", "bytes"),
         Suite("collectives_in_node", _collectives(inside=True), 0.08, "Echo 7-8%; ASTRA-sim 9.7% (8 H100)"),
         Suite("collectives_across_nodes", _collectives(inside=False), 0.15, "Echo 11-14% (2-8 nodes)"),
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from simcore.cost.memory import memory_bytes
-from simcore.cost.predict import Job, Prediction, predict, predict_layer
+from simcore.cost.job import Job
+from simcore.cost.memory import memory_bytes, peak
+from simcore.cost.predict import Prediction, predict, predict_layer
 from simcore.cost.systems import CLUSTERS, Cluster
 from simcore.system.collectives.nccl import Fabric, collective_s
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Collective", "Row", "Step"]
+__all__ = ["Collective", "Held", "Question", "Row", "Step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,28 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """The most memory a rank holds in a step; the "seconds" of its prediction are bytes."""
+
+    job: Job
+
+    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
+        """The predicted bytes."""
+        return self.explained(clusters).step_s
+
+    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+        """The bytes by what they hold, on the fullest stage."""
+        held = peak(self.job)
+        return Prediction(sum(held.values()), held)
+
+
+Question = Step | Collective | Held
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
-    """One measurement and the question it answers."""
+    """One measurement, in seconds or bytes, and the question it answers."""
 
     id: str
-    measured_s: float
-    question: Step | Collective
+    measured: float
+    question: Question

@@ -19,7 +19,7 @@ from typing import Any
 
 from simcore.compute.accelerators import accelerator
 from simcore.compute.operations import Transformer
-from simcore.cost.predict import Cluster, Job, Software
+from simcore.cost.job import Cluster, Job, Software
 from simcore.cost.search import Study
 from simcore.cost.systems import CLUSTERS
 from simcore.documents import Node, read

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from simcore.compute.efficiency import A100, Efficiency, efficiency
-from simcore.cost.predict import Cluster, Software
+from simcore.cost.job import Cluster, Software
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
 __all__ = ["CLUSTERS", "FITTED", "Cluster", "clusters", "fabric_of"]
@@ -21,12 +21,18 @@ FITTED: dict[str, float] = {
     "megascale.tp_hidden": 0.526,
     "vtrain.launch_us": 62.8,
     "vtrain.step_ms": 3.95,
+    "bridge.expert_us": 151.0,
+    "foundry.launch_us": 30.3,
+    "foundry.attention_a100": 0.298,
+    "foundry.attention_h100": 0.195,
+    "foundry.step_ms": 8.8,
 }
 
 
 # What of the other accelerators' kernel constants is fitted, in `simcore.compute.efficiency`.
 _PER_DEVICE = {
     "H100-SXM-80GB": ("gemm", "gemm_8bit", "attention"),
+    "B200-SXM": ("gemm", "attention"),
     "GB200": ("gemm_8bit", "gemm_4bit"),
     "GB300": ("gemm_8bit", "gemm_4bit"),
 }
@@ -42,14 +48,28 @@ def kernel_constants() -> dict[str, float]:
 
 
 def _device_constants(device: str, values: Mapping[str, float]) -> Efficiency:
-    return replace(efficiency(device), **{name: values[f"{device}.{name}"] for name in _PER_DEVICE[device]})
+    return replace(efficiency(device), **{name: values[f"{device}.{name}"] for name in _PER_DEVICE.get(device, ())})
 
 
-_MODERN = Software(launch_s=3e-6, step_s=0.05, tp_hidden=0.5)
+_MODERN = Software(launch_s=3e-6, step_s=0.05, tp_hidden=0.5, sends_once=True)
+
+
+_MODERN_SYSTEMS = {
+    "h100": ("H100-SXM-80GB", "hgx-h100"),
+    "dgx-b200": ("B200-SXM", "efa-b200"),
+    "dgx-b300": ("B300-SXM", "efa-b200"),
+    "gb200": ("GB200", "nvl72"),
+    "gb300": ("GB300", "nvl72"),
+}
 
 
 def _modern(device: str, name: str, values: Mapping[str, float]) -> Cluster:
     return Cluster(device, FABRICS[name], _MODERN, _device_constants(device, values))
+
+
+def _one_by_one(cluster: Cluster, values: Mapping[str, float]) -> Cluster:
+    """Megatron-Bridge before release 26.06: the host launches the kernels of every expert apart."""
+    return replace(cluster, software=replace(cluster.software, expert_launch_s=values["bridge.expert_us"] * 1e-6))
 
 
 def clusters(values: Mapping[str, float]) -> dict[str, Cluster]:
@@ -59,7 +79,13 @@ def clusters(values: Mapping[str, float]) -> dict[str, Cluster]:
     plain = Software(launch_s=15e-6, step_s=0.05)
     baseline = replace(plain, hides_input_gradient=True, step_s=values["megascale.step_s"])
     deepspeed = Software(values["vtrain.launch_us"] * 1e-6, values["vtrain.step_ms"] * 1e-3)
+    fsdp = Software(values["foundry.launch_us"] * 1e-6, values["foundry.step_ms"] * 1e-3)
+    triton = replace(kernels, attention=values["foundry.attention_a100"])
+    hopper = replace(_device_constants("H100-SXM-80GB", values), attention=values["foundry.attention_h100"])
     device = "A100-SXM-80GB"  # the sources that do not say 40 or 80 GB are taken for the latter
+    modern = {
+        name: _modern(device_name, fabric_name, values) for name, (device_name, fabric_name) in _MODERN_SYSTEMS.items()
+    }
     return {
         # Selene: DGX A100 80 GB, 8x HDR per node; Megatron-LM of 2021 and of 2022 (fp16, unfused attention, apex
         # kernels).
@@ -69,9 +95,18 @@ def clusters(values: Mapping[str, float]) -> dict[str, Cluster]:
         "megascale-megatron": Cluster(device, fabric, baseline, kernels),
         "megascale": Cluster(device, fabric, replace(baseline, tp_hidden=values["megascale.tp_hidden"]), kernels),
         # Today's Megatron-Core and its like on Hopper and Blackwell: graphs launch the kernels.
-        "h100": _modern("H100-SXM-80GB", "hgx-h100", values),
-        "gb200": _modern("GB200", "efa-b200", values),
-        "gb300": _modern("GB300", "efa-b200", values),
+        **modern,
+        **{f"{name}-26.04": _one_by_one(cluster, values) for name, cluster in modern.items()},
+        # SimuMax: one node of B200, Megatron-Core with nothing overlapped.
+        "b200": Cluster(
+            "B200-SXM", FABRICS["efa-b200"], Software(launch_s=6e-6, step_s=0.0), _device_constants("B200-SXM", values)
+        ),
+        # llm-foundry: PyTorch FSDP, attention in Triton.
+        "foundry-a100": Cluster(device, fabric, fsdp, triton),
+        "foundry-a100-40gb": Cluster("A100-SXM-40GB", fabric, fsdp, triton),
+        "foundry-h100": Cluster("H100-SXM-80GB", FABRICS["hgx-h100"], fsdp, hopper),
+        # BigScience: Jean Zay, 8x A100 80 GB with four 100 Gb/s cards per node, Megatron-DeepSpeed.
+        "jean-zay": Cluster(device, FABRICS["jean-zay"], deepspeed, kernels),
         # vTrain: Megatron-DeepSpeed on one node, and on a cluster with 800 Gb/s per node.
         "vtrain-node": Cluster(device, fabric, deepspeed, kernels),
         "vtrain-cluster": Cluster(device, fabric, deepspeed, kernels),

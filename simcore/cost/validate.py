@@ -30,7 +30,7 @@ class Scored:
     @property
     def errors(self) -> list[float]:
         """Predicted / measured - 1 of every row."""
-        return [p.step_s / row.measured_s - 1 for row, p in zip(self.rows, self.predictions, strict=True)]
+        return [p.step_s / row.measured - 1 for row, p in zip(self.rows, self.predictions, strict=True)]
 
     @property
     def mean(self) -> float:
@@ -76,7 +76,7 @@ def sensitivities(scored: Scored, step: float = 0.05) -> list[Sensitivity]:
 
     def mean_s(name: str, factor: float) -> float:
         systems = clusters({**values, name: values[name] * factor})
-        return sum(row.question.seconds(systems) / row.measured_s for row in rows)
+        return sum(row.question.seconds(systems) / row.measured for row in rows)
 
     base_s = mean_s("gemm", 1.0)
     found = [
@@ -94,7 +94,7 @@ def _suite_document(scored: Scored, explain: bool) -> dict[str, Any]:
     margin = scored.quantile(0.9)
     found: dict[str, Any] = {
         "name": scored.suite.name,
-        "rows": [_row_document(*row, margin if explain else None) for row in _lines(scored)],
+        "rows": [_row_document(*row, margin if explain else None, scored.suite.unit) for row in _lines(scored)],
         "mean_abs_error": scored.mean,
         "p90_abs_error": margin,
         "max_abs_error": scored.quantile(1.0),
@@ -111,16 +111,16 @@ def _lines(scored: Scored) -> Iterator[tuple[Row, Prediction, float]]:
     return zip(scored.rows, scored.predictions, scored.errors, strict=True)
 
 
-def _row_document(row: Row, prediction: Prediction, error: float, margin: float | None) -> dict[str, Any]:
+def _row_document(row: Row, prediction: Prediction, error: float, margin: float | None, unit: str) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "id": row.id,
-        "measured_s": row.measured_s,
-        "predicted_s": prediction.step_s,
+        f"measured_{unit}": row.measured,
+        f"predicted_{unit}": prediction.step_s,
         "error": error,
     }
     if margin is not None:
-        entry["interval_s"] = [prediction.step_s / (1 + margin), prediction.step_s * (1 + margin)]
-        entry["parts_s"] = prediction.parts
+        entry[f"interval_{unit}"] = [prediction.step_s / (1 + margin), prediction.step_s * (1 + margin)]
+        entry[f"parts_{unit}"] = prediction.parts
     return entry
 
 
@@ -140,13 +140,14 @@ def table(scored: Sequence[Scored], *, explain: bool = False, rows: bool = False
 
 
 def _details(scored: Scored, explain: bool) -> Iterator[str]:
+    unit = scored.suite.unit
     yield f"\n{scored.suite.name}"
     if explain:
         top = ", ".join(f"{one.constant} {one.elasticity:+.2f}" for one in sensitivities(scored)[:3])
         yield f"  most sensitive to (change of time per change of constant): {top}"
         yield f"  nine in ten rows lie within a factor of {1 + scored.quantile(0.9):.3f}"
     for row, prediction, error in _lines(scored):
-        line = f"  {row.id:48} {row.measured_s:12.6g} s measured {prediction.step_s:12.6g} s {error:+7.1%}"
+        line = f"  {row.id:48} {row.measured:12.6g} {unit} measured {prediction.step_s:12.6g} {unit} {error:+7.1%}"
         yield line + (_shares(prediction) if explain else "")
 
 

@@ -21,6 +21,7 @@ from simcore.compute.roofline import duration_s
 from simcore.generate.aicb.times import sections
 from simcore.generate.models import Transformer
 from simcore.generate.plan import Plan
+from simcore.generate.shape import kernel_shape
 from simcore.workload.model import PhaseName
 
 __all__ = ["Durations", "Measured", "Part", "Roofline", "measured", "profile", "roofline"]
@@ -97,51 +98,14 @@ class Roofline:
 
 def roofline(model: Transformer, plan: Plan, device: Accelerator) -> Roofline:
     """Times of every part of a model under a plan; sources of the rule in `simcore.compute`."""
-    shape, dtype = _shape(model, plan), _FORMATS[plan.dtype]
+    dtype = _FORMATS[plan.dtype]
+    shape = kernel_shape(model, plan.seq, plan.padded_vocab(model.vocab))
     shard = Shard(plan.micro_batch, plan.tp, plan.cp, plan.ep, plan.sequence_parallel, float(plan.element_bytes))
     seconds: dict[tuple[Part, PhaseName], float] = {}
     for phase in PhaseName:
         for part, operation in _parts(model, shape, shard, phase):
             seconds[part, phase] = seconds.get((part, phase), 0.0) + duration_s(operation, device, dtype)
     return Roofline(device, dtype, seconds, plan.capacity or plan.load)
-
-
-def _shape(model: Transformer, plan: Plan) -> Shape:
-    """The model as `simcore.compute` describes it.
-
-    There tensor ranks split experts; where fewer do, a rank has that many fewer tokens: the same work in another shape.
-    """
-    latent, experts = model.latent, model.experts
-    extra: dict[str, int] = (
-        {}
-        if latent is None
-        else {
-            "query_rank": latent.query_rank,
-            "key_value_rank": latent.key_value_rank,
-            "rope_size": latent.rope_size,
-            "value_size": latent.value_size,
-        }
-    )
-    if experts is not None:
-        extra |= {
-            "experts": experts.count,
-            "top_k": experts.top_k,
-            "expert_ffn": experts.ffn,
-            "shared_ffn": experts.shared_ffn,
-            "dense_layers": experts.dense_layers,
-        }
-    return Shape(
-        model.layers,
-        model.hidden,
-        model.heads,
-        model.ffn,
-        plan.padded_vocab(model.vocab),
-        plan.seq,
-        kv_heads=model.key_heads,
-        head_size=latent.nope_size + latent.rope_size if latent else model.head_dim,
-        gated=model.gated,
-        **extra,  # type: ignore[arg-type]
-    )
 
 
 def _parts(model: Transformer, shape: Shape, shard: Shard, phase: PhaseName) -> Iterator[tuple[Part, Operation]]:

@@ -38,7 +38,7 @@ class Fabric:
 
     `node`: lines inside a node of `node_ranks`; `across`: lines between nodes when every rank of a node takes part,
     their rate shared by all of a node's network cards; `nic_bytes_per_s`: what one card sustains; `hop_s`: a point-
-    to-point message.
+    to-point message. `card_ranks`: the ranks the curves of `across` were measured with, where a node holds more.
     """
 
     name: str
@@ -48,6 +48,12 @@ class Fabric:
     nic_bytes_per_s: float
     hop_s: float = 10e-6
     multicast_ranks: int = 6
+    card_ranks: int = 0
+
+    @property
+    def sharing_ranks(self) -> int:
+        """Ranks of a node whose cards together reach the rates of `across`."""
+        return self.card_ranks or self.node_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +82,12 @@ def choose(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: int, s
         return Choice("none", "none", 0.0, 0.0)
     per_node = max(1, min(per_node, ranks))
     nodes = -(-ranks // per_node)
-    lines, levels, share = system.across, log2(nodes), per_node / system.node_ranks
+    lines, levels, share = system.across, log2(nodes), per_node / system.sharing_ranks
+    share = min(share, _ring_rate(system.node) / _ring_rate(system.across))
     if nodes == 1:
         lines, levels, share = _usable(system, ranks, kind), log2(ranks), 1.0
+    elif kind is CollectiveKind.ALL_TO_ALL:
+        return Choice("pairwise", "Simple", _exchange_s(size_bytes, ranks, per_node, system), wire * size_bytes)
 
     def seconds(line: Line) -> float:
         fixed_s = passes * (line.fixed_s + line.per_level_s * levels)
@@ -100,10 +109,22 @@ def collective_s(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: 
     return choose(kind, size_bytes, ranks, per_node, system).seconds
 
 
+def _exchange_s(size_bytes: float, ranks: int, per_node: int, system: Fabric) -> float:
+    """An all-to-all across nodes: what leaves a node goes over each rank's own card, the rest meanwhile inside."""
+    away = size_bytes * (ranks - per_node) / ranks / system.nic_bytes_per_s
+    near = size_bytes * per_node / ranks / _ring_rate(system.node)
+    return max(away, near) + system.hop_s * log2(ranks)
+
+
 def point_to_point_s(size_bytes: float, system: Fabric, *, same_node: bool) -> float:
     """Seconds of one message between two ranks."""
     rate = max(line.bytes_per_s for line in system.node) if same_node else system.nic_bytes_per_s
     return system.hop_s + size_bytes / rate
+
+
+def _ring_rate(lines: tuple[Line, ...]) -> float:
+    """The best rate without reduction in the switch."""
+    return max(line.bytes_per_s for line in lines if line.algorithm != "nvls")
 
 
 def _usable(system: Fabric, ranks: int, kind: CollectiveKind) -> tuple[Line, ...]:
@@ -142,11 +163,13 @@ def _lines(*rows: tuple[str, float, float, float]) -> tuple[Line, ...]:
 
 _A100_NODE = _lines(("ring-ll128", 48.5, 5.0, 173.0), ("ring-simple", 91.0, 4.6, 229.0))
 _A100_ACROSS = _lines(("tree-ll128", 47.0, 34.4, 106.0), ("ring-simple", 1.0, 120.0, 127.0))
+_A100_ACROSS_4 = _lines(("tree-ll128", 47.0, 34.4, 26.5), ("ring-simple", 1.0, 120.0, 31.8))
 _H100_NODE = _lines(("ring-ll128", 40.0, 1.2, 306.0), ("ring-simple", 64.8, 5.5, 376.0), ("nvls", 86.0, 1.2, 476.0))
 _H100_ACROSS = _lines(("tree-ll128", 47.0, 34.4, 180.0), ("ring-simple", 1.0, 120.0, 340.0))
 _V100_NODE = _lines(("ring-ll128", 48.5, 5.0, 90.0), ("ring-simple", 91.0, 4.6, 134.0))
 _MI300X_NODE = _lines(("ring-ll128", 60.0, 5.0, 150.0), ("ring-simple", 120.0, 5.0, 313.0))
 _B200_NODE = _lines(("ring-ll128", 40.0, 1.2, 420.0), ("ring-simple", 64.8, 5.5, 682.0), ("nvls", 86.0, 1.2, 838.0))
+_NVL72_NODE = _lines(("ring-ll128", 40.0, 1.2, 420.0), ("ring-simple", 64.8, 5.5, 680.0), ("nvls", 86.0, 1.2, 850.0))
 _B200_ACROSS = _lines(("tree-ll128", 368.0, 1.0, 190.0), ("ring-simple", 543.0, 1.0, 387.0))
 
 FABRICS: dict[str, Fabric] = {
@@ -160,11 +183,13 @@ FABRICS: dict[str, Fabric] = {
             _A100_ACROSS,
             15.9e9,
         ),
+        Fabric("jean-zay", 8, _A100_NODE, _A100_ACROSS_4, 8.0e9),
         Fabric("hgx-h100", 8, _H100_NODE, _H100_ACROSS, 42.5e9),
         Fabric("hgx-h200", 8, _H100_NODE, _H100_ACROSS, 42.5e9),
         Fabric("hgx-v100", 8, _V100_NODE, _A100_ACROSS, 11.0e9),
         Fabric("mi300x", 8, _MI300X_NODE, _H100_ACROSS, 42.5e9),
         Fabric("efa-b200", 8, _B200_NODE, _B200_ACROSS, 48.4e9),
+        Fabric("nvl72", 64, _NVL72_NODE, _B200_ACROSS, 48.4e9, card_ranks=8),
     )
 }
 
