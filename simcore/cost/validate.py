@@ -70,7 +70,14 @@ def score(suite: Suite, documents: Iterable[Mapping[str, Any]], progress: Any = 
 
 
 def sensitivities(scored: Scored, step: float = 0.05) -> list[Sensitivity]:
-    """The constants a suite's predictions follow most, by central differences over up to 50 of its rows."""
+    """The constants a suite's predictions follow most, by central differences over up to 50 of its rows.
+
+    Memory follows the bytes of what it holds, each by its share; collectives follow no constant of the kernels: none.
+    """
+    if scored.suite.unit != "s":
+        held = [{name: part / one.step_s for name, part in one.parts.items()} for one in scored.predictions]
+        shares = [Sensitivity(name, sum(one[name] for one in held) / len(held)) for name in held[0]]
+        return sorted(shares, key=lambda one: -one.elasticity)
     values = {**kernel_constants(), **FITTED}
     rows = scored.rows[:: ceil(len(scored.rows) / 50)]
 
@@ -82,7 +89,8 @@ def sensitivities(scored: Scored, step: float = 0.05) -> list[Sensitivity]:
     found = [
         Sensitivity(name, (mean_s(name, 1 + step) - mean_s(name, 1 - step)) / (2 * step * base_s)) for name in values
     ]
-    return sorted(found, key=lambda one: (-abs(one.elasticity), one.constant))
+    moving = [one for one in found if one.elasticity]
+    return sorted(moving, key=lambda one: (-abs(one.elasticity), one.constant))
 
 
 def document(scored: Sequence[Scored], *, explain: bool = False) -> dict[str, Any]:

@@ -57,3 +57,9 @@ def test_what_cannot_be_answered_is_refused():
         evaluate(Operation(10**9, mean_time_between_failures_s=1.0, checkpoint_s=60), 1.0)
     with pytest.raises(InputError, match="--checkpoint_seconds"):
         evaluate(Operation(8, mean_time_between_failures_s=1e6), 1.0)
+
+
+@pytest.mark.parametrize(("hours", "minutes"), [(24.0, 117), (6.0, 57), (0.25, 9.1)])
+def test_the_best_interval_is_that_of_the_source(hours, minutes):
+    """Daly 2006, figures 3 to 5: checkpoints of 5 minutes."""
+    assert daly_interval_s(300.0, hours * 3600.0) / 60 == pytest.approx(minutes, rel=0.01)
