@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from math import ceil, gcd
+from math import ceil
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.efficiency import Efficiency, efficiency
@@ -74,19 +74,8 @@ def _gemm_s(operation: Operation, device: Accelerator, dtype: str, constants: Ef
     shape = (operation.batch, operation.m, operation.n, operation.k)
     if not operation.flops:
         return 0.0
-    share = _product_share(constants, dtype) * _alignment(operation)
+    share = _product_share(constants, dtype)
     return padded_flops(*shape, device.cores, constants.depth) / (device.peak(dtype) * share)
-
-
-def _alignment(operation: Operation) -> float:
-    """Rows that do not begin at multiples of 16 bytes are loaded piece by piece (NVIDIA's matrix multiplication guide).
-
-    Of 16-bit elements that is 8: a head of 108 costs two loads for one, a head of 150 four.
-    """
-    return gcd(operation.k, operation.n, _ALIGNED) / _ALIGNED
-
-
-_ALIGNED = 8
 
 
 @lru_cache(maxsize=65536)
