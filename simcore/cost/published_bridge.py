@@ -45,7 +45,7 @@ _SYSTEMS = {
     "DGX-GB200": "gb200",
     "DGX-GB300": "gb300",
 }
-_EXPERTS_TOGETHER = "26.06"  # from this release on the experts of a rank are launched together
+_EXPERTS_TOGETHER = "26.06"  # the rows say so, no source: up to the release before, time follows the experts of a rank
 
 
 def _rows(document: Mapping[str, Any], models: Mapping[str, str]) -> Iterator[Row]:

@@ -45,7 +45,10 @@ _FIELD = re.compile(r"(tp|pp|dp|cp|ep|mbc|seq|l)(\d+)")
 
 
 def _simumax_job(case: str) -> Job:
-    """Megatron-LM, bf16, one sequence a micro-batch, ZeRO 1, nothing overlapped (SimuMax's reproduction guide)."""
+    """Megatron-LM, nothing overlapped (SimuMax's reproduction guide).
+
+    Not stated, and inferred from the measured memory: one sequence a micro-batch, ZeRO 1.
+    """
     name = next((name for name in _SIMUMAX if case.startswith(f"{name}_")), "")
     if not name:
         raise InputError.at(case, "no such model", expected=", ".join(_SIMUMAX), found=case)

@@ -68,7 +68,7 @@ def _modern(device: str, name: str, values: Mapping[str, float]) -> Cluster:
 
 
 def _one_by_one(cluster: Cluster, values: Mapping[str, float]) -> Cluster:
-    """Megatron-Bridge before release 26.06: the host launches the kernels of every expert apart."""
+    """Megatron-Bridge before release 26.06, where time follows a rank's experts; that the host is why is our guess."""
     return replace(cluster, software=replace(cluster.software, expert_launch_s=values["bridge.expert_us"] * 1e-6))
 
 
