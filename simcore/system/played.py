@@ -153,10 +153,11 @@ class Played:
         """Send all copies with the first; the others are on their way with it."""
         together = {members[plan.transfers[copy].dst]: copy for copy in plan.copies.get(index, ())}
         if together:
-            order = (stream.key, stream.at, index, npu)
+            key, at = stream.key, stream.at  # now: the stream moves on when this NPU is done
+            order = (key, at, index, npu)
 
             def deliver(target: int) -> None:
-                self._deliver((stream.key, stream.at, target), together[target])
+                self._deliver((key, at, target), together[target])
 
             self._trees.multicast(npu, list(together), plan.transfers[index].size_bytes, order, deliver)
 

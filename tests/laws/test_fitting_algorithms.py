@@ -461,3 +461,14 @@ def test_bytes_on_links_are_those_of_the_plan_and_no_time_beats_the_bounds(name,
     assert timeline.time_ns >= int(reducing * (n - 1) * share / into.max() * 1e9)
     assert timeline.time_ns >= min(row.sum() for row in [links.latency_ns[[*links.route(0, n - 1)]]])
     assert timeline.time_ns >= run.timeline(network="congestion-free").time_ns
+
+
+def test_copies_arrive_after_their_sender_has_left():
+    """Without latency the middle of a line is done, and in its next phase, before its copies have arrived."""
+    mesh = Topology((Dimension("Mesh", 3, 1e9, 0.0), Dimension("Ring", 2, 1e9, 0.0)))
+    system = SystemConfig(
+        active_chunks_per_dimension=2,
+        preferred_dataset_splits=4,
+        implementations={ALL_GATHER: (Algorithm("multicast"),) * 2},
+    )
+    Run(micro(ALL_GATHER, 5), mesh, system).timeline(fold=False)
