@@ -70,16 +70,16 @@ def called(command):
     out, error = io.StringIO(), io.StringIO()
 
     def late(*_):
-        raise AssertionError(f"no answer after {LIMIT_S} s")
+        raise AssertionError(f"no answer after {LIMIT_S} s of processor time")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(LIMIT_S)
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
             status = main(command)
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
     return status, out.getvalue(), error.getvalue()
 
 
