@@ -5,8 +5,9 @@ from __future__ import annotations
 import glob
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from inspect import signature
 from pathlib import Path
 
 from simcore import library
@@ -39,6 +40,7 @@ __all__ = ["load_topology", "load_workload", "run"]
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
 SPECIFICATION_SUFFIXES = {".yaml", ".yml"}
 STANDARD_INPUT = "-"
+WAFER_OPTIONS = {"workload", "topology", "network", "compute_scale", "straggler", "npu", "no_fold"}
 
 
 def load_topology(name_or_path: str, profile: str = "native") -> Topology:
@@ -50,7 +52,7 @@ def load_workload(
     name_or_path: str, npus: int, *, dialect: Dialect | None = None, comm_groups: str | None = None
 ) -> Workload | GraphSet:
     """A 12-column text, a set of execution traces for `npus` NPUs, a shipped name, or - for text on standard input."""
-    return _read_workload(_find_workload(name_or_path), npus, dialect, comm_groups).content
+    return _read_workload(_find_workload(name_or_path), npus, dialect, comm_groups, None).content
 
 
 def run(
@@ -109,8 +111,8 @@ def run(
         Pipeline schedule of a text workload with ``pp`` > 1: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe;
         "" = interleaved with virtual stages, else 1f1b.
     npu : str
-        Accelerator preset of a wafer's NPU (`simcore list npus`); by default wafer-node, or wafer-core for traces of
-        cores. Other workloads bring their durations.
+        Accelerator preset (`simcore list npus`) for durations that are computed: of a specification's rows, of trace
+        nodes with operations (roofline), of a wafer's NPUs (default: wafer-node, or wafer-core for traces of cores).
     seed : int
         Of the noise; by default 0. Without `jitter` nothing is drawn.
     jitter : tuple of str
@@ -139,6 +141,7 @@ def run(
     >>> report.to_dict()["npus"]
     8
     """
+    options = locals()
     if profile not in profiles:
         expected = closest(profile, profiles.names())
         raise InputError.at("--profile", f"no such profile '{profile}'", expected=expected, found=repr(profile))
@@ -148,67 +151,82 @@ def run(
     found = _find_workload(workload)
     machine = load_topology(topology, profile)
     if wse.is_source(found):
-        settings = Settings(
-            network=_network(network, rules), compute_scale=compute_scale,
-            stragglers=straggler_factors(straggler, machine),
-        )  # fmt: skip
-        refused: dict[str, object] = {
-            "--system": system,
-            "--comm-groups": comm_groups,
-            "--remote-memory": remote_memory,
-        }
-        refused |= {
-            "--rendezvous": rendezvous,
-            "--iterations": iterations != 1,
-            "--queues-per-dim": queues_per_dim != 1,
-        }
-        refused |= {"--comm-scale": comm_scale != 1, "--injection-scale": injection_scale != 1}
-        refused |= {"--profile": profile != "native", "--fault": fault, "--jitter": jitter, "--runs": runs != 1}
-        refused |= {"--seed": seed is not None}
-        return _run_wafer(found, (workload, topology), machine, settings, npu, refused)
+        _refuse_other_options(options)
+        factors = straggler_factors(straggler, machine)
+        settings = Settings(network=_network(network, rules), compute_scale=compute_scale, stragglers=factors)
+        return _run_wafer(found, (workload, topology), machine, settings, npu)
     noise = noise_of(seed, jitter, runs, rules)
-    machine = replace(machine, noise=noise, faults=parse_faults(fault, LinkGraph(machine)) if fault else ())
-    system_config = config.read(system) if system else None
-    source = _read_workload(found, machine.npus, dialect, comm_groups)
+    machine = replace(machine, faults=parse_faults(fault, LinkGraph(machine)) if fault else ())
+    source = _read_workload(found, machine.npus, dialect, comm_groups, npu)
     groups = source.content.parallelism if isinstance(source.content, Workload) else None
     settings = Settings(
         iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
-        not no_fold, schedule, straggler_factors(straggler, machine, groups), noise,
+        not no_fold, schedule, straggler_factors(straggler, machine, groups),
     )  # fmt: skip
+    given = config.read(system) if system else None
     memory = remote_memory_file.read(remote_memory) if remote_memory else None
-
-    def play(seeded: Noise) -> Timeline:
-        place, asked = replace(machine, noise=seeded), replace(settings, noise=seeded)
-        if isinstance(source.content, Workload):
-            return simulate(source.content, place, system_config, rules, asked)
-        return simulate_graphs(source.content, place, system_config, rules, asked, memory)
-
+    case = _Case(source.content, machine, _with_preset(given, npu, source, rules, machine), rules, settings, memory)
     try:
-        timeline = play(noise)
-        others = [play(replace(noise, seed=noise.seed + number)).time_ns for number in range(1, runs)]
+        timeline = case.play(noise)
+        others = [case.play(replace(noise, seed=noise.seed + number)).time_ns for number in range(1, runs)]
     except (OverflowError, MemoryError) as error:
         message = "the sizes or times of this run grow beyond what can be counted or kept"
         raise InputError.at(workload, message, expected="times and sizes below 2^63", found=str(error)) from error
-    rest = {"topology": (topology, machine.path), "system": (system, system)}
-    rest |= {"comm-groups": (comm_groups, comm_groups), "remote-memory": (remote_memory, remote_memory)}
+    files = {"topology": machine.path, "system": system, "comm-groups": comm_groups, "remote-memory": remote_memory}
+    names = files | {"topology": topology}
     inputs = [Input("workload", workload, source.sha256)]
-    inputs += [Input(role, given, _sha256(Path(path))) for role, (given, path) in rest.items() if given and path]
-    schedules = system_config.schedules() if system_config else []
+    inputs += [Input(role, str(names[role]), _sha256(Path(path))) for role, path in files.items() if path]
+    schedules = given.schedules() if given else []
     inputs += [Input(f"schedule {Path(path).name}", path, _sha256(Path(path))) for path in schedules]
-    warnings = (*source.content.warnings, *_warnings(source.content, rules, settings), *timeline.notes)
+    warnings = (*source.content.warnings, *_warnings(source.content, rules, settings, noise), *timeline.notes)
     drawn = spread_of(noise.seed, jitter, [timeline.time_ns, *others]) if noise else None
     if seed is not None and not noise:
         warnings += (f"--seed {seed} changes nothing: without --jitter a run draws no random numbers",)
     return Report(timeline, profile, settings.network or rules.networks[0], tuple(inputs), warnings, noise=drawn)
 
 
-def _run_wafer(
-    path: Path, given: tuple[str, str], machine: Topology, settings: Settings, npu: str | None,
-    refused: dict[str, object],
-) -> Report:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A run with everything read."""
+
+    content: Workload | GraphSet
+    machine: Topology
+    system: config.SystemConfig | None
+    rules: Profile
+    settings: Settings
+    memory: remote_memory_file.RemoteMemory | None
+
+    def play(self, noise: Noise) -> Timeline:
+        """Simulate it under some noise."""
+        machine, settings = replace(self.machine, noise=noise), replace(self.settings, noise=noise)
+        if isinstance(self.content, Workload):
+            return simulate(self.content, machine, self.system, self.rules, settings)
+        return simulate_graphs(self.content, machine, self.system, self.rules, settings, self.memory)
+
+
+def _with_preset(
+    system: config.SystemConfig | None, npu: str | None, source: _Source, rules: Profile, machine: Topology
+) -> config.SystemConfig | None:
+    """The system settings; an accelerator's name is short for a roofline of its rates."""
+    if npu is None or isinstance(source.content, Workload):
+        return system
+    preset = accelerator(npu)
+    return replace(
+        system or rules.system(machine), roofline=True, peak_flops=preset.peak("fp16"),
+        local_memory_bytes_per_s=preset.memory_bytes_per_s,
+    )  # fmt: skip
+
+
+def _refuse_other_options(options: Mapping[str, object]) -> None:
+    """InputError for an option that a workload of the wafer-scale generator does not take."""
+    for name, parameter in signature(run).parameters.items():
+        if name not in WAFER_OPTIONS and options[name] != parameter.default:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError.at(option, "does not go with a workload of the wafer-scale generator")
+
+
+def _run_wafer(path: Path, given: tuple[str, str], machine: Topology, settings: Settings, npu: str | None) -> Report:
     """Play the steps of the wafer-scale generator."""
-    for option in (option for option, value in refused.items() if value):
-        raise InputError.at(option, "does not go with a workload of the wafer-scale generator")
     if settings.network == "fair":
         raise InputError.at("--network", "wafers are played congested or congestion-free", found="'fair'")
     source = wse.load(path)
@@ -237,12 +255,13 @@ def _find_workload(name: str) -> Path:
     return library.resolve(name, "workloads")
 
 
-def _read_workload(path: Path, npus: int, dialect: Dialect | None, comm_groups: str | None) -> _Source:
+def _read_workload(path: Path, npus: int, dialect: Dialect | None, comm_groups: str | None, npu: str | None) -> _Source:
     if str(path) == STANDARD_INPUT:
+        _refuse_preset(npu)
         content = sys.stdin.read()
         return _Source(text.parse(content, "<stdin>", dialect), hashlib.sha256(content.encode()).hexdigest())
     if path.suffix not in TRACE_SUFFIXES and not path.is_dir() and (path.is_file() or path.suffix):
-        return _Source(_program(path, dialect), _sha256(path))
+        return _Source(_program(path, dialect, npu), _sha256(path))
     communicators = read_groups(comm_groups, npus) if comm_groups else None
     graphs = read_graphs(str(path), npus, communicators)
     digest = hashlib.sha256()
@@ -251,13 +270,21 @@ def _read_workload(path: Path, npus: int, dialect: Dialect | None, comm_groups: 
     return _Source(graphs, digest.hexdigest())
 
 
-def _program(path: Path, dialect: Dialect | None) -> Workload:
+def _program(path: Path, dialect: Dialect | None, npu: str | None) -> Workload:
     """The workload of a text file, or the one that a generator's specification describes."""
     if path.suffix not in SPECIFICATION_SUFFIXES:
+        _refuse_preset(npu)
         return text.read(path, dialect)
     from simcore.generate import spec
 
-    return spec.load(path)
+    return spec.load(path, npu)
+
+
+def _refuse_preset(npu: str | None) -> None:
+    """InputError when an accelerator is named for a text workload."""
+    if npu:
+        message = "every row of a text workload gives its own durations: nothing is left to compute"
+        raise InputError.at("--npu", message, expected="a specification, traces with operations, or a wafer workload")
 
 
 def _network(name: str, rules: Profile) -> NetworkMode:
@@ -268,9 +295,9 @@ def _network(name: str, rules: Profile) -> NetworkMode:
     return next((mode for mode in rules.networks if mode == name), rules.networks[0])
 
 
-def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings) -> Iterator[str]:
+def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings, noise: Noise) -> Iterator[str]:
     """What the run leaves out or takes differently from what one may expect."""
-    if settings.noise.compute and settings.fold:
+    if noise.compute and settings.fold:
         yield "jitter tells NPUs apart: each is a process of its own, and the run's cost grows with their number"
     if isinstance(workload, Workload):
         if workload.parallelism.pp > 1 and not rules.pipelines:

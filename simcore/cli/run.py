@@ -45,7 +45,7 @@ SIMAI_NAMES = {str(option.name) for option in run_simai.OPTIONS}
 @click.option("--comm-groups", metavar="F", help="Communicators of a trace set (ASTRA-sim 2.x JSON).")
 @click.option("--remote-memory", metavar="F", help="Remote memory (ASTRA-sim 2.x JSON).")
 @click.option("--straggler", multiple=True, metavar="RANKS=FACTOR", help="Slow NPUs down: 0-3,7=1.5 or dp=3:1.2.")
-@click.option("--npu", metavar="NAME", help="Accelerator preset of a wafer's NPU: simcore list npus.")
+@click.option("--npu", metavar="NAME", help="Accelerator preset for computed durations: simcore list npus.")
 @click.option(
     "--jitter", multiple=True, metavar="WHAT=DISTRIBUTION:WIDTH", help="compute=lognormal:0.02, links=normal:0.01"
 )

@@ -36,14 +36,20 @@ def _scalar(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def load(path: str | Path) -> Workload:
-    """Read a specification and make its workload; InputError says which key is wrong and where."""
+def load(path: str | Path, npu: str | None = None) -> Workload:
+    """Read a specification and make its workload, for accelerator `npu` if one is named.
+
+    Raises
+    ------
+    InputError
+        Which key is wrong and where.
+    """
     with Problems() as problems:
         document = read(path, problems)
         document.keys(required=("generator", "options"))
         frame, values = _read(document)
     try:
-        return _made(frame, values)
+        return _made(frame, values | ({"gpu_type": npu} if npu else {}))
     except InputError as error:
         raise InputError([_placed(problem, document) for problem in error.problems]) from error
 
