@@ -35,7 +35,7 @@ def data_parallel(layers=LAYERS, dims=DIMS, iterations=2, classes=1, chunks=4, s
         layers=tuple(layers),
         dims=tuple(dims),
         links=LinkTable(("0", "1", "2"), ("1", "2", "0"), np.array([5, 9, 5]), np.array([50, 90, 60])),
-        details={"layer_collectives": [{"weight_grad": ("all_reduce", 4_000 * scale)} for _ in layers]},
+        asked=[{"weight_grad": ("all_reduce", 4_000 * scale)} for _ in layers],
     )
 
 

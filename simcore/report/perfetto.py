@@ -2,7 +2,7 @@
 
 Message and field numbers are those of perfetto's `protos/perfetto/trace` (0.59). One packet sequence ordered by time,
 strings interned in its first packet, one track per lane so that no two slices of a track overlap, the utilisation of
-each dimension as a counter, an arrow from the send to the receive of every message. Times are the simulation's nanoseconds, exactly.
+each dimension as a counter, an arrow from the send to the receive of every message.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import numpy as np
@@ -19,7 +19,9 @@ __all__ = [
     "EventTable",
     "FaultCount",
     "LinkTable",
+    "PipelineRun",
     "Timeline",
+    "WaferRun",
     "format_ranks",
 ]
 
@@ -89,7 +91,8 @@ class EventBuffer:
         rows = np.array(self._rows, dtype=np.int64).reshape(-1, len(COLUMNS))
         order = np.lexsort((rows[:, 3], rows[:, 1], rows[:, 0], rows[:, 2]))
         messages = np.array(self._messages, dtype=np.int64).reshape(-1, 2)
-        return EventTable(tuple(self._names), *rows[order].T.copy(), _renumbered(messages, order, len(rows)))
+        table = EventTable(tuple(self._names), *rows[order].T.copy())
+        return replace(table, messages=_renumbered(messages, order, len(rows)))
 
 
 def _no_messages() -> NDArray[np.int64]:
@@ -137,7 +140,7 @@ class EventTable:
         """The rows that `mask` selects: a boolean per row, or row numbers."""
         rows = np.flatnonzero(mask) if mask.dtype == np.bool_ else mask.astype(np.intp)
         columns = (getattr(self, column)[rows] for column in COLUMNS)
-        return EventTable(self.names, *columns, _renumbered(self.messages, rows, len(self)))
+        return replace(EventTable(self.names, *columns), messages=_renumbered(self.messages, rows, len(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +171,42 @@ class LinkTable:
     faults: tuple[FaultCount, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class PipelineRun:
+    """The schedule of a pipelined run and when its cells were played.
+
+    `classes` are those of the stages' first NPUs. `cells` are (stage, kind, micro-batch, chunk, start and end in ns),
+    kind F, B or W, or E for what reduces and gathers at the end of an iteration (its number stands for the micro-batch).
+    """
+
+    schedule: str
+    stages: int
+    micro_batches: int
+    chunks: int
+    classes: tuple[int, ...]
+    cells: Sequence[tuple[int, str, int, int, int, int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaferRun:
+    """The steps of a run of a wafer as the report gives them; `load_ns` is how long each NPU computes.
+
+    `traffic` are bytes from node to node, (nodes, nodes), per layer.
+    """
+
+    steps: Sequence[Mapping[str, object]]
+    load_ns: NDArray[np.int64]
+    traffic: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
     """All that a run left: events, when iterations began and ended, which NPUs each class stands for.
 
     `ranks[c]` are the NPUs of class c, ascending; class 0 holds NPU 0. `finish_ns[c]` is when the class was done.
-    `layers` names the workload's rows, `dims` the topology's dimensions as (kind, npus),
-    `notes` say what the user should know of how collectives were timed.
+    `layers` names the workload's rows, `asked` what each asks for: phase -> (collective, bytes); `dims` are the
+    topology's dimensions as (kind, npus), `streams` the names of streams where a trace gives them, `notes` say what
+    the user should know of how collectives were timed.
     """
 
     events: EventTable
@@ -185,7 +217,10 @@ class Timeline:
     layers: tuple[str, ...] = ()
     dims: tuple[tuple[str, int], ...] = ()
     links: LinkTable | None = None
-    details: Mapping[str, object] = field(default_factory=dict)
+    asked: Sequence[Mapping[str, tuple[str | None, int]]] = ()
+    streams: tuple[str, ...] = ()
+    pipeline: PipelineRun | None = None
+    wafer: WaferRun | None = None
     notes: tuple[str, ...] = ()
 
     @property
