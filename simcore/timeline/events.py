@@ -176,7 +176,7 @@ class PipelineRun:
     """The schedule of a pipelined run and when its cells were played.
 
     `classes` are those of the stages' first NPUs. `cells` are (stage, kind, micro-batch, chunk, start and end in ns),
-    kind F, B or W, or E for what reduces and gathers at the end of an iteration (its number stands for the micro-batch).
+    kind F, B or W, or E for what reduces and gathers at the end of an iteration (number as micro-batch).
     """
 
     schedule: str

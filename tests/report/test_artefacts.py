@@ -125,3 +125,10 @@ def test_an_event_archive_keeps_what_was_asked_and_what_was_sent(made, tmp_path)
     assert back.to_dict() == original.to_dict()
     assert np.array_equal(back.timeline.events.messages, made.events.messages)
     assert events_npz(back) == events_npz(original)
+
+
+def test_comparing_takes_timelines(tmp_path):
+    (tmp_path / "a.npz").write_bytes(events_npz(report()))
+    (tmp_path / "b.json").write_text(report(chunks=8).to_json())
+    from_timeline = compare(read_report(tmp_path / "a.npz"), read_report(tmp_path / "b.json"))
+    assert from_timeline == compare(report().to_dict(), read_report(tmp_path / "b.json"))
