@@ -37,7 +37,7 @@ NAMES = (
     *("groups.json", "memory.json", "trace.et", "trace.json", "trace.et.gz", "info.et", "profile.json"),
     *("profile.json.gz", "profile.tar.gz", "run.yaml", "report.json", "spec.yaml", "study.yaml", "model.json"),
     *("phases.json", "times.txt", "bandwidths.yaml", "log.txt", "tasks.graph", "convert.txt"),
-    *("old.eg", "host.json", "sweep.yaml", "schedule.yaml", "nodes.yaml"),
+    *("old.eg", "host.json", "linked.json", "measured.json", "events.npz", "sweep.yaml", "schedule.yaml", "nodes.yaml"),
 )
 STEP_LIMITS = re.compile(rb"iterations: \d{4,}|queues_per_dim: \d{4,}")
 
