@@ -81,7 +81,10 @@ def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
         for op in sorted(ops, key=_number)
         if op.number in previous
     ]
-    return writer.encode(_metadata(head), nodes)
+    try:
+        return writer.encode(_metadata(head), nodes)
+    except (TypeError, ValueError) as error:
+        raise InputError.at(path, f"the header has a wrong value: {str(error)[:200]}") from error
 
 
 def _callers_of(ops: Sequence[Op], *, compat: bool) -> dict[int, list[int]]:
@@ -197,7 +200,7 @@ def _written(op: Op, *context: Any) -> Any:
     try:
         return _node(op, *context)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        text = f"operation {op.number} has a wrong value: {error}"
+        text = f"operation {op.number} has a wrong value: {str(error)[:200]}"
         raise InputError(
             Problem(Location(context[-2]), text, "a node of PyTorch's trace", field=str(op.number))
         ) from error
