@@ -3,8 +3,11 @@
 import numpy as np
 from hypothesis import strategies as st
 
+from simcore.network.topology.model import Dimension, Topology
 from simcore.report.model import Input, Report
 from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, EventTable, LinkTable, Timeline
+from simcore.workload.model import Layer, Parallelism, Phase, Workload
+from tests.runs import Run
 
 LAYERS = ("Embedding", "attention", "mlp <b>&", "head")
 DIMS = (("Ring", 4), ("Switch", 2))
@@ -32,7 +35,7 @@ def data_parallel(layers=LAYERS, dims=DIMS, iterations=2, classes=1, chunks=4, s
         layers=tuple(layers),
         dims=tuple(dims),
         links=LinkTable(("0", "1", "2"), ("1", "2", "0"), np.array([5, 9, 5]), np.array([50, 90, 60])),
-        details={"layer_collectives": [{"weight_grad": ("all_reduce", 4_000 * scale)} for _ in layers]},
+        asked=[{"weight_grad": ("all_reduce", 4_000 * scale)} for _ in layers],
     )
 
 
@@ -67,6 +70,30 @@ def _step(buffer, npu_class, iteration, now, layers, dims, chunks, scale, mix):
             row(0, now, done, EventKind.WAIT, layers[layer], layer, 2, 0)
             now = done
     return now
+
+
+def pipelined():
+    """Two stages of two NPUs each that hand over four micro-batches, each NPU for itself."""
+    layer = Layer("block", Phase(1000), Phase(1000), Phase(1000))
+    sizes = Parallelism(1, 1, pp=2, vpp=1, gradient_accumulation=4)
+    loop = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
+    workload = Workload(loop, (layer,) * 4, sizes, "simai", pipeline_bytes=2000)
+    topology = Topology((Dimension("Ring", 2, 1e9, 10.0), Dimension("Ring", 2, 1e9, 10.0)))
+    return Run(workload, topology).timeline(fold=False)
+
+
+def messages():
+    """NPU 0 sends to NPU 1 twice, once before it listens, once after."""
+    buffer = EventBuffer()
+    for npu, kind, start, end, number in (
+        (1, EventKind.RECV, 0, 90, 0),
+        (0, EventKind.SEND, 40, 90, 0),
+        (0, EventKind.SEND, 100, 150, 1),
+        (1, EventKind.RECV, 200, 210, 1),
+    ):
+        buffer.message(number, sends=kind == EventKind.SEND)
+        buffer.append((npu, 0, start, end, kind, buffer.name(kind.name), NO_LAYER, -1, 50, 0))
+    return Timeline(buffer.table(), 210, ((0, 210),), ((0,), (1,)), (150, 210), dims=(("Ring", 2),))
 
 
 def enormous(num_events=1_000_000, classes=8):

@@ -17,12 +17,14 @@ __all__ = ["command"]
 def command(a: str, b: str, as_json: bool, rows: int) -> None:
     """Say what changed from report A to report B, and why: per layer, collective and dimension.
 
-    A and B are report.json files or folders written by `simcore run -o`.
+    A and B are folders written by `simcore run -o`, or files in them: report.json, or events.npz, the timeline, from
+    which the report is made again.
 
     \b
     simcore run --workload dlrm --topology ring64 -o a
     simcore run --workload dlrm --topology torus_4x4x4 -o b
     simcore compare a b
+    simcore compare a/events.npz b/report.json --json
     """
     from simcore.report.compare import compare, render
     from simcore.report.document import encode, read_report

@@ -6,12 +6,13 @@ A suite reads its rows from a file of the form of shared data's `published_measu
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from simcore.compute.operations import Transformer
 from simcore.cost.job import Job, Recompute
@@ -47,11 +48,9 @@ def load(path: str | Path) -> Mapping[str, Any]:
     """The measurements of a file; InputError when it is not JSON or not of this form."""
     text = read_text(path)
     try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError.at(
-            Location(str(path), error.lineno, error.colno), f"not well-formed: {error.msg}", expected="JSON"
-        ) from error
+        document = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InputError.at(str(path), f"not well-formed: {error}", expected="JSON") from error
     known = {"rows": list, "bulk_tables": dict, "collectives": list}
     if not isinstance(document, dict) or not any(isinstance(document.get(key), kind) for key, kind in known.items()):
         expected = "an object with rows, bulk_tables or collectives"

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from itertools import product
+from math import isqrt
 
 from simcore.cost.memory import memory_bytes
 from simcore.cost.predict import Cluster, Job, Prediction, Recompute, lower_bound_s, predict
@@ -72,7 +73,8 @@ def divisors(number: int) -> list[int]:
     >>> divisors(12)
     [1, 2, 3, 4, 6, 12]
     """
-    return [d for d in range(1, number + 1) if number % d == 0]
+    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
+    return small + [number // d for d in reversed(small) if d * d != number]
 
 
 def candidates(study: Study) -> Iterator[Job]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from simcore.cost.predict import Prediction
 from simcore.cost.published import Suite, load
 from simcore.cost.rows import Row
 from simcore.cost.systems import FITTED, clusters, kernel_constants
+from simcore.errors import InputError
 
 __all__ = ["Scored", "Sensitivity", "default_documents", "document", "score", "sensitivities", "table"]
 
@@ -62,11 +64,31 @@ def default_documents() -> list[Mapping[str, Any]]:
 
 def score(suite: Suite, documents: Iterable[Mapping[str, Any]], progress: Any = None) -> Scored | None:
     """Predict every row of a suite, None when the documents hold none; `progress` wraps the rows (a tqdm)."""
-    rows = tuple(row for each in documents for row in suite.rows(each))
+    with _locating(f"suite {suite.name}", "rows cannot be read"):
+        rows = tuple(row for each in documents for row in suite.rows(each))
     if not rows:
         return None
     watched = progress(rows) if progress else rows
-    return Scored(suite, rows, tuple(row.question.explained() for row in watched))
+    return Scored(suite, rows, tuple(map(_predicted, watched)))
+
+
+def _predicted(row: Row) -> Prediction:
+    """The answer to a row; InputError names the row whose figures are impossible."""
+    with _locating(row.id, "the measurement's figures are impossible"):
+        prediction = row.question.explained()
+        if not (0 < row.measured < inf and 0 < prediction.step_s < inf):
+            raise ValueError(f"measured {row.measured:g}, predicted {prediction.step_s:g}")
+    return prediction
+
+
+@contextmanager
+def _locating(name: str, what: str) -> Iterator[None]:
+    """Errors of arithmetic on what a file says become one that names the measurement."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise InputError.at(name, what, expected="figures as in docs/validation.md", found=found) from error
 
 
 def sensitivities(scored: Scored, step: float = 0.05) -> list[Sensitivity]:

@@ -13,7 +13,7 @@ from simcore.engine.deadlock import deadlock
 from simcore.engine.folding import fold, kinds_of
 from simcore.engine.placement import Placement, column_group, place
 from simcore.engine.settings import Settings
-from simcore.engine.stages import check_fits, pipeline_details, stage_kinds, stage_programs, stateless
+from simcore.engine.stages import check_fits, pipeline_run, stage_kinds, stage_programs, stateless
 from simcore.engine.wiring import (
     Assumptions,
     Wired,
@@ -273,10 +273,7 @@ def _timeline(
     asked = [
         {str(name): (layer.phase(name).collective, layer.phase(name).size_bytes) for name in PHASES} for layer in layers
     ]
-    details: dict[str, object] = {"layer_collectives": asked}
-    if case.pipeline:
-        stages = [npu for npu in npus if isinstance(npu, PipelineNpu)]
-        details["pipeline"] = pipeline_details(case.pipeline, stages, _first_classes(case, ranks))
+    stages = [npu for npu in npus if isinstance(npu, PipelineNpu)]
     return Timeline(
         events=events.table(),
         time_ns=max(npu.finish_ns for npu in npus),
@@ -286,7 +283,8 @@ def _timeline(
         layers=tuple(layer.name for layer in layers),
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
         links=transport.links(),
-        details=details,
+        asked=asked,
+        pipeline=pipeline_run(case.pipeline, stages, _first_classes(case, ranks)) if case.pipeline else None,
         notes=(*notes_of(transport), *(case.pipeline.warnings if case.pipeline else ())),
     )
 

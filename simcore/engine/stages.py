@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,11 @@ from simcore.errors import InputError
 from simcore.network.topology.model import Topology
 from simcore.system.config import SystemConfig
 from simcore.system.pipeline_npu import PipelineNpu, StageCell, StageProgram
-from simcore.timeline.events import EventBuffer
+from simcore.timeline.events import EventBuffer, PipelineRun
 from simcore.workload.loops.pipeline import Passage, Pipeline, end_steps, steps_of
 from simcore.workload.model import Workload
 
-__all__ = ["check_fits", "pipeline_details", "stage_kinds", "stage_programs", "stateless"]
+__all__ = ["check_fits", "pipeline_run", "stage_kinds", "stage_programs", "stateless"]
 
 
 def check_fits(workload: Workload, topology: Topology, placement: Placement) -> None:
@@ -74,7 +74,7 @@ def stateless(placement: Placement, system: SystemConfig, queues_per_dim: int) -
     return queues_per_dim == 1 and system.inter_dimension_scheduling == "ascending" and not trees
 
 
-def pipeline_details(pipeline: Pipeline, npus: Sequence[PipelineNpu], first: Sequence[int]) -> Mapping[str, object]:
+def pipeline_run(pipeline: Pipeline, npus: Sequence[PipelineNpu], first: Sequence[int]) -> PipelineRun:
     """What the report says about the pipeline; `first` are the classes of the stages' first NPUs."""
     schedule = pipeline.schedule
     cells = [
@@ -88,11 +88,6 @@ def pipeline_details(pipeline: Pipeline, npus: Sequence[PipelineNpu], first: Seq
         for index, (start_ns, end_ns) in enumerate(npus[npu_class].ends)
         if end_ns > start_ns
     ]
-    return {
-        "schedule": schedule.name,
-        "stages": schedule.stages,
-        "micro_batches": schedule.micro_batches,
-        "chunks": schedule.chunks,
-        "classes": tuple(first),
-        "cells": cells,
-    }
+    return PipelineRun(
+        schedule.name, schedule.stages, schedule.micro_batches, schedule.chunks, tuple(first), tuple(cells)
+    )

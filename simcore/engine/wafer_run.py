@@ -1,8 +1,8 @@
-"""A run of wafer steps: every step is played, its intervals become the timeline, its figures `details["wafer"]`."""
+"""A run of wafer steps: every step is played, its intervals become the timeline, its figures its `wafer`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from simcore.engine.wafer import PhaseTimes, Rates, play
 from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
-from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
+from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline, WaferRun
 from simcore.workload.model import PhaseName
 from simcore.workload.wafer import CoreStep, NodeStep
 
@@ -278,16 +278,10 @@ def _timeline(run: _Run, topology: Topology) -> Timeline:
     order = np.lexsort((rows[3], rows[1], rows[0], rows[2]))
     finish = np.zeros(run.npus, np.int64)
     np.maximum.at(finish, rows[0], rows[3])
-    asked = [
+    asked: list[Mapping[str, tuple[str | None, int]]] = [
         {PhaseName(part): run.asked[number, place] for place, part in enumerate(PARTS) if (number, place) in run.asked}
         for number in range(len(run.layers))
     ]
-    details = {
-        "layer_collectives": asked,
-        "wafer": {"steps": run.figures},
-        "load_ns": run.load_ns,
-        "traffic": run.traffic,
-    }
     return Timeline(
         events=EventTable(tuple(run.names), *rows[:, order]),
         time_ns=run.now_ns,
@@ -297,5 +291,6 @@ def _timeline(run: _Run, topology: Topology) -> Timeline:
         layers=run.layers,
         dims=tuple((dim.kind, dim.npus) for dim in topology.dims) if run.layers else (),
         links=run.graph.table(run.link_bytes, run.busy_ns),
-        details=details,
+        asked=asked,
+        wafer=WaferRun(run.figures, run.load_ns, run.traffic),
     )

@@ -37,7 +37,7 @@ NO_PHASE = -1
 def timeline(replay: Replay, rank: int) -> Timeline:
     """The typical step of one rank: class 0 as measured, class 1 as predicted, each from its own start.
 
-    Streams are numbered as in the trace; `details` names them and the classes.
+    Streams are numbered as in the trace; `streams` names them.
     """
     prepared, step = replay.ranks[rank], typical_step(replay, rank)
     buffer = EventBuffer()
@@ -54,7 +54,7 @@ def timeline(replay: Replay, rank: int) -> Timeline:
         iterations=((0, max(lengths)),),
         ranks=((MEASURED,), (PREDICTED,)),
         finish_ns=lengths,
-        details={"classes": SIDES, "streams": _stream_names(prepared), "step": step.window.index},
+        streams=_stream_names(prepared),
     )
 
 
@@ -90,10 +90,6 @@ def _view(shown: Timeline) -> View:
     return View(shown.events, 0, shown.time_ns, (MEASURED, PREDICTED), SIDES, ())
 
 
-def _texts(names: object) -> tuple[object, ...]:
-    return names if isinstance(names, tuple) else ()
-
-
 def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -> None:
     """Write replay.json and per rank timeline-RANK as .png, .json (Chrome) and .pftrace.gz (Perfetto).
 
@@ -121,7 +117,7 @@ def _png(shown: Timeline) -> bytes:
 
     from matplotlib.figure import Figure
 
-    streams = [str(name) for name in _texts(shown.details["streams"])]
+    streams = shown.streams
     used = sorted(set(shown.events.stream.tolist()))
     height = 0.35 * len(used) + 0.5
     figure = Figure(figsize=(12, 2 * height + 2.2), layout="constrained")

@@ -1,6 +1,6 @@
-"""events.npz: the whole timeline in NumPy's archive format, written and read back.
+"""events.npz: a report with its whole timeline in NumPy's archive format, written and read back.
 
-Columns are those of `EventTable`; strings are UTF-8 arrays, so nothing is pickled and `numpy.load` needs no trust.
+Columns are those of `EventTable`; `about` is JSON, a `_About`. Nothing is pickled: `numpy.load` needs no trust.
 """
 
 from __future__ import annotations
@@ -8,27 +8,67 @@ from __future__ import annotations
 import io
 import os
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
-from simcore.timeline.events import COLUMNS, EventTable, LinkTable, Timeline
+from simcore.report.document import NoiseRow, StepRow
+from simcore.report.model import Input, Report
+from simcore.timeline.events import (
+    COLUMNS,
+    NO_LAYER,
+    EventKind,
+    EventTable,
+    FaultCount,
+    LinkTable,
+    PipelineRun,
+    Timeline,
+    WaferRun,
+)
+from simcore.workload.model import PhaseName
 
-__all__ = ["events_npz", "read_events"]
+__all__ = ["events_npz", "read_archive"]
 
 MOST_BYTES = 16 * 2**30
+MOST_STREAMS = 1 << 20
+_BROKEN = (
+    *(KeyError, ValueError, TypeError, OSError, EOFError, MemoryError, OverflowError, RecursionError),
+    *(NotImplementedError, zipfile.BadZipFile, zlib.error, msgspec.MsgspecError),
+)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip file can hold: same timeline, same bytes
 Arrays = Mapping[str, NDArray[np.generic]]
 
 
-def events_npz(timeline: Timeline) -> bytes:
-    """A timeline as the bytes of a compressed `.npz` file."""
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What is no column; the fields are those of `Report` and `Timeline`."""
+
+    profile: str
+    network: str
+    inputs: tuple[Input, ...]
+    warnings: tuple[str, ...]
+    simai: dict[str, float] | None
+    noise: NoiseRow | None
+    notes: tuple[str, ...]
+    streams: tuple[str, ...]
+    asked: tuple[dict[str, tuple[str | None, int]], ...]
+    pipeline: PipelineRun | None
+    faults: tuple[FaultCount, ...]
+    steps: list[StepRow] | None
+
+
+def events_npz(report: Report) -> bytes:
+    """A report as the bytes of a compressed `.npz` file; of a wafer's traffic, what its links carried."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=3) as archive:
-        for name, column in _arrays(timeline).items():
+        for name, column in _arrays(report).items():
             data = io.BytesIO()
             np.lib.format.write_array(data, np.asarray(column, order="C"), allow_pickle=False)
             entry = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
@@ -37,12 +77,35 @@ def events_npz(timeline: Timeline) -> bytes:
     return out.getvalue()
 
 
-def _arrays(timeline: Timeline) -> Arrays:
-    """Everything in a timeline but its details."""
+def _about(report: Report) -> bytes:
+    timeline = report.timeline
+    return msgspec.json.encode(
+        _About(
+            profile=report.profile,
+            network=report.network,
+            inputs=report.inputs,
+            warnings=report.warnings,
+            simai=None if report.simai is None else dict(report.simai),
+            noise=report.noise,
+            notes=timeline.notes,
+            streams=timeline.streams,
+            asked=tuple(dict(layer) for layer in timeline.asked),
+            pipeline=timeline.pipeline,
+            faults=timeline.links.faults if timeline.links else (),
+            steps=cast(list[StepRow], list(timeline.wafer.steps)) if timeline.wafer else None,
+        ),
+        order="sorted",
+    )
+
+
+def _arrays(report: Report) -> Arrays:
+    timeline = report.timeline
     links = timeline.links
     members = [np.asarray(ranks, dtype=np.int64) for ranks in timeline.ranks]
     arrays: dict[str, NDArray[np.generic]] = {column: getattr(timeline.events, column) for column in COLUMNS}
     arrays |= {
+        "about": np.frombuffer(_about(report), dtype=np.uint8),
+        "messages": timeline.events.messages,
         "names": _strings(timeline.events.names),
         "layers": _strings(timeline.layers),
         "iterations": np.array(timeline.iterations, dtype=np.int64).reshape(-1, 2),
@@ -56,6 +119,9 @@ def _arrays(timeline: Timeline) -> Arrays:
     if links is not None:
         arrays |= {"link_src": _strings(links.src), "link_dst": _strings(links.dst)}
         arrays |= {"link_bytes": links.size_bytes, "link_busy_ns": links.busy_ns}
+        arrays |= {} if links.coordinates is None else {"link_coordinates": links.coordinates}
+    if timeline.wafer:
+        arrays["load_ns"] = timeline.wafer.load_ns
     return arrays
 
 
@@ -63,8 +129,8 @@ def _strings(texts: Iterable[str]) -> NDArray[np.str_]:
     return np.array(list(texts), dtype=np.str_)
 
 
-def read_events(path: str | os.PathLike[str]) -> Timeline:
-    """The timeline of an `events.npz`, without its `details`.
+def read_archive(path: str | os.PathLike[str]) -> Report:
+    """The report of an `events.npz`, with its timeline.
 
     Raises
     ------
@@ -72,13 +138,12 @@ def read_events(path: str | os.PathLike[str]) -> Timeline:
         If the file is missing, is no such archive, or its columns do not fit together.
     """
     try:
-        timeline = _timeline(_unpack(Path(path).read_bytes()))
+        return _report(_unpack(Path(path).read_bytes()))
     except FileNotFoundError:
         raise InputError.at(str(path), "no such file", expected="an events.npz of simcore run -o") from None
-    except (KeyError, ValueError, TypeError, OSError, EOFError, MemoryError, zipfile.BadZipFile) as error:
+    except _BROKEN as error:
         expected = "an events.npz of simcore run -o"
         raise InputError.at(str(path), "not an event table", expected=expected, found=str(error)) from error
-    return timeline
 
 
 def _unpack(content: bytes) -> Arrays:
@@ -91,18 +156,29 @@ def _unpack(content: bytes) -> Arrays:
         return {name.removesuffix(".npy"): array for name, array in arrays}
 
 
-def _timeline(arrays: Arrays) -> Timeline:
+def _report(arrays: Arrays) -> Report:
+    about = msgspec.json.decode(arrays["about"].astype(np.uint8, casting="safe").tobytes(), type=_About)
+    timeline = _timeline(arrays, about)
+    return Report(timeline, about.profile, about.network, about.inputs, about.warnings, about.simai, about.noise)
+
+
+def _timeline(arrays: Arrays, about: _About) -> Timeline:
     """Put the arrays back together; ValueError or KeyError when they do not fit."""
     columns = [arrays[column].astype(np.int64, casting="safe") for column in COLUMNS]
     if len({len(column) for column in columns}) != 1:
         raise ValueError("columns of different lengths")
+    messages = arrays["messages"].astype(np.int64, casting="safe").reshape(-1, 2)
+    _check(columns, arrays, about, messages)
     parts = np.split(arrays["ranks"], np.cumsum(arrays["ranks_per_class"])[:-1].astype(np.int64))
     links = None
     if "link_src" in arrays:
         ends = (_texts(arrays["link_src"]), _texts(arrays["link_dst"]))
-        links = LinkTable(*ends, arrays["link_bytes"].astype(np.int64), arrays["link_busy_ns"].astype(np.int64))
+        carried, busy_ns = arrays["link_bytes"].astype(np.int64), arrays["link_busy_ns"].astype(np.int64)
+        places = arrays["link_coordinates"].astype(np.int64) if "link_coordinates" in arrays else None
+        links = LinkTable(*ends, carried, busy_ns, places, about.faults)
+    wafer = None if about.steps is None else WaferRun(about.steps, arrays["load_ns"].astype(np.int64))
     return Timeline(
-        events=EventTable(_texts(arrays["names"]), *columns),
+        events=replace(EventTable(_texts(arrays["names"]), *columns), messages=messages),
         time_ns=int(arrays["time_ns"]),
         iterations=tuple((int(start), int(end)) for start, end in arrays["iterations"].tolist()),
         ranks=tuple(_members(part) for part in parts),
@@ -110,7 +186,31 @@ def _timeline(arrays: Arrays) -> Timeline:
         layers=_texts(arrays["layers"]),
         dims=tuple(zip(_texts(arrays["dim_kinds"]), arrays["dim_npus"].tolist(), strict=True)),
         links=links,
+        notes=about.notes,
+        asked=about.asked,
+        streams=about.streams,
+        pipeline=about.pipeline,
+        wafer=wafer,
     )
+
+
+def _check(columns: Sequence[NDArray[np.int64]], arrays: Arrays, about: _About, messages: NDArray[np.int64]) -> None:
+    """ValueError when what a report looks up is not there."""
+    of = dict(zip(COLUMNS, columns, strict=True))
+    classes, layers = len(arrays["ranks_per_class"]), len(arrays["layers"])
+    bounds = {"npu_class": (0, classes), "kind": (0, len(EventKind)), "name": (0, len(arrays["names"]))}
+    bounds |= {"layer": (NO_LAYER, layers), "phase": (-1, len(PhaseName)), "stream": (0, MOST_STREAMS)}
+    for name, (least, end) in bounds.items():
+        if len(of[name]) and not least <= of[name].min() <= of[name].max() < end:
+            raise ValueError(f"{name} out of range")
+    if len(messages) and not 0 <= messages.min() <= messages.max() < len(columns[0]):
+        raise ValueError("messages out of range")
+    if not classes or len(arrays["finish_ns"]) != classes or arrays["ranks_per_class"].min() < 1:
+        raise ValueError("not a class of NPUs for every time of finishing")
+    if about.asked and len(about.asked) != layers:
+        raise ValueError("not what every layer asks for")
+    if about.pipeline and not all(0 <= each < classes for each in about.pipeline.classes):
+        raise ValueError("a stage of a class that is not there")
 
 
 def _texts(array: NDArray[np.generic]) -> tuple[str, ...]:

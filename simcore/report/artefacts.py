@@ -140,7 +140,7 @@ def write_timeline(report: Report, path: str | os.PathLike[str], selection: Sele
     selection, suffix = selection or Selection(), check_timeline(path)
     draw, limits = TIMELINES[suffix]
     view = choose(report.timeline, selection, limits)
-    if suffix in STAGES and "pipeline" in report.timeline.details and selection.ranks is None:
+    if suffix in STAGES and report.timeline.pipeline and selection.ranks is None:
         write_bytes(path, _stages(report, view, STAGES[suffix]))
         return ()
     write_bytes(path, draw(report, view))
@@ -162,7 +162,7 @@ def _layers(report: Report) -> bytes:
 def _events(report: Report) -> bytes:
     from simcore.report.archive import events_npz
 
-    return events_npz(report.timeline)
+    return events_npz(report)
 
 
 # The files of `-o DIR` that are no timelines
@@ -195,10 +195,10 @@ def write_directory(
     target = make_folder(folder, force=force)
     for name, make in ARTEFACTS.items():
         write_bytes(target / name, make(report))
-    if "traffic" in report.timeline.details:
+    if report.timeline.wafer:
         from simcore.report.wafer import write_wafer
 
-        write_wafer(report.timeline, target)
+        write_wafer(report.timeline.wafer.traffic, target)
         if report.timeline.links is not None and report.timeline.links.coordinates is not None:
             write_links(report, target / "links.png")
     left_out = [

@@ -228,7 +228,7 @@ class ReportDocument(TypedDict):
 
 
 def read_report(path: str | os.PathLike[str]) -> ReportDocument:
-    """A report from its file, or from the folder of `simcore run -o`.
+    """A report from its file, from the folder of `simcore run -o`, or from the events.npz in it.
 
     Raises
     ------
@@ -239,6 +239,10 @@ def read_report(path: str | os.PathLike[str]) -> ReportDocument:
 
     given = Path(path)
     file = given / "report.json" if given.is_dir() else given
+    if file.suffix == ".npz":
+        from simcore.report.archive import read_archive
+
+        return read_archive(file).to_dict()
     try:
         document = msgspec.json.decode(file.read_bytes(), type=ReportDocument)
     except OSError as error:

@@ -103,8 +103,8 @@ def _draw_nodes(figure: Figure, axes: Axes, timeline: Timeline, links: LinkTable
 
 def _loads(timeline: Timeline, names: list[str]) -> NDArray[np.float64] | None:
     """How long every named NPU computes over their mean, 0 for what is no NPU; None where the run did not say."""
-    load = timeline.details.get("load_ns")
-    if not isinstance(load, np.ndarray) or not load.any():
+    load = timeline.wafer.load_ns if timeline.wafer else None
+    if load is None or not load.any():
         return None
     numbers = [int(name) if name.isdecimal() else len(load) for name in names]
     shades: NDArray[np.float64] = np.append(load / load.mean(), 0.0)[np.minimum(numbers, len(load))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from simcore.report.document import (
     ReportDocument,
     SpreadRow,
     StageRow,
-    WaferRow,
+    StepRow,
     encode,
 )
 from simcore.timeline.breakdown import breakdown, class_figures, dimension_traffic, layer_figures
@@ -101,8 +101,8 @@ class Report:
             document["pipeline"] = pipeline
         if self.simai is not None:
             document["simai"] = dict(self.simai)
-        if "wafer" in timeline.details:
-            document["wafer"] = cast(WaferRow, timeline.details["wafer"])
+        if timeline.wafer:
+            document["wafer"] = {"steps": cast(list[StepRow], timeline.wafer.steps)}
         if self.noise is not None:
             document["noise"] = self.noise
         if timeline.links is not None and timeline.links.faults:
@@ -178,9 +178,8 @@ def _iterations(timeline: Timeline) -> list[IterationRow]:
 
 def _layers(timeline: Timeline) -> list[LayerRow]:
     """One row per layer of a text workload."""
-    told = cast(Mapping[str, Any], timeline.details.get("pipeline") or {})
-    figures = layer_figures(timeline, told.get("classes", (0,)))
-    asked = cast(Sequence[Asked], timeline.details.get("layer_collectives") or [{}] * len(timeline.layers))
+    figures = layer_figures(timeline, timeline.pipeline.classes if timeline.pipeline else (0,))
+    asked: Sequence[Asked] = timeline.asked or [{}] * len(timeline.layers)
     sums = zip(figures.compute_ns.tolist(), figures.comm_ns.tolist(), figures.exposed_ns.tolist(), strict=True)
     return [
         _layer(index, name, asked[index], layer_sums)
@@ -190,20 +189,20 @@ def _layers(timeline: Timeline) -> list[LayerRow]:
 
 def _pipeline(timeline: Timeline) -> Pipeline | None:
     """The schedule, and the time of the first NPU of every stage; idle is the bubble."""
-    told = cast(Mapping[str, Any], timeline.details.get("pipeline") or {})
+    told = timeline.pipeline
     if not told:
         return None
     stages: list[StageRow] = []
-    width = timeline.npus // told["stages"]
-    for stage, npu_class in enumerate(told["classes"]):
+    width = timeline.npus // told.stages
+    for stage, npu_class in enumerate(told.classes):
         ranks = format_ranks(range(stage * width, (stage + 1) * width))
         shares = cast(BreakdownRow, asdict(breakdown(timeline, npu_class)))
         finish_ns = int(timeline.finish_ns[npu_class])
         stages.append({"stage": stage, "ranks": ranks, "finish_ns": finish_ns, **shares})
     return {
-        "schedule": told["schedule"],
-        "micro_batches": told["micro_batches"],
-        "chunks": told["chunks"],
+        "schedule": told.schedule,
+        "micro_batches": told.micro_batches,
+        "chunks": told.chunks,
         "stages": stages,
     }
 

@@ -2,12 +2,12 @@
 
 Message and field numbers are those of perfetto's `protos/perfetto/trace` (0.59). One packet sequence ordered by time,
 strings interned in its first packet, one track per lane so that no two slices of a track overlap, the utilisation of
-each dimension as a counter. Times are the simulation's nanoseconds, exactly.
+each dimension as a counter, an arrow from the send to the receive of every message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from simcore.report.selection import View
 from simcore.report.tracks import Track, lay_out
-from simcore.report.wire import double, nested, number, text, varint
+from simcore.report.wire import double, fixed, nested, number, text, varint
 from simcore.timeline.breakdown import coverage
 from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
 from simcore.workload.model import PhaseName
@@ -26,6 +26,7 @@ __all__ = ["perfetto_trace"]
 COUNTER_SAMPLES = 200
 STATE_CLEARED, NEEDS_STATE = 1, 2
 SLICE_BEGIN, SLICE_END, INSTANT, COUNTER = 1, 2, 3, 4
+FLOW, FLOW_ENDS = 47, 48  # fields of a slice's event
 EXPLICIT_ORDER, NEVER_MERGE = 3, 2
 ROOT, ITERATIONS = 1, 2  # track uuids; a class has 3 + its index in the view, further tracks follow
 FIRST_CLASS = 3
@@ -81,8 +82,9 @@ def perfetto_trace(timeline: Timeline, view: View, about: str = "") -> bytes:
         _describe(uuid, _parent(view, track), _counter_title(track), uuid, counter=True) for uuid, track in counted
     ]
     stamped = list(_marks(timeline, view))
+    arrows = _arrows(view.events)
     for uuid, track in zip(uuids, tracks, strict=True):
-        stamped += _slices(view, track, uuid, strings)
+        stamped += _slices(view, track, uuid, strings, arrows)
     for uuid, track in counted:
         stamped += _samples(view, tracks, track, uuid)
     return b"".join([*packets, *_in_order(stamped)])
@@ -142,7 +144,16 @@ def _event(content: bytes) -> bytes:
     return AFTER_FIRST + nested(11, content)
 
 
-def _slices(view: View, track: Track, uuid: int, strings: _Strings) -> Iterator[Stamped]:
+def _arrows(events: EventTable) -> Mapping[int, bytes]:
+    """Row of a send or receive -> the message it takes part in; a flow begins with a send and ends with a receive."""
+    later = [
+        (send, receive) for send, receive in events.messages.tolist() if events.start_ns[send] < events.end_ns[receive]
+    ]
+    begins = {send: fixed(FLOW, 1 + index) for index, (send, _) in enumerate(later)}
+    return begins | {receive: fixed(FLOW_ENDS, 1 + index) for index, (_, receive) in enumerate(later)}
+
+
+def _slices(view: View, track: Track, uuid: int, strings: _Strings, arrows: Mapping[int, bytes]) -> Iterator[Stamped]:
     """Begin and end of every slice of a track; slices alike share their bytes."""
     events, place = view.events, number(11, uuid)
     closing = _event(number(9, SLICE_END) + place)
@@ -152,12 +163,19 @@ def _slices(view: View, track: Track, uuid: int, strings: _Strings) -> Iterator[
         strict=True,
     )
     times = zip(events.start_ns[track.rows].tolist(), events.end_ns[track.rows].tolist(), strict=True)
-    for (start_ns, end_ns), key in zip(times, alike, strict=True):
+    for row, (start_ns, end_ns), key in zip(track.rows.tolist(), times, alike, strict=True):
         packet = opening.get(key)
         if packet is None:
             packet = opening[key] = _event(number(9, SLICE_BEGIN) + place + _said(key, strings))
-        yield start_ns, packet
-        yield end_ns, closing
+        if row not in arrows:
+            yield start_ns, packet
+            yield end_ns, closing
+        elif key[0] == EventKind.SEND:
+            yield start_ns, _event(number(9, SLICE_BEGIN) + place + _said(key, strings) + arrows[row])
+            yield end_ns, closing
+        else:  # a receive may begin before its send: the arrow comes with its end
+            yield start_ns, packet
+            yield end_ns, _event(number(9, SLICE_END) + place + arrows[row])
 
 
 _SLICE_COLUMNS = ("kind", "name", "layer", "phase", "size_bytes", "iteration")

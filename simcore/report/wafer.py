@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from simcore.files import write_bytes, write_text
 from simcore.report.document import ReportDocument
 from simcore.report.palette import DIMENSIONS, HEAT, INK
-from simcore.timeline.events import Timeline
 from simcore.units import format_bytes, format_ns
 
 __all__ = ["draw_matrix", "draw_slowdown", "wafer_steps", "write_wafer"]
@@ -37,9 +36,8 @@ def draw_matrix(path: str | os.PathLike[str], sent_bytes: IntArray, title: str =
     _save(figure, path)
 
 
-def write_wafer(timeline: Timeline, folder: Path) -> None:
+def write_wafer(traffic: Mapping[str, IntArray], folder: Path) -> None:
     """traffic.csv: bytes from node to node per layer; matrix.png of all layers, and of the first few of each own."""
-    traffic = cast(Mapping[str, IntArray], timeline.details["traffic"])
     lines = ["layer,source,target,bytes"]
     for layer, sent in traffic.items():
         at = np.nonzero(sent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
-__all__ = ["double", "nested", "number", "text", "varint"]
+__all__ = ["double", "fixed", "nested", "number", "text", "varint"]
 
 _ONE_BYTE = [bytes([value]) for value in range(0x80)]
 
@@ -35,6 +35,11 @@ def number(field: int, value: int) -> bytes:
 def double(field: int, value: float) -> bytes:
     """A field that holds a 64-bit float."""
     return varint(field << 3 | 1) + struct.pack("<d", value)
+
+
+def fixed(field: int, value: int) -> bytes:
+    """A field that holds a 64-bit number of fixed length."""
+    return varint(field << 3 | 1) + struct.pack("<Q", value)
 
 
 def nested(field: int, content: bytes) -> bytes:

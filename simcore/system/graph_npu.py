@@ -101,6 +101,7 @@ class GraphNpu:
         self.env, self.npu, self.npu_class, self.program = env, npu, npu_class, program
         self._scheduler, self._mailbox, self._access_memory = scheduler, mailbox, access_memory
         self._events, self._names, self._duration_ns = events, names, duration_ns
+        self._posted: dict[int, tuple[Mail, int]] = {}  # message of a row that sends or receives
         self._open = list(program.num_dependencies)
         self._ready: dict[str, list[int]] = {}
         self._taken: set[str] = set()
@@ -172,7 +173,8 @@ class GraphNpu:
             ends = (self.npu, int(graph.peer[row]))
             src, dst = ends if kind == NodeKind.SEND else ends[::-1]
             mail = Mail(int(graph.tag[row]), src, dst, int(graph.size_bytes[row]))
-            (self._mailbox.send if kind == NodeKind.SEND else self._mailbox.receive)(mail, done)
+            post = self._mailbox.send if kind == NodeKind.SEND else self._mailbox.receive
+            self._posted[row] = post(mail, done)
 
     def _play(self, program: GraphProgram, done: Done) -> None:
         """Play a program in the place of a node; what it does in detail is not recorded."""
@@ -210,6 +212,8 @@ class GraphNpu:
         shown = self.program.shown[row]
         if shown >= 0:
             span = (self.npu_class, COMPUTE_STREAM, start_ns, int(self.env.now), shown, self._names[row])
+            if row in self._posted:
+                self._events.message(self._posted.pop(row), sends=shown == EventKind.SEND)
             self._events.append((*span, NO_LAYER, -1, self.program.sizes[row], 0))
 
 

@@ -85,6 +85,7 @@ class Handovers:
             phase = 0 if cell.passage.cell.kind == "F" else 1
             for npu, kind in ((npu_class, EventKind.SEND), (there, EventKind.RECV)):
                 row = (npu, stream, sent_ns, int(self._env.now), kind, cell.name, NO_LAYER, phase)
+                self._events.message(mail, sends=kind == EventKind.SEND)
                 self._events.append((*row, self._size_bytes, iteration))
 
         self._mailbox.send(mail, arrived)

@@ -68,23 +68,25 @@ class Mailbox:
         self._arrived: set[tuple[Mail, int]] = set()
         self._handshakes = Handshakes()
 
-    def send(self, mail: Mail, done: Done) -> None:
-        """Send now, or when the receiver has asked."""
+    def send(self, mail: Mail, done: Done) -> tuple[Mail, int]:
+        """Send now, or when the receiver has asked; gives what sender and receiver know the message by."""
         key = _next(self._sent, mail)
         transmit = partial(self._transmit, key, done)
         if self._rendezvous:
             self._handshakes.send(key, transmit)
         else:
             transmit()
+        return key
 
-    def receive(self, mail: Mail, done: Done) -> None:
-        """Wait for a message."""
+    def receive(self, mail: Mail, done: Done) -> tuple[Mail, int]:
+        """Wait for a message; gives what `send` gave for it."""
         key = _next(self._received, mail)
         if self._rendezvous:
             order = (mail.tag, mail.dst, mail.src, 1)
             self._carry(mail.dst, mail.src, RENDEZVOUS_BYTES, order, partial(self._ask, key, done))
         else:
             self._expect(key, done)
+        return key
 
     def waiting(self) -> list[tuple[Mail, bool]]:
         """Messages that one side waits for in vain, and whether it is the sender."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import numpy as np
@@ -19,7 +19,9 @@ __all__ = [
     "EventTable",
     "FaultCount",
     "LinkTable",
+    "PipelineRun",
     "Timeline",
+    "WaferRun",
     "format_ranks",
 ]
 
@@ -55,11 +57,22 @@ class EventBuffer:
     def __init__(self) -> None:
         self._rows = array("q")
         self._names: dict[str, int] = {}
+        self._ends: dict[Hashable, int] = {}  # of messages that have one end so far: its row
+        self._messages = array("q")
         self.append = self._rows.extend  # append((npu_class, stream, start_ns, ...)) in the order of COLUMNS
 
     def name(self, text: str) -> int:
         """The number of a name, a new one when it was not seen before."""
         return self._names.setdefault(text, len(self._names))
+
+    def message(self, key: Hashable, *, sends: bool) -> None:
+        """The next row is one end of the message `key`; once both ends are known the message is."""
+        row = len(self._rows) // len(COLUMNS)
+        other = self._ends.pop(key, None)
+        if other is None:
+            self._ends[key] = row
+        else:
+            self._messages.extend((row, other) if sends else (other, row))
 
     def mark(self) -> int:
         """Where the next row goes."""
@@ -77,7 +90,24 @@ class EventBuffer:
         """Everything written so far, as columns, ordered by start, class and stream."""
         rows = np.array(self._rows, dtype=np.int64).reshape(-1, len(COLUMNS))
         order = np.lexsort((rows[:, 3], rows[:, 1], rows[:, 0], rows[:, 2]))
-        return EventTable(tuple(self._names), *rows[order].T.copy())
+        messages = np.array(self._messages, dtype=np.int64).reshape(-1, 2)
+        table = EventTable(tuple(self._names), *rows[order].T.copy())
+        return replace(table, messages=_renumbered(messages, order, len(rows)))
+
+
+def _no_messages() -> NDArray[np.int64]:
+    return np.zeros((0, 2), dtype=np.int64)
+
+
+def _renumbered(messages: NDArray[np.int64], kept: NDArray[np.intp], num_rows: int) -> NDArray[np.int64]:
+    """Messages between rows of which only those `kept` remain, in that order; those that lose an end are left out."""
+    if not len(messages):
+        return messages
+    places = np.full(num_rows, -1, dtype=np.int64)
+    places[kept] = np.arange(len(kept))
+    moved: NDArray[np.int64] = places[messages]
+    moved = moved[(moved >= 0).all(axis=1)]
+    return moved[np.lexsort(moved.T[::-1])]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +116,8 @@ class EventTable:
 
     `npu_class` indexes `Timeline.ranks`, `stream` is COMPUTE_STREAM or 1 + dimension, `kind` an `EventKind`, `name`
     indexes `names`, `layer` a row of the workload or NO_LAYER, `phase` the position in `list(PhaseName)` or -1,
-    `size_bytes` what one NPU sends (CHUNK, SEND) or the size of the collective.
+    `size_bytes` what one NPU sends (CHUNK, SEND) or the size of the collective. `messages`, (messages, 2), are the
+    rows of a SEND and of the RECV that gets it.
     """
 
     names: tuple[str, ...]
@@ -100,13 +131,16 @@ class EventTable:
     phase: NDArray[np.int64]
     size_bytes: NDArray[np.int64]
     iteration: NDArray[np.int64]
+    messages: NDArray[np.int64] = field(default_factory=_no_messages)
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
     def where(self, mask: NDArray[np.bool_] | NDArray[np.intp]) -> EventTable:
         """The rows that `mask` selects: a boolean per row, or row numbers."""
-        return EventTable(self.names, *(getattr(self, column)[mask] for column in COLUMNS))
+        rows = np.flatnonzero(mask) if mask.dtype == np.bool_ else mask.astype(np.intp)
+        columns = (getattr(self, column)[rows] for column in COLUMNS)
+        return replace(EventTable(self.names, *columns), messages=_renumbered(self.messages, rows, len(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +171,42 @@ class LinkTable:
     faults: tuple[FaultCount, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class PipelineRun:
+    """The schedule of a pipelined run and when its cells were played.
+
+    `classes` are those of the stages' first NPUs. `cells` are (stage, kind, micro-batch, chunk, start and end in ns),
+    kind F, B or W, or E for what reduces and gathers at the end of an iteration (number as micro-batch).
+    """
+
+    schedule: str
+    stages: int
+    micro_batches: int
+    chunks: int
+    classes: tuple[int, ...]
+    cells: Sequence[tuple[int, str, int, int, int, int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaferRun:
+    """The steps of a run of a wafer as the report gives them; `load_ns` is how long each NPU computes.
+
+    `traffic` are bytes from node to node, (nodes, nodes), per layer.
+    """
+
+    steps: Sequence[Mapping[str, object]]
+    load_ns: NDArray[np.int64]
+    traffic: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
     """All that a run left: events, when iterations began and ended, which NPUs each class stands for.
 
     `ranks[c]` are the NPUs of class c, ascending; class 0 holds NPU 0. `finish_ns[c]` is when the class was done.
-    `layers` names the workload's rows, `dims` the topology's dimensions as (kind, npus),
-    `notes` say what the user should know of how collectives were timed.
+    `layers` names the workload's rows, `asked` what each asks for: phase -> (collective, bytes); `dims` are the
+    topology's dimensions as (kind, npus), `streams` the names of streams where a trace gives them, `notes` say what
+    the user should know of how collectives were timed.
     """
 
     events: EventTable
@@ -154,7 +217,10 @@ class Timeline:
     layers: tuple[str, ...] = ()
     dims: tuple[tuple[str, int], ...] = ()
     links: LinkTable | None = None
-    details: Mapping[str, object] = field(default_factory=dict)
+    asked: Sequence[Mapping[str, tuple[str | None, int]]] = ()
+    streams: tuple[str, ...] = ()
+    pipeline: PipelineRun | None = None
+    wafer: WaferRun | None = None
     notes: tuple[str, ...] = ()
 
     @property

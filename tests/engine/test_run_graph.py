@@ -262,3 +262,17 @@ def test_with_replay_only_every_node_takes_its_duration_in_the_peer_even_metadat
 def test_a_long_chain_of_nodes_that_take_no_time_ends():
     chain = [node(NodeKind.METADATA), *(node(NodeKind.METADATA, row) for row in range(3000))]
     assert run([graph(*chain)]).time_ns == 0
+
+
+def test_the_timeline_knows_which_receive_gets_what_was_sent():
+    sends = graph(*(node(SEND, size_bytes=1000, peer=1, name=f"give {number}") for number in range(3)))
+    hears = graph(*(node(RECV, size_bytes=1000, peer=0, name=f"take {number}") for number in range(3)))
+    events = run([sends, hears, idle(), idle()]).events
+    pairs = {tuple(events.names[events.name[row]] for row in message) for message in events.messages}
+    assert pairs == {(f"give {number}", f"take {number}") for number in range(3)}
+    only_sender = events.where(events.npu_class == 0)
+    assert len(only_sender.messages) == 0
+    backwards = events.where(np.arange(len(events))[::-1])
+    assert {tuple(backwards.name[list(m)]) for m in backwards.messages} == {
+        tuple(events.name[list(m)]) for m in events.messages
+    }

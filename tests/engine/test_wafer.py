@@ -155,7 +155,7 @@ def test_the_timeline_of_a_wafer_adds_up():
     for npu in range(8):
         shares = breakdown(timeline, npu)
         assert shares.compute_ns + shares.overlapped_ns + shares.exposed_comm_ns + shares.idle_ns == timeline.time_ns
-    assert (sum(timeline.details["traffic"].values()) == 2 * matrix(step.phases, 8)).all()
+    assert (sum(timeline.wafer.traffic.values()) == 2 * matrix(step.phases, 8)).all()
     assert (timeline.links.size_bytes == 2 * one.link_bytes).all()
 
 
@@ -164,7 +164,7 @@ def test_a_straggler_slows_the_step_down():
     step, topology = played(job()), mesh(4, 2).topology
     plain, slow = (simulate_wafer([step], topology, RATES, Settings(stragglers=each)) for each in ({}, {3: 5.0}))
     assert slow.time_ns > plain.time_ns
-    assert slow.details["wafer"]["steps"][0]["stragglers"][0]["npu"] == 3
+    assert slow.wafer.steps[0]["stragglers"][0]["npu"] == 3
 
 
 def test_a_topology_that_is_too_small_is_refused():

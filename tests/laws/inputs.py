@@ -94,6 +94,55 @@ HOST = {
         OPERATOR | {"id": 2, "name": "aten::mm", "parent": 1, "rf_id": 1},
     ],
 }
+LINKED = {
+    "schema": "1.1.1-chakra.0.0.4",
+    "nodes": [
+        {
+            "id": number,
+            "name": name,
+            "ctrl_deps": 1,
+            "inputs": {"values": [[1, 2, 0, 4, 4, "cuda:0"]], "shapes": [[4]], "types": ["Tensor(float)"]},
+            "outputs": {"values": [], "shapes": [], "types": []},
+            "attrs": [{"name": "rf_id", "type": "uint64", "value": number}],
+            **linked,
+        }
+        for number, name, linked in (
+            (1, "[pytorch|profiler|execution_trace|thread]", {}),
+            (2, "nccl:all_reduce", {"exclusive_dur": 5, "ts": 1}),
+            (
+                3,
+                "ncclDevKernel_AllReduce",
+                {"exclusive_dur": 9.5, "ts": 8, "cat": "kernel", "stream": 7, "sync_dep": [2]},
+            ),
+        )
+    ],
+}
+MEASURED = {
+    "rows": [
+        {
+            "id": "sc21-t1-1.7B",
+            "hardware": {"accelerator": "A100-SXM-80GB", "per_node": 8, "count": 32},
+            "model": {"layers": 4, "hidden": 2304, "heads": 24, "ffn": 9216, "seq": 64, "vocab": 512},
+            "parallel": {"tp": 1, "pp": 1, "dp": 32},
+            "batch": {"global_": 512, "micro": None},
+            "measured": {"tflops_per_gpu": 137, "iter_s_implied": 3.53},
+            "recompute": "full",
+        }
+    ],
+    "bulk_tables": {
+        "vtrain_single": {
+            "columns": ["# layers", "hidden size", "attention heads", "sequence length", "global batch", "micro batch",
+                        "tensor parallelism", "pipeline parallelism", "data parallelism", "# GPUs", "ms"],
+            "rows": [[2, 1024, 16, 512, 8, 1, 2, 1, 4, 8, 40.5]],
+        }
+    },
+    "collectives": [
+        {
+            "id": "c", "collective": "all_reduce", "ranks": 8, "nodes": 1, "hardware": "8 H100",
+            "columns": ["bytes", "time_us", "busbw_GBps"], "points": [[1048576, 40.0, 45.0]],
+        }
+    ],
+}  # fmt: skip
 PROGRAM = [("work", 10), ("launch", "gemm", 20), ("launch", "ncclAllReduce", 30, 9), ("synchronise",)]
 WAFER = "topology: [Mesh, Mesh]\nnpus_count: [2, 2]\nbandwidth: [50.0, 50.0]\nlatency: [10.0, 10.0]\n"
 EXTRAS = (
@@ -226,6 +275,9 @@ def inputs(folder: Path) -> dict[str, Input]:
         Input("tasks.graph", text(FLEXFLOW), "convert {0} {1}/tasks --force"),
         Input("old.eg", old_trace(), run + "{0}"),
         Input("host.json", text(HOST), "convert {0} {1}/host --force"),
+        Input("linked.json", text(LINKED), "convert {0} {1}/linked --force"),
+        Input("measured.json", text(MEASURED), "validate --json --data {0}"),
+        Input("events.npz", (folder / "made" / "events.npz").read_bytes(), "compare --json {0} {1}/made"),
         Input("sweep.yaml", text(SWEEP), "sweep {0} -o {1}/swept --jobs 1 -q"),
         Input("convert.txt", text("DATA\n" + ROWS), "convert {0} {1}/converted --npus 2 --force"),
     ]

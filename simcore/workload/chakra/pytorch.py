@@ -77,11 +77,14 @@ def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
         _order_streams(ops)
     previous, callers = _walk(by_number), _callers_of(ops, compat=compat)
     nodes = [
-        _node(op, previous[op.number], callers[op.number], by_number, path, compat)
+        _written(op, previous[op.number], callers[op.number], by_number, path, compat)
         for op in sorted(ops, key=_number)
         if op.number in previous
     ]
-    return writer.encode(_metadata(head), nodes)
+    try:
+        return writer.encode(_metadata(head), nodes)
+    except (TypeError, ValueError) as error:
+        raise InputError.at(path, f"the header has a wrong value: {str(error)[:200]}") from error
 
 
 def _callers_of(ops: Sequence[Op], *, compat: bool) -> dict[int, list[int]]:
@@ -117,7 +120,7 @@ def read_host(path: str) -> tuple[dict[str, Any], list[Op]]:
 def _read_op(entry: Any, index: int, path: str) -> Op:
     try:
         return _linked(entry, _flat(entry) if "attrs" not in entry else _nested(entry))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         missing = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
         text = f"nodes[{index}]: {missing}"
         raise InputError(Problem(Location(path), text, "a node of PyTorch's trace", field=f"nodes[{index}]")) from error
@@ -190,6 +193,17 @@ def _order_streams(ops: Sequence[Op]) -> None:
         if op.stream in last:
             op.waits_for.append(last[op.stream])
         last[op.stream] = op.number
+
+
+def _written(op: Op, *context: Any) -> Any:
+    """The node of an operation; InputError names the operation that has values of wrong types."""
+    try:
+        return _node(op, *context)
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        text = f"operation {op.number} has a wrong value: {str(error)[:200]}"
+        raise InputError(
+            Problem(Location(context[-2]), text, "a node of PyTorch's trace", field=str(op.number))
+        ) from error
 
 
 def _node(op: Op, previous: list[int], callers: list[int], ops: Mapping[int, Op], path: str, compat: bool) -> Any:
