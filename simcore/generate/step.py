@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from simcore.generate.aicb.inference import InferenceOptions
     from simcore.generate.aicb.rows import TextFile
     from simcore.generate.durations import Durations
+    from simcore.workload.contents import Contents
 
 DEFAULT_GPU = "A100"
 
@@ -47,12 +48,16 @@ Document = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A workload as text, the document that `--json` prints, what to warn about, and its times as AICB's file."""
+    """A workload as text, the document that `--json` prints, what to warn about, and its times as AICB's file.
+
+    `contents` summarises it; operation lists of AICB have none.
+    """
 
     text: str
     document: Document
     warnings: tuple[str, ...] = ()
     profile: str = ""
+    contents: Callable[[], Contents] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +93,14 @@ def aicb_inference_step(options: InferenceOptions) -> Made:
 
 
 def _written(file: TextFile) -> Made:
+    def contents() -> Contents:
+        from simcore.workload.contents import of_workload
+        from simcore.workload.text import parse
+
+        return replace(of_workload(parse(str(file), "made")), name="AICB's file")
+
     rows = [row.split("\t") for row in file.rows()]
-    return Made(str(file), {"header": file.header, "rows": rows, "deviations": []})
+    return Made(str(file), {"header": file.header, "rows": rows, "deviations": []}, contents=contents)
 
 
 def inference_step(
@@ -125,7 +136,16 @@ def inference_step(
         "rows": [row_document(layer) for layer in workload.layers],
         "warnings": warnings,
     }
-    return Made(write(workload), document, tuple(warnings))
+
+    def contents() -> Contents:
+        from simcore.generate.contents import with_work
+        from simcore.generate.inference import durations_of
+        from simcore.workload.contents import of_workload
+
+        durations = durations_of(chosen, request, device)
+        return with_work(of_workload(workload), durations, durations)
+
+    return Made(write(workload), document, tuple(warnings), contents=contents)
 
 
 def _aicb_operations(options: Options) -> list[Operation]:
@@ -206,7 +226,13 @@ def corrected_step(options: Options, extra: Extra, given: Set[str], size: str | 
         "stage": step.stage,
         "warnings": [*step.warnings, *warnings],
     }
-    return Made(text, document, (*step.warnings, *warnings), _profile(step))
+
+    def contents() -> Contents:
+        from simcore.generate.contents import contents_of_step
+
+        return contents_of_step(step)
+
+    return Made(text, document, (*step.warnings, *warnings), _profile(step), contents)
 
 
 def _profile(step: Step) -> str:
