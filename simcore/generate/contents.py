@@ -32,11 +32,12 @@ def with_work(contents: Contents, costs: Roofline, durations: Durations) -> Cont
     """The contents with FLOPs and bytes of every part, and how long it takes by `durations`."""
     device = costs.device
     roof = Roof(device.name, costs.dtype, device.peak(costs.dtype), device.memory_bytes_per_s)
+    phases = {row.phase for row in contents.compute}
     work = (
         Work(part, str(phase), cost.flops, cost.memory_bytes, durations.part(part, phase))
         for part in PARTS
         for phase in PhaseName
-        if (cost := costs.cost(part, phase)).memory_bytes
+        if str(phase) in phases and (cost := costs.cost(part, phase)).memory_bytes
     )
     return replace(contents, work=tuple(work), roof=roof)
 

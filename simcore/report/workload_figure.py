@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["contents_figure"]
 
 MOST_BARS = 10
+LEAST_BARS = 5  # a single bar is no thicker than one of so many
 COLOURS = dict(zip((*map(str, CollectiveKind), SEND), (*DIMENSIONS, *DIMENSIONS), strict=False)) | {
     SEND: FAMILIES["message"]
 }
@@ -65,7 +66,7 @@ def _traffic(axes: Axes, contents: Contents) -> None:
         axes.text(size / scale, place, f" {format_bytes(size)}", va="center", fontsize=8)
     axes.set_yticks(places, [_plain(f"{_words(kind)}, {shorten(group, 18)}") for (kind, group), _ in rows])
     axes.set(xlabel=f"bytes of whole buffers ({unit})", xlim=(0, 1.22 * max(sizes) / scale or 1))
-    axes.invert_yaxis()
+    axes.set_ylim(max(len(rows), LEAST_BARS) - 0.5, -0.5)
 
 
 def _byte_unit(size: float) -> tuple[float, str]:
@@ -78,25 +79,24 @@ def _words(kind: str) -> str:
 
 
 def _sizes(axes: Axes, contents: Contents) -> None:
-    """How many messages of which size, by powers of two, stacked by collective."""
+    """How many messages of which size, by collective."""
     axes.set_title("sizes of messages", loc="left")
     rows = [row for row in contents.traffic if row.size_bytes > 0]
     if not rows:
         axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center")
         return
-    exponents = [row.size_bytes.bit_length() - 1 for row in rows]
-    first, bins = min(exponents), max(exponents) - min(exponents) + 1
-    below = np.zeros(bins)
     for kind in dict.fromkeys(row.collective for row in rows):
-        counts = np.zeros(bins)
-        for row, exponent in zip(rows, exponents, strict=True):
-            counts[exponent - first] += row.count / contents.num_ranks * (row.collective == kind)
-        axes.bar(range(bins), counts, bottom=below, color=COLOURS[kind], label=_words(kind), width=0.85)
-        below += counts
-    step = max(1, bins // 8)
-    axes.set_xticks(range(0, bins, step), [_power(first + place) for place in range(0, bins, step)])
-    axes.set(xlabel="bytes, from", ylabel="messages", yscale="symlog", ylim=(0, 3 * below.max()))
-    axes.legend(frameon=False, ncols=3, loc="upper left", handlelength=1)
+        sizes = [row.size_bytes for row in rows if row.collective == kind]
+        counts = [row.count / contents.num_ranks for row in rows if row.collective == kind]
+        axes.vlines(sizes, 0, counts, color=COLOURS[kind], linewidth=1)
+        axes.scatter(sizes, counts, color=COLOURS[kind], s=24, label=_words(kind), zorder=3)
+    last = max(row.size_bytes for row in rows).bit_length()
+    exponents = range(0, last + 1, max(1, -(-last // 40) * 5))
+    axes.set_xscale("log", base=2)
+    axes.set_xticks([1 << exponent for exponent in exponents], [_power(exponent) for exponent in exponents])
+    most = max(row.count for row in rows) / contents.num_ranks
+    axes.set(xlabel="bytes", ylabel="messages", yscale="symlog", ylim=(0, 5 * most))
+    axes.legend(frameon=False, ncols=3, loc="upper left", handletextpad=0.2)
 
 
 def _power(exponent: int) -> str:
@@ -125,7 +125,7 @@ def _kinds(axes: Axes, contents: Contents) -> None:
         left += lengths
     axes.set_yticks(places, [_plain(shorten(kind, 26)) for kind, _ in rows])
     axes.set(xlabel=f"time ({unit})")
-    axes.invert_yaxis()
+    axes.set_ylim(max(len(rows), LEAST_BARS) - 0.5, -0.5)
     axes.legend(frameon=False, loc="lower right", handlelength=1)
 
 
@@ -161,6 +161,7 @@ def _roof_line(axes: Axes, roof: Roof, shown: Sequence[Work]) -> None:
     low, high = min(*intensities, ridge) / 2, max(*intensities, ridge) * 4
     bound = [min(roof.flops_per_s, at * roof.memory_bytes_per_s) / 1e12 for at in (low, ridge, high)]
     axes.plot((low, ridge, high), bound, color=INK, linewidth=1)
-    axes.text(high, bound[-1] * 1.08, f"{bound[-1]:,.4g} TFLOP/s", ha="right", fontsize=8)
-    slope = f" {roof.memory_bytes_per_s / 1e12:,.3g} TB/s"
-    axes.text(low, bound[0] * 1.5, slope, ha="left", fontsize=8)
+    axes.text(high, bound[-1] * 1.15, f"{bound[-1]:,.4g} TFLOP/s", ha="right", fontsize=8)
+    axes.text(low * 1.5, bound[0], f"{roof.memory_bytes_per_s / 1e12:,.3g} TB/s", fontsize=8, va="top")
+    slowest = min(work.flops / work.time_ns / 1e3 for work in shown)
+    axes.set_ylim(min(slowest, bound[0]) / 4, 3 * bound[-1])
