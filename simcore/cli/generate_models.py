@@ -206,6 +206,7 @@ EXTRA: dict[str, tuple[Any, str]] = {
         click.Choice(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe"]),
         "Order of cells in csv and chakra; default: 1f1b, with virtual stages interleaved.",
     ),
+    "shard_ranks": (click.IntRange(1), "ZeRO-3: ranks that share the parameters, replicated outside (HSDP)."),
     "gradient_dtype": (click.Choice(["bfloat16", "float32"]), "Number format gradients are reduced in."),
     "overlap_grad_reduce": (bool, "Reduce a layer's gradients as soon as they are complete."),
     "moe_expert_capacity_factor": (

@@ -210,6 +210,7 @@ def corrected_step(options: Options, extra: Extra, given: Set[str], size: str | 
     one = stage_workload(step.model, step.plan, step.durations, step.stage)
     found = [deviation.to_dict() for deviation in deviations(aicb_options(options, step.model), one.layers)]
     memory, warnings = _memory(step, options)
+    told = _of_lists(step) if form == "csv" else step.warnings
     ignored = sorted(given & set(ONLY_AICB))
     if ignored:
         warnings.append(f"without effect but under --compat: {', '.join(f'--{name}' for name in ignored)}")
@@ -224,7 +225,7 @@ def corrected_step(options: Options, extra: Extra, given: Set[str], size: str | 
         },
         "rows": [row_document(layer) for layer in step.workload.layers],
         "stage": step.stage,
-        "warnings": [*step.warnings, *warnings],
+        "warnings": [*told, *warnings],
     }
 
     def contents() -> Contents:
@@ -232,7 +233,7 @@ def corrected_step(options: Options, extra: Extra, given: Set[str], size: str | 
 
         return contents_of_step(step)
 
-    return Made(text, document, (*step.warnings, *warnings), _profile(step), contents)
+    return Made(text, document, (*told, *warnings), _profile(step), contents)
 
 
 def _profile(step: Step) -> str:
@@ -255,6 +256,7 @@ def write_traces(
     from simcore.generate.groups import groups_of
     from simcore.generate.listing import listed_step
     from simcore.generate.traces import skeleton, trace
+    from simcore.generate.training import tied_gradient_bytes
 
     plan = plan_of(options, extra, model_of(options, extra, given, size))
     wanted = ranks or range(plan.world_size)
@@ -271,12 +273,21 @@ def write_traces(
     _refuse_existing([group_file, *paths.values()], force)
     write_text(group_file, json.dumps({str(number): list(group) for number, group in groups.members.items()}))
     step = make_step(options, extra, given - {"pp_rank"}, size)
-    warnings |= dict.fromkeys(step.warnings)
+    warnings |= dict.fromkeys(_of_lists(step))
+    tied = tied_gradient_bytes(step.model, plan)
     for stage, ranks_of_stage in sorted(by_stage.items()):
-        shared = skeleton(listed_step(step.workload, plan, stage, extra.schedule or ""))
+        shared = skeleton(listed_step(step.workload, plan, stage, extra.schedule or "", tied_bytes=tied))
         for rank in ranks_of_stage:
             write_bytes(paths[rank], trace(shared, rank, plan, groups))
     return [group_file, *paths.values()], tuple(warnings)
+
+
+def _of_lists(step: Step) -> tuple[str, ...]:
+    """What to warn about in operation lists, which say what rows cannot."""
+    from simcore.generate.training import tied_warning
+
+    said = tied_warning(step.model, step.plan)
+    return tuple(warning for warning in step.warnings if warning != said)
 
 
 def _refuse_existing(paths: Sequence[Path], force: bool) -> None:
@@ -289,10 +300,11 @@ def _refuse_existing(paths: Sequence[Path], force: bool) -> None:
 def _text(step: Step, options: Options, extra: Extra, given: Set[str], size: str | None, form: str) -> str:
     if form == "csv":
         from simcore.generate.listing import listed_step
-        from simcore.generate.training import pipeline_workload
+        from simcore.generate.training import pipeline_workload, tied_gradient_bytes
 
         whole = pipeline_workload(step.model, step.plan, step.durations)
-        return csv_text(listed_step(whole, step.plan, step.stage, extra.schedule or ""))
+        tied = tied_gradient_bytes(step.model, step.plan)
+        return csv_text(listed_step(whole, step.plan, step.stage, extra.schedule or "", tied_bytes=tied))
     if form == "spec":
         from simcore.generate.spec import write
 

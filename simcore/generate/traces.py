@@ -27,8 +27,8 @@ _TYPES = {
     "reduce_scatter": CommType.REDUCE_SCATTER,
     "all_to_all": CommType.ALL_TO_ALL,
 }
-_JOINING = ("replicated_gradients", "optimizer")  # rows that need the sums of gradients
-_BEHIND = ("isend", "dp_group", "ep_dp_group")
+_JOINING = ("replicated_gradients", "tied_embedding", "optimizer")  # rows that need the sums of gradients
+_BEHIND = ("isend", "dp_group", "ep_dp_group", "shard_group", "replica_group")
 
 
 def skeleton(operations: Sequence[Operation]) -> Skeleton:
@@ -41,7 +41,11 @@ def skeleton(operations: Sequence[Operation]) -> Skeleton:
         number = len(made) + 1
         phase, _, name = operation.stage.partition(".")
         joins, beside = name in _JOINING, phase == "weight_grad" and name == row
-        made.append((_head(number, [*(open_nodes if joins else ()), *(() if beside else hidden), *last]), operation))
+        # Replicas sum what the ranks beside each other have reduced.
+        reduced = open_nodes[-1:] if operation.group == "replica_group" else []
+        made.append(
+            (_head(number, [*(open_nodes if joins else reduced), *(() if beside else hidden), *last]), operation)
+        )
         if joins:
             open_nodes = []
         if _goes_behind(operation):

@@ -57,7 +57,7 @@ def _traffic(axes: Axes, contents: Contents) -> None:
     sizes = [size / contents.num_ranks for _, (_, size) in rows]
     axes.set_title("communication", loc="left")
     if not rows:
-        axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center")
+        _empty(axes)
         return
     scale, unit = _byte_unit(max(sizes))
     places = range(len(rows))
@@ -67,6 +67,11 @@ def _traffic(axes: Axes, contents: Contents) -> None:
     axes.set_yticks(places, [_plain(f"{_words(kind)}, {shorten(group, 18)}") for (kind, group), _ in rows])
     axes.set(xlabel=f"bytes of whole buffers ({unit})", xlim=(0, 1.22 * max(sizes) / scale or 1))
     axes.set_ylim(max(len(rows), LEAST_BARS) - 0.5, -0.5)
+
+
+def _empty(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center")
+    axes.set(xticks=[], yticks=[])
 
 
 def _byte_unit(size: float) -> tuple[float, str]:
@@ -83,7 +88,7 @@ def _sizes(axes: Axes, contents: Contents) -> None:
     axes.set_title("sizes of messages", loc="left")
     rows = [row for row in contents.traffic if row.size_bytes > 0]
     if not rows:
-        axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center")
+        _empty(axes)
         return
     for kind in dict.fromkeys(row.collective for row in rows):
         sizes = [row.size_bytes for row in rows if row.collective == kind]
@@ -113,7 +118,7 @@ def _kinds(axes: Axes, contents: Contents) -> None:
     axes.set_title("computation", loc="left")
     rows = list(by_kind(contents).items())[:MOST_BARS]
     if not rows:
-        axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center")
+        _empty(axes)
         return
     scale, unit = time_unit(max(sum(times.values()) for _, times in rows) / contents.num_ranks)
     left, places = np.zeros(len(rows)), range(len(rows))
@@ -140,6 +145,8 @@ def _roofline(axes: Axes, contents: Contents) -> None:
     if roof is None or not shown:
         axes.set_axis_off()
         return
+    from matplotlib.ticker import LogLocator
+
     names = list(dict.fromkeys(work.name for work in shown))
     for work in shown:
         point = (work.flops / work.memory_bytes, work.flops / work.time_ns / 1e3)
@@ -150,6 +157,10 @@ def _roofline(axes: Axes, contents: Contents) -> None:
         axes.scatter([], [], color=INK, marker=MARKERS[index % len(MARKERS)], s=24, label=name.replace("_", " "))
     axes.set_title(f"roofline, {roof.device}, {roof.dtype}", loc="left")
     axes.set(xscale="log", yscale="log", xlabel="FLOP per byte of memory", ylabel="TFLOP/s")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")
     axes.grid(visible=True, which="major", color="#e5e5e5", linewidth=0.6)
     axes.legend(frameon=False, fontsize=8, loc="lower right", handletextpad=0.2)
 
