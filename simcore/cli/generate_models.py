@@ -207,6 +207,7 @@ EXTRA: dict[str, tuple[Any, str]] = {
         "Order of cells in csv and chakra; default: 1f1b, with virtual stages interleaved.",
     ),
     "shard_ranks": (click.IntRange(1), "ZeRO-3: ranks that share the parameters, replicated outside (HSDP)."),
+    "rescale_from": (str, "Specification (YAML) of what --comp_filepath was measured on: its times are rescaled."),
     "gradient_dtype": (click.Choice(["bfloat16", "float32"]), "Number format gradients are reduced in."),
     "overlap_grad_reduce": (bool, "Reduce a layer's gradients as soon as they are complete."),
     "moe_expert_capacity_factor": (

@@ -42,6 +42,7 @@ class Extra:
     virtual_pipeline_model_parallel_size: int | None = None
     schedule: str | None = None
     shard_ranks: int | None = None
+    rescale_from: str | None = None
     gradient_dtype: str | None = None
     overlap_grad_reduce: bool | None = None
     moe_expert_capacity_factor: float | None = None

@@ -25,7 +25,20 @@ from simcore.generate.plan import Plan
 from simcore.generate.shape import kernel_shape
 from simcore.workload.model import PhaseName
 
-__all__ = ["PARTS", "Cost", "Durations", "Measured", "Part", "Roofline", "cost_of", "measured", "profile", "roofline"]
+__all__ = [
+    "PARTS",
+    "Cost",
+    "Durations",
+    "Measured",
+    "Part",
+    "Rescaled",
+    "Roofline",
+    "cost_of",
+    "measured",
+    "profile",
+    "rescaled",
+    "roofline",
+]
 
 Part = Literal[
     "embedding",
@@ -207,6 +220,45 @@ def measured(path: str) -> Measured:
         elif name == "avg" and part:
             times[part] = times.get(part, 0.0) + time_us
     return Measured({part: round(time_us * 1000) for part, time_us in times.items()}, round(step_us * 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaled:
+    """A roofline corrected by a time file: each part by how much longer it took where the file was measured."""
+
+    roofline: Roofline
+    ratios: Mapping[Part, float]
+    step_ratio: float
+
+    def part(self, part: Part, phase: PhaseName) -> int:
+        """As `Durations.part`."""
+        return round(self.roofline.cost(part, phase).seconds * self.ratios.get(part, 1.0) * 1e9)
+
+    def optimizer(self, elements: int) -> int:
+        """As `Durations.optimizer`."""
+        return round(self.roofline.optimizer(elements) * self.step_ratio)
+
+
+def rescaled(file: Measured, source: Roofline, source_elements: int, target: Roofline) -> Rescaled:
+    """Times of a file for another shape or accelerator.
+
+    Parameters
+    ----------
+    file : Measured
+        Forward times, measured at the shape and on the accelerator that `source` is the roofline of.
+    source_elements : int
+        Parameters whose optimizer step the file has.
+    target : Roofline
+        What to correct. Parts that the file does not have stay as they are; gradients are as much slower as forward.
+    """
+    ratios: dict[Part, float] = {}
+    for parts in _WRITTEN.values():
+        measured_s = sum(file.times.get(part, 0) for part in parts) / 1e9
+        expected_s = sum(source.cost(part, PhaseName.FORWARD).seconds for part in parts)
+        if measured_s and expected_s:
+            ratios |= dict.fromkeys(parts, measured_s / expected_s)
+    step_ns = source.optimizer(source_elements)
+    return Rescaled(target, ratios, file.step_ns / step_ns if file.step_ns and step_ns else 1.0)
 
 
 _WRITTEN: Mapping[str, tuple[Part, ...]] = {

@@ -176,9 +176,11 @@ def make_step(options: Options, extra: Extra, given: Set[str], size: str | None)
     stage = max(options.pp_rank, 0)
     if stage >= plan.pp:
         raise InputError.at("--pp_rank", "there is no such stage", expected=f"0 to {plan.pp - 1}", found=str(stage))
-    gpu, warnings = _gpu(options)
-    if options.comp_filepath:
-        durations: Durations = measured(options.comp_filepath)
+    gpu, warnings = _gpu(options, computed=bool(extra.rescale_from) or not options.comp_filepath)
+    if extra.rescale_from:
+        durations: Durations = _rescaled(options, extra.rescale_from, model, plan, gpu)
+    elif options.comp_filepath:
+        durations = measured(options.comp_filepath)
         warnings.append("times are those of the file, whatever shape and GPU they were measured on")
     else:
         from simcore.compute.accelerators import accelerator
@@ -189,12 +191,26 @@ def make_step(options: Options, extra: Extra, given: Set[str], size: str | None)
     return Step(model, plan, stage, workload, durations, gpu, (*warnings, *workload.warnings))
 
 
-def _gpu(options: Options) -> tuple[str, list[str]]:
+def _rescaled(options: Options, origin: str, model: Transformer, plan: Plan, gpu: str) -> Durations:
+    """Times of `comp_filepath`, which were measured where the specification `origin` says, for this shape and GPU."""
+    from simcore.compute.accelerators import accelerator
+    from simcore.generate.durations import measured, rescaled, roofline
+    from simcore.generate.spec import load_step
+
+    if not options.comp_filepath:
+        raise InputError.at("--rescale_from", "there are no times to rescale", expected="--comp_filepath", found="none")
+    source = load_step(origin)
+    there = roofline(source.model, source.plan, accelerator(source.gpu))
+    here = roofline(model, plan, accelerator(gpu))
+    return rescaled(measured(options.comp_filepath), there, _held_elements(source), here)
+
+
+def _gpu(options: Options, *, computed: bool) -> tuple[str, list[str]]:
     """The accelerator that computes; the text 'None' of AICB's scripts is none."""
     if options.gpu_type and options.gpu_type != "None":
         return options.gpu_type, []
-    told = [] if options.comp_filepath else [f"no --gpu_type: computation times are those of an {DEFAULT_GPU}"]
-    return DEFAULT_GPU, told
+    told = f"no --gpu_type: computation times are those of an {DEFAULT_GPU}"
+    return DEFAULT_GPU, [told] if computed else []
 
 
 def corrected_step(options: Options, extra: Extra, given: Set[str], size: str | None, form: str) -> Made:
@@ -238,12 +254,19 @@ def corrected_step(options: Options, extra: Extra, given: Set[str], size: str | 
 
 def _profile(step: Step) -> str:
     from simcore.generate.durations import profile
-    from simcore.generate.training import held_parameters
 
-    plan, held = step.plan, held_parameters(step.model, step.plan, step.stage)
+    plan = step.plan
     shape = f"sequence {plan.seq}, micro-batch {plan.micro_batch}, tp {plan.tp}, {plan.dtype}"
     about = f"simcore: {step.model.name} on {step.gpu}, {shape}"
-    return profile(step.durations, held.dense + held.experts, about)
+    return profile(step.durations, _held_elements(step), about)
+
+
+def _held_elements(step: Step) -> int:
+    """Parameters of a rank of the step's stage, whose optimizer step a time file has."""
+    from simcore.generate.training import held_parameters
+
+    held = held_parameters(step.model, step.plan, step.stage)
+    return held.dense + held.experts
 
 
 def write_traces(

@@ -170,10 +170,10 @@ def _message(workload: Workload, layer: Layer, name: PhaseName, phase: Phase) ->
 
 
 def _group_size(sizes: Parallelism, group: str) -> int:
-    """Ranks of a group, 0 where the header does not tell; replicas of an expert depend on more than it says."""
-    model = max(1, sizes.tp) * max(1, sizes.pp)
+    """Ranks of a group, 0 where the header does not tell."""
+    replicas = sizes.all_gpus // (max(1, sizes.tp) * max(1, sizes.pp))
     known = {"tp": sizes.tp, "ep": sizes.ep, "cp": sizes.cp, "pp": sizes.pp, "all": sizes.all_gpus}
-    return known.get(group, sizes.all_gpus // model if group == "dp" else 0)
+    return (known | {"dp": replicas, "dp_ep": replicas // max(1, sizes.ep)}).get(group, 0)
 
 
 def kind_of(name: str) -> str:
