@@ -297,14 +297,25 @@ def _write_traces(
     """Write execution traces and say how many."""
     from simcore.generate.contents import contents_of_step
     from simcore.generate.step import make_step, write_traces
+
+    if summary:
+        _summarise(lambda: contents_of_step(make_step(options, extra, given - {"pp_rank"}, size)), summary, force)
+    _report_traces(
+        output, ranks, lambda prefix, chosen: write_traces(options, extra, given, size, prefix, chosen, force)
+    )
+
+
+def _report_traces(
+    output: Path | None,
+    ranks: str | None,
+    write: Callable[[Path, tuple[int, ...]], tuple[list[Path], tuple[str, ...]]],
+) -> None:
+    """Write execution traces under a prefix and say how many."""
     from simcore.report.selection import parse_ranks
 
     if output is None:
         raise InputError.at("--output", "execution traces are files", expected="--output PREFIX", found="none")
-    if summary:
-        _summarise(lambda: contents_of_step(make_step(options, extra, given - {"pp_rank"}, size)), summary, force)
-    chosen = parse_ranks(ranks) if ranks else ()
-    paths, warnings = write_traces(options, extra, given, size, output, chosen, force)
+    paths, warnings = write(output, tuple(parse_ranks(ranks)) if ranks else ())
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     click.echo(f"{len(paths) - 1} traces {output}.RANK.et, groups in {paths[0]}")
@@ -342,7 +353,8 @@ deepseek = _training("deepseek")
 @click.option("--moe_enable", is_flag=True, hidden=True)
 @click.option("--aiob_forward_loops", type=int, hidden=True)
 @click.option("--result_dir", hidden=True)
-@_output_options(("text",))
+@click.option("--ranks", help="With --format chakra: ranks to write, for example 0-3,7; all when not given.")
+@_output_options(("text", "csv", "chakra"))
 def inference(model: str, config: str | None, **values: Any) -> None:
     """One prefill or decode step of MODEL.
 
@@ -356,7 +368,7 @@ def inference(model: str, config: str | None, **values: Any) -> None:
     output, force, as_json, compat, summary = (
         values.pop(key) for key in ("output", "force", "as_json", "compat", "summary")
     )
-    values.pop("form")
+    form, ranks = values.pop("form"), values.pop("ranks")
     for name in (
         "moe_enable",
         "aiob_forward_loops",
@@ -367,12 +379,24 @@ def inference(model: str, config: str | None, **values: Any) -> None:
     if profiled and not (compat and values["comp_filepath"]):
         found = "--aiob_enable without a time file" if compat else "--aiob_enable without --compat"
         raise InputError.at("--comp_filepath", "AICB would profile on a GPU here", expected="a time file", found=found)
+    if ranks and (compat or form != "chakra"):
+        raise InputError.at("--ranks", "only execution traces are written per rank", expected="--format chakra")
     if compat:
+        if form != "text":
+            raise InputError.at("--format", f"AICB has no {form} of inference", expected="text", found=form)
         made = _aicb_inference(model, config, values)
     else:
-        from simcore.generate.step import inference_step
+        from simcore.generate.step import inference_step, inference_traces
 
-        made = inference_step(model, config, **values)
+        made = inference_step(model, config, form, **values)
+        if form == "chakra":
+            if summary:
+                _summarise(made.contents, summary, force)
+            served = {name: value for name, value in values.items() if name not in ("pp_rank", "comp_filepath")}
+            _report_traces(
+                output, ranks, lambda prefix, chosen: inference_traces(model, config, prefix, chosen, force, **served)
+            )
+            return
     _finish(made, output, force, as_json, summary)
 
 

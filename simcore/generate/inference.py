@@ -19,7 +19,7 @@ from simcore.generate.plan import Plan, check
 from simcore.generate.training import held_parameters
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, PhaseName, Workload
 
-__all__ = ["Request", "durations_of", "held_bytes", "inference_workload"]
+__all__ = ["Request", "durations_of", "held_bytes", "inference_pipeline", "inference_workload"]
 
 FORWARD = PhaseName.FORWARD
 FP8_SHARE = (1 + 4 / 128) / 2
@@ -77,6 +77,13 @@ def inference_workload(model: Transformer, request: Request, device: Accelerator
         pipeline_bytes=handed,
         name=model.name,
     )
+
+
+def inference_pipeline(model: Transformer, request: Request, device: Accelerator) -> Workload:
+    """Rows of one rank of every stage; InputError as `inference_workload`."""
+    stages = [inference_workload(model, request, device, stage) for stage in range(request.pp)]
+    rows = tuple(row for stage in stages for row in stage.layers)
+    return replace(stages[0], layers=rows, stage_rows=tuple(len(stage.layers) for stage in stages))
 
 
 def held_bytes(model: Transformer, request: Request, stage: int = 0) -> dict[str, int]:

@@ -23,15 +23,18 @@ __all__ = [
     "aicb_step",
     "corrected_step",
     "inference_step",
+    "inference_traces",
     "make_step",
     "row_document",
     "write_traces",
 ]
 
 if TYPE_CHECKING:
+    from simcore.compute.accelerators import Accelerator
     from simcore.generate.aicb.inference import InferenceOptions
     from simcore.generate.aicb.rows import TextFile
     from simcore.generate.durations import Durations
+    from simcore.generate.inference import Request
     from simcore.workload.contents import Contents
 
 DEFAULT_GPU = "A100"
@@ -104,29 +107,30 @@ def _written(file: TextFile) -> Made:
 
 
 def inference_step(
-    model: str, config: str | None, *, comp_filepath: str | None, gpu_type: str | None, pp_rank: int, **values: Any
+    model: str,
+    config: str | None,
+    form: str = "text",
+    *,
+    comp_filepath: str | None,
+    gpu_type: str | None,
+    pp_rank: int,
+    **values: Any,
 ) -> Made:
     """The corrected inference step of a shipped or read model; the names of `values` are AICB's."""
-    from simcore.compute.accelerators import accelerator
-    from simcore.generate.inference import Request, held_bytes, inference_workload
-    from simcore.generate.presets import model as named_model
+    from simcore.generate.inference import held_bytes, inference_pipeline, inference_workload
+    from simcore.generate.listing import listed_step
     from simcore.workload.text import write
 
     if comp_filepath:
         raise InputError.at("--comp_filepath", "a time file is read under --compat only", found=comp_filepath)
-    chosen = named_model(config or model)
-    names = {"tensor_model_parallel_size": "tp", "expert_model_parallel_size": "ep", "pipeline_model_parallel": "pp"}
-    names |= {"seq_length": "context", "micro_batch": "batch"}
-    request = Request(**{names.get(name, name): value for name, value in values.items()})
+    chosen, request, device, warnings = _inference(model, config, gpu_type, values)
     if pp_rank >= request.pp:
         raise InputError.at(
             "--pp_rank", "there is no such stage", expected=f"0 to {request.pp - 1}", found=str(pp_rank)
         )
-    device = accelerator(gpu_type or DEFAULT_GPU)
     workload = inference_workload(chosen, request, device, pp_rank)
     held = held_bytes(chosen, request, pp_rank)
     lacking = sum(held.values()) - device.memory_bytes
-    warnings = [] if gpu_type else [f"no --gpu_type: computation times are those of an {DEFAULT_GPU}"]
     if lacking > 0:
         warnings.append(f"stage {pp_rank} on {device.name}: does not fit: {lacking / 1e9:.1f} GB too much")
     document: Document = {
@@ -145,7 +149,27 @@ def inference_step(
         durations = durations_of(chosen, request, device)
         return with_work(of_workload(workload), durations, durations)
 
-    return Made(write(workload), document, tuple(warnings), contents=contents)
+    if form == "csv":
+        whole = inference_pipeline(chosen, request, device)
+        text = csv_text(listed_step(whole, request.plan, pp_rank))
+    else:
+        text = write(workload)
+    return Made(text, document, tuple(warnings), contents=contents)
+
+
+def _inference(
+    model: str, config: str | None, gpu_type: str | None, values: dict[str, Any]
+) -> tuple[Transformer, Request, Accelerator, list[str]]:
+    """What is served, how and on what, and what to warn about."""
+    from simcore.compute.accelerators import accelerator
+    from simcore.generate.inference import Request
+    from simcore.generate.presets import model as named_model
+
+    names = {"tensor_model_parallel_size": "tp", "expert_model_parallel_size": "ep", "pipeline_model_parallel": "pp"}
+    names |= {"seq_length": "context", "micro_batch": "batch"}
+    request = Request(**{names.get(name, name): value for name, value in values.items()})
+    warnings = [] if gpu_type else [f"no --gpu_type: computation times are those of an {DEFAULT_GPU}"]
+    return named_model(config or model), request, accelerator(gpu_type or DEFAULT_GPU), warnings
 
 
 def _aicb_operations(options: Options) -> list[Operation]:
@@ -273,36 +297,37 @@ def write_traces(
     options: Options, extra: Extra, given: Set[str], size: str | None, prefix: Path, ranks: Sequence[int], force: bool
 ) -> tuple[list[Path], tuple[str, ...]]:
     """Write PREFIX.RANK.et of the ranks (none given: all) and PREFIX.groups.json; the paths, and what to warn about."""
-    import json
-
-    from simcore.files import write_bytes, write_text
-    from simcore.generate.groups import groups_of
     from simcore.generate.listing import listed_step
-    from simcore.generate.traces import skeleton, trace
+    from simcore.generate.traces import write_set
     from simcore.generate.training import tied_gradient_bytes
 
     plan = plan_of(options, extra, model_of(options, extra, given, size))
-    wanted = ranks or range(plan.world_size)
-    by_stage: dict[int, list[int]] = {}
-    for rank in wanted:
-        if not 0 <= rank < plan.world_size:
-            raise InputError.at(
-                "--ranks", "there is no such rank", expected=f"0 to {plan.world_size - 1}", found=str(rank)
-            )
-        by_stage.setdefault(rank * plan.pp // plan.world_size, []).append(rank)
-    groups, warnings = groups_of(plan), dict[str, None]()
-    group_file = prefix.with_name(f"{prefix.name}.groups.json")
-    paths = {rank: prefix.with_name(f"{prefix.name}.{rank}.et") for rank in wanted}
-    _refuse_existing([group_file, *paths.values()], force)
-    write_text(group_file, json.dumps({str(number): list(group) for number, group in groups.members.items()}))
-    step = make_step(options, extra, given - {"pp_rank"}, size)
-    warnings |= dict.fromkeys(_of_lists(step))
-    tied = tied_gradient_bytes(step.model, plan)
-    for stage, ranks_of_stage in sorted(by_stage.items()):
-        shared = skeleton(listed_step(step.workload, plan, stage, extra.schedule or "", tied_bytes=tied))
-        for rank in ranks_of_stage:
-            write_bytes(paths[rank], trace(shared, rank, plan, groups))
-    return [group_file, *paths.values()], tuple(warnings)
+    made: list[Step] = []
+
+    def listed(stage: int) -> list[Operation]:
+        step = made[0] if made else make_step(options, extra, given - {"pp_rank"}, size)
+        made.append(step)
+        tied = tied_gradient_bytes(step.model, plan)
+        return listed_step(step.workload, plan, stage, extra.schedule or "", tied_bytes=tied)
+
+    paths = write_set(prefix, plan, ranks, listed, force=force)
+    return paths, _of_lists(made[0])
+
+
+def inference_traces(
+    model: str, config: str | None, prefix: Path, ranks: Sequence[int], force: bool, gpu_type: str | None, **values: Any
+) -> tuple[list[Path], tuple[str, ...]]:
+    """Write the traces of an inference step; as `write_traces`, values as those of `inference_step`."""
+    from simcore.generate.inference import inference_pipeline
+    from simcore.generate.listing import listed_step
+    from simcore.generate.traces import write_set
+
+    chosen, request, device, warnings = _inference(model, config, gpu_type, values)
+    workload = inference_pipeline(chosen, request, device)
+    paths = write_set(
+        prefix, request.plan, ranks, lambda stage: listed_step(workload, request.plan, stage), force=force
+    )
+    return paths, tuple(warnings)
 
 
 def _of_lists(step: Step) -> tuple[str, ...]:
@@ -311,13 +336,6 @@ def _of_lists(step: Step) -> tuple[str, ...]:
 
     said = tied_warning(step.model, step.plan)
     return tuple(warning for warning in step.warnings if warning != said)
-
-
-def _refuse_existing(paths: Sequence[Path], force: bool) -> None:
-    there = [] if force else [path for path in paths if path.exists()]
-    if there:
-        expected = "new files, or --force"
-        raise InputError.at("--output", f"{len(there)} of the files exist", expected=expected, found=str(there[0]))
 
 
 def _text(step: Step, options: Options, extra: Extra, given: Set[str], size: str | None, form: str) -> str:

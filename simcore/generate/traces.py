@@ -8,15 +8,19 @@ and rank, and its number and dependencies once for a stage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
+from simcore.errors import InputError
+from simcore.files import write_bytes, write_text
 from simcore.generate.aicb.operations import Operation
-from simcore.generate.groups import Groups
+from simcore.generate.groups import Groups, groups_of
 from simcore.generate.plan import Plan
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.writer import frame, metadata, node
 
-__all__ = ["Skeleton", "skeleton", "trace"]
+__all__ = ["Skeleton", "skeleton", "trace", "write_set"]
 
 Skeleton = list[tuple[bytes, Operation]]
 """Of every node its encoded number and dependencies, and its operation."""
@@ -29,6 +33,39 @@ _TYPES = {
 }
 _JOINING = ("replicated_gradients", "tied_embedding", "optimizer")  # rows that need the sums of gradients
 _BEHIND = ("isend", "dp_group", "ep_dp_group", "shard_group", "replica_group")
+
+
+def write_set(
+    prefix: Path, plan: Plan, ranks: Sequence[int], listed: Callable[[int], Sequence[Operation]], *, force: bool
+) -> list[Path]:
+    """Write PREFIX.groups.json and PREFIX.RANK.et of the ranks (none given: all); the paths in this order.
+
+    `listed` gives a stage's operations. InputError where a rank does not exist, or a file does and `force` is not set.
+    """
+    wanted = ranks or range(plan.world_size)
+    by_stage: dict[int, list[int]] = {}
+    for rank in wanted:
+        if not 0 <= rank < plan.world_size:
+            message, expected = "there is no such rank", f"0 to {plan.world_size - 1}"
+            raise InputError.at("--ranks", message, expected=expected, found=str(rank))
+        by_stage.setdefault(rank * plan.pp // plan.world_size, []).append(rank)
+    group_file = prefix.with_name(f"{prefix.name}.groups.json")
+    paths = {rank: prefix.with_name(f"{prefix.name}.{rank}.et") for rank in wanted}
+    _refuse_existing([group_file, *paths.values()], force)
+    groups = groups_of(plan)
+    made = {stage: skeleton(listed(stage)) for stage in sorted(by_stage)}
+    write_text(group_file, json.dumps({str(number): list(group) for number, group in groups.members.items()}))
+    for stage, ranks_of_stage in sorted(by_stage.items()):
+        for rank in ranks_of_stage:
+            write_bytes(paths[rank], trace(made[stage], rank, plan, groups))
+    return [group_file, *paths.values()]
+
+
+def _refuse_existing(paths: Sequence[Path], force: bool) -> None:
+    there = [] if force else [path for path in paths if path.exists()]
+    if there:
+        expected = "new files, or --force"
+        raise InputError.at("--output", f"{len(there)} of the files exist", expected=expected, found=str(there[0]))
 
 
 def skeleton(operations: Sequence[Operation]) -> Skeleton:

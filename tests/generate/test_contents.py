@@ -120,3 +120,25 @@ def test_no_part_of_a_model_is_above_the_roof():
 def test_a_summary_of_an_unknown_format_is_refused(step, capsys):
     assert main([*STEP, "--summary", "step.bmp"]) == 2
     assert ".png" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_an_inference_step_in_traces_computes_and_sends_what_its_rows_do(tmp_path, phase):
+    """All stages' rows together, and activations from stage to stage; nothing comes back."""
+    plan = ("--tensor_model_parallel_size", "2", "--expert_model_parallel_size", "2", "--pipeline_model_parallel", "2")
+    command = ("generate", "inference", "mixtral-8x7b", "--world_size", "8", "--seq_length", "128", "--phase", phase)
+    command = (*command, *plan, "--gpu_type", "H100")
+    computed = sent = 0
+    for stage in range(2):
+        path = tmp_path / f"{stage}.txt"
+        assert main([*command, "--pp_rank", str(stage), "-o", str(path)]) == 0
+        phases = [layer.forward for layer in text.read(path).layers]
+        computed += sum(each.compute_ns for each in phases)
+        sent += sum(each.size_bytes for each in phases)
+    assert main([*command, "--format", "chakra", "-o", str(tmp_path / "step")]) == 0
+    contents = read_contents(str(tmp_path / "step"))
+    assert contents.num_ranks == 8
+    assert contents.compute_ns == 4 * computed
+    passed = [row for row in contents.traffic if row.collective == "send"]
+    assert [(row.count, row.size_bytes) for row in passed] == [(4, 4096 * 2 * (128 if phase == "prefill" else 1))]
+    assert contents.total_bytes - passed[0].total_bytes == 4 * sent
