@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from simcore.generate.aicb.operations import EPOCH_END, Operation
 from simcore.generate.plan import Plan
 from simcore.generate.training import END_ROWS
-from simcore.workload.loops.pipeline import Passage, Transfer, pipeline_of
+from simcore.workload.loops.pipeline import Passage, Pipeline, Transfer, pipeline_of
 from simcore.workload.model import Group, Layer, Phase, PhaseName, Workload
 
 __all__ = ["listed_step"]
@@ -25,14 +25,21 @@ PHASES = {
 
 
 def listed_step(
-    workload: Workload, plan: Plan, stage: int, schedule: str = "", *, tied_bytes: int = 0
+    workload: Workload,
+    plan: Plan,
+    stage: int,
+    schedule: str = "",
+    *,
+    tied_bytes: int = 0,
+    pipeline: Pipeline | None = None,
 ) -> list[Operation]:
     """Operations of a stage's step: cells with their transfers in the order of the schedule, then the end of the step.
 
     `workload` is the step of `simcore.generate.training`: the rows of all stages, or of any one. `tied_bytes` are
-    all-reduced between the first stage and the last, which rows cannot say.
+    all-reduced between the first stage and the last, which rows cannot say. `pipeline` is that of the workload and its
+    schedule, where it was made for another stage.
     """
-    pipeline = pipeline_of(workload, schedule)
+    pipeline = pipeline or pipeline_of(workload, schedule)
     first_or_last = stage in (0, plan.pp - 1)
     lister = _Lister(plan, workload, stage, pipeline.schedule.splits_backward, tied_bytes if first_or_last else 0)
     made: list[Operation] = []

@@ -298,20 +298,19 @@ def write_traces(
 ) -> tuple[list[Path], tuple[str, ...]]:
     """Write PREFIX.RANK.et of the ranks (none given: all) and PREFIX.groups.json; the paths, and what to warn about."""
     from simcore.generate.listing import listed_step
-    from simcore.generate.traces import write_set
+    from simcore.generate.traces import check_set, write_set
     from simcore.generate.training import tied_gradient_bytes
+    from simcore.workload.loops.pipeline import pipeline_of
 
     plan = plan_of(options, extra, model_of(options, extra, given, size))
-    made: list[Step] = []
+    check_set(prefix, plan, ranks, force=force)
+    step = make_step(options, extra, given - {"pp_rank"}, size)
+    pipeline, tied = pipeline_of(step.workload, extra.schedule or ""), tied_gradient_bytes(step.model, plan)
 
     def listed(stage: int) -> list[Operation]:
-        step = made[0] if made else make_step(options, extra, given - {"pp_rank"}, size)
-        made.append(step)
-        tied = tied_gradient_bytes(step.model, plan)
-        return listed_step(step.workload, plan, stage, extra.schedule or "", tied_bytes=tied)
+        return listed_step(step.workload, plan, stage, tied_bytes=tied, pipeline=pipeline)
 
-    paths = write_set(prefix, plan, ranks, listed, force=force)
-    return paths, _of_lists(made[0])
+    return write_set(prefix, plan, ranks, listed), _of_lists(step)
 
 
 def inference_traces(
@@ -320,13 +319,12 @@ def inference_traces(
     """Write the traces of an inference step; as `write_traces`, values as those of `inference_step`."""
     from simcore.generate.inference import inference_pipeline
     from simcore.generate.listing import listed_step
-    from simcore.generate.traces import write_set
+    from simcore.generate.traces import check_set, write_set
 
     chosen, request, device, warnings = _inference(model, config, gpu_type, values)
     workload = inference_pipeline(chosen, request, device)
-    paths = write_set(
-        prefix, request.plan, ranks, lambda stage: listed_step(workload, request.plan, stage), force=force
-    )
+    check_set(prefix, request.plan, ranks, force=force)
+    paths = write_set(prefix, request.plan, ranks, lambda stage: listed_step(workload, request.plan, stage))
     return paths, tuple(warnings)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from simcore.errors import InputError
@@ -20,7 +21,7 @@ from simcore.generate.plan import Plan
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.writer import frame, metadata, node
 
-__all__ = ["Skeleton", "skeleton", "trace", "write_set"]
+__all__ = ["Skeleton", "check_set", "skeleton", "trace", "write_set"]
 
 Skeleton = list[tuple[bytes, Operation]]
 """Of every node its encoded number and dependencies, and its operation."""
@@ -35,37 +36,43 @@ _JOINING = ("replicated_gradients", "tied_embedding", "optimizer")  # rows that 
 _BEHIND = ("isend", "dp_group", "ep_dp_group", "shard_group", "replica_group")
 
 
-def write_set(
-    prefix: Path, plan: Plan, ranks: Sequence[int], listed: Callable[[int], Sequence[Operation]], *, force: bool
-) -> list[Path]:
-    """Write PREFIX.groups.json and PREFIX.RANK.et of the ranks (none given: all); the paths in this order.
-
-    `listed` gives a stage's operations. InputError where a rank does not exist, or a file does and `force` is not set.
-    """
-    wanted = ranks or range(plan.world_size)
-    by_stage: dict[int, list[int]] = {}
-    for rank in wanted:
+def check_set(prefix: Path, plan: Plan, ranks: Sequence[int], *, force: bool) -> None:
+    """InputError where a rank does not exist, or a file does and `force` is not set."""
+    for rank in ranks:
         if not 0 <= rank < plan.world_size:
             message, expected = "there is no such rank", f"0 to {plan.world_size - 1}"
             raise InputError.at("--ranks", message, expected=expected, found=str(rank))
-        by_stage.setdefault(rank * plan.pp // plan.world_size, []).append(rank)
-    group_file = prefix.with_name(f"{prefix.name}.groups.json")
-    paths = {rank: prefix.with_name(f"{prefix.name}.{rank}.et") for rank in wanted}
-    _refuse_existing([group_file, *paths.values()], force)
-    groups = groups_of(plan)
-    made = {stage: skeleton(listed(stage)) for stage in sorted(by_stage)}
-    write_text(group_file, json.dumps({str(number): list(group) for number, group in groups.members.items()}))
-    for stage, ranks_of_stage in sorted(by_stage.items()):
-        for rank in ranks_of_stage:
-            write_bytes(paths[rank], trace(made[stage], rank, plan, groups))
-    return [group_file, *paths.values()]
-
-
-def _refuse_existing(paths: Sequence[Path], force: bool) -> None:
-    there = [] if force else [path for path in paths if path.exists()]
+    wanted = [_group_file(prefix), *(_rank_file(prefix, rank) for rank in ranks or range(plan.world_size))]
+    there = [] if force else [path for path in wanted if path.exists()]
     if there:
         expected = "new files, or --force"
         raise InputError.at("--output", f"{len(there)} of the files exist", expected=expected, found=str(there[0]))
+
+
+def _group_file(prefix: Path) -> Path:
+    return prefix.with_name(f"{prefix.name}.groups.json")
+
+
+def _rank_file(prefix: Path, rank: int) -> Path:
+    return prefix.with_name(f"{prefix.name}.{rank}.et")
+
+
+def write_set(
+    prefix: Path, plan: Plan, ranks: Sequence[int], listed: Callable[[int], Sequence[Operation]]
+) -> list[Path]:
+    """Write PREFIX.groups.json and PREFIX.RANK.et of the ranks (none given: all); the paths in this order.
+
+    `listed` gives a stage's operations.
+    """
+    groups, paths = groups_of(plan), [_group_file(prefix)]
+    write_text(paths[0], json.dumps({str(number): list(group) for number, group in groups.members.items()}))
+    by_stage = groupby(sorted(ranks or range(plan.world_size)), lambda rank: rank * plan.pp // plan.world_size)
+    for stage, ranks_of_stage in by_stage:
+        shared = skeleton(listed(stage))
+        for rank in ranks_of_stage:
+            paths.append(_rank_file(prefix, rank))
+            write_bytes(paths[-1], trace(shared, rank, plan, groups))
+    return paths
 
 
 def skeleton(operations: Sequence[Operation]) -> Skeleton:

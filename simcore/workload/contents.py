@@ -163,6 +163,8 @@ def _message(workload: Workload, layer: Layer, name: PhaseName, phase: Phase) ->
     if phase.group is Group.LOOP:
         loop = loops.get(layer.loop or workload.loop)
         span = loop.gradients if name is PhaseName.WEIGHT_GRAD else loop.activations
+        if span is Span.ALL and workload.parallelism.tp and name is not PhaseName.WEIGHT_GRAD:
+            span = Span.MODEL  # as SimAI's headers mean it
         group = _SPANS.get(span, span.value)
     size = _group_size(workload.parallelism, group)
     gathered = phase.collective is CollectiveKind.ALL_GATHER and workload.dialect == "astra-sim"
