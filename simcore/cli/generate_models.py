@@ -17,6 +17,7 @@ from simcore.generate.aicb.options import Options
 if TYPE_CHECKING:
     from simcore.generate.build import Extra
     from simcore.generate.step import Made
+    from simcore.workload.contents import Contents
 
 __all__ = ["deepseek", "deepspeed", "inference", "megatron"]
 
@@ -141,6 +142,7 @@ def _output_options(formats: tuple[str, ...]) -> Callable[[F], F]:
             ),
             click.option("--force", is_flag=True, help="Overwrite the file."),
             click.option("--json", "as_json", is_flag=True, help="Header, rows and deviations from AICB as JSON."),
+            click.option("--summary", help="Also write what is in it: .html, .png, .svg, .pdf or .json."),
         ]
         for option in reversed(choices):
             function = option(function)
@@ -159,14 +161,28 @@ def _emit(text: str, output: Path | None, force: bool) -> None:
     write_text(output, text)
 
 
-def _finish(made: Made, output: Path | None, force: bool, as_json: bool) -> None:
+def _finish(made: Made, output: Path | None, force: bool, as_json: bool, summary: str | None) -> None:
     """Write or print the workload; with --json the document goes to standard output."""
+    if summary:
+        _summarise(made.contents, summary, force)
     for warning in made.warnings:
         click.echo(f"warning: {warning}", err=True)
     if output is not None or not as_json:
         _emit(made.text, output, force)
     if as_json:
         click.echo(json.dumps({"schema": SCHEMA} | made.document, sort_keys=True, indent=1))
+
+
+def _summarise(contents: Callable[[], Contents] | None, path: str, force: bool) -> None:
+    """Write a summary."""
+    from simcore.report.workload import check_summary, write_summary
+
+    check_summary(path)
+    if contents is None:
+        raise InputError.at("--summary", "AICB's operation lists are not summarised", expected="--format text")
+    if Path(path).exists() and not force:
+        raise InputError.at("--summary", f"'{path}' exists", expected="a new file, or --force", found=path)
+    write_summary(contents(), path)
 
 
 def _options(frame: str, size: str | None, values: dict[str, Any]) -> Options:
@@ -190,6 +206,8 @@ EXTRA: dict[str, tuple[Any, str]] = {
         click.Choice(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe"]),
         "Order of cells in csv and chakra; default: 1f1b, with virtual stages interleaved.",
     ),
+    "shard_ranks": (click.IntRange(1), "ZeRO-3: ranks that share the parameters, replicated outside (HSDP)."),
+    "rescale_from": (str, "Specification (YAML) of what --comp_filepath was measured on: its times are rescaled."),
     "gradient_dtype": (click.Choice(["bfloat16", "float32"]), "Number format gradients are reduced in."),
     "overlap_grad_reduce": (bool, "Reduce a layer's gradients as soon as they are complete."),
     "moe_expert_capacity_factor": (
@@ -236,8 +254,8 @@ def _training(name: str) -> click.Command:
         if ignored:
             click.echo(f"warning: without effect: {', '.join('--' + option for option in ignored)}", err=True)
         values.pop("frame")
-        output, force, as_json, compat, form = (
-            values.pop(key) for key in ("output", "force", "as_json", "compat", "form")
+        output, force, as_json, compat, form, summary = (
+            values.pop(key) for key in ("output", "force", "as_json", "compat", "form", "summary")
         )
         extra = {key: values.pop(key) for key in EXTRA}
         size, ranks, profile = (values.pop(key) for key in ("model_size", "ranks", "profile_out"))
@@ -255,12 +273,12 @@ def _training(name: str) -> click.Command:
             if ranks and form != "chakra":
                 raise InputError.at("--ranks", "only execution traces are written per rank", expected="--format chakra")
             if form == "chakra":
-                _write_traces(options, Extra(**extra), given, size, output, ranks, force)
+                _write_traces(options, Extra(**extra), given, size, output, ranks, force, summary)
                 return
             made = corrected_step(options, Extra(**extra), given, size, form)
         if profile is not None and made.profile:
             _emit(made.profile, profile, force)
-        _finish(made, output, force, as_json)
+        _finish(made, output, force, as_json, summary)
 
     command.help = TRAINING_HELP.format(frame=frame, name=name)
     return command
@@ -274,15 +292,30 @@ def _write_traces(
     output: Path | None,
     ranks: str | None,
     force: bool,
+    summary: str | None,
 ) -> None:
     """Write execution traces and say how many."""
-    from simcore.generate.step import write_traces
+    from simcore.generate.contents import contents_of_step
+    from simcore.generate.step import make_step, write_traces
+
+    if summary:
+        _summarise(lambda: contents_of_step(make_step(options, extra, given - {"pp_rank"}, size)), summary, force)
+    _report_traces(
+        output, ranks, lambda prefix, chosen: write_traces(options, extra, given, size, prefix, chosen, force)
+    )
+
+
+def _report_traces(
+    output: Path | None,
+    ranks: str | None,
+    write: Callable[[Path, tuple[int, ...]], tuple[list[Path], tuple[str, ...]]],
+) -> None:
+    """Write execution traces under a prefix and say how many."""
     from simcore.report.selection import parse_ranks
 
     if output is None:
         raise InputError.at("--output", "execution traces are files", expected="--output PREFIX", found="none")
-    chosen = parse_ranks(ranks) if ranks else ()
-    paths, warnings = write_traces(options, extra, given, size, output, chosen, force)
+    paths, warnings = write(output, tuple(parse_ranks(ranks)) if ranks else ())
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     click.echo(f"{len(paths) - 1} traces {output}.RANK.et, groups in {paths[0]}")
@@ -320,7 +353,8 @@ deepseek = _training("deepseek")
 @click.option("--moe_enable", is_flag=True, hidden=True)
 @click.option("--aiob_forward_loops", type=int, hidden=True)
 @click.option("--result_dir", hidden=True)
-@_output_options(("text",))
+@click.option("--ranks", help="With --format chakra: ranks to write, for example 0-3,7; all when not given.")
+@_output_options(("text", "csv", "chakra"))
 def inference(model: str, config: str | None, **values: Any) -> None:
     """One prefill or decode step of MODEL.
 
@@ -331,7 +365,10 @@ def inference(model: str, config: str | None, **values: Any) -> None:
     simcore generate inference llama-3-8b --phase prefill --seq_length 4096 -o prefill.txt
     simcore generate inference deepseek-v3 --world_size 32 --expert_model_parallel_size 32 --micro_batch 32 -o d.txt
     """
-    output, force, as_json, compat, _ = (values.pop(key) for key in ("output", "force", "as_json", "compat", "form"))
+    output, force, as_json, compat, summary = (
+        values.pop(key) for key in ("output", "force", "as_json", "compat", "summary")
+    )
+    form, ranks = values.pop("form"), values.pop("ranks")
     for name in (
         "moe_enable",
         "aiob_forward_loops",
@@ -342,13 +379,25 @@ def inference(model: str, config: str | None, **values: Any) -> None:
     if profiled and not (compat and values["comp_filepath"]):
         found = "--aiob_enable without a time file" if compat else "--aiob_enable without --compat"
         raise InputError.at("--comp_filepath", "AICB would profile on a GPU here", expected="a time file", found=found)
+    if ranks and (compat or form != "chakra"):
+        raise InputError.at("--ranks", "only execution traces are written per rank", expected="--format chakra")
     if compat:
+        if form != "text":
+            raise InputError.at("--format", f"AICB has no {form} of inference", expected="text", found=form)
         made = _aicb_inference(model, config, values)
     else:
-        from simcore.generate.step import inference_step
+        from simcore.generate.step import inference_step, inference_traces
 
-        made = inference_step(model, config, **values)
-    _finish(made, output, force, as_json)
+        made = inference_step(model, config, form, **values)
+        if form == "chakra":
+            if summary:
+                _summarise(made.contents, summary, force)
+            served = {name: value for name, value in values.items() if name not in ("pp_rank", "comp_filepath")}
+            _report_traces(
+                output, ranks, lambda prefix, chosen: inference_traces(model, config, prefix, chosen, force, **served)
+            )
+            return
+    _finish(made, output, force, as_json, summary)
 
 
 def _aicb_inference(model: str, config: str | None, values: dict[str, Any]) -> Made:

@@ -49,6 +49,37 @@ def info(trace: str, as_json: bool) -> None:
 
 
 @command.command()
+@click.argument("workload")
+@click.option("-o", "--output", metavar="FILE", help="Write it: .html, .png, .svg, .pdf or .json; none: print it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@FORCE
+def summary(workload: str, output: str | None, as_json: bool, force: bool) -> None:
+    """What a whole WORKLOAD sends and computes in a step: a text, a specification, or all traces of a set.
+
+    Groups of traces are read from PREFIX.groups.json where that is beside them.
+
+    \b
+    simcore trace summary traces/llama
+    simcore trace summary step.txt -o step.html
+    """
+    from simcore.generate.contents import read_contents
+    from simcore.report import workload as shown
+    from simcore.report.document import encode
+    from simcore.workload.chakra import writer
+
+    if output:
+        shown.check_summary(output)
+        writer.check_free([Path(output)], force=force)
+    contents = read_contents(workload)
+    if output:
+        shown.write_summary(contents, output)
+    if as_json:
+        click.echo(encode(shown.document(contents)), nl=False)
+    elif not output:
+        click.echo(shown.render(contents), nl=False)
+
+
+@command.command()
 @click.argument("trace")
 @OUTPUT
 @FORCE

@@ -41,6 +41,8 @@ class Extra:
     expert_tensor_parallel_size: int | None = None
     virtual_pipeline_model_parallel_size: int | None = None
     schedule: str | None = None
+    shard_ranks: int | None = None
+    rescale_from: str | None = None
     gradient_dtype: str | None = None
     overlap_grad_reduce: bool | None = None
     moe_expert_capacity_factor: float | None = None
@@ -197,6 +199,7 @@ def plan_of(options: Options, extra: Extra, model: Transformer) -> Plan:
         pad_vocab_to=1 if deepspeed else options.make_vocab_size_divisible_by,
         capacity=capacity,
         load=_load(options, extra, model.experts),
+        shard=extra.shard_ranks or 0,
     )
 
 

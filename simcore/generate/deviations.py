@@ -147,6 +147,8 @@ def _purpose(row: str, phase: PhaseName, group: Group) -> str:
         return "parameters gathered" if phase is PhaseName.FORWARD else "gradients reduced"
     if row.startswith("gather_"):
         return "parameters gathered"
+    if row.startswith("replicas_"):
+        return "gradients reduced"
     if row.startswith("gradient_reduce") or (phase is PhaseName.WEIGHT_GRAD and not _listed_gradient(row)):
         return "expert gradients reduced" if group is Group.DP_EP else "gradients reduced"
     what = next((what for start, what in _ROWS if row.startswith(start)), row)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal, Protocol
+from operator import add
+from typing import Literal, NamedTuple, Protocol, get_args
 
 from simcore.compute.accelerators import Accelerator
 from simcore.compute.operations import (
@@ -24,7 +25,20 @@ from simcore.generate.plan import Plan
 from simcore.generate.shape import kernel_shape
 from simcore.workload.model import PhaseName
 
-__all__ = ["Durations", "Measured", "Part", "Roofline", "measured", "profile", "roofline"]
+__all__ = [
+    "PARTS",
+    "Cost",
+    "Durations",
+    "Measured",
+    "Part",
+    "Rescaled",
+    "Roofline",
+    "cost_of",
+    "measured",
+    "profile",
+    "rescaled",
+    "roofline",
+]
 
 Part = Literal[
     "embedding",
@@ -41,6 +55,8 @@ Part = Literal[
     "head",
 ]
 """A piece of the model that is timed as a whole."""
+
+PARTS: tuple[Part, ...] = get_args(Part)
 
 _FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8": "fp8"}
 
@@ -76,19 +92,34 @@ _DOWN = ("query down", "query norm", "key-value down", "key-value norm")
 _FEED_FORWARD = ("up", "activation", "down", "router", "permute", "unpermute")
 
 
+class Cost(NamedTuple):
+    """Time of a part, its arithmetic and what it moves in device memory."""
+
+    seconds: float
+    flops: float
+    memory_bytes: float
+
+
+NO_COST = Cost(0.0, 0.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """Times of a plan on an accelerator (`simcore.compute.roofline`); `load` scales the experts of the busiest rank."""
 
     device: Accelerator
     dtype: str
-    seconds: Mapping[tuple[Part, PhaseName], float]
+    costs: Mapping[tuple[Part, PhaseName], Cost]
     load: float = 1.0
 
     def part(self, part: Part, phase: PhaseName) -> int:
         """As `Durations.part`."""
+        return ceil(self.cost(part, phase).seconds * 1e9)
+
+    def cost(self, part: Part, phase: PhaseName) -> Cost:
+        """What a part costs in a phase on the busiest rank; nothing where it does nothing."""
         scale = self.load if part == "experts" else 1.0
-        return ceil(self.seconds.get((part, phase), 0.0) * scale * 1e9)
+        return Cost(*(figure * scale for figure in self.costs.get((part, phase), NO_COST)))
 
     def optimizer(self, elements: int) -> int:
         """As `Durations.optimizer`."""
@@ -101,11 +132,17 @@ def roofline(model: Transformer, plan: Plan, device: Accelerator) -> Roofline:
     dtype = _FORMATS[plan.dtype]
     shape = kernel_shape(model, plan.seq, plan.padded_vocab(model.vocab))
     shard = Shard(plan.micro_batch, plan.tp, plan.cp, plan.ep, plan.sequence_parallel, float(plan.element_bytes))
-    seconds: dict[tuple[Part, PhaseName], float] = {}
+    costs: dict[tuple[Part, PhaseName], Cost] = {}
     for phase in PhaseName:
         for part, operation in _parts(model, shape, shard, phase):
-            seconds[part, phase] = seconds.get((part, phase), 0.0) + duration_s(operation, device, dtype)
-    return Roofline(device, dtype, seconds, plan.capacity or plan.load)
+            added = cost_of(operation, device, dtype)
+            costs[part, phase] = Cost(*map(add, costs.get((part, phase), NO_COST), added))
+    return Roofline(device, dtype, costs, plan.capacity or plan.load)
+
+
+def cost_of(operation: Operation, device: Accelerator, dtype: str) -> Cost:
+    """An operation's cost on an accelerator."""
+    return Cost(duration_s(operation, device, dtype), operation.flops, operation.memory_bytes)
 
 
 def _parts(model: Transformer, shape: Shape, shard: Shard, phase: PhaseName) -> Iterator[tuple[Part, Operation]]:
@@ -183,6 +220,45 @@ def measured(path: str) -> Measured:
         elif name == "avg" and part:
             times[part] = times.get(part, 0.0) + time_us
     return Measured({part: round(time_us * 1000) for part, time_us in times.items()}, round(step_us * 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaled:
+    """A roofline corrected by a time file: each part by how much longer it took where the file was measured."""
+
+    roofline: Roofline
+    ratios: Mapping[Part, float]
+    step_ratio: float
+
+    def part(self, part: Part, phase: PhaseName) -> int:
+        """As `Durations.part`."""
+        return round(self.roofline.cost(part, phase).seconds * self.ratios.get(part, 1.0) * 1e9)
+
+    def optimizer(self, elements: int) -> int:
+        """As `Durations.optimizer`."""
+        return round(self.roofline.optimizer(elements) * self.step_ratio)
+
+
+def rescaled(file: Measured, source: Roofline, source_elements: int, target: Roofline) -> Rescaled:
+    """Times of a file for another shape or accelerator.
+
+    Parameters
+    ----------
+    file : Measured
+        Forward times, measured at the shape and on the accelerator that `source` is the roofline of.
+    source_elements : int
+        Parameters whose optimizer step the file has.
+    target : Roofline
+        What to correct. Parts that the file does not have stay as they are; gradients are as much slower as forward.
+    """
+    ratios: dict[Part, float] = {}
+    for parts in _WRITTEN.values():
+        measured_s = sum(file.times.get(part, 0) for part in parts) / 1e9
+        expected_s = sum(source.cost(part, PhaseName.FORWARD).seconds for part in parts)
+        if measured_s and expected_s:
+            ratios |= dict.fromkeys(parts, measured_s / expected_s)
+    step_ns = source.optimizer(source_elements)
+    return Rescaled(target, ratios, file.step_ns / step_ns if file.step_ns and step_ns else 1.0)
 
 
 _WRITTEN: Mapping[str, tuple[Part, ...]] = {

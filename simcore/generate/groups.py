@@ -36,7 +36,7 @@ def groups_of(plan: Plan) -> Groups:
     number: dict[tuple[str, int], int] = {}
     for kind, (stride, size) in _layout(plan).items():
         for rank in range(plan.world_size if size > 1 else 0):
-            if (kind, rank) in number:
+            if (kind, rank) in number or rank + stride * (size - 1) >= plan.world_size:
                 continue
             group = tuple(rank + stride * place for place in range(size))
             members[len(members) + 1] = group
@@ -46,10 +46,15 @@ def groups_of(plan: Plan) -> Groups:
 
 def _layout(plan: Plan) -> dict[str, tuple[int, int]]:
     """Distance of neighbours and number of ranks of each kind of group."""
+    shard = plan.shard or 1
     return {
         "tp_group": (1, plan.tp),
         "cp_group": (plan.tp, plan.cp),
         "dp_group": (plan.tp, plan.replicas),
         "ep_group": (plan.expert_tp, plan.ep),
         "ep_dp_group": (plan.expert_tp * plan.ep, plan.expert_replicas),
+        "shard_group": (plan.tp, shard),
+        "replica_group": (plan.tp * shard, plan.replicas // shard if plan.shard else 1),
+        # Ranks of the first stage with those in their place in the last: both hold a tied word table.
+        "embedding_group": (plan.world_size // plan.pp * (plan.pp - 1), min(plan.pp, 2)),
     }

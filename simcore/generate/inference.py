@@ -12,15 +12,14 @@ from typing import Literal
 
 from simcore.compute.accelerators import Accelerator
 from simcore.compute.operations import Operation
-from simcore.compute.roofline import duration_s
-from simcore.generate.durations import Part, Roofline, roofline
+from simcore.generate.durations import Part, Roofline, cost_of, roofline
 from simcore.generate.memory import kv_cache_bytes
 from simcore.generate.models import Experts, Transformer
 from simcore.generate.plan import Plan, check
 from simcore.generate.training import held_parameters
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, PhaseName, Workload
 
-__all__ = ["Request", "held_bytes", "inference_workload"]
+__all__ = ["Request", "durations_of", "held_bytes", "inference_pipeline", "inference_workload"]
 
 FORWARD = PhaseName.FORWARD
 FP8_SHARE = (1 + 4 / 128) / 2
@@ -66,7 +65,7 @@ class Request:
 def inference_workload(model: Transformer, request: Request, device: Accelerator, stage: int = 0) -> Workload:
     """Rows of one rank of a stage for one step; InputError names the options that do not fit each other."""
     check(model, request.plan)
-    rows = _Rows(model, request, _durations(model, request, device))
+    rows = _Rows(model, request, durations_of(model, request, device))
     first, last = stage == 0, stage == request.pp - 1
     blocks = [row for layer in request.plan.stage_layers(model.layers, stage) for row in rows.layer(layer)]
     handed = request.tokens * model.hidden * request.element_bytes if request.pp > 1 else 0
@@ -80,6 +79,13 @@ def inference_workload(model: Transformer, request: Request, device: Accelerator
     )
 
 
+def inference_pipeline(model: Transformer, request: Request, device: Accelerator) -> Workload:
+    """Rows of one rank of every stage; InputError as `inference_workload`."""
+    stages = [inference_workload(model, request, device, stage) for stage in range(request.pp)]
+    rows = tuple(row for stage in stages for row in stage.layers)
+    return replace(stages[0], layers=rows, stage_rows=tuple(len(stage.layers) for stage in stages))
+
+
 def held_bytes(model: Transformer, request: Request, stage: int = 0) -> dict[str, int]:
     """Bytes of parameters and of the cache on a rank of a stage."""
     held = held_parameters(model, request.plan, stage)
@@ -88,14 +94,14 @@ def held_bytes(model: Transformer, request: Request, stage: int = 0) -> dict[str
     return {"parameter_bytes": request.element_bytes * (held.dense + held.experts), "kv_cache_bytes": cache}
 
 
-def _durations(model: Transformer, request: Request, device: Accelerator) -> Roofline:
+def durations_of(model: Transformer, request: Request, device: Accelerator) -> Roofline:
     """Forward times; in decode attention reads the cache, in prefill the head sees the last token only."""
     made = roofline(model, request.plan, device)
     if request.phase == "decode":
-        core = duration_s(_cached_attention(model, request), device, made.dtype)
-        return replace(made, seconds={**made.seconds, ("attention_core", FORWARD): core})
+        core = cost_of(_cached_attention(model, request), device, made.dtype)
+        return replace(made, costs={**made.costs, ("attention_core", FORWARD): core})
     single = roofline(model, replace(request.plan, seq=1), device)
-    return replace(made, seconds={**made.seconds, ("head", FORWARD): single.seconds["head", FORWARD]})
+    return replace(made, costs={**made.costs, ("head", FORWARD): single.costs["head", FORWARD]})
 
 
 def _cached_attention(model: Transformer, request: Request) -> Operation:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from simcore.generate.aicb.operations import EPOCH_END, Operation
 from simcore.generate.plan import Plan
 from simcore.generate.training import END_ROWS
-from simcore.workload.loops.pipeline import Passage, Transfer, pipeline_of
+from simcore.workload.loops.pipeline import Passage, Pipeline, Transfer, pipeline_of
 from simcore.workload.model import Group, Layer, Phase, PhaseName, Workload
 
 __all__ = ["listed_step"]
@@ -24,13 +24,24 @@ PHASES = {
 """Kind of a cell, and whether weight gradients have cells of their own -> what it computes of every row."""
 
 
-def listed_step(workload: Workload, plan: Plan, stage: int, schedule: str = "") -> list[Operation]:
+def listed_step(
+    workload: Workload,
+    plan: Plan,
+    stage: int,
+    schedule: str = "",
+    *,
+    tied_bytes: int = 0,
+    pipeline: Pipeline | None = None,
+) -> list[Operation]:
     """Operations of a stage's step: cells with their transfers in the order of the schedule, then the end of the step.
 
-    `workload` is the step of `simcore.generate.training`: the rows of all stages, or of any one.
+    `workload` is the step of `simcore.generate.training`: the rows of all stages, or of any one. `tied_bytes` are
+    all-reduced between the first stage and the last, which rows cannot say. `pipeline` is that of the workload and its
+    schedule, where it was made for another stage.
     """
-    pipeline = pipeline_of(workload, schedule)
-    lister = _Lister(plan, workload, stage, pipeline.schedule.splits_backward)
+    pipeline = pipeline or pipeline_of(workload, schedule)
+    first_or_last = stage in (0, plan.pp - 1)
+    lister = _Lister(plan, workload, stage, pipeline.schedule.splits_backward, tied_bytes if first_or_last else 0)
     made: list[Operation] = []
     known: dict[tuple[str, tuple[int, ...]], list[Operation]] = {}
     for passage in pipeline.stages[stage]:
@@ -47,6 +58,7 @@ class _Lister:
     workload: Workload
     stage: int
     splits: bool
+    tied_bytes: int
 
     def received(self, passage: Passage) -> list[Operation]:
         """The transfer that a cell waits for."""
@@ -67,6 +79,8 @@ class _Lister:
         """The end of the step, in the order in which a framework gets to its rows."""
         layers = (self.workload.layers[row] for row in rows)
         for layer in sorted(layers, key=lambda layer: END_ROWS.index(layer.name)):
+            if self.tied_bytes and layer.name == "optimizer":
+                yield Operation("all_reduce", "embedding_group", 2, self.tied_bytes, f"{WEIGHT_GRAD}.tied_embedding")
             for name in PhaseName:
                 yield from self._phase(layer, name)
 
@@ -89,8 +103,10 @@ class _Lister:
     def _group(self, phase: Phase, name: PhaseName) -> tuple[str, int]:
         """Name and size of a phase's group; the column decides where none is given."""
         plan = self.plan
+        if phase.group is Group.EP and plan.shard:
+            return "shard_group", plan.shard
         if phase.group is Group.DP_EP and plan.zero == 3:
-            return "dp_group", plan.replicas
+            return ("replica_group", plan.replicas // plan.shard) if plan.shard else ("dp_group", plan.replicas)
         usual = ("dp_group", plan.replicas) if name is WEIGHT_GRAD else ("tp_group", plan.tp)
         groups = {
             Group.EP: ("ep_group", plan.ep),

@@ -47,7 +47,7 @@ def stage_memory(
     """
     held = held_parameters(model, plan, stage)
     count = held.dense + held.experts
-    sharded = held.dense // plan.replicas + held.experts // plan.expert_replicas
+    sharded = held.dense // plan.sharing + held.experts // (plan.shard or plan.expert_replicas)
     shares = [sharded if plan.zero >= least else count for least in (3, 2, 1)]
     layers = plan.stage_layers(model.layers, stage)
     each = sum(activation_bytes_per_layer(model, plan, layer, flash=flash) for layer in layers)

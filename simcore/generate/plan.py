@@ -22,6 +22,7 @@ class Plan:
     `zero` is what data-parallel ranks share: 0 nothing, 1 optimizer states (Megatron's distributed optimizer), 2 also
     gradients, 3 also parameters (FSDP). `expert_tp` ranks split one expert. Gradients are reduced and accumulated in
     `gradient_bytes` an element. `overlap` reduces a layer's gradients as soon as its last micro-batch has made them.
+    `shard` ranks share the parameters of ZeRO-3, which the others replicate (FSDP's hybrid sharding); 0 = all do.
     With a `capacity` every expert gets that many times its mean share of tokens, padded; `load` is that of the busiest
     expert rank, for which the others wait.
     """
@@ -45,6 +46,7 @@ class Plan:
     pad_vocab_to: int = 128
     capacity: float = 0.0
     load: float = 1.0
+    shard: int = 0
 
     @property
     def dp(self) -> int:
@@ -55,6 +57,11 @@ class Plan:
     def replicas(self) -> int:
         """Ranks with the same dense parameters: data and context parallelism together."""
         return self.dp * self.cp
+
+    @property
+    def sharing(self) -> int:
+        """Ranks that share states: replicas, or as many of them as hybrid sharding says."""
+        return self.shard or self.replicas
 
     @property
     def expert_replicas(self) -> int:
@@ -115,8 +122,20 @@ def check(model: Transformer, plan: Plan) -> None:
             _note(problems, "expert_model_parallel_size", "this model has no experts", str(plan.ep))
         if model.experts and plan.expert_tp not in (1, plan.tp):
             _note(problems, "expert_tensor_parallel_size", "must be 1 or the tensor parallel size", str(plan.expert_tp))
-        if plan.zero == 3 and (model.experts or plan.cp > 1):
-            _note(problems, "stage", "ZeRO-3 is described for dense models without context parallelism only", "3")
+        if plan.zero == 3 and model.experts and (plan.ep > 1 or plan.expert_tp != plan.tp):
+            message = "ZeRO-3 shares experts over all replicas: expert parallelism has other groups"
+            _note(problems, "stage", message, "3")
+        if plan.shard:
+            _check_shard(problems, plan)
+
+
+def _check_shard(problems: Problems, plan: Plan) -> None:
+    """Hybrid sharding divides the replicas of ZeRO-3."""
+    if plan.zero != 3:
+        _note(problems, "shard_ranks", "only ZeRO-3 shares parameters: --stage 3", str(plan.shard))
+    if plan.replicas % plan.shard:
+        message = f"{plan.replicas} replicas are not divisible by {plan.shard}, the ranks that share the parameters"
+        _note(problems, "shard_ranks", message, str(plan.shard))
 
 
 def _positive(problems: Problems, plan: Plan) -> None:

@@ -10,10 +10,10 @@ from simcore.documents import Node, read
 from simcore.errors import InputError, Problem, Problems
 from simcore.generate.aicb.options import Options
 from simcore.generate.build import Extra
-from simcore.generate.step import make_step
+from simcore.generate.step import Step, make_step
 from simcore.workload.model import Workload
 
-__all__ = ["FRAMES", "load", "write"]
+__all__ = ["FRAMES", "load", "load_step", "write"]
 
 FRAMES = {"megatron": "Megatron", "deepspeed": "DeepSpeed", "deepseek": "DeepSeek"}
 """Value of the key `generator` -> framework."""
@@ -37,7 +37,12 @@ def _scalar(value: object) -> str:
 
 
 def load(path: str | Path, npu: str | None = None) -> Workload:
-    """Read a specification and make its workload, for accelerator `npu` if one is named.
+    """Read a specification and make its workload; errors as `load_step`."""
+    return load_step(path, npu).workload
+
+
+def load_step(path: str | Path, npu: str | None = None) -> Step:
+    """Read a specification and make its step, for accelerator `npu` if one is named.
 
     Raises
     ------
@@ -54,8 +59,8 @@ def load(path: str | Path, npu: str | None = None) -> Workload:
         raise InputError([_placed(problem, document) for problem in error.problems]) from error
 
 
-def _made(frame: str, values: dict[str, object]) -> Workload:
-    """The workload of a framework's options."""
+def _made(frame: str, values: dict[str, object]) -> Step:
+    """The step of a framework's options."""
     from simcore.generate.aicb.presets import preset
 
     size = values.pop("model_size", None)
@@ -64,7 +69,7 @@ def _made(frame: str, values: dict[str, object]) -> Workload:
     chosen |= {name: value for name, value in values.items() if name in own}
     extra = Extra(**{name: value for name, value in values.items() if name not in own})  # type: ignore[arg-type]
     options = Options(frame=frame, **chosen)  # type: ignore[arg-type]
-    return make_step(options, extra, set(values), str(size) if size else None).workload
+    return make_step(options, extra, set(values), str(size) if size else None)
 
 
 def _placed(problem: Problem, document: Node) -> Problem:

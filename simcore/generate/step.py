@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +23,19 @@ __all__ = [
     "aicb_step",
     "corrected_step",
     "inference_step",
+    "inference_traces",
     "make_step",
     "row_document",
     "write_traces",
 ]
 
 if TYPE_CHECKING:
+    from simcore.compute.accelerators import Accelerator
     from simcore.generate.aicb.inference import InferenceOptions
     from simcore.generate.aicb.rows import TextFile
     from simcore.generate.durations import Durations
+    from simcore.generate.inference import Request
+    from simcore.workload.contents import Contents
 
 DEFAULT_GPU = "A100"
 
@@ -47,12 +51,16 @@ Document = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A workload as text, the document that `--json` prints, what to warn about, and its times as AICB's file."""
+    """A workload as text, the document that `--json` prints, what to warn about, and its times as AICB's file.
+
+    `contents` summarises it; operation lists of AICB have none.
+    """
 
     text: str
     document: Document
     warnings: tuple[str, ...] = ()
     profile: str = ""
+    contents: Callable[[], Contents] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,34 +96,41 @@ def aicb_inference_step(options: InferenceOptions) -> Made:
 
 
 def _written(file: TextFile) -> Made:
+    def contents() -> Contents:
+        from simcore.workload.contents import of_workload
+        from simcore.workload.text import parse
+
+        return replace(of_workload(parse(str(file), "made")), name="AICB's file")
+
     rows = [row.split("\t") for row in file.rows()]
-    return Made(str(file), {"header": file.header, "rows": rows, "deviations": []})
+    return Made(str(file), {"header": file.header, "rows": rows, "deviations": []}, contents=contents)
 
 
 def inference_step(
-    model: str, config: str | None, *, comp_filepath: str | None, gpu_type: str | None, pp_rank: int, **values: Any
+    model: str,
+    config: str | None,
+    form: str = "text",
+    *,
+    comp_filepath: str | None,
+    gpu_type: str | None,
+    pp_rank: int,
+    **values: Any,
 ) -> Made:
     """The corrected inference step of a shipped or read model; the names of `values` are AICB's."""
-    from simcore.compute.accelerators import accelerator
-    from simcore.generate.inference import Request, held_bytes, inference_workload
-    from simcore.generate.presets import model as named_model
+    from simcore.generate.inference import held_bytes, inference_pipeline, inference_workload
+    from simcore.generate.listing import listed_step
     from simcore.workload.text import write
 
     if comp_filepath:
         raise InputError.at("--comp_filepath", "a time file is read under --compat only", found=comp_filepath)
-    chosen = named_model(config or model)
-    names = {"tensor_model_parallel_size": "tp", "expert_model_parallel_size": "ep", "pipeline_model_parallel": "pp"}
-    names |= {"seq_length": "context", "micro_batch": "batch"}
-    request = Request(**{names.get(name, name): value for name, value in values.items()})
+    chosen, request, device, warnings = _inference(model, config, gpu_type, values)
     if pp_rank >= request.pp:
         raise InputError.at(
             "--pp_rank", "there is no such stage", expected=f"0 to {request.pp - 1}", found=str(pp_rank)
         )
-    device = accelerator(gpu_type or DEFAULT_GPU)
     workload = inference_workload(chosen, request, device, pp_rank)
     held = held_bytes(chosen, request, pp_rank)
     lacking = sum(held.values()) - device.memory_bytes
-    warnings = [] if gpu_type else [f"no --gpu_type: computation times are those of an {DEFAULT_GPU}"]
     if lacking > 0:
         warnings.append(f"stage {pp_rank} on {device.name}: does not fit: {lacking / 1e9:.1f} GB too much")
     document: Document = {
@@ -125,7 +140,36 @@ def inference_step(
         "rows": [row_document(layer) for layer in workload.layers],
         "warnings": warnings,
     }
-    return Made(write(workload), document, tuple(warnings))
+
+    def contents() -> Contents:
+        from simcore.generate.contents import with_work
+        from simcore.generate.inference import durations_of
+        from simcore.workload.contents import of_workload
+
+        durations = durations_of(chosen, request, device)
+        return with_work(of_workload(workload), durations, durations)
+
+    if form == "csv":
+        whole = inference_pipeline(chosen, request, device)
+        text = csv_text(listed_step(whole, request.plan, pp_rank))
+    else:
+        text = write(workload)
+    return Made(text, document, tuple(warnings), contents=contents)
+
+
+def _inference(
+    model: str, config: str | None, gpu_type: str | None, values: dict[str, Any]
+) -> tuple[Transformer, Request, Accelerator, list[str]]:
+    """What is served, how and on what, and what to warn about."""
+    from simcore.compute.accelerators import accelerator
+    from simcore.generate.inference import Request
+    from simcore.generate.presets import model as named_model
+
+    names = {"tensor_model_parallel_size": "tp", "expert_model_parallel_size": "ep", "pipeline_model_parallel": "pp"}
+    names |= {"seq_length": "context", "micro_batch": "batch"}
+    request = Request(**{names.get(name, name): value for name, value in values.items()})
+    warnings = [] if gpu_type else [f"no --gpu_type: computation times are those of an {DEFAULT_GPU}"]
+    return named_model(config or model), request, accelerator(gpu_type or DEFAULT_GPU), warnings
 
 
 def _aicb_operations(options: Options) -> list[Operation]:
@@ -156,9 +200,11 @@ def make_step(options: Options, extra: Extra, given: Set[str], size: str | None)
     stage = max(options.pp_rank, 0)
     if stage >= plan.pp:
         raise InputError.at("--pp_rank", "there is no such stage", expected=f"0 to {plan.pp - 1}", found=str(stage))
-    gpu, warnings = _gpu(options)
-    if options.comp_filepath:
-        durations: Durations = measured(options.comp_filepath)
+    gpu, warnings = _gpu(options, computed=bool(extra.rescale_from) or not options.comp_filepath)
+    if extra.rescale_from:
+        durations: Durations = _rescaled(options, extra.rescale_from, model, plan, gpu)
+    elif options.comp_filepath:
+        durations = measured(options.comp_filepath)
         warnings.append("times are those of the file, whatever shape and GPU they were measured on")
     else:
         from simcore.compute.accelerators import accelerator
@@ -169,12 +215,26 @@ def make_step(options: Options, extra: Extra, given: Set[str], size: str | None)
     return Step(model, plan, stage, workload, durations, gpu, (*warnings, *workload.warnings))
 
 
-def _gpu(options: Options) -> tuple[str, list[str]]:
+def _rescaled(options: Options, origin: str, model: Transformer, plan: Plan, gpu: str) -> Durations:
+    """Times of `comp_filepath`, which were measured where the specification `origin` says, for this shape and GPU."""
+    from simcore.compute.accelerators import accelerator
+    from simcore.generate.durations import measured, rescaled, roofline
+    from simcore.generate.spec import load_step
+
+    if not options.comp_filepath:
+        raise InputError.at("--rescale_from", "there are no times to rescale", expected="--comp_filepath", found="none")
+    source = load_step(origin)
+    there = roofline(source.model, source.plan, accelerator(source.gpu))
+    here = roofline(model, plan, accelerator(gpu))
+    return rescaled(measured(options.comp_filepath), there, _held_elements(source), here)
+
+
+def _gpu(options: Options, *, computed: bool) -> tuple[str, list[str]]:
     """The accelerator that computes; the text 'None' of AICB's scripts is none."""
     if options.gpu_type and options.gpu_type != "None":
         return options.gpu_type, []
-    told = [] if options.comp_filepath else [f"no --gpu_type: computation times are those of an {DEFAULT_GPU}"]
-    return DEFAULT_GPU, told
+    told = f"no --gpu_type: computation times are those of an {DEFAULT_GPU}"
+    return DEFAULT_GPU, [told] if computed else []
 
 
 def corrected_step(options: Options, extra: Extra, given: Set[str], size: str | None, form: str) -> Made:
@@ -190,6 +250,7 @@ def corrected_step(options: Options, extra: Extra, given: Set[str], size: str | 
     one = stage_workload(step.model, step.plan, step.durations, step.stage)
     found = [deviation.to_dict() for deviation in deviations(aicb_options(options, step.model), one.layers)]
     memory, warnings = _memory(step, options)
+    told = _of_lists(step) if form == "csv" else step.warnings
     ignored = sorted(given & set(ONLY_AICB))
     if ignored:
         warnings.append(f"without effect but under --compat: {', '.join(f'--{name}' for name in ignored)}")
@@ -204,69 +265,85 @@ def corrected_step(options: Options, extra: Extra, given: Set[str], size: str | 
         },
         "rows": [row_document(layer) for layer in step.workload.layers],
         "stage": step.stage,
-        "warnings": [*step.warnings, *warnings],
+        "warnings": [*told, *warnings],
     }
-    return Made(text, document, (*step.warnings, *warnings), _profile(step))
+
+    def contents() -> Contents:
+        from simcore.generate.contents import contents_of_step
+
+        return contents_of_step(step)
+
+    return Made(text, document, (*told, *warnings), _profile(step), contents)
 
 
 def _profile(step: Step) -> str:
     from simcore.generate.durations import profile
-    from simcore.generate.training import held_parameters
 
-    plan, held = step.plan, held_parameters(step.model, step.plan, step.stage)
+    plan = step.plan
     shape = f"sequence {plan.seq}, micro-batch {plan.micro_batch}, tp {plan.tp}, {plan.dtype}"
     about = f"simcore: {step.model.name} on {step.gpu}, {shape}"
-    return profile(step.durations, held.dense + held.experts, about)
+    return profile(step.durations, _held_elements(step), about)
+
+
+def _held_elements(step: Step) -> int:
+    """Parameters of a rank of the step's stage, whose optimizer step a time file has."""
+    from simcore.generate.training import held_parameters
+
+    held = held_parameters(step.model, step.plan, step.stage)
+    return held.dense + held.experts
 
 
 def write_traces(
     options: Options, extra: Extra, given: Set[str], size: str | None, prefix: Path, ranks: Sequence[int], force: bool
 ) -> tuple[list[Path], tuple[str, ...]]:
     """Write PREFIX.RANK.et of the ranks (none given: all) and PREFIX.groups.json; the paths, and what to warn about."""
-    import json
-
-    from simcore.files import write_bytes, write_text
-    from simcore.generate.groups import groups_of
     from simcore.generate.listing import listed_step
-    from simcore.generate.traces import skeleton, trace
+    from simcore.generate.traces import check_set, write_set
+    from simcore.generate.training import tied_gradient_bytes
+    from simcore.workload.loops.pipeline import pipeline_of
 
     plan = plan_of(options, extra, model_of(options, extra, given, size))
-    wanted = ranks or range(plan.world_size)
-    by_stage: dict[int, list[int]] = {}
-    for rank in wanted:
-        if not 0 <= rank < plan.world_size:
-            raise InputError.at(
-                "--ranks", "there is no such rank", expected=f"0 to {plan.world_size - 1}", found=str(rank)
-            )
-        by_stage.setdefault(rank * plan.pp // plan.world_size, []).append(rank)
-    groups, warnings = groups_of(plan), dict[str, None]()
-    group_file = prefix.with_name(f"{prefix.name}.groups.json")
-    paths = {rank: prefix.with_name(f"{prefix.name}.{rank}.et") for rank in wanted}
-    _refuse_existing([group_file, *paths.values()], force)
-    write_text(group_file, json.dumps({str(number): list(group) for number, group in groups.members.items()}))
+    check_set(prefix, plan, ranks, force=force)
     step = make_step(options, extra, given - {"pp_rank"}, size)
-    warnings |= dict.fromkeys(step.warnings)
-    for stage, ranks_of_stage in sorted(by_stage.items()):
-        shared = skeleton(listed_step(step.workload, plan, stage, extra.schedule or ""))
-        for rank in ranks_of_stage:
-            write_bytes(paths[rank], trace(shared, rank, plan, groups))
-    return [group_file, *paths.values()], tuple(warnings)
+    pipeline, tied = pipeline_of(step.workload, extra.schedule or ""), tied_gradient_bytes(step.model, plan)
+
+    def listed(stage: int) -> list[Operation]:
+        return listed_step(step.workload, plan, stage, tied_bytes=tied, pipeline=pipeline)
+
+    return write_set(prefix, plan, ranks, listed), _of_lists(step)
 
 
-def _refuse_existing(paths: Sequence[Path], force: bool) -> None:
-    there = [] if force else [path for path in paths if path.exists()]
-    if there:
-        expected = "new files, or --force"
-        raise InputError.at("--output", f"{len(there)} of the files exist", expected=expected, found=str(there[0]))
+def inference_traces(
+    model: str, config: str | None, prefix: Path, ranks: Sequence[int], force: bool, gpu_type: str | None, **values: Any
+) -> tuple[list[Path], tuple[str, ...]]:
+    """Write the traces of an inference step; as `write_traces`, values as those of `inference_step`."""
+    from simcore.generate.inference import inference_pipeline
+    from simcore.generate.listing import listed_step
+    from simcore.generate.traces import check_set, write_set
+
+    chosen, request, device, warnings = _inference(model, config, gpu_type, values)
+    workload = inference_pipeline(chosen, request, device)
+    check_set(prefix, request.plan, ranks, force=force)
+    paths = write_set(prefix, request.plan, ranks, lambda stage: listed_step(workload, request.plan, stage))
+    return paths, tuple(warnings)
+
+
+def _of_lists(step: Step) -> tuple[str, ...]:
+    """What to warn about in operation lists, which say what rows cannot."""
+    from simcore.generate.training import tied_warning
+
+    said = tied_warning(step.model, step.plan)
+    return tuple(warning for warning in step.warnings if warning != said)
 
 
 def _text(step: Step, options: Options, extra: Extra, given: Set[str], size: str | None, form: str) -> str:
     if form == "csv":
         from simcore.generate.listing import listed_step
-        from simcore.generate.training import pipeline_workload
+        from simcore.generate.training import pipeline_workload, tied_gradient_bytes
 
         whole = pipeline_workload(step.model, step.plan, step.durations)
-        return csv_text(listed_step(whole, step.plan, step.stage, extra.schedule or ""))
+        tied = tied_gradient_bytes(step.model, step.plan)
+        return csv_text(listed_step(whole, step.plan, step.stage, extra.schedule or "", tied_bytes=tied))
     if form == "spec":
         from simcore.generate.spec import write
 

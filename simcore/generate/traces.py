@@ -8,15 +8,20 @@ and rank, and its number and dependencies once for a stage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
 
+from simcore.errors import InputError
+from simcore.files import write_bytes, write_text
 from simcore.generate.aicb.operations import Operation
-from simcore.generate.groups import Groups
+from simcore.generate.groups import Groups, groups_of
 from simcore.generate.plan import Plan
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.writer import frame, metadata, node
 
-__all__ = ["Skeleton", "skeleton", "trace"]
+__all__ = ["Skeleton", "check_set", "skeleton", "trace", "write_set"]
 
 Skeleton = list[tuple[bytes, Operation]]
 """Of every node its encoded number and dependencies, and its operation."""
@@ -27,8 +32,47 @@ _TYPES = {
     "reduce_scatter": CommType.REDUCE_SCATTER,
     "all_to_all": CommType.ALL_TO_ALL,
 }
-_JOINING = ("replicated_gradients", "optimizer")  # rows that need the sums of gradients
-_BEHIND = ("isend", "dp_group", "ep_dp_group")
+_JOINING = ("replicated_gradients", "tied_embedding", "optimizer")  # rows that need the sums of gradients
+_BEHIND = ("isend", "dp_group", "ep_dp_group", "shard_group", "replica_group")
+
+
+def check_set(prefix: Path, plan: Plan, ranks: Sequence[int], *, force: bool) -> None:
+    """InputError where a rank does not exist, or a file does and `force` is not set."""
+    for rank in ranks:
+        if not 0 <= rank < plan.world_size:
+            message, expected = "there is no such rank", f"0 to {plan.world_size - 1}"
+            raise InputError.at("--ranks", message, expected=expected, found=str(rank))
+    wanted = [_group_file(prefix), *(_rank_file(prefix, rank) for rank in ranks or range(plan.world_size))]
+    there = [] if force else [path for path in wanted if path.exists()]
+    if there:
+        expected = "new files, or --force"
+        raise InputError.at("--output", f"{len(there)} of the files exist", expected=expected, found=str(there[0]))
+
+
+def _group_file(prefix: Path) -> Path:
+    return prefix.with_name(f"{prefix.name}.groups.json")
+
+
+def _rank_file(prefix: Path, rank: int) -> Path:
+    return prefix.with_name(f"{prefix.name}.{rank}.et")
+
+
+def write_set(
+    prefix: Path, plan: Plan, ranks: Sequence[int], listed: Callable[[int], Sequence[Operation]]
+) -> list[Path]:
+    """Write PREFIX.groups.json and PREFIX.RANK.et of the ranks (none given: all); the paths in this order.
+
+    `listed` gives a stage's operations.
+    """
+    groups, paths = groups_of(plan), [_group_file(prefix)]
+    write_text(paths[0], json.dumps({str(number): list(group) for number, group in groups.members.items()}))
+    by_stage = groupby(sorted(ranks or range(plan.world_size)), lambda rank: rank * plan.pp // plan.world_size)
+    for stage, ranks_of_stage in by_stage:
+        shared = skeleton(listed(stage))
+        for rank in ranks_of_stage:
+            paths.append(_rank_file(prefix, rank))
+            write_bytes(paths[-1], trace(shared, rank, plan, groups))
+    return paths
 
 
 def skeleton(operations: Sequence[Operation]) -> Skeleton:
@@ -41,7 +85,11 @@ def skeleton(operations: Sequence[Operation]) -> Skeleton:
         number = len(made) + 1
         phase, _, name = operation.stage.partition(".")
         joins, beside = name in _JOINING, phase == "weight_grad" and name == row
-        made.append((_head(number, [*(open_nodes if joins else ()), *(() if beside else hidden), *last]), operation))
+        # Replicas sum what the ranks beside each other have reduced.
+        reduced = open_nodes[-1:] if operation.group == "replica_group" else []
+        made.append(
+            (_head(number, [*(open_nodes if joins else reduced), *(() if beside else hidden), *last]), operation)
+        )
         if joins:
             open_nodes = []
         if _goes_behind(operation):

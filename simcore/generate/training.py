@@ -17,7 +17,15 @@ from simcore.generate.models import Experts, Transformer, Weight, elements
 from simcore.generate.plan import Plan, check
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, PhaseName, Workload
 
-__all__ = ["END_ROWS", "Held", "held_parameters", "pipeline_workload", "stage_workload"]
+__all__ = [
+    "END_ROWS",
+    "Held",
+    "held_parameters",
+    "pipeline_workload",
+    "stage_workload",
+    "tied_gradient_bytes",
+    "tied_warning",
+]
 
 LOOP = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 LOSS_BYTES = 4
@@ -85,7 +93,7 @@ def stage_workload(model: Transformer, plan: Plan, durations: Durations, stage: 
         (*rows.end(), *batches),
         Parallelism(
             plan.tp,
-            plan.ep,
+            plan.shard or plan.ep,
             plan.pp,
             plan.virtual_stages,
             plan.cp if plan.cp > 1 else 0,
@@ -113,11 +121,22 @@ def pipeline_workload(model: Transformer, plan: Plan, durations: Durations) -> W
     return replace(made[0], layers=layers, parallelism=sizes, stage_rows=tuple(len(part.layers) for part in made))
 
 
+def tied_gradient_bytes(model: Transformer, plan: Plan) -> int:
+    """Bytes that a rank of the first stage and one of the last all-reduce: both hold the word table."""
+    tied = model.tied and plan.pp > 1
+    return plan.gradient_bytes * plan.padded_vocab(model.vocab) * model.hidden // plan.tp if tied else 0
+
+
+def tied_warning(model: Transformer, plan: Plan) -> str:
+    """What rows cannot say."""
+    size = tied_gradient_bytes(model, plan)
+    return f"the first and the last stage also all-reduce {size} bytes of the tied word table's gradient"
+
+
 def _warnings(model: Transformer, plan: Plan) -> list[str]:
     found = []
-    if model.tied and plan.pp > 1:
-        size = plan.gradient_bytes * plan.padded_vocab(model.vocab) * model.hidden // plan.tp
-        found.append(f"the first and the last stage also all-reduce {size} bytes of the tied word table's gradient")
+    if tied_gradient_bytes(model, plan):
+        found.append(tied_warning(model, plan))
     if model.experts and plan.expert_tp != plan.tp:
         found.append("expert_tp differs from tp: expert products are timed with as many tokens as with tp of them")
     return found
@@ -308,11 +327,28 @@ class _Rows:
         target = next((index for index, row in enumerate(rows) if row.name == "moe_experts"), -1)
         top = next(index for index, row in enumerate(rows) if not row.name.startswith("gather_"))
         made = list(rows)
+        if self.plan.shard:
+            return self._hybrid(made, top, dense + own)
         if self.plan.replicas > 1:
             made[top] = _with(made[top], weight_grad=self._gradient_phase(dense, Group.LOOP))
         if target >= 0 and self.plan.expert_replicas > 1:
             made[target] = _with(made[target], weight_grad=self._gradient_phase(own, Group.DP_EP))
         return made
+
+    def _hybrid(self, rows: list[Layer], top: int, count: int) -> list[Layer]:
+        """Hybrid sharding: gradients are reduced to the ranks that share them, then summed over their replicas.
+
+        The text calls the groups EP and DP_EP: ranks next to each other, and those that stand in their place elsewhere.
+        """
+        plan = self.plan
+        rows[top] = _with(
+            rows[top], weight_grad=self._gradient_phase(count, Group.EP if plan.shard > 1 else Group.LOOP)
+        )
+        if plan.shard == plan.replicas:
+            return rows
+        summed = Phase(0, ALL_REDUCE, plan.gradient_bytes * -(-count // plan.shard), Group.DP_EP)
+        # The upward pass comes to it after the row that reduces.
+        return [*rows[:top], Layer(f"replicas_{rows[top].name.partition('_')[0]}", weight_grad=summed), *rows[top:]]
 
     def _gradient_phase(self, count: int, group: Group) -> Phase:
         kind = REDUCE_SCATTER if self.plan.zero else ALL_REDUCE
@@ -321,10 +357,12 @@ class _Rows:
     def _gathered(self, rows: list[Layer], weights: tuple[Weight, ...]) -> list[Layer]:
         """ZeRO-3: a block's parameters are gathered before its forward and again before its gradients.
 
-        The group is written DP_EP, in a file without experts the data-parallel one.
+        The group is written DP_EP, in a file without expert groups the data-parallel one; with hybrid sharding EP.
         """
         size = self.plan.element_bytes * elements(weights, self.plan.tp)
-        gather = Phase(0, ALL_GATHER, size, Group.DP_EP)
+        if self.plan.sharing == 1:
+            return rows
+        gather = Phase(0, ALL_GATHER, size, Group.EP if self.plan.shard else Group.DP_EP)
         name = rows[0].name.partition("_")[0]
         return [Layer(f"gather_{name}", gather), *rows, Layer(f"gather_{name}_again", input_grad=gather)]
 
@@ -338,7 +376,9 @@ class _Rows:
         plan, held = self.plan, held_parameters(self.model, self.plan, self.stage)
         sharded = plan.zero > 0
         owned = (
-            held.dense // plan.replicas + held.experts // plan.expert_replicas if sharded else held.dense + held.experts
+            held.dense // plan.sharing + held.experts // (plan.shard or plan.expert_replicas)
+            if sharded
+            else held.dense + held.experts
         )
         rows = []
         if plan.replicas > 1:

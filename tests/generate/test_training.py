@@ -8,15 +8,21 @@ from hypothesis import strategies as st
 
 from simcore.compute.accelerators import accelerator
 from simcore.errors import InputError
+from simcore.generate.aicb.deepspeed import deepspeed_operations
+from simcore.generate.aicb.options import Options
+from simcore.generate.aicb.training import training_text
+from simcore.generate.build import Extra, aicb_options
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import roofline
+from simcore.generate.groups import groups_of
 from simcore.generate.listing import listed_step
 from simcore.generate.models import Experts, Transformer, elements, total_parameters
 from simcore.generate.plan import Plan
-from simcore.generate.training import held_parameters, stage_workload
+from simcore.generate.step import make_step
+from simcore.generate.training import held_parameters, stage_workload, tied_gradient_bytes
 from simcore.network.topology.model import Dimension, Topology
 from simcore.workload import text
-from simcore.workload.model import CollectiveKind, Group, PhaseName
+from simcore.workload.model import CollectiveKind, Group, PhaseName, Workload
 from tests.runs import Run, micro
 
 DEVICE = accelerator("A100")
@@ -204,10 +210,6 @@ def test_the_five_executions_corrected_are_those_of_the_documentation(
 
 def test_deviations_add_up_to_the_difference_of_the_two_files():
     """Sum of bytes: what is listed is all there is."""
-    from simcore.generate.aicb.options import Options
-    from simcore.generate.aicb.training import training_text
-    from simcore.workload.model import Workload
-
     for sequence_parallel in (False, True):
         plan = Plan(16, 256, tp=2, global_batch=16, sequence_parallel=sequence_parallel, zero=1)
         options = Options(
@@ -238,3 +240,107 @@ def test_the_optimizer_follows_the_reduction_of_the_gradients():
     reduced = Run(micro(CollectiveKind.ALL_REDUCE, 4 * held_parameters(DENSE, plan, 0).dense), topology).report()
     norm = Run(micro(CollectiveKind.ALL_REDUCE, 4), topology).report()
     assert report["time_ns"] == computed + reduced["time_ns"] + norm["time_ns"]
+
+
+sharded = st.builds(
+    Plan,
+    world_size=st.just(32),
+    seq=st.just(256),
+    tp=st.sampled_from([1, 2]),
+    cp=st.sampled_from([1, 2]),
+    global_batch=st.just(64),
+    sequence_parallel=st.just(True),
+    zero=st.just(3),
+    shard=st.sampled_from([1, 2, 4, 8]),
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(plan=sharded, name=st.sampled_from(sorted(MODELS)))
+def test_hybrid_sharding_gathers_inside_and_sums_outside(plan, name):
+    """FSDP's hybrid sharding: all parameters pass in the group, one rank's part of the gradients outside it."""
+    model = MODELS[name]
+    plan = replace(plan, expert_tp=plan.tp)
+    workload, held = step(model, plan), held_parameters(model, plan, 0)
+    count, times = held.dense + held.experts, plan.micro_batches
+    gathered = sent(workload, keep=lambda layer, phase: layer.name.startswith("gather_"))
+    assert gathered == 2 * plan.element_bytes * count * times * (plan.shard > 1)
+    summed = sent(workload, keep=lambda layer, phase: layer.name.startswith("replicas_"))
+    parts = plan.gradient_bytes * count * times / plan.shard
+    assert parts <= summed <= parts * 1.001 + 1e4
+    norm = 4
+    reduced = sent(workload, (PhaseName.WEIGHT_GRAD,), lambda layer, phase: "replicas" not in layer.name)
+    assert reduced - norm == plan.gradient_bytes * count * times
+
+
+def test_hybrid_sharding_over_all_replicas_is_zero_3():
+    plan = Plan(8, 256, global_batch=8, zero=3)
+    for model in (DENSE, MIXED):
+        plain, hybrid = step(model, plan), step(model, replace(plan, shard=8))
+        assert sent(plain) == sent(hybrid)
+        groups = {phase.group for layer in hybrid.layers for phase in (layer.forward, layer.weight_grad)}
+        assert Group.DP_EP not in groups
+
+
+@pytest.mark.parametrize("values", [{"shard": 3}, {"zero": 1, "shard": 4}, {"ep": 2}, {"tp": 2, "expert_tp": 1}])
+def test_what_zero_3_does_not_shard_is_refused(values):
+    with pytest.raises(InputError, match=r"shard_ranks|stage"):
+        step(MIXED, replace(Plan(8, 256, global_batch=8, zero=3), **values))
+
+
+def test_the_tied_word_table_is_reduced_between_the_first_stage_and_the_last():
+    """Once a step in operation lists of these two stages, by their vocabulary-parallel shares."""
+    plan, model = Plan(16, 256, tp=2, pp=4, global_batch=8, zero=1), MODELS["gpt"]
+    size = tied_gradient_bytes(model, plan)
+    assert size == 4 * plan.padded_vocab(model.vocab) * model.hidden // 2
+    groups = groups_of(plan)
+    for stage in range(4):
+        listed = listed_step(step(model, plan, stage), plan, stage, tied_bytes=size)
+        tied = [operation.size for operation in listed if operation.group == "embedding_group"]
+        assert tied == ([size] if stage in (0, 3) else [])
+        members = groups.members.get(groups.of("embedding_group", 4 * stage + 1))
+        assert members == ((1, 13) if stage in (0, 3) else None)
+
+
+FIVE = {
+    "dense": ("Megatron", {"tensor_model_parallel_size": 2, "use_distributed_optimizer": True, "swiglu": True}),
+    "sequence": ("Megatron", {"tensor_model_parallel_size": 4, "enable_sequence_parallel": True}),
+    "stages": ("Megatron", {"pipeline_model_parallel": 2, "tensor_model_parallel_size": 2, "pp_rank": 1}),
+    "context": ("Megatron", {"context_parallel_size": 2}),
+    "profiled": ("Megatron", {"tensor_model_parallel_size": 2, "aiob_enable": True}),
+    "experts": (
+        "Megatron",
+        {
+            "tensor_model_parallel_size": 2,
+            "expert_model_parallel_size": 2,
+            "enable_sequence_parallel": True,
+            "moe_enable": True,
+            "num_experts": 8,
+            "moe_router_topk": 2,
+            "use_distributed_optimizer": True,
+        },
+    ),
+    "zero 2": ("DeepSpeed", {"stage": 2}),
+    "zero 3": ("DeepSpeed", {"stage": 3}),
+}
+
+
+@pytest.mark.parametrize("name", FIVE)
+def test_what_is_listed_as_different_from_aicb_is_all_that_differs(name):
+    """Listed differences add up to the difference of all bytes, in every kind of file, and every one has a reason."""
+    frame, values = FIVE[name]
+    common = {"world_size": 16, "global_batch": 32, "seq_length": 256, "num_layers": 4, "hidden_size": 512}
+    common |= {"num_attention_heads": 8, "ffn_hidden_size": 1024, "vocab_size": 1000}
+    options = Options(frame=frame, gpu_type="A100", **(common | values))
+    made = make_step(options, Extra(), {*common, *values}, None)
+    found = deviations(aicb_options(options, made.model), made.workload.layers)
+    if frame == "DeepSpeed":
+        listed = deepspeed_operations(aicb_options(options, made.model))
+        theirs = sum(
+            each.size for each in listed if each.group and isinstance(each.size, int) and "init" not in each.stage
+        )
+    else:
+        theirs = sent(Workload("", tuple(training_text(aicb_options(options, made.model), times={}).layers)))
+    assert sum(item.bytes - item.aicb_bytes for item in found) == sent(made.workload) - theirs
+    assert sent(made.workload) != theirs
+    assert all(item.reason for item in found)

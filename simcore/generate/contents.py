@@ -1,0 +1,79 @@
+"""What is in any workload by its name: generated options, texts, specifications and sets of execution traces."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from simcore.errors import InputError
+from simcore.generate.durations import PARTS, Durations, Roofline
+from simcore.generate.step import Step
+from simcore.workload.contents import Contents, Roof, Work, of_graphs, of_workload
+from simcore.workload.model import PhaseName
+
+__all__ = ["contents_of_step", "read_contents"]
+
+_SPECIFICATIONS = (".yaml", ".yml")
+_LARGEST_RANK = 1 << 31
+
+
+def contents_of_step(step: Step) -> Contents:
+    """The contents of a generated step, with the work of every part of the model against the accelerator's roof."""
+    from simcore.compute.accelerators import accelerator
+    from simcore.generate.durations import roofline
+
+    costs = step.durations
+    if not isinstance(costs, Roofline):
+        costs = roofline(step.model, step.plan, accelerator(step.gpu))
+    return with_work(of_workload(step.workload), costs, step.durations)
+
+
+def with_work(contents: Contents, costs: Roofline, durations: Durations) -> Contents:
+    """The contents with FLOPs and bytes of every part, and how long it takes by `durations`."""
+    device = costs.device
+    roof = Roof(device.name, costs.dtype, device.peak(costs.dtype), device.memory_bytes_per_s)
+    phases = {row.phase for row in contents.compute}
+    work = (
+        Work(part, str(phase), cost.flops, cost.memory_bytes, durations.part(part, phase))
+        for part in PARTS
+        for phase in PhaseName
+        if str(phase) in phases and (cost := costs.cost(part, phase)).memory_bytes
+    )
+    return replace(contents, work=tuple(work), roof=roof)
+
+
+def read_contents(path: str) -> Contents:
+    """The contents of a file, of a folder of traces or of the prefix of a set; InputError where it is none.
+
+    Groups of traces are read from PREFIX.groups.json where that exists, and from the traces themselves.
+    """
+    place = Path(path)
+    if place.suffix in _SPECIFICATIONS:
+        from simcore.generate import spec
+
+        return replace(contents_of_step(spec.load_step(path)), name=place.stem)
+    from simcore.workload.chakra.reader import SUFFIXES, files_of_set
+
+    if not place.name.endswith(SUFFIXES) and place.is_file():
+        from simcore.workload import text
+
+        return replace(of_workload(text.read(place)), name=place.stem)
+    if not place.is_file() and not files_of_set(place):
+        raise InputError.at(path, "there is no workload", expected="a text, a specification or traces", found=path)
+    return _read_traces(path)
+
+
+def _read_traces(path: str) -> Contents:
+    from simcore.workload.chakra.groups import of_metadata, read_groups
+    from simcore.workload.chakra.reader import distinct_ranks
+
+    place = Path(path)
+    beside = place.with_name(f"{place.name}.groups.json")
+    groups = read_groups(str(beside), _LARGEST_RANK) if beside.is_file() else {}
+    traces, number_of_rank = distinct_ranks(path)
+    for trace in traces:
+        for text in trace.metadata:
+            groups |= of_metadata(text, _LARGEST_RANK, trace.graph.path)
+    numbers = list(number_of_rank.values())
+    counted = [(numbers.count(number), trace.graph) for number, trace in enumerate(traces)]
+    return of_graphs(place.name, counted, groups, len(number_of_rank))

@@ -1,0 +1,160 @@
+"""Two workloads aligned: bytes by collective and group, computation by kind of layer, of a mean rank each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from simcore.report.compare import Pair
+from simcore.report.grid import grid, top
+from simcore.report.text import PHASE_WORDS, printable, wrapped
+from simcore.report.workload import by_group
+from simcore.units import format_bytes, format_ns
+from simcore.workload.contents import Contents
+from simcore.workload.model import PhaseName
+
+__all__ = ["WorkloadComparison", "compare_contents", "headline", "render"]
+
+SCHEMA = "simcore.compare_workloads/1"
+
+Form = Callable[[float], str]
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficPair:
+    """Collectives of a kind in a kind of group, in both workloads."""
+
+    collective: str
+    group: str
+    count: Pair
+    size_bytes: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class ComputePair:
+    """Computation of a kind of layer in a phase, in both workloads."""
+
+    kind: str
+    phase: str
+    compute_ns: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadComparison:
+    """Two workloads aligned; all figures are those of a mean rank in one step, rounded."""
+
+    names: tuple[str, str]
+    num_ranks: Pair
+    size_bytes: Pair
+    compute_ns: Pair
+    traffic: tuple[TrafficPair, ...]
+    compute: tuple[ComputePair, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """A JSON document: every pair as {"a", "b"}."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+def compare_contents(a: Contents, b: Contents) -> WorkloadComparison:
+    """Align two workloads.
+
+    Groups are aligned by their sizes where the names have nothing in common, times without phases where one has none.
+    """
+    if not {row.group for row in a.traffic} & {row.group for row in b.traffic}:
+        a, b = a.by_group_size(), b.by_group_size()
+    phased = all(row.phase for row in (*a.compute, *b.compute))
+    groups, kinds = (by_group(a), by_group(b)), (_times(a, phased), _times(b, phased))
+    ranks = (a.num_ranks, b.num_ranks)
+    traffic = (
+        TrafficPair(
+            *key,
+            _pair([group.get(key, (0, 0))[0] for group in groups], ranks),
+            _pair([group.get(key, (0, 0))[1] for group in groups], ranks),
+        )
+        for key in dict.fromkeys([*groups[0], *groups[1]])
+    )
+    compute = (
+        ComputePair(*key, _pair([kind.get(key, 0) for kind in kinds], ranks))
+        for key in dict.fromkeys([*kinds[0], *kinds[1]])
+    )
+    return WorkloadComparison(
+        (a.name, b.name),
+        Pair(*ranks),
+        _pair([a.total_bytes, b.total_bytes], ranks),
+        _pair([a.compute_ns, b.compute_ns], ranks),
+        tuple(sorted(traffic, key=lambda row: -abs(row.size_bytes.difference))),
+        tuple(sorted(compute, key=lambda row: -abs(row.compute_ns.difference))),
+    )
+
+
+def _pair(figures: Sequence[int], ranks: Sequence[int]) -> Pair:
+    return Pair(*(round(figure / count) if count > 1 else figure for figure, count in zip(figures, ranks, strict=True)))
+
+
+def _times(contents: Contents, phased: bool) -> Mapping[tuple[str, str], int]:
+    """Time by kind and, unless a workload has no phases, phase."""
+    found: dict[tuple[str, str], int] = {}
+    for row in contents.compute:
+        key = (row.kind, row.phase if phased else "")
+        found[key] = found.get(key, 0) + row.time_ns
+    return found
+
+
+def headline(comparison: WorkloadComparison) -> str:
+    """What changed, in a sentence."""
+    traffic, compute = comparison.traffic[:1], comparison.compute[:1]
+    sent = [(f"the {row.collective} of {row.group}", row.size_bytes.difference) for row in traffic]
+    computed = [
+        (f"{PHASE_WORDS[PhaseName(row.phase)]} of {row.kind}" if row.phase else row.kind, row.compute_ns.difference)
+        for row in compute
+    ]
+    said = [
+        _said("communicates", comparison.size_bytes, format_bytes, sent),
+        _said("computes", comparison.compute_ns, format_ns, computed),
+    ]
+    return f"B {said[0]}, and {said[1]}."
+
+
+def _said(verb: str, pair: Pair, form: Form, causes: Sequence[tuple[str, int]]) -> str:
+    """A total in both workloads and what changed most."""
+    cause, change = causes[0] if causes else ("", 0)
+    if not change:
+        return f"{verb} the same as A, {form(pair.a)}"
+    most = f"above all {cause} ({'+' if change > 0 else '-'}{form(abs(change))})"
+    if not pair.difference:
+        return f"{verb} as much as A in all, {form(pair.a)}, but otherwise: {most}"
+    times = f", {pair.b / pair.a:.3g} times as much" if pair.a and pair.b else ""
+    return f"{verb} {form(pair.b)} where A {verb} {form(pair.a)}{times}, {most}"
+
+
+def render(comparison: WorkloadComparison, *, width: int = 80, num_rows: int = 12) -> str:
+    """The comparison for a terminal: what changed, most first."""
+    names = "  ".join(f"{side}: {name or 'workload'}" for side, name in zip("AB", comparison.names, strict=True))
+    traffic = [
+        (row.collective, row.group, f"{row.count.a:,}", f"{row.count.b:,}", *_cells(row.size_bytes, format_bytes))
+        for row in comparison.traffic
+        if row.size_bytes.difference or row.count.difference
+    ]
+    compute = [
+        (row.kind, row.phase or "all", *_cells(row.compute_ns, format_ns))
+        for row in comparison.compute
+        if row.compute_ns.difference
+    ]
+    parts = (
+        wrapped(headline(comparison), width),
+        wrapped(f"{names}; figures are those of a mean rank and one step.", width),
+        _table(("collective", "group", "count A", "count B", "bytes A", "bytes B", "B - A"), traffic, width, num_rows),
+        _table(("layers", "phase", "compute A", "compute B", "B - A"), compute, width, num_rows),
+    )
+    return "\n\n".join(printable(part) for part in parts if part) + "\n"
+
+
+def _cells(pair: Pair, form: Form) -> tuple[str, str, str]:
+    sign = "+" if pair.difference > 0 else "-" if pair.difference < 0 else ""
+    return form(pair.a), form(pair.b), sign + form(abs(pair.difference))
+
+
+def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], width: int, num_rows: int) -> str:
+    lines = list(rows)
+    note = top(num_rows, len(lines), "rows")
+    return grid(header, lines[:num_rows], left=(0, 1), width=width) + ("\n" + note if note else "") if lines else ""

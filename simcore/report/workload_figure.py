@@ -1,0 +1,178 @@
+"""A workload's contents as one picture: who sends how much, in which sizes, what computes, how near to the roof."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simcore.report.grid import shorten
+from simcore.report.palette import DIMENSIONS, FAMILIES, INK, PHASES
+from simcore.report.plots import new_figure, styled, time_unit
+from simcore.report.text import PHASE_WORDS
+from simcore.report.workload import by_group, by_kind
+from simcore.units import format_bytes
+from simcore.workload.contents import SEND, Contents, Roof, Work
+from simcore.workload.model import CollectiveKind, PhaseName
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["contents_figure"]
+
+MOST_BARS = 10
+LEAST_BARS = 5  # a single bar is no thicker than one of so many
+COLOURS = dict(zip((*map(str, CollectiveKind), SEND), (*DIMENSIONS, *DIMENSIONS), strict=False)) | {
+    SEND: FAMILIES["message"]
+}
+PHASE_COLOURS = dict(zip((*map(str, PhaseName), ""), (*PHASES, FAMILIES["host"]), strict=True))
+MARKERS = "osD^vPX*<>hd"
+
+
+def contents_figure(contents: Contents) -> Figure:
+    """Bytes by collective and group, message sizes, computation by kind of layer and, where known, the roofline."""
+    panels = [_traffic, _sizes, _kinds, *([_roofline] if contents.work and contents.roof else [])]
+    with styled():
+        figure = new_figure(11, 7.5)
+        axes = figure.subplots(2, 2).ravel()
+        for draw, place in zip(panels, axes, strict=False):
+            draw(place, contents)
+        for place in axes[len(panels) :]:
+            place.set_axis_off()
+        each = f", mean of {contents.num_ranks} ranks" if contents.num_ranks > 1 else ", one rank"
+        figure.suptitle(_plain(shorten(contents.name or "workload", 60)) + each + ", one step")
+    return figure
+
+
+def _plain(text: str) -> str:
+    """Text in which matplotlib sees no formula."""
+    return text.replace("$", r"\$")
+
+
+def _traffic(axes: Axes, contents: Contents) -> None:
+    """A bar per collective and group."""
+    rows = list(by_group(contents).items())[:MOST_BARS]
+    sizes = [size / contents.num_ranks for _, (_, size) in rows]
+    axes.set_title("communication", loc="left")
+    if not rows:
+        _empty(axes)
+        return
+    scale, unit = _byte_unit(max(sizes))
+    places = range(len(rows))
+    axes.barh(places, [size / scale for size in sizes], color=[COLOURS[kind] for (kind, _), _ in rows])
+    for place, size in zip(places, sizes, strict=True):
+        axes.text(size / scale, place, f" {format_bytes(size)}", va="center", fontsize=8)
+    axes.set_yticks(places, [_plain(f"{_words(kind)}, {shorten(group, 18)}") for (kind, group), _ in rows])
+    axes.set(xlabel=f"bytes of whole buffers ({unit})", xlim=(0, 1.22 * max(sizes) / scale or 1))
+    axes.set_ylim(max(len(rows), LEAST_BARS) - 0.5, -0.5)
+
+
+def _empty(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center")
+    axes.set(xticks=[], yticks=[])
+
+
+def _byte_unit(size: float) -> tuple[float, str]:
+    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    return next(((factor, name) for factor, name in units if size >= factor), (1.0, "B"))
+
+
+def _words(kind: str) -> str:
+    return kind.replace("_", "-")
+
+
+def _sizes(axes: Axes, contents: Contents) -> None:
+    """How many messages of which size, by collective."""
+    axes.set_title("sizes of messages", loc="left")
+    rows = [row for row in contents.traffic if row.size_bytes > 0]
+    if not rows:
+        _empty(axes)
+        return
+    for kind in dict.fromkeys(row.collective for row in rows):
+        sizes = [row.size_bytes for row in rows if row.collective == kind]
+        counts = [row.count / contents.num_ranks for row in rows if row.collective == kind]
+        axes.vlines(sizes, 0, counts, color=COLOURS[kind], linewidth=1)
+        axes.scatter(sizes, counts, color=COLOURS[kind], s=24, label=_words(kind), zorder=3)
+    last = max(row.size_bytes for row in rows).bit_length()
+    exponents = range(0, last + 1, max(1, -(-last // 40) * 5))
+    axes.set_xscale("log", base=2)
+    axes.set_xticks([1 << exponent for exponent in exponents], [_power(exponent) for exponent in exponents])
+    most = max(row.count for row in rows) / contents.num_ranks
+    axes.set(xlabel="bytes", ylabel="messages", yscale="symlog", ylim=(0, 5 * most))
+    axes.legend(frameon=False, ncols=3, loc="upper left", handletextpad=0.2)
+
+
+def _power(exponent: int) -> str:
+    """A power of two with its binary prefix.
+
+    >>> _power(24)
+    '16 Mi'
+    """
+    return f"{1 << exponent % 10} {('', 'Ki', 'Mi', 'Gi', 'Ti', 'Pi')[exponent // 10]}".strip()
+
+
+def _kinds(axes: Axes, contents: Contents) -> None:
+    """A bar per kind of layer, its phases side by side."""
+    axes.set_title("computation", loc="left")
+    rows = list(by_kind(contents).items())[:MOST_BARS]
+    if not rows:
+        _empty(axes)
+        return
+    scale, unit = time_unit(max(sum(times.values()) for _, times in rows) / contents.num_ranks)
+    left, places = np.zeros(len(rows)), range(len(rows))
+    for phase in dict.fromkeys(
+        row.phase for row in sorted(contents.compute, key=lambda row: [*PHASE_COLOURS].index(row.phase))
+    ):
+        lengths = np.array([times.get(phase, 0) / contents.num_ranks / scale for _, times in rows])
+        axes.barh(places, lengths, left=left, color=PHASE_COLOURS[phase], label=_phase(phase))
+        left += lengths
+    axes.set_yticks(places, [_plain(shorten(kind, 26)) for kind, _ in rows])
+    axes.set(xlabel=f"time ({unit})")
+    axes.set_ylim(max(len(rows), LEAST_BARS) - 0.5, -0.5)
+    axes.legend(frameon=False, loc="lower right", handlelength=1)
+
+
+def _phase(phase: str) -> str:
+    return PHASE_WORDS[PhaseName(phase)] if phase else "all phases"
+
+
+def _roofline(axes: Axes, contents: Contents) -> None:
+    """Arithmetic intensity against the rate reached; the line is what the accelerator allows."""
+    roof = contents.roof
+    shown = [work for work in contents.work if work.flops and work.time_ns]
+    if roof is None or not shown:
+        axes.set_axis_off()
+        return
+    from matplotlib.ticker import LogLocator
+
+    names = list(dict.fromkeys(work.name for work in shown))
+    for work in shown:
+        point = (work.flops / work.memory_bytes, work.flops / work.time_ns / 1e3)
+        marker = MARKERS[names.index(work.name) % len(MARKERS)]
+        axes.scatter(*point, color=PHASE_COLOURS[work.phase], marker=marker, s=30, zorder=3, linewidth=0)
+    _roof_line(axes, roof, shown)
+    for index, name in enumerate(names):
+        axes.scatter([], [], color=INK, marker=MARKERS[index % len(MARKERS)], s=24, label=name.replace("_", " "))
+    axes.set_title(f"roofline, {roof.device}, {roof.dtype}", loc="left")
+    axes.set(xscale="log", yscale="log", xlabel="FLOP per byte of memory", ylabel="TFLOP/s")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")
+    axes.grid(visible=True, which="major", color="#e5e5e5", linewidth=0.6)
+    axes.legend(frameon=False, fontsize=8, loc="lower right", handletextpad=0.2)
+
+
+def _roof_line(axes: Axes, roof: Roof, shown: Sequence[Work]) -> None:
+    """The accelerator's bound over the range of what is shown."""
+    ridge = roof.flops_per_s / roof.memory_bytes_per_s
+    intensities = [work.flops / work.memory_bytes for work in shown]
+    low, high = min(*intensities, ridge) / 2, max(*intensities, ridge) * 4
+    bound = [min(roof.flops_per_s, at * roof.memory_bytes_per_s) / 1e12 for at in (low, ridge, high)]
+    axes.plot((low, ridge, high), bound, color=INK, linewidth=1)
+    axes.text(high, bound[-1] * 1.15, f"{bound[-1]:,.4g} TFLOP/s", ha="right", fontsize=8)
+    axes.text(low * 1.5, bound[0], f"{roof.memory_bytes_per_s / 1e12:,.3g} TB/s", fontsize=8, va="top")
+    slowest = min(work.flops / work.time_ns / 1e3 for work in shown)
+    axes.set_ylim(min(slowest, bound[0]) / 4, 3 * bound[-1])

@@ -1,0 +1,224 @@
+"""What is in a workload, whatever its format: bytes by collective and group, message sizes, computation by kind.
+
+All figures are sums over `num_ranks` ranks for one step. Sizes are whole buffers where that is known: traces and the
+astra-sim dialect give one rank's part of an all-gather, which is multiplied by the group's size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simcore.workload.loops import Span, loops
+from simcore.workload.model import (
+    CollectiveKind,
+    Graph,
+    Group,
+    Layer,
+    NodeKind,
+    Parallelism,
+    Phase,
+    PhaseName,
+    Workload,
+)
+
+__all__ = ["SEND", "Compute", "Contents", "Roof", "Traffic", "Work", "of_graphs", "of_workload"]
+
+SEND = "send"
+PIPELINE = "pp"
+KINDS = tuple(CollectiveKind)
+PHASES = tuple(str(name) for name in PhaseName)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """All messages of one size: collectives of a kind in groups of a kind (`group_size` 0: unknown), or sends."""
+
+    collective: str
+    group: str
+    group_size: int
+    size_bytes: int
+    count: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of them all."""
+        return self.size_bytes * self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """All computation of a kind of layer in a phase ('' where a trace does not say)."""
+
+    kind: str
+    phase: str
+    count: int
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One execution of a part of a model: its arithmetic, what it moves in memory, and how long it takes."""
+
+    name: str
+    phase: str
+    flops: float
+    memory_bytes: float
+    time_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """The bounds of an accelerator in a number format."""
+
+    device: str
+    dtype: str
+    flops_per_s: float
+    memory_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A workload in figures; `work` and `roof` only where a generator knows them."""
+
+    name: str
+    num_ranks: int
+    traffic: tuple[Traffic, ...]
+    compute: tuple[Compute, ...]
+    work: tuple[Work, ...] = ()
+    roof: Roof | None = None
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all messages."""
+        return sum(row.total_bytes for row in self.traffic)
+
+    @property
+    def compute_ns(self) -> int:
+        """Time of all computation."""
+        return sum(row.time_ns for row in self.compute)
+
+    def by_group_size(self) -> Contents:
+        """The same with groups known by their size: what texts and traces have in common."""
+        sizes = (replace(row, group=_of_ranks(row.group_size) or row.group) for row in self.traffic)
+        return replace(self, traffic=tuple(sizes))
+
+
+def _of_ranks(size: int) -> str:
+    return f"{size} ranks" if size else ""
+
+
+def _contents(
+    name: str, num_ranks: int, traffic: Counter[Message], compute: Counter[Kernel], runs: Counter[Kernel]
+) -> Contents:
+    """Rows with most bytes, and most time, first."""
+    messages = [Traffic(*key, count) for key, count in traffic.items()]
+    computed = [Compute(*key, runs[key], time_ns) for key, time_ns in compute.items()]
+    return Contents(
+        name,
+        num_ranks,
+        tuple(sorted(messages, key=lambda row: (-row.total_bytes, row.collective, row.group, row.size_bytes))),
+        tuple(sorted(computed, key=lambda row: (-row.time_ns, row.kind, row.phase))),
+    )
+
+
+Message = tuple[str, str, int, int]
+Kernel = tuple[str, str]
+
+
+# --- texts
+
+
+def of_workload(workload: Workload) -> Contents:
+    """Rows of one rank, or of one rank of every pipeline stage with the transfers between stages."""
+    traffic, compute, runs = Counter[Message](), Counter[Kernel](), Counter[Kernel]()
+    # Rows of one content are one object in generated steps, which have millions of rows.
+    times = Counter(map(id, workload.layers))
+    different = {id(layer): layer for layer in workload.layers}
+    for key, layer in different.items():
+        for name in PhaseName:
+            phase, kernel = layer.phase(name), (kind_of(layer.name), str(name))
+            if phase.compute_ns:
+                compute[kernel] += phase.compute_ns * times[key]
+                runs[kernel] += times[key]
+            if phase.collective is not None:
+                traffic[_message(workload, layer, name, phase)] += times[key]
+    if workload.pipeline_bytes and len(workload.stage_rows) > 1:
+        passages = 2 * (len(workload.stage_rows) - 1) * max(1, workload.parallelism.gradient_accumulation)
+        traffic[SEND, PIPELINE, 0, workload.pipeline_bytes] += passages
+    num_ranks = max(1, workload.parallelism.pp) if workload.stage_rows else 1
+    return _contents(workload.name, num_ranks, traffic, compute, runs)
+
+
+_SPANS = {Span.MODEL: "tp", Span.DATA: "dp"}
+
+
+def _message(workload: Workload, layer: Layer, name: PhaseName, phase: Phase) -> Message:
+    """Collective, group, its size and bytes."""
+    group = str(phase.group)
+    if phase.group is Group.LOOP:
+        loop = loops.get(layer.loop or workload.loop)
+        span = loop.gradients if name is PhaseName.WEIGHT_GRAD else loop.activations
+        if span is Span.ALL and workload.parallelism.tp and name is not PhaseName.WEIGHT_GRAD:
+            span = Span.MODEL  # as SimAI's headers mean it
+        group = _SPANS.get(span, span.value)
+    size = _group_size(workload.parallelism, group)
+    gathered = phase.collective is CollectiveKind.ALL_GATHER and workload.dialect == "astra-sim"
+    return str(phase.collective), group, size, phase.size_bytes * (size if gathered and size else 1)
+
+
+def _group_size(sizes: Parallelism, group: str) -> int:
+    """Ranks of a group, 0 where the header does not tell."""
+    replicas = sizes.all_gpus // (max(1, sizes.tp) * max(1, sizes.pp))
+    known = {"tp": sizes.tp, "ep": sizes.ep, "cp": sizes.cp, "pp": sizes.pp, "all": sizes.all_gpus}
+    return (known | {"dp": replicas, "dp_ep": replicas // max(1, sizes.ep)}).get(group, 0)
+
+
+def kind_of(name: str) -> str:
+    """What layers that differ only in their number have in common.
+
+    >>> kind_of("encoder.layer.11.attention"), kind_of("layer_64_1_mlp2"), kind_of("12")
+    ('encoder.layer.attention', 'layer_mlp', '12')
+    """
+    return re.sub(r"[._]?\d+", "", name).strip("._ ") or name
+
+
+# --- traces
+
+
+def of_graphs(
+    name: str, graphs: Iterable[tuple[int, Graph]], groups: Mapping[str, tuple[int, ...]], num_ranks: int
+) -> Contents:
+    """Graphs, each with how many ranks run it; a collective without group is one of all `num_ranks`, if several."""
+    traffic, compute, runs = Counter[Message](), Counter[Kernel](), Counter[Kernel]()
+    for ranks, graph in graphs:
+        for message in _graph_messages(graph, groups, num_ranks if num_ranks > 1 else 0):
+            traffic[message] += ranks
+        for row in np.flatnonzero((graph.kind == NodeKind.COMPUTE) & (graph.duration_ns > 0)).tolist():
+            kernel = _kernel(graph.names[row])
+            compute[kernel] += int(graph.duration_ns[row]) * ranks
+            runs[kernel] += ranks
+    return _contents(name, num_ranks, traffic, compute, runs)
+
+
+def _kernel(name: str) -> Kernel:
+    """Kind and phase: our own traces name nodes PHASE.LAYER."""
+    phase, _, rest = name.partition(".")
+    return (kind_of(rest), phase) if phase in PHASES and rest else (kind_of(name), "")
+
+
+def _graph_messages(graph: Graph, groups: Mapping[str, tuple[int, ...]], num_ranks: int) -> Iterator[Message]:
+    """Every collective and send; receives are the sends of others."""
+    for row in np.flatnonzero((graph.kind == NodeKind.COLLECTIVE) | (graph.kind == NodeKind.SEND)).tolist():
+        size = int(graph.size_bytes[row])
+        if graph.kind[row] == NodeKind.SEND:
+            yield SEND, PIPELINE, 0, size
+            continue
+        kind, label = KINDS[graph.collective[row]], graph.group_names[graph.group[row]]
+        ranks = len(groups.get(label, ())) if label else num_ranks
+        whole = size * ranks if kind is CollectiveKind.ALL_GATHER and ranks else size
+        yield str(kind), _of_ranks(ranks) or (f"group {label}" if label else "all"), ranks, whole

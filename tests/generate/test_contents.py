@@ -1,0 +1,144 @@
+"""What a summary says is what is in the rows; a text and its traces say the same; a comparison adds up."""
+
+import json
+import re
+
+import pytest
+
+from simcore.cli import main
+from simcore.generate.contents import read_contents
+from simcore.report.workload_compare import compare_contents, headline
+from simcore.workload import text
+from simcore.workload.contents import of_workload
+from simcore.workload.model import PhaseName
+
+STEP = (
+    *("generate", "megatron", "--model", "mixtral-8x7b", "--num-layers", "4", "--hidden-size", "1024"),
+    *("--world_size", "16", "--tensor_model_parallel_size", "2", "--expert_model_parallel_size", "2"),
+    *("--enable_sequence_parallel", "--use-distributed-optimizer", "--global_batch", "16", "--seq_length", "256"),
+    *("--gpu_type", "A100"),
+)
+
+
+@pytest.fixture
+def step(tmp_path):
+    def make(name, *more):
+        assert main([*STEP, *more, "-o", str(tmp_path / name)]) == 0
+        return str(tmp_path / name)
+
+    return make
+
+
+def test_the_figures_are_the_sums_of_the_rows(step):
+    path = step("step.txt")
+    phases = [layer.phase(name) for layer in text.read(path).layers for name in PhaseName]
+    contents = read_contents(path)
+    assert contents.total_bytes == sum(phase.size_bytes for phase in phases if phase.collective)
+    assert contents.compute_ns == sum(phase.compute_ns for phase in phases)
+    assert sum(row.count for row in contents.traffic) == sum(phase.collective is not None for phase in phases)
+
+
+@pytest.mark.parametrize("stages", ["1", "2"])
+def test_a_text_a_specification_and_their_traces_have_the_same_contents(step, stages):
+    """Bytes by collective and group size, transfers between stages, and computation by kind and phase."""
+    stages = ("--pipeline_model_parallel", stages)
+    written, spec = (
+        read_contents(step("step.txt", *stages)),
+        read_contents(step("step.yaml", "--format", "spec", *stages)),
+    )
+    traces = read_contents(step("step", "--format", "chakra", *stages))
+    comparison = compare_contents(spec, traces)
+    assert not comparison.compute_ns.difference
+    assert all(not row.compute_ns.difference for row in comparison.compute)
+    # A rank's part of a gathered buffer is rounded up to whole bytes; experts' replicas are not in the text's header.
+    assert abs(comparison.size_bytes.difference) <= 64
+    assert compare_contents(written, spec).size_bytes.difference == 0
+    assert "computes the same as A" in headline(comparison)
+
+
+def test_a_comparison_says_what_changed_and_its_rows_add_up(step, capsys):
+    a, b = step("a.txt"), step("b.txt", "--recompute", "full", "--moe_router_topk", "4")
+    capsys.readouterr()
+    assert main(["compare", a, b]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.match(
+        r"B communicates [\d.]+ GB where A communicates [\d.]+ GB, [\d.]+ times as much, above all the", said
+    )
+    assert main(["compare", a, b, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    for rows, total, figure in (("traffic", "size_bytes", "size_bytes"), ("compute", "compute_ns", "compute_ns")):
+        for side in "ab":
+            assert sum(row[figure][side] for row in document[rows]) == document[total][side]
+
+
+def test_equal_workloads_differ_in_nothing(step, capsys):
+    path = step("a.txt")
+    capsys.readouterr()
+    assert main(["compare", path, path]) == 0
+    assert capsys.readouterr().out.startswith("B communicates the same as A")
+
+
+@pytest.mark.parametrize("suffix", [".html", ".svg", ".json"])
+def test_a_summary_is_written_whole_and_always_the_same(step, tmp_path, suffix):
+    first, second = (tmp_path / f"{name}{suffix}" for name in "ab")
+    step("step.txt", "--summary", str(first))
+    step("again.txt", "--summary", str(second))
+    assert first.read_bytes() == second.read_bytes()
+    assert "all" in first.read_text()
+
+
+def test_a_page_shows_names_from_files_as_text(tmp_path):
+    from simcore.report.workload import write_summary
+    from simcore.workload.model import Layer, Phase, Workload
+
+    layer = Layer("<script>alert(1)</script>", Phase(5))
+    write_summary(of_workload(Workload("DATA", (layer,), name="<b>")), tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "<script" not in page
+    assert "<b>" not in page
+
+
+def test_no_part_of_a_model_is_above_the_roof():
+    """Time is at least work over the peak and bytes over the bandwidth."""
+    from simcore.compute.accelerators import accelerator
+    from simcore.generate.contents import with_work
+    from simcore.generate.durations import roofline
+    from simcore.generate.plan import Plan
+    from simcore.generate.presets import model
+    from simcore.generate.training import stage_workload
+
+    chosen, plan = model("llama-3-8b"), Plan(8, 4096, tp=2, global_batch=4)
+    times = roofline(chosen, plan, accelerator("H100"))
+    contents = with_work(of_workload(stage_workload(chosen, plan, times)), times, times)
+    assert contents.roof
+    assert len(contents.work) > 12
+    for work in contents.work:
+        assert work.flops / contents.roof.flops_per_s * 1e9 <= work.time_ns
+        assert work.memory_bytes / contents.roof.memory_bytes_per_s * 1e9 <= work.time_ns
+
+
+def test_a_summary_of_an_unknown_format_is_refused(step, capsys):
+    assert main([*STEP, "--summary", "step.bmp"]) == 2
+    assert ".png" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_an_inference_step_in_traces_computes_and_sends_what_its_rows_do(tmp_path, phase):
+    """All stages' rows together, and activations from stage to stage; nothing comes back."""
+    plan = ("--tensor_model_parallel_size", "2", "--expert_model_parallel_size", "2", "--pipeline_model_parallel", "2")
+    command = ("generate", "inference", "mixtral-8x7b", "--world_size", "8", "--seq_length", "128", "--phase", phase)
+    command = (*command, *plan, "--gpu_type", "H100")
+    computed = sent = 0
+    for stage in range(2):
+        path = tmp_path / f"{stage}.txt"
+        assert main([*command, "--pp_rank", str(stage), "-o", str(path)]) == 0
+        phases = [layer.forward for layer in text.read(path).layers]
+        computed += sum(each.compute_ns for each in phases)
+        sent += sum(each.size_bytes for each in phases)
+    assert main([*command, "--format", "chakra", "-o", str(tmp_path / "step")]) == 0
+    contents = read_contents(str(tmp_path / "step"))
+    assert contents.num_ranks == 8
+    assert contents.compute_ns == 4 * computed
+    passed = [row for row in contents.traffic if row.collective == "send"]
+    assert [(row.count, row.size_bytes) for row in passed] == [(4, 4096 * 2 * (128 if phase == "prefill" else 1))]
+    assert contents.total_bytes - passed[0].total_bytes == 4 * sent

@@ -1,0 +1,67 @@
+"""The table of docs/generate.md: the five executions of AICB's notes, as AICB writes them and corrected."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from simcore.generate.aicb.options import Options
+from simcore.generate.aicb.training import training_text
+from simcore.generate.build import Extra
+from simcore.generate.step import make_step
+from simcore.workload.model import PhaseName
+from tests.generate.test_aicb import TIMES
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "generate.md"
+ROW = re.compile(r"\| (\d)[^,|]*, (AICB|corrected) \|(.*)\|")
+TABLE = {
+    (int(number), who): [int(cell.replace(",", "")) for cell in cells.split("|")]
+    for number, who, cells in ROW.findall(PAGE.read_text())
+}
+SEVEN = {"num_layers": 36, "seq_length": 1024, "hidden_size": 4096, "num_attention_heads": 32, "global_batch": 2048}
+EXECUTIONS = {
+    1: SEVEN,
+    2: SEVEN | {"seq_length": 2048},
+    3: SEVEN | {"hidden_size": 2048, "num_attention_heads": 16},
+    4: SEVEN | {"global_batch": 1024},
+    5: SEVEN | {"num_layers": 48, "seq_length": 4096, "hidden_size": 6144, "num_attention_heads": 48},
+}
+
+
+def options_of(number, **more):
+    values = EXECUTIONS[number]
+    common = {"world_size": 512, "tensor_model_parallel_size": 2, "micro_batch": 1, "vocab_size": 50257}
+    common |= {"use_distributed_optimizer": True, "use_flash_attn": True, "swiglu": True, "num_experts": 1}
+    common |= {"max_position_embeddings": values["seq_length"], "model_name": "gpt"}
+    return Options(frame="Megatron", **(values | common | more)), {*values, *common}
+
+
+def figures(layers, gathered, reduced, block):
+    """Rows, bytes gathered and reduced, sent backward by layers and head, microseconds of a layer by phase."""
+    phases = {layer.name: layer for layer in layers}
+    back = sum(
+        layer.input_grad.size_bytes
+        for layer in layers
+        if layer.input_grad.collective and layer.name.startswith(("attention", "mlp", "head"))
+    )
+    times = [round(sum(phases[name].phase(phase).compute_ns for name in block) / 1000) for phase in PhaseName]
+    return [len(layers), *(phases[name].weight_grad.size_bytes for name in (gathered, reduced)), back, *times]
+
+
+@pytest.mark.parametrize("number", EXECUTIONS)
+def test_the_table_says_what_the_corrected_workload_says(number):
+    options, given = options_of(number, gpu_type="A100")
+    layers = make_step(options, Extra(), given, None).workload.layers
+    made = figures(layers, "parameter_gather", "gradient_reduce", ("attention_layer", "mlp_layer"))
+    told = TABLE[number, "corrected"]
+    assert made[:4] == told[:4]
+    assert made[4:] == pytest.approx(told[4:], rel=0.1)  # constants are calibrated again now and then
+
+
+@pytest.mark.parametrize("number", EXECUTIONS)
+def test_the_table_says_what_aicb_says(number, tmp_path):
+    (tmp_path / "Example.txt").write_text(TIMES)
+    options, _ = options_of(number, aiob_enable=True, comp_filepath=str(tmp_path / "Example.txt"))
+    layers = list(training_text(options).layers)
+    made = figures(layers, "grad_gather", "grad_param_comm", ("attention_layer", "mlp_layer"))
+    assert made == TABLE[number, "AICB"]

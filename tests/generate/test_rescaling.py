@@ -1,0 +1,73 @@
+"""AICB's time files for other shapes and accelerators."""
+
+import pytest
+
+from simcore.cli import main
+from simcore.compute.accelerators import accelerator
+from simcore.errors import InputError
+from simcore.generate.durations import PARTS, measured, profile, rescaled, roofline
+from simcore.generate.plan import Plan
+from simcore.generate.presets import model
+from simcore.workload.model import PhaseName
+
+PLAN = Plan(8, 4096, global_batch=8)
+ELEMENTS = 8_000_000_000
+NAMES = ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite")
+
+
+def of(name, plan, device):
+    return roofline(model(name), plan, accelerator(device))
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(durations, factor=1):
+        text = profile(durations, ELEMENTS, "test")
+        lines = [
+            f"{line.rpartition(' ')[0]} {float(line.split()[-1]) * factor:.3f}" if "time_gpu" in line else line
+            for line in text.splitlines()
+        ]
+        (tmp_path / "times.txt").write_text("\n".join(lines))
+        return measured(str(tmp_path / "times.txt"))
+
+    return write
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("factor", [1, 3])
+def test_times_that_are_the_roofline_times_a_factor_rescale_to_the_roofline_times_it(file, name, factor):
+    source = of(name, PLAN, "A100")
+    target = of(name, Plan(8, 2048, tp=2, global_batch=8, sequence_parallel=True, expert_tp=2), "H100")
+    times = rescaled(file(source, factor), source, ELEMENTS, target)
+    for part in PARTS:
+        for phase in PhaseName:
+            assert times.part(part, phase) == pytest.approx(factor * target.part(part, phase), rel=1e-4, abs=5)
+    assert times.optimizer(1000) == pytest.approx(factor * target.optimizer(1000), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_at_the_measured_shape_forward_times_are_those_of_the_file(file, name):
+    """Of every section of the file; a section may hold several parts."""
+    read = file(of(name, PLAN, "A100"), 1.7)
+    times = rescaled(read, of(name, PLAN, "A100"), ELEMENTS, of(name, PLAN, "A100"))
+    forward = sum(times.part(part, PhaseName.FORWARD) for part in PARTS)
+    assert forward == pytest.approx(sum(read.times.values()), rel=1e-6, abs=20)
+
+
+def test_a_written_profile_rescales_on_the_command_line(tmp_path):
+    step = ("generate", "megatron", "--model", "llama-3-8b", "--world_size", "8", "--global_batch", "8")
+    spec, times = str(tmp_path / "spec.yaml"), str(tmp_path / "times.txt")
+    assert main([*step, "--gpu_type", "A100", "--format", "spec", "-o", spec, "--profile_out", times]) == 0
+    plain, made = tmp_path / "plain.txt", tmp_path / "made.txt"
+    assert main([*step, "--gpu_type", "H100", "-o", str(plain)]) == 0
+    rescale = ("--comp_filepath", times, "--rescale_from", spec)
+    assert main([*step, "--gpu_type", "H100", *rescale, "-o", str(made)]) == 0
+    pairs = zip(plain.read_text().split(), made.read_text().split(), strict=True)
+    assert all(a == b or abs(int(a) - int(b)) <= 2 + int(a) // 10**5 for a, b in pairs)
+    assert main([*step, "--rescale_from", spec]) == 2
+
+
+def test_a_file_without_times_is_refused(tmp_path):
+    (tmp_path / "empty.txt").write_text("train_iter:1\n")
+    with pytest.raises(InputError, match="holds no time"):
+        measured(str(tmp_path / "empty.txt"))
