@@ -198,6 +198,7 @@ class _Device(msgspec.Struct, gc=False):
 
 class _Document(msgspec.Struct, gc=False):
     events: list[msgspec.Raw] | None = msgspec.field(default=None, name="traceEvents")
+    nodes: list[msgspec.Raw] | None = None
     distributed: _Distributed | None = msgspec.field(default=None, name="distributedInfo")
     devices: list[_Device] | None = msgspec.field(default=None, name="deviceProperties")
 
@@ -344,7 +345,10 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
             file, "this is not a profiler trace", expected="Kineto's JSON with traceEvents", found=found
         ) from error
     if document.events is None:
-        raise InputError.at(file, "there is no list of events", expected='the key "traceEvents"')
+        host = document.nodes is not None
+        what = "a host execution trace says what ran, but not when on the GPU" if host else "there is no list of events"
+        hint = "record a profiler trace beside it: torch.profiler's export_chrome_trace" if host else ""
+        raise InputError.at(file, what, expected='the key "traceEvents"', hint=hint)
     if not collector.tasks.start_us:
         hint = "record with ProfilerActivity.CUDA on a machine with a GPU"
         raise InputError.at(file, "nothing in this trace ran on a GPU", expected="kernel events", hint=hint)
