@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from simcore.replay.graph import Graph
 from simcore.replay.order import reordered
 from simcore.replay.rank import Window
 from simcore.replay.run import Changes, Schedule, replay, steady
-from simcore.replay.whatif import WhatIf, combined
+from simcore.replay.whatif import WhatIf, combined, edited
 from simcore.workload.kineto import KinetoTrace
 
 __all__ = ["Period", "Replay", "StepReplay", "StreamOrder", "replay_prepared", "replay_traces"]
@@ -144,16 +143,19 @@ def _replay_step(
     steps = [next(at for at, window in enumerate(view.windows) if window.index == index) for view in views]
     matches = match_collectives(views, steps) if len(chosen) > 1 else []
     graph = build_step(chosen, steps, matches, coupled=changes.coupling)
-    begins = _begins(chosen, steps, graph, matches)
     copies = 1 if all(len(view.windows) == 1 for view in views) else 0
-    before = _left_over(chosen, steps, graph, begins) if copies else {}
-    durations = _durations(graph, chosen, whats)
-    play = partial(replay, changes=changes, begins_ns=begins, before_ns=before, copies=copies)
-    plain = schedule = play(graph, durations_ns=durations)
-    order = StreamOrder.RECORDED
+
+    def played(one: Graph, durations: Column) -> Schedule:
+        begins = _begins(chosen, steps, one, matches)
+        before = _left_over(chosen, steps, one, begins) if copies else {}
+        return replay(one, changes, durations, begins_ns=begins, before_ns=before, copies=copies)
+
+    plain, recorded, order = played(graph, graph.duration_ns), graph, StreamOrder.RECORDED
+    schedule = plain
     if whats:
-        plain = play(graph)
-        graph, schedule, order = _in_launch_order(graph, schedule, partial(play, durations_ns=durations))
+        graph = edited(whats, graph, views, steps)
+        durations = _durations(graph, chosen, whats)
+        graph, schedule, order = _in_launch_order(graph, played(graph, durations), lambda one: played(one, durations))
     made = []
     for number, (rank, step) in enumerate(zip(chosen, steps, strict=True)):
         start, end = _span(graph, schedule, number)
@@ -169,7 +171,7 @@ def _replay_step(
                 schedule=schedule,
                 matches=tuple(matches),
                 period=_period(graph, schedule, number),
-                baseline=_period(graph, plain, number),
+                baseline=_period(recorded, plain, number),
                 from_ns=start,
                 to_ns=end,
                 device_span_ns=device_span,
