@@ -45,6 +45,13 @@ class Recorder:
         self.add("cuda_runtime", "cudaDeviceSynchronize", self.now_us, end - self.now_us, 1, correlation=0)
         self.now_us = end
 
+    def annotate(self, name, program):
+        """A range around part of a program, as torch.profiler.record_function writes it."""
+        began_us = self.now_us
+        for operation, *arguments in program:
+            getattr(self, operation)(*arguments)
+        self.add("user_annotation", name, began_us, self.now_us - began_us, 1)
+
     def mark(self):
         """End a step and begin the next."""
         self.add("user_annotation", f"ProfilerStep#{self.step}", self.began_us, self.now_us - self.began_us, 1)

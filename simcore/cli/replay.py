@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -17,7 +19,7 @@ from simcore.replay.report import to_dict, to_text
 from simcore.replay.run import Changes
 from simcore.replay.session import Replay, replay_prepared
 from simcore.replay.text import to_workload_text
-from simcore.replay.whatif import DataParallel, Scale, Straggler
+from simcore.replay.whatif import DataParallel, Layers, Scale, Straggler, WhatIf
 from simcore.report.document import encode
 from simcore.workload.chakra.writer import write_files
 from simcore.workload.kineto import read_ranks
@@ -49,39 +51,40 @@ def _straggler(context: click.Context, option: click.Parameter, values: tuple[st
     return tuple(Straggler(tuple(ranks), factor) for ranks, factor in parsed)
 
 
-def _set(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[DataParallel, ...]:
-    """dp=N; what else a run is made of cannot be read off a trace."""
-    degrees = [_degree(value) for value in values]
-    if len(degrees) > 1:
-        raise click.BadParameter(f"dp is set {len(degrees)} times: {' '.join(values)}")
-    return tuple(DataParallel(degree) for degree in degrees)
+def _set(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[WhatIf, ...]:
+    """dp=N and layers=N; what else a run is made of cannot be read off a trace."""
+    found = [_assignment(value) for value in values]
+    for name, same in groupby(sorted(name for name, _ in found)):
+        if len(list(same)) > 1:
+            raise click.BadParameter(f"{name} is set more than once: {' '.join(values)}")
+    return tuple(CHANGES[name](number) for name, number in found)
 
 
+CHANGES: dict[str, Callable[[int], WhatIf]] = {"dp": DataParallel, "layers": Layers}
 # What else a step consists of, and what a trace would have to say for it to be changed.
 UNKNOWN_TO_TRACES = {
     "tp": "how every kernel would be split",
     "pp": "where layers, micro-batches and transfers between stages begin and end",
-    "layers": "which calls and kernels are a layer",
     "hidden": "which kernels are matrix products and of which shape",
     "ffn": "which kernels are matrix products and of which shape",
 }
 
 
-def _degree(value: str) -> int:
+def _assignment(value: str) -> tuple[str, int]:
     name, _, number = value.partition("=")
     if name in UNKNOWN_TO_TRACES:
         raise InputError.at(
             "--set",
             f"{name} cannot be changed in a recorded step: the trace does not say {UNKNOWN_TO_TRACES[name]}",
-            expected="dp=N",
+            expected="dp=N or layers=N",
             found=repr(value),
             hint="simcore generate makes a workload of that shape; --export-chakra carries this step to other machines",
         )
-    if name != "dp":
-        raise click.BadParameter(f"expected dp=N, found {value!r}")
+    if name not in CHANGES:
+        raise click.BadParameter(f"expected dp=N or layers=N, found {value!r}")
     if not (number.isdecimal() and int(number) > 0):
-        raise click.BadParameter(f"expected dp=N with a whole number of at least 1, found {value!r}")
-    return int(number)
+        raise click.BadParameter(f"expected {name}=N with a whole number of at least 1, found {value!r}")
+    return name, int(number)
 
 
 class _Assignments(click.Command):
@@ -115,7 +118,12 @@ class _Assignments(click.Command):
     help="What if: slower ranks.",
 )
 @click.option(
-    "--set", "degrees", multiple=True, callback=_set, metavar="dp=N", help="What if: other data parallel degree."
+    "--set",
+    "assignments",
+    multiple=True,
+    callback=_set,
+    metavar="NAME=N",
+    help="What if: other data parallel degree (dp) or number of layers (layers).",
 )
 @click.option("--ablations", "with_ablations", is_flag=True, help="The error without each kind of dependency.")
 @click.option(
@@ -140,7 +148,7 @@ def command(
     no_residual: bool,
     scales: tuple[Scale, ...],
     stragglers: tuple[Straggler, ...],
-    degrees: tuple[DataParallel, ...],
+    assignments: tuple[WhatIf, ...],
     with_ablations: bool,
     chakra: str | None,
     text: str | None,
@@ -165,7 +173,7 @@ def command(
         residual=not no_residual,
     )
     ranks = [prepare(trace) for trace in read_ranks(traces)]
-    replay = replay_prepared(ranks, changes, (*scales, *stragglers, *degrees))
+    replay = replay_prepared(ranks, changes, (*scales, *stragglers, *assignments))
     table = ablations(ranks) if with_ablations else None
     document = encode(to_dict(replay, table))
     if output is not None:

@@ -15,7 +15,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EdgeKind", "Graph", "GraphBuilder", "NodeKind", "RankNodes"]
+__all__ = ["EdgeKind", "Graph", "GraphBuilder", "NodeKind", "RankNodes", "ordered"]
 
 Column = NDArray[np.int64]
 
@@ -147,6 +147,12 @@ def _back_in_time(nodes: Column, edges: Column) -> NDArray[np.bool_]:
     )
     chosen: NDArray[np.bool_] = (edges[6] == 0) & (rank[source] == rank[target]) & later
     return chosen
+
+
+def ordered(graph: Graph) -> list[int]:
+    """The nodes of a graph so that every source within the same copy comes first; those on a circle are missing."""
+    within = graph.back == 0
+    return _topological(len(graph.kind), graph.source[within].tolist(), graph.target[within].tolist())
 
 
 def _order(count: int, edges: Column) -> list[int]:

@@ -148,6 +148,7 @@ def warnings(replay: Replay, number: int) -> list[str]:
     contradictions = sum(step.graph.left_out for step in steps)
     if contradictions:
         found.append(f"{contradictions} dependencies contradict the recorded times and are left out")
+    found += sorted({step.stream_order.value for step in steps} - {""})
     if len(replay.ranks) > 1 and replay.changes.coupling and _uncoupled(replay, number):
         found.append("some collectives have no counterpart on another rank and wait for nobody")
     if any(not _tasks(step) for step in steps):

@@ -71,8 +71,8 @@ def replay(
 
     `durations_ns` replaces the graph's own; `begins_ns` are starts of nodes in the first copy,
     `before_ns` ends of nodes in a copy before it. Every time is the
-    largest over the edges of (end of the source + lag), the recurrence that an event-driven run of the same fixed
-    dependencies gives; nothing that only later events could change is decided early.
+    largest over the edges of (end of the source + lag), which an event-driven run of the same dependencies gives too
+    (tests/replay/test_engines.py); where launches at run time decide, `order.reordered` says so.
     """
     program = _program(graph, changes, graph.duration_ns if durations_ns is None else durations_ns)
     starts: list[list[int]] = []
@@ -96,6 +96,9 @@ def _program(graph: Graph, changes: Changes, durations_ns: Column) -> Program:
     """Nodes in order: (node, duration, [(source, lag, back, edge)])."""
     kept = ~np.isin(graph.edge_kind, [int(kind) for kind in changes.dropped()])
     lag = graph.lag_ns + (graph.residual_ns if changes.residual else 0) - (0 if changes.gaps else graph.idle_ns)
+    # No task begins before the one it overlaps, however short that one is made; a full queue holds the call's end.
+    overlapping = graph.edge_kind != EdgeKind.BACKPRESSURE
+    lag = np.where(overlapping, np.maximum(lag, -durations_ns[graph.source]), lag)
     into: list[list[tuple[int, int, int, int]]] = [[] for _ in range(len(graph.kind))]
     rows = np.flatnonzero(kept)
     columns = (graph.target, graph.source, lag, graph.back)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +12,16 @@ from numpy.typing import NDArray
 from simcore.replay.build import Prepared, build_step, prepare
 from simcore.replay.coupling import Match, clock_offsets_ns, match_collectives
 from simcore.replay.graph import Graph
+from simcore.replay.order import reordered
 from simcore.replay.rank import Window
 from simcore.replay.run import Changes, Schedule, replay, steady
-from simcore.replay.whatif import WhatIf, combined
+from simcore.replay.whatif import WhatIf, combined, edited
 from simcore.workload.kineto import KinetoTrace
 
-__all__ = ["Period", "Replay", "StepReplay", "replay_prepared", "replay_traces"]
+__all__ = ["Period", "Replay", "StepReplay", "StreamOrder", "replay_prepared", "replay_traces"]
 
 Column = NDArray[np.int64]
+MOST_ORDERS = 8  # how often streams are put into a new launch order before the recorded one is kept
 BACKLOG_SHARE = 0.02  # a step whose GPU backlog changes by more than this share of it is not steady
 
 
@@ -31,6 +34,14 @@ class Period:
 
     marks_ns: int
     device_ns: int
+
+
+class StreamOrder(Enum):
+    """Where the order of tasks on streams comes from when a change lets another thread launch first."""
+
+    RECORDED = ""
+    CHANGED = "other threads launch first than in the trace; the streams follow the launches"
+    UNSETTLED = "threads that launch on one stream find no lasting order; the recorded one is kept"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +66,7 @@ class StepReplay:
     from_ns: int
     to_ns: int
     device_span_ns: tuple[int, int]
+    stream_order: StreamOrder
     steady: bool
 
     @property
@@ -131,12 +143,19 @@ def _replay_step(
     steps = [next(at for at, window in enumerate(view.windows) if window.index == index) for view in views]
     matches = match_collectives(views, steps) if len(chosen) > 1 else []
     graph = build_step(chosen, steps, matches, coupled=changes.coupling)
-    begins = _begins(chosen, steps, graph, matches)
     copies = 1 if all(len(view.windows) == 1 for view in views) else 0
-    before = _left_over(chosen, steps, graph, begins) if copies else {}
-    durations = _durations(graph, chosen, whats)
-    schedule = replay(graph, changes, durations, begins_ns=begins, before_ns=before, copies=copies)
-    plain = replay(graph, changes, begins_ns=begins, before_ns=before, copies=copies) if whats else schedule
+
+    def played(one: Graph, durations: Column) -> Schedule:
+        begins = _begins(chosen, steps, one, matches)
+        before = _left_over(chosen, steps, one, begins) if copies else {}
+        return replay(one, changes, durations, begins_ns=begins, before_ns=before, copies=copies)
+
+    plain, recorded, order = played(graph, graph.duration_ns), graph, StreamOrder.RECORDED
+    schedule = plain
+    if whats:
+        graph = edited(whats, graph, views, steps)
+        durations = _durations(graph, chosen, whats)
+        graph, schedule, order = _in_launch_order(graph, played(graph, durations), lambda one: played(one, durations))
     made = []
     for number, (rank, step) in enumerate(zip(chosen, steps, strict=True)):
         start, end = _span(graph, schedule, number)
@@ -152,14 +171,28 @@ def _replay_step(
                 schedule=schedule,
                 matches=tuple(matches),
                 period=_period(graph, schedule, number),
-                baseline=_period(graph, plain, number),
+                baseline=_period(recorded, plain, number),
                 from_ns=start,
                 to_ns=end,
                 device_span_ns=device_span,
+                stream_order=order,
                 steady=bool(copies) or abs(fell_behind_ns) <= BACKLOG_SHARE * window.length_ns,
             )
         )
     return made
+
+
+def _in_launch_order(
+    graph: Graph, schedule: Schedule, play: Callable[[Graph], Schedule]
+) -> tuple[Graph, Schedule, StreamOrder]:
+    """Let the launches at run time decide the order on the streams; the recorded order where they never settle."""
+    first, order = (graph, schedule), StreamOrder.RECORDED
+    for _ in range(MOST_ORDERS):
+        changed = reordered(graph, schedule)
+        if changed is None:
+            return graph, schedule, order
+        graph, schedule, order = changed, play(changed), StreamOrder.CHANGED
+    return *first, StreamOrder.UNSETTLED
 
 
 def _begins(ranks: Sequence[Prepared], steps: Sequence[int], graph: Graph, matches: Sequence[Match]) -> dict[int, int]:

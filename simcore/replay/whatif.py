@@ -1,4 +1,4 @@
-"""What could be different: factors on the durations of tasks."""
+"""What could be different: factors on the durations of tasks, and how often layers are run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
+from simcore.replay.graph import Graph
+from simcore.replay.layers import LayerStack, Segment, find_layers
 from simcore.replay.rank import RankView
+from simcore.replay.splice import block_of, spliced
 
-__all__ = ["DataParallel", "Scale", "Straggler", "WhatIf", "combined"]
+__all__ = ["DataParallel", "Layers", "Scale", "Straggler", "WhatIf", "combined", "edited"]
 
 Factors = NDArray[np.float64]
 DATA_PARALLEL = re.compile(r"data|(^|[^a-z])(d|fsd)p([^a-z]|$)", re.IGNORECASE)
@@ -98,6 +101,61 @@ class DataParallel:
             if collective.group == group and SHARED_BUFFER.search(collective.operation):
                 factors[task] = ratio
         return factors
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Another number of layers: recorded ones are repeated or left out as a whole (Lumos, MLSys 2025, section 3.4).
+
+    Ordinary ones are chosen: those that launch as many kernels as most do and are nearest to the median kernel time.
+    """
+
+    count: int
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+        return f"layers = {self.count}"
+
+    def factors(self, rank: RankView) -> Factors:
+        """Every kernel takes its time."""
+        return np.ones(len(rank.trace.tasks))
+
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """The step's graph with that many layers.
+
+        Raises
+        ------
+        InputError
+            When the traces do not say what a layer is, or ranks say different things.
+        """
+        stacks = [find_layers(rank, step) for rank, step in zip(ranks, steps, strict=True)]
+        chosen = stacks[0].alike[: max(stacks[0].count - self.count, 1)]
+        if self.count == stacks[0].count:
+            return graph
+        if stacks[0].count - self.count > len(chosen):
+            least = stacks[0].count - len(chosen)
+            what = f"only {len(chosen)} of the {stacks[0].count} layers launch the same kernels"
+            raise InputError.at("--set", what, expected=f"layers >= {least}", found=f"layers={self.count}")
+        times = max(self.count - stacks[0].count, -1) + 1
+        parts = [block for number in chosen for block in _blocks(stacks, number)]
+        return spliced(graph, [block_of(graph, dict(enumerate(part))) for part in parts], times)
+
+
+def _blocks(stacks: Sequence[LayerStack], number: int) -> list[tuple[Segment, ...]]:
+    """The parts of a layer, each on all ranks."""
+    parts = [stack.segments.get(number, ()) for stack in stacks]
+    if len({stack.count for stack in stacks}) > 1 or len(set(map(len, parts))) > 1:
+        found = ", ".join(f"{stack.count} x {stack.title!r}" for stack in stacks)
+        raise InputError.at("--set", "layers cannot be changed: the ranks recorded different ones", found=found)
+    return list(zip(*parts, strict=True))
+
+
+def edited(whats: Sequence[WhatIf], graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+    """The graph with all changes of what is run."""
+    for what in whats:
+        graph = what.edit(graph, ranks, steps) if isinstance(what, Layers) else graph
+    return graph
 
 
 def _data_parallel_group(rank: RankView) -> tuple[str, int]:

@@ -39,7 +39,8 @@ class TaskKind(IntEnum):
     MEMSET = 2
 
 
-CALL, OPERATOR, ANNOTATION, SYNC = 10, 11, 12, 13
+CALL, OPERATOR, ANNOTATION, SYNC, PYTHON = 10, 11, 12, 13, 14
+MODULE = "nn.Module: "  # how the names of modules begin among the Python functions of a trace with stacks
 ELEMENT_BYTES = {
     **dict.fromkeys(("byte", "char", "bool", "float8_e4m3fn", "float8_e5m2"), 1),
     **dict.fromkeys(("half", "bfloat16", "short"), 2),
@@ -62,6 +63,7 @@ CATEGORIES: dict[str, int] = {
     "operator": OPERATOR,
     "user_annotation": ANNOTATION,
     "cuda_sync": SYNC,
+    "python_function": PYTHON,
 }
 
 
@@ -138,6 +140,7 @@ class KinetoTrace:
     """One rank's trace. Times are ns since `base_us`; `tasks` run on `streams` (device, stream), the rest on `threads`.
 
     `collectives` maps a row of `tasks`, `syncs` a call's correlation to what the profiler says of it.
+    `annotations` are the program's own ranges without the step marks, and PyTorch modules where stacks were recorded.
     """
 
     file: str
@@ -154,6 +157,7 @@ class KinetoTrace:
     steps: tuple[StepMark, ...]
     collectives: dict[int, Collective] = field(default_factory=dict)
     syncs: dict[int, StreamSync] = field(default_factory=dict)
+    annotations: Intervals = field(default_factory=lambda: _Rows().intervals(0.0)[0])
 
 
 Number = int | float | str | None  # what the versions of the profiler write where a number is meant
@@ -198,6 +202,7 @@ class _Device(msgspec.Struct, gc=False):
 
 class _Document(msgspec.Struct, gc=False):
     events: list[msgspec.Raw] | None = msgspec.field(default=None, name="traceEvents")
+    nodes: list[msgspec.Raw] | None = None
     distributed: _Distributed | None = msgspec.field(default=None, name="distributedInfo")
     devices: list[_Device] | None = msgspec.field(default=None, name="deviceProperties")
 
@@ -239,7 +244,7 @@ class _Collector:
         self.names: dict[str, int] = {}
         self.threads: dict[str, int] = {}
         self.streams: dict[tuple[int, int], int] = {}
-        self.calls, self.operators, self.tasks = _Rows(), _Rows(), _Rows()
+        self.calls, self.operators, self.tasks, self.annotations = _Rows(), _Rows(), _Rows(), _Rows()
         self.marks: dict[int, tuple[_Event, int]] = {}
         self.collectives: dict[int, Collective] = {}
         self.syncs: dict[int, StreamSync] = {}
@@ -252,7 +257,8 @@ class _Collector:
             return
         name = str(event.name)
         if kind >= OPERATOR and kind != SYNC:
-            self._add_operator(event, name, kind)
+            if kind != PYTHON or name.startswith(MODULE):
+                self._add_operator(event, name, kind)
             return
         arguments = self.arguments.decode(event.args) if len(bytes(event.args)) > 2 else _Arguments()
         if kind == SYNC:
@@ -273,8 +279,9 @@ class _Collector:
         mark = STEP_NAME.match(name)
         if mark:
             self.marks.setdefault(int(mark[1]), (event, self._thread(event)))
-        elif kind == OPERATOR:
-            self.operators.add(event, self._thread(event), self._name(name), NO_CORRELATION, OPERATOR)
+        else:
+            rows = self.operators if kind == OPERATOR else self.annotations
+            rows.add(event, self._thread(event), self._name(name), NO_CORRELATION, kind)
 
     def _add_task(self, event: _Event, name: str, kind: int, arguments: _Arguments) -> None:
         key = _whole(arguments.device), _whole(arguments.stream)
@@ -317,6 +324,7 @@ class _Collector:
             steps=tuple(_mark(index, *self.marks[index], base_us) for index in sorted(self.marks)),
             collectives={int(position[row]): what for row, what in self.collectives.items()},
             syncs=self.syncs,
+            annotations=self.annotations.intervals(base_us)[0],
         )
 
 
@@ -344,7 +352,10 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
             file, "this is not a profiler trace", expected="Kineto's JSON with traceEvents", found=found
         ) from error
     if document.events is None:
-        raise InputError.at(file, "there is no list of events", expected='the key "traceEvents"')
+        host = document.nodes is not None
+        what = "a host execution trace says what ran, but not when on the GPU" if host else "there is no list of events"
+        hint = "record a profiler trace beside it: torch.profiler's export_chrome_trace" if host else ""
+        raise InputError.at(file, what, expected='the key "traceEvents"', hint=hint)
     if not collector.tasks.start_us:
         hint = "record with ProfilerActivity.CUDA on a machine with a GPU"
         raise InputError.at(file, "nothing in this trace ran on a GPU", expected="kernel events", hint=hint)
