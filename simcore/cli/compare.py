@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from simcore import library
+
 __all__ = ["command"]
 
 
@@ -30,8 +32,9 @@ def command(a: str, b: str, as_json: bool, rows: int) -> None:
     simcore compare a/events.npz b/report.json --json
     simcore compare step.txt traces/llama
     """
-    if _is_workload(a) and _is_workload(b):
-        _compare_workloads(a, b, as_json, rows)
+    workloads = _workload(a), _workload(b)
+    if all(workloads):
+        _compare_workloads(*workloads, as_json, rows)
         return
     from simcore.report.compare import compare, render
     from simcore.report.document import encode, read_report
@@ -44,14 +47,16 @@ def command(a: str, b: str, as_json: bool, rows: int) -> None:
         click.echo(render(comparison, width=terminal_width(sys.stdout), num_rows=rows), nl=False)
 
 
-def _is_workload(name: str) -> bool:
-    """Whether a name is a text, a specification, a trace, or a folder or prefix of traces, and no report."""
+def _workload(name: str) -> str:
+    """A text, a specification, a trace, a folder or prefix of traces, a shipped workload; "" for anything else."""
     path = Path(name)
     if path.is_file():
-        return path.suffix not in {".json", ".npz"}
+        return "" if path.suffix in {".json", ".npz"} else name
     if path.is_dir():
-        return not (path / "report.json").exists() and any(path.glob("*.e[tg]*"))
-    return any(path.parent.glob(f"{escape(path.name)}.*.e[tg]*"))
+        return name if any(path.glob("*.e[tg]*")) and not (path / "report.json").exists() else ""
+    if any(path.parent.glob(f"{escape(path.name)}.*.e[tg]*")):
+        return name
+    return str(library.resolve(name, "workloads")) if name in library.names("workloads") else ""
 
 
 def _compare_workloads(a: str, b: str, as_json: bool, rows: int) -> None:

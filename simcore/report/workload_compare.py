@@ -123,7 +123,8 @@ def _said(verb: str, pair: Pair, form: Form, causes: Sequence[tuple[str, int]]) 
     most = f"above all {cause} ({'+' if change > 0 else '-'}{form(abs(change))})"
     if not pair.difference:
         return f"{verb} as much as A in all, {form(pair.a)}, but otherwise: {most}"
-    times = f", {pair.b / pair.a:.3g} times as much" if pair.a and pair.b else ""
+    ratio = pair.b / pair.a if pair.a else 0
+    times = f", {f'{ratio:,.0f}' if ratio >= 100 else f'{ratio:.3g}'} times as much" if ratio else ""
     return f"{verb} {form(pair.b)} where A {verb} {form(pair.a)}{times}, {most}"
 
 
