@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -152,10 +153,8 @@ class FairShare(Network):
             flow.rate = rate
         self._version += 1
         if self._flows:
-            seconds = min(flow.left_bytes / flow.rate for flow in self._flows)
-            delay_ns = max(int(np.ceil(round(seconds * 1e9, 3))), 0)
             version = self._version
-            after(self.env, delay_ns, lambda _: self._end(version))
+            after(self.env, max(min(map(_left_ns, self._flows)), 0), lambda _: self._end(version))
 
     def _rates(self) -> FloatArray:
         """Of all transfers under way."""
@@ -179,8 +178,13 @@ class FairShare(Network):
         if version != self._version:
             return
         self._progress(int(self.env.now))
-        through = [flow for flow in self._flows if flow.left_bytes <= flow.rate * 1e-12]
-        self._flows = [flow for flow in self._flows if flow.left_bytes > flow.rate * 1e-12]
+        through = [flow for flow in self._flows if _left_ns(flow) <= 0]
+        self._flows = [flow for flow in self._flows if _left_ns(flow) > 0]
         for flow in sorted(through, key=_by_key):
             after(self.env, flow.latency_ns, lambda _, flow=flow: flow.deliver())  # type: ignore[misc]
         self._settle_now()
+
+
+def _left_ns(flow: _Flow) -> int:
+    """How long a transfer still takes; what is left by the rounding of its rate is nothing."""
+    return ceil(round(flow.left_bytes / flow.rate * 1e9, 3))
