@@ -115,13 +115,15 @@ class Node:
         self.problem(f"{self.name} must be true or false")
         return False
 
-    def integer(self, minimum: int = 0) -> int:
-        """A whole number of at least `minimum`; a problem gives `minimum`."""
+    def integer(self, minimum: int = 0, maximum: int = (1 << 63) - 1) -> int:
+        """A whole number from `minimum` to `maximum`; a problem gives `minimum`."""
         if isinstance(self.value, float) and self.value.is_integer():
             self.value = int(self.value)
-        if isinstance(self.value, int) and not isinstance(self.value, bool) and minimum <= self.value < 1 << 63:
+        if isinstance(self.value, int) and not isinstance(self.value, bool) and minimum <= self.value <= maximum:
             return self.value
-        self.problem(f"{self.name} must be a whole number of at least {minimum}", expected=f"an integer >= {minimum}")
+        bound = f" and at most {maximum:,}" if isinstance(self.value, int) and self.value > maximum else ""
+        expected = f"an integer >= {minimum}"
+        self.problem(f"{self.name} must be a whole number of at least {minimum}{bound}", expected=expected)
         return minimum
 
     def number(self, minimum: float = 0.0, *, above: bool = False) -> float:

@@ -30,6 +30,7 @@ from simcore.workload.loops import schedules
 
 __all__ = ["read_study"]
 
+MOST, MOST_SEQUENCES = 10**6, 10**5  # beyond, a search takes days
 _SHAPE = {field.name: field for field in fields(Transformer)}
 _NEEDED = tuple(name for name, field in _SHAPE.items() if field.default is MISSING)
 _RECOMPUTE = ["none", "selective", "full"]
@@ -45,7 +46,7 @@ def read_study(path: str | Path) -> Study:
             raise InputError(problems.found)
         job = Job(
             model=_model(root["model"]),
-            global_batch=root["global_batch"].integer(1),
+            global_batch=root["global_batch"].integer(1, MOST_SEQUENCES),
             dtype=root["dtype"].text() if "dtype" in root else "bf16",
             overlap_gradients="overlap_gradients" in root and root["overlap_gradients"].flag(),
             overlap_pipeline="overlap_pipeline" in root and root["overlap_pipeline"].flag(),
@@ -55,7 +56,7 @@ def read_study(path: str | Path) -> Study:
         cluster = _cluster(root["system"])
         varying = {name: [take(item) for item in root[name].sequence()] for name, take in _VARY.items() if name in root}
         limit = root["memory"].quantity(parse_bytes) if "memory" in root else 0
-        study = Study(job, root["accelerators"].integer(1), cluster, memory_bytes=limit, **varying)
+        study = Study(job, root["accelerators"].integer(1, MOST), cluster, memory_bytes=limit, **varying)
     accelerator(cluster.accelerator).peak(job.dtype)
     return study
 

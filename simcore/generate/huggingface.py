@@ -11,6 +11,8 @@ from simcore.generate.models import Experts, Latent, Transformer
 
 __all__ = ["FAMILIES", "configuration"]
 
+MOST = 1 << 20  # of anything: layers, widths, words, experts
+
 
 class _Entries:
     """The keys of a configuration, read with their checks."""
@@ -23,7 +25,7 @@ class _Entries:
         """A whole number; without a default the key must be there."""
         node = self.nodes.get(key)
         if node is not None and node.value is not None:
-            return node.integer()
+            return node.integer(0, MOST)
         if default is None:
             self.document.problem(f"the key '{key}' is missing", expected=f"{key}: a whole number", found="nothing")
         return default or 0

@@ -18,6 +18,7 @@ from simcore.report.plots import image
 from simcore.report.text import printable, wrapped
 from simcore.sweep.picture import study_figure
 from simcore.sweep.run import FIGURES, Row
+from simcore.sweep.scaling import scaling_figure
 from simcore.sweep.store import read_rows
 from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY
 from simcore.units import format_ns
@@ -123,13 +124,19 @@ def results_csv(results: Results) -> str:
 
 
 def write_files(results: Results, folder: Path) -> list[Path]:
-    """Write results.csv, results.parquet where PyArrow is installed, results.svg and .png where there is a picture."""
+    """Write results.csv, results.parquet where PyArrow is installed, results.svg and .png, and scaling.svg and .png.
+
+    The latter where the number of NPUs varies.
+    """
     files = {"results.csv": results_csv(results).encode()}
     if find_spec("pyarrow"):
         files["results.parquet"] = _parquet(results)
     if results.done and results.varied:
         figure = study_figure(results.done, results.varied)
         files |= {"results.svg": image(figure, "svg"), "results.png": image(figure, "png")}
+    if len({row["figures"]["npus"] for row in results.done}) > 1:
+        figure = scaling_figure(results.done, results.varied)
+        files |= {"scaling.svg": image(figure, "svg"), "scaling.png": image(figure, "png")}
     for name, content in files.items():
         write_bytes(folder / name, content)
     return [folder / name for name in files]

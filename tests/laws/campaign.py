@@ -32,7 +32,9 @@ VALUES = (
 BYTES = (b"\0", b"\xff", b"\xef\xbb\xbf", b"\r\n", b"\t", b"\xe2\x80\xa8", b'"', b"{", b"]", b"#", b"\x1b[31m", b"-")
 BYTES = (*BYTES, b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
 CHANGES = ("value", "value", "value", "cut", "bytes", "leave out", "repeat", "swap")
-STEP_LIMITS = re.compile(rb"iterations: \d{4,}|queues_per_dim: \d{4,}|npus_count: [^\n]*\b(1e5|0x|\d{5})")
+STEP_LIMITS = re.compile(
+    rb"iterations: \d{4,}|queues_per_dim: \d{4,}|npus_count: [^\n]*\b(1e5|0x|\d{5})|splits\"?: (1e5|\d{5})"
+)
 
 
 def changed(content: bytes, chance: random.Random) -> bytes:

@@ -18,6 +18,7 @@ from simcore.network.solver import max_min_rates
 from simcore.network.topology.figures import figures
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Graph, Topology, Wafer
+from simcore.testing import check_topology
 from simcore.units import transfer_ns
 
 RATES = st.sampled_from([1e9, 12.5e9, 50e9, 53.6870912e9])
@@ -102,17 +103,8 @@ def as_networkx(links):
 
 @settings(deadline=None, max_examples=60)
 @given(TOPOLOGIES)
-def test_a_route_leads_from_its_source_to_its_destination_over_links_that_join(topology):
-    links = LinkGraph(topology)
-    assert links.npus == topology.npus
-    src, dst = all_pairs(links)
-    routes = links.routes(src, dst)
-    for a, b, first, last in zip(src, dst, routes.offsets, routes.offsets[1:], strict=False):
-        way = routes.links[first:last]
-        nodes = [a, *links.dst[way]]
-        assert nodes[-1] == b
-        assert (links.src[way] == nodes[:-1]).all()
-        assert len(set(nodes)) == len(nodes), "a route visits a node once"
+def test_routes_lead_to_their_destinations_and_figures_are_those_of_the_graph(topology):
+    check_topology(topology)
 
 
 @settings(deadline=None, max_examples=40)
@@ -299,18 +291,6 @@ def flow_between(graph, here, there):
     graph.add_edges_from(("from", npu) for npu in here)
     graph.add_edges_from((npu, "to") for npu in there)
     return networkx.maximum_flow_value(graph, "from", "to")
-
-
-@settings(deadline=None, max_examples=60)
-@given(TOPOLOGIES)
-def test_degree_and_diameter_are_those_of_the_graph(topology):
-    links = LinkGraph(topology)
-    found, graph = figures(links), as_networkx(links)
-    degrees = [graph.out_degree(npu) for npu in range(links.npus)]
-    assert (found.degree_min, found.degree_max) == (min(degrees), max(degrees))
-    shortest = dict(networkx.all_pairs_shortest_path_length(graph))
-    assert found.diameter_hops == max(shortest[a][b] for a in range(links.npus) for b in range(links.npus))
-    assert (found.links, found.npus + found.devices) == (graph.number_of_edges(), len(graph))
 
 
 EVEN = {

@@ -6,6 +6,7 @@ from simcore.cli import main
 from simcore.report.plots import image
 from simcore.sweep.picture import study_figure
 from simcore.sweep.report import Results, read_results, render, results_csv
+from simcore.sweep.scaling import scaling_figure
 from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY
 
 
@@ -99,3 +100,13 @@ def test_two_things_that_vary_make_a_heat_map_and_one_a_curve():
 
 def test_equal_results_give_equal_pictures():
     assert len({image(study_figure(ROWS[:3], ("topology", "iterations")), "svg") for _ in range(2)}) == 1
+
+
+def test_the_picture_of_scaling_joins_the_shortest_runs_of_a_setting_and_rings_what_none_beats():
+    sizes = ((8, 9000, 1), (8, 5000, 1), (16, 3000, 1), (8, 7000, 2), (16, 6000, 2), (16, 3500, 2))
+    rows = [row(str(at), {"topology": at, "iterations": last}, time) for at, (_, time, last) in enumerate(sizes)]
+    rows = [one | {"figures": one["figures"] | {"npus": size[0]}} for one, size in zip(rows, sizes, strict=True)]
+    _, first, _, second, ringed = scaling_figure(rows, ("topology", "iterations")).axes[0].lines
+    assert first.get_xydata().tolist() == [[8.0, 5.0], [16.0, 3.0]]
+    assert second.get_xydata().tolist() == [[8.0, 7.0], [16.0, 3.5]]
+    assert ringed.get_xydata().tolist() == [[8.0, 5.0], [16.0, 3.0]]
