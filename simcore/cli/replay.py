@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -19,7 +20,7 @@ from simcore.replay.report import to_dict, to_text
 from simcore.replay.run import Changes
 from simcore.replay.session import Replay, replay_prepared
 from simcore.replay.text import to_workload_text
-from simcore.replay.whatif import DataParallel, Layers, Scale, Straggler, WhatIf
+from simcore.replay.whatif import DataParallel, Layers, Overlap, Scale, Straggler, WhatIf
 from simcore.report.document import encode
 from simcore.workload.chakra.writer import write_files
 from simcore.workload.kineto import read_ranks
@@ -125,6 +126,11 @@ class _Assignments(click.Command):
     metavar="NAME=N",
     help="What if: other data parallel degree (dp) or number of layers (layers).",
 )
+@click.option(
+    "--overlap",
+    type=click.Choice(["off", "full"]),
+    help="What if: communication never, or wherever streams allow it, beside computation.",
+)
 @click.option("--ablations", "with_ablations", is_flag=True, help="The error without each kind of dependency.")
 @click.option(
     "--export-chakra",
@@ -149,6 +155,7 @@ def command(
     scales: tuple[Scale, ...],
     stragglers: tuple[Straggler, ...],
     assignments: tuple[WhatIf, ...],
+    overlap: Literal["off", "full"] | None,
     with_ablations: bool,
     chakra: str | None,
     text: str | None,
@@ -173,7 +180,8 @@ def command(
         residual=not no_residual,
     )
     ranks = [prepare(trace) for trace in read_ranks(traces)]
-    replay = replay_prepared(ranks, changes, (*scales, *stragglers, *assignments))
+    overlaps = (Overlap(overlap),) if overlap else ()
+    replay = replay_prepared(ranks, changes, (*scales, *stragglers, *assignments, *overlaps))
     table = ablations(ranks) if with_ablations else None
     document = encode(to_dict(replay, table))
     if output is not None:
