@@ -14,10 +14,11 @@ from simcore.errors import InputError
 from simcore.replay.graph import Graph, RankNodes
 from simcore.replay.layers import LayerStack, Segment, find_layers
 from simcore.replay.overlap import one_after_another, without_waits
+from simcore.replay.products import width_factors
 from simcore.replay.rank import RankView
 from simcore.replay.splice import block_of, spliced
 
-__all__ = ["DataParallel", "Layers", "Overlap", "Scale", "Straggler", "WhatIf", "combined", "edited"]
+__all__ = ["DataParallel", "Layers", "Overlap", "Scale", "Straggler", "WhatIf", "Width", "combined", "edited"]
 
 Factors = NDArray[np.float64]
 DATA_PARALLEL = re.compile(r"data|(^|[^a-z])(d|fsd)p([^a-z]|$)", re.IGNORECASE)
@@ -195,6 +196,26 @@ def _by_launch(nodes: RankNodes, rank: RankView) -> list[tuple[int, int, bool]]:
     place = {task: number for number, task in enumerate(rank.launch_order.tolist())}
     rows = sorted(range(len(nodes.tasks)), key=lambda row: place[nodes.tasks[row]])
     return [(nodes.begins[row], nodes.ends[row], bool(rank.communication[nodes.tasks[row]])) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """Another hidden or feed-forward size: matrix products are timed anew, other computation keeps its time.
+
+    As in Lumos (MLSys 2025, section 3.4); a product's recorded time changes by the ratio of its roofline times.
+    """
+
+    which: Literal["hidden", "ffn"]
+    size: int
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+        return f"{self.which} = {self.size}"
+
+    def factors(self, rank: RankView) -> Factors:
+        """The ratio of roofline times where a product has the dimension, else 1 (see `width_factors`)."""
+        return width_factors(rank, self.which, self.size)
 
 
 def edited(whats: Sequence[WhatIf], graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
