@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -19,7 +21,7 @@ from simcore.replay.report import to_dict, to_text
 from simcore.replay.run import Changes
 from simcore.replay.session import Replay, replay_prepared
 from simcore.replay.text import to_workload_text
-from simcore.replay.whatif import DataParallel, Layers, Scale, Straggler, WhatIf
+from simcore.replay.whatif import DataParallel, Layers, Overlap, Scale, Straggler, WhatIf, Width
 from simcore.report.document import encode
 from simcore.workload.chakra.writer import write_files
 from simcore.workload.kineto import read_ranks
@@ -52,7 +54,7 @@ def _straggler(context: click.Context, option: click.Parameter, values: tuple[st
 
 
 def _set(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[WhatIf, ...]:
-    """dp=N and layers=N; what else a run is made of cannot be read off a trace."""
+    """NAME=N; what else a run is made of cannot be read off a trace."""
     found = [_assignment(value) for value in values]
     for name, same in groupby(sorted(name for name, _ in found)):
         if len(list(same)) > 1:
@@ -60,13 +62,16 @@ def _set(context: click.Context, option: click.Parameter, values: tuple[str, ...
     return tuple(CHANGES[name](number) for name, number in found)
 
 
-CHANGES: dict[str, Callable[[int], WhatIf]] = {"dp": DataParallel, "layers": Layers}
+CHANGES: dict[str, Callable[[int], WhatIf]] = {
+    "dp": DataParallel,
+    "layers": Layers,
+    "hidden": partial(Width, "hidden"),
+    "ffn": partial(Width, "ffn"),
+}
 # What else a step consists of, and what a trace would have to say for it to be changed.
 UNKNOWN_TO_TRACES = {
     "tp": "how every kernel would be split",
     "pp": "where layers, micro-batches and transfers between stages begin and end",
-    "hidden": "which kernels are matrix products and of which shape",
-    "ffn": "which kernels are matrix products and of which shape",
 }
 
 
@@ -76,12 +81,12 @@ def _assignment(value: str) -> tuple[str, int]:
         raise InputError.at(
             "--set",
             f"{name} cannot be changed in a recorded step: the trace does not say {UNKNOWN_TO_TRACES[name]}",
-            expected="dp=N or layers=N",
+            expected=f"one of {', '.join(CHANGES)}",
             found=repr(value),
             hint="simcore generate makes a workload of that shape; --export-chakra carries this step to other machines",
         )
     if name not in CHANGES:
-        raise click.BadParameter(f"expected dp=N or layers=N, found {value!r}")
+        raise click.BadParameter(f"expected one of {', '.join(CHANGES)}, for example dp=8, found {value!r}")
     if not (number.isdecimal() and int(number) > 0):
         raise click.BadParameter(f"expected {name}=N with a whole number of at least 1, found {value!r}")
     return name, int(number)
@@ -123,7 +128,12 @@ class _Assignments(click.Command):
     multiple=True,
     callback=_set,
     metavar="NAME=N",
-    help="What if: other data parallel degree (dp) or number of layers (layers).",
+    help="What if: other data parallel degree (dp), number of layers, hidden size or feed-forward size (ffn).",
+)
+@click.option(
+    "--overlap",
+    type=click.Choice(["off", "full"]),
+    help="What if: communication never, or wherever streams allow it, beside computation.",
 )
 @click.option("--ablations", "with_ablations", is_flag=True, help="The error without each kind of dependency.")
 @click.option(
@@ -149,6 +159,7 @@ def command(
     scales: tuple[Scale, ...],
     stragglers: tuple[Straggler, ...],
     assignments: tuple[WhatIf, ...],
+    overlap: Literal["off", "full"] | None,
     with_ablations: bool,
     chakra: str | None,
     text: str | None,
@@ -173,7 +184,8 @@ def command(
         residual=not no_residual,
     )
     ranks = [prepare(trace) for trace in read_ranks(traces)]
-    replay = replay_prepared(ranks, changes, (*scales, *stragglers, *assignments))
+    overlaps = (Overlap(overlap),) if overlap else ()
+    replay = replay_prepared(ranks, changes, (*scales, *stragglers, *assignments, *overlaps))
     table = ablations(ranks) if with_ablations else None
     document = encode(to_dict(replay, table))
     if output is not None:

@@ -57,16 +57,25 @@ def measured(rank: Prepared, step: StepReplay) -> Breakdown:
 
 def predicted(rank: Prepared, step: StepReplay) -> Breakdown:
     """The breakdown of the predicted period."""
-    start, end, rows = predicted_tasks(step)
+    start, end, rows = predicted_tasks(rank, step)
     return _breakdown(start, end, rank.view.communication[rows], (step.from_ns, step.to_ns))
 
 
-def predicted_tasks(step: StepReplay) -> tuple[Column, Column, Column]:
-    """Start, end and row in the trace of every task that runs within the predicted period, whichever copy it is of."""
+def predicted_tasks(rank: Prepared, step: StepReplay) -> tuple[Column, Column, Column]:
+    """Start, end and row in the trace of every task that runs within the predicted period, whichever copy it is of.
+
+    A single copy begins with what the device had left to do, as recorded.
+    """
     nodes = step.graph.ranks[step.number]
     start = step.schedule.start_ns[:, nodes.begins].ravel()
     end = step.schedule.end_ns[:, nodes.ends].ravel()
     rows = np.tile(np.array(nodes.tasks, dtype=np.int64), step.schedule.copies)
+    if step.schedule.copies == 1:
+        tasks, later_ns = rank.view.trace.tasks, step.from_ns - step.window.start_ns
+        old = np.flatnonzero((rank.view.launch_ns < step.window.start_ns) & (tasks.end_ns > step.window.start_ns))
+        old = old[~np.isin(old, rows)]
+        start, end = np.r_[start, tasks.start_ns[old] + later_ns], np.r_[end, tasks.end_ns[old] + later_ns]
+        rows = np.r_[rows, old]
     inside = (end > step.from_ns) & (start < step.to_ns)
     return start[inside], end[inside], rows[inside]
 

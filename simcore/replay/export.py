@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,18 @@ from simcore.workload.chakra.writer import write_files
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["MEASURED", "PREDICTED", "timeline", "utilisation", "write"]
+__all__ = ["MEASURED", "PREDICTED", "bin_ns", "timeline", "utilisation", "write"]
 
 Column = NDArray[np.int64]
 MEASURED, PREDICTED = 0, 1  # classes of the timeline
 SIDES = ("measured", "predicted")
-BIN_NS = 1_000_000
+BIN_NS, LEAST_BINS = 1_000_000, 40  # a millisecond as in Lumos; finer for steps that would have few bins
 COLOURS = {EventKind.COMPUTE: "#4477aa", EventKind.COLLECTIVE: "#ee6677"}
 LABELS = {EventKind.COMPUTE: "computation", EventKind.COLLECTIVE: "communication"}
+CURVES: tuple[dict[str, Any], ...] = (
+    {"color": "#bbbbbb", "fill": True},
+    {"color": "#000000", "linewidth": 1.0},
+)
 NO_PHASE = -1
 
 
@@ -42,7 +46,7 @@ def timeline(replay: Replay, rank: int) -> Timeline:
     prepared, step = replay.ranks[rank], typical_step(replay, rank)
     buffer = EventBuffer()
     spans = (step.measured_span_ns, (step.from_ns, step.to_ns))
-    for side, (start, end, rows) in enumerate((_measured_tasks(prepared, step), predicted_tasks(step))):
+    for side, (start, end, rows) in enumerate((_measured_tasks(prepared, step), predicted_tasks(prepared, step))):
         from_ns, to_ns = spans[side]
         begin, finish = np.clip(start, from_ns, to_ns) - from_ns, np.clip(end, from_ns, to_ns) - from_ns
         for row, started, ended in zip(rows.tolist(), begin.tolist(), finish.tolist(), strict=True):
@@ -79,10 +83,16 @@ def _stream_names(prepared: Prepared) -> tuple[str, ...]:
 
 
 def utilisation(shown: Timeline, side: int) -> NDArray[np.float64]:
-    """The share of each millisecond of the step in which at least one stream ran something."""
+    """The share of each bin of the step in which at least one stream ran something."""
     events = of_class(shown.events, side)
-    edges = np.arange(0, shown.finish_ns[side] + BIN_NS, BIN_NS)
+    edges = np.arange(0, shown.finish_ns[side] + bin_ns(shown), bin_ns(shown))
     return coverage(events.start_ns, events.end_ns, edges)
+
+
+def bin_ns(shown: Timeline) -> int:
+    """A millisecond, or 1, 2 or 5 times a power of ten that gives a short step enough bins."""
+    fine = [step for power in (1_000, 10_000, 100_000) for step in (power, 2 * power, 5 * power)]
+    return max((size for size in (*fine, BIN_NS) if size * LEAST_BINS <= shown.time_ns), default=fine[0])
 
 
 def _view(shown: Timeline) -> View:
@@ -112,7 +122,7 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
 
 
 def _png(shown: Timeline) -> bytes:
-    """Streams of both sides on one time axis, and below how much of each millisecond the device was busy."""
+    """Streams of both sides on one time axis, and below how much of each bin the device was busy."""
     import io
 
     from matplotlib.figure import Figure
@@ -127,22 +137,24 @@ def _png(shown: Timeline) -> bytes:
         axes[side].set_yticks(range(len(used)), [streams[lane] for lane in used])
         axes[side].set_title(f"{title}: {shown.finish_ns[side] / 1e6:.2f} ms", loc="left")
         share = utilisation(shown, side)
-        axes[2].step(np.arange(len(share)), share, where="post", label=title, linestyle=("-", "--")[side])
-    axes[0].legend(loc="lower right", ncols=2, bbox_to_anchor=(1, 1), frameon=False)
-    axes[2].set(xlabel="time in ms", ylabel="device busy", ylim=(0, 1.05))
-    axes[2].legend(loc="lower right")
+        edges = np.arange(len(share) + 1) * bin_ns(shown) / 1e6
+        axes[2].stairs(share, edges, label=title, **CURVES[side])
+    for axis in (axes[0], axes[2]):
+        axis.legend(loc="lower right", ncols=2, bbox_to_anchor=(1, 1), frameon=False)
+    axes[2].set(xlabel="time in ms", ylabel="device busy", ylim=(0, 1.05), xlim=(0, shown.time_ns / 1e6 or 1))
     content = io.BytesIO()
     figure.savefig(content, format="png", metadata={"Software": None})
     return content.getvalue()
 
 
 def _draw_side(axis: Axes, shown: Timeline, side: int, used: list[int]) -> None:
-    for kind, colour in COLOURS.items():
+    present = set(shown.events.kind.tolist())
+    for kind in (one for one in COLOURS if one in present):
         label: str | None = LABELS[kind]
         for row, lane in enumerate(used):
             events = shown.events
             chosen = events.where((events.npu_class == side) & (events.stream == lane) & (events.kind == kind))
             spans = np.c_[chosen.start_ns, chosen.end_ns - chosen.start_ns] / 1e6
-            axis.broken_barh(spans.tolist(), (row - 0.4, 0.8), color=colour, linewidth=0, label=label)
+            axis.broken_barh(spans.tolist(), (row - 0.4, 0.8), color=COLOURS[kind], linewidth=0, label=label)
             label = None
     axis.set_ylim(len(used) - 0.5, -0.5)

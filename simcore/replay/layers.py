@@ -105,7 +105,8 @@ def _stack(rank: RankView, step: int, title: str, segments: dict[int, tuple[Segm
         if kernels[number] == usual
     }
     ordinary = median_low(times.values())
-    alike = tuple(sorted(times, key=lambda number: (abs(times[number] - ordinary), number)))
+    middle = median_low(times)  # the first and the last layer border on something else
+    alike = tuple(sorted(times, key=lambda number: (abs(times[number] - ordinary), abs(number - middle), number)))
     return LayerStack(title.strip(" _:-"), segments, alike, sum(times.values()))
 
 

@@ -239,6 +239,7 @@ def _answer(replay: Replay, number: int) -> str:
             f"the device took {format_ns(mean(step.device_ns for step in scored))}, and marks "
             f"{format_ns(mean(step.predicted_ns for step in scored))} apart where they were {format_ns(measured_ns)}."
         )
+    predicted_ns = mean(step.predicted_ns for step in scored)
     error = mean(abs(step.error) for step in scored)
     noise = _noise([step.window.length_ns for step in scored])
     return (

@@ -75,12 +75,17 @@ class StepReplay:
 
         In a step in which the recorded device fell behind, the marks measured the host alone, and so does this.
         """
-        return self.period.device_ns if self.steady else self.period.marks_ns
+        return self.period.device_ns if self._by_device else self.period.marks_ns
 
     @property
     def baseline_ns(self) -> int:
         """As `predicted_ns`, without changes."""
-        return self.baseline.device_ns if self.steady else self.baseline.marks_ns
+        return self.baseline.device_ns if self._by_device else self.baseline.marks_ns
+
+    @property
+    def _by_device(self) -> bool:
+        """Whether the time between marks is the device's too: in steady copies, not in the only step of a trace."""
+        return self.steady and self.schedule.copies > 1
 
     @property
     def device_ns(self) -> int:
@@ -170,8 +175,8 @@ def _replay_step(
                 graph=graph,
                 schedule=schedule,
                 matches=tuple(matches),
-                period=_period(graph, schedule, number),
-                baseline=_period(recorded, plain, number),
+                period=_period(graph, schedule, number, device_span[0] - window.start_ns),
+                baseline=_period(recorded, plain, number, device_span[0] - window.start_ns),
                 from_ns=start,
                 to_ns=end,
                 device_span_ns=device_span,
@@ -239,11 +244,14 @@ def _span(graph: Graph, schedule: Schedule, number: int) -> tuple[int, int]:
     return latest - steady(graph, schedule, number), latest
 
 
-def _period(graph: Graph, schedule: Schedule, number: int) -> Period:
-    """Both measures of a predicted step."""
+def _period(graph: Graph, schedule: Schedule, number: int, backlog_ns: int) -> Period:
+    """Both measures of a predicted step; `backlog_ns` is how long the device had work from before a single one."""
     start, end = _span(graph, schedule, number)
     marks = schedule.end_ns[:, graph.ranks[number].end]
-    return Period(int(marks[-1] - marks[-2]) if schedule.copies > 1 else end - start, end - start)
+    if schedule.copies > 1:
+        return Period(int(marks[-1] - marks[-2]), end - start)
+    latest = int(schedule.latest_ns(graph.rank == number)[0])
+    return Period(end - start, max(latest - start - backlog_ns, 0))
 
 
 def _device_span_ns(rank: Prepared, step: int) -> tuple[int, int]:

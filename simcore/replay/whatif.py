@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
-from simcore.replay.graph import Graph
+from simcore.replay.graph import Graph, RankNodes
 from simcore.replay.layers import LayerStack, Segment, find_layers
+from simcore.replay.overlap import one_after_another, without_waits
+from simcore.replay.products import width_factors
 from simcore.replay.rank import RankView
 from simcore.replay.splice import block_of, spliced
 
-__all__ = ["DataParallel", "Layers", "Scale", "Straggler", "WhatIf", "combined", "edited"]
+__all__ = ["DataParallel", "Layers", "Overlap", "Scale", "Straggler", "WhatIf", "Width", "combined", "edited"]
 
 Factors = NDArray[np.float64]
 DATA_PARALLEL = re.compile(r"data|(^|[^a-z])(d|fsd)p([^a-z]|$)", re.IGNORECASE)
@@ -151,10 +153,75 @@ def _blocks(stacks: Sequence[LayerStack], number: int) -> list[tuple[Segment, ..
     return list(zip(*parts, strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Communication beside computation never ("off"), or wherever only waits between streams prevented it ("full").
+
+    Off: in the order of launches every communication kernel waits for the computation before it, and what is computed
+    after it waits for it. Full: no stream waits for another one between communication and computation; the host's
+    waits and the order on each stream stay.
+    """
+
+    mode: Literal["off", "full"]
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+        return f"overlap {self.mode}"
+
+    def factors(self, rank: RankView) -> Factors:
+        """Every kernel takes its time."""
+        return np.ones(len(rank.trace.tasks))
+
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """The step's graph with other waits between communication and computation."""
+        if self.mode == "full":
+            return without_waits(graph, _talks(graph, ranks))
+        return one_after_another(
+            graph, [_by_launch(nodes, rank) for nodes, rank in zip(graph.ranks, ranks, strict=True)]
+        )
+
+
+def _talks(graph: Graph, ranks: Sequence[RankView]) -> NDArray[np.bool_]:
+    """Which nodes are communication."""
+    talks = np.zeros(len(graph.kind), dtype=bool)
+    for nodes, rank in zip(graph.ranks, ranks, strict=True):
+        for column in (nodes.begins, nodes.ends):
+            talks[column] = rank.communication[nodes.tasks]
+    return talks
+
+
+def _by_launch(nodes: RankNodes, rank: RankView) -> list[tuple[int, int, bool]]:
+    """(first node, last node, communication) of a rank's tasks in the order of their launches."""
+    place = {task: number for number, task in enumerate(rank.launch_order.tolist())}
+    rows = sorted(range(len(nodes.tasks)), key=lambda row: place[nodes.tasks[row]])
+    return [(nodes.begins[row], nodes.ends[row], bool(rank.communication[nodes.tasks[row]])) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """Another hidden or feed-forward size: matrix products are timed anew, other computation keeps its time.
+
+    As in Lumos (MLSys 2025, section 3.4); a product's recorded time changes by the ratio of its roofline times.
+    """
+
+    which: Literal["hidden", "ffn"]
+    size: int
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+        return f"{self.which} = {self.size}"
+
+    def factors(self, rank: RankView) -> Factors:
+        """The ratio of roofline times where a product has the dimension, else 1 (see `width_factors`)."""
+        return width_factors(rank, self.which, self.size)
+
+
 def edited(whats: Sequence[WhatIf], graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
     """The graph with all changes of what is run."""
     for what in whats:
-        graph = what.edit(graph, ranks, steps) if isinstance(what, Layers) else graph
+        graph = what.edit(graph, ranks, steps) if isinstance(what, Layers | Overlap) else graph
     return graph
 
 

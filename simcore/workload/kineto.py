@@ -23,10 +23,22 @@ from simcore.collection import collection_paused
 from simcore.errors import InputError
 from simcore.workload.archives import documents
 
-__all__ = ["Collective", "Intervals", "KinetoTrace", "StepMark", "StreamSync", "TaskKind", "read_kineto", "read_ranks"]
+__all__ = [
+    "Collective",
+    "Intervals",
+    "KinetoTrace",
+    "Product",
+    "StepMark",
+    "StreamSync",
+    "TaskKind",
+    "read_kineto",
+    "read_ranks",
+]
 
 Column = NDArray[np.int64]
 NO_CORRELATION = -1
+PRODUCTS = {"aten::mm", "aten::addmm"}  # operators of one matrix product: inputs are matrices [m, k] and [k, n]
+ELEMENTS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16"}
 STEP_NAME = re.compile(r"ProfilerStep\s*#\s*(\d+)")
 RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_ ]?(\d+)", re.IGNORECASE)
 
@@ -126,6 +138,16 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
+class Product:
+    """A matrix product [m, k] by [k, n]; `dtype` as accelerators name it, empty when not said."""
+
+    m: int
+    k: int
+    n: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
 class StreamSync:
     """One event of category cuda_sync: which call waited, on which stream or recorded event; -1 = not said."""
 
@@ -141,6 +163,7 @@ class KinetoTrace:
 
     `collectives` maps a row of `tasks`, `syncs` a call's correlation to what the profiler says of it.
     `annotations` are the program's own ranges without the step marks, and PyTorch modules where stacks were recorded.
+    `products` maps a row of `operators` to the matrix product it was asked for, where shapes were recorded.
     """
 
     file: str
@@ -158,6 +181,7 @@ class KinetoTrace:
     collectives: dict[int, Collective] = field(default_factory=dict)
     syncs: dict[int, StreamSync] = field(default_factory=dict)
     annotations: Intervals = field(default_factory=lambda: _Rows().intervals(0.0)[0])
+    products: dict[int, Product] = field(default_factory=dict)
 
 
 Number = int | float | str | None  # what the versions of the profiler write where a number is meant
@@ -179,6 +203,11 @@ class _Arguments(msgspec.Struct, gc=False):
     dtype: str | None = ""
     source: Number = msgspec.field(default=None, name="Src Rank")
     destination: Number = msgspec.field(default=None, name="Dst Rank")
+
+
+class _Inputs(msgspec.Struct, gc=False):
+    shapes: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"[]"), name="Input Dims")
+    types: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"[]"), name="Input type")
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -237,6 +266,20 @@ def _whole(value: Number) -> int:
     return number if abs(number) < 1 << 63 else NO_CORRELATION
 
 
+def _product(arguments: msgspec.Raw) -> Product | None:
+    """The product of an operator's last two matrices; None when no shapes were recorded."""
+    if len(bytes(arguments)) <= 2:
+        return None
+    inputs = msgspec.json.decode(arguments, type=_Inputs)
+    shapes, types = (msgspec.json.decode(each) for each in (inputs.shapes, inputs.types))
+    matrices = [one for one in shapes if isinstance(one, list) and len(one) == 2] if isinstance(shapes, list) else []
+    if len(matrices) < 2 or not all(isinstance(size, int) and size > 0 for one in matrices[-2:] for size in one):
+        return None
+    (m, k), (_, n) = matrices[-2:]
+    said = {ELEMENTS[one] for one in types if one in ELEMENTS} if isinstance(types, list) else set()
+    return Product(m, k, n, said.pop() if len(said) == 1 else "")
+
+
 class _Collector:
     """Sorts decoded events into columns."""
 
@@ -246,6 +289,7 @@ class _Collector:
         self.streams: dict[tuple[int, int], int] = {}
         self.calls, self.operators, self.tasks, self.annotations = _Rows(), _Rows(), _Rows(), _Rows()
         self.marks: dict[int, tuple[_Event, int]] = {}
+        self.products: dict[int, Product] = {}
         self.collectives: dict[int, Collective] = {}
         self.syncs: dict[int, StreamSync] = {}
         self.arguments = msgspec.json.Decoder(_Arguments)
@@ -280,6 +324,9 @@ class _Collector:
         if mark:
             self.marks.setdefault(int(mark[1]), (event, self._thread(event)))
         else:
+            product = _product(event.args) if name in PRODUCTS else None
+            if product is not None:
+                self.products[len(self.operators.start_us)] = product
             rows = self.operators if kind == OPERATOR else self.annotations
             rows.add(event, self._thread(event), self._name(name), NO_CORRELATION, kind)
 
@@ -306,9 +353,8 @@ class _Collector:
         rows = (self.calls, self.operators, self.tasks)
         starts = [min(part.start_us) for part in rows if part.start_us] + [mark.ts for mark, _ in self.marks.values()]
         base_us = float(np.floor(min(starts, default=0.0)))
-        (calls, _), (operators, _), (tasks, order) = (part.intervals(base_us) for part in rows)
-        position = np.empty(len(order), dtype=np.int64)
-        position[order] = np.arange(len(order))
+        (calls, _), (operators, asked), (tasks, order) = (part.intervals(base_us) for part in rows)
+        position, place = np.argsort(order), np.argsort(asked)
         return KinetoTrace(
             file=file,
             rank=rank or 0,
@@ -325,6 +371,7 @@ class _Collector:
             collectives={int(position[row]): what for row, what in self.collectives.items()},
             syncs=self.syncs,
             annotations=self.annotations.intervals(base_us)[0],
+            products={int(place[row]): product for row, product in self.products.items()},
         )
 
 

@@ -52,6 +52,12 @@ OUTCOMES = {
 }
 
 
+def largest_share_error(breakdown):
+    measured, predicted = breakdown["measured"], breakdown["predicted"]
+    totals = [max(sum(side.values()), 1) for side in (measured, predicted)]
+    return max(abs(measured[key] / totals[0] - predicted[key] / totals[1]) for key in measured)
+
+
 @pytest.mark.parametrize("place", OUTCOMES)
 def test_a_public_trace_replays_or_is_refused_with_the_reason(place):
     outcome, path = OUTCOMES[place], shared("data", "traces", *place.split("/"))
@@ -63,6 +69,7 @@ def test_a_public_trace_replays_or_is_refused_with_the_reason(place):
     ranks, steps, error, warnings = outcome
     assert [len(rank["steps"]) for rank in document["ranks"]] == [steps] * ranks
     assert max(rank["period_error"] for rank in document["ranks"]) <= error
+    assert all(largest_share_error(rank["breakdown"]) <= 0.03 for rank in document["ranks"])
     said = [text for rank in document["ranks"] for text in rank["warnings"]]
     assert len(said) == len(warnings)
     assert all(any(part in text for text in said) for part in warnings)

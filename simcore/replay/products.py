@@ -1,0 +1,94 @@
+"""Matrix products of a recorded step under other widths, by the ratio of their roofline times."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator, names
+from simcore.compute.operations import Operation
+from simcore.compute.roofline import duration_s
+from simcore.errors import InputError
+from simcore.replay.rank import RankView
+from simcore.workload.kineto import Product
+
+__all__ = ["width_factors", "widths"]
+
+
+def width_factors(rank: RankView, which: str, size: int) -> NDArray[np.float64]:
+    """The factor on each task's duration when the width `which` ("hidden" or "ffn") becomes `size`.
+
+    Raises
+    ------
+    InputError
+        When products, widths or the device are not known, or communication would change in a way the trace hides.
+    """
+    products, factors = rank.trace.products, np.ones(len(rank.trace.tasks))
+    if not products:
+        raise _refused(which, "no matrix product says its shape", "record with record_shapes=True", rank)
+    if rank.communication.any():
+        raise _refused(which, "nothing says how the sizes of the collectives depend on it", "", rank)
+    old, device = widths(products.values()).get(which, 0), _device(rank, which)
+    if not old:
+        raise _refused(which, "no dimension is common to most weights", "", rank)
+    for row, product in products.items():
+        m, k, n = (size if side == old else side for side in (product.m, product.k, product.n))
+        wider = replace(product, m=m, k=k, n=n)
+        if wider != product:
+            factors[_launched(rank, row)] = _seconds(wider, device) / _seconds(product, device)
+    return factors
+
+
+def widths(products: Iterable[Product]) -> dict[str, int]:
+    """The hidden size, of most weights [k, n], and the feed-forward size, which most others have beside it.
+
+    The feed-forward size stands on both sides of the hidden one (up and down), the vocabulary only on one.
+    """
+    weights = Counter((product.k, product.n) for product in products)
+    sides = Counter[int]()
+    for (k, n), count in weights.items():
+        sides.update(dict.fromkeys({k, n}, count))
+    if not sides:
+        return {}
+    hidden, count = min(sides.items(), key=lambda side: (-side[1], side[0]))
+    if 2 * count <= weights.total():
+        return {}
+    beside = {
+        n: weights[k, n] + weights[n, k] for k, n in weights if k == hidden and n != hidden and (n, hidden) in weights
+    }
+    ffn = min(beside, key=lambda size: (-beside[size], size), default=0)
+    return {"hidden": hidden, "ffn": ffn}
+
+
+def _launched(rank: RankView, operator: int) -> NDArray[np.int64]:
+    """The tasks launched by an operator."""
+    operators, calls, launch = rank.trace.operators, rank.trace.calls, rank.launch
+    begin, end = operators.start_ns[operator], operators.end_ns[operator]
+    rows = np.flatnonzero((launch >= 0) & (rank.launch_ns >= begin) & (rank.launch_ns < end))
+    here: NDArray[np.int64] = rows[calls.lane[launch[rows]] == operators.lane[operator]]
+    return here
+
+
+def _device(rank: RankView, which: str) -> Accelerator:
+    """The accelerator whose model name stands in the device's name."""
+    found = [name for name in names() if name.split("-")[0].casefold() in rank.trace.device.casefold().split()]
+    if not found:
+        raise _refused(which, f"nothing is known of the device {rank.trace.device!r}", "", rank)
+    return accelerator(found[0])
+
+
+def _refused(which: str, found: str, hint: str, rank: RankView) -> InputError:
+    what = f"{which} cannot be changed: the trace does not say enough"
+    expected = f"shapes of matrix products on one known device, without communication, in {rank.trace.file}"
+    return InputError.at("--set", what, expected=expected, found=found, hint=hint)
+
+
+def _seconds(product: Product, device: Accelerator) -> float:
+    m, k, n = product.m, product.k, product.n
+    dtype = product.dtype if product.dtype in device.peak_flops_per_s else "fp16"
+    moved = ELEMENT_BYTES[dtype] * (m * k + k * n + m * n)
+    return duration_s(Operation("product", "gemm", 2.0 * m * n * k, moved, 1, m, n, k), device, dtype)
