@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from simcore import library
+
 __all__ = ["command"]
 
 
@@ -30,7 +32,7 @@ def command(a: str, b: str, as_json: bool, rows: int) -> None:
     simcore compare a/events.npz b/report.json --json
     simcore compare step.txt traces/llama
     """
-    if _is_workload(a) and _is_workload(b):
+    if not (_is_report(a) or _is_report(b)) and (_is_workload(a) or _is_workload(b)):
         _compare_workloads(a, b, as_json, rows)
         return
     from simcore.report.compare import compare, render
@@ -44,14 +46,16 @@ def command(a: str, b: str, as_json: bool, rows: int) -> None:
         click.echo(render(comparison, width=terminal_width(sys.stdout), num_rows=rows), nl=False)
 
 
+def _is_report(name: str) -> bool:
+    """Whether a name looks like a report."""
+    return name.endswith((".json", ".npz")) or (Path(name) / "report.json").exists()
+
+
 def _is_workload(name: str) -> bool:
-    """Whether a name is a text, a specification, a trace, or a folder or prefix of traces, and no report."""
+    """Whether a name is a text, a specification, a trace, a folder or prefix of traces, or a shipped workload."""
     path = Path(name)
-    if path.is_file():
-        return path.suffix not in {".json", ".npz"}
-    if path.is_dir():
-        return not (path / "report.json").exists() and any(path.glob("*.e[tg]*"))
-    return any(path.parent.glob(f"{escape(path.name)}.*.e[tg]*"))
+    traces = path.glob("*.e[tg]*") if path.is_dir() else path.parent.glob(f"{escape(path.name)}.*.e[tg]*")
+    return path.is_file() or any(traces) or name in library.names("workloads")
 
 
 def _compare_workloads(a: str, b: str, as_json: bool, rows: int) -> None:
