@@ -32,9 +32,8 @@ def command(a: str, b: str, as_json: bool, rows: int) -> None:
     simcore compare a/events.npz b/report.json --json
     simcore compare step.txt traces/llama
     """
-    workloads = _workload(a), _workload(b)
-    if all(workloads):
-        _compare_workloads(*workloads, as_json, rows)
+    if not (_is_report(a) or _is_report(b)) and (_is_workload(a) or _is_workload(b)):
+        _compare_workloads(a, b, as_json, rows)
         return
     from simcore.report.compare import compare, render
     from simcore.report.document import encode, read_report
@@ -47,16 +46,16 @@ def command(a: str, b: str, as_json: bool, rows: int) -> None:
         click.echo(render(comparison, width=terminal_width(sys.stdout), num_rows=rows), nl=False)
 
 
-def _workload(name: str) -> str:
-    """A text, a specification, a trace, a folder or prefix of traces, a shipped workload; "" for anything else."""
+def _is_report(name: str) -> bool:
+    """Whether a name looks like a report."""
+    return name.endswith((".json", ".npz")) or (Path(name) / "report.json").exists()
+
+
+def _is_workload(name: str) -> bool:
+    """Whether a name is a text, a specification, a trace, a folder or prefix of traces, or a shipped workload."""
     path = Path(name)
-    if path.is_file():
-        return "" if path.suffix in {".json", ".npz"} else name
-    if path.is_dir():
-        return name if any(path.glob("*.e[tg]*")) and not (path / "report.json").exists() else ""
-    if any(path.parent.glob(f"{escape(path.name)}.*.e[tg]*")):
-        return name
-    return str(library.resolve(name, "workloads")) if name in library.names("workloads") else ""
+    traces = path.glob("*.e[tg]*") if path.is_dir() else path.parent.glob(f"{escape(path.name)}.*.e[tg]*")
+    return path.is_file() or any(traces) or name in library.names("workloads")
 
 
 def _compare_workloads(a: str, b: str, as_json: bool, rows: int) -> None:

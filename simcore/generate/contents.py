@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from simcore import library
 from simcore.errors import InputError
 from simcore.generate.durations import PARTS, Durations, Roofline
 from simcore.generate.step import Step
@@ -43,23 +44,25 @@ def with_work(contents: Contents, costs: Roofline, durations: Durations) -> Cont
 
 
 def read_contents(path: str) -> Contents:
-    """The contents of a file, of a folder of traces or of the prefix of a set; InputError where it is none.
+    """The contents of a file, a folder of traces, the prefix of a set or a shipped workload; InputError if it is none.
 
     Groups of traces are read from PREFIX.groups.json where that exists, and from the traces themselves.
     """
+    from simcore.workload.chakra.reader import SUFFIXES, files_of_set
+
     place = Path(path)
+    if not place.is_file() and not files_of_set(place):
+        place = library.resolve(path, "workloads")
+        if not place.is_file():
+            raise InputError.at(path, "there is no workload", expected="a text, a specification or traces", found=path)
     if place.suffix in _SPECIFICATIONS:
         from simcore.generate import spec
 
-        return replace(contents_of_step(spec.load_step(path)), name=place.stem)
-    from simcore.workload.chakra.reader import SUFFIXES, files_of_set
-
-    if not place.name.endswith(SUFFIXES) and place.is_file():
+        return replace(contents_of_step(spec.load_step(place)), name=place.stem)
+    if place.is_file() and not place.name.endswith(SUFFIXES):
         from simcore.workload import text
 
         return replace(of_workload(text.read(place)), name=place.stem)
-    if not place.is_file() and not files_of_set(place):
-        raise InputError.at(path, "there is no workload", expected="a text, a specification or traces", found=path)
     return _read_traces(path)
 
 

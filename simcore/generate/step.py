@@ -381,6 +381,8 @@ def _memory(step: Step, options: Options) -> tuple[Document, list[str]]:
         told = advice(memory, step.plan, device.memory_bytes)
         if told:
             warnings.append(f"stage {stage} on {device.name}: {told}")
+    if warnings[1:]:
+        warnings = [f"{warnings[0]} ({len(warnings) - 1} more stages do not fit)"]
     return {"device": device.name, "device_bytes": device.memory_bytes, "stages": stages}, warnings
 
 

@@ -10,7 +10,7 @@ from simcore.report.grid import grid, top
 from simcore.report.text import PHASE_WORDS, printable, wrapped
 from simcore.report.workload import by_group
 from simcore.units import format_bytes, format_ns
-from simcore.workload.contents import Contents
+from simcore.workload.contents import SEND, Contents
 from simcore.workload.model import PhaseName
 
 __all__ = ["WorkloadComparison", "compare_contents", "headline", "render"]
@@ -60,7 +60,8 @@ def compare_contents(a: Contents, b: Contents) -> WorkloadComparison:
 
     Groups are aligned by their sizes where the names have nothing in common, times without phases where one has none.
     """
-    if not {row.group for row in a.traffic} & {row.group for row in b.traffic}:
+    named_a, named_b = ({row.group for row in each.traffic if row.collective != SEND} for each in (a, b))
+    if not named_a & named_b:
         a, b = a.by_group_size(), b.by_group_size()
     phased = all(row.phase for row in (*a.compute, *b.compute))
     groups, kinds = (by_group(a), by_group(b)), (_times(a, phased), _times(b, phased))
@@ -124,7 +125,8 @@ def _said(verb: str, pair: Pair, form: Form, causes: Sequence[tuple[str, int]]) 
     if not pair.difference:
         return f"{verb} as much as A in all, {form(pair.a)}, but otherwise: {most}"
     ratio = pair.b / pair.a if pair.a else 0
-    times = f", {f'{ratio:,.0f}' if ratio >= 100 else f'{ratio:.3g}'} times as much" if ratio else ""
+    shown = f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+    times = f", {shown} times as much" if ratio and shown != "1" else ""
     return f"{verb} {form(pair.b)} where A {verb} {form(pair.a)}{times}, {most}"
 
 

@@ -53,6 +53,8 @@ def test_a_text_a_specification_and_their_traces_have_the_same_contents(step, st
     # A rank's part of a gathered buffer is rounded up to whole bytes; experts' replicas are not in the text's header.
     assert abs(comparison.size_bytes.difference) <= 64
     assert compare_contents(written, spec).size_bytes.difference == 0
+    for row in comparison.traffic:
+        assert abs(row.size_bytes.difference) <= 64, row
     assert "computes the same as A" in headline(comparison)
 
 
@@ -142,3 +144,15 @@ def test_an_inference_step_in_traces_computes_and_sends_what_its_rows_do(tmp_pat
     passed = [row for row in contents.traffic if row.collective == "send"]
     assert [(row.count, row.size_bytes) for row in passed] == [(4, 4096 * 2 * (128 if phase == "prefill" else 1))]
     assert contents.total_bytes - passed[0].total_bytes == 4 * sent
+
+
+@pytest.mark.parametrize("name", ["nothing.txt", "nothing", "nothing.yaml", "nothing.et", "."])
+def test_a_workload_that_is_not_there_is_an_error(step, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    assert main(["trace", "summary", name]) == 2
+    assert main(["compare", step("step.txt"), name]) == 2
+
+
+def test_shipped_workloads_are_known_by_name(capsys):
+    assert main(["compare", "gpt_7b", "dlrm"]) == 0
+    assert capsys.readouterr().out.startswith("B communicates")

@@ -13,7 +13,7 @@ from simcore.workload.model import PhaseName
 from tests.generate.test_aicb import TIMES
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "generate.md"
-ROW = re.compile(r"\| (\d)[^,|]*, (AICB|corrected) \|(.*)\|")
+ROW = re.compile(r"\| (\d)[^,|]*, (AICB|corrected|rescaled) \|(.*)\|")
 TABLE = {
     (int(number), who): [int(cell.replace(",", "")) for cell in cells.split("|")]
     for number, who, cells in ROW.findall(PAGE.read_text())
@@ -65,3 +65,32 @@ def test_the_table_says_what_aicb_says(number, tmp_path):
     layers = list(training_text(options).layers)
     made = figures(layers, "grad_gather", "grad_param_comm", ("attention_layer", "mlp_layer"))
     assert made == TABLE[number, "AICB"]
+
+
+SPEC = """generator: megatron
+options:
+  num_layers: 36
+  hidden_size: 4096
+  num_attention_heads: 32
+  seq_length: 4096
+  max_position_embeddings: 4096
+  vocab_size: 50257
+  swiglu: true
+  world_size: 2
+  tensor_model_parallel_size: 2
+  global_batch: 1
+  gpu_type: A100
+"""
+
+
+@pytest.mark.parametrize("number", EXECUTIONS)
+def test_the_table_says_what_aicbs_times_are_for_the_shape_of_the_execution(number, tmp_path):
+    """Rescaled from the shape that the figures of Example.txt fit (reference: AICB, section 7, inferred)."""
+    (tmp_path / "Example.txt").write_text(TIMES)
+    (tmp_path / "measured.yaml").write_text(SPEC)
+    options, given = options_of(number, gpu_type="A100", comp_filepath=str(tmp_path / "Example.txt"))
+    step = make_step(options, Extra(rescale_from=str(tmp_path / "measured.yaml")), given, None)
+    made = figures(step.workload.layers, "parameter_gather", "gradient_reduce", ("attention_layer", "mlp_layer"))
+    assert made[4:] == pytest.approx(TABLE[number, "rescaled"], rel=0.1)
+    # Two sources, one measured and one computed, that agree to a tenth.
+    assert made[4:] == pytest.approx(TABLE[number, "corrected"][4:], rel=0.1)
