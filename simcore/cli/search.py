@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from simcore.cost.search import Candidate, Found
+    from simcore.cost.search import Candidate, Found, Rival
 
 __all__ = ["command"]
 
@@ -47,7 +47,7 @@ def command(study: Path, top: int, as_json: bool, plot: Path | None) -> None:
 
 
 def _document(found: Found) -> dict[str, Any]:
-    from simcore.cost.search import why
+    from simcore.cost.search import rivals
 
     return {
         "schema": "simcore.search/1",
@@ -56,43 +56,64 @@ def _document(found: Found) -> dict[str, Any]:
         "simulated": found.simulated,
         "best": _entries(found.best),
         "front": _entries(found.front),
-        "why": why(found.best),
+        "why": [
+            {"choice": one.choice, "step_s": one.step_s, "memory_bytes": int(one.memory_bytes), "parts_s": one.parts_s}
+            for one in rivals(found)
+        ],
     }
 
 
 def _entries(some: Sequence[Candidate]) -> list[dict[str, Any]]:
+    from simcore.cost.search import axes
+
     return [
         {
             "step_s": one.step_s,
             "memory_bytes": int(one.memory_bytes),
             "parts_s": one.prediction.parts if one.prediction else {},
-            "tp": one.job.tp,
-            "pp": one.job.pp,
-            "dp": one.job.dp,
-            "chunks": one.job.chunks,
-            "micro_batch": one.job.micro_batch,
-            "recompute": one.job.recompute,
-            "zero": one.job.zero,
-            "schedule": one.job.plan.name,
+            **axes(one.job),
         }
         for one in some
     ]
 
 
 def _lines(found: Found) -> list[str]:
-    from simcore.cost.search import why
+    from simcore.cost.search import rivals
 
-    head = f"{'step':>9} {'memory':>9}   tp  pp   dp chunks micro  recompute zero  schedule"
+    head = f"{'step':>9} {'memory':>9}   tp  pp   cp   ep   dp chunks micro  recompute zero  schedule"
     lines = [f"{found.tried} candidates, {found.fitting} fit, {found.simulated} simulated", head]
     lines += map(_line, found.best)
-    reasons = ", ".join(why(found.best))
-    lines += [f"against the second, the first differs by: {reasons}"] if reasons else []
-    return [*lines, "", "fastest at each memory (of those simulated):", *map(_line, found.front)]
+    return [*lines, "", *_reasons(rivals(found)), "", "fastest at each memory:", head, *map(_line, found.front)]
 
 
 def _line(one: Candidate) -> str:
     job = one.job
-    figures = (
-        f"{one.step_s:8.3f}s {one.memory_bytes / 1e9:6.1f} GB  {job.tp:>3} {job.pp:>3} {job.dp:>4} {job.chunks:>6}"
-    )
-    return f"{figures} {job.micro_batch:>5} {job.recompute:>10} {job.zero:>4}  {job.plan.name}"
+    figures = f"{one.step_s:8.3f}s {one.memory_bytes / 1e9:6.1f} GB  {job.tp:>3} {job.pp:>3} {job.cp:>4} {job.ep:>4}"
+    chosen = f"{job.dp:>4} {job.chunks:>6} {job.micro_batch:>5} {job.recompute:>10} {job.zero:>4}"
+    return f"{figures} {chosen}  {job.schedule_name}"
+
+
+_SHORT = {"tensor_parallel": "tensor", "context_parallel": "context", "expert_parallel": "expert"}
+_SHORT |= {"pipeline_parallel": "pipeline"}
+
+
+def _reasons(others: Sequence[Rival]) -> list[str]:
+    """Seconds and gigabytes that the best with another choice takes more; parts that never differ are left out."""
+    from simcore.cost.search import SLOWEST
+
+    if not others:
+        return ["no other choice fits"]
+    limit_s = SLOWEST * (others[0].candidate.step_s - others[0].step_s)
+    slow = [one.choice for one in others if one.candidate.step_s > limit_s]
+    others = [one for one in others if one.candidate.step_s <= limit_s] or others
+    names = [name for name in others[0].parts_s if any(abs(one.parts_s[name]) >= _SHOWN_S for one in others)]
+    width = max(len(one.choice) for one in others)
+    head = " ".join(f"{_SHORT.get(name, name):>9}" for name in ("step", *names))
+    lines = ["why the winner wins: what the best with another choice takes more", f"{'':{width}} {head}    memory"]
+    for one in others:
+        figures = " ".join(f"{seconds:+8.3f}s" for seconds in (one.step_s, *(one.parts_s[name] for name in names)))
+        lines.append(f"{one.choice:{width}} {figures} {one.memory_bytes / 1e9:+6.1f} GB")
+    return [*lines, f"more than {SLOWEST:g} times as slow: {', '.join(slow)}"] if slow else lines
+
+
+_SHOWN_S = 0.0005

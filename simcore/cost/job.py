@@ -10,7 +10,7 @@ from simcore.compute.efficiency import Efficiency, efficiency
 from simcore.compute.operations import Shard, Transformer
 from simcore.errors import InputError
 from simcore.system.collectives.nccl import Fabric
-from simcore.workload.loops.schedules import Schedule, make
+from simcore.workload.loops.schedules import Schedule, make, outline, splits_backward
 
 __all__ = ["Cluster", "Context", "Job", "Recompute", "Software"]
 
@@ -97,10 +97,24 @@ class Job:
         return count
 
     @property
+    def schedule_name(self) -> str:
+        """The schedule; interleaved where a stage holds several chunks and none is named."""
+        return self.schedule or ("interleaved" if self.chunks > 1 else "1f1b")
+
+    @property
     def plan(self) -> Schedule:
-        """The pipeline schedule; interleaved where a stage holds several chunks and none is named."""
-        name = self.schedule or ("interleaved" if self.chunks > 1 else "1f1b")
-        return make(name, self.pp, self.micro_batches, self.chunks if self.chunks > 1 else None)
+        """The pipeline schedule."""
+        return make(self.schedule_name, self.pp, self.micro_batches, self.chunks if self.chunks > 1 else None)
+
+    @property
+    def outline(self) -> Schedule:
+        """The schedule's shape without the order of its cells."""
+        return outline(self.schedule_name, self.pp, self.micro_batches, self.chunks if self.chunks > 1 else None)
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether weight gradients are cells of their own."""
+        return splits_backward(self.schedule_name)
 
     @property
     def shard(self) -> Shard:

@@ -92,7 +92,7 @@ def _widths(model: Transformer, *, dense: bool) -> float:
 
 def in_flight(job: Job, stage: int = 0) -> float:
     """Micro-batches whose activations a stage holds at once, in whole passes through its layers."""
-    name, stages = job.schedule or ("interleaved" if job.chunks > 1 else "1f1b"), job.pp
+    name, stages = job.schedule_name, job.pp
     most = {
         "gpipe": float(job.micro_batches),
         "interleaved": (2 * (stages - stage - 1) + (job.chunks - 1) * stages + 1) / job.chunks,

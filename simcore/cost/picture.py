@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simcore.errors import InputError
 
 if TYPE_CHECKING:
-    from simcore.cost.search import Found
+    from simcore.cost.search import Candidate, Found
     from simcore.cost.validate import Scored
 
 __all__ = ["plot_front", "plot_predictions"]
@@ -37,14 +37,31 @@ def plot_front(found: Found, path: Path) -> None:
     figure, axes = _figure(path)
     for some, style, label in ((found.best, "o", "fastest"), (found.front, "s-", "fastest at each memory")):
         memory = [one.memory_bytes / 1e9 for one in some]
-        axes.plot(memory, [one.step_s for one in some], style, label=label, markersize=5, alpha=0.8)
-    for one in found.front:
-        job = one.job
-        text = f"tp{job.tp} pp{job.pp} dp{job.dp}"
-        axes.annotate(text, (one.memory_bytes / 1e9, one.step_s), xytext=(4, 4), textcoords="offset points", fontsize=7)
+        drawn = {"drawstyle": "steps-post"} if style == "s-" else {}
+        axes.plot(memory, [one.step_s for one in some], style, label=label, markersize=5, alpha=0.8, **drawn)
+    axes.set_yscale("log")
+    for shown in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        shown("{x:g}")
+    axes.margins(x=0.15)
+    for one in _apart(found.front):
+        degrees = ((name, getattr(one.job, name)) for name in ("tp", "pp", "cp", "ep", "dp"))
+        text = " ".join(f"{name}{value}" for name, value in degrees if value > 1) + f" {one.job.schedule_name}"
+        axes.annotate(text, (one.memory_bytes / 1e9, one.step_s), xytext=(5, 4), textcoords="offset points", fontsize=7)
     axes.set(xlabel="memory per accelerator (GB)", ylabel="step (s)")
     axes.legend(fontsize=8)
     _save(figure, path)
+
+
+def _apart(front: Sequence[Candidate]) -> Iterator[Candidate]:
+    """The points that can be labelled: those a thirtieth of the (logarithmic) height above the last labelled one."""
+    if not front:
+        return
+    least = (front[-1].step_s / front[0].step_s) ** (1 / 30)
+    last_s = 0.0
+    for one in front:
+        if one.step_s >= last_s * least:
+            last_s = one.step_s
+            yield one
 
 
 def _figure(path: Path) -> tuple[Any, Any]:

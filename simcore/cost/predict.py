@@ -41,10 +41,13 @@ class Prediction:
 def predict(job: Job, cluster: Cluster) -> Prediction:
     """The step time of `job` on `cluster`."""
     pipeline_s, busy_s = _pipeline(job, cluster)
+    moves_s = _moves_s(job, cluster)
+    layers_s = busy_s - moves_s
     shares = _wait_shares(job, cluster)
     parts = {
-        "compute": busy_s * (1 - sum(shares.values())),
-        **{name: busy_s * share for name, share in shares.items()},
+        "compute": layers_s * (1 - sum(shares.values())),
+        **{name: layers_s * share for name, share in shares.items()},
+        "pipeline_parallel": moves_s,
         "bubble": pipeline_s - busy_s,
         "gradients": _gradients_s(job, cluster, pipeline_s),
         "optimizer": _optimizer_s(job, cluster),
@@ -62,14 +65,27 @@ def _wait_shares(job: Job, cluster: Cluster) -> dict[str, float]:
 
 
 def lower_bound_s(job: Job, cluster: Cluster) -> float:
-    """What no order of cells can beat: the busiest stage without waiting, and what follows the last backward."""
-    durations, plan = _part_times(job, cluster), job.plan
-    whole = [sum(times) for times in zip(durations.forward, durations.backward, durations.weight, strict=True)]
-    held = [[plan.part(stage, chunk) for chunk in range(plan.chunks)] for stage in range(job.pp)]
-    runs = job.micro_batches / 2 if plan.placement == "twoway" else job.micro_batches
-    busy_s = max(sum(whole[part] for part in parts) for parts in held) * runs
-    tail_s = 0.0 if job.overlap_gradients else _gradients_s(job, cluster, busy_s)
+    """What no order of cells can beat: for every stage its fill, its work, its drain; then the end of the step.
+
+    A stage starts when its first part's input is there; after its last backward the parts before it still have
+    theirs. It builds no schedule, and costs a fraction of `predict`.
+    """
+    durations = _part_times(job, cluster)
+    busy_s = max(_stage_bound_s(job, durations, stage) for stage in range(job.pp))
+    tail_s = _gradients_s(job, cluster, float("inf"))
     return busy_s + tail_s + _optimizer_s(job, cluster) + cluster.software.step_s
+
+
+def _stage_bound_s(job: Job, durations: Durations, stage: int) -> float:
+    outline = job.outline
+    parts = [outline.part(stage, chunk) for chunk in range(outline.chunks)]
+    runs = job.micro_batches / 2 if outline.placement == "twoway" else job.micro_batches
+    fill_s, drain_s = (min(sum(times[:part]) for part in parts) for times in (durations.forward, durations.backward))
+    work_s, weights_s = (
+        runs * sum(times[part] for times in some for part in parts)
+        for some in ((durations.forward, durations.backward), (durations.weight,))
+    )
+    return fill_s + work_s + max(weights_s, drain_s)
 
 
 def predict_layer(job: Job, cluster: Cluster, phase: str) -> Prediction:
@@ -93,17 +109,23 @@ def _pipeline(job: Job, cluster: Cluster) -> tuple[float, float]:
     return played.makespan, max(played.busy(stage) for stage in range(job.pp))
 
 
+def _moves_s(job: Job, cluster: Cluster) -> float:
+    """What a stage waits for its transfers in a step: one behind every forward and one behind every backward."""
+    cells = job.micro_batches * (1 if job.outline.placement == "twoway" else job.outline.chunks)
+    return 2 * cells * _message_s(job, cluster)
+
+
 def _part_times(job: Job, cluster: Cluster) -> Durations:
     """Forward, backward and weight gradient of a micro-batch on every part of the model, with blocking transfers."""
-    plan = job.plan
+    outline = job.outline
     kinds = [_layer(job, cluster, dense) for dense in ((True, False) if job.model.experts else (True, True))]
-    counts = job.part_layers(plan.parts)
-    message_s = 0.0 if job.pp == 1 or job.overlap_pipeline else _message_s(job, cluster)
+    counts = job.part_layers(outline.parts)
+    message_s = _message_s(job, cluster)
 
     def over_layers(times: Sequence[float]) -> list[float]:
         return [plain * times[0] + expert * times[1] for plain, expert in counts]
 
-    weight = over_layers([layer.weight_s if plan.splits_backward else 0.0 for layer in kinds])
+    weight = over_layers([layer.weight_s if job.splits_backward else 0.0 for layer in kinds])
     forward = [seconds + message_s for seconds in over_layers([layer.forward_s for layer in kinds])]
     whole = over_layers([layer.backward_s for layer in kinds])
     backward = [seconds + message_s - apart for seconds, apart in zip(whole, weight, strict=True)]
@@ -116,6 +138,8 @@ def _part_times(job: Job, cluster: Cluster) -> Durations:
 
 def _message_s(job: Job, cluster: Cluster) -> float:
     """A blocking transfer of activations to the next stage; scattered over the tensor ranks where configured."""
+    if job.pp == 1 or job.overlap_pipeline:
+        return 0.0
     size = job.shard.tokens(job.model) * job.model.hidden * job.shard.element_bytes
     if job.sequence_parallel or job.scatter_pipeline:
         size /= job.tp

@@ -1,8 +1,8 @@
 """The best parallelisation of a model on a cluster: all that fit, pruned by a bound that keeps the optimum.
 
-A candidate's bound is what its busiest stage computes plus what follows the last backward: no schedule can be shorter.
-Candidates are simulated in order of their bounds until the next bound exceeds the worst of the best found, so the
-result is the optimum of the model, as if all had been simulated.
+A candidate's bound (`lower_bound_s`) is what no order of its cells can beat; its memory is exact. In order of their
+bounds, candidates are simulated unless what is already simulated proves that they can be none of: the best few, the
+best of a value of an axis, a point of the front of time against memory. All three are therefore those of trying all.
 """
 
 from __future__ import annotations
@@ -15,24 +15,41 @@ from math import isqrt
 
 from simcore.cost.memory import memory_bytes
 from simcore.cost.predict import Cluster, Job, Prediction, Recompute, lower_bound_s, predict
+from simcore.workload.loops import schedules
 
-__all__ = ["Candidate", "Found", "Study", "candidates", "pareto", "search", "why"]
+__all__ = [
+    "AXES",
+    "SLOWEST",
+    "Candidate",
+    "Found",
+    "Rival",
+    "Study",
+    "axes",
+    "candidates",
+    "pareto",
+    "rivals",
+    "search",
+]
+
+SCHEDULES = tuple(name for name in schedules.names() if name != "interleaved")  # that is 1f1b with chunks
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A model, a batch, a number of accelerators and what may vary."""
+    """A model, a batch, a number of accelerators and what may vary; an empty axis takes all values that divide."""
 
     job: Job
     accelerators: int
     cluster: Cluster
     tp: Sequence[int] = ()
     pp: Sequence[int] = ()
+    cp: Sequence[int] = ()
+    ep: Sequence[int] = ()
     micro_batch: Sequence[int] = (1, 2, 4, 8)
     chunks: Sequence[int] = ()
     recompute: Sequence[Recompute] = ("none", "selective", "full")
-    zero: Sequence[int] = (0, 1)
-    schedule: Sequence[str] = ("1f1b",)
+    zero: Sequence[int] = (0, 1, 2, 3)
+    schedule: Sequence[str] = SCHEDULES
     memory_bytes: int = 0
 
     @property
@@ -56,15 +73,33 @@ class Candidate:
         return self.prediction.step_s if self.prediction else self.bound_s
 
 
+SLOWEST = 3.0  # steps slower than so many times the best are no trade for memory that anyone makes
+
+Choice = tuple[str, int | str]  # an axis and its value
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search saw: the best, fastest first, and how many candidates there were, fitted and were simulated."""
+    """What a search saw: the best, fastest first, and how many candidates there were, fitted and were simulated.
+
+    `leaders` is the fastest of every value of every axis; `front` what nothing beats in both time and memory, up to
+    `SLOWEST` times the best.
+    """
 
     best: tuple[Candidate, ...]
     tried: int
     fitting: int
     simulated: int
-    front: tuple[Candidate, ...] = field(default=())
+    front: tuple[Candidate, ...]
+    leaders: dict[Choice, Candidate]
+
+
+AXES = ("tp", "pp", "cp", "ep", "dp", "chunks", "micro_batch", "recompute", "zero", "schedule")
+
+
+def axes(job: Job) -> dict[str, int | str]:
+    """What a candidate chose on every axis."""
+    return {name: job.schedule_name if name == "schedule" else getattr(job, name) for name in AXES}
 
 
 def divisors(number: int) -> list[int]:
@@ -78,41 +113,56 @@ def divisors(number: int) -> list[int]:
 
 
 def candidates(study: Study) -> Iterator[Job]:
-    """Every job of a study that divides evenly; tensor parallelism stays inside a node."""
+    """Every job of a study that divides evenly.
+
+    Tensor parallelism stays inside a node. A context rank has an early and a late piece of every sequence, so that
+    causal attention is balanced; experts are spread over the ranks of a stage.
+    """
     model, total = study.job.model, study.accelerators
-    inside = [d for d in divisors(model.heads) if d <= study.cluster.fabric.node_ranks and total % d == 0]
-    for tp in study.tp or inside:
-        for pp in study.pp or [d for d in divisors(model.layers) if total % (tp * d) == 0]:
-            if total % (tp * pp) == 0 and model.layers % pp == 0:
-                yield from _with_degrees(study, tp, pp)
+    tensor = [tp for tp in study.tp or divisors(model.heads) if tp <= study.cluster.fabric.node_ranks]
+    context = [cp for cp in study.cp or divisors(total) if cp == 1 or model.seq % (2 * cp) == 0]
+    stages = [pp for pp in study.pp or divisors(model.layers) if model.layers % pp == 0]
+    for tp, pp, cp in product(tensor, stages, context):
+        if total % (tp * pp * cp) == 0 and model.heads % tp == 0:
+            yield from _with_degrees(study, replace(study.job, tp=tp, pp=pp, cp=cp, dp=total // (tp * pp * cp)))
 
 
-def _with_degrees(study: Study, tp: int, pp: int) -> Iterator[Job]:
-    """The candidates of one split into tensor, pipeline and data parallelism."""
-    dp = study.accelerators // (tp * pp)
-    splits = [d for d in divisors(study.job.model.layers // pp) if pp > 1 or d == 1]
-    choices = product(study.micro_batch, study.chunks or splits, study.recompute, study.zero, study.schedule)
-    for micro, chunks, recompute, zero, schedule in choices:
-        count, rest = divmod(study.job.global_batch, dp * micro)
-        if rest or count < 1 or not _exists(schedule, pp, chunks, count, splits):
+def _with_degrees(study: Study, job: Job) -> Iterator[Job]:
+    """The candidates of one split of the ranks."""
+    splits = [d for d in divisors(job.model.layers // job.pp) if job.pp > 1 or d == 1]
+    experts = [ep for ep in study.ep or divisors(max(1, job.model.experts)) if _spreads(job, ep)]
+    for micro, chunks, schedule in product(study.micro_batch, study.chunks or splits, study.schedule):
+        count, rest = divmod(job.global_batch, job.dp * micro)
+        if rest or count < 1 or not _exists(schedule, job.pp, chunks, count, splits):
             continue
-        if recompute == "selective" and study.job.model.attention == "flash":
-            continue  # fused attention has nothing to drop: the same as none
-        yield replace(
-            study.job,
-            micro_batch=micro,
-            tp=tp,
-            pp=pp,
-            dp=dp,
-            chunks=2 if schedule in _TWO_CHUNKS else chunks,
-            schedule="interleaved" if chunks > 1 else schedule,
-            sequence_parallel=tp > 1,
-            recompute=recompute,
-            zero=zero if dp > 1 else 0,
-        )
+        for recompute, zero, ep in product(study.recompute, study.zero, experts):
+            if recompute == "selective" and job.model.attention == "flash":
+                continue  # fused attention has nothing to drop: the same as none
+            yield replace(
+                job,
+                ep=ep,
+                micro_batch=micro,
+                chunks=2 if schedule in _TWO_CHUNKS else chunks,
+                schedule=_schedule(schedule, job.pp, chunks),
+                sequence_parallel=job.tp > 1,
+                recompute=recompute,
+                zero=zero if job.replicas > 1 else 0,
+            )
 
 
 _TWO_CHUNKS = {"zb-v", "dualpipe"}
+
+
+def _schedule(name: str, pp: int, chunks: int) -> str:
+    """Chunks interleave; on one stage all schedules are the same."""
+    if pp == 1:
+        return "1f1b"
+    return "interleaved" if chunks > 1 else name
+
+
+def _spreads(job: Job, ep: int) -> bool:
+    """Whether so many ranks of a stage can share the experts."""
+    return max(1, job.model.experts) % ep == 0 and (job.dp * job.cp * job.tp) % ep == 0
 
 
 def _exists(schedule: str, pp: int, chunks: int, count: int, splits: Sequence[int]) -> bool:
@@ -125,22 +175,53 @@ def _exists(schedule: str, pp: int, chunks: int, count: int, splits: Sequence[in
 
 
 def search(study: Study, top: int = 10) -> Found:
-    """The `top` fastest candidates that fit, exactly, and the front of time against memory among the simulated."""
+    """The `top` fastest candidates that fit, the best of every choice, and the front: as if all were simulated."""
     jobs = list(dict.fromkeys(candidates(study)))
     sized = [(job, memory_bytes(job)) for job in jobs]
     fitting = [
         Candidate(job, size, lower_bound_s(job, study.cluster)) for job, size in sized if size <= study.limit_bytes
     ]
-    fitting.sort(key=lambda one: one.bound_s)
-    best: list[Candidate] = []
-    simulated: list[Candidate] = []
-    for one in fitting:
-        if len(best) == top and one.bound_s >= best[-1].step_s:
-            break
-        done = replace(one, prediction=predict(one.job, study.cluster))
-        simulated.append(done)
-        best = nsmallest(top, [*best, done], key=lambda each: each.step_s)
-    return Found(tuple(best), len(jobs), len(fitting), len(simulated), tuple(pareto(simulated)))
+    known = _Known(top)
+    for one in sorted(fitting, key=lambda each: each.bound_s):
+        if known.misses(one):
+            known.add(replace(one, prediction=predict(one.job, study.cluster)))
+    return Found(tuple(known.best), len(jobs), len(fitting), known.count, tuple(known.front), known.leaders)
+
+
+_ROUNDING = 1 - 1e-9  # a bound and its step add up the same times in another order
+
+
+@dataclass(slots=True)
+class _Known:
+    """What simulated candidates have shown so far."""
+
+    top: int
+    count: int = 0
+    best: list[Candidate] = field(default_factory=list)
+    front: list[Candidate] = field(default_factory=list)
+    leaders: dict[Choice, Candidate] = field(default_factory=dict)
+
+    def misses(self, one: Candidate) -> bool:
+        """Whether a candidate, as fast as its bound, would change any answer."""
+        soonest_s = one.bound_s * _ROUNDING
+        if len(self.best) < self.top or soonest_s < self.best[-1].step_s:
+            return True
+        leaders = map(self.leaders.get, axes(one.job).items())
+        if any(leader is None or soonest_s < leader.step_s for leader in leaders):
+            return True
+        if soonest_s > SLOWEST * self.best[0].step_s:
+            return False
+        return not any(each.step_s <= soonest_s and each.memory_bytes <= one.memory_bytes for each in self.front)
+
+    def add(self, done: Candidate) -> None:
+        """Enter a simulated candidate."""
+        self.count += 1
+        self.best = nsmallest(self.top, [*self.best, done], key=lambda each: each.step_s)
+        self.front = [one for one in pareto([*self.front, done]) if one.step_s <= SLOWEST * self.best[0].step_s]
+        for choice in axes(done.job).items():
+            leader = self.leaders.get(choice)
+            if leader is None or done.step_s < leader.step_s:
+                self.leaders[choice] = done
 
 
 def pareto(some: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -152,10 +233,29 @@ def pareto(some: Sequence[Candidate]) -> Iterator[Candidate]:
             yield one
 
 
-def why(best: Sequence[Candidate]) -> list[str]:
-    """What sets the winner apart from the runner-up, largest difference first."""
-    if len(best) < 2 or best[0].prediction is None or best[1].prediction is None:
-        return []
-    first, second = best[0].prediction.parts, best[1].prediction.parts
-    gaps = sorted(((second[name] - first[name], name) for name in first), key=lambda gap: -abs(gap[0]))
-    return [f"{name} {'-' if gap > 0 else '+'}{abs(gap):.3g} s" for gap, name in gaps if abs(gap) > 1e-6][:4]
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """What the winner is compared with: the second, or the fastest that differs in one choice."""
+
+    choice: str
+    candidate: Candidate
+    step_s: float
+    memory_bytes: float
+    parts_s: dict[str, float]
+
+
+def rivals(found: Found) -> list[Rival]:
+    """Why the winner wins: how much more (seconds by part, bytes) the second and the best of every other choice take.
+
+    Positive is what the winner saves, negative what it pays for that.
+    """
+    chosen = axes(found.best[0].job)
+    order = sorted(found.leaders, key=lambda choice: (AXES.index(choice[0]), str(choice[1]).zfill(12)))
+    others = [(f"{axis} {value}", found.leaders[axis, value]) for axis, value in order if chosen[axis] != value]
+    return [_rival(found.best[0], *other) for other in [*(("second", one) for one in found.best[1:2]), *others]]
+
+
+def _rival(winner: Candidate, choice: str, other: Candidate) -> Rival:
+    mine, theirs = (one.prediction.parts if one.prediction else {} for one in (winner, other))
+    parts = {name: theirs[name] - mine[name] for name in mine}
+    return Rival(choice, other, other.step_s - winner.step_s, other.memory_bytes - winner.memory_bytes, parts)

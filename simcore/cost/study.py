@@ -20,19 +20,19 @@ from typing import Any
 from simcore.compute.accelerators import accelerator
 from simcore.compute.operations import Transformer
 from simcore.cost.job import Cluster, Job, Software
-from simcore.cost.search import Study
+from simcore.cost.search import SCHEDULES, Study
 from simcore.cost.systems import CLUSTERS
 from simcore.documents import Node, read
 from simcore.errors import InputError, Problems
 from simcore.system.collectives.nccl import fabric
 from simcore.units import parse_bytes
-from simcore.workload.loops import schedules
 
 __all__ = ["read_study"]
 
 MOST, MOST_SEQUENCES = 10**6, 10**5  # beyond, a search takes days
 _SHAPE = {field.name: field for field in fields(Transformer)}
 _NEEDED = tuple(name for name, field in _SHAPE.items() if field.default is MISSING)
+_LEVELS = 3
 _RECOMPUTE = ["none", "selective", "full"]
 
 
@@ -65,14 +65,24 @@ def _one_of(choices: list[str]) -> Callable[[Node], Any]:
     return lambda node: node.choice(choices) or choices[0]
 
 
+def _level(node: Node) -> int:
+    """A ZeRO level, 0 to 3."""
+    level = node.integer(0)
+    if level > _LEVELS:
+        node.problem("there is no such ZeRO level", expected=f"0 to {_LEVELS}")
+    return level
+
+
 _VARY: dict[str, Callable[[Node], Any]] = {
     "tp": lambda node: node.integer(1),
     "pp": lambda node: node.integer(1),
+    "cp": lambda node: node.integer(1),
+    "ep": lambda node: node.integer(1),
     "micro_batch": lambda node: node.integer(1),
     "chunks": lambda node: node.integer(1),
-    "zero": lambda node: min(3, node.integer(0)),
+    "zero": _level,
     "recompute": _one_of(_RECOMPUTE),
-    "schedule": _one_of([name for name in schedules.names() if name != "interleaved"]),
+    "schedule": _one_of(list(SCHEDULES)),
 }
 
 

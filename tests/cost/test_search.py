@@ -9,7 +9,7 @@ from simcore.cli import main
 from simcore.compute.operations import Transformer
 from simcore.cost.memory import memory_bytes
 from simcore.cost.predict import Job, lower_bound_s, predict
-from simcore.cost.search import Study, candidates, search
+from simcore.cost.search import SLOWEST, Candidate, Study, axes, candidates, pareto, rivals, search
 from simcore.cost.systems import CLUSTERS
 from simcore.workload.loops import schedules
 
@@ -17,29 +17,65 @@ GPT = Transformer(8, 2048, 16, 8192, 32000, 1024)
 SCHEDULES = [name for name in schedules.names() if name != "interleaved"]
 
 
-@settings(max_examples=10, deadline=None)
+MIXTURE = replace(GPT, experts=4, top_k=2, expert_ffn=2048, shared_ffn=2048, dense_layers=2)
+LEVELS = st.lists(st.sampled_from([0, 1, 2, 3]), min_size=1, max_size=2, unique=True)
+
+
+@settings(max_examples=12, deadline=None)
 @given(
+    model=st.sampled_from([GPT, MIXTURE]),
     gpus=st.sampled_from([8, 16]),
-    batch=st.sampled_from([16, 32]),
     top=st.integers(1, 4),
     share=st.sampled_from([1.0, 0.3]),
+    overlap=st.booleans(),
+    zero=LEVELS,
+    schedule=st.lists(st.sampled_from(SCHEDULES), min_size=1, max_size=3, unique=True),
 )
-def test_pruning_finds_what_trying_everything_finds(gpus, batch, top, share):
-    limit = int(share * 20e9)
-    study = Study(Job(GPT, batch), gpus, CLUSTERS["selene"], schedule=SCHEDULES, memory_bytes=limit)
+def test_pruning_finds_what_trying_everything_finds(model, gpus, top, share, overlap, zero, schedule):
+    job, limit = Job(model, 16, overlap_gradients=overlap), int(share * 20e9)
+    study = Study(job, gpus, CLUSTERS["selene"], schedule=schedule, zero=zero, micro_batch=(1, 4), memory_bytes=limit)
     found = search(study, top)
-    jobs = [job for job in dict.fromkeys(candidates(study)) if memory_bytes(job) <= limit]
-    times = sorted(predict(job, study.cluster).step_s for job in jobs)
-    assert [one.step_s for one in found.best] == pytest.approx(times[:top])
+    jobs = [one for one in dict.fromkeys(candidates(study)) if memory_bytes(one) <= limit]
+    everything = [Candidate(one, memory_bytes(one), 0.0, predict(one, study.cluster)) for one in jobs]
+    times = sorted(one.step_s for one in everything)
+    assert [one.step_s for one in found.best] == times[:top]
     assert found.simulated <= found.fitting == len(jobs)
+    front = [one for one in pareto(everything) if one.step_s <= SLOWEST * times[0]]
+    assert [(one.step_s, one.memory_bytes) for one in found.front] == [(one.step_s, one.memory_bytes) for one in front]
+    choices = {choice for one in everything for choice in axes(one.job).items()}
+    assert {choice: one.step_s for choice, one in found.leaders.items()} == {
+        choice: min(one.step_s for one in everything if choice in axes(one.job).items()) for choice in choices
+    }
+
+
+def test_what_a_rival_loses_is_the_sum_of_its_parts():
+    found = search(Study(Job(MIXTURE, 32), 16, CLUSTERS["selene"]), 2)
+    compared = rivals(found)
+    assert {one.choice.split()[0] for one in compared} >= {"second", "tp", "pp", "cp", "ep", "zero", "schedule"}
+    for one in compared:
+        assert one.step_s >= 0
+        assert sum(one.parts_s.values()) == pytest.approx(one.step_s, abs=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(schedules.names()),
+    model=st.sampled_from([GPT, MIXTURE]),
+    pp=st.sampled_from([2, 4]),
+    micro=st.sampled_from([1, 2]),
+    zero=st.integers(0, 3),
+    flags=st.tuples(st.booleans(), st.booleans()),
+)
+def test_no_schedule_beats_its_bound(name, model, pp, micro, zero, flags):
+    chunks = 2 if name in {"interleaved", "zb-v", "dualpipe"} else 1
+    job = Job(model, 64, micro_batch=micro, pp=pp, dp=2, schedule=name, chunks=chunks, zero=zero)
+    job = replace(job, overlap_gradients=flags[0], overlap_pipeline=flags[1])
+    assert predict(job, CLUSTERS["selene"]).step_s >= lower_bound_s(job, CLUSTERS["selene"]) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("name", schedules.names())
-def test_no_schedule_beats_its_bound(name):
-    job = replace(
-        Job(GPT, 64, pp=4, dp=2), schedule=name, chunks=2 if name in {"interleaved", "zb-v", "dualpipe"} else 1
-    )
-    assert predict(job, CLUSTERS["selene"]).step_s >= lower_bound_s(job, CLUSTERS["selene"]) * (1 - 1e-12)
+def test_an_outline_is_the_schedule_without_its_cells(name):
+    assert schedules.outline(name, 4, 8) == replace(schedules.make(name, 4, 8), order=())
 
 
 def test_the_front_trades_time_for_memory():
@@ -78,6 +114,7 @@ def test_a_study_file_is_searched_and_explained(tmp_path, capsys):
         (("[1, 2]", "[1, two]"), ":6:18"),
         (("seq: 1024}", "seq: 1024}\nmemory: 1 MB"), "nothing fits"),
         (("global_batch: 32", "global_batch: 32\nrecompute: [some]"), "selective"),
+        (("global_batch: 32", "global_batch: 32\nzero: [4]"), "0 to 3"),
     ],
 )
 def test_a_wrong_study_says_where(change, message, tmp_path, capsys):

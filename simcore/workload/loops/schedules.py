@@ -22,7 +22,19 @@ from typing import NamedTuple
 
 from simcore.errors import InputError, Location, SimulationError, closest
 
-__all__ = ["Cell", "Durations", "Played", "Schedule", "make", "names", "parse", "play", "show"]
+__all__ = [
+    "Cell",
+    "Durations",
+    "Played",
+    "Schedule",
+    "make",
+    "names",
+    "outline",
+    "parse",
+    "play",
+    "show",
+    "splits_backward",
+]
 
 
 class Cell(NamedTuple):
@@ -449,6 +461,29 @@ def names() -> list[str]:
     return list(_MAKERS)
 
 
+_TWO_CHUNKS = {"interleaved": "loop", "zb-v": "v", "dualpipe": "twoway"}
+
+
+@lru_cache(maxsize=4096)
+def outline(name: str, stages: int, micro_batches: int, chunks: int | None = None) -> Schedule:
+    """What `make` returns, without cells: enough to know which parts a stage holds.
+
+    >>> outline("zb-v", 4, 8).part(0, 1)
+    7
+    """
+    default = 2 if name in _TWO_CHUNKS else 1
+    return Schedule(name, stages, micro_batches, chunks or default, _TWO_CHUNKS.get(name, "loop"), ())
+
+
+def splits_backward(name: str) -> bool:
+    """Whether the cells of a schedule leave weight gradients to cells of their own.
+
+    >>> [name for name in names() if splits_backward(name)]
+    ['zb-h1', 'zb-v', 'dualpipe']
+    """
+    return make(name, 2, 4).splits_backward
+
+
 @lru_cache(maxsize=256)
 def make(name: str, stages: int, micro_batches: int, chunks: int | None = None) -> Schedule:
     """The schedule called `name`; InputError when there is none or it does not exist for these numbers.
@@ -462,5 +497,5 @@ def make(name: str, stages: int, micro_batches: int, chunks: int | None = None) 
         raise InputError.at(name, "no such schedule", expected=closest(name, _MAKERS), found=repr(name))
     if stages < 1 or micro_batches < 1 or (chunks is not None and chunks < 1):
         raise _refused(name, "positive numbers", (stages, micro_batches, chunks))
-    default = 1 if name in {"gpipe", "1f1b", "zb-h1"} else 2
+    default = 2 if name in _TWO_CHUNKS else 1
     return _MAKERS[name](stages, micro_batches, chunks or default)
