@@ -1,7 +1,7 @@
 """Memory of a rank in a training step: weights, gradients, optimizer states, activations a schedule keeps alive.
 
 In closed form, over `Job`, for searches that ask for thousands; `simcore.generate.memory` counts the same weight by
-weight for a plan, and a law test holds the two to each other.
+weight for a plan, and `tests/laws/test_cost.py` holds the two to each other.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def _stage(job: Job, stage: int) -> dict[str, float]:
 def model_bytes(job: Job, stage: int = 0) -> dict[str, float]:
     """16-bit weights, gradients, optimizer states of a stage; ZeRO 1, 2, 3 shard states, gradients, weights."""
     plain, experts = _parameters(job.model, job.part_layers(job.pp)[stage], _tables(job, stage))
-    counts = ((plain / job.tp, job.replicas), (experts / job.ep, job.expert_replicas))
+    positions = job.model.seq * job.model.hidden if job.model.learned_positions and stage == 0 else 0  # never split
+    counts = ((plain / job.tp + positions, job.replicas), (experts / job.ep, job.expert_replicas))
     sizes = {"weights": (2.0, 3), "gradients": (job.gradient_bytes, 2), "optimizer": (_STATES, 1)}
     return {
         name: sum(size * count / (ranks if job.zero >= level else 1) for count, ranks in counts)

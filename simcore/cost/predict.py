@@ -26,7 +26,17 @@ from simcore.system.collectives.nccl import collective_s, point_to_point_s
 from simcore.workload.loops.schedules import Durations, play
 from simcore.workload.model import CollectiveKind, PhaseName
 
-__all__ = ["Cluster", "Job", "Prediction", "Recompute", "Software", "lower_bound_s", "predict", "predict_layer"]
+__all__ = [
+    "Cluster",
+    "Job",
+    "Prediction",
+    "Recompute",
+    "Software",
+    "lower_bound_s",
+    "part_times",
+    "predict",
+    "predict_layer",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,7 @@ def lower_bound_s(job: Job, cluster: Cluster) -> float:
     A stage starts when its first part's input is there; after its last backward the parts before it still have
     theirs. It builds no schedule, and costs a fraction of `predict`.
     """
-    durations = _part_times(job, cluster)
+    durations = part_times(job, cluster)
     busy_s = max(_stage_bound_s(job, durations, stage) for stage in range(job.pp))
     tail_s = _gradients_s(job, cluster, float("inf"))
     return busy_s + tail_s + _optimizer_s(job, cluster) + cluster.software.step_s
@@ -101,7 +111,7 @@ def _layer(job: Job, cluster: Cluster, dense: bool) -> LayerTimes:
 
 def _pipeline(job: Job, cluster: Cluster) -> tuple[float, float]:
     """Length of the pipelined part and the busiest stage's busy time."""
-    durations = _part_times(job, cluster)
+    durations = part_times(job, cluster)
     if job.pp == 1 and job.chunks == 1:
         total = job.micro_batches * (sum(durations.forward) + sum(durations.backward) + sum(durations.weight))
         return total, total
@@ -115,7 +125,7 @@ def _moves_s(job: Job, cluster: Cluster) -> float:
     return 2 * cells * _message_s(job, cluster)
 
 
-def _part_times(job: Job, cluster: Cluster) -> Durations:
+def part_times(job: Job, cluster: Cluster) -> Durations:
     """Forward, backward and weight gradient of a micro-batch on every part of the model, with blocking transfers."""
     outline = job.outline
     kinds = [_layer(job, cluster, dense) for dense in ((True, False) if job.model.experts else (True, True))]
