@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -13,6 +13,9 @@ from simcore.cost import describe, operation, simple, transformer
 from simcore.errors import InputError, Location, Problem
 from simcore.report.document import encode
 from simcore.units import parse_bytes_per_s
+
+if TYPE_CHECKING:
+    from simcore.cost.executed import Executed
 
 __all__ = ["command"]
 
@@ -238,6 +241,8 @@ def _print(
     option("tp2", COUNT, 1, "Tensor parallelism of d_model."),
     option("network_bandwidth", POSITIVE, None, "Network of a chip, bytes/s (variant head)."),
     option("base_utilization", Finite(1e-12, 1), None, "Reachable share (head: 0.6)."),
+    option("topology", click.STRING, None, "A file or a shipped name: the batch executed on it, too."),
+    option("wan_bandwidth", click.STRING, None, "Link of a site, a replica of the model each: GB/s or '400 Gb/s'."),
 )
 @operation_options
 @output
@@ -252,10 +257,35 @@ def simple_command(as_json: bool, variant: simple.Variant, **values: Any) -> Non
     name, hardware, utilization = _hardware(values, variant)
     setup = _setup(values)
     run = simple.evaluate(setup, hardware, variant, utilization)
-    asked = _operation(values, run.p)
-    operated = operation.evaluate(asked, run.run_time_days * describe.DAY_S) if asked else None
     document = {key: value for key, value in asdict(run).items() if value is not None} | {"variant": variant}
-    _print(document, describe.simple_lines(run, setup, name, hardware, variant, utilization), operated, as_json)
+    lines = [*describe.simple_lines(run, setup, name, hardware, variant, utilization)]
+    if values["topology"] is not None:
+        executed = _executed(values["topology"], setup, run)
+        document["executed"] = asdict(executed)
+        lines += executed.lines()
+    _print(document, lines, _operated_simple(values, setup, run), as_json)
+
+
+def _executed(topology: str, setup: simple.Setup, run: simple.SimpleRun) -> Executed:
+    from simcore.api import load_topology
+    from simcore.cost.executed import execute
+
+    return execute(setup, run, load_topology(topology))
+
+
+def _operated_simple(
+    values: dict[str, Any], setup: simple.Setup, run: simple.SimpleRun
+) -> operation.OperationCost | None:
+    """With a wide-area link every site holds a replica and exchanges the gradients of a batch."""
+    asked = _operation(values, run.p)
+    run_s = run.run_time_days * describe.DAY_S
+    if values["wan_bandwidth"] is None:
+        return operation.evaluate(asked, run_s) if asked else None
+    if setup.dp == 1:
+        raise InputError.at("--wan_bandwidth", "sites are replicas of the model", expected="--dp above 1", found="1")
+    asked = replace(asked or operation.Operation(run.p), wide_area_bytes_per_s=_bandwidth(values))
+    gradients_s = run.gradient_reduction_time * run.n_batches
+    return operation.evaluate(asked, run_s - gradients_s, simple.gradient_bytes(setup, run) * run.n_batches)
 
 
 def _hardware(values: dict[str, Any], variant: simple.Variant) -> tuple[str, simple.Chip, float]:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from simcore.errors import InputError, Location, Problem, closest
 
-__all__ = ["CHIPS", "VARIANTS", "Chip", "Setup", "SimpleRun", "Variant", "chip", "evaluate"]
+__all__ = ["CHIPS", "VARIANTS", "Chip", "Setup", "SimpleRun", "Variant", "chip", "evaluate", "gradient_bytes"]
 
 Variant = Literal["readme", "head"]
 VARIANTS: tuple[Variant, ...] = ("readme", "head")
@@ -193,6 +193,11 @@ def evaluate(setup: Setup, hardware: Chip, variant: Variant, base_utilization: f
         **full,
         **later,
     )
+
+
+def gradient_bytes(setup: Setup, run: SimpleRun) -> float:
+    """Bytes that one replica of the model sends and receives for a batch's gradients; the fabric reduces."""
+    return 2 * run.P * setup.precision_bits / 8
 
 
 def _full_pipeline(step: _Step, steps: int, variant: Variant) -> dict[str, float]:
