@@ -16,12 +16,15 @@ __all__ = ["command"]
     "--data", "path", type=click.Path(path_type=Path), help="Measurements of the same form, in place of the shipped."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--markdown", is_flag=True, help="The table of docs/validation.md.")
 @click.option("--rows", is_flag=True, help="One line per measurement.")
 @click.option(
     "--explain", is_flag=True, help="What each prediction consists of, its interval, the constants that matter most."
 )
 @click.option("--plot", type=click.Path(path_type=Path), help="Picture of predicted against measured (.png .svg .pdf).")
-def command(suite: str | None, path: Path | None, as_json: bool, rows: bool, explain: bool, plot: Path | None) -> int:
+def command(
+    suite: str | None, path: Path | None, as_json: bool, markdown: bool, rows: bool, explain: bool, plot: Path | None
+) -> int:
     """Predict published measurements and report the error of every row.
 
     Exit status 0, or 3 when a suite's mean error is outside its tolerance.
@@ -52,6 +55,8 @@ def command(suite: str | None, path: Path | None, as_json: bool, rows: bool, exp
         plot_predictions(found, plot)
     if as_json:
         click.echo(json.dumps(validate.document(found, explain=explain), sort_keys=True, indent=1, allow_nan=False))
+    elif markdown:
+        click.echo(validate.markdown(found))
     else:
         click.echo(validate.table(found, explain=explain, rows=rows))
     missed = [one.suite.name for one in found if one.missed]

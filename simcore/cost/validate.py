@@ -16,7 +16,7 @@ from simcore.cost.rows import Row
 from simcore.cost.systems import FITTED, clusters, kernel_constants
 from simcore.errors import InputError
 
-__all__ = ["Scored", "Sensitivity", "default_documents", "document", "score", "sensitivities", "table"]
+__all__ = ["Scored", "Sensitivity", "default_documents", "document", "markdown", "score", "sensitivities", "table"]
 
 _HERE = Path(__file__).parent / "measurements"
 
@@ -152,6 +152,19 @@ def _row_document(row: Row, prediction: Prediction, error: float, margin: float 
         entry[f"interval_{unit}"] = [prediction.step_s / (1 + margin), prediction.step_s * (1 + margin)]
         entry[f"parts_{unit}"] = prediction.parts
     return entry
+
+
+def markdown(scored: Sequence[Scored]) -> str:
+    """The table of `docs/validation.md`: a row per suite."""
+    lines = [
+        "| suite | rows | mean | p90 | largest | tolerance | best peer on the same data |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in scored:
+        figures = " | ".join(f"{figure:.1%}" for figure in (one.mean, one.quantile(0.9), one.quantile(1.0)))
+        limit = "-" if one.suite.tolerance is None else f"{one.suite.tolerance * 100:g}%"
+        lines.append(f"| {one.suite.name} | {len(one.rows)} | {figures} | {limit} | {one.suite.peer or '-'} |")
+    return "\n".join(lines)
 
 
 def table(scored: Sequence[Scored], *, explain: bool = False, rows: bool = False) -> str:

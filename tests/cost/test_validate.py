@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -6,7 +7,7 @@ from simcore.cli import main
 from simcore.cost.calibrate import START, WEIGHTS, errors
 from simcore.cost.published import SUITES
 from simcore.cost.systems import FITTED, kernel_constants
-from simcore.cost.validate import default_documents, score, sensitivities
+from simcore.cost.validate import default_documents, markdown, score, sensitivities
 
 
 @pytest.fixture(scope="module")
@@ -14,9 +15,20 @@ def documents():
     return default_documents()
 
 
+@pytest.fixture(scope="module")
+def scores(documents):
+    """Every suite, predicted once."""
+    return {name: score(suite, documents) for name, suite in SUITES.items()}
+
+
+def test_the_documented_table_is_what_the_command_prints(scores):
+    page = (Path(__file__).parents[2] / "docs" / "validation.md").read_text()
+    assert markdown(list(scores.values())) in page, "simcore validate --markdown prints the new one"
+
+
 @pytest.mark.parametrize("name", list(SUITES))
-def test_every_suite_stays_within_its_tolerance(name, documents):
-    scored = score(SUITES[name], documents)
+def test_every_suite_stays_within_its_tolerance(name, scores):
+    scored = scores[name]
     assert scored is not None
     assert not scored.missed, f"{scored.mean:.1%}"
     assert scored.quantile(0.5) <= scored.quantile(0.9) <= scored.quantile(1.0)
