@@ -178,8 +178,8 @@ class FairShare(Network):
         if version != self._version:
             return
         self._progress(int(self.env.now))
-        through = [flow for flow in self._flows if _left_ns(flow) <= 0]
-        self._flows = [flow for flow in self._flows if _left_ns(flow) > 0]
+        through = [flow for flow in self._flows if flow.rate and _left_ns(flow) <= 0]  # who has just come has no rate
+        self._flows = [flow for flow in self._flows if not (flow.rate and _left_ns(flow) <= 0)]
         for flow in sorted(through, key=_by_key):
             after(self.env, flow.latency_ns, lambda _, flow=flow: flow.deliver())  # type: ignore[misc]
         self._settle_now()
