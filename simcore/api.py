@@ -1,4 +1,7 @@
-"""The Python face of `simcore run`: names and files in, a `Report` out."""
+"""The Python face of `simcore run`: names and files in, a `Report` out.
+
+What only some workloads need is imported where it is needed: a text workload starts in a third of a second.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,9 @@ from inspect import signature
 from pathlib import Path
 
 from simcore import library
-from simcore.compute.accelerators import accelerator
 from simcore.engine.run import simulate
-from simcore.engine.run_graph import simulate_graphs
 from simcore.engine.settings import Settings, noise_of, straggler_factors
-from simcore.engine.wafer import Rates
-from simcore.engine.wafer_run import simulate_wafer
 from simcore.errors import InputError, closest
-from simcore.generate.wse import source as wse
 from simcore.network.faults import parse_faults
 from simcore.network.topology import load as topology_file
 from simcore.network.topology.links import LinkGraph
@@ -30,10 +28,7 @@ from simcore.system import config
 from simcore.system import remote_memory as remote_memory_file
 from simcore.timeline.events import Timeline
 from simcore.workload import text
-from simcore.workload.chakra.groups import read_groups
-from simcore.workload.chakra.reader import read_graphs
 from simcore.workload.model import Dialect, GraphSet, Workload
-from simcore.workload.wafer import NodeStep
 
 __all__ = ["load_topology", "load_workload", "run"]
 
@@ -150,7 +145,7 @@ def run(
         raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
     found = _find_workload(workload)
     machine = load_topology(topology, profile)
-    if wse.is_source(found):
+    if _is_wafer(found):
         _refuse_other_options(options)
         factors = straggler_factors(straggler, machine)
         settings = Settings(network=_network(network, rules), compute_scale=compute_scale, stragglers=factors)
@@ -201,6 +196,8 @@ class _Case:
         machine, settings = replace(self.machine, noise=noise), replace(self.settings, noise=noise)
         if isinstance(self.content, Workload):
             return simulate(self.content, machine, self.system, self.rules, settings)
+        from simcore.engine.run_graph import simulate_graphs
+
         return simulate_graphs(self.content, machine, self.system, self.rules, settings, self.memory)
 
 
@@ -210,6 +207,8 @@ def _with_preset(
     """The system settings; an accelerator's name is short for a roofline of its rates."""
     if npu is None or isinstance(source.content, Workload):
         return system
+    from simcore.compute.accelerators import accelerator
+
     preset = accelerator(npu)
     return replace(
         system or rules.system(machine), roofline=True, peak_flops=preset.peak("fp16"),
@@ -227,6 +226,12 @@ def _refuse_other_options(options: Mapping[str, object]) -> None:
 
 def _run_wafer(path: Path, given: tuple[str, str], machine: Topology, settings: Settings, npu: str | None) -> Report:
     """Play the steps of the wafer-scale generator."""
+    from simcore.compute.accelerators import accelerator
+    from simcore.engine.wafer import Rates
+    from simcore.engine.wafer_run import simulate_wafer
+    from simcore.generate.wse import source as wse
+    from simcore.workload.wafer import NodeStep
+
     if settings.network == "fair":
         raise InputError.at("--network", "wafers are played congested or congestion-free", found="'fair'")
     source = wse.load(path)
@@ -262,6 +267,9 @@ def _read_workload(path: Path, npus: int, dialect: Dialect | None, comm_groups: 
         return _Source(text.parse(content, "<stdin>", dialect), hashlib.sha256(content.encode()).hexdigest())
     if path.suffix not in TRACE_SUFFIXES and not path.is_dir() and (path.is_file() or path.suffix):
         return _Source(_program(path, dialect, npu), _sha256(path))
+    from simcore.workload.chakra.groups import read_groups
+    from simcore.workload.chakra.reader import read_graphs
+
     communicators = read_groups(comm_groups, npus) if comm_groups else None
     graphs = read_graphs(str(path), npus, communicators)
     digest = hashlib.sha256()
@@ -278,6 +286,15 @@ def _program(path: Path, dialect: Dialect | None, npu: str | None) -> Workload:
     from simcore.generate import spec
 
     return spec.load(path, npu)
+
+
+def _is_wafer(path: Path) -> bool:
+    """Whether a workload is the wafer-scale generator's."""
+    if not path.is_dir() and path.suffix not in SPECIFICATION_SUFFIXES:
+        return False
+    from simcore.generate.wse.source import is_source
+
+    return is_source(path)
 
 
 def _refuse_preset(npu: str | None) -> None:

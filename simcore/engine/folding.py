@@ -79,7 +79,7 @@ class GroupNames:
         if found is None:
             members = key[1].members(int(self._ranks[npu_class][0]))
             colours = np.sort(self._class_of[members])
-            classes = np.unique(colours).tolist()
+            classes = colours[np.flatnonzero(np.diff(colours, prepend=-1))].tolist()
             name = int(members[0]) if self._unfolded else tuple(colours.tolist())
             found = self._known[key] = ((key[1], name), classes)
         return found
