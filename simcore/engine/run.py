@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
+from typing import TYPE_CHECKING
 
 import simpy
 
@@ -13,7 +14,6 @@ from simcore.engine.deadlock import deadlock
 from simcore.engine.folding import fold, kinds_of
 from simcore.engine.placement import Placement, column_group, place
 from simcore.engine.settings import Settings
-from simcore.engine.stages import check_fits, pipeline_run, stage_kinds, stage_programs, stateless
 from simcore.engine.wiring import (
     Assumptions,
     Wired,
@@ -32,15 +32,16 @@ from simcore.system.collectives import NATIVE_ALGORITHMS
 from simcore.system.config import NCCL, SystemConfig
 from simcore.system.isolated import Isolated
 from simcore.system.npu import LoopProgram, Npu, Priorities
-from simcore.system.pipeline_npu import Handovers, PipelineNpu
 from simcore.system.played import Played
 from simcore.system.scheduler import Scheduler, Transport
 from simcore.system.streams import Request
 from simcore.system.transport import class_of
-from simcore.timeline.events import EventBuffer, Timeline, format_ranks
+from simcore.timeline.events import EventBuffer, PipelineRun, Timeline, format_ranks
 from simcore.workload.loops import Order, Ref, loops
-from simcore.workload.loops.pipeline import Pipeline, pipeline_of
 from simcore.workload.model import CollectiveKind, PhaseName, Workload
+
+if TYPE_CHECKING:  # pipelines are imported where there are some
+    from simcore.workload.loops.pipeline import Pipeline
 
 __all__ = ["simulate"]
 
@@ -81,6 +82,8 @@ def simulate(
     placement = _used(workload, place(workload, topology, system, defaults, oversized=profile.oversized_groups))
     pipeline = _pipeline(workload, profile, settings)
     if pipeline:
+        from simcore.engine.stages import check_fits
+
         check_fits(workload, topology, placement)
     case = _Case(workload, topology, system, profile, settings, placement, pipeline)
     folded = None
@@ -95,13 +98,19 @@ def _classes(case: _Case, *, placeless: bool) -> list[Sequence[int]]:
     if not case.settings.stragglers and (placeless or case.stages == 1):
         width = npus // case.stages
         return [range(first, first + width) for first in range(0, npus, width)]
-    kinds = stage_kinds(kinds_of(case.settings.stragglers, npus), case.stages)
+    kinds = kinds_of(case.settings.stragglers, npus)
+    if case.pipeline:
+        from simcore.engine.stages import stage_kinds
+
+        kinds = stage_kinds(kinds, case.stages)
     return fold(case.placement.dims, kinds, placeless=placeless)
 
 
 def _pipeline(workload: Workload, profile: Profile, settings: Settings) -> Pipeline | None:
     """The stages of the workload, None when there is only one."""
     if profile.pipelines and workload.parallelism.pp > 1:
+        from simcore.workload.loops.pipeline import pipeline_of
+
         return pipeline_of(workload, settings.schedule)
     if settings.schedule:
         raise InputError.at(
@@ -163,6 +172,9 @@ def _stage_npus(
     transport: Wired,
 ) -> Callable[[simpy.Environment, int, LoopProgram, Scheduler, Priorities, EventBuffer], Npu]:
     """Makes the processes of a pipeline's stages in place of plain ones."""
+    from simcore.engine.stages import stage_programs, stateless
+    from simcore.system.pipeline_npu import Handovers, PipelineNpu
+
     programs = stage_programs(case.workload, pipeline, events)
     width = case.topology.npus // case.stages
     size_bytes = case.profile.scale(case.workload.pipeline_bytes, case.settings.comm_scale)
@@ -273,7 +285,6 @@ def _timeline(
     asked = [
         {str(name): (layer.phase(name).collective, layer.phase(name).size_bytes) for name in PHASES} for layer in layers
     ]
-    stages = [npu for npu in npus if isinstance(npu, PipelineNpu)]
     return Timeline(
         events=events.table(),
         time_ns=max(npu.finish_ns for npu in npus),
@@ -284,9 +295,18 @@ def _timeline(
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
         links=transport.links(),
         asked=asked,
-        pipeline=pipeline_run(case.pipeline, stages, _first_classes(case, ranks)) if case.pipeline else None,
+        pipeline=_stages(case, case.pipeline, ranks, npus) if case.pipeline else None,
         notes=(*notes_of(transport), *(case.pipeline.warnings if case.pipeline else ())),
     )
+
+
+def _stages(case: _Case, pipeline: Pipeline, ranks: Sequence[Sequence[int]], npus: Sequence[Npu]) -> PipelineRun:
+    """What the stages of a pipeline did."""
+    from simcore.engine.stages import pipeline_run
+    from simcore.system.pipeline_npu import PipelineNpu
+
+    stages = [npu for npu in npus if isinstance(npu, PipelineNpu)]
+    return pipeline_run(pipeline, stages, _first_classes(case, ranks))
 
 
 def _first_classes(case: _Case, ranks: Sequence[Sequence[int]]) -> list[int]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import simcore
 from simcore.cli import main
-from simcore.engine import run as engine
+from simcore.engine import stages
 from simcore.engine import wiring
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
@@ -136,7 +136,7 @@ def test_folding_a_pipeline_changes_nothing(run):
 @settings(deadline=None, max_examples=60)
 @given(pipelines())
 def test_cells_played_once_are_as_those_played_every_time(run):
-    with mock.patch.object(engine, "stateless", lambda *_: False):
+    with mock.patch.object(stages, "stateless", lambda *_: False):
         every_time = run.report()
     assert run.report() == every_time
 
