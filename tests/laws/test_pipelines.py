@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import simcore
 from simcore.cli import main
-from simcore.engine import stages
-from simcore.engine import wiring
+from simcore.engine import stages, wiring
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
