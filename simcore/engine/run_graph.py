@@ -250,13 +250,15 @@ def _root(case: _Case, graph: Graph, row: int, ranks: Sequence[int]) -> int:
 
 
 def _group_algorithm(case: _Case, kind: CollectiveKind) -> Algorithm:
-    """A communicator's algorithm: the configured one where there is one, else a ring or a binomial tree."""
+    """A communicator's algorithm: the configured one where there is one, else one for any number of ranks."""
     lanes = case.placement.lanes[kind]
     if lanes[0].algorithm.name == NCCL:
         return lanes[0].algorithm
     if kind == CollectiveKind.BARRIER:
         return replace(lanes[0].algorithm, whole_machine=False)
     fallback = Algorithm("binomial" if kind in ROOTED else "ring")
+    if kind == CollectiveKind.ALL_TO_ALL and case.profile.native_algorithms:
+        fallback = Algorithm("direct")  # a ring hands on what is not its own
     return lanes[0].algorithm if len(lanes) == 1 and not lanes[0].algorithm.whole_machine else fallback
 
 
