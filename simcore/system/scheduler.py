@@ -47,7 +47,6 @@ class Scheduler:
         self._num_streams: dict[str, int] = {}
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
         self.live: dict[tuple[str, int], Stream] = {}  # chunks on their way
-        self.last_done_ns = 0
 
     def issue(self, request: Request) -> Dataset:
         """Send a collective on its way."""
@@ -112,5 +111,4 @@ class Scheduler:
         row = (self.npu_class, 0, int(dataset.issue_ns), int(self.env.now), EventKind.COLLECTIVE, request.name)
         self._events.append((*row, request.layer, request.phase, request.size_bytes, request.iteration))
         del self.outstanding[dataset]
-        self.last_done_ns = int(self.env.now)
         dataset.done.succeed()
