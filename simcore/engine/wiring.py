@@ -75,15 +75,15 @@ def first_that_holds(
 ) -> Timeline:
     """The run under the best assumptions that hold: folded if that is offered, then with a class for every NPU."""
     holds = replace(Assumptions(), alike=alike)
-    everyone = [range(npu, npu + 1) for npu in range(npus)]
-    for ranks in filter(None, (folded, everyone)):
+    for classes in filter(None, (folded, range(npus))):
+        ranks = folded if classes is folded else [range(npu, npu + 1) for npu in classes]
         while True:
             try:
                 return run(ranks, holds)
             except MeetingError:
                 holds = replace(holds, apart=False)
             except AsymmetryError:
-                if ranks is not everyone:
+                if ranks is folded:
                     break
                 if not holds.alike:
                     raise
