@@ -66,6 +66,13 @@ class Assumptions:
     apart: bool = True
 
 
+def _foldings(folded: Sequence[Sequence[int]] | None, npus: int) -> Iterator[Sequence[Sequence[int]]]:
+    """What is offered, then a class for every NPU: these are made when they are asked for, a million take 120 MB."""
+    if folded:
+        yield folded
+    yield [range(npu, npu + 1) for npu in range(npus)]
+
+
 def first_that_holds(
     run: Callable[[Sequence[Sequence[int]], Assumptions], Timeline],
     folded: Sequence[Sequence[int]] | None,
@@ -75,8 +82,7 @@ def first_that_holds(
 ) -> Timeline:
     """The run under the best assumptions that hold: folded if that is offered, then with a class for every NPU."""
     holds = replace(Assumptions(), alike=alike)
-    for classes in filter(None, (folded, range(npus))):
-        ranks = folded if classes is folded else [range(npu, npu + 1) for npu in classes]
+    for ranks in _foldings(folded, npus):
         while True:
             try:
                 return run(ranks, holds)
