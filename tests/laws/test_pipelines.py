@@ -13,8 +13,10 @@ from simcore.engine import stages, wiring
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
-from simcore.network.topology.model import Dimension, Topology
+from simcore.network.topology.model import Dimension, Fault, Topology
+from simcore.noise import parse_jitter
 from simcore.system.played import Played
+from simcore.timeline.events import FOREVER
 from simcore.workload import text
 from simcore.workload.loops import schedules
 from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
@@ -151,6 +153,30 @@ def test_stages_on_links_of_their_own_are_as_those_on_shared_links(run):
     with mock.patch.object(wiring, "Isolated", shared), mock.patch.object(wiring, "Alone", shared):
         everything = run.report(fold=False)
     assert run.report() == everything
+
+
+@settings(deadline=None, max_examples=20)
+@given(pipelines(), st.sampled_from(["compute=lognormal:0.1", "links=uniform:0.2"]), st.integers(0, 3))
+def test_noise_in_a_pipeline_is_the_same_folded_and_unfolded(run, jitter, seed):
+    noise = parse_jitter((jitter,), seed)
+    noisy = Run(run.workload, replace(run.topology, noise=noise), settings=replace(run.settings, noise=noise))
+    assert noisy.report() == noisy.report(fold=False)
+
+
+@settings(deadline=None, max_examples=20)
+@given(pipelines(), st.integers(0, 1 << 20), st.sampled_from([0.0, 0.5]), st.sampled_from([1000, 50_000, 1_000_000]))
+def test_a_fault_in_a_pipeline_is_felt_the_same_folded_and_unfolded(run, link, factor, until_ns):
+    links = len(LinkGraph(run.topology))
+    usual = replace(run, settings=replace(run.settings, network="congested"))
+    time_ns = usual.report()["time_ns"]
+
+    def during(begin_ns, end_ns):
+        fault = Fault("drawn", (link % links,), factor, begin_ns, end_ns)
+        return replace(usual, topology=replace(run.topology, faults=(fault,)))
+
+    assert during(time_ns + 1, FOREVER).report()["time_ns"] == time_ns
+    hit = during(0, until_ns)
+    assert hit.report() == hit.report(fold=False)
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-v"])
