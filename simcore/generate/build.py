@@ -12,7 +12,7 @@ from simcore.generate.plan import ELEMENT_BYTES, Plan, Recompute
 from simcore.generate.presets import model as named_model
 from simcore.generate.routing import busiest_load, expert_shares
 
-__all__ = ["SIZES", "Extra", "aicb_options", "model_of", "plan_of"]
+__all__ = ["SIZES", "Asked", "Extra", "aicb_options", "model_of", "plan_of"]
 
 SIZES = {
     "Megatron": {
@@ -50,18 +50,30 @@ class Extra:
     seed: int | None = None
 
 
-def model_of(options: Options, extra: Extra, given: Set[str], size: str | None) -> Transformer:
-    """The model `--model` or `-m` names, or one from the shape options; `given` options override either."""
-    name = extra.model or (SIZES[options.frame].get(size) if size else None)
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A step as it is asked for: AICB's options and those it does not have, which of them were given, and the `-m`."""
+
+    options: Options
+    extra: Extra = Extra()
+    given: Set[str] = frozenset()
+    size: str | None = None
+
+
+def model_of(asked: Asked) -> Transformer:
+    """The model `--model` or `-m` names, or one from the shape options; given options override either."""
+    options, given, size = asked.options, asked.given, asked.size
+    name = asked.extra.model or (SIZES[options.frame].get(size) if size else None)
     base = named_model(name) if name else _described(options)
-    changes = _changes(options, extra, given, base) if name else {}
+    changes = _changes(asked, base) if name else {}
     if base.positions:
         changes["positions"] = _positions(options, given, base)
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def _changes(options: Options, extra: Extra, given: Set[str], base: Transformer) -> dict[str, object]:
+def _changes(asked: Asked, base: Transformer) -> dict[str, object]:
     """Fields of a named model that options change."""
+    options, extra, given = asked.options, asked.extra, asked.given
     fields = {
         "num_layers": ("layers", options.num_layers),
         "hidden_size": ("hidden", options.hidden_size),
@@ -163,8 +175,9 @@ def _positions(options: Options, given: Set[str], base: Transformer) -> int:
     )
 
 
-def plan_of(options: Options, extra: Extra, model: Transformer) -> Plan:
+def plan_of(asked: Asked, model: Transformer) -> Plan:
     """How the options spread the step; InputError where Megatron-LM would refuse."""
+    options, extra = asked.options, asked.extra
     deepspeed = options.frame == "DeepSpeed"
     zero = options.stage if deepspeed else int(options.use_distributed_optimizer)
     if model.experts and options.tp > 1 and not options.enable_sequence_parallel:

@@ -33,6 +33,7 @@ __all__ = [
     "Part",
     "Rescaled",
     "Roofline",
+    "chosen_gpu",
     "cost_of",
     "measured",
     "profile",
@@ -57,6 +58,8 @@ Part = Literal[
 """A piece of the model that is timed as a whole."""
 
 PARTS: tuple[Part, ...] = get_args(Part)
+
+DEFAULT_GPU = "A100"
 
 _FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8": "fp8"}
 
@@ -125,6 +128,16 @@ class Roofline:
         """As `Durations.optimizer`."""
         work = optimizer_operations(elements)
         return ceil(sum(duration_s(operation, self.device, self.dtype) for operation in work) * 1e9)
+
+
+def chosen_gpu(name: str | None, *, computed: bool = True) -> tuple[str, list[str]]:
+    """The accelerator called `name`, or the usual one and what to say of it where it computes anything.
+
+    The text "None" of AICB's scripts names none.
+    """
+    if name and name != "None":
+        return name, []
+    return DEFAULT_GPU, [f"no --gpu_type: computation times are those of an {DEFAULT_GPU}"] if computed else []
 
 
 def roofline(model: Transformer, plan: Plan, device: Accelerator) -> Roofline:

@@ -11,7 +11,7 @@ from simcore.errors import InputError
 from simcore.generate.aicb.deepspeed import deepspeed_operations
 from simcore.generate.aicb.options import Options
 from simcore.generate.aicb.training import training_text
-from simcore.generate.build import Extra, aicb_options
+from simcore.generate.build import Asked, aicb_options
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import roofline
 from simcore.generate.groups import groups_of
@@ -332,7 +332,7 @@ def test_what_is_listed_as_different_from_aicb_is_all_that_differs(name):
     common = {"world_size": 16, "global_batch": 32, "seq_length": 256, "num_layers": 4, "hidden_size": 512}
     common |= {"num_attention_heads": 8, "ffn_hidden_size": 1024, "vocab_size": 1000}
     options = Options(frame=frame, gpu_type="A100", **(common | values))
-    made = make_step(options, Extra(), {*common, *values}, None)
+    made = make_step(Asked(options, given={*common, *values}))
     found = deviations(aicb_options(options, made.model), made.workload.layers)
     if frame == "DeepSpeed":
         listed = deepspeed_operations(aicb_options(options, made.model))
