@@ -14,7 +14,7 @@ from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.efficiency import Efficiency, efficiency
 from simcore.compute.operations import Kind, Operation
 
-__all__ = ["duration_s", "padded_flops"]
+__all__ = ["duration_ns", "duration_s", "padded_flops"]
 
 # Output tile (rows, columns) and the share of a core's rate its inner loop reaches: smaller tiles re-read more
 # operands.
@@ -49,6 +49,11 @@ def _cast_bytes(operation: Operation) -> float:
     if operation.kind != "gemm":
         return 0.0
     return 3.0 * operation.batch * (operation.m * operation.k + operation.k * operation.n)
+
+
+def duration_ns(operation: Operation, device: Accelerator, dtype: str = "bf16") -> int:
+    """`duration_s` in whole nanoseconds, rounded up."""
+    return ceil(duration_s(operation, device, dtype) * 1e9)
 
 
 def _product_share(constants: Efficiency, dtype: str) -> float:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from simcore.compute.accelerators import accelerator, names
 from simcore.compute.efficiency import efficiency
 from simcore.compute.operations import Operation, Shard, Transformer, layer_operations
-from simcore.compute.roofline import duration_s
+from simcore.compute.roofline import duration_ns, duration_s
 from simcore.workload.model import PhaseName
 
 A100 = accelerator("A100")
@@ -55,7 +55,7 @@ def test_every_accelerator_times_a_layer_and_a_faster_one_is_not_slower(name):
     operations = layer_operations(model, Shard(), PhaseName.FORWARD)
     faster = replace(device, peak_flops_per_s={dtype: 2 * device.peak(dtype)}, memory_bytes_per_s=1e17)
     for operation in operations:
-        assert 0 < duration_s(operation, faster, dtype) <= duration_s(operation, device, dtype)
+        assert 0 < duration_ns(operation, faster, dtype) <= duration_ns(operation, device, dtype)
 
 
 @given(size=st.sampled_from([4096, 8192, 16384]))

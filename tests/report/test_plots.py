@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from simcore.errors import InputError
 from simcore.report.gantt import timeline_figure
 from simcore.report.model import Report
 from simcore.report.palette import BREAKDOWN, DIMENSIONS, FAMILIES, PHASES, text_on
-from simcore.report.plots import breakdown_figure, image, styled
+from simcore.report.plots import breakdown_figure, image, links_figure, styled
 from simcore.report.selection import Limits, Selection, choose
 from tests.timelines import data_parallel, report, timelines
 
@@ -93,3 +94,11 @@ def test_names_are_text_and_never_formulas():
 def test_a_picture_says_what_it_leaves_out():
     figure = gantt(data_parallel(classes=8, mix=3), num_events=100)
     assert "5 of 8 ranks" in figure.get_supxlabel()
+
+
+def test_links_are_shown_where_there_are_any():
+    assert image(links_figure(data_parallel()), "png").startswith(b"\x89PNG")
+    bare = data_parallel(dims=(("Ring", 8),))
+    object.__setattr__(bare, "links", None)
+    with pytest.raises(InputError, match="no links"):
+        links_figure(bare)
