@@ -199,6 +199,7 @@ EXTRA: dict[str, tuple[Any, str]] = {
     "model": (str, "A shipped model (gpt-175b, llama-3-405b, deepseek-v3, ...) or a Hugging Face config.json."),
     "recompute": (click.Choice(["none", "selective", "full"]), "What the backward computes again."),
     "num_query_groups": (click.IntRange(1), "Heads of keys and values (grouped queries)."),
+    "mtp_num_layers": (click.IntRange(0), "Modules that predict further tokens (DeepSeek-V3's MTP)."),
     "untie_embeddings_and_output_weights": (bool, "The head has a matrix of its own."),
     "expert_tensor_parallel_size": (click.IntRange(1), "Ranks that split an expert; TP when not given."),
     "virtual_pipeline_model_parallel_size": (click.IntRange(1), "Interleaved chunks of a stage."),

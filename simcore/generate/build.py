@@ -37,6 +37,7 @@ class Extra:
     model: str | None = None
     recompute: Recompute | None = None
     num_query_groups: int | None = None
+    mtp_num_layers: int | None = None
     untie_embeddings_and_output_weights: bool | None = None
     expert_tensor_parallel_size: int | None = None
     virtual_pipeline_model_parallel_size: int | None = None
@@ -64,7 +65,7 @@ def model_of(asked: Asked) -> Transformer:
     """The model `--model` or `-m` names, or one from the shape options; given options override either."""
     options, given, size = asked.options, asked.given, asked.size
     name = asked.extra.model or (SIZES[options.frame].get(size) if size else None)
-    base = named_model(name) if name else _described(options)
+    base = named_model(name) if name else _described(options, asked.extra)
     changes = _changes(asked, base) if name else {}
     if base.positions:
         changes["positions"] = _positions(options, given, base)
@@ -83,6 +84,7 @@ def _changes(asked: Asked, base: Transformer) -> dict[str, object]:
         "swiglu": ("gated", options.swiglu),
         "add_bias_linear": ("linear_bias", options.add_bias_linear),
         "num_query_groups": ("kv_heads", extra.num_query_groups),
+        "mtp_num_layers": ("mtp_layers", extra.mtp_num_layers),
     }
     changes: dict[str, object] = {field: value for option, (field, value) in fields.items() if option in given}
     if given & {"swiglu", "hidden_size"} and "ffn_hidden_size" not in given:
@@ -127,7 +129,7 @@ def _expert_changes(
     return changed if base.ffn == experts.ffn else changed | {"ffn": base.ffn}
 
 
-def _described(options: Options) -> Transformer:
+def _described(options: Options, extra: Extra) -> Transformer:
     """The model AICB's options describe: GPT, with rotary positions and RMS norms where it is DeepSeek or LLaMA."""
     gpt = options.frame == "Megatron"
     return Transformer(
@@ -144,6 +146,7 @@ def _described(options: Options) -> Transformer:
         linear_bias=options.add_bias_linear,
         latent=_latent(options) if options.frame == "DeepSeek" else None,
         experts=_experts(options) if options.moe_enable else None,
+        mtp_layers=extra.mtp_num_layers or 0,
     )
 
 

@@ -12,6 +12,7 @@ from simcore.compute.accelerators import Accelerator
 from simcore.compute.operations import (
     Operation,
     Shard,
+    combine_operations,
     embedding_operations,
     head_operations,
     layer_operations,
@@ -53,6 +54,7 @@ Part = Literal[
     "experts",
     "combine",
     "shared",
+    "mtp_combine",
     "head",
 ]
 """A piece of the model that is timed as a whole."""
@@ -162,7 +164,9 @@ def _parts(model: Transformer, shape: Shape, shard: Shard, phase: PhaseName) -> 
     """Every operation of a layer of each kind, of the embedding and of the head with its part."""
     yield from (("embedding", operation) for operation in embedding_operations(shape, shard, phase))
     yield from (("head", operation) for operation in head_operations(shape, shard, phase))
-    kinds = {model.dense(layer) for layer in range(model.layers)}
+    if model.mtp_layers:
+        yield from (("mtp_combine", operation) for operation in combine_operations(shape, shard, phase))
+    kinds = {model.dense(layer) for layer in range(model.layers + model.mtp_layers)}
     attention_seen = False
     for dense in sorted(kinds):
         seen: dict[str, int] = {}

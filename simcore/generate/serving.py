@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,10 @@ def _inference(
     model: str, config: str | None, gpu_type: str | None, values: dict[str, Any]
 ) -> tuple[Transformer, Request, Accelerator, list[str]]:
     """What is served, how and on what, and what to warn about."""
+    chosen = replace(named_model(config or model), mtp_layers=0)  # what predicts further tokens serves training
     request = Request(**{_NAMES.get(name, name): value for name, value in values.items()})
     gpu, warnings = chosen_gpu(gpu_type)
-    return named_model(config or model), request, accelerator(gpu), warnings
+    return chosen, request, accelerator(gpu), warnings
 
 
 def inference_traces(

@@ -26,7 +26,7 @@ from simcore.generate.durations import (
 from simcore.generate.listing import listed_step
 from simcore.generate.made import Document, Made, row_document
 from simcore.generate.memory import advice, stage_memory
-from simcore.generate.models import Transformer, total_parameters
+from simcore.generate.models import Transformer, mtp_parameters, total_parameters
 from simcore.generate.plan import Plan, check
 from simcore.generate.traces import check_set, write_set
 from simcore.generate.training import (
@@ -34,7 +34,7 @@ from simcore.generate.training import (
     pipeline_workload,
     stage_workload,
     tied_gradient_bytes,
-    tied_warning,
+    unsaid,
 )
 from simcore.workload.contents import Contents, of_workload
 from simcore.workload.headers import write_header
@@ -124,6 +124,7 @@ def corrected_step(asked: Asked, form: str) -> Made:
             "name": step.model.name,
             "parameters": total_parameters(step.model),
             "active_parameters": total_parameters(step.model, active=True),
+            **({"mtp_parameters": mtp_parameters(step.model)} if step.model.mtp_layers else {}),
         },
         "rows": [row_document(layer) for layer in step.workload.layers],
         "stage": step.stage,
@@ -171,8 +172,8 @@ def write_traces(
 
 def _of_lists(step: Step) -> tuple[str, ...]:
     """What to warn about in operation lists, which say what rows cannot."""
-    said = tied_warning(step.model, step.plan)
-    return tuple(warning for warning in step.warnings if warning != said)
+    said = unsaid(step.model, step.plan)
+    return tuple(warning for warning in step.warnings if warning not in said)
 
 
 def _text(step: Step, asked: Asked, form: str) -> str:
