@@ -283,9 +283,9 @@ def _program(path: Path, dialect: Dialect | None, npu: str | None) -> Workload:
     if path.suffix not in SPECIFICATION_SUFFIXES:
         _refuse_preset(npu)
         return text.read(path, dialect)
-    from simcore.generate import spec
+    from simcore.generate.step import load_step
 
-    return spec.load(path, npu)
+    return load_step(path, npu).workload
 
 
 def _is_wafer(path: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,8 +15,8 @@ from simcore.files import write_text
 from simcore.generate.aicb.options import Options
 
 if TYPE_CHECKING:
-    from simcore.generate.build import Extra
-    from simcore.generate.step import Made
+    from simcore.generate.build import Asked
+    from simcore.generate.made import Made
     from simcore.workload.contents import Contents
 
 __all__ = ["deepseek", "deepspeed", "inference", "megatron"]
@@ -199,6 +199,7 @@ EXTRA: dict[str, tuple[Any, str]] = {
     "model": (str, "A shipped model (gpt-175b, llama-3-405b, deepseek-v3, ...) or a Hugging Face config.json."),
     "recompute": (click.Choice(["none", "selective", "full"]), "What the backward computes again."),
     "num_query_groups": (click.IntRange(1), "Heads of keys and values (grouped queries)."),
+    "mtp_num_layers": (click.IntRange(0), "Modules that predict further tokens (DeepSeek-V3's MTP)."),
     "untie_embeddings_and_output_weights": (bool, "The head has a matrix of its own."),
     "expert_tensor_parallel_size": (click.IntRange(1), "Ranks that split an expert; TP when not given."),
     "virtual_pipeline_model_parallel_size": (click.IntRange(1), "Interleaved chunks of a stage."),
@@ -261,21 +262,22 @@ def _training(name: str) -> click.Command:
         size, ranks, profile = (values.pop(key) for key in ("model_size", "ranks", "profile_out"))
         options = _options(frame, size, values)
         if compat:
-            from simcore.generate.step import aicb_step
+            from simcore.generate.aicb.files import aicb_step
 
             _only_corrected(extra | {"profile_out": profile, "ranks": ranks})
             made = aicb_step(options, form)
         else:
-            from simcore.generate.build import Extra
+            from simcore.generate.build import Asked, Extra
             from simcore.generate.step import corrected_step
 
             given = {key for key, value in (values | extra).items() if value is not None}
+            asked = Asked(options, Extra(**extra), given, size)
             if ranks and form != "chakra":
                 raise InputError.at("--ranks", "only execution traces are written per rank", expected="--format chakra")
             if form == "chakra":
-                _write_traces(options, Extra(**extra), given, size, output, ranks, force, summary)
+                _write_traces(asked, output, ranks, force, summary)
                 return
-            made = corrected_step(options, Extra(**extra), given, size, form)
+            made = corrected_step(asked, form)
         if profile is not None and made.profile:
             _emit(made.profile, profile, force)
         _finish(made, output, force, as_json, summary)
@@ -284,25 +286,14 @@ def _training(name: str) -> click.Command:
     return command
 
 
-def _write_traces(
-    options: Options,
-    extra: Extra,
-    given: set[str],
-    size: str | None,
-    output: Path | None,
-    ranks: str | None,
-    force: bool,
-    summary: str | None,
-) -> None:
+def _write_traces(asked: Asked, output: Path | None, ranks: str | None, force: bool, summary: str | None) -> None:
     """Write execution traces and say how many."""
-    from simcore.generate.contents import contents_of_step
-    from simcore.generate.step import make_step, write_traces
+    from simcore.generate.step import contents_of_step, make_step, write_traces
 
+    asked = replace(asked, given=asked.given - {"pp_rank"})
     if summary:
-        _summarise(lambda: contents_of_step(make_step(options, extra, given - {"pp_rank"}, size)), summary, force)
-    _report_traces(
-        output, ranks, lambda prefix, chosen: write_traces(options, extra, given, size, prefix, chosen, force)
-    )
+        _summarise(lambda: contents_of_step(make_step(asked)), summary, force)
+    _report_traces(output, ranks, lambda prefix, chosen: write_traces(asked, prefix, chosen, force=force))
 
 
 def _report_traces(
@@ -386,7 +377,7 @@ def inference(model: str, config: str | None, **values: Any) -> None:
             raise InputError.at("--format", f"AICB has no {form} of inference", expected="text", found=form)
         made = _aicb_inference(model, config, values)
     else:
-        from simcore.generate.step import inference_step, inference_traces
+        from simcore.generate.serving import inference_step, inference_traces
 
         made = inference_step(model, config, form, **values)
         if form == "chakra":
@@ -402,8 +393,8 @@ def inference(model: str, config: str | None, **values: Any) -> None:
 
 def _aicb_inference(model: str, config: str | None, values: dict[str, Any]) -> Made:
     """AICB's file of an inference step."""
+    from simcore.generate.aicb.files import aicb_inference_step
     from simcore.generate.aicb.inference import InferenceOptions
-    from simcore.generate.step import aicb_inference_step
 
     if config is None:
         raise InputError.at("CONFIG", "AICB needs a configuration file", expected="a JSON file", found="none")

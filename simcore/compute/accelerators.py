@@ -1,6 +1,6 @@
 """Accelerators as data: what the vendor states, one row each. What programs reach of it is in `efficiency`.
 
-Peak rates are dense (no sparsity) multiply-add counted as two; `scale_up` is all links of one device in one direction.
+Peak rates are dense (no sparsity), a multiply-add counted as two.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ class Accelerator:
     memory_bytes: int
     memory_bytes_per_s: float
     cores: int
-    scale_up_bytes_per_s: float
-    scale_out_bytes_per_s: float
     source: str
 
     def peak(self, dtype: str) -> float:
@@ -36,137 +34,59 @@ class Accelerator:
         return self.peak_flops_per_s[dtype]
 
 
-# Name, year, TFLOP/s, memory GB, memory TB/s, cores (SMs, CUs, tensor cores), scale-up GB/s, scale-out GB/s, source.
+# Peak rates are TFLOP/s by data type; cores are SMs, CUs or tensor cores, whatever a kernel's tiles are dealt out to.
 # "a measured table" = stas00/ml-engineering accelerator tables; WSE figures are secondary and their peak is derived.
-_ROWS: tuple[tuple[str, int, dict[str, float], float, float, int, float, float, str], ...] = (
-    ("V100-SXM2-16GB", 2017, {"fp16": 125, "fp32": 15.7}, 16, 0.9, 80, 150, 6.25, "NVIDIA V100 datasheet"),
-    ("V100-SXM2-32GB", 2018, {"fp16": 125, "fp32": 15.7}, 32, 0.9, 80, 150, 12.5, "NVIDIA V100 datasheet"),
-    (
-        "A100-SXM-40GB",
-        2020,
-        {"bf16": 312, "fp16": 312, "tf32": 156, "fp32": 19.5, "int8": 624},
-        *(40, 1.555, 108, 300, 25, "NVIDIA A100 datasheet"),
-    ),
-    (
-        "A100-SXM-80GB",
-        2020,
-        {"bf16": 312, "fp16": 312, "tf32": 156, "fp32": 19.5, "int8": 624},
-        *(80, 2.039, 108, 300, 25, "NVIDIA A100 datasheet"),
-    ),
-    (
-        "H100-SXM-80GB",
-        2022,
-        {"bf16": 989, "fp16": 989, "tf32": 494.5, "fp8": 1979, "int8": 1979, "fp32": 67},
-        *(80, 3.35, 132, 450, 50, "NVIDIA H100 datasheet"),
-    ),
-    (
-        "H800-SXM-80GB",
-        2023,
-        {"bf16": 989, "fp16": 989, "tf32": 494.5, "fp8": 1979, "int8": 1979, "fp32": 67},
-        *(80, 3.35, 132, 200, 50, "as H100 with 400 GB/s NVLink (both directions)"),
-    ),
-    (
-        "H20-SXM",
-        2023,
-        {"bf16": 148, "fp16": 148, "tf32": 74, "fp8": 296, "int8": 296, "fp32": 44},
-        *(96, 4.0, 78, 450, 50, "secondary"),
-    ),
-    (
-        "H200-SXM",
-        2023,
-        {"bf16": 989, "fp16": 989, "tf32": 494.5, "fp8": 1979, "int8": 1979, "fp32": 67},
-        *(141, 4.8, 132, 450, 50, "NVIDIA H200 datasheet"),
-    ),
-    (
-        "B200-SXM",
-        2024,
-        {"bf16": 2250, "fp16": 2250, "tf32": 1125, "fp8": 4500, "int8": 4500, "fp4": 9000, "fp32": 80},
-        *(180, 8.0, 148, 900, 50, "NVIDIA DGX B200 datasheet"),
-    ),
-    (
-        "B300-SXM",
-        2025,
-        {"bf16": 2250, "tf32": 1125, "fp8": 4500, "fp4": 12600, "fp32": 80},
-        *(288, 8.0, 148, 900, 100, "a measured table"),
-    ),
-    (
-        "GB200",
-        2024,
-        {"bf16": 2500, "fp16": 2500, "tf32": 1250, "fp8": 5000, "fp4": 10000, "fp32": 80},
-        *(186, 8.0, 148, 900, 50, "NVIDIA GB200 NVL72 datasheet"),
-    ),
-    (
-        "GB300",
-        2025,
-        {"bf16": 2500, "fp8": 5000, "fp4": 15000, "fp32": 80},
-        *(288, 8.0, 148, 900, 100, "a measured table"),
-    ),
-    (
-        "MI250X",
-        2021,
-        {"bf16": 383, "fp16": 383, "fp32": 47.9},
-        *(128, 3.28, 220, 350, 25, "AMD MI250X datasheet"),
-    ),
-    (
-        "MI300X",
-        2023,
-        {"bf16": 1307, "fp16": 1307, "fp8": 2615, "int8": 2615, "fp32": 163.4},
-        *(192, 5.3, 304, 448, 50, "AMD MI300X datasheet"),
-    ),
-    ("MI325X", 2024, {"bf16": 1300, "fp8": 2610, "fp32": 163.4}, 256, 6.0, 304, 448, 50, "AMD MI325X datasheet"),
-    (
-        "MI355X",
-        2025,
-        {"bf16": 2500, "fp8": 5000, "fp4": 10100, "fp32": 157.3},
-        *(288, 8.0, 256, 535.5, 50, "AMD MI355X datasheet"),
-    ),
-    ("TPUv3", 2018, {"bf16": 123}, 32, 0.9, 2, 400, 6.25, "Google Cloud; Patterson et al. 2021"),
-    ("TPUv4", 2020, {"bf16": 275, "int8": 275}, 32, 1.2, 2, 270, 6.25, "Google Cloud; jax-ml scaling book"),
-    ("TPUv5e", 2023, {"bf16": 197, "int8": 394}, 16, 0.81, 1, 180, 6.25, "Google Cloud; jax-ml scaling book"),
-    ("TPUv5p", 2023, {"bf16": 459, "int8": 918}, 95, 2.76, 2, 540, 6.25, "Google Cloud; jax-ml scaling book"),
-    ("TPUv6e", 2024, {"bf16": 918, "int8": 1836}, 32, 1.6, 1, 360, 12.5, "Google Cloud; jax-ml scaling book"),
-    ("TPU7x", 2025, {"bf16": 2307, "fp8": 4614}, 192, 7.4, 2, 600, 12.5, "secondary"),
-    (
-        "Trainium1",
-        2022,
-        {"bf16": 190, "fp8": 190, "tf32": 190, "fp32": 47.5},
-        *(32, 0.82, 2, 384, 6.25, "AWS Neuron documentation"),
-    ),
-    ("Trainium2", 2024, {"bf16": 667, "fp8": 1299, "fp32": 181}, 96, 2.9, 8, 512, 25, "AWS Neuron documentation"),
-    ("Gaudi2", 2022, {"bf16": 432, "fp8": 865}, 96, 2.46, 2, 300, 37.5, "a measured table"),
-    ("Gaudi3", 2024, {"bf16": 1677, "fp8": 1677, "fp32": 229}, 128, 3.7, 8, 600, 75, "a measured table"),
-    ("WSE-2", 2021, {"fp16": 7500}, 40, 20000, 850_000, 27500, 150, "vendor announcement; peak derived"),
-    ("wafer-core", 2025, {"fp16": 4, "fp8": 4}, 0.05, 0.1, 1, 100, 100, "round figures of ours, no product"),
-    ("wafer-node", 2025, {"fp16": 144, "fp8": 144}, 1.8, 3.6, 36, 100, 100, "36 wafer-cores"),
-    ("WSE-3", 2024, {"fp16": 12500}, 44, 21000, 900_000, 26750, 150, "vendor announcement; headline / 10 as dense"),
-)
+_STATED = """\
+name           year   GB  TB/s  cores bf16  fp16  tf32  fp32  fp8 int8   fp4 source
+V100-SXM2-16GB 2017   16   0.9     80    -   125     -  15.7    -    -     - NVIDIA V100 datasheet
+V100-SXM2-32GB 2018   32   0.9     80    -   125     -  15.7    -    -     - NVIDIA V100 datasheet
+A100-SXM-40GB  2020   40 1.555    108  312   312   156  19.5    -  624     - NVIDIA A100 datasheet
+A100-SXM-80GB  2020   80 2.039    108  312   312   156  19.5    -  624     - NVIDIA A100 datasheet
+H100-SXM-80GB  2022   80  3.35    132  989   989 494.5    67 1979 1979     - NVIDIA H100 datasheet
+H800-SXM-80GB  2023   80  3.35    132  989   989 494.5    67 1979 1979     - as H100 with 400 GB/s NVLink (both ways)
+H20-SXM        2023   96     4     78  148   148    74    44  296  296     - secondary
+H200-SXM       2023  141   4.8    132  989   989 494.5    67 1979 1979     - NVIDIA H200 datasheet
+B200-SXM       2024  180     8    148 2250  2250  1125    80 4500 4500  9000 NVIDIA DGX B200 datasheet
+B300-SXM       2025  288     8    148 2250     -  1125    80 4500    - 12600 a measured table
+GB200          2024  186     8    148 2500  2500  1250    80 5000    - 10000 NVIDIA GB200 NVL72 datasheet
+GB300          2025  288     8    148 2500     -     -    80 5000    - 15000 a measured table
+MI250X         2021  128  3.28    220  383   383     -  47.9    -    -     - AMD MI250X datasheet
+MI300X         2023  192   5.3    304 1307  1307     - 163.4 2615 2615     - AMD MI300X datasheet
+MI325X         2024  256     6    304 1300     -     - 163.4 2610    -     - AMD MI325X datasheet
+MI355X         2025  288     8    256 2500     -     - 157.3 5000    - 10100 AMD MI355X datasheet
+TPUv3          2018   32   0.9      2  123     -     -     -    -    -     - Google Cloud; Patterson et al. 2021
+TPUv4          2020   32   1.2      2  275     -     -     -    -  275     - Google Cloud; jax-ml scaling book
+TPUv5e         2023   16  0.81      1  197     -     -     -    -  394     - Google Cloud; jax-ml scaling book
+TPUv5p         2023   95  2.76      2  459     -     -     -    -  918     - Google Cloud; jax-ml scaling book
+TPUv6e         2024   32   1.6      1  918     -     -     -    - 1836     - Google Cloud; jax-ml scaling book
+TPU7x          2025  192   7.4      2 2307     -     -     - 4614    -     - secondary
+Trainium1      2022   32  0.82      2  190     -   190  47.5  190    -     - AWS Neuron documentation
+Trainium2      2024   96   2.9      8  667     -     -   181 1299    -     - AWS Neuron documentation
+Gaudi2         2022   96  2.46      2  432     -     -     -  865    -     - a measured table
+Gaudi3         2024  128   3.7      8 1677     -     -   229 1677    -     - a measured table
+WSE-2          2021   40 20000 850000    -  7500     -     -    -    -     - vendor announcement; peak derived
+wafer-core     2025 0.05   0.1      1    -     4     -     -    4    -     - round figures of ours, no product
+wafer-node     2025  1.8   3.6     36    -   144     -     -  144    -     - 36 wafer-cores
+WSE-3          2024   44 21000 900000    - 12500     -     -    -    -     - vendor announcement; headline / 10 as dense
+"""
 
-_TABLE = {
-    row[0]: Accelerator(
-        name=row[0],
-        year=row[1],
-        peak_flops_per_s={dtype: tera * 1e12 for dtype, tera in row[2].items()},
-        memory_bytes=int(row[3] * 1e9),
-        memory_bytes_per_s=row[4] * 1e12,
-        cores=row[5],
-        scale_up_bytes_per_s=row[6] * 1e9,
-        scale_out_bytes_per_s=row[7] * 1e9,
-        source=row[8],
-    )
-    for row in _ROWS
-}
-_SHORT = {
-    "V100": "V100-SXM2-32GB",
-    "A100": "A100-SXM-80GB",
-    "A100-80GB": "A100-SXM-80GB",
-    "A100-40GB": "A100-SXM-40GB",
-    "H100": "H100-SXM-80GB",
-    "H800": "H800-SXM-80GB",
-    "H20": "H20-SXM",
-    "H200": "H200-SXM",
-    "B200": "B200-SXM",
-    "B300": "B300-SXM",
-}
+
+def _read(table: str) -> dict[str, Accelerator]:
+    """The devices of a table with a heading, by name."""
+    heading, *lines = table.splitlines()
+    dtypes = heading.split()[5:-1]
+    found = {}
+    for line in lines:
+        name, year, gigabytes, terabytes_per_s, cores, *rates, source = line.split(maxsplit=len(dtypes) + 5)
+        peaks = {dtype: float(rate) * 1e12 for dtype, rate in zip(dtypes, rates, strict=True) if rate != "-"}
+        size, speed = int(float(gigabytes) * 1e9), float(terabytes_per_s) * 1e12
+        found[name] = Accelerator(name, int(year), peaks, size, speed, int(cores), source)
+    return found
+
+
+_TABLE = _read(_STATED)
+_SHORT = {name.partition("-SXM")[0]: name for name in _TABLE if "-SXM" in name}  # of several the last
+_SHORT |= {"A100-80GB": "A100-SXM-80GB", "A100-40GB": "A100-SXM-40GB"}
 
 
 def names() -> list[str]:
@@ -181,10 +101,7 @@ def accelerator(name: str) -> Accelerator:
     ('A100-SXM-80GB', 32000000000)
     """
     wanted = name.lower().replace("_", "-")
-    for full, short in ((full, full) for full in _TABLE):
-        if short.lower() == wanted:
-            return _TABLE[full]
-    for short, full in _SHORT.items():
-        if short.lower() == wanted:
-            return _TABLE[full]
+    found = next((known for known in (*_TABLE, *_SHORT) if known.lower() == wanted), "")
+    if found:
+        return _TABLE[_SHORT.get(found, found)]
     raise InputError.at(name, "no such accelerator", expected=closest(name, [*_TABLE, *_SHORT]), found=repr(name))

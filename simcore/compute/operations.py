@@ -19,6 +19,7 @@ __all__ = [
     "Shard",
     "Transformer",
     "attention_values",
+    "combine_operations",
     "embedding_operations",
     "expert_parameters",
     "head_operations",
@@ -324,6 +325,15 @@ def embedding_operations(model: Transformer, shard: Shard, phase: PhaseName) -> 
     if phase is PhaseName.WEIGHT_GRAD:
         return (_pass("embedding", elements, shard.element_bytes + 8, kernels=3),)
     return ()
+
+
+def combine_operations(model: Transformer, shard: Shard, phase: PhaseName) -> list[Operation]:
+    """Norms of hidden states and embeddings, and the projection of both to the hidden size, split by columns (MTP)."""
+    tokens, size = shard.tokens(model), shard.element_bytes
+    local = tokens * model.hidden / (shard.tp if shard.sequence_parallel else 1)
+    norms = _pass("norm", 2 * local, 2 * size, kernels=2)
+    block = (norms, _gemm("combine", tokens, max(1, model.hidden // shard.tp), 2 * model.hidden, size))
+    return [operation for forward in block for operation in _in_phase(forward, phase, size)]
 
 
 @lru_cache(maxsize=1024)

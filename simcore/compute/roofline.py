@@ -6,7 +6,7 @@ are padded; a short inner dimension does not fill the pipeline. The library pick
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from math import ceil
 
@@ -14,7 +14,7 @@ from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.efficiency import Efficiency, efficiency
 from simcore.compute.operations import Kind, Operation
 
-__all__ = ["duration_ns", "duration_s", "padded_flops", "total_s"]
+__all__ = ["duration_ns", "duration_s", "padded_flops"]
 
 # Output tile (rows, columns) and the share of a core's rate its inner loop reaches: smaller tiles re-read more
 # operands.
@@ -54,13 +54,6 @@ def _cast_bytes(operation: Operation) -> float:
 def duration_ns(operation: Operation, device: Accelerator, dtype: str = "bf16") -> int:
     """`duration_s` in whole nanoseconds, rounded up."""
     return ceil(duration_s(operation, device, dtype) * 1e9)
-
-
-def total_s(
-    operations: Iterable[Operation], device: Accelerator, dtype: str = "bf16", table: Efficiency | None = None
-) -> float:
-    """Seconds of operations one after the other."""
-    return sum(duration_s(operation, device, dtype, table) for operation in operations)
 
 
 def _product_share(constants: Efficiency, dtype: str) -> float:

@@ -47,4 +47,4 @@ class Customs:
             expected = "computations, sends and receives"
             raise InputError.at(Location(graph.path), message, expected=expected, found=f"a {kind} node")
         duration_ns = np.maximum(graph.duration_ns, self._shortest_ns).tolist()
-        return GraphProgram(graph, duration_ns, [""] * len(graph), [False] * len(graph), {})
+        return GraphProgram(graph, duration_ns, [""] * len(graph), [False] * len(graph), [0] * len(graph), {})

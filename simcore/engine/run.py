@@ -12,24 +12,15 @@ import simpy
 
 from simcore.engine.deadlock import deadlock
 from simcore.engine.folding import fold, kinds_of
-from simcore.engine.placement import Placement, column_group, place
+from simcore.engine.placement import Placement, column_group
 from simcore.engine.settings import Settings
-from simcore.engine.wiring import (
-    Assumptions,
-    Wired,
-    all_alike,
-    first_that_holds,
-    make_gates,
-    make_phases,
-    make_transport,
-    notes_of,
-    play,
-)
+from simcore.engine.setup import Setup, prepare
+from simcore.engine.transports import Assumptions, Wired, all_alike, make_transport, notes_of
+from simcore.engine.wiring import first_that_holds, make_gates, make_phases, play
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
-from simcore.system.collectives import NATIVE_ALGORITHMS
-from simcore.system.config import NCCL, SystemConfig
+from simcore.system.config import SystemConfig
 from simcore.system.isolated import Isolated
 from simcore.system.npu import LoopProgram, Npu, Priorities
 from simcore.system.played import Played
@@ -49,20 +40,15 @@ PHASES = list(PhaseName)
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _Case(Setup):
     """All inputs of a run."""
 
     workload: Workload
-    topology: Topology
-    system: SystemConfig
-    profile: Profile
-    settings: Settings
-    placement: Placement
     pipeline: Pipeline | None = None
 
     @property
     def stages(self) -> int:
-        """How many parts of the machine run programs of their own."""
+        """As `Setup.stages`."""
         return self.pipeline.schedule.stages if self.pipeline else 1
 
 
@@ -74,18 +60,15 @@ def simulate(
     NPUs that do the same are one process; when they turn out to differ, the run is repeated with one each. Raises
     InputError when the workload does not fit the machine, DeadlockError when it cannot finish.
     """
-    defaults = profile.system(topology)
-    system = system or defaults
-    if not profile.native_algorithms:
-        system.refuse_algorithms({*NATIVE_ALGORITHMS, NCCL}, profile.name)
-    _refuse_custom(system)
-    placement = _used(workload, place(workload, topology, system, defaults, oversized=profile.oversized_groups))
+    setup = prepare(workload, topology, system, profile, settings)
+    _refuse_custom(setup.system)
+    placement = _used(workload, setup.placement)
     pipeline = _pipeline(workload, profile, settings)
     if pipeline:
         from simcore.engine.stages import check_fits
 
         check_fits(workload, topology, placement)
-    case = _Case(workload, topology, system, profile, settings, placement, pipeline)
+    case = _Case(topology, setup.system, profile, settings, placement, workload, pipeline)
     folded = None
     if settings.fold and not settings.noise.compute:
         folded = _classes(case, placeless=profile.gang and all_alike(placement, topology))
@@ -134,10 +117,8 @@ def _refuse_custom(system: SystemConfig) -> None:
 def _run(case: _Case, ranks: Sequence[Sequence[int]], holds: Assumptions) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
     profile, settings, system = case.profile, case.settings, case.system
-    transport = make_transport(
-        env, ranks, case.topology, case.placement, system, profile, settings=settings, holds=holds, stages=case.stages
-    )
-    gates = make_gates(env, ranks, system, profile, settings)
+    transport = make_transport(env, ranks, case, holds)
+    gates = make_gates(env, ranks, case)
     names = [events.name(layer.name) for layer in case.workload.layers]
     requests = _requests(case, names)
     steps = () if case.pipeline else loops.get(case.workload.loop).steps(case.workload)
@@ -150,10 +131,10 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], holds: Assumptions) -> Tim
             steps, compute_times.of(int(members[0])), requests, names, settings.iterations, profile.step_ns,
             profile.first_layer_tail_only,
         )  # fmt: skip
-        phases = make_phases(int(members[0]), case.topology, case.placement, system, profile, settings)
+        phases = make_phases(int(members[0]), case)
         scheduler = Scheduler(env, npu_class, phases, transport, events, gates)
         schedulers.append(scheduler)
-        npus.append(make(env, npu_class, program, scheduler, Priorities(_order(system)), events))
+        npus.append(make(program, scheduler, Priorities(_order(system))))
     for npu in npus:
         env.process(npu.run())
     play(env)
@@ -170,15 +151,13 @@ def _stage_npus(
     ranks: Sequence[Sequence[int]],
     events: EventBuffer,
     transport: Wired,
-) -> Callable[[simpy.Environment, int, LoopProgram, Scheduler, Priorities, EventBuffer], Npu]:
+) -> Callable[[LoopProgram, Scheduler, Priorities], Npu]:
     """Makes the processes of a pipeline's stages in place of plain ones."""
     from simcore.engine.stages import stage_programs, stateless
     from simcore.system.pipeline_npu import Handovers, PipelineNpu
 
     programs = stage_programs(case.workload, pipeline, events)
     width = case.topology.npus // case.stages
-    size_bytes = case.profile.scale(case.workload.pipeline_bytes, case.settings.comm_scale)
-    rendezvous = case.settings.rendezvous
     handovers = Handovers(
         env,
         ranks,
@@ -186,22 +165,16 @@ def _stage_npus(
         events,
         dims=[dim.npus for dim in case.topology.dims],
         width=width,
-        size_bytes=size_bytes,
-        rendezvous=rendezvous,
+        size_bytes=case.profile.scale(case.workload.pipeline_bytes, case.settings.comm_scale),
+        rendezvous=case.settings.rendezvous,
     )
     steady = stateless(case.placement, case.system, case.settings.queues_per_dim) and not case.settings.noise.compute
     remembers = steady and len(ranks) == case.stages and not isinstance(transport, Played)
 
-    def make(
-        env: simpy.Environment, npu_class: int, program: LoopProgram, scheduler: Scheduler, priorities: Priorities,
-        events: EventBuffer,
-    ) -> Npu:  # fmt: skip
-        stage = programs[int(ranks[npu_class][0]) // width]
-        played = transport.played(npu_class) if isinstance(transport, Isolated) else []
-        return PipelineNpu(
-            env, npu_class, program, stage, scheduler, priorities, events, handovers, remembers=remembers,
-            played=played,
-        )  # fmt: skip
+    def make(program: LoopProgram, scheduler: Scheduler, priorities: Priorities) -> Npu:
+        stage = programs[int(ranks[scheduler.npu_class][0]) // width]
+        played = transport.played(scheduler.npu_class) if isinstance(transport, Isolated) else []
+        return PipelineNpu(program, scheduler, priorities, stage, handovers, remembers=remembers, played=played)
 
     return make
 

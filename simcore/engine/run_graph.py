@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import simpy
@@ -13,24 +13,17 @@ from simcore.engine.custom import Customs
 from simcore.engine.deadlock import deadlock
 from simcore.engine.folding import fold, kinds_of
 from simcore.engine.node_checks import check_nodes
-from simcore.engine.placement import Placement, joined, place
+from simcore.engine.placement import joined
 from simcore.engine.settings import Settings
-from simcore.engine.wiring import (
-    Assumptions,
-    all_alike,
-    first_that_holds,
-    make_gates,
-    make_phases,
-    make_transport,
-    notes_of,
-    play,
-)
+from simcore.engine.setup import Setup, prepare
+from simcore.engine.transports import Assumptions, all_alike, make_transport, notes_of
+from simcore.engine.wiring import first_that_holds, make_gates, make_phases, play
 from simcore.errors import InputError, Location
 from simcore.network.instant import after
 from simcore.network.topology.model import Topology
 from simcore.noise import Noise
 from simcore.profiles import Profile
-from simcore.system.collectives import NATIVE_ALGORITHMS, ROOTED
+from simcore.system.collectives import ROOTED
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.system.graph_npu import GraphNpu, GraphProgram
 from simcore.system.groups import Communicator
@@ -49,16 +42,16 @@ BARRIER_BYTES = 1  # of a message that says nothing but that it was sent
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _Case(Setup):
     """All inputs of a run."""
 
     graphs: GraphSet
-    topology: Topology
-    system: SystemConfig
-    profile: Profile
-    settings: Settings
-    placement: Placement
     memory: RemoteMemory | None
+
+    @property
+    def collectives_only(self) -> bool:
+        """As `Setup.collectives_only`."""
+        return len(self.graphs.graphs) == 1 and not _tells_apart(self)
 
 
 def simulate_graphs(
@@ -75,14 +68,11 @@ def simulate_graphs(
     communicators smaller than the machine, no memory that they share. Raises InputError for nodes that cannot run,
     DeadlockError when some node never gets what it waits for.
     """
-    defaults = profile.system(topology)
-    system = system or defaults
-    if not profile.native_algorithms:
-        system.refuse_algorithms({*NATIVE_ALGORITHMS, NCCL}, profile.name)
+    setup = prepare(Workload("", ()), topology, system, profile, settings)
+    placement = setup.placement
     for graph in graphs.graphs:
-        check_nodes(graph, profile, system)
-    placement = place(Workload("", ()), topology, system, defaults)
-    case = _Case(graphs, topology, system, profile, settings, placement, memory)
+        check_nodes(graph, profile, setup.system)
+    case = _Case(topology, setup.system, profile, settings, placement, graphs, memory)
     alike = not _has_roots(case)
     folded = None
     if settings.fold and not settings.noise.compute and alike and not _tells_apart(case):
@@ -117,33 +107,20 @@ def _used_groups(case: _Case) -> Iterable[tuple[int, ...]]:
 
 def _run(case: _Case, ranks: Sequence[Sequence[int]], holds: Assumptions) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
-    transport = make_transport(
-        env, ranks, case.topology, case.placement, case.system, case.profile,
-        settings=case.settings, collectives_only=len(case.graphs.graphs) == 1 and not _tells_apart(case), holds=holds,
-    )  # fmt: skip
-    gates = make_gates(env, ranks, case.system, case.profile, case.settings)
+    transport = make_transport(env, ranks, case, holds)
+    gates = make_gates(env, ranks, case)
     mailbox = Mailbox(env, transport.carry, rendezvous=case.settings.rendezvous)
     access = _memory(env, case.memory)
-    programs: dict[tuple[int, float], GraphProgram] = {}
     customs = Customs(case.system, case.topology.npus, case.profile.graph.shortest_ns)
-    names: dict[int, list[int]] = {}
+    program_of = cache(partial(_program, case, events, customs))
     npus, schedulers = [], []
     for npu_class, members in enumerate(ranks):
         npu = int(members[0])
-        number, factor = int(case.graphs.graph_of_rank[npu]), case.settings.stragglers.get(npu, 1.0)
-        graph = case.graphs.graphs[number]
-        if number not in names:
-            names[number] = [events.name(name) for name in graph.names]
-        if (number, factor) not in programs:
-            programs[number, factor] = _program(case, graph, factor, names[number], customs)
-        phases = make_phases(npu, case.topology, case.placement, case.system, case.profile, case.settings)
-        scheduler = Scheduler(env, npu_class, phases, transport, events, gates)
+        program = program_of(int(case.graphs.graph_of_rank[npu]), case.settings.stragglers.get(npu, 1.0))
+        scheduler = Scheduler(env, npu_class, make_phases(npu, case), transport, events, gates)
         schedulers.append(scheduler)
-        program = programs[number, factor]
         durations = _noisy(program, case.settings.noise, npu)
-        npus.append(
-            GraphNpu(env, npu, npu_class, program, scheduler, mailbox, access, events, names[number], durations)
-        )
+        npus.append(GraphNpu(npu, program, scheduler, mailbox, access, events, durations))
     for process in npus:
         env.process(process.run())
     play(env)
@@ -161,8 +138,10 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], holds: Assumptions) -> Tim
     )
 
 
-def _program(case: _Case, graph: Graph, factor: float, names: list[int], customs: Customs) -> GraphProgram:
+def _program(case: _Case, events: EventBuffer, customs: Customs, number: int, factor: float) -> GraphProgram:
     """What the nodes of a graph cost under the profile."""
+    graph = case.graphs.graphs[number]
+    names = [events.name(name) for name in graph.names]
     rules, kinds = case.profile.graph, graph.kind.tolist()
     groups = [graph.group_names[group] for group in graph.group.tolist()]
     collectives = [row for row, kind in enumerate(kinds) if kind == NodeKind.COLLECTIVE]
@@ -176,7 +155,7 @@ def _program(case: _Case, graph: Graph, factor: float, names: list[int], customs
         elif not replayed[row]:
             requests[row] = _request(case, graph, row, kind, groups[row], names[row])
     slots = map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)
-    return GraphProgram(graph, _durations(case, graph, factor), list(slots), replayed, requests, played)
+    return GraphProgram(graph, _durations(case, graph, factor), list(slots), replayed, names, requests, played)
 
 
 def _durations(case: _Case, graph: Graph, factor: float) -> list[int]:

@@ -12,7 +12,7 @@ from simcore.generate.plan import ELEMENT_BYTES, Plan, Recompute
 from simcore.generate.presets import model as named_model
 from simcore.generate.routing import busiest_load, expert_shares
 
-__all__ = ["SIZES", "Extra", "aicb_options", "model_of", "plan_of"]
+__all__ = ["SIZES", "Asked", "Extra", "aicb_options", "model_of", "plan_of"]
 
 SIZES = {
     "Megatron": {
@@ -37,6 +37,7 @@ class Extra:
     model: str | None = None
     recompute: Recompute | None = None
     num_query_groups: int | None = None
+    mtp_num_layers: int | None = None
     untie_embeddings_and_output_weights: bool | None = None
     expert_tensor_parallel_size: int | None = None
     virtual_pipeline_model_parallel_size: int | None = None
@@ -50,18 +51,30 @@ class Extra:
     seed: int | None = None
 
 
-def model_of(options: Options, extra: Extra, given: Set[str], size: str | None) -> Transformer:
-    """The model `--model` or `-m` names, or one from the shape options; `given` options override either."""
-    name = extra.model or (SIZES[options.frame].get(size) if size else None)
-    base = named_model(name) if name else _described(options)
-    changes = _changes(options, extra, given, base) if name else {}
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A step as it is asked for: AICB's options and those it does not have, which of them were given, and the `-m`."""
+
+    options: Options
+    extra: Extra = Extra()
+    given: Set[str] = frozenset()
+    size: str | None = None
+
+
+def model_of(asked: Asked) -> Transformer:
+    """The model `--model` or `-m` names, or one from the shape options; given options override either."""
+    options, given, size = asked.options, asked.given, asked.size
+    name = asked.extra.model or (SIZES[options.frame].get(size) if size else None)
+    base = named_model(name) if name else _described(options, asked.extra)
+    changes = _changes(asked, base) if name else {}
     if base.positions:
         changes["positions"] = _positions(options, given, base)
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def _changes(options: Options, extra: Extra, given: Set[str], base: Transformer) -> dict[str, object]:
+def _changes(asked: Asked, base: Transformer) -> dict[str, object]:
     """Fields of a named model that options change."""
+    options, extra, given = asked.options, asked.extra, asked.given
     fields = {
         "num_layers": ("layers", options.num_layers),
         "hidden_size": ("hidden", options.hidden_size),
@@ -71,6 +84,7 @@ def _changes(options: Options, extra: Extra, given: Set[str], base: Transformer)
         "swiglu": ("gated", options.swiglu),
         "add_bias_linear": ("linear_bias", options.add_bias_linear),
         "num_query_groups": ("kv_heads", extra.num_query_groups),
+        "mtp_num_layers": ("mtp_layers", extra.mtp_num_layers),
     }
     changes: dict[str, object] = {field: value for option, (field, value) in fields.items() if option in given}
     if given & {"swiglu", "hidden_size"} and "ffn_hidden_size" not in given:
@@ -115,7 +129,7 @@ def _expert_changes(
     return changed if base.ffn == experts.ffn else changed | {"ffn": base.ffn}
 
 
-def _described(options: Options) -> Transformer:
+def _described(options: Options, extra: Extra) -> Transformer:
     """The model AICB's options describe: GPT, with rotary positions and RMS norms where it is DeepSeek or LLaMA."""
     gpt = options.frame == "Megatron"
     return Transformer(
@@ -132,6 +146,7 @@ def _described(options: Options) -> Transformer:
         linear_bias=options.add_bias_linear,
         latent=_latent(options) if options.frame == "DeepSeek" else None,
         experts=_experts(options) if options.moe_enable else None,
+        mtp_layers=extra.mtp_num_layers or 0,
     )
 
 
@@ -163,8 +178,9 @@ def _positions(options: Options, given: Set[str], base: Transformer) -> int:
     )
 
 
-def plan_of(options: Options, extra: Extra, model: Transformer) -> Plan:
+def plan_of(asked: Asked, model: Transformer) -> Plan:
     """How the options spread the step; InputError where Megatron-LM would refuse."""
+    options, extra = asked.options, asked.extra
     deepspeed = options.frame == "DeepSpeed"
     zero = options.stage if deepspeed else int(options.use_distributed_optimizer)
     if model.experts and options.tp > 1 and not options.enable_sequence_parallel:

@@ -8,25 +8,13 @@ from pathlib import Path
 from simcore import library
 from simcore.errors import InputError
 from simcore.generate.durations import PARTS, Durations, Roofline
-from simcore.generate.step import Step
 from simcore.workload.contents import Contents, Roof, Work, of_graphs, of_workload
 from simcore.workload.model import PhaseName
 
-__all__ = ["contents_of_step", "read_contents"]
+__all__ = ["read_contents", "with_work"]
 
 _SPECIFICATIONS = (".yaml", ".yml")
 _LARGEST_RANK = 1 << 31
-
-
-def contents_of_step(step: Step) -> Contents:
-    """The contents of a generated step, with the work of every part of the model against the accelerator's roof."""
-    from simcore.compute.accelerators import accelerator
-    from simcore.generate.durations import roofline
-
-    costs = step.durations
-    if not isinstance(costs, Roofline):
-        costs = roofline(step.model, step.plan, accelerator(step.gpu))
-    return with_work(of_workload(step.workload), costs, step.durations)
 
 
 def with_work(contents: Contents, costs: Roofline, durations: Durations) -> Contents:
@@ -56,9 +44,9 @@ def read_contents(path: str) -> Contents:
         if not place.is_file():
             raise InputError.at(path, "there is no workload", expected="a text, a specification or traces", found=path)
     if place.suffix in _SPECIFICATIONS:
-        from simcore.generate import spec
+        from simcore.generate.step import contents_of_step, load_step
 
-        return replace(contents_of_step(spec.load_step(place)), name=place.stem)
+        return replace(contents_of_step(load_step(place)), name=place.stem)
     if place.is_file() and not place.name.endswith(SUFFIXES):
         from simcore.workload import text
 

@@ -54,6 +54,7 @@ REASONS = {
     "loss": "AICB writes the three reductions once a step, also in a tensor group of one; they are of every micro-batch"
     " on the last stage",
     "context exchange": "AICB reads the context parallel size and ignores it",
+    "further tokens": "AICB has no multi-token prediction",
     "optimizer": "AICB has four reductions of a number; there is one, of the gradients' norm",
 }
 """Purpose -> why the bytes differ."""
@@ -76,6 +77,7 @@ _ROWS = (
     ("moe_", "experts"),
     ("mlp", "feed-forward"),
     ("shared_expert", "feed-forward"),
+    ("mtp_combine", "further tokens"),
     ("final", "head"),
     ("head", "head"),
     ("cross_entropy", "loss"),

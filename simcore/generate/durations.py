@@ -12,6 +12,7 @@ from simcore.compute.accelerators import Accelerator
 from simcore.compute.operations import (
     Operation,
     Shard,
+    combine_operations,
     embedding_operations,
     head_operations,
     layer_operations,
@@ -33,6 +34,7 @@ __all__ = [
     "Part",
     "Rescaled",
     "Roofline",
+    "chosen_gpu",
     "cost_of",
     "measured",
     "profile",
@@ -52,11 +54,14 @@ Part = Literal[
     "experts",
     "combine",
     "shared",
+    "mtp_combine",
     "head",
 ]
 """A piece of the model that is timed as a whole."""
 
 PARTS: tuple[Part, ...] = get_args(Part)
+
+DEFAULT_GPU = "A100"
 
 _FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8": "fp8"}
 
@@ -127,6 +132,16 @@ class Roofline:
         return ceil(sum(duration_s(operation, self.device, self.dtype) for operation in work) * 1e9)
 
 
+def chosen_gpu(name: str | None, *, computed: bool = True) -> tuple[str, list[str]]:
+    """The accelerator called `name`, or the usual one and what to say of it where it computes anything.
+
+    The text "None" of AICB's scripts names none.
+    """
+    if name and name != "None":
+        return name, []
+    return DEFAULT_GPU, [f"no --gpu_type: computation times are those of an {DEFAULT_GPU}"] if computed else []
+
+
 def roofline(model: Transformer, plan: Plan, device: Accelerator) -> Roofline:
     """Times of every part of a model under a plan; sources of the rule in `simcore.compute`."""
     dtype = _FORMATS[plan.dtype]
@@ -149,7 +164,9 @@ def _parts(model: Transformer, shape: Shape, shard: Shard, phase: PhaseName) -> 
     """Every operation of a layer of each kind, of the embedding and of the head with its part."""
     yield from (("embedding", operation) for operation in embedding_operations(shape, shard, phase))
     yield from (("head", operation) for operation in head_operations(shape, shard, phase))
-    kinds = {model.dense(layer) for layer in range(model.layers)}
+    if model.mtp_layers:
+        yield from (("mtp_combine", operation) for operation in combine_operations(shape, shard, phase))
+    kinds = {model.dense(layer) for layer in range(model.layers + model.mtp_layers)}
     attention_seen = False
     for dense in sorted(kinds):
         seen: dict[str, int] = {}

@@ -53,7 +53,7 @@ def configuration(path: str | Path) -> Transformer:
         return FAMILIES[str(kind.value)](Path(path).stem, entries)
 
 
-def _base(name: str, entries: _Entries, experts: Experts | None = None, **traits: bool | Latent | None) -> Transformer:
+def _base(name: str, entries: _Entries, experts: Experts | None = None, **traits: int | Latent | None) -> Transformer:
     """What the LLaMA-like families share."""
     heads = entries.integer("num_attention_heads")
     return Transformer(
@@ -115,7 +115,7 @@ def _deepseek(name: str, entries: _Entries) -> Transformer:
         entries.integer("qk_nope_head_dim"),
         entries.integer("v_head_dim"),
     )
-    return _base(name, entries, experts, latent=latent)
+    return _base(name, entries, experts, latent=latent, mtp_layers=entries.integer("num_nextn_predict_layers", 0))
 
 
 def _gpt2(name: str, entries: _Entries) -> Transformer:

@@ -49,7 +49,7 @@ def stage_memory(
     count = held.dense + held.experts
     sharded = held.dense // plan.sharing + held.experts // (plan.shard or plan.expert_replicas)
     shares = [sharded if plan.zero >= least else count for least in (3, 2, 1)]
-    layers = plan.stage_layers(model.layers, stage)
+    layers = (*plan.stage_layers(model.layers, stage), *plan.mtp_layers(model, stage))
     each = sum(activation_bytes_per_layer(model, plan, layer, flash=flash) for layer in layers)
     batches = in_flight(plan.pp, stage, plan.micro_batches, plan.virtual_stages, schedule=schedule)
     activations = round(each * batches) + _table_activations(model, plan, stage)
@@ -117,11 +117,16 @@ def _feed_forward_widths(model: Transformer, layer: int) -> int:
 
 
 def _table_activations(model: Transformer, plan: Plan, stage: int) -> int:
-    """The embedding's dropout mask; the head's norm, input and 32-bit logits of one micro-batch."""
+    """The embedding's dropout mask; the head's norm, input and 32-bit logits of one micro-batch.
+
+    An MTP module has as much of a head, and keeps the inputs of its norms and of its projection.
+    """
     tp, apart = plan.tp, plan.tp if plan.sequence_parallel else 1
     first = plan.tokens * model.hidden * _drops(model) // apart * plan.pp if stage == 0 else 0
     logits = 4 * plan.tokens * plan.padded_vocab(model.vocab) // tp
-    last = 2 * plan.tokens * model.hidden * plan.element_bytes // apart + logits if stage == plan.pp - 1 else 0
+    hidden = plan.tokens * model.hidden * plan.element_bytes // apart
+    further = len(plan.mtp_layers(model, stage))
+    last = (2 * hidden + logits) * (1 + further) + 4 * hidden * further if stage == plan.pp - 1 else 0
     return first + last
 
 

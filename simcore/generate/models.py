@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
-__all__ = ["Experts", "Latent", "Transformer", "Weight", "elements", "total_parameters"]
+__all__ = ["Experts", "Latent", "Transformer", "Weight", "elements", "mtp_parameters", "total_parameters"]
 
 Split = Literal["column", "row", "none", "expert"]
 
@@ -68,7 +68,8 @@ class Transformer:
     """A decoder-only model's shape; sizes in elements.
 
     `kv_heads` and `head_size` 0 follow from `heads` and `hidden`; `positions` rows of a learned position table (0:
-    rotary); `norm` "layer" has a bias, "rms" none; `tied`: the head is the word table.
+    rotary); `norm` "layer" has a bias, "rms" none; `tied`: the head is the word table. `mtp_layers` modules predict
+    further tokens in training (DeepSeek-V3, section 2.2): each has a layer of its own behind the others.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Transformer:
     query_key_norm: bool = False
     latent: Latent | None = None
     experts: Experts | None = None
+    mtp_layers: int = 0
 
     @property
     def head_dim(self) -> int:
@@ -128,6 +130,14 @@ class Transformer:
         """Final norm and, unless tied, the head."""
         norm = self.norm_weight(self.hidden)
         return (norm,) if self.tied else (norm, Weight("head", self.hidden, self.vocab, "column"))
+
+    def mtp_weights(self) -> tuple[Weight, ...]:
+        """What an MTP module has beside its layer: norms of its two inputs, their projection, the norm of its head.
+
+        Word table and head are the model's.
+        """
+        norm = self.norm_weight(self.hidden)
+        return (norm, norm, Weight("combine", 2 * self.hidden, self.hidden, "column"), norm)
 
     def layer_weights(self, layer: int) -> tuple[Weight, ...]:
         """Every weight of a layer."""
@@ -175,7 +185,7 @@ def elements(weights: tuple[Weight, ...], tp: int = 1, *, experts: bool | None =
 
 
 def total_parameters(model: Transformer, *, active: bool = False) -> int:
-    """Parameters of the model; `active` counts of the experts only the `top_k` that a token sees.
+    """Parameters of the model without MTP modules; `active` counts of the experts only those that a token sees.
 
     >>> from simcore.generate.presets import model
     >>> total_parameters(model("llama-3-8b"))
@@ -183,6 +193,12 @@ def total_parameters(model: Transformer, *, active: bool = False) -> int:
     """
     tables = elements((*model.embedding_weights(), *model.head_weights()))
     return tables + sum(_layer_parameters(model, layer, active) for layer in range(model.layers))
+
+
+def mtp_parameters(model: Transformer) -> int:
+    """Parameters of all MTP modules, those that they share with the model left out."""
+    layers = range(model.layers, model.layers + model.mtp_layers)
+    return sum(elements(model.mtp_weights()) + _layer_parameters(model, layer, active=False) for layer in layers)
 
 
 def _layer_parameters(model: Transformer, layer: int, active: bool) -> int:

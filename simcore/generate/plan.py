@@ -94,6 +94,10 @@ class Plan:
         start = stage * each + min(stage, rest)
         return range(start, start + each + (stage < rest))
 
+    def mtp_layers(self, model: Transformer, stage: int) -> range:
+        """Numbers of the layers of the MTP modules, which are on the last stage."""
+        return range(model.layers, model.layers + (model.mtp_layers if stage == self.pp - 1 else 0))
+
 
 def check(model: Transformer, plan: Plan) -> None:
     """Raise InputError, all problems at once, for degrees that do not divide what they split."""
@@ -125,6 +129,8 @@ def check(model: Transformer, plan: Plan) -> None:
         if plan.zero == 3 and model.experts and (plan.ep > 1 or plan.expert_tp != plan.tp):
             message = "ZeRO-3 shares experts over all replicas: expert parallelism has other groups"
             _note(problems, "stage", message, "3")
+        if plan.zero == 3 and model.mtp_layers:
+            _note(problems, "stage", "ZeRO-3 does not share what MTP modules and the model have in common", "3")
         if plan.shard:
             _check_shard(problems, plan)
 

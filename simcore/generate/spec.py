@@ -1,32 +1,32 @@
-"""Specifications: a generator's options as a YAML file, made into the workload when it is run."""
+"""Specifications: a generator's options as a YAML file, made into a step when it is run."""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from simcore.documents import Node, read
 from simcore.errors import InputError, Problem, Problems
 from simcore.generate.aicb.options import Options
-from simcore.generate.build import Extra
-from simcore.generate.step import Step, make_step
-from simcore.workload.model import Workload
+from simcore.generate.aicb.presets import preset
+from simcore.generate.build import Asked, Extra
 
-__all__ = ["FRAMES", "load", "load_step", "write"]
+__all__ = ["FRAMES", "asked", "write"]
 
 FRAMES = {"megatron": "Megatron", "deepspeed": "DeepSpeed", "deepseek": "DeepSeek"}
 """Value of the key `generator` -> framework."""
 
 
-def write(options: Options, extra: Extra, given: Set[str], size: str | None) -> str:
+def write(asked: Asked) -> str:
     """The file of what was given; everything else keeps its default."""
     names = {frame: name for name, frame in FRAMES.items()}
-    values = asdict(options) | asdict(extra)
-    chosen = {name: values[name] for name in sorted(given)}
-    if size:
-        chosen = {"model_size": size} | chosen
-    lines = [f"generator: {names[options.frame]}", "options:"]
+    values = asdict(asked.options) | asdict(asked.extra)
+    chosen = {name: values[name] for name in sorted(asked.given)}
+    if asked.size:
+        chosen = {"model_size": asked.size} | chosen
+    lines = [f"generator: {names[asked.options.frame]}", "options:"]
     return "\n".join([*lines, *(f"  {name}: {_scalar(value)}" for name, value in chosen.items()), ""])
 
 
@@ -36,40 +36,34 @@ def _scalar(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def load(path: str | Path, npu: str | None = None) -> Workload:
-    """Read a specification and make its workload; errors as `load_step`."""
-    return load_step(path, npu).workload
-
-
-def load_step(path: str | Path, npu: str | None = None) -> Step:
-    """Read a specification and make its step, for accelerator `npu` if one is named.
+@contextmanager
+def asked(path: str | Path, npu: str | None = None) -> Iterator[Asked]:
+    """What a specification asks for, for accelerator `npu` if one is named.
 
     Raises
     ------
     InputError
-        Which key is wrong and where.
+        Which key is wrong and where; problems of options that come up while the step is made are placed as well.
     """
     with Problems() as problems:
         document = read(path, problems)
         document.keys(required=("generator", "options"))
         frame, values = _read(document)
     try:
-        return _made(frame, values | ({"gpu_type": npu} if npu else {}))
+        yield _asked(frame, values | ({"gpu_type": npu} if npu else {}))
     except InputError as error:
         raise InputError([_placed(problem, document) for problem in error.problems]) from error
 
 
-def _made(frame: str, values: dict[str, object]) -> Step:
+def _asked(frame: str, values: dict[str, object]) -> Asked:
     """The step of a framework's options."""
-    from simcore.generate.aicb.presets import preset
-
     size = values.pop("model_size", None)
     chosen: dict[str, object] = dict(preset(frame, str(size))) if size else {}
     own = {field.name for field in fields(Options)}
     chosen |= {name: value for name, value in values.items() if name in own}
     extra = Extra(**{name: value for name, value in values.items() if name not in own})  # type: ignore[arg-type]
     options = Options(frame=frame, **chosen)  # type: ignore[arg-type]
-    return make_step(options, extra, set(values), str(size) if size else None)
+    return Asked(options, extra, set(values), str(size) if size else None)
 
 
 def _placed(problem: Problem, document: Node) -> Problem:

@@ -3,7 +3,8 @@
 Rows stand in forward order, once per micro-batch; the loop runs them downwards, then upwards for the gradients. Before
 them stand the rows of the end of the step (`end`), which the upward pass reaches last. Sizes are those of whole
 buffers: the gathered result, the unreduced input. Sources: Shoeybi et al. 2019 (tensor parallelism), Korthikanti et al.
-2022 (sequence parallelism, recompute), Rajbhandari et al. 2020 (ZeRO), Lepikhin et al. 2020 (experts).
+2022 (sequence parallelism, recompute), Rajbhandari et al. 2020 (ZeRO), Lepikhin et al. 2020 (experts), DeepSeek-V3,
+section 2.2, and Megatron-LM's `multi_token_prediction.py` (MTP modules).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = [
     "pipeline_workload",
     "stage_workload",
     "tied_gradient_bytes",
-    "tied_warning",
+    "unsaid",
 ]
 
 LOOP = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
@@ -67,12 +68,18 @@ def _padded(model: Transformer, plan: Plan) -> Transformer:
 
 
 def _stage_weights(model: Transformer, plan: Plan, stage: int) -> tuple[Weight, ...]:
-    """Embedding on the first stage, head on the last (tied and not alone: a copy of the word table)."""
-    layers = chain.from_iterable(model.layer_weights(layer) for layer in plan.stage_layers(model.layers, stage))
-    last, first = stage == plan.pp - 1, stage == 0
-    before = model.embedding_weights() if first else ()
-    copied = model.embedding_weights()[:1] if last and not first and model.tied else ()
-    return (*before, *layers, *(model.head_weights() if last else ()), *copied)
+    """Embedding on the first stage, head and MTP modules on the last, which may need a copy of the word table."""
+    further = plan.mtp_layers(model, stage)
+    numbers = (*plan.stage_layers(model.layers, stage), *further)
+    layers = chain.from_iterable(model.layer_weights(layer) for layer in numbers)
+    before = model.embedding_weights() if stage == 0 else ()
+    last = (*model.head_weights(), *_copied(model, plan)) if stage == plan.pp - 1 else ()
+    return (*before, *layers, *last, *(model.mtp_weights() * len(further)))
+
+
+def _copied(model: Transformer, plan: Plan) -> tuple[Weight, ...]:
+    """The word table where the last stage is not the first and has a tied head, or embeds what MTP modules read."""
+    return model.embedding_weights()[:1] if plan.pp > 1 and (model.tied or model.mtp_layers) else ()
 
 
 def _expert_elements(weights: Sequence[Weight], plan: Plan) -> int:
@@ -123,20 +130,23 @@ def pipeline_workload(model: Transformer, plan: Plan, durations: Durations) -> W
 
 def tied_gradient_bytes(model: Transformer, plan: Plan) -> int:
     """Bytes that a rank of the first stage and one of the last all-reduce: both hold the word table."""
-    tied = model.tied and plan.pp > 1
-    return plan.gradient_bytes * plan.padded_vocab(model.vocab) * model.hidden // plan.tp if tied else 0
+    copied = bool(_copied(model, plan))
+    return plan.gradient_bytes * plan.padded_vocab(model.vocab) * model.hidden // plan.tp if copied else 0
 
 
-def tied_warning(model: Transformer, plan: Plan) -> str:
-    """What rows cannot say."""
-    size = tied_gradient_bytes(model, plan)
-    return f"the first and the last stage also all-reduce {size} bytes of the tied word table's gradient"
+def unsaid(model: Transformer, plan: Plan) -> list[str]:
+    """What rows cannot say, and operation lists can."""
+    found = []
+    if size := tied_gradient_bytes(model, plan):
+        shared = "tied" if model.tied else "shared"
+        found.append(f"the first and the last stage also all-reduce {size} bytes of the {shared} word table's gradient")
+    if 1 < plan.shard < plan.replicas:
+        found.append("the sum of gradients over replicas does not wait for their reduce-scatter; in traces it does")
+    return found
 
 
 def _warnings(model: Transformer, plan: Plan) -> list[str]:
-    found = []
-    if tied_gradient_bytes(model, plan):
-        found.append(tied_warning(model, plan))
+    found = unsaid(model, plan)
     if model.experts and plan.expert_tp != plan.tp:
         found.append("expert_tp differs from tp: expert products are timed with as many tokens as with tp of them")
     return found
@@ -270,7 +280,9 @@ class _Rows:
         for layer in self.plan.stage_layers(self.model.layers, self.stage):
             blocks += self._layer(layer)
         if self.stage == self.plan.pp - 1:
-            blocks.append((self._head_rows(), self.model.head_weights()))
+            blocks.append((self._head_rows(), (*self.model.head_weights(), *_copied(self.model, self.plan))))
+        for layer in self.plan.mtp_layers(self.model, self.stage):
+            blocks += self._mtp(layer)
         made: list[Layer] = []
         for rows, weights in blocks:
             made += self._sharded(rows, weights, reduced=last)
@@ -293,6 +305,20 @@ class _Rows:
             Layer(f"{row.name}_recompute", input_grad=row.forward) for row in reversed(rows) if row.forward != IDLE
         ]
         return [*rows, *again], weights
+
+    def _mtp(self, layer: int) -> list[tuple[list[Layer], tuple[Weight, ...]]]:
+        """An MTP module: the next tokens' embeddings and the hidden states, projected together; its layer, the head."""
+        size, weights = 2 * self._activations, self.model.mtp_weights()
+        combine = self._phases("mtp_combine", "mtp_combine")
+        if self._shards_sequence:
+            rows = self._column("mtp_combine", combine, size)
+        else:
+            rows = [_with(combine, input_grad=self._split(ALL_REDUCE, size))]
+        # Columns are gathered. Of whole gradients each rank cuts its own; parts of the sequence are gathered for that.
+        gradient = self._split(ALL_GATHER) if self._shards_sequence else IDLE
+        gathered = Layer("mtp_combine_output", self._split(ALL_GATHER), gradient)
+        joined = [*self._embedding()[0], *rows, *([gathered] if self.plan.tp > 1 else [])]
+        return [(joined, weights[:3]), *self._layer(layer), (self._head_rows(), weights[3:])]
 
     def _embedding(self) -> tuple[list[Layer], tuple[Weight, ...]]:
         row = self._phases("embedding_layer", "embedding")

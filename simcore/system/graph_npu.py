@@ -29,14 +29,15 @@ class GraphProgram:
     """A graph with what its nodes cost: shared by all NPUs that run it.
 
     `duration_ns[row]` is the time of a compute (or replayed) node, `slot[row]` the resource it holds while it runs (""
-    = none): one node at a time. `replayed[row]` nodes just take their time. `requests[row]` are the collectives;
-    `customs[row]` those that are programs themselves, one for every NPU.
+    = none): one node at a time. `replayed[row]` nodes just take their time. `names[row]` are numbers of event names.
+    `requests[row]` are the collectives; `customs[row]` those that are programs themselves, one for every NPU.
     """
 
     graph: Graph
     duration_ns: list[int]
     slot: list[str]
     replayed: list[bool]
+    names: Sequence[int]
     requests: Mapping[int, Request]
     customs: Mapping[int, Sequence[GraphProgram]] = field(default_factory=dict)
 
@@ -87,20 +88,17 @@ class GraphNpu:
 
     def __init__(
         self,
-        env: simpy.Environment,
         npu: int,
-        npu_class: int,
         program: GraphProgram,
         scheduler: Scheduler,
         mailbox: Mailbox,
         access_memory: Callable[[int, int, Done], None],
         events: EventBuffer,
-        names: list[int],
         duration_ns: Sequence[int],
     ):
-        self.env, self.npu, self.npu_class, self.program = env, npu, npu_class, program
+        self.env, self.npu, self.npu_class, self.program = scheduler.env, npu, scheduler.npu_class, program
         self._scheduler, self._mailbox, self._access_memory = scheduler, mailbox, access_memory
-        self._events, self._names, self._duration_ns = events, names, duration_ns
+        self._events, self._duration_ns = events, duration_ns
         self._posted: dict[int, tuple[Mail, int]] = {}  # message of a row that sends or receives
         self._open = list(program.num_dependencies)
         self._ready: dict[str, list[int]] = {}
@@ -108,7 +106,7 @@ class GraphNpu:
         self._skipped: list[int] = []
         self._running: set[int] = set()
         self._left = len(program.graph)
-        self._finished = env.event()
+        self._finished = self.env.event()
         self.finish_ns = -1
 
     def run(self) -> Generator[simpy.Event, object, None]:
@@ -178,10 +176,8 @@ class GraphNpu:
 
     def _play(self, program: GraphProgram, done: Done) -> None:
         """Play a program in the place of a node; what it does in detail is not recorded."""
-        inner = GraphNpu(
-            self.env, self.npu, self.npu_class, program, self._scheduler, self._mailbox, self._access_memory,
-            EventBuffer(), [0] * len(program.graph), program.duration_ns,
-        )  # fmt: skip
+        around = self._scheduler, self._mailbox, self._access_memory
+        inner = GraphNpu(self.npu, program, *around, EventBuffer(), program.duration_ns)
         self.env.process(inner.run()).callbacks.append(done)
 
     def _complete(self, row: int, start_ns: int, slot: str, _: simpy.Event | None = None) -> None:
@@ -211,7 +207,7 @@ class GraphNpu:
         """The interval of a node."""
         shown = self.program.shown[row]
         if shown >= 0:
-            span = (self.npu_class, COMPUTE_STREAM, start_ns, int(self.env.now), shown, self._names[row])
+            span = (self.npu_class, COMPUTE_STREAM, start_ns, int(self.env.now), shown, self.program.names[row])
             if row in self._posted:
                 self._events.message(self._posted.pop(row), sends=shown == EventKind.SEND)
             self._events.append((*span, NO_LAYER, -1, self.program.sizes[row], 0))

@@ -9,7 +9,7 @@ import simpy
 
 from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Dataset, Request
-from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
+from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventKind
 from simcore.workload.loops import Order, Ref, Step
 from simcore.workload.model import PhaseName
 
@@ -59,17 +59,9 @@ class LoopProgram:
 class Npu:
     """State of one NPU class: what it has sent and not yet seen complete."""
 
-    def __init__(
-        self,
-        env: simpy.Environment,
-        npu_class: int,
-        program: LoopProgram,
-        scheduler: Scheduler,
-        priorities: Priorities,
-        events: EventBuffer,
-    ):
-        self.env, self.npu_class, self.program = env, npu_class, program
-        self.scheduler, self._priorities, self._events = scheduler, priorities, events
+    def __init__(self, program: LoopProgram, scheduler: Scheduler, priorities: Priorities):
+        self.env, self.npu_class, self._events = scheduler.env, scheduler.npu_class, scheduler.events
+        self.program, self.scheduler, self._priorities = program, scheduler, priorities
         self._pending: dict[Ref, list[Dataset]] = {}
         self.iterations: list[tuple[int, int]] = []
         self.iteration = 0

@@ -136,19 +136,16 @@ class PipelineNpu(Npu):
 
     def __init__(
         self,
-        env: simpy.Environment,
-        npu_class: int,
         program: LoopProgram,
-        stage: StageProgram,
         scheduler: Scheduler,
         priorities: Priorities,
-        events: EventBuffer,
+        stage: StageProgram,
         handovers: Handovers,
         *,
         remembers: bool,
         played: list[StreamPhase],
     ):
-        super().__init__(env, npu_class, program, scheduler, priorities, events)
+        super().__init__(program, scheduler, priorities)
         self._stage, self._handovers, self._remembers, self._played = stage, handovers, remembers, played
         self._known: dict[Hashable, _Recording] = {}
         self.cells: list[tuple[StageCell, int, int]] = []  # each with its beginning and end

@@ -43,7 +43,7 @@ class Scheduler:
         gate: Callable[[int, Callable[[Stream], None]], Gate],
     ):
         self.env, self.npu_class, self._phases, self._transport = env, npu_class, phases, transport
-        self._events, self._gate = events, gate(npu_class, self._begin)
+        self.events, self._gate = events, gate(npu_class, self._begin)
         self._num_streams: dict[str, int] = {}
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
         self.live: dict[tuple[str, int], Stream] = {}  # chunks on their way
@@ -72,7 +72,7 @@ class Scheduler:
 
         def done(stream: Stream) -> None:
             request = stream.dataset.request
-            self._events.append(
+            self.events.append(
                 (
                     self.npu_class, 1 + stream.phase.lane.dim.index, start_ns, int(self.env.now), CHUNK, request.name,
                     request.layer, request.phase, self._transport.bytes_sent(self.npu_class, stream), request.iteration,
@@ -109,6 +109,6 @@ class Scheduler:
     def _finish(self, dataset: Dataset) -> None:
         request = dataset.request
         row = (self.npu_class, 0, int(dataset.issue_ns), int(self.env.now), EventKind.COLLECTIVE, request.name)
-        self._events.append((*row, request.layer, request.phase, request.size_bytes, request.iteration))
+        self.events.append((*row, request.layer, request.phase, request.size_bytes, request.iteration))
         del self.outstanding[dataset]
         dataset.done.succeed()

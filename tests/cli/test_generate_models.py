@@ -5,7 +5,7 @@ import json
 import pytest
 
 from simcore.cli import main
-from simcore.generate.spec import load
+from simcore.generate.step import load_step
 from simcore.workload import text
 
 SMALL = ("--num_layers", "2", "--hidden_size", "256", "--num_attention_heads", "4", "--vocab_size", "1000")
@@ -60,7 +60,7 @@ def test_a_specification_makes_the_same_workload(capsys, tmp_path):
     words = ("--model", "llama-3-8b", *SPREAD, "--gpu_type", "H100")
     assert run(capsys, "megatron", *words, "--format", "spec", "-o", path)[0] == 0
     _, written, _ = run(capsys, "megatron", *words)
-    assert text.write(load(path)) == written
+    assert text.write(load_step(path).workload) == written
 
 
 def test_a_specification_runs_as_the_text_of_the_same_options(capsys, tmp_path):
@@ -79,7 +79,7 @@ def test_a_specification_with_a_wrong_key_says_where(tmp_path):
     path = tmp_path / "step.yaml"
     path.write_text("generator: megatron\noptions:\n  word_size: 8\n")
     with pytest.raises(Exception, match=r"3:3: error: unknown key 'word_size'[\s\S]*world_size"):
-        load(path)
+        load_step(path)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from simcore.generate.aicb.options import Options
 from simcore.generate.aicb.training import training_text
-from simcore.generate.build import Extra
+from simcore.generate.build import Asked, Extra
 from simcore.generate.step import make_step
 from simcore.workload.model import PhaseName
 from tests.generate.test_aicb import TIMES
@@ -51,7 +51,7 @@ def figures(layers, gathered, reduced, block):
 @pytest.mark.parametrize("number", EXECUTIONS)
 def test_the_table_says_what_the_corrected_workload_says(number):
     options, given = options_of(number, gpu_type="A100")
-    layers = make_step(options, Extra(), given, None).workload.layers
+    layers = make_step(Asked(options, given=given)).workload.layers
     made = figures(layers, "parameter_gather", "gradient_reduce", ("attention_layer", "mlp_layer"))
     told = TABLE[number, "corrected"]
     assert made[:4] == told[:4]
@@ -89,7 +89,7 @@ def test_the_table_says_what_aicbs_times_are_for_the_shape_of_the_execution(numb
     (tmp_path / "Example.txt").write_text(TIMES)
     (tmp_path / "measured.yaml").write_text(SPEC)
     options, given = options_of(number, gpu_type="A100", comp_filepath=str(tmp_path / "Example.txt"))
-    step = make_step(options, Extra(rescale_from=str(tmp_path / "measured.yaml")), given, None)
+    step = make_step(Asked(options, Extra(rescale_from=str(tmp_path / "measured.yaml")), given))
     made = figures(step.workload.layers, "parameter_gather", "gradient_reduce", ("attention_layer", "mlp_layer"))
     assert made[4:] == pytest.approx(TABLE[number, "rescaled"], rel=0.1)
     # Two sources, one measured and one computed, that agree to a tenth.

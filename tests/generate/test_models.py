@@ -6,7 +6,7 @@ import pytest
 
 from simcore.errors import InputError
 from simcore.generate.huggingface import configuration
-from simcore.generate.models import elements, total_parameters
+from simcore.generate.models import elements, mtp_parameters, total_parameters
 from simcore.generate.presets import PUBLISHED, SHIPPED, model
 
 
@@ -72,6 +72,15 @@ def test_a_hugging_face_configuration_gives_the_shipped_model(values, name, tmp_
     path = tmp_path / "config.json"
     path.write_text(json.dumps(values))
     assert total_parameters(configuration(path)) == total_parameters(model(name))
+
+
+def test_a_configuration_with_modules_that_predict_further_tokens_has_their_parameters_apart(tmp_path):
+    """Source: DeepSeek-V3's README_WEIGHTS.md: 671B, and 11.5B more of one module that shares word table and head."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(DEEPSEEK | {"num_nextn_predict_layers": 1}))
+    read = configuration(path)
+    assert total_parameters(read) == total_parameters(model("deepseek-v3"))
+    assert mtp_parameters(read) == pytest.approx(11.5e9, rel=0.01)
 
 
 @pytest.mark.parametrize(

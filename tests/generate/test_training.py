@@ -11,12 +11,12 @@ from simcore.errors import InputError
 from simcore.generate.aicb.deepspeed import deepspeed_operations
 from simcore.generate.aicb.options import Options
 from simcore.generate.aicb.training import training_text
-from simcore.generate.build import Extra, aicb_options
+from simcore.generate.build import Asked, aicb_options
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import roofline
 from simcore.generate.groups import groups_of
 from simcore.generate.listing import listed_step
-from simcore.generate.models import Experts, Transformer, elements, total_parameters
+from simcore.generate.models import Experts, Transformer, elements, mtp_parameters, total_parameters
 from simcore.generate.plan import Plan
 from simcore.generate.step import make_step
 from simcore.generate.training import held_parameters, stage_workload, tied_gradient_bytes
@@ -28,7 +28,12 @@ from tests.runs import Run, micro
 DEVICE = accelerator("A100")
 DENSE = Transformer("dense", 4, 256, 8, 1024, 1024, kv_heads=4)
 MIXED = replace(DENSE, name="mixed", experts=Experts(8, 2, 512, 512, 1))
-MODELS = {"dense": DENSE, "mixed": MIXED, "gpt": replace(DENSE, gated=False, tied=True, norm="layer", positions=512)}
+MODELS = {
+    "dense": DENSE,
+    "mixed": MIXED,
+    "gpt": replace(DENSE, gated=False, tied=True, norm="layer", positions=512),
+    "ahead": replace(MIXED, mtp_layers=2),
+}
 
 
 def step(model, plan, stage=0):
@@ -83,7 +88,7 @@ def test_tensor_parallelism_sends_backward_what_it_sends_forward(plan):
 @given(plan=plans, name=st.sampled_from(sorted(MODELS)))
 def test_the_text_reads_back_as_the_same_workload(plan, name):
     model = MODELS[name]
-    assume(plan.zero < 3 or not model.experts)
+    assume(plan.zero < 3 or not (model.experts or model.mtp_layers))
     workload = step(model, replace(plan, expert_tp=plan.tp if model.experts else 1))
     assert text.parse(text.write(workload), "made") == workload
 
@@ -91,29 +96,31 @@ def test_the_text_reads_back_as_the_same_workload(plan, name):
 @settings(max_examples=30, deadline=None)
 @given(plan=plans, name=st.sampled_from(sorted(MODELS)))
 def test_the_stages_of_a_pipeline_hold_the_model_once(plan, name):
-    """Held by all tensor and expert ranks of all stages: the model, and a tied table again."""
+    """Held by all tensor and expert ranks of all stages: the model, and a table again that is tied or read ahead."""
     model, experts = MODELS[name], MODELS[name].experts
     plan = replace(plan, expert_tp=plan.tp)
     held = [held_parameters(model, plan, stage) for stage in range(plan.pp)]
     routed = sum(
         weight.copies * weight.elements()
-        for layer in range(model.layers)
+        for layer in range(model.layers + model.mtp_layers)
         for weight in model.layer_weights(layer)
         if weight.split == "expert"
     )
     assert sum(part.experts for part in held) * plan.ep * plan.tp == routed
     assert bool(experts) == bool(routed)
     if plan.tp == 1:
-        again = elements(model.embedding_weights()[:1]) if model.tied and plan.pp > 1 else 0
-        assert sum(part.dense for part in held) == total_parameters(model) - routed + again
+        copied = plan.pp > 1 and (model.tied or model.mtp_layers)
+        again = elements(model.embedding_weights()[:1]) if copied else 0
+        assert sum(part.dense for part in held) == total_parameters(model) + mtp_parameters(model) - routed + again
 
 
-@settings(max_examples=30, deadline=None)
-@given(plan=plans)
-def test_data_parallel_bytes_are_those_of_the_parameters_held(plan):
+@settings(max_examples=40, deadline=None)
+@given(plan=plans, model=st.sampled_from([DENSE, replace(DENSE, tied=True), replace(DENSE, mtp_layers=1)]))
+def test_data_parallel_bytes_are_those_of_the_parameters_held(plan, model):
     """ZeRO (Rajbhandari et al. 2020): 0 all-reduces and 1 reduce-scatters gradients once; 2 and 3 every micro-batch."""
-    plan = replace(plan, pp=1)
-    workload, held = step(DENSE, plan), held_parameters(DENSE, plan, 0)
+    assume(plan.zero < 3 or not model.mtp_layers)
+    last = plan.pp - 1
+    workload, held = step(model, plan, last), held_parameters(model, plan, last)
     kind = CollectiveKind.REDUCE_SCATTER if plan.zero else CollectiveKind.ALL_REDUCE
     times = plan.micro_batches if plan.zero >= 2 else 1
     reduced = sent(workload, (PhaseName.WEIGHT_GRAD,), lambda layer, phase: phase.collective is kind)
@@ -146,6 +153,36 @@ def test_full_recompute_adds_a_forward_pass_to_the_backward(plan):
     assert added == sum(layer.forward.compute_ns for layer in plain.layers if block(layer))
     extra = sent(again) - sent(plain)
     assert extra == sent(plain, (PhaseName.FORWARD,), lambda layer, phase: block(layer))
+
+
+def test_a_module_that_predicts_a_further_token_adds_a_layer_a_head_and_what_joins_its_inputs():
+    """DeepSeek-V3, section 2.2; the projection gathers two inputs of hidden size and its own output (Megatron-LM)."""
+    model = replace(DENSE, mtp_layers=1)
+    for sequence_parallel in (False, True):
+        plan = Plan(8, 256, tp=2, global_batch=8, sequence_parallel=sequence_parallel)
+        plain, ahead, deeper = (step(each, plan) for each in (DENSE, model, replace(DENSE, layers=DENSE.layers + 1)))
+        whole = plan.tokens * DENSE.hidden * 2
+        ends = ("head", "cross_entropy", "embedding")
+
+        def forward(workload, names=(*ends, "attention", "mlp", "mtp_")):
+            return sent(workload, (PhaseName.FORWARD,), lambda layer, phase: layer.name.startswith(names))
+
+        head = forward(plain, ends)
+        inputs = (3 if sequence_parallel else 1) * whole * plan.micro_batches
+        assert forward(ahead) == forward(deeper) + head + inputs
+        backward = sent(ahead, (PhaseName.INPUT_GRAD,), lambda layer, phase: layer.name.startswith("mtp_"))
+        assert backward == (5 if sequence_parallel else 2) * whole * plan.micro_batches
+
+
+def test_what_rows_cannot_say_is_a_warning():
+    """Replicas of hybrid sharding sum what a reduce-scatter leaves, and first and last stage sum one word table."""
+    hybrid = step(DENSE, Plan(8, 256, zero=3, shard=4, global_batch=8))
+    assert any("does not wait" in warning for warning in hybrid.warnings)
+    ahead = replace(DENSE, mtp_layers=1)
+    plan = Plan(8, 256, pp=2, global_batch=8)
+    size = tied_gradient_bytes(ahead, plan)
+    assert size == 4 * plan.padded_vocab(DENSE.vocab) * DENSE.hidden
+    assert any(f"{size} bytes of the shared word table" in warning for warning in step(ahead, plan).warnings)
 
 
 @pytest.mark.parametrize("layers", [4, 5, 7])
@@ -259,7 +296,7 @@ sharded = st.builds(
 @given(plan=sharded, name=st.sampled_from(sorted(MODELS)))
 def test_hybrid_sharding_gathers_inside_and_sums_outside(plan, name):
     """FSDP's hybrid sharding: all parameters pass in the group, one rank's part of the gradients outside it."""
-    model = MODELS[name]
+    model = replace(MODELS[name], mtp_layers=0)
     plan = replace(plan, expert_tp=plan.tp)
     workload, held = step(model, plan), held_parameters(model, plan, 0)
     count, times = held.dense + held.experts, plan.micro_batches
@@ -332,7 +369,7 @@ def test_what_is_listed_as_different_from_aicb_is_all_that_differs(name):
     common = {"world_size": 16, "global_batch": 32, "seq_length": 256, "num_layers": 4, "hidden_size": 512}
     common |= {"num_attention_heads": 8, "ffn_hidden_size": 1024, "vocab_size": 1000}
     options = Options(frame=frame, gpu_type="A100", **(common | values))
-    made = make_step(options, Extra(), {*common, *values}, None)
+    made = make_step(Asked(options, given={*common, *values}))
     found = deviations(aicb_options(options, made.model), made.workload.layers)
     if frame == "DeepSpeed":
         listed = deepspeed_operations(aicb_options(options, made.model))

@@ -11,7 +11,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.engine import wiring
+from simcore.engine import transports
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.congested import CutThrough
@@ -227,7 +227,7 @@ def test_rings_that_are_played_once_are_those_of_the_whole_simulation(topology, 
         once = run.report()
     except InputError:
         return  # no such tour
-    with mock.patch.object(wiring, "Alone", played):
+    with mock.patch.object(transports, "Alone", played):
         assert run.report() == once
 
 

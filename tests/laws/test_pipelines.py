@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import simcore
 from simcore.cli import main
-from simcore.engine import stages, wiring
+from simcore.engine import stages, transports
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
@@ -150,7 +150,7 @@ def test_stages_on_links_of_their_own_are_as_those_on_shared_links(run):
     def shared(env, ranks, links, network, costs, **_):
         return Played(env, ranks, network(env, LinkGraph(run.topology)), costs)
 
-    with mock.patch.object(wiring, "Isolated", shared), mock.patch.object(wiring, "Alone", shared):
+    with mock.patch.object(transports, "Isolated", shared), mock.patch.object(transports, "Alone", shared):
         everything = run.report(fold=False)
     assert run.report() == everything
 

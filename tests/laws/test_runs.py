@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simcore.engine import wiring
+from simcore.engine import transports
 from simcore.engine.settings import Settings
 from simcore.errors import DeadlockError, InputError
 from simcore.network.topology.links import LinkGraph
@@ -103,7 +103,7 @@ def test_a_phase_played_once_takes_as_long_as_one_played_every_time(run):
     def played(env, ranks, links, network, costs, **_):
         return Played(env, ranks, network(env, LinkGraph(run.topology)), costs)
 
-    with mock.patch.object(wiring, "Isolated", played), mock.patch.object(wiring, "Alone", played):
+    with mock.patch.object(transports, "Isolated", played), mock.patch.object(transports, "Alone", played):
         every_time = run.report(fold=False)
     assert run.report() == every_time
 

@@ -9,7 +9,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.engine import wiring
+from simcore.engine import transports, wiring
 from simcore.network.congested import CutThrough
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Fault, Topology
@@ -36,7 +36,7 @@ def message_by_message(run):
         return run.report(fold=False)
 
 
-APART = wiring.Assumptions()
+APART = transports.Assumptions()
 
 
 @settings(deadline=None, max_examples=60)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from simcore.api import run
-from simcore.engine import wiring
+from simcore.engine import transports
 from simcore.system.alone import Alone
 
 WORKLOAD = """DATA
@@ -49,9 +49,9 @@ def test_the_report_is_that_of_the_message_level_simulation(tmp_path, monkeypatc
             used.append(alone)
             return Alone(*arguments, **options)
 
-        monkeypatch.setattr(wiring, "Alone", made)
+        monkeypatch.setattr(transports, "Alone", made)
         if not alone:
-            monkeypatch.setattr(wiring, "_can_be_alone", lambda *_: False)
+            monkeypatch.setattr(transports, "_can_be_alone", lambda *_: False)
         paths = [str(tmp_path / file) for file in ("w.txt", "net.yml", "sys.json")]
         return run(paths[0], paths[1], paths[2], network=network).to_dict()
 

@@ -21,7 +21,6 @@ __all__ = [
     "sp_group",
     "split",
     "stage",
-    "stage_of_layer",
     "tp_group",
 ]
 
@@ -73,11 +72,6 @@ def cluster(system: System, node: int) -> tuple[int, ...]:
 def stage(system: System, node: int) -> tuple[int, ...]:
     """Nodes of the same pipeline stage."""
     return _along(node, 1, system.stage_nodes)
-
-
-def stage_of_layer(system: System, layer: int, layers: int) -> int:
-    """The pipeline stage of a layer; layers are split contiguously."""
-    return next(index for index, held in enumerate(split(layers, system.pp)) if layer in held)
 
 
 def local_batches(system: System, batch: int, node: int) -> range:

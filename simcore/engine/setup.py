@@ -1,0 +1,48 @@
+"""What every run has, whatever it plays: the machine and how a workload lies on it, the rules, the user's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simcore.engine.placement import Placement, place
+from simcore.engine.settings import Settings
+from simcore.network.topology.model import Topology
+from simcore.profiles import Profile
+from simcore.system.collectives import NATIVE_ALGORITHMS
+from simcore.system.config import NCCL, SystemConfig
+from simcore.workload.model import Workload
+
+__all__ = ["Setup", "prepare"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The inputs of a run beside its workload."""
+
+    topology: Topology
+    system: SystemConfig
+    profile: Profile
+    settings: Settings
+    placement: Placement
+
+    @property
+    def stages(self) -> int:
+        """How many parts of the machine run programs of their own."""
+        return 1
+
+    @property
+    def collectives_only(self) -> bool:
+        """Whether there are no other messages than those of collectives along the dimensions."""
+        return True
+
+
+def prepare(
+    workload: Workload, topology: Topology, system: SystemConfig | None, profile: Profile, settings: Settings
+) -> Setup:
+    """The setup of a workload; InputError for algorithms that the profile has not and groups that do not fit."""
+    defaults = profile.system(topology)
+    system = system or defaults
+    if not profile.native_algorithms:
+        system.refuse_algorithms({*NATIVE_ALGORITHMS, NCCL}, profile.name)
+    placement = place(workload, topology, system, defaults, oversized=profile.oversized_groups)
+    return Setup(topology, system, profile, settings, placement)

@@ -1,0 +1,45 @@
+"""AICB's files of a step, training or inference, in the forms that AICB has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simcore.errors import InputError
+from simcore.generate.aicb.deepspeed import deepspeed_operations
+from simcore.generate.aicb.inference import InferenceOptions, inference_text
+from simcore.generate.aicb.megatron import megatron_operations
+from simcore.generate.aicb.operations import csv_text
+from simcore.generate.aicb.options import Options
+from simcore.generate.aicb.rows import TextFile
+from simcore.generate.aicb.training import training_text
+from simcore.generate.made import Made
+from simcore.workload.contents import Contents, of_workload
+from simcore.workload.text import parse
+
+__all__ = ["aicb_inference_step", "aicb_step"]
+
+
+def aicb_step(options: Options, form: str) -> Made:
+    """AICB's file; InputError where AICB refuses, crashes or has no such file."""
+    deepspeed = options.frame == "DeepSpeed"
+    if form == "text" and not deepspeed:
+        return _written(training_text(options))
+    if form != "csv":
+        offered = "csv" if deepspeed else "text or csv"
+        raise InputError.at("--format", f"AICB has no {form} of {options.frame}", expected=offered, found=form)
+    text = csv_text(deepspeed_operations(options) if deepspeed else megatron_operations(options))
+    header, *rows = text.splitlines()
+    return Made(text, {"header": header, "rows": [row.split(",") for row in rows], "deviations": []})
+
+
+def aicb_inference_step(options: InferenceOptions) -> Made:
+    """AICB's file of an inference step; InputError where AICB refuses."""
+    return _written(inference_text(options))
+
+
+def _written(file: TextFile) -> Made:
+    def contents() -> Contents:
+        return replace(of_workload(parse(str(file), "made")), name="AICB's file")
+
+    rows = [row.split("\t") for row in file.rows()]
+    return Made(str(file), {"header": file.header, "rows": rows, "deviations": []}, contents=contents)

@@ -1,0 +1,98 @@
+"""One inference step in the form asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from simcore.compute.accelerators import Accelerator, accelerator
+from simcore.errors import InputError
+from simcore.generate.aicb.operations import csv_text
+from simcore.generate.contents import with_work
+from simcore.generate.durations import chosen_gpu
+from simcore.generate.inference import Request, durations_of, held_bytes, inference_pipeline, inference_workload
+from simcore.generate.listing import listed_step
+from simcore.generate.made import Document, Made, row_document
+from simcore.generate.models import Transformer
+from simcore.generate.presets import model as named_model
+from simcore.generate.traces import check_set, write_set
+from simcore.workload.contents import Contents, of_workload
+from simcore.workload.headers import write_header
+from simcore.workload.text import write
+
+__all__ = ["inference_step", "inference_traces"]
+
+
+def inference_step(
+    model: str,
+    config: str | None,
+    form: str = "text",
+    *,
+    comp_filepath: str | None,
+    gpu_type: str | None,
+    pp_rank: int,
+    **values: Any,
+) -> Made:
+    """The corrected inference step of a shipped or read model; the names of `values` are AICB's."""
+    if comp_filepath:
+        raise InputError.at("--comp_filepath", "a time file is read under --compat only", found=comp_filepath)
+    chosen, request, device, warnings = _inference(model, config, gpu_type, values)
+    if pp_rank >= request.pp:
+        raise InputError.at(
+            "--pp_rank", "there is no such stage", expected=f"0 to {request.pp - 1}", found=str(pp_rank)
+        )
+    workload = inference_workload(chosen, request, device, pp_rank)
+    held = held_bytes(chosen, request, pp_rank)
+    lacking = sum(held.values()) - device.memory_bytes
+    if lacking > 0:
+        warnings.append(f"stage {pp_rank} on {device.name}: does not fit: {lacking / 1e9:.1f} GB too much")
+    document: Document = {
+        "deviations": [],
+        "header": write_header(workload),
+        "memory": held | {"device": device.name, "device_bytes": device.memory_bytes},
+        "rows": [row_document(layer) for layer in workload.layers],
+        "warnings": warnings,
+    }
+
+    def contents() -> Contents:
+        durations = durations_of(chosen, request, device)
+        return with_work(of_workload(workload), durations, durations)
+
+    if form == "csv":
+        text = csv_text(listed_step(inference_pipeline(chosen, request, device), request.plan, pp_rank))
+    else:
+        text = write(workload)
+    return Made(text, document, tuple(warnings), contents=contents)
+
+
+_NAMES = {
+    "tensor_model_parallel_size": "tp",
+    "expert_model_parallel_size": "ep",
+    "pipeline_model_parallel": "pp",
+    "seq_length": "context",
+    "micro_batch": "batch",
+}
+"""AICB's names of what is served."""
+
+
+def _inference(
+    model: str, config: str | None, gpu_type: str | None, values: dict[str, Any]
+) -> tuple[Transformer, Request, Accelerator, list[str]]:
+    """What is served, how and on what, and what to warn about."""
+    chosen = replace(named_model(config or model), mtp_layers=0)  # what predicts further tokens serves training
+    request = Request(**{_NAMES.get(name, name): value for name, value in values.items()})
+    gpu, warnings = chosen_gpu(gpu_type)
+    return chosen, request, accelerator(gpu), warnings
+
+
+def inference_traces(
+    model: str, config: str | None, prefix: Path, ranks: Sequence[int], force: bool, gpu_type: str | None, **values: Any
+) -> tuple[list[Path], tuple[str, ...]]:
+    """Write the traces of an inference step; as `write_traces`, values as those of `inference_step`."""
+    chosen, request, device, warnings = _inference(model, config, gpu_type, values)
+    workload = inference_pipeline(chosen, request, device)
+    check_set(prefix, request.plan, ranks, force=force)
+    paths = write_set(prefix, request.plan, ranks, lambda stage: listed_step(workload, request.plan, stage))
+    return paths, tuple(warnings)
