@@ -35,7 +35,7 @@ __all__ = ["load_topology", "load_workload", "run"]
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
 SPECIFICATION_SUFFIXES = {".yaml", ".yml"}
 STANDARD_INPUT = "-"
-WAFER_OPTIONS = {"workload", "topology", "network", "compute_scale", "straggler", "npu", "no_fold"}
+WAFER_OPTIONS = {"workload", "topology", "network", "compute_scale", "straggler", "npu", "no_fold", "link_times"}
 
 
 def load_topology(name_or_path: str, profile: str = "native") -> Topology:
@@ -74,6 +74,7 @@ def run(
     jitter: tuple[str, ...] = (),
     runs: int = 1,
     fault: tuple[str, ...] = (),
+    link_times: bool = False,
 ) -> Report:
     """Simulate a workload on a topology.
 
@@ -117,6 +118,8 @@ def run(
         p95 of the time over all.
     fault : tuple of str
         ``link A-B xFACTOR @ BEGIN-END`` or ``link A-B down @ BEGIN-`` each.
+    link_times : bool
+        Keep when every link is occupied, which timelines show; the figures stay the same.
 
     Returns
     -------
@@ -156,7 +159,7 @@ def run(
     groups = source.content.parallelism if isinstance(source.content, Workload) else None
     settings = Settings(
         iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
-        not no_fold, schedule, straggler_factors(straggler, machine, groups),
+        not no_fold, schedule, straggler_factors(straggler, machine, groups), link_times=link_times,
     )  # fmt: skip
     given = config.read(system) if system else None
     memory = remote_memory_file.read(remote_memory) if remote_memory else None

@@ -100,7 +100,7 @@ def command(
     with progress("simulating", quiet=quiet):
         from simcore.api import run
 
-        report = run(**arguments)
+        report = run(**arguments, link_times=bool(output or timeline))
     for path in links:
         artefacts.write_links(report, path)
     left_out = [f"{path}: {text}" for path in timeline for text in artefacts.write_timeline(report, path, selection)]

@@ -118,7 +118,7 @@ def make_transport(
     options = replace(
         profile.plan_options, switch_latency_ns=system.switch_latency_ns, switch_bytes_per_s=system.switch_bytes_per_s
     )
-    links = LinkGraph(topology)
+    links = LinkGraph(topology, timed=settings.link_times)
     costs = Costs(endpoint_ns, reduction_ns, options, group_endpoint_ns, settings.rendezvous, system.bus, links)
     if settings.rendezvous:
         _check_askable(placement)
