@@ -42,6 +42,23 @@ function showSummary() {
   byId("shares").setAttribute("aria-label", byId("shares-legend").textContent);
 }
 
+// A bar for every change of the run: the time that would be left of it.
+function showHelps() {
+  const rows = REPORT.what_would_help || [];
+  const count = REPORT.iterations.length, whole = count > 1 ? `the ${count} iterations` : "the iteration";
+  byId("helps").hidden = !rows.length;
+  byId("helps-note").textContent = `the same run with one change, simulated again: the time that ${whole} would take`;
+  for (const { change, time_ns, saved_ns } of rows) {
+    const row = element("div", undefined, "help"), bar = element("div", undefined, "bar"), rest = element("i");
+    rest.style.width = `${Math.min(100 * time_ns / REPORT.time_ns, 100)}%`;
+    bar.append(rest);
+    const sign = saved_ns > 0 ? "\u2212" : saved_ns < 0 ? "+" : "";
+    row.append(element("span", change), bar, element("span", formatTime(time_ns)), element("b", `${sign}${formatShare(Math.abs(saved_ns), REPORT.time_ns)}`));
+    row.dataset.value = time_ns;
+    byId("helps").append(row);
+  }
+}
+
 function legendEntry(colour, text) {
   const entry = element("span"), swatch = element("i");
   swatch.style.background = colour;
@@ -151,5 +168,6 @@ byId("theme").addEventListener("click", () => {
   window.dispatchEvent(new Event("resize"));
 });
 showSummary();
+showHelps();
 showTables();
 showFooter();
