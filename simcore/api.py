@@ -8,12 +8,13 @@ from __future__ import annotations
 import glob
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
 
 from simcore import library
+from simcore.engine.changes import changes
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings, noise_of, straggler_factors
 from simcore.errors import InputError, closest
@@ -23,6 +24,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.noise import Noise
 from simcore.profiles import NetworkMode, Profile, profiles
+from simcore.report.document import HelpRow
 from simcore.report.model import Input, Report, spread_of
 from simcore.system import config
 from simcore.system import remote_memory as remote_memory_file
@@ -35,7 +37,17 @@ __all__ = ["load_topology", "load_workload", "run"]
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
 SPECIFICATION_SUFFIXES = {".yaml", ".yml"}
 STANDARD_INPUT = "-"
-WAFER_OPTIONS = {"workload", "topology", "network", "compute_scale", "straggler", "npu", "no_fold"}
+WAFER_OPTIONS = {
+    "workload",
+    "topology",
+    "network",
+    "compute_scale",
+    "straggler",
+    "npu",
+    "no_fold",
+    "link_times",
+    "what_would_help",
+}
 
 
 def load_topology(name_or_path: str, profile: str = "native") -> Topology:
@@ -74,6 +86,8 @@ def run(
     jitter: tuple[str, ...] = (),
     runs: int = 1,
     fault: tuple[str, ...] = (),
+    link_times: bool = False,
+    what_would_help: bool = False,
 ) -> Report:
     """Simulate a workload on a topology.
 
@@ -117,6 +131,11 @@ def run(
         p95 of the time over all.
     fault : tuple of str
         ``link A-B xFACTOR @ BEGIN-END`` or ``link A-B down @ BEGIN-`` each.
+    link_times : bool
+        Keep when every link is occupied, which timelines show; the figures stay the same.
+    what_would_help : bool
+        Run again with faster NPUs, faster links, and without what troubles the run; the report tells what each change
+        would save.
 
     Returns
     -------
@@ -149,14 +168,14 @@ def run(
         _refuse_other_options(options)
         factors = straggler_factors(straggler, machine)
         settings = Settings(network=_network(network, rules), compute_scale=compute_scale, stragglers=factors)
-        return _run_wafer(found, (workload, topology), machine, settings, npu)
+        return _run_wafer(found, (workload, topology), machine, settings, npu, help_wanted=what_would_help)
     noise = noise_of(seed, jitter, runs, rules)
     machine = replace(machine, faults=parse_faults(fault, LinkGraph(machine)) if fault else ())
     source = _read_workload(found, machine.npus, dialect, comm_groups, npu)
     groups = source.content.parallelism if isinstance(source.content, Workload) else None
     settings = Settings(
         iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
-        not no_fold, schedule, straggler_factors(straggler, machine, groups),
+        not no_fold, schedule, straggler_factors(straggler, machine, groups), link_times=link_times,
     )  # fmt: skip
     given = config.read(system) if system else None
     memory = remote_memory_file.read(remote_memory) if remote_memory else None
@@ -177,7 +196,9 @@ def run(
     drawn = spread_of(noise.seed, jitter, [timeline.time_ns, *others]) if noise else None
     if seed is not None and not noise:
         warnings += (f"--seed {seed} changes nothing: without --jitter a run draws no random numbers",)
-    return Report(timeline, profile, settings.network or rules.networks[0], tuple(inputs), warnings, noise=drawn)
+    helps = case.helps(timeline.time_ns, noise) if what_would_help else ()
+    mode = settings.network or rules.networks[0]
+    return Report(timeline, profile, mode, tuple(inputs), warnings, noise=drawn, helps=helps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +214,32 @@ class _Case:
 
     def play(self, noise: Noise) -> Timeline:
         """Simulate it under some noise."""
+        return self._play(replace(self.machine, noise=noise), replace(self.settings, noise=noise))
+
+    def helps(self, time_ns: int, noise: Noise) -> tuple[HelpRow, ...]:
+        """What changes of the run would save."""
         machine, settings = replace(self.machine, noise=noise), replace(self.settings, noise=noise)
+        return _helps(time_ns, self._play, machine, settings)
+
+    def _play(self, machine: Topology, settings: Settings) -> Timeline:
         if isinstance(self.content, Workload):
             return simulate(self.content, machine, self.system, self.rules, settings)
         from simcore.engine.run_graph import simulate_graphs
 
         return simulate_graphs(self.content, machine, self.system, self.rules, settings, self.memory)
+
+
+def _helps(
+    time_ns: int,
+    play: Callable[[Topology, Settings], Timeline],
+    machine: Topology,
+    settings: Settings,
+) -> tuple[HelpRow, ...]:
+    """The run with one thing better, for everything that can be, what saves most first."""
+    found = changes(machine, replace(settings, link_times=False))
+    times = [(text, play(topology, changed).time_ns) for text, topology, changed in found]
+    rows: list[HelpRow] = [{"change": text, "time_ns": took, "saved_ns": time_ns - took} for text, took in times]
+    return tuple(sorted(rows, key=lambda row: -row["saved_ns"]))
 
 
 def _with_preset(
@@ -224,7 +265,9 @@ def _refuse_other_options(options: Mapping[str, object]) -> None:
             raise InputError.at(option, "does not go with a workload of the wafer-scale generator")
 
 
-def _run_wafer(path: Path, given: tuple[str, str], machine: Topology, settings: Settings, npu: str | None) -> Report:
+def _run_wafer(
+    path: Path, given: tuple[str, str], machine: Topology, settings: Settings, npu: str | None, *, help_wanted: bool
+) -> Report:
     """Play the steps of the wafer-scale generator."""
     from simcore.compute.accelerators import accelerator
     from simcore.engine.wafer import Rates
@@ -237,11 +280,16 @@ def _run_wafer(path: Path, given: tuple[str, str], machine: Topology, settings: 
     source = wse.load(path)
     preset = accelerator(npu or ("wafer-node" if isinstance(source.steps[0], NodeStep) else "wafer-core"))
     rates = Rates(preset.peak("fp16") / 2, preset.memory_bytes_per_s)
-    timeline = simulate_wafer(source.steps, machine, rates, settings)
+
+    def play(topology: Topology, changed: Settings) -> Timeline:
+        return simulate_wafer(source.steps, topology, rates, changed)
+
+    timeline = play(machine, settings)
+    helps = _helps(timeline.time_ns, play, machine, settings) if help_wanted else ()
     inputs = [Input("workload", given[0], source.sha256)]
     inputs += [Input("topology", given[1], _sha256(Path(machine.path)))] if machine.path else []
     inputs += [Input(role.replace("_", "-"), name, _sha256(Path(name))) for role, name in source.files]
-    return Report(timeline, "native", settings.network or "congested", tuple(inputs), source.warnings)
+    return Report(timeline, "native", settings.network or "congested", tuple(inputs), source.warnings, helps=helps)
 
 
 @dataclass(frozen=True, slots=True)

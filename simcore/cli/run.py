@@ -13,6 +13,7 @@ from simcore.cli import run_config, run_simai
 from simcore.cli.completion import shipped
 from simcore.cli.numbers import COUNT, POSITIVE
 from simcore.cli.progress import progress
+from simcore.errors import InputError
 from simcore.report.document import encode
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+CLOSED_NAMES = {"workload", "profile", "dialect", "as_json", "quiet", "force"}
 SIMAI_NAMES = {str(option.name) for option in run_simai.OPTIONS}
 
 
@@ -54,6 +56,7 @@ SIMAI_NAMES = {str(option.name) for option in run_simai.OPTIONS}
 @click.option("--fault", multiple=True, metavar="FAULT", help="'link 3-4 x0.5 @ 1ms-2ms' or 'link 3-4 down @ 1ms-'")
 @click.option("--no-fold", is_flag=True, help="One process for every NPU; the answer is the same.")
 @click.option("--schedule", default="", metavar="NAME", help="gpipe 1f1b interleaved zb-h1 zb-v dualpipe")
+@click.option("--what-would-help", is_flag=True, help="Run again with faster NPUs and links: what each would save.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-o", "--output", metavar="DIR", help="Write the report and all its artefacts to a folder.")
 @click.option("--timeline", multiple=True, metavar="FILE", help=".png .svg .html .json(.gz) .pftrace(.gz)")
@@ -84,6 +87,7 @@ def command(
     simcore run --workload dlrm --topology ring64
     simcore run --workload trace.txt --topology net.yaml --json
     simcore run --workload dlrm --topology ring64 --timeline dlrm.png -o results/
+    simcore run --workload dlrm --topology torus_4x4x4 --what-would-help
     """
     if options["profile"] in run_simai.PROFILES:
         _closed_forms(as_json, options)
@@ -100,7 +104,7 @@ def command(
     with progress("simulating", quiet=quiet):
         from simcore.api import run
 
-        report = run(**arguments)
+        report = run(**arguments, link_times=bool(output or timeline))
     for path in links:
         artefacts.write_links(report, path)
     left_out = [f"{path}: {text}" for path in timeline for text in artefacts.write_timeline(report, path, selection)]
@@ -126,7 +130,14 @@ def _print(report: Report, as_json: bool, warnings: tuple[str, ...]) -> None:
 
 
 def _closed_forms(as_json: bool, options: dict[str, Any]) -> None:
-    """SimAI's closed forms: nothing is simulated."""
+    """SimAI's closed forms: nothing is simulated, and what only a simulation knows is refused."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        given = context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+        if given and name not in SIMAI_NAMES | CLOSED_NAMES:
+            message = f"profile {options['profile']} has closed forms and simulates nothing"
+            raise InputError.at(parameter.opts[-1], message, expected="another profile", hint="see docs/simai.md")
     path = library.resolve(options["workload"], "workloads")
     shown, document = run_simai.run(path, options["profile"], options)
     click.echo(encode(document) if as_json else shown, nl=False)

@@ -23,7 +23,7 @@ class Settings:
     `network` is a mode of the profile, "" = its default. The scales multiply compute times, message sizes and endpoint
     delays. `stragglers` maps an NPU to the factor on its compute times. `fold` lets equal NPUs share a process.
     `schedule` names the pipeline schedule, "" = the workload's usual one. `noise` is that of
-    compute times; noisy links are the topology's.
+    compute times; noisy links are the topology's. `link_times` keeps when every link is occupied.
     """
 
     iterations: int = 1
@@ -37,6 +37,7 @@ class Settings:
     schedule: str = ""
     stragglers: Mapping[int, float] = field(default_factory=dict)
     noise: Noise = QUIET
+    link_times: bool = False
 
 
 def noise_of(seed: int | None, jitter: tuple[str, ...], runs: int, profile: Profile) -> Noise:

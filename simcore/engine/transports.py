@@ -54,7 +54,7 @@ def make_transport(env: simpy.Environment, ranks: Sequence[Sequence[int]], setup
     """
     topology, system, profile = setup.topology, setup.system, setup.profile
     _check_bus(system, profile)
-    links = LinkGraph(topology)
+    links = LinkGraph(topology, timed=setup.settings.link_times)
     costs = _costs(setup, links)
     if costs.rendezvous:
         _refuse(setup.placement, UNASKED, "--rendezvous", "cannot wait for its receivers to ask")

@@ -21,10 +21,12 @@ import simpy
 
 from simcore.network.faults import Outlook
 from simcore.network.instant import after, at_end_of_instant
+from simcore.network.times import Times
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.network.trees import Combination, Meeting, Reduction, branches, combine, multicast
 from simcore.timeline.events import LinkTable
+from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import transfer_ns
 
 __all__ = [
@@ -70,6 +72,9 @@ class LinkNetwork(Network, Protocol):
 
     def counts(self) -> tuple[IntArray, IntArray]:
         """Bytes carried by every link, and how long it was occupied."""
+
+    def times(self) -> IntArray | None:
+        """Rows of (link, begin, end) of every occupation; None where they are not kept."""
 
 
 class _Path(NamedTuple):
@@ -121,6 +126,7 @@ class _Counted:
         self._latencies: list[float] = links.latency_ns.tolist()
         self._size_bytes = [0] * len(links)
         self._busy_ns = [0] * len(links)
+        self._times = Times() if links.timed else None
 
     def _path(self, src: int, dst: int) -> _Path:
         """The way from `src` to `dst`."""
@@ -138,9 +144,21 @@ class _Counted:
         """Bytes carried by every link, and how long it was occupied."""
         return np.array(self._size_bytes, np.int64), np.array(self._busy_ns, np.int64)
 
+    def times(self) -> IntArray | None:
+        """Rows of (link, begin, end) of every occupation; None where they are not kept."""
+        return self._times.rows() if self._times else None
+
     def table(self) -> LinkTable:
         """What every link carried so far."""
-        return self.links.table(*self.counts())
+        rows = self.times()
+        return self.links.table(*self.counts(), None if rows is None else [OccupiedLinks.of(rows)])
+
+    def _count(self, link: int, size_bytes: int, start_ns: int, end_ns: int) -> None:
+        """A message occupies a link."""
+        self._size_bytes[link] += size_bytes
+        self._busy_ns[link] += end_ns - start_ns
+        if self._times:
+            self._times.add(link, start_ns, end_ns)
 
 
 class CutThrough(_Counted):
@@ -251,6 +269,8 @@ class CutThrough(_Counted):
             end_ns = self._free_ns[link] = start_ns + occupied_ns
             self._size_bytes[link] += message.size_bytes
             self._busy_ns[link] += occupied_ns
+            if self._times:
+                self._times.add(link, start_ns, end_ns)
             head_ns = start_ns + steps_ns[hop]
             tail_ns = max(tail_ns, end_ns) + steps_ns[hop]
             hop += 1
@@ -301,8 +321,7 @@ class FaultyCutThrough(CutThrough):
             start_ns = max(self._free_ns[link], now_ns)
             end_ns = self._outlook.end_ns(link, start_ns, message.size_bytes, self._rates[link])
             self._free_ns[link] = end_ns
-            self._size_bytes[link] += message.size_bytes
-            self._busy_ns[link] += end_ns - start_ns
+            self._count(link, message.size_bytes, start_ns, end_ns)
             head_ns = start_ns + message.path.steps_ns[hop]
             message.tail_ns = max(message.tail_ns, end_ns) + message.path.steps_ns[hop]
             message.hop += 1
@@ -351,8 +370,8 @@ class StoreAndForward(_Counted):
     def _start(self, link: int, message: _Message) -> None:
         """The link takes the message."""
         size_per_rate_ns = message.size_bytes / (message.path.rates[message.hop] / 1e9)
-        self._size_bytes[link] += message.size_bytes
-        self._busy_ns[link] += int(size_per_rate_ns)
+        now_ns = int(self.env.now)
+        self._count(link, message.size_bytes, now_ns, now_ns + int(size_per_rate_ns))
         after(self.env, int(self._latencies[link] + size_per_rate_ns), partial(self._arrive, message))
         after(self.env, int(size_per_rate_ns), partial(self._release, link))
 

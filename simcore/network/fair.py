@@ -15,10 +15,12 @@ from simcore.network.congested import Deliver, Network, whole_steps
 from simcore.network.faults import Outlook
 from simcore.network.instant import after, at_end_of_instant
 from simcore.network.solver import max_min_rates
+from simcore.network.times import Times
 from simcore.network.topology.fabric import FloatArray, IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.network.trees import Combination, Meeting, Reduction, branches
 from simcore.timeline.events import LinkTable
+from simcore.timeline.link_use import OccupiedLinks
 
 __all__ = ["FairShare"]
 
@@ -57,6 +59,7 @@ class FairShare(Network):
         self._size_bytes = np.zeros(len(links), np.int64)
         self._busy_ns = np.zeros(len(links), np.int64)
         self._used = np.zeros(0, np.int64)
+        self._times = Times() if links.timed else None
         self._meetings: dict[Any, Meeting] = {}
         self._outlook = Outlook(links)
         for change_ns in self._outlook.changes:
@@ -125,9 +128,15 @@ class FairShare(Network):
         """Bytes carried by every link, a transfer under way counted in full, and how long it had transfers."""
         return self._size_bytes.copy(), self._busy_ns.copy()
 
+    def times(self) -> IntArray | None:
+        """Rows of (link, begin, end) of every occupation; None where they are not kept."""
+        return self._times.rows() if self._times else None
+
     def table(self) -> LinkTable:
         """What every link carried so far."""
-        return replace(self.links.table(*self.counts()), faults=self._outlook.counts())
+        rows = self.times()
+        table = self.links.table(*self.counts(), None if rows is None else [OccupiedLinks.of(rows)])
+        return replace(table, faults=self._outlook.counts())
 
     def _settle_now(self) -> None:
         """New rates once everything of this instant is known."""
@@ -142,6 +151,9 @@ class FairShare(Network):
         for flow in self._flows:
             flow.left_bytes -= flow.rate * elapsed_ns * 1e-9
         self._busy_ns[self._used] += elapsed_ns
+        if self._times and elapsed_ns:
+            for link in self._used.tolist():
+                self._times.add(link, self._since_ns, now_ns)
         self._since_ns = now_ns
 
     def _settle(self, _: simpy.Event) -> None:

@@ -8,6 +8,7 @@ messages, sent over representative links, meet each other just as they would mee
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 
@@ -17,6 +18,7 @@ from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.links import Axis, LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.timeline.events import LinkTable
+from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
 __all__ = ["FoldedLinks", "symmetric"]
 
@@ -44,7 +46,7 @@ class FoldedLinks(LinkGraph):
             [_stand_ins(axis, sizes, width) for axis, sizes in zip(whole.axes, parts, strict=True)]
         )
         self.topology, self.axes, self.npus, self.nodes = whole.topology, whole.axes, whole.npus, whole.nodes
-        self.whole = whole
+        self.whole, self.timed = whole, whole.timed
         used = np.zeros(len(whole), bool)
         used[stands_for] = True
         self._kept = np.flatnonzero(used)
@@ -99,9 +101,10 @@ class FoldedLinks(LinkGraph):
         routes = self.whole.routes(src, dst)
         return Routes(routes.counts, self.stands_for[routes.links])
 
-    def table(self, size_bytes: IntArray, busy_ns: IntArray) -> LinkTable:
+    def table(self, size_bytes: IntArray, busy_ns: IntArray, times: Sequence[OccupiedLinks] | None = None) -> LinkTable:
         """Every link carried what its representative did."""
-        return self.whole.table(size_bytes[self.stands_for], busy_ns[self.stands_for])
+        table = self.whole.table(size_bytes[self.stands_for], busy_ns[self.stands_for])
+        return table if times is None else replace(table, use=LinkUse(times, self.stands_for))
 
 
 def _stand_ins(axis: Axis, sizes: Sequence[int], width: int) -> IntArray:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
-from simcore.report.document import NoiseRow, StepRow
+from simcore.report.document import HelpRow, NoiseRow, StepRow
 from simcore.report.model import Input, Report
 from simcore.timeline.events import (
     COLUMNS,
@@ -56,6 +56,7 @@ class _About:
     warnings: tuple[str, ...]
     simai: dict[str, float] | None
     noise: NoiseRow | None
+    helps: tuple[HelpRow, ...]
     notes: tuple[str, ...]
     streams: tuple[str, ...]
     asked: tuple[dict[str, tuple[str | None, int]], ...]
@@ -87,6 +88,7 @@ def _about(report: Report) -> bytes:
             warnings=report.warnings,
             simai=None if report.simai is None else dict(report.simai),
             noise=report.noise,
+            helps=report.helps,
             notes=timeline.notes,
             streams=timeline.streams,
             asked=tuple(dict(layer) for layer in timeline.asked),
@@ -159,7 +161,9 @@ def _unpack(content: bytes) -> Arrays:
 def _report(arrays: Arrays) -> Report:
     about = msgspec.json.decode(arrays["about"].astype(np.uint8, casting="safe").tobytes(), type=_About)
     timeline = _timeline(arrays, about)
-    return Report(timeline, about.profile, about.network, about.inputs, about.warnings, about.simai, about.noise)
+    return Report(
+        timeline, about.profile, about.network, about.inputs, about.warnings, about.simai, about.noise, about.helps
+    )
 
 
 def _timeline(arrays: Arrays, about: _About) -> Timeline:

@@ -1,17 +1,19 @@
 """Chrome's trace event JSON, for chrome://tracing, TensorBoard, HolisticTraceAnalysis and others.
 
 Complete events with times in microseconds written as exact decimals. Format: "Trace Event Format", Duvall and others,
-2016. A class of NPUs is a process, a track a thread.
+2016. A class of NPUs is a process, a track a thread; an arrow (flow) leads from every send to its receive, and the
+hottest links have counters.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from simcore.report.counters import busiest_links, samples
 from simcore.report.selection import View
 from simcore.report.tracks import Track, lay_out
-from simcore.timeline.events import NO_LAYER, EventKind, Timeline
+from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
 from simcore.workload.model import PhaseName
 
 __all__ = ["chrome_json"]
@@ -21,8 +23,11 @@ def chrome_json(timeline: Timeline, view: View, about: str = "") -> bytes:
     """The view as a JSON document; `otherData` says where it comes from and what it does not hold."""
     tracks = lay_out(timeline, view)
     lines = [*_names(view, tracks), *_iterations(timeline, view)]
+    arrows = _arrows(view.events)
     for index, track in enumerate(tracks):
         lines.extend(_slices(timeline, view, track, index))
+        lines.extend(_flows(track, index, arrows))
+    lines.extend(_counters(timeline, view))
     other = json.dumps({"about": about, "left_out": list(view.left_out)})
     head = '{"displayTimeUnit":"ns","otherData":' + other + ',"traceEvents":[\n'
     return (head + ",\n".join(lines) + "\n]}\n").encode()
@@ -49,6 +54,39 @@ def _iterations(timeline: Timeline, view: View) -> Iterator[str]:
         if view.start_ns <= start_ns <= view.end_ns:
             name = json.dumps(f"iteration {index}")
             yield f'{{"ph":"i","s":"g","name":{name},"pid":{view.classes[0]},"tid":0,"ts":{_microseconds(start_ns)}}}'
+
+
+def _arrows(events: EventTable) -> dict[int, tuple[str, int]]:
+    """Row of a send or receive -> how its end of the arrow begins, and when; a receive may begin before its send."""
+    arrows = {}
+    for index, (send, receive) in enumerate(events.messages.tolist()):
+        sent_ns = int(events.start_ns[send])
+        if sent_ns < events.end_ns[receive]:
+            arrows[send] = f'{{"ph":"s","id":{index}', sent_ns
+            arrows[receive] = f'{{"ph":"f","bp":"e","id":{index}', max(sent_ns, int(events.start_ns[receive]))
+    return arrows
+
+
+def _flows(track: Track, thread: int, arrows: Mapping[int, tuple[str, int]]) -> Iterator[str]:
+    """The ends of arrows on a track."""
+    place = f'"cat":"message","name":"message","pid":{track.npu_class},"tid":{thread}'
+    for row in track.rows.tolist():
+        if row in arrows:
+            beginning, time_ns = arrows[row]
+            yield f'{beginning},{place},"ts":{_microseconds(time_ns)}}}'
+
+
+def _counters(timeline: Timeline, view: View) -> Iterator[str]:
+    """How busy the hottest links are, in a process of their own."""
+    process, links = len(timeline.ranks), busiest_links(timeline)
+    if links:
+        yield _metadata("process_name", process, 0, {"name": "links"})
+        yield _metadata("process_sort_index", process, 0, {"sort_index": process})
+    for link in links:
+        name = json.dumps(link.title)
+        for time_ns, percent in samples(link.start_ns, link.end_ns, view):
+            values = f'"args":{{"% busy":{percent!r}}}'
+            yield f'{{"ph":"C","name":{name},"pid":{process},"tid":0,"ts":{_microseconds(time_ns)},{values}}}'
 
 
 def _microseconds(time_ns: int) -> str:

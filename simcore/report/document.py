@@ -158,6 +158,14 @@ class NoiseRow(TypedDict):
     times_ns: list[int]
 
 
+class HelpRow(TypedDict):
+    """The run with one thing changed for the better; `saved_ns` is negative where the change makes it slower."""
+
+    change: str
+    time_ns: int
+    saved_ns: int
+
+
 class InputRow(TypedDict):
     """A file the run read."""
 
@@ -225,6 +233,7 @@ class ReportDocument(TypedDict):
     wafer: NotRequired[WaferRow]
     noise: NotRequired[NoiseRow]
     faults: NotRequired[list[FaultRow]]
+    what_would_help: NotRequired[list[HelpRow]]
 
 
 def read_report(path: str | os.PathLike[str]) -> ReportDocument:

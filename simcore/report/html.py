@@ -10,14 +10,16 @@ import base64
 import json
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.report.counters import BusyLink, busiest_links
 from simcore.report.model import Report
 from simcore.report.overview import overview
-from simcore.report.palette import BREAKDOWN, text_on
+from simcore.report.palette import BREAKDOWN, FAMILIES, text_on
 from simcore.report.selection import View
 from simcore.report.tables import layer_rows
 from simcore.report.text import EXPOSED_DEFINITIONS, dominating, headline
@@ -31,21 +33,24 @@ Ints = NDArray[np.int64]
 
 PARTS = Path(__file__).parent / "page"
 SCRIPTS = ("summary.js", "timeline.js", "overview.js", "controls.js")
-_KIND_COLUMNS = ("kind", "name", "layer", "phase", "size_bytes", "iteration")
+NAMING = ("workload", "topology")  # inputs that name the run
+MOST_OCCUPATIONS = 500_000
+_KIND_COLUMNS = ("kind", "name", "phase", "size_bytes", "iteration")
 
 
 def page(report: Report, view: View) -> str:
     """The whole page."""
-    tracks = lay_out(report.timeline, view)
+    tracks, links = lay_out(report.timeline, view), [*_links(report.timeline, view)]
     kinds, kind_of_slice = _kinds(report.timeline, view, tracks)
-    data = _summary(report) | _timeline(report.timeline, view, tracks) | {"kinds": kinds}
+    data = _summary(report) | _timeline(report.timeline, view, tracks, links)
+    data["kinds"] = kinds + [_link_kind(link) for link in links]
     if len(report.timeline.ranks) > 1:
         data["overview"] = overview(report.timeline).to_dict()
     parts = {
         "STYLE": _read("style.css"),
         "SCRIPT": "".join(map(_read, SCRIPTS)),
         "DATA": _script_json(data),
-        "COLUMNS": _columns(view, tracks, kind_of_slice),
+        "COLUMNS": _columns(view, tracks, kind_of_slice, links, len(kinds)),
     }
     text = _read("template.html")
     before, _, rest = text.partition("<!--STYLE-->")
@@ -69,7 +74,8 @@ def _summary(report: Report) -> dict[str, object]:
     """What the page says besides the timeline."""
     document = report.to_dict()
     return {
-        "report": document,
+        "report": {key: value for key, value in document.items() if key != "layers"},
+        "name": " on ".join(Path(entry.path).stem for entry in report.inputs if entry.role in NAMING),
         "layers": layer_rows(document),
         "headline": headline(document),
         "dominating": dominating(document),
@@ -81,15 +87,32 @@ def _summary(report: Report) -> dict[str, object]:
     }
 
 
-def _timeline(timeline: Timeline, view: View, tracks: list[Track]) -> dict[str, object]:
+def _links(timeline: Timeline, view: View) -> Iterator[BusyLink]:
+    """The hottest links as long as their occupations are not too many, those inside the view."""
+    most = MOST_OCCUPATIONS
+    for link in busiest_links(timeline):
+        inside = slice(*np.searchsorted(link.start_ns, [view.start_ns, view.end_ns]))
+        start_ns, end_ns = link.start_ns[inside], link.end_ns[inside]
+        most -= len(start_ns)
+        if most >= 0:
+            yield replace(link, start_ns=start_ns, end_ns=end_ns)
+
+
+def _link_kind(link: BusyLink) -> dict[str, object]:
+    return {"kind": "link", "name": link.title, "layer": "", "phase": "", "bytes": 0, "colour": FAMILIES["link"]}
+
+
+def _timeline(timeline: Timeline, view: View, tracks: list[Track], links: list[BusyLink]) -> dict[str, object]:
     """Tracks, legend and bounds of the timeline."""
     used = {colour for track in tracks for colour in set(colours(view, track))}
+    used |= {FAMILIES["link"]} if links else set()
     return {
         "start_ns": view.start_ns,
         "end_ns": view.end_ns,
-        "num_slices": sum(len(track.rows) for track in tracks),
+        "num_slices": sum(len(track.rows) for track in tracks) + sum(len(link.start_ns) for link in links),
+        "num_messages": len(view.events.messages),
         "left_out": view.left_out,
-        "tracks": list(_track_rows(view, tracks)),
+        "tracks": [*_track_rows(view, tracks), *_link_rows(links)],
         "legend": [(colour, text) for colour, text in meanings(timeline, view) if colour in used],
         "inks": {colour: text_on(colour) for colour in sorted(used)},
     }
@@ -110,13 +133,30 @@ def _track_rows(view: View, tracks: list[Track]) -> Iterator[dict[str, object]]:
         }
 
 
+def _link_rows(links: list[BusyLink]) -> Iterator[dict[str, object]]:
+    """Titles of the tracks of links."""
+    for index, link in enumerate(links):
+        yield {
+            "title": f"{link.share:.1%}  {link.src} > {link.dst}",
+            "group": f"busy {link.share:.1%} of the run",
+            "heading": "hottest links" if index == 0 else "",
+            "last": index == len(links) - 1,
+            "count": len(link.start_ns),
+        }
+
+
 def _kinds(timeline: Timeline, view: View, tracks: list[Track]) -> tuple[list[dict[str, object]], Ints]:
     """Slices that differ only in time share a description: the descriptions, and the number of each slice's."""
     numbers: dict[tuple[object, ...], int] = {}
     chosen: list[int] = []
+    first_of_name = {name: layer for layer, name in reversed([*enumerate(timeline.layers)])}
+    namesakes = [first_of_name[name] for name in timeline.layers]
     for track in tracks:
+        layers = (
+            namesakes[at] if 0 <= at < len(namesakes) else NO_LAYER for at in view.events.layer[track.rows].tolist()
+        )
         columns = (getattr(view.events, column)[track.rows].tolist() for column in _KIND_COLUMNS)
-        keys = zip(*columns, colours(view, track), strict=True)
+        keys = zip(layers, *columns, colours(view, track), strict=True)
         chosen += [numbers.setdefault(key, len(numbers)) for key in keys]
     return [_description(timeline, view, *key) for key in numbers], np.array(chosen, dtype=np.int64)  # type: ignore[arg-type]
 
@@ -124,19 +164,18 @@ def _kinds(timeline: Timeline, view: View, tracks: list[Track]) -> tuple[list[di
 def _description(
     timeline: Timeline,
     view: View,
+    layer: int,
     kind: int,
     name: int,
-    layer: int,
     phase: int,
     size_bytes: int,
     iteration: int,
     colour: str,
 ) -> dict[str, object]:
-    known = NO_LAYER < layer < len(timeline.layers)
     return {
         "kind": EventKind(kind).name.lower(),
         "name": view.events.names[name],
-        "layer": timeline.layers[layer] if known else "",
+        "layer": timeline.layers[layer] if layer != NO_LAYER else "",
         "phase": list(PhaseName)[phase].value if phase >= 0 else "",
         "bytes": size_bytes,
         "iteration": iteration,
@@ -144,12 +183,17 @@ def _description(
     }
 
 
-def _columns(view: View, tracks: list[Track], kind_of_slice: Ints) -> str:
-    """Starts and ends as 64-bit floats, which hold nanoseconds exactly up to 104 days, then descriptions; in base64."""
-    rows = np.concatenate([track.rows for track in tracks]) if tracks else np.zeros(0, dtype=np.int64)
+def _columns(view: View, tracks: list[Track], kind_of_slice: Ints, links: list[BusyLink], first_link_kind: int) -> str:
+    """Starts and ends as 64-bit floats (exact nanoseconds up to 104 days), then descriptions, then for every
+    message the slices of its send and its receive; in base64.
+    """
+    rows = np.concatenate([np.zeros(0, dtype=np.int64), *(track.rows for track in tracks)])
+    kinds = np.repeat(np.arange(first_link_kind, first_link_kind + len(links)), [len(link.start_ns) for link in links])
+    slice_of_row = np.argsort(rows)  # every row of the view is a slice
     parts = (
-        view.events.start_ns[rows].astype("<f8"),
-        view.events.end_ns[rows].astype("<f8"),
-        kind_of_slice.astype("<u4"),
+        np.concatenate([view.events.start_ns[rows], *(link.start_ns for link in links)]).astype("<f8"),
+        np.concatenate([view.events.end_ns[rows], *(link.end_ns for link in links)]).astype("<f8"),
+        np.concatenate([kind_of_slice, kinds]).astype("<u4"),
+        slice_of_row[view.events.messages].astype("<u4"),
     )
     return base64.b64encode(zlib.compress(b"".join(part.tobytes() for part in parts), 6)).decode()

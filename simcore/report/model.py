@@ -16,6 +16,7 @@ from simcore.report.document import (
     BreakdownRow,
     DimensionRow,
     FaultRow,
+    HelpRow,
     InputRow,
     IterationRow,
     LayerRow,
@@ -62,7 +63,7 @@ class Report:
     """What a run found.
 
     `profile` and `network` are the names of the timing rules, `simai` the summary of SimAI's closed forms (us).
-    `noise` is what many seeds gave. docs/report.md defines every figure.
+    `noise` is what many seeds gave, `helps` what changes of the run would save. docs/report.md defines every figure.
     """
 
     timeline: Timeline
@@ -72,6 +73,7 @@ class Report:
     warnings: tuple[str, ...] = ()
     simai: Mapping[str, float] | None = None
     noise: NoiseRow | None = None
+    helps: tuple[HelpRow, ...] = ()
 
     def to_dict(self) -> ReportDocument:
         """The document of schema `simcore.report/1`: plain JSON values, whole nanoseconds, bytes."""
@@ -105,6 +107,8 @@ class Report:
             document["wafer"] = {"steps": cast(list[StepRow], timeline.wafer.steps)}
         if self.noise is not None:
             document["noise"] = self.noise
+        if self.helps:
+            document["what_would_help"] = list(self.helps)
         if timeline.links is not None and timeline.links.faults:
             document["faults"] = [_fault(counted) for counted in timeline.links.faults]
         return document

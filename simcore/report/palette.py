@@ -1,7 +1,8 @@
 """The colours of every picture, in one place; chosen to stay apart for colour-blind eyes.
 
 Blue means computing, vermillion an NPU that stands still, the others communication. The hues are Okabe and Ito's
-(Color Universal Design, 2008) with two of Paul Tol's muted scheme (SRON/EPS/TN/09-002, 2021) for further dimensions.
+(Color Universal Design, 2008), two of Paul Tol's muted scheme (SRON/EPS/TN/09-002, 2021) for further dimensions, and
+two that show on white and on black.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ FAMILIES = {
     "host": "#7F8C8D",
     "wait": "#D55E00",
     "collective": "#8C8CB4",
-    "message": "#332288",
+    "message": "#8A2BE2",
     "memory": "#DDCC77",
+    "link": "#2F6F6F",
 }
 BREAKDOWN = {
     "compute_ns": ("compute", PHASES[0]),

@@ -2,7 +2,7 @@
 
 Message and field numbers are those of perfetto's `protos/perfetto/trace` (0.59). One packet sequence ordered by time,
 strings interned in its first packet, one track per lane so that no two slices of a track overlap, the utilisation of
-each dimension as a counter, an arrow from the send to the receive of every message.
+each dimension and of the hottest links as counters, an arrow from the send to the receive of every message.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.report.counters import busiest_links, samples
 from simcore.report.selection import View
 from simcore.report.tracks import Track, lay_out
 from simcore.report.wire import double, fixed, nested, number, text, varint
-from simcore.timeline.breakdown import coverage
 from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
 from simcore.workload.model import PhaseName
 
 __all__ = ["perfetto_trace"]
 
-COUNTER_SAMPLES = 200
 STATE_CLEARED, NEEDS_STATE = 1, 2
 SLICE_BEGIN, SLICE_END, INSTANT, COUNTER = 1, 2, 3, 4
 FLOW, FLOW_ENDS = 47, 48  # fields of a slice's event
 EXPLICIT_ORDER, NEVER_MERGE = 3, 2
-ROOT, ITERATIONS = 1, 2  # track uuids; a class has 3 + its index in the view, further tracks follow
-FIRST_CLASS = 3
+ROOT, ITERATIONS, LINKS = 1, 2, 3  # track uuids; a class has 4 + its index in the view, further tracks follow
+FIRST_CLASS = 4
+LINKS_RANK = 1 << 20  # below all classes
 
 ON_SEQUENCE = number(10, 1)  # trusted_packet_sequence_id
 AFTER_FIRST = ON_SEQUENCE + number(13, NEEDS_STATE)
@@ -66,6 +66,16 @@ class _Strings:
         return nested(1, ON_SEQUENCE + number(13, STATE_CLEARED) + nested(12, table))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counter:
+    """A counter track: below which track it stands, and the intervals in which what it counts is busy."""
+
+    parent: int
+    title: str
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+
+
 def _entries(field: int, texts: Iterable[str]) -> bytes:
     """One kind of interned strings; iids count from 1."""
     return b"".join(nested(field, number(1, iid) + text(2, each)) for iid, each in enumerate(texts, 1))
@@ -75,18 +85,20 @@ def perfetto_trace(timeline: Timeline, view: View, about: str = "") -> bytes:
     """The view as the bytes of a `.pftrace` file; its root track says where it comes from and what is left out."""
     tracks = lay_out(timeline, view)
     strings = _Strings(timeline.layers)
-    uuids = [FIRST_CLASS + len(view.classes) + index for index in range(len(tracks))]
-    counted = [(1 + uuids[-1] + index, track) for index, track in enumerate(_dimensions(tracks))] if tracks else []
+    first = FIRST_CLASS + len(view.classes)
+    uuids = range(first, first + len(tracks))
+    counters = [*_dimension_counters(view, tracks), *_link_counters(timeline)] if tracks else []
     packets = [strings.packet(view.events), *_structure(view, about), *_track_descriptors(view, tracks, uuids)]
+    packets += [_describe(LINKS, ROOT, "links", LINKS_RANK)] if any(each.parent == LINKS for each in counters) else []
     packets += [
-        _describe(uuid, _parent(view, track), _counter_title(track), uuid, counter=True) for uuid, track in counted
+        _describe(uuid, each.parent, each.title, uuid, counter=True) for uuid, each in enumerate(counters, uuids.stop)
     ]
     stamped = list(_marks(timeline, view))
     arrows = _arrows(view.events)
     for uuid, track in zip(uuids, tracks, strict=True):
         stamped += _slices(view, track, uuid, strings, arrows)
-    for uuid, track in counted:
-        stamped += _samples(view, tracks, track, uuid)
+    for uuid, counter in enumerate(counters, uuids.stop):
+        stamped += _samples(view, counter, uuid)
     return b"".join([*packets, *_in_order(stamped)])
 
 
@@ -108,7 +120,7 @@ def _structure(view: View, about: str) -> Iterator[bytes]:
         yield _describe(FIRST_CLASS + index, ROOT, label, 1 + index)
 
 
-def _track_descriptors(view: View, tracks: list[Track], uuids: list[int]) -> Iterator[bytes]:
+def _track_descriptors(view: View, tracks: list[Track], uuids: range) -> Iterator[bytes]:
     for uuid, track in zip(uuids, tracks, strict=True):
         title = track.title + f" ({track.lane + 1})" * bool(track.lane)
         yield _describe(uuid, _parent(view, track), title, uuid)
@@ -118,13 +130,19 @@ def _parent(view: View, track: Track) -> int:
     return FIRST_CLASS + view.classes.index(track.npu_class)
 
 
-def _dimensions(tracks: list[Track]) -> list[Track]:
-    """The first lane of every dimension."""
-    return [track for track in tracks if track.family == "dimension" and track.lane == 0]
+def _dimension_counters(view: View, tracks: list[Track]) -> Iterator[_Counter]:
+    """The utilisation of every dimension, all its lanes together."""
+    for track in tracks:
+        if track.family == "dimension" and track.lane == 0:
+            same = [each.rows for each in tracks if (each.npu_class, each.dim) == (track.npu_class, track.dim)]
+            rows = np.concatenate(same)
+            times = view.events.start_ns[rows], view.events.end_ns[rows]
+            yield _Counter(_parent(view, track), f"{track.title}, utilisation", *times)
 
 
-def _counter_title(track: Track) -> str:
-    return f"{track.title}, utilisation"
+def _link_counters(timeline: Timeline) -> Iterator[_Counter]:
+    for link in busiest_links(timeline):
+        yield _Counter(LINKS, link.title, link.start_ns, link.end_ns)
 
 
 def _marks(timeline: Timeline, view: View) -> Iterator[Stamped]:
@@ -199,16 +217,11 @@ def _argument(name_iid: int, field: int, value: int) -> bytes:
     return nested(4, number(1, name_iid) + number(field, value))
 
 
-def _samples(view: View, tracks: list[Track], track: Track, uuid: int) -> Iterator[Stamped]:
-    """The utilisation of a dimension, all its lanes together, in percent."""
-    same = [each.rows for each in tracks if (each.npu_class, each.dim) == (track.npu_class, track.dim)]
-    rows = np.concatenate(same)
-    num_samples = min(COUNTER_SAMPLES, view.end_ns - view.start_ns)
-    edges = np.linspace(view.start_ns, view.end_ns, num_samples + 1).astype(np.int64)
-    shares: NDArray[np.float64] = coverage(view.events.start_ns[rows], view.events.end_ns[rows], edges)
+def _samples(view: View, counter: _Counter, uuid: int) -> Iterator[Stamped]:
+    """The values of a counter, in percent."""
     kind_and_place = number(9, COUNTER) + number(11, uuid)
-    for time_ns, share in zip(edges.tolist(), [*shares.tolist(), 0.0], strict=True):
-        yield time_ns, _event(kind_and_place + double(44, round(100 * share, 3)))
+    for time_ns, percent in samples(counter.start_ns, counter.end_ns, view):
+        yield time_ns, _event(kind_and_place + double(44, percent))
 
 
 def _in_order(stamped: list[Stamped]) -> Iterator[bytes]:

@@ -97,7 +97,7 @@ def breakdown_figure(document: ReportDocument) -> Figure:
         axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         _shares(axes[0], document)
         if chosen:
-            _layer_bars(axes[1], chosen, len(layers) - len(chosen))
+            _layer_bars(axes[1], chosen, len(layers) - len(chosen), staged="pipeline" in document)
     return figure
 
 
@@ -123,8 +123,8 @@ def _shares(axes: Axes, document: ReportDocument) -> None:
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, handlelength=1)
 
 
-def _layer_bars(axes: Axes, layers: Sequence[LayerRow], left_out: int) -> None:
-    """A bar per layer: its computation by phase, and the waiting for its collectives."""
+def _layer_bars(axes: Axes, layers: Sequence[LayerRow], left_out: int, *, staged: bool) -> None:
+    """A bar per layer: its computation by phase, and the waiting for its collectives; all stages together."""
     scale, unit = time_unit(max(map(_cost, layers)))
     places = np.arange(len(layers))
     left = np.zeros(len(layers))
@@ -142,7 +142,7 @@ def _layer_bars(axes: Axes, layers: Sequence[LayerRow], left_out: int) -> None:
         left += lengths
     note = f"; {left_out} layers that cost less are left out" if left_out else ""
     axes.set_yticks(places, [shorten(layer["name"], 28).replace("$", r"\$") for layer in layers])
-    axes.set(xlabel=f"sum over iterations ({unit}){note}")
+    axes.set(xlabel=f"sum over iterations{' and the first ranks of all stages' * staged} ({unit}){note}")
     axes.invert_yaxis()
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, handlelength=1)
 

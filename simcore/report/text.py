@@ -83,6 +83,7 @@ def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width
     yield wrapped(headline(document), width)
     yield wrapped(_noise(document), width)
     yield wrapped(dominating(document), width)
+    yield _helps(document, width)
     yield _layers(document, width, num_rows) or _operations(document, operations, width, num_rows)
     yield _dims(document, width)
     yield _pipeline(document, width)
@@ -133,6 +134,18 @@ def _faults(document: ReportDocument) -> str:
 def dominating(document: ReportDocument) -> str:
     """Which layers and which dimension decide the time; a line each, none where there is nothing to say."""
     return "\n".join(line for line in (_most_compute(document), _most_exposed(document), _busiest(document)) if line)
+
+
+def _helps(document: ReportDocument, width: int) -> str:
+    """What changes of the run would save."""
+    rows = [
+        (row["change"], format_ns(row["time_ns"]), f"{-row['saved_ns'] / max(document['time_ns'], 1):+.1%}")
+        for row in document.get("what_would_help", ())
+    ]
+    count = len(document["iterations"])
+    time = f"time of all {count} iterations" if count > 1 else "time"
+    title = "What would help (the same run with one change, simulated again)\n"
+    return title + grid(("change", time, "difference"), rows, width=width) if rows else ""
 
 
 def layer_total(layer: LayerRow, figure: Figure) -> int:

@@ -128,4 +128,4 @@ def meanings(timeline: Timeline, view: View) -> list[tuple[str, str]]:
     for index, colour in enumerate(DIMENSIONS):
         dims = range(index, len(timeline.dims), len(DIMENSIONS))
         entries.append((colour, f"dimension {', '.join(map(str, dims))}"))
-    return entries + [(FAMILIES[family], family) for family in ("collective", "message", "memory", "host")]
+    return entries + [(FAMILIES[family], family) for family in ("collective", "message", "memory", "host", "link")]

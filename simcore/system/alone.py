@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +26,7 @@ from simcore.system.played import Played
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
 from simcore.system.transport import Done
 from simcore.timeline.events import LinkTable
+from simcore.timeline.link_use import LinkUse, OccupiedLinks
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["Alone", "has_own_links"]
@@ -78,7 +78,7 @@ class Alone:
         self._env, self._ranks, self._links, self._network, self._costs = env, ranks, links, network, costs
         self._timers, self._in_use, self._never_meet = Timers(env), InUse(), never_meet
         self._performances: dict[tuple[StreamPhase, Hashable], Performance] = {}
-        self._times: Counter[tuple[StreamPhase, Hashable, int]] = Counter()  # by the first link of the part
+        self._begins_ns: dict[tuple[StreamPhase, Hashable, int], list[int]] = {}  # by the first link of the part
         self._stages: dict[tuple[GroupDim, int], _Stage] = {}
         self._used: dict[tuple[StreamPhase, Hashable], int] = {}
         self._parts: dict[Hashable, LinkGraph] = {}
@@ -93,14 +93,27 @@ class Alone:
     def links(self) -> LinkTable:
         """What every link carried: each shape's bytes as often as a group played it."""
         size_bytes, busy_ns = np.zeros((2, len(self._links)), np.int64)
-        for (phase, shape, first), times in self._times.items():
+        for (phase, shape, first), begins_ns in self._begins_ns.items():
             played = self._performances[phase, shape]
             own = slice(first, first + len(played.size_bytes))
-            size_bytes[own] += times * played.size_bytes
-            busy_ns[own] += times * played.busy_ns
+            size_bytes[own] += len(begins_ns) * played.size_bytes
+            busy_ns[own] += len(begins_ns) * played.busy_ns
         if self._columns:
             self._columns.add_to(size_bytes, busy_ns)
-        return self._links.table(size_bytes, busy_ns)
+        return replace(self._links.table(size_bytes, busy_ns), use=self._use())
+
+    def _use(self) -> LinkUse | None:
+        """When links were occupied: as in the performances, each time one began."""
+        if not self._links.timed:
+            return None
+        parts: list[OccupiedLinks] = []
+        for (phase, shape, first), begins_ns in self._begins_ns.items():
+            occupied = self._performances[phase, shape].occupied
+            if occupied is None:
+                return None
+            parts.append(occupied.again(first, begins_ns))
+        use = LinkUse(parts, np.arange(len(self._links)))
+        return self._columns.added(use) if self._columns else use
 
     def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
@@ -120,9 +133,9 @@ class Alone:
 
     def _begin(self, phase: StreamPhase, stage: _Stage, played: Performance) -> None:
         """Note a group that begins a phase; its first NPU is the first to say so."""
-        self._times[phase, stage.shape, stage.first] += 1
+        now_ns = int(self._env.now)
+        self._begins_ns.setdefault((phase, stage.shape, stage.first), []).append(now_ns)
         if not self._never_meet:
-            now_ns = int(self._env.now)
             self._in_use.take(stage.first, self._used[phase, stage.shape], now_ns, now_ns + max(played.exits_ns))
 
     def _stage(self, dim: GroupDim, npu: int, position: int) -> _Stage:
@@ -153,7 +166,7 @@ class Alone:
         """The links of one group of a dimension; without noise all groups have the same."""
         key = (index, first if noisy else 0)
         if key not in self._parts:
-            part = self._parts[key] = LinkGraph(Topology((self._links.topology.dims[index],)))
+            part = self._parts[key] = LinkGraph(Topology((self._links.topology.dims[index],)), timed=self._links.timed)
             part.bandwidth_bytes_per_s = self._links.bandwidth_bytes_per_s[first : first + count]
         return self._parts[key]
 
@@ -162,7 +175,7 @@ class Alone:
         plan = self._plans.plans.of(phase, npu)
         if not self._never_meet:
             self._used[phase, stage.shape] = _links_of(plan, stage, rendezvous=self._costs.rendezvous)
-        if self._network is CutThrough and isinstance(plan, Plan):
+        if self._network is CutThrough and isinstance(plan, Plan) and not self._links.timed:
             solved = solve_alone(plan, stage.members, stage.part, self._costs.of(phase.lane.dim))
             if solved:
                 return solved
@@ -185,7 +198,8 @@ class Alone:
         for position, npu in enumerate(members):
             transport.start(npu, Stream(("", 0), dataset, (here,)), partial(leave, position))
         env.run()
-        return Performance(exits_ns, *network.counts())
+        rows = network.times()
+        return Performance(exits_ns, *network.counts(), None if rows is None else OccupiedLinks.of(rows))
 
 
 def _links_of(plan: AnyPlan, stage: _Stage, *, rendezvous: bool) -> int:

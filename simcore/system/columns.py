@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import simpy
@@ -12,6 +12,7 @@ from simcore.network.congested import LinkNetwork
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.system.transport import class_of
+from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
 __all__ = ["Columns"]
 
@@ -40,7 +41,7 @@ class Columns:
             for dim, stride in zip(links.topology.dims, links.topology.strides, strict=True)
             if stride >= self._width
         )
-        self._column = LinkGraph(Topology(outer))
+        self._column = LinkGraph(Topology(outer), timed=links.timed)
         self._kinds = _kinds(ranks, stages, self._width)
         self._networks: dict[int, LinkNetwork] = {}
 
@@ -53,16 +54,39 @@ class Columns:
 
     def add_to(self, size_bytes: NDArray[np.int64], busy_ns: NDArray[np.int64]) -> None:
         """Add what the columns' links carried to columns of all links of the machine."""
-        first = len(self._links.axes) - len(self._column.axes)
         for kind, network in self._networks.items():
             mine = np.flatnonzero(self._kinds == kind)
-            counts = network.counts()
-            for whole, part in zip(self._links.axes[first:], self._column.axes, strict=True):
-                own = slice(whole.links_before, whole.links_before + whole.groups * whole.links)
-                here = slice(part.links_before, part.links_before + part.groups * part.links)
-                for total, counted in zip((size_bytes, busy_ns), counts, strict=True):
-                    shaped = total[own].reshape(part.groups, self._width, whole.links)
-                    shaped[:, mine] += counted[here].reshape(part.groups, 1, whole.links)
+            for total, counted in zip((size_bytes, busy_ns), network.counts(), strict=True):
+                for own, columns in self._own_links(total, counted):
+                    own[:, mine] += columns
+
+    def _own_links(
+        self, whole: NDArray[np.int64], column: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Figures of the machine's links and of a column's, dimension by dimension: (group, column, link of group)."""
+        first = len(self._links.axes) - len(self._column.axes)
+        for all_, part in zip(self._links.axes[first:], self._column.axes, strict=True):
+            own = slice(all_.links_before, all_.links_before + all_.groups * all_.links)
+            here = slice(part.links_before, part.links_before + part.groups * part.links)
+            yield (
+                whole[own].reshape(part.groups, self._width, all_.links),
+                column[here].reshape(part.groups, 1, all_.links),
+            )
+
+    def added(self, use: LinkUse) -> LinkUse | None:
+        """With when the columns' links were occupied, each kind's numbered after all others."""
+        stands_for, parts = use.stands_for.copy(), [*use.parts]
+        behind = max(len(self._links), int(stands_for.max(initial=-1)) + 1)
+        for kind, network in self._networks.items():
+            rows = network.times()
+            if rows is None:
+                return None
+            parts.append(OccupiedLinks.of(rows, behind))
+            mine = np.flatnonzero(self._kinds == kind)
+            for own, columns in self._own_links(stands_for, np.arange(behind, behind + len(self._column))):
+                own[:, mine] = columns
+            behind += len(self._column)
+        return LinkUse(parts, stands_for)
 
 
 def _kinds(ranks: Sequence[Sequence[int]], stages: int, width: int) -> NDArray[np.int64]:

@@ -13,17 +13,19 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.plan import Plan
 from simcore.system.plans import Costs
+from simcore.timeline.link_use import OccupiedLinks
 
 __all__ = ["Performance", "peers_of", "solve_alone"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Performance:
-    """A phase that was played: when each member left, counted from its beginning, and what each link carried."""
+    """A phase that was played: when each member left, counted from its beginning; what each link carried, and when."""
 
     exits_ns: list[int]
     size_bytes: IntArray
     busy_ns: IntArray
+    occupied: OccupiedLinks | None = None
 
 
 def solve_alone(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs) -> Performance | None:

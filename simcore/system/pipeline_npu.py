@@ -119,11 +119,11 @@ class Handovers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Recording:
-    """What a cell did: its events counted from its beginning, its own rows by position, and the phases it played."""
+    """What a cell did: its own events by row's position and the phases it played, counted from its beginning."""
 
     duration_ns: int
     events: NDArray[np.int64]
-    phases: list[StreamPhase]
+    phases: list[tuple[int, StreamPhase]]
 
 
 class PipelineNpu(Npu):
@@ -131,7 +131,7 @@ class PipelineNpu(Npu):
 
     With `remembers`, a cell that begins and ends with nothing on its way is played once for each content, then repeated
     as recorded: the caller answers for it that the stage meets nobody else in its groups and on its links, and keeps no
-    state. `played` lists the phases for the transport's account of the links.
+    state. `played` lists the phases, with their beginnings, for the transport's account of the links.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class PipelineNpu(Npu):
         handovers: Handovers,
         *,
         remembers: bool,
-        played: list[StreamPhase],
+        played: list[tuple[int, StreamPhase]],
     ):
         super().__init__(program, scheduler, priorities)
         self._stage, self._handovers, self._remembers, self._played = stage, handovers, remembers, played
@@ -203,16 +203,17 @@ class PipelineNpu(Npu):
         own = rows[(rows[:, CLASS] == self.npu_class) & (rows[:, LAYER] != NO_LAYER)]
         own[:, START : END + 1] -= start_ns
         own[:, LAYER] = np.searchsorted(cell.passage.rows, own[:, LAYER])
-        return _Recording(int(self.env.now) - start_ns, own, self._played[before:])
+        phases = [(begin_ns - start_ns, phase) for begin_ns, phase in self._played[before:]]
+        return _Recording(int(self.env.now) - start_ns, own, phases)
 
     def _repeat(self, known: _Recording, cell: StageCell) -> None:
-        rows = known.events.copy()
-        rows[:, START : END + 1] += int(self.env.now)
+        rows, now_ns = known.events.copy(), int(self.env.now)
+        rows[:, START : END + 1] += now_ns
         rows[:, LAYER] = np.array(cell.passage.rows)[rows[:, LAYER]]
         rows[:, NAME] = self._names[rows[:, LAYER]]
         rows[:, ITERATION] = self.iteration
         self._events.extend(rows)
-        self._played.extend(known.phases)
+        self._played.extend([(now_ns + begin_ns, phase) for begin_ns, phase in known.phases])
 
     @cached_property
     def _names(self) -> NDArray[np.int64]:

@@ -10,6 +10,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.timeline.link_use import LinkUse
+
 __all__ = [
     "COMPUTE_STREAM",
     "FOREVER",
@@ -160,7 +162,7 @@ class LinkTable:
     """What each link carried, where links are modelled; columns of equal length, `src` and `dst` name the ends.
 
     `coordinates`, (links, 4), are column and row of either end where the network lies flat: meshes, tori, wafers.
-    `faults` are those of the run, in the order given.
+    `faults` are those of the run, in the order given, `use` says when links were occupied, where a run kept that.
     """
 
     src: Sequence[str]
@@ -169,6 +171,7 @@ class LinkTable:
     busy_ns: NDArray[np.int64]
     coordinates: NDArray[np.int64] | None = None
     faults: tuple[FaultCount, ...] = ()
+    use: LinkUse | None = None
 
 
 @dataclass(frozen=True, slots=True)

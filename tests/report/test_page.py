@@ -7,10 +7,12 @@ import shutil
 import pytest
 from hypothesis import given, settings
 
+import simcore
+from simcore.report.counters import busiest_links
 from simcore.report.html import page
 from simcore.report.model import Report
 from simcore.report.selection import Limits, Selection, choose
-from tests.timelines import enormous, report, timelines
+from tests.timelines import enormous, messages, report, timelines
 
 EVIL = "<script>window.hacked = 1</script></script><img src=x onerror='window.hacked=1'>"
 CHROMIUM = next(
@@ -20,6 +22,10 @@ CHROMIUM = next(
 FIRST_MATCH = """() => {
   const { track, index } = shown.matches[0];
   return [toX((track.start[index] + track.end[index]) / 2), RULER + track.y - view.top + 9];
+}"""
+MIDDLE = """([at, slice]) => {
+  const track = tracks[at];
+  return [toX((track.start[slice] + track.end[slice]) / 2), RULER + track.y - view.top + 9];
 }"""
 DRAW_TIMES = """() => [1, 0.5, 0.1].map((part) => {
   view.end = part * DATA.end_ns;
@@ -157,6 +163,51 @@ def test_search_counts_and_goes_to_matches_and_hover_describes(opened):
     tab.mouse.move(box["x"] + middle[0], box["y"] + middle[1])
     assert "second" in tab.text_content("#tip")
     tab.fill("#search", "")
+
+
+def click(tab, track, index=0):
+    """On the middle of a slice."""
+    box, (x, y) = tab.locator("#canvas").bounding_box(), tab.evaluate(MIDDLE, [track, index])
+    tab.mouse.click(box["x"] + x, box["y"] + y)
+    tab.evaluate("() => new Promise(requestAnimationFrame)")
+
+
+def load(browser, path, timeline):
+    run = Report(timeline, "native", "congested")
+    path.write_text(page(run, choose(timeline, Selection(), Limits(1024, 1_000_000))))
+    tab, seen = browser.new_page(viewport={"width": 1200, "height": 900}), []
+    tab.on("pageerror", lambda error: seen.append(str(error)))
+    tab.goto(path.as_uri())
+    tab.wait_for_selector("html[data-ready]")
+    return tab, seen
+
+
+@pytest.mark.browser
+def test_a_selected_message_says_where_it_goes_and_an_arrow_shows_it(browser, tmp_path):
+    tab, seen = load(browser, tmp_path / "messages.html", messages())
+    picture = tab.evaluate("canvas.toDataURL()")
+    click(tab, 0)
+    assert "received by rank 1, from 0 to 90 ns" in tab.text_content("#selected")
+    assert tab.evaluate("canvas.toDataURL()") != picture
+    assert tab.evaluate("pointedAt().map((place) => otherEnd(place).track.group)") == ["rank 1", "rank 1"]
+    tab.focus("#canvas")
+    tab.keyboard.press("m")
+    assert "sent by rank 0, from 40 to 90 ns" in tab.text_content("#selected")
+    tab.keyboard.press("Escape")
+    assert tab.text_content("#selected") == ""
+    assert seen == []
+
+
+@pytest.mark.browser
+def test_the_tracks_of_links_hold_every_occupation(browser, tmp_path):
+    timeline = simcore.run("dlrm", "torus_4x4x4", link_times=True).timeline
+    tab, seen = load(browser, tmp_path / "links.html", timeline)
+    ask = "tracks.filter(({ title }) => title.includes(' > ')).map(({ before }) => before[before.length - 1])"
+    links = busiest_links(timeline)
+    assert tab.evaluate(ask) == [int((link.end_ns - link.start_ns).sum()) for link in links]
+    click(tab, tab.evaluate("tracks.length") - len(links))
+    assert "link 0 > 1" in tab.text_content("#selected")
+    assert seen == []
 
 
 @pytest.mark.browser

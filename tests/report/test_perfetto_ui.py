@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import simcore
+from simcore.report.chrome import chrome_json
+from simcore.report.counters import busiest_links
 from simcore.report.perfetto import perfetto_trace
 from simcore.report.selection import Limits, Selection, choose
 from simcore.report.tracks import lay_out
@@ -55,8 +58,8 @@ def opened(address):
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
 
-        def open_in_tab(timeline):
-            trace = perfetto_trace(timeline, choose(timeline, Selection(), Limits(16, 1_000_000)))
+        def open_in_tab(timeline, written=perfetto_trace):
+            trace = written(timeline, choose(timeline, Selection(), Limits(16, 1_000_000)))
             tab = browser.new_page()
             tab.goto(address)
             tab.wait_for_function("typeof app !== 'undefined'", timeout=60_000)
@@ -76,11 +79,25 @@ def sql(opened):
     return timeline, opened(timeline)
 
 
-@pytest.mark.parametrize("run", [pipelined, messages])
-def test_an_arrow_joins_every_send_with_its_receive(run, opened):
+def test_the_counters_of_links_have_the_area_of_their_busy_time(opened):
+    timeline = simcore.run("dlrm", "torus_4x4x4", link_times=True).timeline
+    ask = opened(timeline)
+    assert ask(BAD) == []
+    rows = ask("select t.name, sum(dur * value) / 100 from (select track_id, value, "
+               "lead(ts, 1, ts) over (partition by track_id order by ts) - ts as dur from counter) c"
+               " join track t on c.track_id = t.id where t.name like 'link %' group by t.name")  # fmt: skip
+    found = {name: float(area) for name, area in rows}
+    busy = {link.title: int((link.end_ns - link.start_ns).sum()) for link in busiest_links(timeline)}
+    assert found == pytest.approx(busy, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "run,written", [(pipelined, perfetto_trace), (messages, perfetto_trace), (messages, chrome_json)]
+)
+def test_an_arrow_joins_every_send_with_its_receive(run, written, opened):
     """It begins at what begins first, which may be a receive that waits: the UI's rule."""
     timeline = run()
-    ask, events = opened(timeline), timeline.events
+    ask, events = opened(timeline, written), timeline.events
     assert ask(BAD) == []
     rows = ask("select s.ts, s.ts + s.dur, r.ts, r.ts + r.dur, s.category, r.category from flow f"
                " join slice s on f.slice_out = s.id join slice r on f.slice_in = r.id")  # fmt: skip

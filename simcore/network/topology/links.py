@@ -17,6 +17,7 @@ from simcore.network.topology.model import Topology
 from simcore.network.topology.ring import Mesh, Ring
 from simcore.network.topology.wafer import WaferMesh
 from simcore.timeline.events import LinkTable
+from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
 __all__ = ["Axis", "LinkGraph", "fabrics"]
 
@@ -57,8 +58,8 @@ class LinkGraph:
     npus, nodes : how many there are
     """
 
-    def __init__(self, topology: Topology):
-        self.topology = topology
+    def __init__(self, topology: Topology, *, timed: bool = False):
+        self.topology, self.timed = topology, timed
         self.axes = tuple(_axes(fabrics(topology)))
         self.npus = prod(axis.fabric.npus for axis in self.axes)
         self.nodes = self.npus + sum(axis.groups * axis.devices for axis in self.axes)
@@ -152,8 +153,8 @@ class LinkGraph:
             return np.stack([ids % first.fabric.npus, ids // first.fabric.npus], axis=1)
         return None
 
-    def table(self, size_bytes: IntArray, busy_ns: IntArray) -> LinkTable:
-        """What the links carried, for the timeline."""
+    def table(self, size_bytes: IntArray, busy_ns: IntArray, times: Sequence[OccupiedLinks] | None = None) -> LinkTable:
+        """What the links carried, for the timeline; with `times`, when."""
         places = self.coordinates() if len(self) <= MOST_PLACED else None
         return LinkTable(
             _Ends(self, 0),
@@ -161,6 +162,7 @@ class LinkGraph:
             size_bytes,
             busy_ns,
             None if places is None else np.concatenate([places[self.src], places[self.dst]], axis=1),
+            use=None if times is None else LinkUse(times, np.arange(len(self))),
         )
 
 

@@ -17,7 +17,12 @@ function describe({ track, index }) {
     `${formatTime(end - start)} (${end - start} ns), from ${start} to ${end} ns`];
   if (kind.phase) lines.push(`phase ${kind.phase}`);
   if (kind.bytes) lines.push(`${formatSize(kind.bytes)} (${kind.bytes} bytes)`);
-  lines.push(`${kind.kind}, iteration ${kind.iteration}`);
+  if (kind.iteration !== undefined) lines.push(`${kind.kind}, iteration ${kind.iteration}`);
+  const other = otherEnd({ track, index });
+  if (other) {
+    const verb = kind.kind === "send" ? "received by" : "sent by", at = other.track;
+    lines.push(`${verb} ${at.group}, from ${at.start[other.index]} to ${at.end[other.index]} ns`);
+  }
   return lines.join("\n");
 }
 
@@ -33,9 +38,26 @@ function point(event) {
   redraw();
 }
 
-let grip = null;
+function select(place) {
+  shown.selected = place;
+  byId("selected").textContent = place ? describe(place) : "";
+  redraw();
+}
+
+// To the other end of the selected message, which is selected then.
+function follow() {
+  const other = shown.selected && otherEnd(shown.selected);
+  if (!other) return;
+  const start = other.track.start[other.index], end = other.track.end[other.index];
+  if (end < view.start || start > view.end) pan(((start + end) / 2 - (view.start + view.end) / 2) / (view.end - view.start));
+  reveal(other.track);
+  select(other);
+}
+
+let grip = null, dragged = 0;
 canvas.addEventListener("pointerdown", (event) => {
   grip = { x: event.clientX, y: event.clientY };
+  dragged = 0;
   canvas.setPointerCapture(event.pointerId);
 });
 canvas.addEventListener("pointermove", (event) => {
@@ -43,9 +65,14 @@ canvas.addEventListener("pointermove", (event) => {
   const by = (grip.x - event.clientX) / (shown.width - GUTTER) * (view.end - view.start);
   show(view.start + by, view.end + by);
   scrollBy(grip.y - event.clientY);
+  dragged += Math.abs(event.clientX - grip.x) + Math.abs(event.clientY - grip.y);
   grip = { x: event.clientX, y: event.clientY };
 });
-canvas.addEventListener("pointerup", () => { grip = null; });
+canvas.addEventListener("pointerup", (event) => {
+  const box = canvas.getBoundingClientRect();
+  if (grip && dragged < 4) select(placeAt(event.clientX - box.left, event.clientY - box.top));
+  grip = null;
+});
 canvas.addEventListener("pointercancel", () => { grip = null; });
 canvas.addEventListener("pointerleave", () => { shown.hover = null; tip.hidden = true; redraw(); });
 canvas.addEventListener("dblclick", (event) => zoom(0.4, toTime(event.clientX - canvas.getBoundingClientRect().left)));
@@ -63,6 +90,7 @@ const KEYS = {
   PageUp: () => scrollBy(-shown.height), PageDown: () => scrollBy(shown.height),
   "+": () => zoom(0.7), "=": () => zoom(0.7), w: () => zoom(0.7), "-": () => zoom(1 / 0.7), s: () => zoom(1 / 0.7),
   0: fit, Home: fit, n: () => nextMatch(1), p: () => nextMatch(-1),
+  m: follow, Escape: () => select(null),
 };
 canvas.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || !KEYS[event.key]) return;
@@ -92,6 +120,12 @@ function search() {
   redraw();
 }
 
+// Scroll until a track is in sight.
+function reveal(track) {
+  const row = track.y - view.top;
+  if (row < ROW || row > shown.height - RULER - 2 * ROW) scrollBy(row - (shown.height - RULER) / 2);
+}
+
 function nextMatch(step) {
   const { matches } = shown;
   if (!matches.length) return;
@@ -100,8 +134,7 @@ function nextMatch(step) {
   const span = Math.max(end - start, 1), time = (start + end) / 2;
   const wide = Math.min(view.end - view.start, Math.max(span * 12, 100));
   show(time - wide / 2, time + wide / 2);
-  const row = track.y - view.top;
-  if (row < ROW || row > shown.height - RULER - 2 * ROW) scrollBy(row - (shown.height - RULER) / 2);
+  reveal(track);
   byId("matches").textContent = `${shown.current + 1} of ${matches.length}: ${describe(matches[shown.current]).split("\n")[0]}`;
 }
 

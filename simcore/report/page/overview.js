@@ -23,6 +23,15 @@ function drawHeat() {
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
   canvas.style.height = `${Math.min(Math.max(rows * 14, 40), 320)}px`;
+  const swatches = [computing, exposed, idle].map((parts) => `rgb(${parts})`);
+  const words = ["computing", "exposed communication", "idle"];
+  byId("heat-legend").replaceChildren(...words.map((word, at) => legendEntry(swatches[at], word)));
+}
+
+// Every rank's name where there is room, otherwise those of the first and the last row.
+function nameRows() {
+  const { labels } = heat, names = labels.length <= 22 ? labels : [labels[0], labels[labels.length - 1]];
+  byId("heat-ranks").append(...names.map((name) => element("span", name)));
 }
 
 function heatCell(event) {
@@ -48,5 +57,6 @@ if (heat) {
     if (at) show(heat.edges_ns[Math.max(at.bin - 2, 0)], heat.edges_ns[Math.min(at.bin + 3, heat.edges_ns.length - 1)]);
   });
   window.addEventListener("resize", drawHeat);
+  nameRows();
   drawHeat();
 }

@@ -20,10 +20,13 @@ const TIME_UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]];
 const SIZE_UNITS = [[1e15, "PB"], [1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]];
 const formatTime = (ns) => scaled(ns, TIME_UNITS);
 const formatSize = (bytes) => scaled(bytes, SIZE_UNITS);
+const formatRate = (bytesPerSecond) => `${formatSize(bytesPerSecond)}/s`;
 const formatShare = (part, whole) => (whole ? `${(100 * part / whole).toFixed(1)}%` : "0.0%");
 
 function showSummary() {
-  document.title = `${formatTime(REPORT.time_ns)} on ${REPORT.npus} NPUs · simcore`;
+  const name = DATA.name || `${REPORT.npus} NPUs`;
+  document.title = `${name}: ${formatTime(REPORT.time_ns)} · simcore`;
+  byId("name").textContent = name;
   byId("headline").textContent = DATA.headline;
   byId("dominating").textContent = DATA.dominating;
   for (const warning of REPORT.warnings) byId("warnings").append(element("li", warning));
@@ -37,6 +40,23 @@ function showSummary() {
     byId("shares-legend").append(legendEntry(colour, `${label} ${formatTime(value)} (${share})`));
   }
   byId("shares").setAttribute("aria-label", byId("shares-legend").textContent);
+}
+
+// A bar for every change of the run: the time that would be left of it.
+function showHelps() {
+  const rows = REPORT.what_would_help || [];
+  const count = REPORT.iterations.length, whole = count > 1 ? `the ${count} iterations` : "the iteration";
+  byId("helps").hidden = !rows.length;
+  byId("helps-note").textContent = `the same run with one change, simulated again: the time that ${whole} would take`;
+  for (const { change, time_ns, saved_ns } of rows) {
+    const row = element("div", undefined, "help"), bar = element("div", undefined, "bar"), rest = element("i");
+    rest.style.width = `${Math.min(100 * time_ns / REPORT.time_ns, 100)}%`;
+    bar.append(rest);
+    const sign = saved_ns > 0 ? "\u2212" : saved_ns < 0 ? "+" : "";
+    row.append(element("span", change), bar, element("span", formatTime(time_ns)), element("b", `${sign}${formatShare(Math.abs(saved_ns), REPORT.time_ns)}`));
+    row.dataset.value = time_ns;
+    byId("helps").append(row);
+  }
 }
 
 function legendEntry(colour, text) {
@@ -82,6 +102,7 @@ function tableRow(columns, row) {
   for (const [, key, format] of columns) {
     const value = row[key], cell = element("td", format ? format(value) : value, format ? "" : "text");
     cell.dataset.value = value;
+    if (value === 0 && key !== columns[0][1]) cell.classList.add("zero");
     made.append(cell);
   }
   return made;
@@ -89,15 +110,17 @@ function tableRow(columns, row) {
 
 function showTables() {
   const share = (part) => formatShare(part, REPORT.time_ns), count = (value) => String(value);
-  addTable("layers", "Layers (rank 0, sums over iterations)", [
+  const whose = REPORT.pipeline ? "the first rank of every stage" : "rank 0";
+  addTable("layers", `Layers (${whose}, sums over iterations)`, [
     ["#", "layer", count], ["layer", "name"], ["phase", "phase"], ["compute", "compute_ns", formatTime],
     ["communication", "comm_ns", formatTime], ["exposed", "exposed_ns", formatTime],
-    ["collective", "collective"], ["size", "bytes", formatSize],
+    ["collective", "collective"], ["size each iteration", "bytes", formatSize],
   ], DATA.layers);
+  showSteps(share, count);
   addTable("dims", "Dimensions (rank 0)", [
     ["#", "index", count], ["kind", "kind"], ["NPUs", "npus", count], ["sent per NPU", "bytes_per_npu", formatSize],
-    ["busy", "busy_ns", formatTime], ["utilisation", "busy_ns", share],
-  ], REPORT.dims);
+    ["busy", "busy_ns", formatTime], ["utilisation", "busy_ns", share], ["rate while busy", "rate", formatRate],
+  ], REPORT.dims.map((dim) => ({ ...dim, rate: dim.busy_ns ? dim.bytes_per_npu / dim.busy_ns * 1e9 : 0 })));
   addTable("links", `Hottest of ${REPORT.links.count} links`, [
     ["from", "src"], ["to", "dst"], ["carried", "bytes", formatSize], ["busy", "busy_ns", formatTime],
     ["utilisation", "busy_ns", share],
@@ -110,10 +133,30 @@ function showTables() {
     Object.entries(REPORT.simai || {}).map(([name, us]) => ({ name, us })));
 }
 
+// Tables that only some runs have: stages of a pipeline, steps of a wafer, faults.
+function showSteps(share, count) {
+  const told = REPORT.pipeline || { stages: [] };
+  addTable("stages", `Pipeline (${told.schedule}, ${told.micro_batches} micro-batches)`, [
+    ["stage", "stage", count], ["ranks", "ranks"], ["finish", "finish_ns", formatTime], ["compute", "compute_ns", share],
+    ["compute and communication", "overlapped_ns", share], ["exposed communication", "exposed_comm_ns", share],
+    ["idle (bubble)", "idle_ns", share],
+  ], told.stages);
+  addTable("steps", "Steps of the wafer", [
+    ["step", "name"], ["time", "time_ns", formatTime], ["tokens", "tokens", count], ["tokens/s", "tokens_per_s", (value) => value.toFixed(0)],
+    ["most computing", "most_ns", formatTime], ["on NPU", "npu", count], ["mean computing", "mean_ns", formatTime], ["stragglers", "late"],
+  ], (REPORT.wafer || { steps: [] }).steps.map(({ compute_ns, stragglers, ...step }) => ({
+    ...step, most_ns: compute_ns.max, mean_ns: compute_ns.mean, npu: compute_ns.npu,
+    late: (stragglers || []).slice(0, 3).map((each) => `${each.npu} (+${formatTime(each.cost_ns)})`).join(", "),
+  })));
+  addTable("faults", "Faults", [
+    ["fault", "fault"], ["transfers slowed down", "transfers", count], ["their bytes", "bytes", formatSize], ["led around", "rerouted", count],
+  ], REPORT.faults || []);
+}
+
 function showFooter() {
   const lines = [`simcore ${REPORT.version} · profile ${REPORT.profile} · network ${REPORT.network}`,
-    `exposed communication, not computing: ${formatTime(REPORT.exposed_comm_ns)} (${DATA.exposed[0]})`,
-    `exposed communication, alone: ${formatTime(REPORT.breakdown.exposed_comm_ns)} (${DATA.exposed[1]})`,
+    `exposed communication, ${formatTime(REPORT.exposed_comm_ns)}, ${DATA.exposed[0]}`,
+    `exposed communication, ${formatTime(REPORT.breakdown.exposed_comm_ns)}, ${DATA.exposed[1]}`,
     ...REPORT.inputs.map(({ role, path, sha256 }) => `${role}: ${path} (SHA-256 ${sha256})`)];
   for (const line of lines) byId("footer").append(element("div", line));
 }
@@ -125,5 +168,6 @@ byId("theme").addEventListener("click", () => {
   window.dispatchEvent(new Event("resize"));
 });
 showSummary();
+showHelps();
 showTables();
 showFooter();

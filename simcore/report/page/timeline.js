@@ -1,11 +1,11 @@
 // The interactive timeline. Slices of a track are disjoint and ascending, so a pixel's slices are found by bisection
 // and their share of it by prefix sums: drawing costs as much for a million slices as for a thousand.
 
-const GUTTER = 170, ROW = 18, RULER = 26, MOST_HEIGHT = 640;
+const GUTTER = 170, ROW = 18, RULER = 30, MOST_HEIGHT = 640;
 const canvas = byId("canvas"), tip = byId("tip"), pen = canvas.getContext("2d");
 const view = { start: DATA.start_ns, end: DATA.end_ns, top: 0 };
-const shown = { width: 0, height: 0, matching: null, matches: [], current: -1, hover: null };
-let tracks = [];
+const shown = { width: 0, height: 0, matching: null, matches: [], current: -1, hover: null, selected: null };
+let tracks = [], partner = null;  // partner: the slice at the other end of a slice's message, plus one; 0 = none
 
 async function inflate(text) {
   const packed = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
@@ -18,12 +18,18 @@ async function load() {
   const count = DATA.num_slices;
   const start = new Float64Array(buffer, 0, count), end = new Float64Array(buffer, 8 * count, count);
   const kind = new Uint32Array(buffer, 16 * count, count);
+  const messages = new Uint32Array(buffer, 20 * count, 2 * DATA.num_messages);
+  partner = new Uint32Array(messages.length ? count : 0);
+  for (let i = 0; i < messages.length; i += 2) {
+    partner[messages[i]] = messages[i + 1] + 1;
+    partner[messages[i + 1]] = messages[i] + 1;
+  }
   let at = 0, y = 0;
   tracks = DATA.tracks.map((track) => {
     if (track.heading) y += ROW;
     const range = [at, at + track.count];
     at += track.count;
-    const made = { ...track, y, start: start.subarray(...range), end: end.subarray(...range), kind: kind.subarray(...range) };
+    const made = { ...track, y, first: range[0], start: start.subarray(...range), end: end.subarray(...range), kind: kind.subarray(...range) };
     made.before = prefixSums(made);
     y += ROW + (track.last ? 8 : 0);
     return made;
@@ -88,9 +94,57 @@ function draw() {
     drawTrack(track, y);
     label(track.title, y, soft, "11.5px system-ui, sans-serif");
   }
+  pen.beginPath();
+  pen.rect(GUTTER, RULER, shown.width - GUTTER, shown.height - RULER);
+  pen.clip();
+  for (const place of pointedAt()) drawArrow(place, ink);
   pen.restore();
   drawRuler(ink, soft, line, paper);
+  drawScrollbar(soft);
   canvas.dataset.drawMs = (performance.now() - began).toFixed(1);
+}
+
+// Slices that are hovered, selected or found.
+function pointedAt() {
+  return [shown.hover, shown.selected, shown.matches[shown.current]].filter(Boolean);
+}
+
+// The slice at the other end of a message, null where there is none.
+function otherEnd({ track, index }) {
+  const slice = (partner[track.first + index] || 0) - 1;
+  if (slice < 0) return null;
+  const found = tracks.find((each) => slice >= each.first && slice < each.first + each.count);
+  return { track: found, index: slice - found.first };
+}
+
+// From the beginning of a send to the end of its receive.
+function drawArrow(place, ink) {
+  const other = otherEnd(place);
+  if (!other) return;
+  const sends = DATA.kinds[place.track.kind[place.index]].kind === "send", [from, to] = sends ? [place, other] : [other, place];
+  const [x, toward] = [toX(from.track.start[from.index]), toX(to.track.end[to.index])];
+  const [y, below] = [from, to].map(({ track }) => RULER + track.y - view.top + ROW / 2);
+  const bend = Math.max(Math.abs(toward - x) / 2, 30);
+  pen.strokeStyle = pen.fillStyle = ink;
+  pen.lineWidth = 1.5;
+  pen.beginPath();
+  pen.moveTo(x, y);
+  pen.bezierCurveTo(x + bend, y, toward - bend, below, toward - 6, below);
+  pen.stroke();
+  pen.beginPath();
+  pen.moveTo(toward, below);
+  pen.lineTo(toward - 8, below - 4);
+  pen.lineTo(toward - 8, below + 4);
+  pen.fill();
+}
+
+function drawScrollbar(colour) {
+  const room = shown.height - RULER, whole = shown.content + 8;
+  if (whole <= room + 1) return;
+  pen.globalAlpha = 0.5;
+  pen.fillStyle = colour;
+  pen.fillRect(shown.width - 6, RULER + view.top / whole * room, 5, room / whole * room);
+  pen.globalAlpha = 1;
 }
 
 function label(text, y, colour, font) {
@@ -155,11 +209,10 @@ function drawSlice(track, index, y) {
       pen.fillText(text, left + 4, y + ROW / 2 - 0.5);
     }
   }
-  const { hover, current, matches } = shown, match = matches[current];
   const same = (place) => place && place.track === track && place.index === index;
-  if (same(hover) || same(match)) {
+  if (pointedAt().some(same)) {
     pen.strokeStyle = style("--ink");
-    pen.lineWidth = same(match) ? 2 : 1;
+    pen.lineWidth = same(shown.hover) ? 1 : 2;
     pen.strokeRect(left + 0.5, y + 1, Math.max(right - left - 1, 1), ROW - 3);
   }
 }
@@ -174,8 +227,8 @@ function drawRuler(ink, soft, line, paper) {
   pen.strokeStyle = line;
   pen.lineWidth = 1;
   for (let time = Math.ceil(view.start / step) * step; time <= view.end; time += step) {
-    const x = Math.round(toX(time)) + 0.5;
-    pen.fillText(formatTick(time, step), x + 3, 9);
+    const x = Math.round(toX(time)) + 0.5, tick = formatTick(time, step);
+    if (x + 3 + pen.measureText(tick).width < shown.width) pen.fillText(tick, x + 3, 8);
     stroke(x, 0, RULER);
   }
   pen.strokeStyle = pen.fillStyle = ink;
@@ -185,7 +238,7 @@ function drawRuler(ink, soft, line, paper) {
     const x = Math.round(toX(start_ns)) + 0.5;
     if (x < GUTTER - 1 || x > shown.width) return;
     stroke(x, RULER, shown.height);
-    if (x > free) { pen.fillText(`iteration ${index}`, x + 3, 20); free = x + 72; }
+    if (x > free) { pen.fillText(`iteration ${index}`, x + 3, 22); free = x + 72; }
   });
   pen.setLineDash([]);
 }

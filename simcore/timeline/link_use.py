@@ -1,0 +1,61 @@
+"""When links were occupied: kept as phases were played, put together link by link when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LinkUse", "OccupiedLinks"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OccupiedLinks:
+    """Intervals of some neighbouring links, as they were every time the same was played.
+
+    The columns `link` (ascending, counted from link `first`), `start_ns` and `end_ns` are counted from each of
+    `begins_ns`.
+    """
+
+    first: int
+    link: Ints
+    start_ns: Ints
+    end_ns: Ints
+    begins_ns: Ints
+
+    @classmethod
+    def of(cls, rows: Ints, first: int = 0, begins_ns: Sequence[int] = (0,)) -> OccupiedLinks:
+        """From rows of (link, start, end) in any order."""
+        link, start_ns, end_ns = rows[np.argsort(rows[:, 0], kind="stable")].T.copy()
+        return cls(first, link, start_ns, end_ns, np.array(begins_ns, np.int64))
+
+    def again(self, first: int, begins_ns: Sequence[int]) -> OccupiedLinks:
+        """The same on other links, at other times."""
+        return replace(self, first=first, begins_ns=np.array(begins_ns, np.int64))
+
+    def on(self, link: int) -> tuple[Ints, Ints]:
+        """Begin and end of every interval on a link, in no order."""
+        own = slice(*np.searchsorted(self.link, (link - self.first, link - self.first + 1)))
+        starts, ends = (np.add.outer(self.begins_ns, column[own]).ravel() for column in (self.start_ns, self.end_ns))
+        return starts, ends
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkUse:
+    """When every link was occupied; link i did what `stands_for[i]` did."""
+
+    parts: Sequence[OccupiedLinks]
+    stands_for: Ints
+
+    def of(self, link: int) -> tuple[Ints, Ints]:
+        """Begin and end of the intervals in which a link was occupied, ascending; none overlaps another."""
+        nothing = np.zeros(0, np.int64)
+        number = int(self.stands_for[link])
+        columns = (part.on(number) for part in self.parts if number >= part.first)
+        starts, ends = map(np.concatenate, zip((nothing, nothing), *columns, strict=True))
+        order = np.argsort(starts, kind="stable")
+        return starts[order], ends[order]

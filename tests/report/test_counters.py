@@ -1,0 +1,67 @@
+"""Counters of timelines: their area is the time that what they count was busy."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import simcore
+from simcore.report.chrome import chrome_json
+from simcore.report.counters import busiest_links, samples
+from simcore.report.selection import Limits, Selection, View, choose
+from simcore.timeline.breakdown import union_ns
+from tests.timelines import data_parallel
+
+
+def shown(timeline):
+    return choose(timeline, Selection(), Limits(16, 1_000_000))
+
+
+def area(points):
+    times, values = zip(*points, strict=True)
+    return np.diff(times) @ np.array(values[:-1]) / 100
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """A run whose links were timed: folded and not."""
+    return [simcore.run("dlrm", "torus_4x4x4", no_fold=each, link_times=True).timeline for each in (False, True)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 999), st.integers(1, 300)), max_size=20), st.integers(1300, 3000))
+def test_the_area_of_a_counter_is_the_time_covered(pairs, end_ns):
+    start, length = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    view = View(data_parallel().events, 0, end_ns, (0,), ("",), ())
+    assert area(samples(start, start + length, view)) == pytest.approx(union_ns(start, start + length), abs=1e-6)
+
+
+def test_the_busiest_links_are_busy_as_long_as_the_report_says_and_at_times_of_their_own(runs):
+    timeline = runs[0]
+    links = busiest_links(timeline)
+    busy = [int((link.end_ns - link.start_ns).sum()) for link in links]
+    assert busy == sorted(busy, reverse=True)
+    assert busy[0] == timeline.links.busy_ns.max()
+    assert {link.dst for link in links} >= {"1", "3", "4", "12", "16"}  # both directions of the rings of NPU 0
+    assert [area(samples(link.start_ns, link.end_ns, shown(timeline))) for link in links] == pytest.approx(busy)
+
+
+def test_folded_and_unfolded_runs_have_the_same_counters(runs):
+    folded, unfolded = (chrome_counters(run) for run in runs)
+    assert folded == unfolded
+    busy = {link.title: int((link.end_ns - link.start_ns).sum()) for link in busiest_links(runs[0])}
+    assert {name: 1000 * area(points) for name, points in folded.items()} == pytest.approx(busy)
+
+
+def chrome_counters(timeline):
+    events = json.loads(chrome_json(timeline, shown(timeline)))["traceEvents"]
+    return {
+        name: [(each["ts"], *each["args"].values()) for each in events if each["ph"] == "C" and each["name"] == name]
+        for name in sorted({each["name"] for each in events if each["ph"] == "C"})
+    }
+
+
+def test_a_run_that_kept_no_times_has_no_counters():
+    assert busiest_links(data_parallel()) == []
+    assert chrome_counters(data_parallel()) == {}
