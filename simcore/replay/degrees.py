@@ -22,6 +22,7 @@ DESCRIBED: dict[Role, re.Pattern[str]] = {
     "dp": re.compile(r"data|(^|[^a-z])(d|fsd)p([^a-z]|$)", re.IGNORECASE),
     "tp": re.compile(r"tensor|(^|[^a-z])tp([^a-z]|$)", re.IGNORECASE),
 }
+OTHER = re.compile(r"pipeline|context|embedding|(^|[^a-z])[cep]p([^a-z]|$)", re.IGNORECASE)
 NEITHER = re.compile(r"_and_|expert", re.IGNORECASE)
 OF_ONE_RANK = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER}  # their sizes are a rank's part of the buffer
 
@@ -94,13 +95,13 @@ class Degree:
         return found
 
     def _group(self, rank: RankView) -> tuple[str, tuple[int, ...]]:
-        """Name and ranks of the group named or described so; where nothing is described, data parallel is the only."""
+        """Name and ranks of the group named or described so; else data parallel is the only one without a role."""
         groups = _groups(rank)
         if self.named:
             chosen = [said for said in groups if self.named.search(f"{said.description} {said.group}")]
         else:
             chosen = [said for said in groups if _plays(self.role, said.description)]
-            chosen = chosen or (groups if self.role == "dp" else [])
+            chosen = chosen or [said for said in groups if self.role == "dp" and _untold(said.description)]
         distinct = {said.ranks or said.group: said for said in chosen}
         if len(distinct) == 1:
             return chosen[0].group, _ranks(chosen[0])
@@ -122,6 +123,11 @@ def _plays(role: Role, description: str) -> bool:
     """Whether a group's description tells this role and no other."""
     told = [name for name, pattern in DESCRIBED.items() if pattern.search(description)]
     return told == [role] and not NEITHER.search(description)
+
+
+def _untold(description: str) -> bool:
+    """Whether a group's description tells no role at all, as PyTorch's default_pg."""
+    return not any(pattern.search(description) for pattern in (*DESCRIBED.values(), OTHER, NEITHER))
 
 
 def _groups(rank: RankView) -> list[Collective]:

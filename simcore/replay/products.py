@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -17,6 +18,9 @@ from simcore.replay.rank import RankView
 from simcore.workload.kineto import Product
 
 __all__ = ["shard_factors", "width_factors", "widths"]
+
+# Kernels of fused attention: FlashAttention's, cuDNN's, xFormers', Triton's.
+ATTENTION = re.compile(r"flash|fmha|sdpa|attention|_attn_(fwd|bwd)", re.IGNORECASE)
 
 
 def width_factors(rank: RankView, which: str, size: int) -> NDArray[np.float64]:
@@ -41,7 +45,8 @@ def width_factors(rank: RankView, which: str, size: int) -> NDArray[np.float64]:
 def shard_factors(rank: RankView, old: int, new: int) -> NDArray[np.float64]:
     """The factor on each task's duration when weights are divided among `new` ranks instead of `old` > 1.
 
-    Every weight has the hidden size on one side, and is divided on the other (Shoeybi et al. 2019, section 3).
+    Every weight has the hidden size on one side, and is divided on the other; attention is divided by heads (Shoeybi et
+    al. 2019, section 3).
 
     Raises
     ------
@@ -63,7 +68,9 @@ def shard_factors(rank: RankView, old: int, new: int) -> NDArray[np.float64]:
         m, k, n = (side * old // new if at == place else side for place, side in enumerate(shape))
         return replace(product, m=m, k=k, n=n)
 
-    return _factors(rank, "tp", divided)
+    factors = _factors(rank, "tp", divided)
+    attention = np.array([bool(ATTENTION.search(name)) for name in rank.trace.names])[rank.trace.tasks.name]
+    return np.where(attention & ~rank.communication, old / new, factors)
 
 
 def _width(rank: RankView, which: str, name: str) -> int:

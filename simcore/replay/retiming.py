@@ -45,7 +45,7 @@ class Retimed:
         return (f"{degrees} on {machine}" if machine else degrees) if degrees else f"the interconnect of {machine}"
 
     def factors(self, rank: RankView) -> NDArray[np.float64]:
-        """Matrix products that are divided among other tensor parallel ranks change by their roofline times."""
+        """Products and attention that are divided among other tensor parallel ranks (see `shard_factors`)."""
         factors = np.ones(len(rank.trace.tasks))
         for degree in self.degrees:
             old = degree.of(rank).old

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.api import run
+from simcore.api import load_topology, run
 from simcore.errors import InputError
 from simcore.generate.collectives import collective
 from simcore.network.topology.model import Dimension, Topology
+from simcore.replay.chakra import to_chakra
 from simcore.replay.degrees import Degree
 from simcore.replay.interconnect import Interconnect
 from simcore.replay.products import shard_factors
@@ -20,7 +21,7 @@ from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.transfers import Transfer
 from simcore.replay.whatif import Retimed
-from simcore.workload.kineto import read_kineto
+from simcore.workload.kineto import read_kineto, read_ranks
 from simcore.workload.model import CollectiveKind
 from tests.profiles_of_steps import Recorder
 
@@ -143,6 +144,14 @@ def test_what_the_recorded_interconnect_does_not_explain_was_waiting_and_stays()
     assert gained_ns([trace], on=faster(NODES, 2), recorded_on=NODES) == fast_ns - own_ns
 
 
+def test_an_exported_step_run_on_a_topology_takes_what_its_replay_on_that_topology_takes(tmp_path):
+    traces, topology = read_ranks(["docs/traces"]), "docs/traces/two.yml"
+    for rank, content in to_chakra(replay_traces(traces, Changes())).files.items():
+        (tmp_path / f"step.{rank}.et").write_bytes(content)
+    steps = replayed(traces, on=load_topology(topology)).steps
+    assert run(str(tmp_path / "step"), topology).timeline.time_ns == steps[0][-1].predicted_ns
+
+
 def test_coupled_ranks_stay_coupled():
     """The late rank's kernel is the collective itself; on a network of half the speed both end together, later."""
     arguments = said("allreduce", 32, [0, 4])
@@ -262,7 +271,7 @@ def test_tensor_parallel_ranks_share_products_and_parameters():
     with pytest.raises(InputError, match="7 ranks cannot share"):
         gained_ns([halves], Degree("tp", 7))
     (said_of,) = to_dict(replayed([halves], Degree("tp", 8)))["ranks"]
-    assert any("matrix products, 100% of the computation" in warning for warning in said_of["warnings"])
+    assert any("100% of the computation" in warning for warning in said_of["warnings"])
 
 
 @pytest.mark.parametrize(
@@ -270,6 +279,7 @@ def test_tensor_parallel_ranks_share_products_and_parameters():
     [
         (said("allreduce", 1, range(8)), Degree("tp", 4), "0 such among the groups default_pg"),
         (said("allreduce", 1, range(8), "TENSOR_AND_DATA_PARALLEL_GROUP"), Degree("tp", 4), "0 such"),
+        (said("allreduce", 1, range(8), TP), Degree("dp", 4), "0 such among the groups TENSOR_MODEL"),
         (said("allreduce", 1, [0, 1, 3], TP), Degree("tp", 4), "evenly spaced"),
         (said("allreduce", 1, range(8)), Degree("dp", 4, re.compile("mesh")), "0 such among the groups default_pg"),
         (said("allreduce", 1, range(8), TP), Degree("tp", 4), "no matrix product says its shape"),
