@@ -154,10 +154,14 @@ def test_a_straggler_holds_the_other_ranks_up():
 @settings(deadline=None, max_examples=40)
 @given(programs)
 def test_more_overlap_never_takes_longer(program):
+    """Copy by copy: a period can differ as long as a slower stream has not caught up with a busier one."""
     trace = traced(program)
-    off, full = (replay_traces([trace], Changes(), [Overlap(mode)]).steps[0] for mode in ("off", "full"))
-    for least, most in zip(full, off, strict=True):
-        assert least.period.device_ns <= least.baseline.device_ns <= most.period.device_ns
+    whats = ([Overlap("full")], [], [Overlap("off")])
+    for steps in zip(*(replay_traces([trace], Changes(), what).steps[0] for what in whats), strict=True):
+        full, plain, off = (step.schedule.end_ns.max(axis=1) for step in steps)
+        for less, more in ((full, plain), (plain, off)):
+            copies = min(len(less), len(more))
+            assert (less[:copies] <= more[:copies]).all()
 
 
 def test_overlap_is_worth_what_runs_at_the_same_time():
