@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.errors import InputError
 from simcore.replay.degrees import Degree, Regrouping
 from simcore.replay.graph import EdgeKind, Graph
 from simcore.replay.interconnect import Interconnect
@@ -72,7 +73,10 @@ class Retimed:
 
     def _groups(self, rank: RankView) -> list[Regrouping]:
         """Outermost first: the numbers inside a group do not change with those outside of it."""
-        return sorted((degree.of(rank) for degree in self.degrees), key=lambda group: -group.stride)
+        groups = sorted((degree.of(rank) for degree in self.degrees), key=lambda group: -group.stride)
+        if len({group.name for group in groups}) < len(groups):
+            raise InputError.at("--group", "one process group cannot have two degrees", found=groups[0].name)
+        return groups
 
     def _time_ns(self, said: Collective, groups: Sequence[Regrouping], recorded_ns: int, *, coupled: bool) -> int:
         """The new time; of a kernel that is not coupled, what the recorded network does not explain was waiting."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from simcore.workload.kineto import Collective
 from simcore.workload.model import CollectiveKind
@@ -55,11 +56,13 @@ def kind_of(operation: str) -> str:
     return next((kind for known, kind in KINDS.items() if known in name), "")
 
 
+@cache
 def transfer_of(said: Collective) -> Transfer | None:
     """What a kernel moves; a group of which only the size is known stands on the first ranks. None: not said."""
     kind = kind_of(said.operation)
-    ranks = said.ends if kind == SEND else said.ranks or tuple(range(said.size))
-    return Transfer(kind, said.size_bytes, ranks) if kind and ranks else None
+    ranks = (said.ends or ()) if kind == SEND else said.ranks or tuple(range(said.size))
+    known = kind and ranks and len(set(ranks)) == len(ranks)
+    return Transfer(kind, said.size_bytes, ranks) if known else None
 
 
 def bus_bytes(transfer: Transfer) -> float:

@@ -37,6 +37,7 @@ __all__ = [
 
 Column = NDArray[np.int64]
 NO_CORRELATION = -1
+MOST_RANKS = 1 << 24  # a larger group is none
 PRODUCTS = {"aten::mm", "aten::addmm"}  # operators of one matrix product: inputs are matrices [m, k] and [k, n]
 ELEMENTS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16"}
 STEP_NAME = re.compile(r"ProfilerStep\s*#\s*(\d+)")
@@ -132,7 +133,7 @@ class Collective:
         """The ranks of the group; () when the profiler does not tell all of them."""
         named = self.group.partition("]")[0] if self.group.startswith(('"[', "[")) else ""
         found = tuple(int(rank) for rank in re.findall(r"\d+", named))
-        if len(found) != self.size and self.stride > 0:
+        if len(found) != self.size and self.stride > 0 and self.first >= 0:
             found = tuple(range(self.first, self.first + self.size * self.stride, self.stride))
         return found if len(found) == self.size else ()
 
@@ -352,6 +353,7 @@ class _Collector:
             group += f" {ends[0]}>{ends[1]}" if any(ends) else ""
             numbers = (arguments.elements, arguments.size, arguments.first, arguments.stride)
             elements, size, first, stride = map(_whole, numbers)
+            size = size if size <= MOST_RANKS else 0
             texts = arguments.description or "", arguments.dtype or ""
             said = Collective(arguments.operation or "", group, elements, size, *texts, first, stride)
             self.collectives[len(self.tasks.start_us)] = said

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.api import load_topology, run
-from simcore.errors import InputError
+from simcore.errors import InputError, SimcoreError
 from simcore.generate.collectives import collective
 from simcore.network.topology.model import Dimension, Topology
 from simcore.replay.chakra import to_chakra
@@ -297,6 +298,29 @@ def test_a_group_can_be_named():
         gained_ns([trace], Degree("dp", 4))
     assert gained_ns([trace], Degree("dp", 4, re.compile("^b"))) == 30_000
     assert gained_ns([trace], Degree("dp", 4, re.compile(r"\[0, 1\]"))) == 30_000
+
+
+def test_one_group_cannot_have_two_degrees():
+    trace = communicating([(60, said("allreduce", 1, [0, 1]))])
+    with pytest.raises(InputError, match="one process group"):
+        gained_ns([trace], Degree("dp", 4), Degree("tp", 4, re.compile("default")))
+
+
+numbers = st.one_of(st.integers(-3, 9), st.sampled_from(["", "x", None, 1.5, 1 << 62]))
+damaged = st.fixed_dictionaries(
+    {"Collective name": st.sampled_from([*KINDS, "send", "recv", "coalesced", "", None])},
+    optional=dict.fromkeys(("In msg nelems", "Group size", "Global rank start", "Global rank stride"), numbers)
+    | dict.fromkeys(("Src Rank", "Dst Rank"), numbers)
+    | {"Process Group Ranks": st.sampled_from(["[0, 1]", "[1, 1]", "[0, ..., 7]", "[]", "", "[9]"])}
+    | {"Process Group Name": numbers.map(str), "dtype": st.sampled_from(["Float", "Long", "", "Blob"])},
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(damaged, min_size=1, max_size=3), st.sampled_from([(), (Degree("dp", 3),)]))
+def test_damaged_arguments_are_replayed_or_refused(arguments, degrees):
+    with suppress(SimcoreError):
+        to_dict(replayed([communicating([(50, one) for one in arguments])], *degrees, on=NODES))
 
 
 def test_more_data_parallel_ranks_never_shorten_the_step_on_a_ring():
