@@ -42,7 +42,7 @@ class Retimed:
     def title(self) -> str:
         """What is changed, in words."""
         degrees = ", ".join(degree.title for degree in self.degrees)
-        machine = Path(self.network.topology.path).name if self.network else ""
+        machine = Path(self.network.topology.path or "another topology").name if self.network else ""
         return (f"{degrees} on {machine}" if machine else degrees) if degrees else f"the interconnect of {machine}"
 
     def factors(self, rank: RankView) -> NDArray[np.float64]:
@@ -109,9 +109,7 @@ class Retimed:
         rows = np.array([task for task in tasks if not rank.communication[task]], dtype=np.int64)
         lengths = (rank.trace.tasks.end_ns - rank.trace.tasks.start_ns)[rows]
         changed = lengths[self.factors(rank)[rows] != 1].sum() / max(lengths.sum(), 1)
-        return (
-            f"tensor parallel: matrix products, {changed:.0%} of the computation, are divided; the rest keeps its time"
-        )
+        return f"tensor parallel: {changed:.0%} of the computation, products and attention, is divided; the rest stays"
 
     def _remarks(self, rank: RankView, task: int, groups: Sequence[Regrouping]) -> Iterator[str]:
         said = rank.trace.collectives.get(task)
