@@ -11,6 +11,7 @@ from simcore.workload.model import CollectiveKind
 __all__ = ["SEND", "Transfer", "bus_bytes", "kind_of", "transfer_of"]
 
 SEND = "send"
+UNHEARD_OF_BYTES = 1 << 50
 # NCCL's and PyTorch's names without underscores; a name holds one of these, the first of them counts.
 KINDS: dict[str, str] = {
     "reducescatter": CollectiveKind.REDUCE_SCATTER,
@@ -42,7 +43,7 @@ class Transfer:
     @property
     def sized(self) -> bool:
         """Whether a network can time it."""
-        return self.size_bytes > 0 or self.kind == CollectiveKind.BARRIER
+        return 0 < self.size_bytes < UNHEARD_OF_BYTES or self.kind == CollectiveKind.BARRIER
 
     @property
     def sent_bytes(self) -> int:
