@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -11,18 +12,22 @@ from typing import Literal
 
 import click
 
+from simcore.api import load_topology
 from simcore.engine.settings import parse_straggler
 from simcore.errors import InputError
 from simcore.replay.ablation import ablations
 from simcore.replay.build import prepare
 from simcore.replay.chakra import to_chakra
+from simcore.replay.degrees import Degree
 from simcore.replay.export import write
+from simcore.replay.interconnect import Interconnect
 from simcore.replay.report import to_dict, to_text
 from simcore.replay.run import Changes
 from simcore.replay.session import Replay, replay_prepared
 from simcore.replay.text import to_workload_text
-from simcore.replay.whatif import DataParallel, Layers, Overlap, Scale, Straggler, WhatIf, Width
+from simcore.replay.whatif import Layers, Overlap, Retimed, Scale, Straggler, WhatIf, Width
 from simcore.report.document import encode
+from simcore.system import config
 from simcore.workload.chakra.writer import write_files
 from simcore.workload.kineto import read_ranks
 
@@ -53,7 +58,7 @@ def _straggler(context: click.Context, option: click.Parameter, values: tuple[st
     return tuple(Straggler(tuple(ranks), factor) for ranks, factor in parsed)
 
 
-def _set(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[WhatIf, ...]:
+def _set(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[WhatIf | Degree, ...]:
     """NAME=N; what else a run is made of cannot be read off a trace."""
     found = [_assignment(value) for value in values]
     for name, same in groupby(sorted(name for name, _ in found)):
@@ -62,15 +67,15 @@ def _set(context: click.Context, option: click.Parameter, values: tuple[str, ...
     return tuple(CHANGES[name](number) for name, number in found)
 
 
-CHANGES: dict[str, Callable[[int], WhatIf]] = {
-    "dp": DataParallel,
+CHANGES: dict[str, Callable[[int], WhatIf | Degree]] = {
+    "dp": partial(Degree, "dp"),
+    "tp": partial(Degree, "tp"),
     "layers": Layers,
     "hidden": partial(Width, "hidden"),
     "ffn": partial(Width, "ffn"),
 }
 # What else a step consists of, and what a trace would have to say for it to be changed.
 UNKNOWN_TO_TRACES = {
-    "tp": "how every kernel would be split",
     "pp": "where layers, micro-batches and transfers between stages begin and end",
 }
 
@@ -92,14 +97,29 @@ def _assignment(value: str) -> tuple[str, int]:
     return name, int(number)
 
 
+def _group(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, re.Pattern[str]]:
+    """ROLE=REGEX: which process group has the role."""
+    found = {}
+    for value in values:
+        role, _, pattern = value.partition("=")
+        if role not in ("dp", "tp") or not pattern or role in found:
+            raise click.BadParameter(f"expected dp=REGEX or tp=REGEX, each once, found {value!r}")
+        try:
+            found[role] = re.compile(pattern)
+        except re.error as error:
+            raise click.BadParameter(f"expected {role}=REGEX, found {value!r}: {error}") from error
+    return found
+
+
 class _Assignments(click.Command):
     """A command whose --set takes several assignments at once."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put --set before every further NAME=VALUE behind one."""
+        """Put --set before every further NAME=VALUE behind one that is no file."""
         spread: list[str] = []
         for word in args:
-            follows = len(spread) > 1 and spread[-2] == "--set" and ASSIGNMENT.fullmatch(word)
+            assigns = ASSIGNMENT.fullmatch(word) and not Path(word).exists()
+            follows = assigns and len(spread) > 1 and spread[-2] == "--set"
             spread += ["--set", word] if follows else [word]
         return super().parse_args(ctx, spread)
 
@@ -128,8 +148,20 @@ class _Assignments(click.Command):
     multiple=True,
     callback=_set,
     metavar="NAME=N",
-    help="What if: other data parallel degree (dp), number of layers, hidden size or feed-forward size (ffn).",
+    help="What if: other data or tensor parallel degree (dp, tp), number of layers, hidden or feed-forward size (ffn).",
 )
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    callback=_group,
+    metavar="ROLE=REGEX",
+    help="Which process group is data or tensor parallel (dp, tp), by its description or ranks.",
+)
+@click.option("--topology", metavar="T", help="What if: the interconnect of a topology file.")
+@click.option("--system", metavar="S", help="System file of that interconnect.")
+@click.option("--recorded-topology", metavar="T", help="The interconnect of the recording; times change by the ratio.")
+@click.option("--recorded-system", metavar="S", help="System file of the recorded interconnect.")
 @click.option(
     "--overlap",
     type=click.Choice(["off", "full"]),
@@ -158,7 +190,12 @@ def command(
     no_residual: bool,
     scales: tuple[Scale, ...],
     stragglers: tuple[Straggler, ...],
-    assignments: tuple[WhatIf, ...],
+    assignments: tuple[WhatIf | Degree, ...],
+    groups: dict[str, re.Pattern[str]],
+    topology: str | None,
+    system: str | None,
+    recorded_topology: str | None,
+    recorded_system: str | None,
     overlap: Literal["off", "full"] | None,
     with_ablations: bool,
     chakra: str | None,
@@ -175,6 +212,7 @@ def command(
     simcore replay rank0.json.gz rank1.json.gz
     simcore replay traces/ --scale 'gemm=0.5' --no-residual
     simcore replay traces/ --straggler 0=1.5 -o replayed/
+    simcore replay traces/ --set dp=8 hidden=8192 --topology cluster.yml
     """
     changes = Changes(
         interstream=not no_interstream,
@@ -183,9 +221,18 @@ def command(
         coupling=not no_coupling,
         residual=not no_residual,
     )
-    ranks = [prepare(trace) for trace in read_ranks(traces)]
     overlaps = (Overlap(overlap),) if overlap else ()
-    replay = replay_prepared(ranks, changes, (*scales, *stragglers, *assignments, *overlaps))
+    degrees = [replace(one, named=groups.get(one.role)) for one in assignments if isinstance(one, Degree)]
+    network = _interconnect(topology, system, "")
+    recorded = _interconnect(recorded_topology, recorded_system, "recorded-")
+    if recorded and not network:
+        raise click.UsageError("--recorded-topology needs --topology: a ratio has two sides")
+    if lost := sorted(groups.keys() - {degree.role for degree in degrees}):
+        raise click.UsageError(f"--group {lost[0]} needs --set {lost[0]}=N")
+    retimed = (Retimed(tuple(degrees), network, recorded),) if degrees or network else ()
+    others = [one for one in assignments if not isinstance(one, Degree)]
+    ranks = [prepare(trace) for trace in read_ranks(traces)]
+    replay = replay_prepared(ranks, changes, (*scales, *stragglers, *others, *retimed, *overlaps))
     table = ablations(ranks) if with_ablations else None
     document = encode(to_dict(replay, table))
     if output is not None:
@@ -195,6 +242,15 @@ def command(
     if text is not None:
         write_files({Path(text): to_workload_text(replay).encode()}, force=force)
     click.echo(document if as_json else to_text(replay, table) + "\n", nl=False)
+
+
+def _interconnect(topology: str | None, system: str | None, prefix: str) -> Interconnect | None:
+    """What a topology and a system file describe."""
+    if topology is None and system is not None:
+        raise click.UsageError(f"--{prefix}system needs --{prefix}topology")
+    if topology is None:
+        return None
+    return Interconnect(load_topology(topology), config.read(system) if system else None)
 
 
 def _export_chakra(replay: Replay, folder: Path, force: bool) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,10 @@ from simcore.errors import InputError
 from simcore.replay.rank import RankView
 from simcore.workload.kineto import Product
 
-__all__ = ["width_factors", "widths"]
+__all__ = ["shard_factors", "width_factors", "widths"]
+
+# Kernels of fused attention: FlashAttention's, cuDNN's, xFormers', Triton's.
+ATTENTION = re.compile(r"flash|fmha|sdpa|attention|_attn_(fwd|bwd)", re.IGNORECASE)
 
 
 def width_factors(rank: RankView, which: str, size: int) -> NDArray[np.float64]:
@@ -27,19 +31,65 @@ def width_factors(rank: RankView, which: str, size: int) -> NDArray[np.float64]:
     InputError
         When products, widths or the device are not known, or communication would change in a way the trace hides.
     """
-    products, factors = rank.trace.products, np.ones(len(rank.trace.tasks))
-    if not products:
-        raise _refused(which, "no matrix product says its shape", "record with record_shapes=True", rank)
+    old = _width(rank, which, which)
     if rank.communication.any():
         raise _refused(which, "nothing says how the sizes of the collectives depend on it", "", rank)
-    old, device = widths(products.values()).get(which, 0), _device(rank, which)
-    if not old:
-        raise _refused(which, "no dimension is common to most weights", "", rank)
-    for row, product in products.items():
+
+    def wider(product: Product) -> Product:
         m, k, n = (size if side == old else side for side in (product.m, product.k, product.n))
-        wider = replace(product, m=m, k=k, n=n)
-        if wider != product:
-            factors[_launched(rank, row)] = _seconds(wider, device) / _seconds(product, device)
+        return replace(product, m=m, k=k, n=n)
+
+    return _factors(rank, which, wider)
+
+
+def shard_factors(rank: RankView, old: int, new: int) -> NDArray[np.float64]:
+    """The factor on each task's duration when weights are divided among `new` ranks instead of `old` > 1.
+
+    Every weight has the hidden size on one side, and is divided on the other; attention is divided by heads (Shoeybi et
+    al. 2019, section 3).
+
+    Raises
+    ------
+    InputError
+        When products, the hidden size or the device are not known, or a side cannot be divided so.
+    """
+    hidden = _width(rank, "tp", "hidden")
+    weights = [(product.k, product.n) for product in rank.trace.products.values()]
+    tokens, _ = Counter(product.m for product in rank.trace.products.values()).most_common(1)[0]
+    sides = {side for weight in weights if hidden in weight for side in weight} - {hidden}
+    if (hidden, tokens) not in weights:  # a gradient of weights has the tokens between its sides
+        sides.discard(tokens)
+
+    def divided(product: Product) -> Product:
+        shape = [product.m, product.k, product.n]
+        at = next((at for at in (2, 1, 0) if shape[at] in sides), shape.index(hidden) if shape.count(hidden) > 1 else 3)
+        if at < len(shape) and shape[at] * old % new:
+            raise _refused("tp", f"a side of {shape[at]} x {old}, which {new} ranks cannot share", "", rank)
+        m, k, n = (side * old // new if at == place else side for place, side in enumerate(shape))
+        return replace(product, m=m, k=k, n=n)
+
+    factors = _factors(rank, "tp", divided)
+    attention = np.array([bool(ATTENTION.search(name)) for name in rank.trace.names])[rank.trace.tasks.name]
+    return np.where(attention & ~rank.communication, old / new, factors)
+
+
+def _width(rank: RankView, which: str, name: str) -> int:
+    """The recorded width of a name; InputError when nothing tells it."""
+    if not rank.trace.products:
+        raise _refused(which, "no matrix product says its shape", "record with record_shapes=True", rank)
+    found = widths(rank.trace.products.values()).get(name, 0)
+    if not found:
+        raise _refused(which, "no dimension is common to most weights", "", rank)
+    return found
+
+
+def _factors(rank: RankView, which: str, changed: Callable[[Product], Product]) -> NDArray[np.float64]:
+    """The ratio of roofline times where a product changes, else 1."""
+    factors, device = np.ones(len(rank.trace.tasks)), _device(rank, which)
+    for row, product in rank.trace.products.items():
+        other = changed(product)
+        if other != product:
+            factors[_launched(rank, row)] = _seconds(other, device) / _seconds(product, device)
     return factors
 
 
@@ -83,7 +133,8 @@ def _device(rank: RankView, which: str) -> Accelerator:
 
 def _refused(which: str, found: str, hint: str, rank: RankView) -> InputError:
     what = f"{which} cannot be changed: the trace does not say enough"
-    expected = f"shapes of matrix products on one known device, without communication, in {rank.trace.file}"
+    alone = "" if which == "tp" else ", without communication,"
+    expected = f"shapes of matrix products on one known device{alone} in {rank.trace.file}"
     return InputError.at("--set", what, expected=expected, found=found, hint=hint)
 
 

@@ -10,6 +10,8 @@ import numpy as np
 
 import simcore
 from simcore.replay.breakdown import critical_path, idle_causes, largest_tasks, measured, predicted
+from simcore.replay.communication import changes
+from simcore.replay.retiming import Retimed
 from simcore.replay.session import Replay, StepReplay
 from simcore.timeline.breakdown import Breakdown
 from simcore.units import format_ns
@@ -58,8 +60,15 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "idle_causes_ns": idle_causes(typical),
         "largest_tasks": [asdict(task) for task in largest_tasks(prepared, typical)],
         "launch_queue_depth": prepared.queue.depth,
+        **({"retimed": _retimed(replay, number)} if replay.whats else {}),
         "warnings": warnings(replay, number),
     }
+
+
+def _retimed(replay: Replay, number: int) -> dict[str, dict[str, int]]:
+    """What the changes did to the communication of the typical step."""
+    found = changes(replay.ranks[number], typical_step(replay, number))
+    return {kind: asdict(change) for kind, change in sorted(found.items())}
 
 
 def _step(step: StepReplay) -> dict[str, object]:
@@ -149,6 +158,8 @@ def warnings(replay: Replay, number: int) -> list[str]:
     if contradictions:
         found.append(f"{contradictions} dependencies contradict the recorded times and are left out")
     found += sorted({step.stream_order.value for step in steps} - {""})
+    for what in (what for what in replay.whats if isinstance(what, Retimed)):
+        found += what.notes(prepared.view, _tasks(typical_step(replay, number)), alone=len(replay.ranks) == 1)
     if len(replay.ranks) > 1 and replay.changes.coupling and _uncoupled(replay, number):
         found.append("some collectives have no counterpart on another rank and wait for nobody")
     if any(not _tasks(step) for step in steps):
@@ -231,7 +242,7 @@ def _answer(replay: Replay, number: int) -> str:
         what = ", ".join(change.title for change in replay.whats)
         return (
             f"Rank {trace.rank}: with {what} a step takes {format_ns(predicted_ns)} instead of "
-            f"{format_ns(baseline_ns)} ({change:+.1%})."
+            f"{format_ns(baseline_ns)} ({change:+.1%}){_because(replay, number)}."
         )
     if not any(step.steady for step in scored):
         return (
@@ -246,6 +257,17 @@ def _answer(replay: Replay, number: int) -> str:
         f"Rank {trace.rank}: its dependencies predict {format_ns(predicted_ns)} a step where {format_ns(measured_ns)} "
         f"was measured ({error:.1%} off; the measured steps vary by {noise:.1%})."
     )
+
+
+def _because(replay: Replay, number: int) -> str:
+    """Which communication takes another time than recorded."""
+    found = changes(replay.ranks[number], typical_step(replay, number))
+    parts = [
+        f"{change.count} {kind} {format_ns(change.new_ns)} instead of {format_ns(change.recorded_ns)}"
+        for kind, change in sorted(found.items())
+        if change.new_ns != change.recorded_ns
+    ]
+    return ": " + ", ".join(parts) if parts else ""
 
 
 def _shares(parts: dict[str, int]) -> str:

@@ -16,13 +16,12 @@ from simcore.replay.layers import LayerStack, Segment, find_layers
 from simcore.replay.overlap import one_after_another, without_waits
 from simcore.replay.products import width_factors
 from simcore.replay.rank import RankView
+from simcore.replay.retiming import Retimed
 from simcore.replay.splice import block_of, spliced
 
-__all__ = ["DataParallel", "Layers", "Overlap", "Scale", "Straggler", "WhatIf", "Width", "combined", "edited"]
+__all__ = ["Layers", "Overlap", "Retimed", "Scale", "Straggler", "WhatIf", "Width", "combined", "edited"]
 
 Factors = NDArray[np.float64]
-DATA_PARALLEL = re.compile(r"data|(^|[^a-z])(d|fsd)p([^a-z]|$)", re.IGNORECASE)
-SHARED_BUFFER = re.compile(r"all_?reduce|all_?gather|reduce_?scatter", re.IGNORECASE)
 
 
 class WhatIf(Protocol):
@@ -71,38 +70,6 @@ class Straggler:
         """The factor on a straggler's computation, else 1."""
         slow = any(rank.trace.rank in span for span in self.ranks)
         return np.where(rank.communication | (not slow), 1.0, self.factor)
-
-
-@dataclass(frozen=True, slots=True)
-class DataParallel:
-    """Another number of data parallel ranks at the recorded bus bandwidth; computation per rank stays as it is.
-
-    As in Lumos (MLSys 2025) only collectives change. In an all-reduce, all-gather or reduce-scatter over n ranks each
-    sends a multiple of (n - 1) / n of the whole buffer (nccl-tests' convention of bus bandwidth): durations follow it.
-    """
-
-    degree: int
-
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
-        return f"dp = {self.degree}"
-
-    def factors(self, rank: RankView) -> Factors:
-        """The ratio of bytes sent for collectives of the data parallel group, else 1.
-
-        Raises
-        ------
-        InputError
-            When the trace does not say which collectives these are.
-        """
-        group, size = _data_parallel_group(rank)
-        factors = np.ones(len(rank.trace.tasks))
-        ratio = (1 - 1 / self.degree) / (1 - 1 / size)
-        for task, collective in rank.trace.collectives.items():
-            if collective.group == group and SHARED_BUFFER.search(collective.operation):
-                factors[task] = ratio
-        return factors
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,25 +188,8 @@ class Width:
 def edited(whats: Sequence[WhatIf], graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
     """The graph with all changes of what is run."""
     for what in whats:
-        graph = what.edit(graph, ranks, steps) if isinstance(what, Layers | Overlap) else graph
+        graph = what.edit(graph, ranks, steps) if isinstance(what, Layers | Overlap | Retimed) else graph
     return graph
-
-
-def _data_parallel_group(rank: RankView) -> tuple[str, int]:
-    """Group and size: the one described as data parallel, else the only one."""
-    found = {(c.group, c.size): c.description for c in rank.trace.collectives.values() if c.size > 1}
-    described = [group for group, description in found.items() if DATA_PARALLEL.search(description)]
-    candidates = described or list(found)
-    if len(candidates) == 1:
-        return candidates[0]
-    what = "no collective names its process group" if not found else f"there are {len(candidates)} process groups"
-    raise InputError.at(
-        "--set",
-        "dp cannot be changed: the trace does not say which collectives are data parallel",
-        expected=f"NCCL arguments of one data parallel group in {rank.trace.file}",
-        found=what,
-        hint="--scale nccl=FACTOR changes all collectives",
-    )
 
 
 def combined(whats: Sequence[WhatIf], rank: RankView) -> Factors:

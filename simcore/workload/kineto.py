@@ -37,9 +37,11 @@ __all__ = [
 
 Column = NDArray[np.int64]
 NO_CORRELATION = -1
+MOST_RANKS = 1 << 24  # a larger group is none
 PRODUCTS = {"aten::mm", "aten::addmm"}  # operators of one matrix product: inputs are matrices [m, k] and [k, n]
 ELEMENTS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16"}
 STEP_NAME = re.compile(r"ProfilerStep\s*#\s*(\d+)")
+ENDS = re.compile(r" (\d+)>(\d+)$")
 RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_ ]?(\d+)", re.IGNORECASE)
 
 
@@ -113,7 +115,8 @@ class Collective:
     """What NCCL says of a communication kernel: operation, process group, element count; texts may be empty.
 
     `size` is the number of ranks in the group, 0 = not said. The group of a point-to-point transfer ends with its
-    source and destination.
+    source and destination. Of large groups the profiler names few ranks, but the `first` of evenly spaced ones and
+    their `stride` (0 = not said).
     """
 
     operation: str
@@ -122,14 +125,23 @@ class Collective:
     size: int = 0
     description: str = ""
     dtype: str = ""
+    first: int = 0
+    stride: int = 0
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks of the group; () when the profiler names no or not all of them."""
-        found = (
-            tuple(int(rank) for rank in re.findall(r"\d+", self.group)) if self.group.startswith(('"[', "[")) else ()
-        )
+        """The ranks of the group; () when the profiler does not tell all of them."""
+        named = self.group.partition("]")[0] if self.group.startswith(('"[', "[")) else ""
+        found = tuple(int(rank) for rank in re.findall(r"\d+", named))
+        if len(found) != self.size and self.stride > 0 and self.first >= 0:
+            found = tuple(range(self.first, self.first + self.size * self.stride, self.stride))
         return found if len(found) == self.size else ()
+
+    @property
+    def ends(self) -> tuple[int, int] | None:
+        """Source and destination of a point-to-point transfer."""
+        found = ENDS.search(self.group)
+        return (int(found[1]), int(found[2])) if found else None
 
     @property
     def size_bytes(self) -> int:
@@ -199,6 +211,8 @@ class _Arguments(msgspec.Struct, gc=False):
     group: str | None = msgspec.field(default="", name="Process Group Name")
     group_ranks: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Process Group Ranks")
     size: Number = msgspec.field(default=0, name="Group size")
+    first: Number = msgspec.field(default=0, name="Global rank start")
+    stride: Number = msgspec.field(default=0, name="Global rank stride")
     description: str | None = msgspec.field(default="", name="Process Group Description")
     dtype: str | None = ""
     source: Number = msgspec.field(default=None, name="Src Rank")
@@ -335,12 +349,14 @@ class _Collector:
         stream = self.streams.setdefault(key, len(self.streams))
         if arguments.operation or arguments.group:
             group = bytes(arguments.group_ranks).decode() or arguments.group or ""
-            if arguments.source is not None and arguments.destination is not None:
-                group += f" {arguments.source}>{arguments.destination}"
-            row = len(self.tasks.start_us)
-            elements, size = _whole(arguments.elements), _whole(arguments.size)
-            said = arguments.operation or "", group, elements, size, arguments.description or "", arguments.dtype or ""
-            self.collectives[row] = Collective(*said)
+            ends = ["" if end is None else str(end) for end in (arguments.source, arguments.destination)]
+            group += f" {ends[0]}>{ends[1]}" if any(ends) else ""
+            numbers = (arguments.elements, arguments.size, arguments.first, arguments.stride)
+            elements, size, first, stride = map(_whole, numbers)
+            size = size if size <= MOST_RANKS else 0
+            texts = arguments.description or "", arguments.dtype or ""
+            said = Collective(arguments.operation or "", group, elements, size, *texts, first, stride)
+            self.collectives[len(self.tasks.start_us)] = said
         self.tasks.add(event, stream, self._name(name), _whole(arguments.correlation), kind)
 
     def _add_sync(self, arguments: _Arguments) -> None:
@@ -368,11 +384,21 @@ class _Collector:
             operators=operators,
             tasks=tasks,
             steps=tuple(_mark(index, *self.marks[index], base_us) for index in sorted(self.marks)),
-            collectives={int(position[row]): what for row, what in self.collectives.items()},
+            collectives={int(position[row]): _with_ends(what, rank) for row, what in self.collectives.items()},
             syncs=self.syncs,
             annotations=self.annotations.intervals(base_us)[0],
             products={int(place[row]): product for row, product in self.products.items()},
         )
+
+
+def _with_ends(said: Collective, rank: int | None) -> Collective:
+    """A transfer of which only the other end is named is this rank's; without a rank it keeps its group alone."""
+    group, _, ends = said.group.rpartition(" ")
+    source, separator, destination = ends.partition(">")
+    if not separator or (source and destination):
+        return said
+    own = "" if rank is None else f" {source or rank}>{destination or rank}"
+    return replace(said, group=group + own)
 
 
 def _mark(index: int, event: _Event, thread: int, base_us: float) -> StepMark:

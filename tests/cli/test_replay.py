@@ -57,3 +57,69 @@ def test_files_are_written_once_unless_forced(trace, tmp_path, capsys):
 def test_a_scale_that_is_none_is_refused_with_the_option_named(trace, capsys, value):
     assert main(["replay", str(trace), "--scale", value]) == 2
     assert "--scale" in capsys.readouterr().err
+
+
+@pytest.fixture
+def reducing(tmp_path):
+    """Two data parallel ranks reduce 32 MiB in 300 us."""
+    document = recorded(PROGRAM).document()
+    said = {"Collective name": "allreduce", "In msg nelems": 1 << 24, "dtype": "Half", "Group size": 2}
+    for event in document["traceEvents"]:
+        if event["name"] == "ncclAllReduce":
+            event["args"] |= said | {"Process Group Ranks": "[0, 1]", "Process Group Description": "default_pg"}
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_another_interconnect_is_answered_in_the_first_sentence_and_the_document(reducing, capsys):
+    command = ["replay", str(reducing), "--topology", "ring8"]
+    assert main(command) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == (
+        "Rank 0: with the interconnect of ring8.yaml a step takes 1.237 ms instead of 862 us (+43.5%): "
+        "1 all_reduce 675.1 us instead of 300 us."
+    )
+    assert main([*command, "--json"]) == 0
+    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    assert rank["retimed"]["all_reduce"]["count"] == 1
+    assert main([*command, "--recorded-topology", "ring8", "--json"]) == 0
+    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    assert rank["retimed"]["all_reduce"] == {"count": 1, "recorded_ns": 300_000, "new_ns": 300_000}
+
+
+def test_nccls_measured_times_stand_in_for_the_links(reducing, tmp_path, capsys):
+    (tmp_path / "nccl.yaml").write_text("collectives: nccl\nnccl-fabric: hgx-h100\n")
+    times = []
+    for options in ([], ["--system", str(tmp_path / "nccl.yaml")]):
+        assert main(["replay", str(reducing), "--topology", "dgx_a100_8", *options, "--json"]) == 0
+        times.append(json.loads(capsys.readouterr().out)["ranks"][0]["retimed"]["all_reduce"]["new_ns"])
+    assert times[0] != times[1] > 0
+
+
+def test_one_option_sets_several_numbers_and_leaves_files_alone(reducing, capsys, monkeypatch):
+    monkeypatch.chdir(reducing.parent)
+    reducing.rename("layers=3")
+    assert main(["replay", "--set", "dp=4", "tp=4", "layers=3", "--group", "tp=default"]) == 2
+    assert "tp cannot be changed" in capsys.readouterr().err
+    assert main(["replay", "--set", "dp=4", "layers=3"]) == 0
+    assert "with dp = 4 a step takes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--set", "dp=16", "--topology", "ring8"], "at least 16 NPUs"),
+        (["--system", "nccl.yaml"], "--system needs --topology"),
+        (["--recorded-topology", "ring8"], "--recorded-topology needs --topology"),
+        (["--topology", "ring8", "--recorded-system", "s.yaml"], "--recorded-system needs --recorded-topology"),
+        (["--group", "dp=x"], "--group dp needs --set dp=N"),
+        (["--group", "ep=x"], "dp=REGEX or tp=REGEX"),
+        (["--set", "dp=4", "--group", "dp=("], "dp=REGEX"),
+        (["--set", "tp=4"], "which collectives are tensor parallel"),
+        (["--topology", "rign8"], "rign8"),
+    ],
+)
+def test_what_cannot_be_retimed_is_refused_with_the_reason(reducing, capsys, options, why):
+    assert main(["replay", str(reducing), *options]) == 2
+    assert why in capsys.readouterr().err

@@ -60,6 +60,30 @@ def test_what_a_collective_says_of_itself_is_kept_with_its_kernel():
     assert (collective.operation, collective.group, collective.elements) == ("allreduce", "3", 1024)
 
 
+def said_of(rank, **arguments):
+    """What is kept of one kernel's arguments."""
+    document = recorded(PROGRAM, 1, rank).document()
+    document["traceEvents"][4]["args"] |= {"Collective name": "x"} | arguments
+    (said,) = read_kineto(json.dumps(document).encode(), "t.json").collectives.values()
+    return said
+
+
+def test_the_ranks_of_a_large_group_follow_from_its_first_rank_and_stride():
+    """The profiler names thirty ranks of a group and puts dots for the others."""
+    shown = {"Process Group Ranks": "[2, 10, ..., 506]", "Group size": 64}
+    assert said_of(2, **shown).ranks == ()
+    assert said_of(2, **shown, **{"Global rank start": 2, "Global rank stride": 8}).ranks == tuple(range(2, 514, 8))
+    assert said_of(2, **shown, **{"Global rank start": 2, "Global rank stride": -1}).ranks == ()
+
+
+def test_both_ends_of_a_transfer_are_known_though_the_profiler_names_the_other_rank_only():
+    group = {"Process Group Ranks": "[1, 5]", "Group size": 2}
+    both = said_of(1, **group, **{"Src Rank": 1, "Dst Rank": 5})
+    sends, receives = said_of(1, **group, **{"Dst Rank": 5}), said_of(5, **group, **{"Src Rank": 1})
+    assert both == sends == receives
+    assert (both.ends, both.ranks) == ((1, 5), (1, 5))
+
+
 def archive(members):
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as tar:

@@ -1,0 +1,78 @@
+"""What a recorded communication kernel moves: kind, bytes and ranks, as NCCL's arguments tell them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from simcore.workload.kineto import Collective
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["SEND", "Transfer", "bus_bytes", "kind_of", "transfer_of"]
+
+SEND = "send"
+UNHEARD_OF_BYTES = 1 << 50
+# NCCL's and PyTorch's names without underscores; a name holds one of these, the first of them counts.
+KINDS: dict[str, str] = {
+    "reducescatter": CollectiveKind.REDUCE_SCATTER,
+    "allreduce": CollectiveKind.ALL_REDUCE,
+    "allgather": CollectiveKind.ALL_GATHER,
+    "alltoall": CollectiveKind.ALL_TO_ALL,
+    "broadcast": CollectiveKind.BROADCAST,
+    "reduce": CollectiveKind.REDUCE,
+    "gather": CollectiveKind.GATHER,
+    "scatter": CollectiveKind.SCATTER,
+    "barrier": CollectiveKind.BARRIER,
+    "send": SEND,
+    "recv": SEND,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A collective of `ranks`, or a transfer from the first of two ranks to the second.
+
+    `size_bytes` is what a rank puts in, 0 = not said; `share` is by how much another group changes it.
+    """
+
+    kind: str
+    size_bytes: int
+    ranks: tuple[int, ...]
+    share: float = 1.0
+
+    @property
+    def sized(self) -> bool:
+        """Whether a network can time it."""
+        return 0 < self.size_bytes < UNHEARD_OF_BYTES or self.kind == CollectiveKind.BARRIER
+
+    @property
+    def sent_bytes(self) -> int:
+        """What a rank puts in, with the share; at least a byte."""
+        return max(round(self.size_bytes * self.share), 1)
+
+
+def kind_of(operation: str) -> str:
+    """A value of `CollectiveKind`, `SEND` for both sides of a transfer, "" for what is neither."""
+    name = operation.lower().replace("_", "")
+    return next((kind for known, kind in KINDS.items() if known in name), "")
+
+
+@cache
+def transfer_of(said: Collective) -> Transfer | None:
+    """What a kernel moves; a group of which only the size is known stands on the first ranks. None: not said."""
+    kind = kind_of(said.operation)
+    ranks = (said.ends or ()) if kind == SEND else said.ranks or tuple(range(said.size))
+    known = kind and ranks and len(set(ranks)) == len(ranks)
+    return Transfer(kind, said.size_bytes, ranks) if known else None
+
+
+def bus_bytes(transfer: Transfer) -> float:
+    """What one rank sends at least, in multiples of `size_bytes`: nccl-tests' convention of bus bandwidth."""
+    ranks = len(transfer.ranks)
+    factors = {
+        CollectiveKind.ALL_REDUCE: 2 * (ranks - 1) / ranks,
+        CollectiveKind.REDUCE_SCATTER: (ranks - 1) / ranks,
+        CollectiveKind.ALL_TO_ALL: (ranks - 1) / ranks,
+        CollectiveKind.ALL_GATHER: ranks - 1,
+    }
+    return transfer.share * {str(kind): factor for kind, factor in factors.items()}.get(transfer.kind, ranks > 1)
