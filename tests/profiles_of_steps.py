@@ -17,6 +17,7 @@ class Recorder:
     launched: int = 0
     step: int = 0
     began_us: float = 0.0
+    thread: int = 1
 
     def add(self, category, name, start_us, length_us, thread, **args):
         row = {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": thread, "ts": start_us, "dur": length_us}
@@ -24,13 +25,13 @@ class Recorder:
 
     def work(self, length_us, gap_us=0.0):
         """Host time: recorded as an operator, then a pause without any record."""
-        self.add("cpu_op", "aten::op", self.now_us, length_us, 1)
+        self.add("cpu_op", "aten::op", self.now_us, length_us, self.thread)
         self.now_us += length_us + gap_us
 
     def launch(self, name, length_us, stream=7, after=None):
         """A kernel that starts when it is launched, its stream is free and `after` (another stream) is done."""
         self.launched += 1
-        self.add("cuda_runtime", "cudaLaunchKernel", self.now_us, LAUNCH_US, 1, correlation=self.launched)
+        self.add("cuda_runtime", "cudaLaunchKernel", self.now_us, LAUNCH_US, self.thread, correlation=self.launched)
         earliest = [self.now_us + LATENCY_US, self.free_us.get(stream, 0.0) + 1]
         if after is not None:
             earliest.append(self.free_us.get(after, 0.0) + 2)
@@ -42,7 +43,7 @@ class Recorder:
     def synchronise(self):
         """cudaDeviceSynchronize: returns 2 us after everything launched is done."""
         end = max(self.now_us, *self.free_us.values()) + 2
-        self.add("cuda_runtime", "cudaDeviceSynchronize", self.now_us, end - self.now_us, 1, correlation=0)
+        self.add("cuda_runtime", "cudaDeviceSynchronize", self.now_us, end - self.now_us, self.thread, correlation=0)
         self.now_us = end
 
     def annotate(self, name, program):
@@ -50,7 +51,14 @@ class Recorder:
         began_us = self.now_us
         for operation, *arguments in program:
             getattr(self, operation)(*arguments)
-        self.add("user_annotation", name, began_us, self.now_us - began_us, 1)
+        self.add("user_annotation", name, began_us, self.now_us - began_us, self.thread)
+
+    def on(self, thread, program):
+        """Part of a program on another thread, which the first one waits for."""
+        self.thread = thread
+        for operation, *arguments in program:
+            getattr(self, operation)(*arguments)
+        self.thread = 1
 
     def mark(self):
         """End a step and begin the next."""

@@ -1,4 +1,4 @@
-"""Layers of a recorded step, by the names that the program or PyTorch's module stack gave them."""
+"""Layers of a recorded step, by the names that the program or PyTorch's module stack gave them, or by repetition."""
 
 from __future__ import annotations
 
@@ -12,34 +12,36 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.replay.rank import RankView
+from simcore.replay.repetition import Segment, UnclearError, repeated_segments
 
-__all__ = ["LayerStack", "Segment", "find_layers"]
+__all__ = ["LayerStack", "Segment", "find_layers", "layers_if_clear"]
 
 NUMBERED = re.compile(r"(.*?)(\d+)(\D*)$", re.DOTALL)
 AUTOGRAD = "autograd::engine"
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """A layer's host time on one thread, with everything launched in it."""
-
-    thread: int
-    start_ns: int
-    end_ns: int
-
-
-@dataclass(frozen=True, slots=True)
 class LayerStack:
-    """The layers of a step under one name.
+    """The layers of a step under one name; without one they were found by repetition.
 
-    `alike` are the numbers of those that launch the same kernels, ordered from the most ordinary kernel time outwards;
-    `segments` are all parts (forward, backward, per micro-batch) of each layer.
+    `alike` are the numbers of those that launch the same kernels, `kernels` of them each, from the most ordinary
+    kernel time outwards; `segments` are all parts (forward, backward, per micro-batch) of each layer.
     """
 
     title: str
     segments: dict[int, tuple[Segment, ...]]
     alike: tuple[int, ...]
+    kernels: int
     kernel_ns: int
+
+    def __str__(self) -> str:
+        alike = "" if len(self.alike) == self.count else f", {len(self.alike)} of them alike"
+        how = f"named {self.title!r}" if self.title else "by repetition"
+        return f"{self.count} layers of {self.kernels} kernels{alike}, {how}"
+
+    def to_dict(self) -> dict[str, object]:
+        """What the report says of them; `name` is empty when they were found by repetition."""
+        return {"count": self.count, "alike": len(self.alike), "kernels": self.kernels, "name": self.title}
 
     @property
     def count(self) -> int:
@@ -50,28 +52,50 @@ class LayerStack:
 def find_layers(rank: RankView, step: int) -> LayerStack:
     """The numbered ranges of a step that hold the most kernel time; at equal time the fewest, which are the outermost.
 
+    Where no names hold all of a layer, the blocks of kernels that repeat exactly.
+
     Raises
     ------
     InputError
-        When no names with numbers hold layers that launch the same kernels, or only forward passes are named.
+        When no names with numbers hold layers that launch the same kernels, or only forward passes are named, and
+        nothing repeats clearly.
     """
     groups = _numbered(rank, step)
     stacks = [_stack(rank, step, title, segments) for title, segments in groups.items() if len(segments) > 1]
     found = [stack for stack in stacks if len(stack.alike) > 1 and stack.kernel_ns]
     if not found:
-        raise _unnamed(rank, "no numbered annotations or modules launch the same kernels")
+        return _repeated(rank, step, "no numbered annotations or modules launch the same kernels")
     best = min(found, key=lambda stack: (-stack.kernel_ns, stack.count, stack.title))
     if _backward_outside(rank, step, best):
-        raise _unnamed(rank, f"the backward pass runs outside the ranges {best.title!r}")
+        return _repeated(rank, step, f"the backward pass runs outside the ranges {best.title!r}")
     return best
+
+
+def layers_if_clear(rank: RankView, step: int) -> LayerStack | None:
+    """As `find_layers`; None where nothing says what a layer is."""
+    try:
+        return find_layers(rank, step)
+    except InputError:
+        return None
+
+
+def _repeated(rank: RankView, step: int, unnamed: str) -> LayerStack:
+    """The layers by repetition; `unnamed` says why names do not tell."""
+    try:
+        stack = _stack(rank, step, "", repeated_segments(rank, step))
+    except UnclearError as unclear:
+        raise _unnamed(rank, f"{unnamed}; {unclear}") from unclear
+    if _backward_outside(rank, step, stack):
+        raise _unnamed(rank, f"{unnamed}; in the backward pass no block of kernels repeats as often as in the forward")
+    return stack
 
 
 def _unnamed(rank: RankView, found: str) -> InputError:
     return InputError.at(
         "--set",
         "layers cannot be changed: the trace does not say which calls and kernels are a layer",
-        expected=f"ranges like 'layer 3 forward' and 'layer 3 backward' (torch.profiler.record_function), or for a "
-        f"forward pass the modules of with_stack=True, in {rank.trace.file}",
+        expected=f"ranges like 'layer 3 forward' and 'layer 3 backward' (torch.profiler.record_function), for a "
+        f"forward pass the modules of with_stack=True, or one block of kernels that repeats, in {rank.trace.file}",
         found=found,
     )
 
@@ -107,7 +131,7 @@ def _stack(rank: RankView, step: int, title: str, segments: dict[int, tuple[Segm
     ordinary = median_low(times.values())
     middle = median_low(times)  # the first and the last layer border on something else
     alike = tuple(sorted(times, key=lambda number: (abs(times[number] - ordinary), abs(number - middle), number)))
-    return LayerStack(title.strip(" _:-"), segments, alike, sum(times.values()))
+    return LayerStack(title.strip(" _:-"), segments, alike, sum(usual), sum(times.values()))
 
 
 def _launched(rank: RankView, step: int, part: Segment) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ import numpy as np
 import simcore
 from simcore.replay.breakdown import critical_path, idle_causes, largest_tasks, measured, predicted
 from simcore.replay.communication import changes
+from simcore.replay.layers import layers_if_clear
 from simcore.replay.retiming import Retimed
 from simcore.replay.session import Replay, StepReplay
 from simcore.timeline.breakdown import Breakdown
@@ -59,6 +60,7 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "critical_path_ns": critical_path(prepared, typical),
         "idle_causes_ns": idle_causes(typical),
         "largest_tasks": [asdict(task) for task in largest_tasks(prepared, typical)],
+        "layers": stack.to_dict() if (stack := layers_if_clear(prepared.view, typical.position)) else None,
         "launch_queue_depth": prepared.queue.depth,
         **({"retimed": _retimed(replay, number)} if replay.whats else {}),
         "warnings": warnings(replay, number),
@@ -220,11 +222,13 @@ def _explanations(replay: Replay, number: int) -> list[str]:
     starts = f"{format_ns(errors['p50'])} (median), {format_ns(errors['p90'])} (p90)"
     counts = typical.graph.edge_counts(typical.number)
     tasks = largest_tasks(prepared, typical, TASKS_SHOWN)
+    stack = layers_if_clear(prepared.view, typical.position)
     return [
         f"  task starts off by {starts}; dependencies explain {coverage:.0%} of late starts",
         "  edges: " + ", ".join(f"{kind} {count}" for kind, count in counts.items() if count),
         "  critical path: " + _shares(critical_path(prepared, typical)),
         "  device idle, by cause: " + (_shares(idle_causes(typical)) or "never"),
+        *([f"  layers: {stack}"] if stack else []),
         "  largest tasks:",
         *(f"    {format_ns(task.time_ns):>10} {task.count:>5} x {task.name[:NAME_WIDTH]}" for task in tasks),
     ]

@@ -1,6 +1,7 @@
 """Another number of layers, against traces of that many."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,9 @@ from hypothesis import strategies as st
 
 from simcore.errors import InputError
 from simcore.replay.device import SHORT_GAP_NS
+from simcore.replay.layers import find_layers
+from simcore.replay.rank import view
+from simcore.replay.report import to_dict
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.whatif import Layers
@@ -23,12 +27,14 @@ operations = st.one_of(
 bodies = st.lists(operations, min_size=1, max_size=8).map(lambda body: [("work", 3), ("launch", "gemm", 40), *body])
 
 
-def model(layers, forward, backward, batches=1):
+def model(layers, forward, backward, batches=1, thread=1):
     """Forward and backward of every layer in ranges, an optimizer's kernel, and a synchronisation."""
-    step = [("work", 20), ("launch", "embedding", 30)]
+    step = [("work", 20)]
     for _ in range(batches):
+        step += [("launch", "embedding", 30)]
         step += [("annotate", f"layer {number} forward", forward) for number in range(layers)]
-        step += [("annotate", f"layer {number} backward", backward) for number in reversed(range(layers))]
+        last_first = [("annotate", f"layer {number} backward", backward) for number in reversed(range(layers))]
+        step += [("on", thread, [("launch", "loss", 20), *last_first])]
     return [*step, ("launch", "adam", 70), ("synchronise",), ("work", 10)]
 
 
@@ -102,6 +108,82 @@ def test_layers_of_a_forward_pass_do_not_stand_for_the_backward_pass():
     with pytest.raises(InputError, match="the backward pass runs outside the ranges 'layer'") as raised:
         replay_traces([read_kineto(json.dumps(recorder.document()).encode(), "made.json")], Changes(), [Layers(4)])
     assert "layers cannot be changed" in str(raised.value)
+
+
+def unnamed(program):
+    """The same without ranges."""
+    bare = [line for op, *rest in program for line in (rest[1] if op == "annotate" else [(op, *rest)])]
+    return [("on", line[1], unnamed(line[2])) if line[0] == "on" else line for line in bare]
+
+
+whole = [("work", 9), ("launch", "qkv", 60), ("work", 4), ("launch", "proj", 40)]
+other = [("work", 9), ("launch", "dqkv", 80), ("work", 4), ("launch", "dproj", 70)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(bodies, bodies, st.integers(2, 5), st.integers(1, 7), st.integers(1, 2))
+def test_blocks_that_repeat_are_layers_where_nothing_is_named(forward, backward, layers, wanted, batches):
+    """Backward passes run on a thread of their own, so that those of several micro-batches take turns."""
+    parts = [*whole, *forward], [*other, *backward]
+    trace = trace_of(unnamed(model(layers, *parts, batches, thread=2)))
+    try:
+        predicted = replay_traces([trace], Changes(), [Layers(wanted)]).steps[0][1].predicted_ns
+    except InputError as error:
+        assert "either could be the layers" in str(error)
+        return
+    measured = trace_of(model(wanted, *parts, batches, thread=2)).steps[1]
+    seams = 2 * batches * max(wanted - layers, 1)
+    assert predicted == pytest.approx(measured.end_ns - measured.start_ns, rel=0.02, abs=SHORT_GAP_NS * seams)
+    (rank,) = to_dict(replay_traces([trace], Changes()))["ranks"]
+    assert (rank["layers"]["count"], rank["layers"]["name"]) == (layers, "")
+
+
+UNCLEAR = {
+    "no block of kernels repeats for half of the computation; the longest do 2 x 2 kernels": [
+        *[("launch", "gemm", 50), ("launch", "norm", 5)] * 2,
+        ("launch", "adam", 500),
+    ],
+    "no block of kernels repeats$": [("launch", "gemm", 50)] * 9,
+    "whole passes repeat, 3 x 2 kernels .*, but within them no block of kernels repeats": [
+        ("launch", "gemm", 50),
+        ("launch", "norm", 5),
+        ("synchronise",),
+    ]
+    * 3,
+    "3 x 9 kernels (.*) repeat, and 4 x 2 within each block": [
+        *[("launch", "gemm", 50), ("launch", "norm", 5)] * 4,
+        ("launch", "head", 5),
+    ]
+    * 3,
+    "repeat nearly, but not equally often: 5 x 2 .*, 3 x 2": [
+        *[("launch", "gemm", 50), ("launch", "norm", 5)] * 5,
+        *[("launch", "dgemm", 50), ("launch", "dnorm", 5)] * 3,
+    ],
+}
+
+
+@pytest.mark.parametrize(("found", "program"), UNCLEAR.items(), ids=[text[:30] for text in UNCLEAR])
+def test_unclear_repetitions_are_refused_with_what_was_found(found, program):
+    with pytest.raises(InputError, match=found):
+        replay_traces([trace_of(program)], Changes(), [Layers(2)])
+
+
+PUBLIC_LAYERS = {
+    "h100__Qwen_Qwen1.5-0.5B-Chat__1016005": (24, 49),
+    "h100__Falconsai_nsfw_image_detection__1016002": (12, 12),
+    "h100__gaunernst_bert-small-uncased__1016001": (4, 12),
+    "b200__eager_trace": (18, 50),
+}
+
+
+@pytest.mark.parametrize("file", PUBLIC_LAYERS)
+def test_public_models_have_as_many_blocks_as_layers(file):
+    """Without their module names; in the last one two layers follow each other in turn, 36 in all."""
+    (trace,) = read_ranks([shared("data", "traces", "tracelens", f"{file}.json.gz")])
+    nameless = replace(trace, annotations=read_kineto(recorded([("launch", "gemm", 9)]).content(), "").annotations)
+    stack = find_layers(view(nameless), 0)
+    assert (stack.count, stack.kernels, stack.title) == (*PUBLIC_LAYERS[file], "")
+    assert find_layers(view(trace), 0).title.startswith("nn.Module: ")
 
 
 def test_public_models_grow_by_their_layers():
