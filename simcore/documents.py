@@ -1,12 +1,14 @@
 """YAML and JSON documents that remember where every value stands, so that errors can say so.
 
 `read` gives a `Node`; its methods return checked Python values and note a located `Problem` when something is wrong.
-Only plain data is read: no tags, no anchors that run code, no duplicate keys.
+Only plain data is read: no tags that run code, no duplicate keys.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,9 +44,8 @@ class Node:
     def problem(self, message: str, expected: str = "", found: str = "", hint: str = "") -> None:
         """Note that this value is wrong."""
         shown = found or (repr(self.value) if not isinstance(self.value, dict | list) else type(self.value).__name__)
-        self.problems.add(
-            self._problem_at(self.line, self.column, message, expected, shown, hint, len(str(self.value)))
-        )
+        width = 1 if isinstance(self.value, dict | list) else len(str(self.value))
+        self.problems.add(self._problem_at(self.line, self.column, message, expected, shown, hint, width))
 
     def _problem_at(
         self, line: int, column: int, message: str, expected: str, found: str, hint: str, width: int
@@ -179,94 +180,161 @@ def read(path: str | Path, problems: Problems) -> Node:
 
 def parse(text: str, file: str, problems: Problems) -> Node:
     """The root of a YAML or JSON document given as text; `file` names it in errors."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.composer import MaxDepthExceededError
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    import yaml
 
     source = text.splitlines()
+    if _HALVES in text.lower():
+        text = _PAIR.sub(lambda pair: json.loads(f'"{pair[0]}"'), text)  # JSON's two halves of one character
     try:
-        reader = YAML(typ="safe", pure=True)
-        reader.composer.warn_double_anchors = False  # an anchor may be given again (YAML 1.2, 3.2.2.2)
-        reader.max_depth = MAX_DEPTH  # deep nesting takes quadratic time before it is refused
-        root = reader.compose(text)
-    except MarkedYAMLError as error:
+        return _Composer(text, file, source, problems).document()
+    except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         shown = source[line - 1] if 0 < line <= len(source) else ""
-        found = "a tab" if "\t" in str(error.problem) else "the end of the file" if line > len(source) else ""
-        deep = isinstance(error, MaxDepthExceededError)
-        message = (
-            f"nested deeper than {MAX_DEPTH} levels" if deep else f"not well-formed: {error.problem or error.context}"
-        )
+        found = "a tab" if shown[column - 1 : column] == "\t" else "the end of the file" if line > len(source) else ""
+        message = f"not well-formed: {error.problem or error.context}"
         raise InputError(Problem(Location(file, line, column), message, "YAML or JSON", found, source=shown)) from error
-    except (YAMLError, RecursionError, ValueError) as error:
-        raise InputError.at(
-            Location(file, 1, 1), f"not well-formed: {str(error).splitlines()[0]}", expected="YAML or JSON"
-        ) from error
-    if root is None:
-        raise InputError.at(Location(file, 1, 1), "the file is empty", expected="a YAML or JSON document")
-    if _expanded(root, {}) > MAX_VALUES:
-        message = f"aliases make more than {MAX_VALUES:,} values of this file"
-        raise InputError.at(Location(file, 1, 1), message, expected="values written out")
-    return _node("document", root, file, source, problems, 0)
+    except yaml.reader.ReaderError as error:
+        before = text.encode()[: error.position].decode(errors="ignore").splitlines()
+        place = Location(file, max(1, len(before)), len(before[-1]) + 1 if before else 1)
+        found = f"the character {error.character:#04x}"
+        raise InputError.at(place, f"not well-formed: {error.reason}", expected="YAML or JSON", found=found) from error
 
 
-def _expanded(raw: Any, known: dict[int, float]) -> float:
-    """How many values a composed document has once its aliases are followed; infinite when one holds itself."""
-    if raw.id == "scalar":
-        return 1
-    if id(raw) not in known:
-        known[id(raw)] = math.inf  # met again before it is counted: it holds itself
-        inner = raw.value if raw.id == "sequence" else [value for _, value in raw.value]
-        known[id(raw)] = 1 + sum(_expanded(item, known) for item in inner)
-    return known[id(raw)]
+class _Composer:
+    """Makes the nodes of one document from the events of PyYAML's parser, which is libyaml where that is there.
+
+    An alias shares what is in its anchor's node, so memory does not grow with aliases; what it stands for is counted.
+    """
+
+    def __init__(self, text: str, file: str, source: list[str], problems: Problems):
+        import yaml
+
+        self.event = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text).get_event
+        self.file, self.source, self.problems = file, source, problems
+        self.anchors: dict[str, tuple[Node, int] | None] = {}
+        self.values = 0
+
+    def document(self) -> Node:
+        """The only document of the file."""
+        from yaml import DocumentStartEvent, StreamEndEvent
+
+        self.event()
+        if not isinstance(self.event(), DocumentStartEvent):
+            raise InputError.at(Location(self.file, 1, 1), "the file is empty", expected="a YAML or JSON document")
+        root = self._node("document", self.event(), 0)
+        self.event()
+        following = self.event()
+        if not isinstance(following, StreamEndEvent):
+            raise self._refused(following, "a second document begins here", "one document in a file")
+        return root
+
+    def _refused(self, event: Any, message: str, expected: str) -> InputError:
+        line, column = event.start_mark.line + 1, event.start_mark.column + 1
+        shown = self.source[line - 1] if line <= len(self.source) else ""
+        return InputError(Problem(Location(self.file, line, column), message, expected, source=shown))
+
+    def _node(self, name: str, event: Any, depth: int) -> Node:
+        """The node that begins with an event."""
+        kind = type(event).__name__
+        if kind == "AliasEvent":
+            return self._alias(name, event)
+        if depth > MAX_DEPTH:
+            raise self._refused(event, f"nested deeper than {MAX_DEPTH} levels", "less nesting")
+        mark, first = event.start_mark, self.values
+        node = Node(name, None, mark.line + 1, mark.column + 1, self.file, self.source, self.problems)
+        if event.anchor:
+            self.anchors[event.anchor] = None  # an anchor may be given again (YAML 1.2, 3.2.2.2)
+        if kind == "ScalarEvent":
+            node.value = _scalar(event.value, event.tag, event.implicit[0])
+        elif kind == "SequenceStartEvent":
+            self._fill_sequence(node, depth)
+        else:
+            self._fill_mapping(node, depth)
+        self._count(event, 1)
+        if event.anchor:
+            self.anchors[event.anchor] = node, self.values - first
+        return node
+
+    def _count(self, event: Any, values: int) -> None:
+        self.values += values
+        if self.values > MAX_VALUES:
+            raise self._refused(event, f"more than {MAX_VALUES:,} values, those of aliases counted", "fewer values")
+
+    def _alias(self, name: str, event: Any) -> Node:
+        """The node of an anchor under the name of the place that refers to it."""
+        found = self.anchors.get(event.anchor)
+        if found is None:
+            raise self._refused(event, f"no anchor '&{event.anchor}' ends before this", "the name of an earlier anchor")
+        meant, values = found
+        self._count(event, values)
+        node = Node(name, meant.value, meant.line, meant.column, self.file, self.source, self.problems)
+        node.items, node._keys = meant.items, meant._keys
+        return node
+
+    def _fill_sequence(self, node: Node, depth: int) -> None:
+        items, following = node.items, self.event()
+        while type(following).__name__ != "SequenceEndEvent":
+            items.append(self._node(f"{node.name}[{len(items)}]", following, depth + 1))
+            following = self.event()
+        node.value = [item.value for item in items]
+
+    def _fill_mapping(self, node: Node, depth: int) -> None:
+        """Enter the pairs of a mapping; a key that stands twice is a problem."""
+        key = self.event()
+        while type(key).__name__ != "MappingEndEvent":
+            name, mark = self._key(key), (key.start_mark.line + 1, key.start_mark.column + 1)
+            item = self._node(name, self.event(), depth + 1)
+            if name in node._keys:
+                hint = f"first in line {node._keys[name][0]}"
+                message = f"the key '{name}' stands twice"
+                node.problems.add(node._problem_at(*mark, message, "one", name, hint, len(name)))
+            else:
+                node._keys[name] = mark
+                node.items.append(item)
+            key = self.event()
+        node.value = {item.name: item.value for item in node.items}
+
+    def _key(self, event: Any) -> str:
+        """The text of a key."""
+        if type(event).__name__ == "AliasEvent":
+            return str(self._alias("key", event).value)
+        if type(event).__name__ != "ScalarEvent":
+            raise self._refused(event, "a list or mapping cannot be a key", "a word")
+        if event.anchor:
+            self._node("key", event, 0)
+        text: str = event.value
+        return text
 
 
-def _node(name: str, raw: Any, file: str, source: list[str], problems: Problems, depth: int) -> Node:
-    """Our node for one of the YAML composer's."""
-    line, column = raw.start_mark.line + 1, raw.start_mark.column + 1
-    node = Node(name, None, line, column, file, source, problems)
-    if depth > MAX_DEPTH:
-        raise InputError.at(Location(file, line, column), f"nested deeper than {MAX_DEPTH} levels")
-    if raw.id == "scalar":
-        node.value = _scalar(raw.tag, raw.value)
-    elif raw.id == "sequence":
-        node.items = [
-            _node(f"{name}[{i}]", item, file, source, problems, depth + 1) for i, item in enumerate(raw.value)
-        ]
-        node.value = [item.value for item in node.items]
-    else:
-        _fill_mapping(node, raw, depth)
-    return node
-
-
-def _fill_mapping(node: Node, raw: Any, depth: int) -> None:
-    """Enter the pairs of a mapping; a key that stands twice is a problem."""
-    for key, value in raw.value:
-        name, mark = str(key.value), (key.start_mark.line + 1, key.start_mark.column + 1)
-        if name in node._keys:
-            first = f"line {node._keys[name][0]}"
-            node.problems.add(
-                node._problem_at(*mark, f"the key '{name}' stands twice", "one", name, f"first in {first}", len(name))
-            )
-            continue
-        node._keys[name] = mark
-        node.items.append(_node(name, value, node.file, node.source, node.problems, depth + 1))
-    node.value = {item.name: item.value for item in node.items}
-
-
-def _scalar(tag: object, text: str) -> object:
-    """A YAML 1.2 scalar as Python data; a quoted or unknown one stays text."""
-    kind = str(tag).rsplit(":", 1)[-1]
-    if kind == "null":
-        return None
-    if kind == "bool":
-        return text.lower() == "true"
+def _scalar(text: str, tag: str | None, plain: bool) -> object:
+    """A YAML 1.2 scalar as Python data; a quoted one, or one of an unknown tag, stays text."""
+    kind = tag.rsplit(":", 1)[-1] if tag else _kind(text) if plain else ""
     try:
         if kind == "int":
             return int(text.replace("_", ""), 0)
         if kind == "float":
-            return float(text.replace("_", "").replace(".inf", "inf").replace(".nan", "nan").replace(".NaN", "nan"))
+            return float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
     except ValueError:
-        pass
-    return text
+        return text
+    return None if kind == "null" else text.lower() == "true" if kind == "bool" else text
+
+
+def _kind(text: str) -> str:
+    """What a word without quotes is (YAML 1.2, 10.3.2)."""
+    if text[:1] not in _STARTS:
+        return ""
+    return _WORDS.get(text) or ("int" if _INTEGER.fullmatch(text) else "float" if _FLOAT.fullmatch(text) else "")
+
+
+_STARTS = frozenset(("", *"~nNtTfF+-.0123456789"))
+_WORDS = dict.fromkeys(("", "~", "null", "Null", "NULL"), "null") | dict.fromkeys(
+    ("true", "True", "TRUE", "false", "False", "FALSE"), "bool"
+)
+_INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|[0-9_]+|0x[0-9a-fA-F_]+)")
+_FLOAT = re.compile(
+    r"[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9_]+(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))"
+    r"|\.(?:nan|NaN|NAN)"
+)
+_HALVES = "\\ud"
+_PAIR = re.compile(r"(?<!\\)\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore import documents
-from simcore.errors import MAX_PROBLEMS, InputError, Problems, closest
+from simcore.errors import MAX_PROBLEMS, InputError, Location, Problems, closest
 from simcore.registry import Registry
 
 SCALARS = (
@@ -94,3 +94,53 @@ def test_a_registry_gives_a_name_once_and_helps_with_misses():
 def test_everything_that_exists_is_named(names):
     hint = closest("nothing like it", names)
     assert all(name in hint for name in names)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("017", "017"),
+        ("0o17", 15),
+        ("yes", "yes"),
+        ("1:30", "1:30"),
+        ("1e3", 1000.0),
+        (".5e3", 500.0),
+        ("-.INF", float("-inf")),
+        ("1_000", 1000),
+        ("'5'", "5"),
+        ("!!int '5'", 5),
+        ("!!python/object:os.system x", "x"),
+        ("2001-01-01", "2001-01-01"),
+        ("~", None),
+        ('"\\ud83d\\ude00"', "\U0001f600"),
+        ('"\\\\ud83d\\\\ude00"', "\\ud83d\\ude00"),
+    ],
+)
+def test_a_word_is_what_yaml_1_2_and_json_say(text, value):
+    assert parsed(text).value == value
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "message"),
+    [
+        ("- " * 100_000, 1, 131, "nested deeper than 64"),
+        ("[" * 100_000, 1, 66, "nested deeper than 64"),
+        ('{"a":' * 100_000, 1, 326, "nested deeper than 64"),
+        ("a: 1\n---\nb: 2\n", 2, 1, "a second document"),
+        ("a: &x 1\nb: [*y]\n", 2, 5, "no anchor '&y'"),
+        ("a: 1\n[1, 2]: 3\n", 2, 1, "cannot be a key"),
+        ("a: 1\nb: é\0\n", 2, 5, "control characters"),
+        ("a: [1,\n\n", 3, 1, "not well-formed"),
+        ('a: "\\ud800"\n', 1, 7, "invalid Unicode"),
+    ],
+)
+def test_what_is_no_document_is_refused_at_its_place(text, line, column, message):
+    with pytest.raises(InputError, match=message) as caught:
+        parsed(text)
+    assert caught.value.problems[0].location == Location("file", line, column)
+
+
+def test_an_alias_stands_for_its_anchor_under_its_own_name():
+    root = parsed("a: &x {k: [1, 2]}\nb: *x\n")
+    assert root["b"].value == root["a"].value
+    assert (root["b"].name, root["b"]["k"].items[1].value) == ("b", 2)
