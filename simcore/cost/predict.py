@@ -14,6 +14,7 @@ from simcore.compute.operations import (
     Operation,
     Shard,
     Transformer,
+    accumulation_operations,
     embedding_operations,
     expert_parameters,
     head_operations,
@@ -172,13 +173,15 @@ _Edge = Callable[[Transformer, Shard, PhaseName], tuple[Operation, ...]]
 
 def _edge_s(job: Job, cluster: Cluster, operations: _Edge) -> tuple[float, float]:
     """Forward and backward of the embedding or the head."""
+    table = job.model.vocab * job.model.hidden / job.tp
     ahead = operations(job.model, job.shard, PhaseName.FORWARD)
     back = [
         *operations(job.model, job.shard, PhaseName.INPUT_GRAD),
         *operations(job.model, job.shard, PhaseName.WEIGHT_GRAD),
+        *accumulation_operations(table, cluster.software.accumulation_bytes),
     ]
     forward_s, backward_s = (slowest_s(some, job, cluster) for some in (ahead, back))
-    gather_s, reduce_s = sharding_s(job, cluster, job.model.vocab * job.model.hidden / job.tp)
+    gather_s, reduce_s = sharding_s(job, cluster, table)
     return forward_s + exposed_s(gather_s, forward_s), backward_s + exposed_s(gather_s + reduce_s, backward_s)
 
 
