@@ -33,7 +33,7 @@ class Efficiency:
     gemm_4bit: float = 0.42
 
 
-A100 = Efficiency(gemm=0.824, depth=304.0, attention=0.58, memory=0.90, kernel_s=3.77e-6)
+A100 = Efficiency(gemm=0.838, depth=350.0, attention=0.58, memory=0.92, kernel_s=4.2e-6)
 
 H100 = replace(A100, gemm=0.552, gemm_8bit=0.699, attention=0.487, kernel_s=3.0e-6)
 GB200 = replace(A100, gemm=0.729, gemm_8bit=0.517, gemm_4bit=0.415, attention=0.45, kernel_s=3.0e-6)

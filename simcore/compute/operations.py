@@ -18,6 +18,7 @@ __all__ = [
     "Operation",
     "Shard",
     "Transformer",
+    "accumulation_operations",
     "attention_values",
     "combine_operations",
     "embedding_operations",
@@ -37,6 +38,7 @@ class Operation:
     """One kernel class: `batch` products of [m, k] by [k, n], an attention kernel, or a pass over memory.
 
     `kernels` is how many launches the framework makes for it. `wide`: stays in 16 bits where products run in 8 or 4.
+    `row`: elements after which the next head's begin in memory, where heads lie side by side.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Operation:
     k: int = 0
     kernels: int = 1
     wide: bool = False
+    row: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,11 +280,11 @@ def _unfused(model: Transformer, shard: Shard, heads: int, keys: int) -> Iterato
     """Scores, scale-mask-softmax, dropout and values apart, over all seq x seq scores, masked ones included."""
     batch, rows, d, size = shard.micro_batch * heads, model.seq // shard.cp, model.head_dim, shard.element_bytes
     scores = batch * rows * model.seq
-    yield _gemm("scores", rows, model.seq, d, size, batch)
+    yield replace(_gemm("scores", rows, model.seq, d, size, batch), row=d)
     yield _pass("softmax", scores, 2 * size)
     if model.dropout:
         yield _pass("attention dropout", scores, 2 * size + 1)
-    yield _gemm("scores by values", rows, d, model.seq, size, batch)
+    yield replace(_gemm("scores by values", rows, d, model.seq, size, batch), row=d)
     yield _pass("transpose", batch * rows * d, 2 * size, kernels=4)
 
 
@@ -353,3 +356,8 @@ def optimizer_operations(parameter_count: float, bytes_per_parameter: float = 42
     moments and writes three (28) less what is fused; the 16-bit copy of the weight (4).
     """
     return (_pass("optimizer", parameter_count, bytes_per_parameter, kernels=8),)
+
+
+def accumulation_operations(parameter_count: float, bytes_per_parameter: float) -> tuple[Operation, ...]:
+    """Adding the gradients of a micro-batch to those before it, where no product does: a pass per weight matrix."""
+    return (_pass("accumulation", parameter_count, bytes_per_parameter, kernels=4),) if bytes_per_parameter else ()

@@ -67,8 +67,20 @@ def _gemm_s(operation: Operation, device: Accelerator, dtype: str, constants: Ef
     shape = (operation.batch, operation.m, operation.n, operation.k)
     if not operation.flops:
         return 0.0
-    share = _product_share(constants, dtype)
+    share = _product_share(constants, dtype) / _loads(operation, dtype)
     return padded_flops(*shape, device.cores, constants.depth) / (device.peak(dtype) * share)
+
+
+_LOAD_BYTES = 16  # that matrix units are fed with at once
+
+
+def _loads(operation: Operation, dtype: str) -> float:
+    """How many loads take the place of one: where heads begin off its boundary, one for every element.
+
+    Heads of 108 or 150 elements are such; the batched products then fall back to kernels that read element by element.
+    """
+    width = ELEMENT_BYTES[dtype]
+    return _LOAD_BYTES / width if operation.row * width % _LOAD_BYTES else 1.0
 
 
 @lru_cache(maxsize=65536)

@@ -27,7 +27,9 @@ class Software:
     `step_s`: once a step (data, logging, gradient-norm synchronisation). `tp_hidden`: share of the tensor-parallel
     collectives that computes meanwhile. `expert_launch_s`: host time per local expert and pass, where experts are
     launched one by one. `hides_input_gradient`: the sum of input gradients runs beside the weight
-    gradients. `sends_once`: a token goes once to a rank, however many of its experts live there.
+    gradients. `sends_once`: a token goes once to a rank, however many of its experts live there. `synchronous`: a
+    launch waits for the kernel before it (CUDA_LAUNCH_BLOCKING). `accumulation_bytes`: what adding a micro-batch's
+    gradient to those before it moves per parameter, in a pass of its own; 0 = the product that makes it adds.
     """
 
     launch_s: float = 10e-6
@@ -36,6 +38,8 @@ class Software:
     hides_input_gradient: bool = False
     sends_once: bool = False
     expert_launch_s: float = 0.0
+    synchronous: bool = False
+    accumulation_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from functools import lru_cache
 from simcore.compute.accelerators import accelerator
 from simcore.compute.operations import (
     Operation,
+    accumulation_operations,
     attention_values,
     expert_parameters,
     layer_operations,
@@ -45,13 +46,17 @@ def layer_times(job: Job, cluster: Cluster, *, dense: bool = True) -> LayerTimes
     """A layer's forward and whole backward on one rank, recomputation and exposed collectives included."""
     model, shard = job.model, job.shard
     forward = layer_operations(model, shard, PhaseName.FORWARD, dense=dense)
-    weights = layer_operations(model, shard, PhaseName.WEIGHT_GRAD, dense=dense)
+    sizes = _layer_sizes(job, dense=dense)
+    weights = (
+        *layer_operations(model, shard, PhaseName.WEIGHT_GRAD, dense=dense),
+        *accumulation_operations(sum(sizes), cluster.software.accumulation_bytes),
+    )
     gradients = [*layer_operations(model, shard, PhaseName.INPUT_GRAD, dense=dense), *weights]
     again = _recomputed(job, forward)
     ahead, back = _waits(job, cluster, forward, dense=dense)
     forward_s = slowest_s(forward, job, cluster, sum(ahead.values()))
     backward_s = slowest_s([*gradients, *again], job, cluster, sum(back.values()))
-    gather_s, reduce_s = sharding_s(job, cluster, *_layer_sizes(job, dense=dense))
+    gather_s, reduce_s = sharding_s(job, cluster, *sizes)
     sharding = (exposed_s(gather_s, forward_s), exposed_s(gather_s + reduce_s, backward_s))
     waits = {name: ahead[name] + back[name] for name in ahead} | {"sharding": sum(sharding)}
     weight_s = slowest_s(weights, job, cluster)
@@ -59,9 +64,10 @@ def layer_times(job: Job, cluster: Cluster, *, dense: bool = True) -> LayerTimes
 
 
 def slowest_s(operations: Sequence[Operation], job: Job, cluster: Cluster, waits_s: float = 0.0) -> float:
-    """What a pass takes: its kernels and waits, or its launches where the host is slower."""
-    calls = sum(operation.kernels for operation in operations)
-    return max(device_s(operations, job, cluster) + waits_s, calls * cluster.software.launch_s)
+    """What a pass takes: its kernels and waits, or its launches where the host is slower; both where each waits."""
+    host_s = sum(operation.kernels for operation in operations) * cluster.software.launch_s
+    kernels_s = device_s(operations, job, cluster) + waits_s
+    return kernels_s + host_s if cluster.software.synchronous else max(kernels_s, host_s)
 
 
 def device_s(operations: Iterable[Operation], job: Job, cluster: Cluster) -> float:

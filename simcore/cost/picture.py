@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from simcore.cost.search import Candidate, Found
     from simcore.cost.validate import Scored
 
-__all__ = ["plot_front", "plot_predictions"]
+__all__ = ["draw_front", "plot_front", "plot_predictions"]
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -35,6 +35,12 @@ def plot_predictions(scored: Sequence[Scored], path: Path) -> None:
 def plot_front(found: Found, path: Path) -> None:
     """The best and the front of a search: step time against memory."""
     figure, axes = _figure(path)
+    draw_front(axes, found)
+    _save(figure, path)
+
+
+def draw_front(axes: Any, found: Found) -> None:
+    """What `plot_front` shows, on a matplotlib `Axes`."""
     for some, style, label in ((found.best, "o", "fastest"), (found.front, "s-", "fastest at each memory")):
         memory = [one.memory_bytes / 1e9 for one in some]
         drawn = {"drawstyle": "steps-post"} if style == "s-" else {}
@@ -43,13 +49,19 @@ def plot_front(found: Found, path: Path) -> None:
     for shown in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
         shown("{x:g}")
     axes.margins(x=0.15)
+    middle_bytes = max((one.memory_bytes for one in found.front), default=0) / 2
     for one in _apart(found.front):
         degrees = ((name, getattr(one.job, name)) for name in ("tp", "pp", "cp", "ep", "dp"))
         text = " ".join(f"{name}{value}" for name, value in degrees if value > 1) + f" {one.job.schedule_name}"
-        axes.annotate(text, (one.memory_bytes / 1e9, one.step_s), xytext=(5, 4), textcoords="offset points", fontsize=7)
+        # The front falls to the right: free is what lies above and right of it, or near the frame below and left.
+        where = _BELOW if one.memory_bytes > middle_bytes else _ABOVE
+        axes.annotate(text, (one.memory_bytes / 1e9, one.step_s), textcoords="offset points", fontsize=7, **where)
     axes.set(xlabel="memory per accelerator (GB)", ylabel="step (s)")
     axes.legend(fontsize=8)
-    _save(figure, path)
+
+
+_ABOVE: dict[str, Any] = {"xytext": (5, 4)}
+_BELOW: dict[str, Any] = {"xytext": (-5, -5), "ha": "right", "va": "top"}
 
 
 def _apart(front: Sequence[Candidate]) -> Iterator[Candidate]:

@@ -14,6 +14,7 @@ from simcore.compute.operations import (
     Operation,
     Shard,
     Transformer,
+    accumulation_operations,
     embedding_operations,
     expert_parameters,
     head_operations,
@@ -23,7 +24,8 @@ from simcore.compute.operations import (
 from simcore.cost.job import Cluster, Job, Recompute, Software
 from simcore.cost.layer import LayerTimes, device_s, exposed_s, layer_times, per_node, sharding_s, slowest_s
 from simcore.system.collectives.nccl import collective_s, point_to_point_s
-from simcore.workload.loops.schedules import Durations, play
+from simcore.workload.loops.schedules import Durations
+from simcore.workload.loops.steady import length
 from simcore.workload.model import CollectiveKind, PhaseName
 
 __all__ = [
@@ -89,13 +91,21 @@ def lower_bound_s(job: Job, cluster: Cluster) -> float:
 def _stage_bound_s(job: Job, durations: Durations, stage: int) -> float:
     outline = job.outline
     parts = [outline.part(stage, chunk) for chunk in range(outline.chunks)]
-    runs = job.micro_batches / 2 if outline.placement == "twoway" else job.micro_batches
     fill_s, drain_s = (min(sum(times[:part]) for part in parts) for times in (durations.forward, durations.backward))
-    work_s, weights_s = (
+    work_s, weights_s = _stage_work_s(job, durations, stage)
+    return fill_s + work_s + max(weights_s, drain_s)
+
+
+def _stage_work_s(job: Job, durations: Durations, stage: int) -> tuple[float, float]:
+    """Time of a stage's forward and backward cells, and of its weight gradients apart."""
+    outline = job.outline
+    parts = [outline.part(stage, chunk) for chunk in range(outline.chunks)]
+    runs = job.micro_batches / 2 if outline.placement == "twoway" else job.micro_batches
+    both, apart = (
         runs * sum(times[part] for times in some for part in parts)
         for some in ((durations.forward, durations.backward), (durations.weight,))
     )
-    return fill_s + work_s + max(weights_s, drain_s)
+    return both, apart
 
 
 def predict_layer(job: Job, cluster: Cluster, phase: str) -> Prediction:
@@ -115,8 +125,9 @@ def _pipeline(job: Job, cluster: Cluster) -> tuple[float, float]:
     if job.pp == 1 and job.chunks == 1:
         total = job.micro_batches * (sum(durations.forward) + sum(durations.backward) + sum(durations.weight))
         return total, total
-    played = play(job.plan, durations)
-    return played.makespan, max(played.busy(stage) for stage in range(job.pp))
+    chunks = job.chunks if job.chunks > 1 else None
+    makespan_s = length(job.schedule_name, job.pp, job.micro_batches, chunks, durations)
+    return makespan_s, max(sum(_stage_work_s(job, durations, stage)) for stage in range(job.pp))
 
 
 def _moves_s(job: Job, cluster: Cluster) -> float:
@@ -162,13 +173,15 @@ _Edge = Callable[[Transformer, Shard, PhaseName], tuple[Operation, ...]]
 
 def _edge_s(job: Job, cluster: Cluster, operations: _Edge) -> tuple[float, float]:
     """Forward and backward of the embedding or the head."""
+    table = job.model.vocab * job.model.hidden / job.tp
     ahead = operations(job.model, job.shard, PhaseName.FORWARD)
     back = [
         *operations(job.model, job.shard, PhaseName.INPUT_GRAD),
         *operations(job.model, job.shard, PhaseName.WEIGHT_GRAD),
+        *accumulation_operations(table, cluster.software.accumulation_bytes),
     ]
     forward_s, backward_s = (slowest_s(some, job, cluster) for some in (ahead, back))
-    gather_s, reduce_s = sharding_s(job, cluster, job.model.vocab * job.model.hidden / job.tp)
+    gather_s, reduce_s = sharding_s(job, cluster, table)
     return forward_s + exposed_s(gather_s, forward_s), backward_s + exposed_s(gather_s + reduce_s, backward_s)
 
 

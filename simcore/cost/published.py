@@ -8,18 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from simcore.compute.operations import Transformer
-from simcore.cost.job import Job, Recompute
+from simcore.cost.job import Job
+from simcore.cost.published_automodel import automodel
+from simcore.cost.published_bigscience import bigscience
 from simcore.cost.published_bridge import dense, mixtures
 from simcore.cost.published_llama import llama3, megatron_core
-from simcore.cost.published_tables import bigscience, foundry, simumax, simumax_memory
-from simcore.cost.rows import Collective, Row, Step
+from simcore.cost.published_megatron import (
+    ablations,
+    activations,
+    gpt,
+    layers,
+    lumos,
+    megascale,
+    mlsys23,
+    sc21,
+    unfitted,
+    zero3,
+)
+from simcore.cost.published_tables import foundry, simumax, simumax_memory
+from simcore.cost.rows import Collective, Row, Step, guarded
 from simcore.cost.systems import fabric_of
 from simcore.documents import read_text
 from simcore.errors import InputError, Location, closest
@@ -64,7 +76,7 @@ def _steps(prefix: str, key: str, question: Callable[[Mapping[str, Any]], Step])
     def rows(document: Mapping[str, Any]) -> Iterator[Row]:
         for row in document.get("rows", ()):
             if str(row.get("id", "")).startswith(prefix) and key in row.get("measured", {}):
-                yield Row(row["id"], float(row["measured"][key]), _guarded(question, row, row["id"]))
+                yield Row(row["id"], float(row["measured"][key]), guarded(question, row, row["id"]))
 
     return rows
 
@@ -76,170 +88,23 @@ def _table(name: str, question: Callable[[Mapping[str, Any]], Step]) -> Callable
         table = document.get("bulk_tables", {}).get(name, {"columns": [], "rows": []})
         for number, values in enumerate(table["rows"]):
             row = dict(zip(table["columns"], values, strict=False))
-            yield Row(f"{name}-{number}", values[-1] / 1e3, _guarded(question, row, f"{name}[{number}]"))
+            yield Row(f"{name}-{number}", values[-1] / 1e3, guarded(question, row, f"{name}[{number}]"))
 
     return rows
-
-
-def _guarded(question: Callable[[Mapping[str, Any]], Step], row: Mapping[str, Any], name: str) -> Step:
-    """The question of a row; what is missing or impossible in it becomes an error that names the row."""
-    try:
-        return question(row)
-    except KeyError as error:
-        raise InputError.at(name, "a measurement lacks a key", expected=str(error.args[0])) from error
-    except (TypeError, ZeroDivisionError) as error:
-        raise InputError.at(name, f"a measurement cannot be read: {error}") from error
-
-
-def _gpt(shape: Mapping[str, Any], **changes: Any) -> Transformer:
-    """A GPT of Megatron-LM's kind from the source's figures."""
-    hidden = shape["hidden"]
-    base = {
-        "layers": shape["layers"],
-        "hidden": hidden,
-        "heads": shape["heads"],
-        "ffn": shape.get("ffn", 4 * hidden),
-        "vocab": shape.get("vocab", 51200),
-        "seq": shape["seq"],
-        "attention": "unfused",
-        "dropout": True,
-    }
-    return Transformer(**{**base, **changes})
-
-
-def _mlsys23(row: Mapping[str, Any]) -> Step:
-    """Megatron-LM of 2022: fp16, interleaved where vp > 1, scatter-gather between stages."""
-    degrees, batch = row["parallel"], row["batch"]
-    full = str(row["recompute"]).startswith("full")
-    job = Job(
-        model=_gpt(row["model"]),
-        global_batch=batch["global_"],
-        micro_batch=batch["micro"],
-        tp=degrees["tp"],
-        pp=degrees["pp"],
-        dp=degrees["dp"],
-        chunks=(degrees.get("vp") or 1) if degrees["pp"] > 1 else 1,
-        sequence_parallel=degrees.get("sequence_parallel", False),
-        recompute="full" if full else "selective",
-        scatter_pipeline=True,
-        dtype="fp16",
-    )
-    return Step((job,), "selene")
-
-
-_RECOMPUTE: dict[str, Recompute] = {"full_recompute": "full", "selective_recompute": "selective"}
-
-
-def _table4(row: Mapping[str, Any], phase: str) -> Step:
-    """One layer of the 22B model, forward or backward alone."""
-    kind = row["id"].removeprefix("mlsys23-t4-layer-")
-    shape = {**row["model"], "layers": 1}
-    job = Job(
-        model=_gpt(shape),
-        global_batch=row["batch"]["micro"],
-        micro_batch=row["batch"]["micro"],
-        tp=row["parallel"]["tp"],
-        sequence_parallel=kind == "sequence_parallel",
-        recompute=_RECOMPUTE.get(kind, "none"),
-        dtype="fp16",
-    )
-    return Step((job,), "selene", phase)
-
-
-def _layers(document: Mapping[str, Any]) -> Iterator[Row]:
-    """Forward and backward of single layers."""
-    for row in document.get("rows", ()):
-        for key, phase in (("fwd_ms", "forward"), ("bwd_ms", "backward")):
-            if str(row.get("id", "")).startswith("mlsys23-t4-") and key in row.get("measured", {}):
-                question = _guarded(partial(_table4, phase=phase), row, row["id"])
-                yield Row(f"{row['id']}-{phase}", row["measured"][key] / 1e3, question)
-
-
-def _sc21(row: Mapping[str, Any]) -> Step:
-    """Megatron-LM of 2021: full recomputation; the source omits the micro-batch, and states no interleaving: 1F1B."""
-    degrees, model = row["parallel"], _gpt(row["model"])
-    replica = row["batch"]["global_"] // degrees["dp"]
-    jobs = [
-        Job(
-            model=model,
-            global_batch=row["batch"]["global_"],
-            micro_batch=micro,
-            tp=degrees["tp"],
-            pp=degrees["pp"],
-            dp=degrees["dp"],
-            recompute="full",
-            scatter_pipeline=True,
-            dtype="fp16",
-        )
-        for micro in (1, 2, 4, 8, 16)
-        if replica % micro == 0
-    ]
-    return Step(tuple(jobs), "selene-2021")
-
-
-def _megascale(row: Mapping[str, Any]) -> Step:
-    """Both systems of the paper: Megatron-LM with selective recomputation, and the paper's own variant and overlaps."""
-    degrees, own = row["parallel"], row["system"] == "MegaScale"
-    changes: dict[str, Any] = {"dropout": False}
-    if own:
-        changes |= {"attention": "flash", "parallel_block": True, "window": row["model"]["seq"] // 2}
-    job = Job(
-        model=_gpt(row["model"], **changes),
-        global_batch=row["batch"]["global_"],
-        micro_batch=row["batch"].get("micro") or 1,
-        tp=degrees["tp"],
-        pp=degrees["pp"],
-        dp=degrees["dp"],
-        chunks=degrees.get("vp") or 1,
-        sequence_parallel=True,
-        recompute="selective",
-        zero=1,
-        overlap_gradients=own,
-        overlap_pipeline=own,
-        scatter_pipeline=True,
-    )
-    return Step((job,), "megascale" if own else "megascale-megatron")
-
-
-def unfitted(document: Mapping[str, Any]) -> Iterator[Row]:
-    """Steps on A100 that no constant was fitted on: SC'21 table 2, MT-NLG, MLSys'23 with DP, MegaScale figure 9."""
-    for row in document.get("rows", ()):
-        name, measured = str(row.get("id", "")), row.get("measured", {})
-        if name.startswith("sc21-t2-PTD-"):
-            yield Row(name, _from_rate(row, 96, 16, measured["tflops_per_gpu"]), _sc21_table2(row))
-        elif name.startswith("mtnlg-"):
-            yield Row(name, measured["iter_s"], _sc21_table2(row))
-        elif name == "mlsys23-530B-dp8":
-            yield Row(name, measured["iter_s"], _mlsys23(row))
-        elif name.startswith("megascale-f9-"):
-            yield Row(name, _from_rate(row, 72, 12, measured["mfu_pct"] * 3.12), _megascale(row))
-
-
-def _from_rate(row: Mapping[str, Any], factor: float, head: float, tera: float) -> float:
-    """Step time from TFLOP/s per GPU: `factor` B s L h^2 (1 + s / 6h + V / `head` L h) FLOPs, as the sources count."""
-    shape, batch = row["model"], row["batch"]["global_"]
-    h, s, layers, vocab = shape["hidden"], shape["seq"], shape["layers"], shape["vocab"]
-    flops = factor * batch * s * layers * h * h * (1 + s / (6 * h) + vocab / (head * layers * h))
-    return float(flops / (tera * 1e12 * row["hardware"]["count"]))
-
-
-def _sc21_table2(row: Mapping[str, Any]) -> Step:
-    """As `_sc21` where the micro-batch is stated."""
-    stated = row["batch"]["micro"]
-    return Step(tuple(job for job in _sc21(row).jobs if job.micro_batch == stated), "selene-2021")
 
 
 def _vtrain(row: Mapping[str, Any]) -> Step:
     """Megatron-DeepSpeed with full recomputation, plain 1F1B, no gradient bucketing."""
     shape = {"layers": row["# layers"], "hidden": row["hidden size"], "heads": row["attention heads"]}
     job = Job(
-        model=_gpt({**shape, "seq": row["sequence length"]}),
+        model=gpt({**shape, "seq": row["sequence length"]}),
         global_batch=row["global batch"],
         micro_batch=row["micro batch"],
         tp=row["tensor parallelism"],
         pp=row["pipeline parallelism"],
         dp=row["data parallelism"],
         recompute="full",
+        scatter_pipeline=True,
         gradient_bytes=2.0,
         dtype="fp16",
     )
@@ -283,22 +148,27 @@ def _curve(table: Mapping[str, Any]) -> Iterator[Row]:
 SUITES = {
     suite.name: suite
     for suite in (
-        Suite("mlsys23_table5", _steps("mlsys23-t5-", "iter_s", _mlsys23), 0.035, "calculon 3.65% (8 rows)"),
-        Suite("mlsys23_table4", _layers, None, "none"),
-        Suite("sc21_table1", _steps("sc21-t1-", "iter_s_implied", _sc21), 0.06, "calculon 8.7% (10 rows)"),
-        Suite("megascale_table2", _steps("megascale-t2-", "iter_s", _megascale), 0.06, "calculon 7.5% (8 rows)"),
+        Suite("mlsys23_table5", _steps("mlsys23-t5-", "iter_s", mlsys23), 0.035, "calculon 3.65% (8 rows)"),
+        Suite("mlsys23_table4", layers, None, "none"),
+        Suite("sc21_table1", _steps("sc21-t1-", "iter_s_implied", sc21), 0.06, "calculon 8.7% (10 rows)"),
+        Suite("megascale_table2", _steps("megascale-t2-", "iter_s", megascale), 0.06, "calculon 7.5% (8 rows)"),
         Suite("vtrain_multi", _table("vtrain_multi", _vtrain), 0.12, "vTrain 14.7% with a GPU's profile"),
         Suite(
             "vtrain_single", _table("vtrain_single", _vtrain), 0.20, "calculon 35.2%; vTrain 8.4% with a GPU's profile"
         ),
         Suite("megatron_unfitted", unfitted, 0.15, "none"),
+        Suite("sc21_zero3", zero3, None, "none"),
+        Suite("megascale_table3", ablations, 0.06, "none"),
+        Suite("lumos_figure7", lumos, 0.20, "Lumos 4.2%, from traces of the same cluster"),
         Suite("megatron_core_h100", megatron_core, 0.15, "calculon 27-58% (5 of 9 rows; 4 out of memory)"),
         Suite("llama3_405b", llama3, 0.15, "none"),
         Suite("megatron_bridge_llama", dense, 0.15, "none"),
         Suite("megatron_bridge_moe", mixtures, 0.15, "none"),
+        Suite("automodel_h100", automodel, 0.25, "none"),
         Suite("simumax_b200", simumax, 0.10, "SimuMax 5.6%"),
         Suite("llm_foundry_mpt", foundry, 0.10, "none"),
-        Suite("bigscience", bigscience, 0.18, "none"),
+        Suite("bigscience", bigscience, 0.15, "none"),
+        Suite("activations", activations, 0.05, "calculon 2%", "bytes"),
         Suite("memory", simumax_memory, 0.03, "SimuMax 0.46%", "bytes"),
         Suite("collectives_in_node", _collectives(inside=True), 0.08, "Echo 7-8%; ASTRA-sim 9.7% (8 H100)"),
         Suite("collectives_across_nodes", _collectives(inside=False), 0.15, "Echo 11-14% (2-8 nodes)"),

@@ -51,7 +51,8 @@ def megatron_core(document: Mapping[str, Any]) -> Iterator[Row]:
 def llama3(document: Mapping[str, Any]) -> Iterator[Row]:
     """Table 4 of the Llama 3 report; the step from 6 N plus attention FLOPs per token.
 
-    Its pipeline interleaves, and takes single layers off the first and last rank (section 3.3.2): a layer per chunk.
+    Its pipeline interleaves; a layer fewer leaves the first chunk of the first rank the embedding only, and the last of
+    the last rank the head (section 3.3.2): a layer per chunk.
     """
     for row in _selected(document, "llama3-405B-"):
         degrees, seq = row["parallel"], row["model"]["seq"]

@@ -1,4 +1,4 @@
-"""Published measurements in tables of their own: SimuMax on B200, llm-foundry's MPT, BigScience on Jean Zay.
+"""Published measurements in tables of their own: SimuMax on B200, llm-foundry's MPT.
 
 What a table leaves out and its source says elsewhere (shapes of models) is stated here once, for all rows.
 """
@@ -17,7 +17,7 @@ from simcore.errors import InputError, closest
 from simcore.generate.presets import SHIPPED
 from simcore.generate.shape import kernel_shape
 
-__all__ = ["bigscience", "foundry", "shipped_shape", "simumax", "simumax_memory", "table_rows"]
+__all__ = ["foundry", "shipped_shape", "simumax", "simumax_memory", "table_rows"]
 
 
 def table_rows(document: Mapping[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -80,7 +80,8 @@ def simumax_memory(document: Mapping[str, Any]) -> Iterator[Row]:
         yield Row(row["case"], row["real_alloc_gib"] * 2**30, Held(_simumax_job(row["case"])))
 
 
-# llm-foundry, scripts/train/yamls: layers, width, heads; 50,368 words, 4 h wide, positions learned, no biases.
+# mosaicml/llm-foundry, scripts/train/yamls/pretrain/mpt-*.yaml: layers, width, heads; 50,368 words, 4 h wide, positions
+# learned.
 _MPT = {
     "125m": (12, 768, 12),
     "350m": (24, 1024, 16),
@@ -115,57 +116,3 @@ def foundry(document: Mapping[str, Any]) -> Iterator[Row]:
         measured_s = batch * seq / (float(row["Throughput (T/s/GPU)"]) * gpus)
         label = f"{name}-{row['Model']}-{seq}-{gpus}-{row['GPU']}"
         yield Row(label, measured_s, Step((job,), _FOUNDRY[row["GPU"]]))
-
-
-# BigScience's chronicle: size -> (layers, width) it states for models of that size; several where it tried several.
-_BLOOM = {
-    "200B": ((80, 14400),),
-    "187B": ((80, 13824),),
-    "181B": ((72, 14336),),
-    "196B": ((84, 13824),),
-    "177B": ((96, 12288),),
-    "182B": ((78, 13824), (84, 13312)),
-    "195B": ((106, 12288),),
-    "184B": ((100, 12288),),
-    "178B": ((82, 13312),),
-    "203B": ((94, 13312),),
-    "176B": ((70, 14336),),
-}
-
-
-def bigscience(document: Mapping[str, Any]) -> Iterator[Row]:
-    """Megatron-DeepSpeed with full recomputation, ZeRO 1, 250k words.
-
-    Left out are rows without a time (out of memory, hangs), with no degrees or with degrees that do not multiply to
-    the nodes, and those of models whose layers the source does not state (20 February).
-    """
-    for name, row in table_rows(document, "bigscience_a100"):
-        jobs = tuple(_bloom_jobs(row))
-        if jobs:
-            yield Row(f"{name}-{row['Size']}", float(row["Sec/it"]), Step(jobs, "jean-zay"))
-
-
-def _bloom_jobs(row: Mapping[str, Any]) -> Iterator[Job]:
-    """The job at every shape of this size."""
-    february_20 = str(row["Notes"]).startswith("02-20")
-    shapes = _BLOOM.get(row["Size"] or "", ())
-    if not row["Sec/it"] or row["Sec/it"] == "x" or not row["DP"] or (february_20 and row["Size"] == "195B"):
-        return
-    tp, pp, dp = (int(row[key]) for key in ("TP", "PP", "DP"))
-    if tp * pp * dp != 8 * int(row["Nodes"]):
-        return
-    for layers, hidden in shapes:
-        heads = int(row["NHEADS"] or (96 if hidden == 14400 else 64))
-        model = Transformer(layers, hidden, heads, 4 * hidden, 250880, 2048, attention="unfused", dropout=True)
-        yield Job(
-            model=model,
-            global_batch=int(row["GBS"]),
-            micro_batch=int(row["MBS"]),
-            tp=tp,
-            pp=pp,
-            dp=dp,
-            recompute="full",
-            zero=1,
-            gradient_bytes=2.0,
-            dtype="bf16",
-        )

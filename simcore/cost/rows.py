@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from simcore.cost.job import Job
 from simcore.cost.memory import memory_bytes, peak
 from simcore.cost.predict import Prediction, predict, predict_layer
 from simcore.cost.systems import CLUSTERS, Cluster
+from simcore.errors import InputError
 from simcore.system.collectives.nccl import Fabric, collective_s
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Collective", "Held", "Question", "Row", "Step"]
+__all__ = ["Collective", "Held", "Question", "Row", "Step", "guarded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,13 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The most memory a rank holds in a step; the "seconds" of its prediction are bytes."""
+    """The most memory a rank holds in a step; the "seconds" of its prediction are bytes.
+
+    `part`: "" all of it, "activations", or "states": weights, gradients and the optimizer's.
+    """
 
     job: Job
+    part: str = ""
 
     def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
         """The predicted bytes."""
@@ -70,8 +76,11 @@ class Held:
 
     def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
         """The bytes by what they hold, on the fullest stage."""
-        held = peak(self.job)
+        held = {name: size for name, size in peak(self.job).items() if self._asked(name)}
         return Prediction(sum(held.values()), held)
+
+    def _asked(self, name: str) -> bool:
+        return not self.part or (name == "activations") == (self.part == "activations")
 
 
 Question = Step | Collective | Held
@@ -84,3 +93,13 @@ class Row:
     id: str
     measured: float
     question: Question
+
+
+def guarded(question: Callable[[Mapping[str, Any]], Step], row: Mapping[str, Any], name: str) -> Step:
+    """The question of a row; what is missing or impossible in it becomes an error that names the row."""
+    try:
+        return question(row)
+    except KeyError as error:
+        raise InputError.at(name, "a measurement lacks a key", expected=str(error.args[0])) from error
+    except (TypeError, ZeroDivisionError) as error:
+        raise InputError.at(name, f"a measurement cannot be read: {error}") from error

@@ -17,10 +17,10 @@ __all__ = ["CLUSTERS", "FITTED", "Cluster", "clusters", "fabric_of"]
 
 # The constants of the software on each system. Kernel constants of the A100 are in `simcore.compute.efficiency`.
 FITTED: dict[str, float] = {
-    "megascale.step_s": 0.349,
-    "megascale.tp_hidden": 0.526,
-    "vtrain.launch_us": 62.8,
-    "vtrain.step_ms": 3.95,
+    "megascale.step_s": 0.306,
+    "megascale.tp_hidden": 0.389,
+    "vtrain.launch_us": 57.2,
+    "vtrain.step_ms": 3.74,
     "bridge.expert_us": 151.0,
     "foundry.launch_us": 30.3,
     "foundry.attention_a100": 0.298,
@@ -78,7 +78,9 @@ def clusters(values: Mapping[str, float]) -> dict[str, Cluster]:
     fabric = FABRICS["azure-a100"]
     plain = Software(launch_s=15e-6, step_s=0.05)
     baseline = replace(plain, hides_input_gradient=True, step_s=values["megascale.step_s"])
-    deepspeed = Software(values["vtrain.launch_us"] * 1e-6, values["vtrain.step_ms"] * 1e-3)
+    # Its 16-bit gradients are summed by the framework: two read, one written.
+    deepspeed = Software(values["vtrain.launch_us"] * 1e-6, values["vtrain.step_ms"] * 1e-3, accumulation_bytes=6.0)
+    waiting = replace(deepspeed, synchronous=True)
     fsdp = Software(values["foundry.launch_us"] * 1e-6, values["foundry.step_ms"] * 1e-3)
     triton = replace(kernels, attention=values["foundry.attention_a100"])
     hopper = replace(_device_constants("H100-SXM-80GB", values), attention=values["foundry.attention_h100"])
@@ -105,11 +107,13 @@ def clusters(values: Mapping[str, float]) -> dict[str, Cluster]:
         "foundry-a100": Cluster(device, fabric, fsdp, triton),
         "foundry-a100-40gb": Cluster("A100-SXM-40GB", fabric, fsdp, triton),
         "foundry-h100": Cluster("H100-SXM-80GB", FABRICS["hgx-h100"], fsdp, hopper),
-        # BigScience: Jean Zay, 8x A100 80 GB with four 100 Gb/s cards per node, Megatron-DeepSpeed.
-        "jean-zay": Cluster(device, FABRICS["jean-zay"], deepspeed, kernels),
+        # BigScience: Jean Zay, 8x A100 80 GB with four 100 Gb/s cards per node, Megatron-DeepSpeed with every launch
+        # waiting (its tr11-176B-ml.slurm); at the end with gradients summed in 32 bits (chronicles-prequel.md).
+        "jean-zay": Cluster(device, FABRICS["jean-zay"], waiting, kernels),
+        "jean-zay-bf16": Cluster(device, FABRICS["jean-zay"], replace(waiting, accumulation_bytes=20.0), kernels),
         # vTrain: Megatron-DeepSpeed on one node, and on a cluster with 800 Gb/s per node.
         "vtrain-node": Cluster(device, fabric, deepspeed, kernels),
-        "vtrain-cluster": Cluster(device, fabric, deepspeed, kernels),
+        "vtrain-cluster": Cluster(device, FABRICS["a100-800g"], deepspeed, kernels),
     }
 
 

@@ -98,7 +98,8 @@ def sensitivities(scored: Scored, step: float = 0.05) -> list[Sensitivity]:
     """
     if scored.suite.unit != "s":
         held = [{name: part / one.step_s for name, part in one.parts.items()} for one in scored.predictions]
-        shares = [Sensitivity(name, sum(one[name] for one in held) / len(held)) for name in held[0]]
+        names = dict.fromkeys(name for one in held for name in one)
+        shares = [Sensitivity(name, sum(one.get(name, 0.0) for one in held) / len(held)) for name in names]
         return sorted(shares, key=lambda one: -one.elasticity)
     values = {**kernel_constants(), **FITTED}
     rows = scored.rows[:: ceil(len(scored.rows) / 50)]

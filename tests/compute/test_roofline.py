@@ -64,3 +64,21 @@ def test_narrow_types_speed_large_products_up_and_leave_what_stays_wide_alone(si
     one = product(size, size, size)
     assert duration_s(one, h100, "fp8") < duration_s(one, h100, "bf16")
     assert duration_s(replace(one, wide=True), h100, "fp8") == duration_s(one, h100, "bf16")
+
+
+@given(st.integers(8, 256))
+def test_heads_off_the_boundary_of_a_load_take_many_loads(size):
+    """Eight 16-bit elements are loaded at once; a head of another size begins between two loads."""
+    model = Transformer(1, 64 * size, 64, 256 * size, 51200, 2048, attention="unfused")
+    scores = next(
+        one for one in layer_operations(model, Shard(4, 8), PhaseName.FORWARD) if one.name == "scores by values"
+    )
+    odd, even = (duration_s(replace(scores, row=row), A100) for row in (size, size // 8 * 8))
+    assert odd == even if size % 8 == 0 else odd > even
+
+
+@pytest.mark.parametrize("phase", [PhaseName.FORWARD, PhaseName.INPUT_GRAD])
+def test_the_products_of_heads_and_no_others_know_where_heads_begin(phase):
+    model = Transformer(1, 1024, 16, 4096, 51200, 2048, attention="unfused")
+    rows = {one.name: one.row for one in layer_operations(model, Shard(1, 2), phase)}
+    assert {name for name, row in rows.items() if row} == {"scores", "scores by values"}

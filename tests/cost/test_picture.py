@@ -1,6 +1,12 @@
+from pathlib import Path
+
 import pytest
 
 from simcore.cli import main
+from simcore.compute.operations import Transformer
+from simcore.cost.job import Job
+from simcore.cost.picture import _figure, draw_front
+from simcore.cost.search import Candidate, Found
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg"])
@@ -18,6 +24,23 @@ def test_a_search_draws_its_front(tmp_path, capsys):
     )
     assert main(["search", str(study), "--plot", str(tmp_path / "f.png")]) == 0
     assert (tmp_path / "f.png").exists()
+
+
+def test_no_label_of_a_front_runs_over_the_frame():
+    pytest.importorskip("matplotlib")
+    best, spare = (fake(step, memory) for step, memory in ((15.0, 63e9), (40.0, 6e9)))
+    figure, axes = _figure(Path("front.png"))
+    draw_front(axes, Found((best,), 2, 2, 2, (best, spare), {}))
+    figure.canvas.draw()
+    frame = axes.get_window_extent()
+    for label in axes.texts:
+        box = label.get_window_extent()
+        assert frame.x0 <= box.x0 and box.x1 <= frame.x1, label.get_text()
+
+
+def fake(step_s: float, memory_bytes: float) -> Candidate:
+    job = Job(Transformer(96, 12288, 96, 49152, 51200, 2048), 1536, tp=4, pp=32, dp=8, schedule="dualpipe", chunks=2)
+    return Candidate(job, memory_bytes, step_s)
 
 
 def test_an_unknown_kind_of_picture_names_the_known(tmp_path, capsys):

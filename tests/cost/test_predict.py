@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.compute.operations import Transformer
+from simcore.compute.operations import Transformer, layer_parameters
 from simcore.cost.memory import activation_bytes_per_layer, memory_bytes, model_bytes
 from simcore.cost.predict import Job, predict
 from simcore.cost.systems import CLUSTERS
@@ -74,3 +74,27 @@ def test_sums_of_input_gradients_beside_weight_gradients_cost_less_but_not_nothi
     behind = replace(SELENE, software=replace(SELENE.software, hides_input_gradient=False))
     hidden, exposed = (predict(job, cluster).parts["tensor_parallel"] for cluster in (beside, behind))
     assert exposed / 2 < hidden < exposed
+
+
+def test_launches_that_wait_add_their_time_to_the_kernels():
+    """CUDA_LAUNCH_BLOCKING: the host's part no longer hides, so more of it always costs more."""
+
+    def seconds(launch_s, synchronous):
+        software = replace(SELENE.software, launch_s=launch_s, synchronous=synchronous)
+        return predict(BASE, replace(SELENE, software=software)).step_s
+
+    assert seconds(0.0, synchronous=True) == seconds(0.0, synchronous=False)
+    assert seconds(20e-6, synchronous=True) > seconds(20e-6, synchronous=False)
+    added = [seconds(launches * 1e-6, synchronous=True) - seconds(0.0, synchronous=True) for launches in (10, 20)]
+    assert added[1] == pytest.approx(2 * added[0])
+
+
+def test_summing_gradients_apart_costs_its_passes_over_memory():
+    """Every parameter of a rank moves so many bytes in every micro-batch, at the rate of the memory."""
+    added = 10.0
+    apart = replace(SELENE, software=replace(SELENE.software, accumulation_bytes=added))
+    more_s = predict(BASE, apart).step_s - predict(BASE, SELENE).step_s
+    layers = BASE.model.layers // BASE.pp * layer_parameters(BASE.model, dense=True)
+    held = (layers + BASE.model.vocab * BASE.model.hidden) / BASE.tp
+    least_s = BASE.micro_batches * held * added / (2.039e12 * SELENE.efficiency.memory)
+    assert least_s < more_s < 1.2 * least_s

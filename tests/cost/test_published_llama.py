@@ -1,9 +1,10 @@
 import pytest
 
 from simcore.compute.operations import parameters
+from simcore.cost.published_bigscience import bigscience
 from simcore.cost.published_bridge import dense, mixtures
 from simcore.cost.published_llama import llama3, megatron_core
-from simcore.cost.published_tables import bigscience, foundry, simumax
+from simcore.cost.published_tables import foundry, simumax
 from simcore.cost.validate import default_documents
 
 

@@ -13,7 +13,7 @@ bandwidth and the latencies of the nearest fitted system.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2
 
 from simcore.errors import InputError, closest
@@ -161,9 +161,13 @@ def _lines(*rows: tuple[str, float, float, float]) -> tuple[Line, ...]:
     return tuple(Line(name, fixed * 1e-6, level * 1e-6, rate * 1e9) for name, fixed, level, rate in rows)
 
 
+def _share(lines: tuple[Line, ...], share: float) -> tuple[Line, ...]:
+    """The lines of nodes with fewer or slower network cards."""
+    return tuple(replace(line, bytes_per_s=line.bytes_per_s * share) for line in lines)
+
+
 _A100_NODE = _lines(("ring-ll128", 48.5, 5.0, 173.0), ("ring-simple", 91.0, 4.6, 229.0))
 _A100_ACROSS = _lines(("tree-ll128", 47.0, 34.4, 106.0), ("ring-simple", 1.0, 120.0, 127.0))
-_A100_ACROSS_4 = _lines(("tree-ll128", 47.0, 34.4, 26.5), ("ring-simple", 1.0, 120.0, 31.8))
 _H100_NODE = _lines(("ring-ll128", 40.0, 1.2, 306.0), ("ring-simple", 64.8, 5.5, 376.0), ("nvls", 86.0, 1.2, 476.0))
 _H100_ACROSS = _lines(("tree-ll128", 47.0, 34.4, 180.0), ("ring-simple", 1.0, 120.0, 340.0))
 _V100_NODE = _lines(("ring-ll128", 48.5, 5.0, 90.0), ("ring-simple", 91.0, 4.6, 134.0))
@@ -183,7 +187,8 @@ FABRICS: dict[str, Fabric] = {
             _A100_ACROSS,
             15.9e9,
         ),
-        Fabric("jean-zay", 8, _A100_NODE, _A100_ACROSS_4, 8.0e9),
+        Fabric("a100-800g", 8, _A100_NODE, _share(_A100_ACROSS, 1 / 2), 15.9e9 / 2),
+        Fabric("jean-zay", 8, _A100_NODE, _share(_A100_ACROSS, 1 / 4), 15.9e9 / 4),
         Fabric("hgx-h100", 8, _H100_NODE, _H100_ACROSS, 42.5e9),
         Fabric("hgx-h200", 8, _H100_NODE, _H100_ACROSS, 42.5e9),
         Fabric("hgx-v100", 8, _V100_NODE, _A100_ACROSS, 11.0e9),

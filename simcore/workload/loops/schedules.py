@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import product
 from typing import NamedTuple
 
 from simcore.errors import InputError, Location, SimulationError, closest
@@ -27,6 +28,7 @@ __all__ = [
     "Durations",
     "Played",
     "Schedule",
+    "finish",
     "make",
     "names",
     "outline",
@@ -67,7 +69,7 @@ class Schedule:
     @cached_property
     def steps(self) -> tuple[tuple[_Step, ...], ...]:
         """The cells of every stage with what they wait for, ready to play."""
-        return tuple(tuple(_step(self, stage, cell) for cell in line) for stage, line in enumerate(self.order))
+        return tuple(_steps(self, stage) for stage in range(self.stages))
 
     @property
     def parts(self) -> int:
@@ -246,9 +248,9 @@ def _greedy(empty: Schedule, limits: Sequence[int]) -> Schedule:
     board = _Board(empty, limits)
     for step in range(8 * empty.micro_batches * empty.parts + 8 * empty.stages):
         picked = [board.pick(stage, step) for stage in range(empty.stages)]
-        for stage, cell in enumerate(picked):
-            if cell:
-                board.place(stage, cell, step)
+        for stage, choice in enumerate(picked):
+            if choice:
+                board.place(stage, choice, step)
         if board.left == 0:
             break
     return Schedule(
@@ -256,42 +258,53 @@ def _greedy(empty: Schedule, limits: Sequence[int]) -> Schedule:
     )
 
 
+class _Choice(NamedTuple):
+    """What a stage may run next: `own` and `needed` are the steps at which such cells, and their inputs, ended."""
+
+    kind: str
+    chunk: int
+    own: list[int]
+    needed: list[int] | None
+    room: int
+
+
 class _Board:
     """The state of a greedy construction: what is placed, what each stage holds."""
 
     def __init__(self, schedule: Schedule, limits: Sequence[int]):
-        self.schedule, self.limits = schedule, limits
+        self.schedule = schedule
         self.lines: list[list[Cell]] = [[] for _ in range(schedule.stages)]
-        self.ends: dict[tuple[str, int, int], int] = {}
+        self.ends = {(kind, part): list[int]() for kind in "BFW" for part in range(schedule.parts)}
         self.held = [0] * schedule.stages
-        self.next: dict[tuple[int, str, int], int] = {}
         self.left = 3 * schedule.micro_batches * schedule.parts
+        self.choices = [list(self._choices(stage, limit)) for stage, limit in enumerate(limits)]
 
-    def pick(self, stage: int, step: int) -> Cell | None:
-        """The cell a stage runs at `step`: later chunks first, they free memory sooner."""
-        for kind in "BFW":
-            if kind == "F" and self.held[stage] >= self.limits[stage]:
-                continue
-            for chunk in reversed(range(self.schedule.chunks)):
-                cell = Cell(kind, self.next.get((stage, kind, chunk), 0), chunk)
-                if cell.micro_batch < self.schedule.micro_batches and self.allowed(stage, cell, step):
-                    return cell
+    def _choices(self, stage: int, limit: int) -> Iterator[_Choice]:
+        """Every kind of cell of a stage, later chunks first: they free memory sooner.
+
+        A forward needs room; a first one in a V leaves room for the one that must follow it on this stage.
+        """
+        for kind, chunk in product("BFW", reversed(range(self.schedule.chunks))):
+            part = self.schedule.part(stage, chunk)
+            needed = _needs(self.schedule, stage, Cell(kind, 0, chunk))
+            spare = self.schedule.chunks - 1 if self.schedule.placement == "v" and chunk == 0 else 0
+            room = limit - spare if kind == "F" else limit + 1
+            yield _Choice(kind, chunk, self.ends[kind, part], self.ends[needed[0], needed[2]] if needed else None, room)
+
+    def pick(self, stage: int, step: int) -> _Choice | None:
+        """The first choice whose input is there at `step`."""
+        for choice in self.choices[stage]:
+            number, needed = len(choice.own), choice.needed
+            ready = needed is None or (number < len(needed) and needed[number] <= step)
+            if ready and number < self.schedule.micro_batches and self.held[stage] < choice.room:
+                return choice
         return None
 
-    def allowed(self, stage: int, cell: Cell, step: int) -> bool:
-        """Whether inputs are there, and a first forward leaves room for the one that must follow it on this stage."""
-        needed = _needs(self.schedule, stage, cell)
-        ready = needed is None or self.ends.get(needed, step + 1) <= step
-        spare = self.schedule.chunks - 1 - cell.chunk
-        waiting = self.schedule.placement == "v" and cell.kind == "F" and cell.chunk == 0
-        return ready and not (waiting and self.held[stage] + spare >= self.limits[stage])
-
-    def place(self, stage: int, cell: Cell, step: int) -> None:
+    def place(self, stage: int, choice: _Choice, step: int) -> None:
         """Enter a cell at `step`."""
-        self.lines[stage].append(cell)
-        self.ends[cell.kind, cell.micro_batch, self.schedule.part(stage, cell.chunk)] = step + 1
-        self.next[stage, cell.kind, cell.chunk] = cell.micro_batch + 1
-        self.held[stage] += {"F": 1, "B": 0, "W": -1}[cell.kind]
+        self.lines[stage].append(Cell(choice.kind, len(choice.own), choice.chunk))
+        choice.own.append(step + 1)
+        self.held[stage] += {"F": 1, "B": 0, "W": -1}[choice.kind]
         self.left -= 1
 
 
@@ -312,36 +325,54 @@ def play(schedule: Schedule, durations: Durations) -> Played:
     A transfer is paid between different stages only. SimulationError when the order can never finish.
     """
     players = [_Player(schedule, stage, durations) for stage in range(schedule.stages)]
-    ends: dict[str, list[float | None]] = {kind: [None] * (schedule.parts * schedule.micro_batches) for kind in "FB"}
+    _run(schedule, players)
+    return Played(tuple(tuple(player.starts) for player in players), tuple(tuple(player.ends) for player in players))
+
+
+Ends = dict[str, list[float | None]]
+
+
+def finish(schedule: Schedule, durations: Durations) -> tuple[float, Ends]:
+    """Length of `play`, and when every F and B ends: of micro-batch i on part j at place i * parts + j."""
+    players = [_Player(schedule, stage, durations) for stage in range(schedule.stages)]
+    ends = _run(schedule, players)
+    return max((player.ends[-1] for player in players if player.ends), default=0), ends
+
+
+def _run(schedule: Schedule, players: Sequence[_Player]) -> Ends:
+    ends: Ends = {kind: [None] * (schedule.parts * schedule.micro_batches) for kind in "FB"}
     while sum([player.advance(ends) for player in players]):
         pass
     for player in players:
         if player.left:
             raise SimulationError(_stuck(schedule, player.stage, len(player.starts)))
-    return Played(tuple(tuple(player.starts) for player in players), tuple(tuple(player.ends) for player in players))
+    return ends
 
 
-class _Step(NamedTuple):
-    """A cell ready to play: kind, part, index of its end, the end it waits for ("" = none), whether from afar."""
-
-    kind: str
-    part: int
-    own: int
-    needed: str
-    place: int
-    moved: bool
+# A cell ready to play: kind, part, place of its end, the end it waits for ("" = none), whether that comes from afar.
+_Step = tuple[str, int, int, str, int, bool]
 
 
-def _step(schedule: Schedule, stage: int, cell: Cell) -> _Step:
-    part = schedule.part(stage, cell.chunk)
-    own = cell.micro_batch * schedule.parts + part
-    needed = _needs(schedule, stage, cell)
+def _steps(schedule: Schedule, stage: int) -> tuple[_Step, ...]:
+    """The cells of a stage; all but their micro-batch is worked out once for each kind and chunk."""
+    parts = schedule.parts
+    kinds = {(cell.kind, cell.chunk) for cell in schedule.order[stage]}
+    known = {key: _waits(schedule, stage, Cell(key[0], 0, key[1])) for key in kinds}
+    return tuple(
+        (kind, part, number * parts + part, needed, number * parts + there, moved)
+        for kind, number, chunk in schedule.order[stage]
+        for part, needed, there, moved in (known[kind, chunk],)
+    )
+
+
+def _waits(schedule: Schedule, stage: int, cell: Cell) -> tuple[int, str, int, bool]:
+    """Part, kind and part it waits for, whether that is on another stage."""
+    part, needed = schedule.part(stage, cell.chunk), _needs(schedule, stage, cell)
     if needed is None:
-        return _Step(cell.kind, part, own, "", 0, moved=False)
-    kind, micro_batch, there = needed
+        return part, "", 0, False
+    kind, _, there = needed
     own_parts = {schedule.part(stage, chunk) for chunk in range(schedule.chunks)}
-    moved = there != part if schedule.placement == "twoway" else there not in own_parts
-    return _Step(cell.kind, part, own, kind, micro_batch * schedule.parts + there, moved)
+    return part, kind, there, there != part if schedule.placement == "twoway" else there not in own_parts
 
 
 class _Player:
@@ -357,22 +388,26 @@ class _Player:
         """Cells not run yet."""
         return len(self.todo) - len(self.starts)
 
-    def advance(self, ends: dict[str, list[float | None]]) -> bool:
+    def advance(self, ends: Ends) -> bool:
         """Run until a needed end is missing; whether anything ran."""
-        clock, before = self.ends[-1] if self.ends else 0, len(self.starts)
+        starts, before = self.starts, len(self.starts)
+        clock = self.ends[-1] if before else 0
         for index in range(before, len(self.todo)):
             kind, part, own, needed, place, moved = self.todo[index]
             if needed:
                 done = ends[needed][place]
                 if done is None:
                     break
-                clock = max(clock, done + self.transfer if moved else done)
-            self.starts.append(clock)
+                if moved:
+                    done += self.transfer
+                if done > clock:
+                    clock = done
+            starts.append(clock)
             clock += self.lengths[kind][part]
             self.ends.append(clock)
             if kind != "W":
                 ends[kind][own] = clock
-        return len(self.starts) > before
+        return len(starts) > before
 
 
 def show(schedule: Schedule) -> str:

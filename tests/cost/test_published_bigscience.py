@@ -1,0 +1,29 @@
+from simcore.cost.published_bigscience import bigscience
+from simcore.cost.systems import CLUSTERS
+from simcore.cost.validate import default_documents
+
+
+def rows():
+    return [row for document in default_documents() for row in bigscience(document)]
+
+
+def test_the_flops_of_a_row_tell_which_of_two_shapes_it_had():
+    """chronicles-prequel.md, "NHEADs comparison": 162.72 s with 13,824 wide layers, 129.17 s with 13,312 wide ones."""
+    shapes = {row.measured: row.question.jobs[0].model for row in rows() if "182B" in row.id}
+    assert (shapes[162.72].layers, shapes[162.72].hidden) == (78, 13824)
+    assert (shapes[129.17].layers, shapes[129.17].hidden) == (84, 13312)
+
+
+def test_gradients_are_summed_in_32_bits_from_the_day_the_chronicle_says():
+    clusters = {row.question.cluster for row in rows()}
+    assert clusters == {"jean-zay", "jean-zay-bf16"}
+    for row in rows():
+        wide = row.question.cluster == "jean-zay-bf16"
+        assert row.question.jobs[0].gradient_bytes == (4.0 if wide else 2.0)
+    assert CLUSTERS["jean-zay-bf16"].software.accumulation_bytes > CLUSTERS["jean-zay"].software.accumulation_bytes
+
+
+def test_heads_that_lie_off_the_boundary_of_a_load_cost_what_was_measured():
+    """Same model, batch and degrees with 96 and with 128 heads, of 144 and of 108 elements: 107.12 s and 147.41 s."""
+    times = {row.measured: row.question.seconds() for row in rows()}
+    assert 1.2 < times[147.41] / times[107.12] < 147.41 / 107.12 * 1.1
