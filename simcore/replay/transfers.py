@@ -43,7 +43,7 @@ class Transfer:
     @property
     def sized(self) -> bool:
         """Whether a network can time it."""
-        return 0 < self.size_bytes < UNHEARD_OF_BYTES or self.kind == CollectiveKind.BARRIER
+        return self.size_bytes > 0 or self.kind == CollectiveKind.BARRIER
 
     @property
     def sent_bytes(self) -> int:
@@ -63,7 +63,8 @@ def transfer_of(said: Collective) -> Transfer | None:
     kind = kind_of(said.operation)
     ranks = (said.ends or ()) if kind == SEND else said.ranks or tuple(range(said.size))
     known = kind and ranks and len(set(ranks)) == len(ranks)
-    return Transfer(kind, said.size_bytes, ranks) if known else None
+    size_bytes = said.size_bytes if 0 <= said.size_bytes < UNHEARD_OF_BYTES else 0
+    return Transfer(kind, size_bytes, ranks) if known else None
 
 
 def bus_bytes(transfer: Transfer) -> float:
