@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from simcore.errors import InputError, Location, Problem, Problems, closest
 
-__all__ = ["Node", "parse", "read", "read_text"]
+__all__ = ["Node", "location_of", "parse", "read", "read_text"]
 
 T = TypeVar("T")
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -138,7 +138,7 @@ class Node:
             if not isinstance(self.value, int | float | str):
                 raise TypeError("expected a number")  # noqa: TRY301 - one message for every way to be wrong
             parsed = parse(self.value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             self.problem(f"{self.name}: {error}", expected=f"a number {bound}, with or without a unit")
             return parse(1)
         if parsed < minimum or (above and parsed == minimum):  # type: ignore[operator]
@@ -173,6 +173,11 @@ def read_text(path: str | Path) -> str:
         raise InputError.at(ascii(place), "no file can have this name", expected="the path of a file") from error
 
 
+def location_of(text: str, offset: int, file: str) -> Location:
+    """Line and column of a character of a text."""
+    return Location(file, text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
+
+
 def read(path: str | Path, problems: Problems) -> Node:
     """The root of a YAML or JSON file."""
     return parse(read_text(path), str(path), problems)
@@ -195,8 +200,7 @@ def parse(text: str, file: str, problems: Problems) -> Node:
         message = f"not well-formed: {error.problem or error.context}"
         raise InputError(Problem(Location(file, line, column), message, "YAML or JSON", found, source=shown)) from error
     except yaml.reader.ReaderError as error:
-        before = text.encode()[: error.position].decode(errors="ignore").splitlines()
-        place = Location(file, max(1, len(before)), len(before[-1]) + 1 if before else 1)
+        place = location_of(text, len(text.encode()[: error.position].decode(errors="ignore")), file)
         found = f"the character {error.character:#04x}"
         raise InputError.at(place, f"not well-formed: {error.reason}", expected="YAML or JSON", found=found) from error
 

@@ -43,9 +43,10 @@ def command(
     documents = [published.load(path)] if path else validate.default_documents()
     found = []
     for one in wanted:
-        result = validate.score(
-            one, documents, lambda some, name=one.name: tqdm(some, desc=name, disable=None, leave=False)
-        )
+        with validate.read_from(path):
+            result = validate.score(
+                one, documents, lambda some, name=one.name: tqdm(some, desc=name, disable=None, leave=False)
+            )
         found += [result] if result else []
     if not found:
         raise InputError.at(str(path or "shipped measurements"), "no row of this suite", expected=suite or "any suite")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil, inf
 from pathlib import Path
@@ -14,9 +14,12 @@ from simcore.cost.predict import Prediction
 from simcore.cost.published import Suite, load
 from simcore.cost.rows import Row
 from simcore.cost.systems import FITTED, clusters, kernel_constants
-from simcore.errors import InputError
+from simcore.errors import InputError, Location
 
-__all__ = ["Scored", "Sensitivity", "default_documents", "document", "markdown", "score", "sensitivities", "table"]
+__all__ = [
+ "Scored", "Sensitivity", "default_documents", "document", "markdown", "read_from", "rows_of", "score", "sensitivities",
+ "table",
+]  # fmt: skip
 
 _HERE = Path(__file__).parent / "measurements"
 
@@ -64,12 +67,31 @@ def default_documents() -> list[Mapping[str, Any]]:
 
 def score(suite: Suite, documents: Iterable[Mapping[str, Any]], progress: Any = None) -> Scored | None:
     """Predict every row of a suite, None when the documents hold none; `progress` wraps the rows (a tqdm)."""
-    with _locating(f"suite {suite.name}", "rows cannot be read"):
-        rows = tuple(row for each in documents for row in suite.rows(each))
+    rows = rows_of(suite, documents)
     if not rows:
         return None
     watched = progress(rows) if progress else rows
     return Scored(suite, rows, tuple(map(_predicted, watched)))
+
+
+def rows_of(suite: Suite, documents: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
+    """The rows of a suite; InputError names the suite, or the row, that cannot be read."""
+    with _locating(f"suite {suite.name}", "rows cannot be read"):
+        return tuple(row for each in documents for row in suite.rows(each))
+
+
+@contextmanager
+def read_from(path: str | Path | None) -> Iterator[None]:
+    """Errors that name a row or a suite name the file, too."""
+    try:
+        yield
+    except InputError as error:
+        if path is None or error.problems[0].location.file == str(path):
+            raise
+        raise InputError([
+            replace(problem, location=Location(str(path)), message=f"{problem.location.file}: {problem.message}")
+            for problem in error.problems
+        ]) from error  # fmt: skip
 
 
 def _predicted(row: Row) -> Prediction:

@@ -47,7 +47,7 @@ def configuration(path: str | Path) -> Transformer:
             message = "the key 'model_type' is missing: this is no Hugging Face configuration"
             document.problem(message, expected=f"one of {', '.join(FAMILIES)}", found=found or "nothing")
             raise InputError(problems.found)
-        if kind.value not in FAMILIES:
+        if str(kind.value) not in FAMILIES:
             kind.problem("models of this family cannot be read", expected=closest(str(kind.value), FAMILIES))
             raise InputError(problems.found)
         return FAMILIES[str(kind.value)](Path(path).stem, entries)

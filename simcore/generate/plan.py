@@ -14,6 +14,9 @@ Recompute = Literal["none", "selective", "full"]
 
 ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float8": 1}
 
+MOST_ROWS = 1 << 24
+MOST = 1 << 32  # of anything: beyond, products of them are no numbers of bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -102,8 +105,11 @@ class Plan:
 def check(model: Transformer, plan: Plan) -> None:
     """Raise InputError, all problems at once, for degrees that do not divide what they split."""
     with Problems() as problems:
-        _positive(problems, plan)
+        _positive(problems, model, plan)
     with Problems() as problems:
+        rows = model.layers * (plan.global_batch // (max(plan.dp, 1) * plan.micro_batch))
+        if rows > MOST_ROWS:
+            _note(problems, "global_batch", f"{rows:,} layers of micro-batches are too many", str(plan.global_batch))
         divisions = [
             ("world_size", plan.world_size, plan.tp * plan.cp * plan.pp, "the product of tp, cp and pp"),
             ("num_attention_heads", model.heads, plan.tp, "the tensor parallel size"),
@@ -144,8 +150,13 @@ def _check_shard(problems: Problems, plan: Plan) -> None:
         _note(problems, "shard_ranks", message, str(plan.shard))
 
 
-def _positive(problems: Problems, plan: Plan) -> None:
+def _positive(problems: Problems, model: Transformer, plan: Plan) -> None:
     names = {
+        "num_layers": model.layers,
+        "hidden_size": model.hidden,
+        "num_attention_heads": model.heads,
+        "ffn_hidden_size": model.ffn,
+        "vocab_size": model.vocab,
         "world_size": plan.world_size,
         "tensor_model_parallel_size": plan.tp,
         "context_parallel_size": plan.cp,
@@ -159,6 +170,8 @@ def _positive(problems: Problems, plan: Plan) -> None:
     for option, value in names.items():
         if value < 1:
             _note(problems, option, "the value must be 1 or more", str(value))
+        elif value > MOST:
+            _note(problems, option, f"the value must be {MOST:,} or less", str(value))
     if not problems.found and plan.world_size < plan.tp * plan.cp * plan.pp:
         _note(
             problems,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import io
 import os
+import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,8 +41,8 @@ __all__ = ["events_npz", "read_archive"]
 MOST_BYTES = 16 * 2**30
 MOST_STREAMS = 1 << 20
 _BROKEN = (
-    *(KeyError, ValueError, TypeError, OSError, EOFError, MemoryError, OverflowError, RecursionError),
-    *(NotImplementedError, zipfile.BadZipFile, zlib.error, msgspec.MsgspecError),
+    *(KeyError, ValueError, TypeError, UserWarning, OSError, EOFError, MemoryError, OverflowError, RecursionError),
+    *(NotImplementedError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, msgspec.MsgspecError),
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip file can hold: same timeline, same bytes
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -140,7 +142,9 @@ def read_archive(path: str | os.PathLike[str]) -> Report:
         If the file is missing, is no such archive, or its columns do not fit together.
     """
     try:
-        return _report(_unpack(Path(path).read_bytes()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # NumPy guesses at headers that nobody writes today
+            return _report(_unpack(Path(path).read_bytes()))
     except FileNotFoundError:
         raise InputError.at(str(path), "no such file", expected="an events.npz of simcore run -o") from None
     except _BROKEN as error:

@@ -8,7 +8,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+
+import msgspec
 
 from simcore.errors import InputError, Location, SimulationError
 from simcore.sweep.run import Row
@@ -33,12 +34,10 @@ def read_rows(path: Path) -> dict[str, Row]:
 
 def _row(line: bytes, place: Location) -> Row:
     try:
-        found = json.loads(line)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or set(found) != Row.__required_keys__:
-        raise InputError.at(place, "this line is not a result", expected="a line written by simcore sweep")
-    return cast(Row, found)
+        return msgspec.json.decode(line, type=Row)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        expected = "a line written by simcore sweep"
+        raise InputError.at(place, "this line is not a result", expected=expected, found=str(error)) from error
 
 
 @contextmanager

@@ -38,6 +38,7 @@ __all__ = [
 Column = NDArray[np.int64]
 NO_CORRELATION = -1
 MOST_RANKS = 1 << 24  # a larger group is none
+MOST_US = 4e15  # a hundred years; in ns still a number of 64 bits
 PRODUCTS = {"aten::mm", "aten::addmm"}  # operators of one matrix product: inputs are matrices [m, k] and [k, n]
 ELEMENTS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16"}
 STEP_NAME = re.compile(r"ProfilerStep\s*#\s*(\d+)")
@@ -419,7 +420,7 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
             document = _document(content)
             collector = _Collector()
             _collect(document.events or [], collector)
-    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
         found = "an empty file" if not content.strip() else str(error)
         raise InputError.at(
             file, "this is not a profiler trace", expected="Kineto's JSON with traceEvents", found=found
@@ -452,6 +453,8 @@ def _collect(events: Iterable[msgspec.Raw], collector: _Collector) -> None:
     for raw in events:
         event = decode(raw)
         if event.ph == "X":
+            if not (-MOST_US < event.ts < MOST_US and (event.dur or 0) < MOST_US):
+                raise ValueError(f"the time of '{event.name}' is beyond all clocks: {event.ts} + {event.dur} us")
             collector.add(event)
 
 

@@ -1,7 +1,8 @@
 """Whatever stands in a file or after an option: an answer or an error with its place, never a traceback.
 
-A short campaign by default; ``python -m tests.laws.campaign`` is a long one, ``SIMCORE_FUZZ=1000 pytest
-tests/laws/test_fuzz.py`` tries that many files of every reader. `tests/laws/inputs.py` says which command reads one.
+A few files of every command; ``SIMCORE_FUZZ=1000 pytest tests/laws/test_fuzz.py`` tries that many. Readers alone, and
+many more files, are the campaign's: ``python -m tests.laws.campaign``. `tests/laws/inputs.py` says which command reads
+which file.
 """
 
 import gzip
@@ -10,7 +11,7 @@ import re
 
 import pytest
 
-from tests.laws.campaign import attempt, check
+from tests.laws.commands import attempt, check
 from tests.laws.inputs import NETWORK, inputs, text
 
 EXAMPLES = int(os.environ.get("SIMCORE_FUZZ", "12"))

@@ -18,6 +18,7 @@ UNKNOWN = 1
 
 _SECTION = re.compile(r"^(\w+):")
 _FIGURE = re.compile(r"time_gpu_(avg|min):\s+(\d+(?:\.\d+)?)")
+_MOST_US = 1e15  # in ns still a number of 64 bits
 _LATENT_ATTENTION = (
     "attention_linear_q_lora",
     "attention_q_column",
@@ -44,6 +45,9 @@ def sections(path: str | Path, option: str = "--comp_filepath") -> list[tuple[st
         reason = getattr(error, "strerror", None) or "not a text file"
         raise InputError.at(option, f"cannot read '{path}': {reason}", expected="AICB's time file") from None
     figures = list(_figures(text))
+    endless = next((section for section, _, time_us in figures if time_us > _MOST_US), "")
+    if endless:
+        raise InputError.at(option, f"'{path}': the time of '{endless}' is too long", expected=f"up to {_MOST_US:g} us")
     if not figures:
         raise InputError.at(
             option,

@@ -13,12 +13,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from simcore.documents import read_text
+from simcore.documents import location_of, read_text
 from simcore.errors import InputError, Location
 from simcore.generate.wse.shapes import Experts, Model
 
 __all__ = ["draw", "read_counts", "read_routing"]
 
+MOST_TOKENS = 1 << 44
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Routing = dict[str, Ints]
@@ -131,8 +132,7 @@ def _located(path: str | Path, text: str, error: msgspec.MsgspecError) -> InputE
         return InputError.at(Location(str(path), 1, 1), f"not a file of this form: {message}")
     head, _, offset = message.partition("(byte ")
     before = data[: int(offset.rstrip(")")) if offset else len(data)].decode(errors="ignore")
-    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-    return InputError.at(Location(str(path), line, column), f"not well-formed: {head.strip()}", expected="JSON")
+    return InputError.at(location_of(text, len(before), str(path)), f"not well-formed: {head.strip()}", expected="JSON")
 
 
 def read_counts(path: str | Path, model: Model) -> Ints:
@@ -159,6 +159,9 @@ def read_counts(path: str | Path, model: Model) -> Ints:
             expected=f"{shape[0]} lists of {shape[1]} counts",
             found=f"{len(counts)} lists of {', '.join(map(str, found)) or 'nothing'}",
         )
+    if max(map(max, counts), default=0) >= MOST_TOKENS:
+        expected = f"fewer than {MOST_TOKENS:,} of an expert"
+        raise InputError.at(Location(str(path), 1, 1), "more tokens than can be counted", expected=expected)
     array = np.array(counts)
     if array.min() < 0 or ((array > 0).sum(axis=1) < model.experts.top_k).any():
         raise InputError.at(
@@ -213,6 +216,8 @@ def _checked(
     expected = (experts.top_k, *shape)
     try:
         array = np.array(nested, dtype=np.int64)
+    except OverflowError:
+        raise refuse(field, "no such expert", f"0 ... {experts.routed - 1}", "a number of more than 64 bits") from None
     except ValueError:
         raise refuse(field, "the lists differ in length", f"shape {expected}", "a ragged list") from None
     if array.shape != expected:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from ast import literal_eval
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +26,18 @@ TRACES = ("traces/*/node_*/*/core_*.csv", "*/node_*/*/core_*.csv", "node_*/*/cor
 LINE = re.compile(r"\d+ ([A-Z]+) ([^\[;\t]*[^\[;\t ]) *(?:\[([\d ]*)\])?\s*(?:;(.*))?")
 # Kind of instruction -> how many arguments it has at least.
 ARGUMENTS = {"READ": 2, "WRITE": 2, "GEMM": 3, "ADD": 1, "COPY": 3, "MULTICAST": 3, "BARRIER": 1}
+MOST_DIGITS = 19  # of a number of 64 bits
 TOGETHER = {"AllReduce", "AllGather", "AlltoAll", "Barrier"}
+_UNREADABLE = (
+    ValueError,
+    SyntaxError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+    RecursionError,
+)
 UNSUMMED = ("_ar_tp", "_ar_sp")
 
 
@@ -143,7 +155,7 @@ def _tokens(rows: list[list[Operation]]) -> int:
 
 def _rows(file: Path) -> Iterator[Operation]:
     """The rows of a node that cost something."""
-    with file.open() as lines:
+    with file.open(encoding="utf-8", errors="replace") as lines:
         if next(lines, "").strip() != HEADER:
             raise InputError.at(Location(str(file), 1, 1), "not a file of node rows", expected=HEADER)
         for number, text in enumerate(lines, 2):
@@ -152,7 +164,7 @@ def _rows(file: Path) -> Iterator[Operation]:
                 continue
             try:
                 yield _row(columns)
-            except (ValueError, SyntaxError, TypeError, IndexError, AttributeError) as error:
+            except _UNREADABLE as error:
                 place = Location(str(file), number, 1)
                 raise InputError.at(place, "not a row of a node", expected=HEADER, found=text.strip()) from error
 
@@ -181,7 +193,7 @@ def _row(columns: list[str]) -> Operation:
 
 def _count(text: str) -> int:
     """A number of a row, not below zero."""
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) >= MOST_DIGITS:
         raise ValueError(text)
     return int(text)
 
@@ -198,7 +210,7 @@ def _core_steps(files: list[Path]) -> Iterator[CoreStep]:
 
 def _instructions(file: Path) -> Iterator[Instruction]:
     """The lines of a core."""
-    with file.open() as lines:
+    with file.open(encoding="utf-8", errors="replace") as lines:
         for number, text in enumerate(lines, 1):
             found = LINE.fullmatch(text.rstrip("\n"))
             if found is None or found[1] not in ARGUMENTS:
@@ -212,9 +224,10 @@ def _instructions(file: Path) -> Iterator[Instruction]:
 def _instruction(file: Path, number: int, found: re.Match[str]) -> Instruction:
     """One line; the instructions it waits for come before it."""
     kind, words, after, comment = found.groups()
-    waits = tuple(map(int, (after or "").split()))
+    waits = tuple(int(word) if len(word) < MOST_DIGITS else sys.maxsize for word in (after or "").split())
     parts = words.split()
-    if max(waits, default=-1) >= number - 1 or (kind != "BARRIER" and not all(part.isdecimal() for part in parts)):
+    numbers = kind == "BARRIER" or all(part.isdecimal() and len(part) < MOST_DIGITS for part in parts)
+    if max(waits, default=-1) >= number - 1 or not numbers:
         place = Location(str(file), number, 1)
         raise InputError.at(place, "an instruction has numbers and waits for earlier ones", found=repr(found[0]))
     if len(parts) < ARGUMENTS.get(kind, 1):

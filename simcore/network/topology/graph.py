@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from simcore.documents import Node, read
-from simcore.errors import InputError, Problems, closest
+from simcore.documents import Node, location_of, read, read_text
+from simcore.errors import InputError, Location, Problems, closest
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.model import Dimension, Graph
 from simcore.network.topology.paths import UNREACHED, ShortestPaths
@@ -35,7 +37,9 @@ def read_graph(path: Path, gigabyte: float, problems: Problems) -> Graph:
     order of the file. An undirected edge is a link in each direction.
     """
     if path.suffix == ".graphml":
-        return _graphml(path, gigabyte)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # networkx takes what has no type for a text, and we refuse that
+            return _graphml(path, gigabyte)
     root = read(path, problems)
     root.keys(required=("nodes",), optional=("directed", "multigraph", "graph", "links", "edges"))
     if isinstance(root.value, dict) and ("links" in root) == ("edges" in root):
@@ -167,15 +171,23 @@ def _graphml(path: Path, gigabyte: float) -> Graph:
 
     import networkx
 
+    text = read_text(path)
+    if declared := re.search("<!(DOCTYPE|ENTITY)", text):
+        what = "a document type may define entities that grow without bound"
+        place = location_of(text, declared.start(), str(path))
+        raise InputError.at(place, what, expected="GraphML without <!DOCTYPE ..>")
     try:
-        graph = networkx.read_graphml(path)
+        graph = networkx.parse_graphml(text)
     except ParseError as error:
         line, column = error.position
-        raise InputError.at(f"{path}:{line}:{column + 1}", f"not well-formed: {error}", expected="GraphML") from error
-    except (networkx.NetworkXError, KeyError, ValueError) as error:
+        place = Location(str(path), line, column + 1)
+        raise InputError.at(place, f"not well-formed: {error}", expected="GraphML") from error
+    except (networkx.NetworkXException, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InputError.at(str(path), f"not GraphML: {error}", expected="GraphML") from error
     kinds = {str(name): data.get("kind", "npu") != "switch" for name, data in graph.nodes(data=True)}
     edges = [_graphml_edge(path, (str(a), str(b)), data, gigabyte) for a, b, data in graph.edges(data=True)]
+    if not any(kinds.values()):
+        raise InputError.at(str(path), "the graph has no NPU", expected="at least one node that is not a switch")
     return _assemble(kinds, edges, graph.is_directed())
 
 
@@ -184,7 +196,7 @@ def _graphml_edge(path: Path, ends: tuple[str, str], data: Mapping[str, str], gi
     try:
         rate = parse_bytes_per_s(data["bandwidth"], gigabyte=gigabyte)
         latency = parse_ns(data["latency"])
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise InputError.at(
             str(path), f"edge {ends[0]} - {ends[1]}: {error}", expected="bandwidth and latency on every edge"
         ) from error

@@ -23,6 +23,7 @@ __all__ = ["GIGABYTE", "load", "logical"]
 T = TypeVar("T")
 GIGABYTE = {"decimal": 1e9, "binary": 2.0**30}
 MAX_NPUS = 1 << 24
+MOST_CELLS = 1 << 20  # of a wafer, all of whose links are looked at
 """What fits in memory with a few numbers for each NPU."""
 
 LISTS = ("topology", "npus_count", "bandwidth", "latency")
@@ -156,6 +157,9 @@ def _wafer(root: Node, dims: tuple[Dimension, ...]) -> Wafer | None:
         node.problem("a wafer needs two dimensions of kind Mesh", "topology: [Mesh, Mesh]")
         return None
     columns, rows = dims[0].npus, dims[1].npus
+    if columns * rows > MOST_CELLS:
+        node.problem(f"a wafer has at most {MOST_CELLS:,} NPUs", found=f"{columns * rows:,} NPUs")
+        return None
     npus = [_npu(item, columns * rows) for item in _items(node, "dead_npus")]
     links = [_dead_link(item, columns, rows) for item in _items(node, "dead_links")]
     spare = node["spare_rows"].integer() if "spare_rows" in node else 0

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 __all__ = ["ShortestPaths"]
 
 IntArray = NDArray[np.int64]
-BLOCK = 256  # origins searched at once
+BLOCK_NODES = 1 << 20  # of all origins searched at once: memory of a few MB
+LANDMARKS = 8
 UNREACHED = np.iinfo(np.int32).max
 
 
@@ -32,9 +33,30 @@ class ShortestPaths:
         return self._levels(origins, self.src, self.dst)
 
     def longest(self, origins: IntArray, targets: int) -> int:
-        """The most links from any of `origins` to any of the first `targets` nodes."""
-        blocks = np.array_split(origins, -(-len(origins) // BLOCK))
-        return max(int(self.distances(block)[:, :targets].max()) for block in blocks)
+        """The most links from any of `origins` to any of the first `targets` nodes.
+
+        No way from x is longer than x -> c and on from c. With c in the middle, few x that are far from it have to be
+        looked at before no other can do worse.
+        """
+        middle = np.array([self._middle(origins)])
+        onward = int(self.distances(middle)[0, :targets].max())
+        away = self._levels(middle, self.dst, self.src)[0, origins]
+        order, longest = np.argsort(-away, kind="stable"), 0
+        for block in np.array_split(order, -(-len(order) * self.nodes // BLOCK_NODES)):
+            if int(away[block[0]]) + onward <= longest:
+                break
+            longest = max(longest, int(self.distances(origins[block])[:, :targets].max()))
+        return longest
+
+    def _middle(self, origins: IntArray) -> int:
+        """The origin that is nearest to a few origins that are far from each other."""
+        farthest = np.zeros(len(origins), np.int32)
+        nearest, mark = np.full(len(origins), UNREACHED, np.int32), int(origins[0])
+        for _ in range(LANDMARKS):
+            distance = self.distances(np.array([mark]))[0, origins]
+            farthest, nearest = np.maximum(farthest, distance), np.minimum(nearest, distance)
+            mark = int(origins[nearest.argmax()])
+        return int(origins[farthest.argmin()])
 
     def _levels(self, origins: IntArray, src: IntArray, dst: IntArray) -> NDArray[np.int32]:
         """Breadth first from all origins at once."""
@@ -51,8 +73,11 @@ class ShortestPaths:
             link = by_source[np.arange(counts.sum()) + np.repeat(first[node] - (ends - counts), counts)]
             row, node = np.repeat(row, counts), dst[link]
             new = distance[row, node] > level
-            reached = np.unique(row[new] * self.nodes + node[new])
-            row, node = reached // self.nodes, reached % self.nodes
+            row, node = row[new], node[new]
+            turn = np.arange(len(row), dtype=np.int32)
+            distance[row, node] = turn  # who is met more than once keeps the last turn
+            last = distance[row, node] == turn
+            row, node = row[last], node[last]
             distance[row, node] = level
         return distance
 

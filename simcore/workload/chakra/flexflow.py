@@ -20,12 +20,14 @@ from simcore.documents import read_text
 from simcore.errors import Location, Problem, Problems
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import NodeType
+from simcore.workload.tokens import MAX_INTEGER
 
 __all__ = ["NS_PER_MS", "NS_PER_S", "convert", "is_flexflow"]
 
 NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
-_NODE = re.compile(r'node(\d+)\s*\[.*?label="\{(.*?)\}"')
-_EDGE = re.compile(r"node(\d+)\s*->\s*node(\d+)")
+MOST_DEVICES = 1 << 16  # each becomes a file
+_NODE = re.compile(r'node(\d{1,18})\s*\[.*?label="\{(.*?)\}"')
+_EDGE = re.compile(r"node(\d{1,18})\s*->\s*node(\d{1,18})(?!\d)")
 _SYNTAX = 'nodeN [label="{device_id=D|name|Forward|COMP_NODE|simulated_run_time=T}"] or nodeA -> nodeB;'
 
 
@@ -75,7 +77,7 @@ def _read(text: str, path: str, ns_per_unit: int, problems: Problems) -> dict[in
         if match := _NODE.search(line):
             try:
                 task = _task(int(match[1]), match[2], ns_per_unit, transfers, location)
-            except (KeyError, ValueError, IndexError) as error:
+            except (LookupError, ValueError, OverflowError) as error:
                 problems.add(Problem(location, f"not a task: {error}", _SYNTAX, match[2], source=line))
                 continue
             transfers += task.is_transfer
@@ -102,15 +104,25 @@ def _task(number: int, label: str, ns_per_unit: int, tag: int, location: Locatio
     name, kind = words[1], words[3]
     if kind == "COMP_NODE":
         duration_ns, device = round(float(values["simulated_run_time"]) * ns_per_unit), int(values["device_id"])
-        return Task(number, f"COMP_NODE_{name}", device, device, duration_ns, 0, -1, location)
+        return Task(number, f"COMP_NODE_{name}", device, device, _counted(duration_ns), 0, -1, location)
     if kind != "COMM_SEND_RECV_NODE":
         raise ValueError(f"unknown type {kind}")
     ends = int(values["src_device_id"]), int(values["dst_device_id"])
-    return Task(number, name, *ends, 0, int(values["comm_size"]), tag, location)
+    return Task(number, name, *ends, 0, _counted(int(values["comm_size"])), tag, location)
+
+
+def _counted(value: int) -> int:
+    """A time or size that a trace can hold."""
+    if not 0 <= value <= MAX_INTEGER:
+        raise ValueError(f"{value} is not between 0 and 2^63 - 1")
+    return value
 
 
 def _check(task: Task, tasks: Mapping[int, Task], problems: Problems) -> None:
     """Computation can wait only for what its own device does; a transfer has two ends."""
+    if not 0 <= min(task.source, task.target) <= max(task.source, task.target) < MOST_DEVICES:
+        text, found = f"node{task.number} is on a device that cannot be", f"{task.source}, {task.target}"
+        problems.add(Problem(task.location, text, f"devices 0 to {MOST_DEVICES - 1}", found, field="device_id"))
     if task.is_transfer and task.source == task.target:
         text = f"node{task.number} transfers from device {task.source} to itself"
         problems.add(Problem(task.location, text, "two devices", str(task.source), field="dst_device_id"))

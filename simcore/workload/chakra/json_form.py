@@ -50,6 +50,17 @@ def to_json(data: bytes) -> str:
     return json.dumps({"meta": head, "nodes": nodes}, indent=1, sort_keys=True) + "\n"
 
 
+_UNFIT = (
+    TypeError,
+    AttributeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    SystemError,
+)
+"""What protobuf makes of values that do not fit; SystemError of half a character."""
+
+
 def from_json(data: bytes, path: str) -> bytes:
     """Either JSON form as a file of today's schema; InputError names the node that does not fit."""
     try:
@@ -71,7 +82,7 @@ def _from_messages(document: Mapping[str, Any], path: str) -> bytes:
     for place, entry, kind in entries:
         try:
             made.append(ParseDict(entry, messages()[kind]()))
-        except (ParseError, TypeError, AttributeError, ValueError, SystemError) as error:  # the last: half a character
+        except (ParseError, *_UNFIT) as error:
             text = f"{place}: {error}"
             raise InputError(Problem(Location(path), text, f"protobuf JSON of a Chakra {kind}", field=place)) from error
     return writer.encode(made[0], made[1:])
@@ -110,7 +121,7 @@ def _feeder_node(entry: Any, index: int, path: str) -> Any:
             duration_micros=folded.get("runtime", folded.get("durationmicros", 0)),
             attributes=attributes,
         )
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, *_UNFIT) as error:
         missing = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(Problem(Location(path), f"{place}: {missing}", "a node of the feeder's JSON form")) from error
 

@@ -114,8 +114,12 @@ def _read(path: str) -> tuple[list[Span], list[Span], list[Span]]:
         kinds = (("host", HOST), ("device", DEVICE), ("calls", RUNTIME))
         kind = next((kind for kind, names in kinds if category in names), "")
         if kind:
-            start = round((event.ts - base) * 1000)
-            end = start + round(event.dur * 1000)
+            try:
+                start = round((event.ts - base) * 1000)
+                end = start + round(event.dur * 1000)
+            except OverflowError as error:
+                text = f"the time of '{event.name}' is beyond all clocks"
+                raise InputError.at(path, text, expected="microseconds", found=f"{event.ts} and {event.dur}") from error
             found[kind].append(Span(event.name, start, end, str(event.tid), category, event.args))
     return found["host"], found["device"], found["calls"]
 

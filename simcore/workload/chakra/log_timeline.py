@@ -14,6 +14,7 @@ from simcore.errors import Location, Problem, Problems
 
 __all__ = ["Span", "chrome_trace", "lane", "spans"]
 
+MOST_DIGITS = 18  # of a number of 64 bits
 LANES = {"MEM_LOAD": 1, "MEM_STORE": 1, "COMP": 3, "COMM": 4}
 LANE_NAMES = {1: "local memory", 2: "remote memory", 3: "computation", 4: "communication"}
 _LINE = "issue,npu_id=0,tick=0,node_id=0,node_name=NAME"
@@ -70,6 +71,8 @@ def _parts(line: str) -> tuple[str, int, int, int, str]:
     if event not in {"issue", "callback"} or len(values) != 4:
         raise ValueError("expected 'issue' or 'callback' and four values")
     npu, tick, node, name = (value.partition("=")[2] for value in values)
+    if max(len(npu), len(tick), len(node)) > MOST_DIGITS:
+        raise ValueError(f"a number of more than {MOST_DIGITS} digits")
     return event, int(npu), int(tick), int(node), name
 
 

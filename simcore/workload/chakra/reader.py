@@ -22,6 +22,7 @@ from simcore.workload.chakra import columns, groups, wire
 from simcore.workload.chakra.graph import Trace, to_graph
 from simcore.workload.chakra.legacy import to_current
 from simcore.workload.chakra.ranks import check_ranks
+from simcore.workload.chakra.schema import messages
 from simcore.workload.model import Graph, GraphSet
 
 __all__ = [
@@ -125,7 +126,20 @@ def current_files(path: str) -> dict[int, bytes]:
     found = {rank: to_current(content(file), str(file)) for rank, file in sorted(files.items())}
     for rank, data in found.items():
         decode(data, str(files[rank]))
+        _check_texts(data, str(files[rank]))
     return found
+
+
+def _check_texts(data: bytes, path: str) -> None:
+    """InputError for what the columns pass over and protobuf does not: attributes nobody reads that are no UTF-8."""
+    from google.protobuf.message import DecodeError
+
+    for index, (start, end) in enumerate(zip(*(side.tolist() for side in wire.frames(data)), strict=True)):
+        try:
+            messages()["Node" if index else "GlobalMetadata"].FromString(data[start:end])
+        except DecodeError as error:
+            text = f"message {index} at byte {start}: {error}"
+            raise InputError(Problem(Location(path), text, "UTF-8 in every text")) from error
 
 
 def distinct_traces(path: str) -> list[tuple[str, Trace]]:

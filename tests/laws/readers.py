@@ -1,0 +1,198 @@
+"""Every reader of files, called as the commands call it, with a small right file of each kind.
+
+What a command does behind the reader is not done: `tests/laws/inputs.py` and its campaign go through whole commands.
+"""
+
+import gzip
+import io
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from simcore.cli.run import command as run_command
+from simcore.cli.topology import command as topology_command
+from simcore.cost import published
+from simcore.cost.study import read_study as read_search
+from simcore.cost.validate import read_from, rows_of
+from simcore.generate import spec
+from simcore.generate.aicb.times import inference_times, training_times
+from simcore.generate.huggingface import configuration
+from simcore.generate.wse import source as wafer_source
+from simcore.generate.wse.jobs import specification
+from simcore.generate.wse.routing import read_counts, read_routing
+from simcore.generate.wse.shapes import read_model, read_system
+from simcore.generate.wse.tiling import read_tiling
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.load import load
+from simcore.profiles.simai_bandwidth import read_bus_bandwidths
+from simcore.report.document import read_report
+from simcore.sweep.store import read_rows
+from simcore.sweep.study import read_study
+from simcore.system import config, remote_memory, schedule
+from simcore.workload import text
+from simcore.workload.chakra import flexflow, log_timeline, pytorch, reader
+from simcore.workload.chakra.groups import read_groups
+from simcore.workload.chakra.obfuscation import obfuscate
+from simcore.workload.chakra.summary import summarise
+from simcore.workload.kineto import read_ranks
+from tests.laws.inputs import MODEL, Input, archive, inputs
+from tests.laws.inputs import text as encoded
+
+NPUS = 4
+ROUTING = {"decode0": {"decode1_moe": [[[0], [1]], [[2], [3]]]}}
+LLAMA = {
+    "model_type": "llama", "num_attention_heads": 4, "num_hidden_layers": 2, "hidden_size": 64, "vocab_size": 100,
+    "intermediate_size": 96, "num_key_value_heads": 2, "tie_word_embeddings": False, "attention_bias": True,
+}  # fmt: skip
+TILES = {"layers": {"q*": [2, None, 4]}, "defaults": {"Linear": [1, 2, 3]}}
+ROW = {"key": "k", "options": {"a": 1}, "inputs": {}, "version": "0", "figures": {"time_ns": 5}, "error": ""}
+ROWS = (
+    "uid;operation;memory_footprint (B);num_ops (MAC);hbm_reads (B);network_data (B);comm. group;Dimensions\n"
+    "q;Linear;10;20;30;0;N/A;[2, 3] x [3, 4]\nr;AllReduce;0;0;0;8;[0, 1];[2, 2]\n"
+    "a;AlltoAll;0;0;0;8;[0, 1];[2, 2] -> [1, 1]\n"
+)
+CORE = "0 READ 4 1024\n1 GEMM 4 8 16 [0]\n2 WRITE 4 1024 [1] ; out\n3 COPY 1 2 3 [0 1]\n4 BARRIER all [2 3]\n"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`read` takes the path of a file; `pack` makes the file of its changed content."""
+
+    file: str
+    content: bytes
+    read: Callable[[Path], object]
+    pack: Callable[[bytes], bytes] = bytes
+    binary: bool = False
+
+
+def _graphs(path: Path) -> object:
+    return [graph.graph if hasattr(graph, "graph") else graph for graph in reader.read_graphs(str(path), NPUS).graphs]
+
+
+def _summary(path: Path) -> object:
+    trace = reader.read_trace(path)
+    return summarise(trace.graph), obfuscate(reader.current_files(str(path))[-1], b"salt", keep_sizes=False)
+
+
+def _configuration(path: Path) -> object:
+    return run_command.make_context("run", ["--config", str(path)])
+
+
+def _shown(path: Path) -> object:
+    return topology_command.main(["show", "--json", str(path)], standalone_mode=False)
+
+
+def _measurements(path: Path) -> object:
+    with read_from(path):
+        document = published.load(path)
+        return [rows_of(suite, [document]) for suite in published.SUITES.values()]
+
+
+def _host(path: Path) -> object:
+    return pytorch.convert(str(path))
+
+
+def _linked_to(host: Path, path: Path) -> object:
+    return pytorch.convert(str(host), str(path))
+
+
+def _routing(model: Path, path: Path) -> object:
+    return read_routing(path, read_model(model), 2, {"decode0": 1})
+
+
+def _counts(model: Path, path: Path) -> object:
+    return read_counts(path, read_model(model))
+
+
+def _instructions(path: Path) -> object:
+    return list(wafer_source._instructions(path))
+
+
+def _member(content: bytes, name: str, data: bytes) -> bytes:
+    """The archive with another member of that name."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(made, "w") as new:
+        for entry in old.namelist():
+            new.writestr(entry, data if entry == name else old.read(entry))
+    return made.getvalue()
+
+
+READS: dict[str, Callable[[Path], object]] = {
+    "workload.txt": text.read,
+    "dlrm.txt": text.read,
+    "simai.txt": text.read,
+    "network.yml": load,
+    "wafer.yml": load,
+    "shown.yml": _shown,
+    "dragonfly.yml": load,
+    "tree.yml": lambda path: LinkGraph(load(str(path))),
+    "first.json": lambda path: load(str(path), gigabyte_forced="binary"),
+    "links.json": lambda path: load(str(path.with_name("over.json.yml"))),
+    "links.graphml": lambda path: load(str(path.with_name("over.graphml.yml"))),
+    "system.json": config.read,
+    "system.txt": config.read,
+    "schedule.yaml": schedule.read,
+    "nodes.yaml": lambda path: config.read(path.with_name("custom.yaml")),
+    "groups.json": lambda path: read_groups(str(path), NPUS),
+    "memory.json": lambda path: remote_memory.read(str(path)),
+    "trace.et": _graphs,
+    "trace.json": _graphs,
+    "trace.et.gz": _graphs,
+    "info.et": _summary,
+    "old.eg": _graphs,
+    "profile.json": lambda path: read_ranks([path]),
+    "profile.json.gz": lambda path: read_ranks([path]),
+    "profile.tar.gz": lambda path: read_ranks([path]),
+    "run.yaml": _configuration,
+    "report.json": read_report,
+    "spec.yaml": spec.load,
+    "study.yaml": read_search,
+    "sweep.yaml": read_study,
+    "model.json": read_model,
+    "phases.json": lambda path: read_system(path, "decode"),
+    "times.txt": lambda path: (training_times(path), inference_times(path)),
+    "bandwidths.yaml": read_bus_bandwidths,
+    "log.txt": lambda path: log_timeline.chrome_trace(str(path)),
+    "tasks.graph": lambda path: flexflow.convert(str(path)),
+    "host.json": _host,
+    "linked.json": _host,
+    "measured.json": _measurements,
+    "events.npz": read_report,
+}
+"""Reader of a file of `tests.laws.inputs`; those that only another command reads are left out."""
+PACKS = {"trace.et.gz": "trace.et", "profile.json.gz": "profile.json"}
+BINARY = {"trace.et", "trace.et.gz", "info.et", "old.eg", "events.npz", "profile.tar.gz"}
+
+
+def readers(folder: Path) -> dict[str, Reader]:
+    """Every reader by the name of its file; what stands beside those files is written to `folder`."""
+    given = inputs(folder)
+    made = [_of_input(given, name, read) for name, read in READS.items()]
+    about = zipfile.ZipFile(io.BytesIO(given["events.npz"].content)).read("about.npy")
+    wafer = folder / "node_0"
+    wafer.mkdir()
+    made += [
+        Reader("broken.et.gz", gzip.compress(given["trace.et"].content), _graphs, binary=True),
+        Reader("members.tar.gz", given["profile.json"].content, lambda path: read_ranks([path]), archive),
+        Reader("about.npz", about, read_report, partial(_member, given["events.npz"].content, "about.npy")),
+        Reader("kineto.json", given["profile.json"].content, partial(_linked_to, folder / "host.json")),
+        Reader("routing.json", encoded(ROUTING), partial(_routing, folder / "model.json")),
+        Reader("counts.json", encoded([[1] * 16] * 3), partial(_counts, folder / "model.json")),
+        Reader("tiling.json", encoded(TILES), read_tiling),
+        Reader("config.json", encoded(LLAMA), configuration),
+        Reader("deepseek.json", encoded(MODEL), configuration),
+        Reader("rows.csv", encoded(ROWS), lambda path: list(wafer_source._rows(path))),
+        Reader("core.csv", encoded(CORE), _instructions),
+        Reader("results.jsonl", encoded(ROW).replace(b"\n", b"") + b"\n", read_rows),
+        Reader("wse.yaml", encoded("generator: wse\noptions:\n  model_config: model.json\n  system_config: p.json\n"
+                                   "  bsz: 8\n  dtype: fp16\n  layers: all\n"), specification),
+    ]  # fmt: skip
+    return {each.file: each for each in made}
+
+
+def _of_input(given: dict[str, Input], name: str, read: Callable[[Path], object]) -> Reader:
+    if name in PACKS:
+        return Reader(name, given[PACKS[name]].content, read, partial(gzip.compress, compresslevel=1), name in BINARY)
+    return Reader(name, given[name].content, read, binary=name in BINARY)
