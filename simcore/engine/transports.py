@@ -144,6 +144,8 @@ def _without_contention(
     """Phases are solved, or played where packets share a memory bus."""
     topology, profile = setup.topology, setup.profile
     delay = profile.delay(topology)
+    if topology.noise.links and len(ranks) < topology.npus:
+        raise AsymmetryError
     if not costs.bus:
         return Solved(env, ranks, delay, costs, barrier=profile.barrier)
     if len(ranks) < topology.npus and (len(ranks) > 1 or not all_alike(setup.placement, topology)):

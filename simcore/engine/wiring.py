@@ -25,13 +25,6 @@ from simcore.workload.model import CollectiveKind
 __all__ = ["first_that_holds", "make_gates", "make_phases", "play"]
 
 
-def _foldings(folded: Sequence[Sequence[int]] | None, npus: int) -> Iterator[Sequence[Sequence[int]]]:
-    """What is offered, then a class for every NPU: these are made when they are asked for, a million take 120 MB."""
-    if folded:
-        yield folded
-    yield [range(npu, npu + 1) for npu in range(npus)]
-
-
 def first_that_holds(
     run: Callable[[Sequence[Sequence[int]], Assumptions], Timeline],
     folded: Sequence[Sequence[int]] | None,
@@ -40,20 +33,24 @@ def first_that_holds(
     alike: bool = True,
 ) -> Timeline:
     """The run under the best assumptions that hold: folded if that is offered, then with a class for every NPU."""
-    holds = replace(Assumptions(), alike=alike)
-    for ranks in _foldings(folded, npus):
-        while True:
-            try:
-                return run(ranks, holds)
-            except MeetingError:
-                holds = replace(holds, apart=False)
-            except AsymmetryError:
-                if ranks is folded:
-                    break
-                if not holds.alike:
-                    raise
+    holds, ranks = replace(Assumptions(), alike=alike), folded or _everyone(npus)
+    while True:
+        try:
+            return run(ranks, holds)
+        except MeetingError:
+            holds = replace(holds, apart=False)
+        except AsymmetryError:
+            if ranks is folded:
+                ranks = _everyone(npus)
+            elif holds.alike:
                 holds = replace(holds, alike=False)
-    raise AsymmetryError
+            else:
+                raise
+
+
+def _everyone(npus: int) -> list[range]:
+    """A class for every NPU; those of a million take 120 MB."""
+    return [range(npu, npu + 1) for npu in range(npus)]
 
 
 def make_gates(

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.engine import transports, wiring
+from simcore.engine.settings import Settings
 from simcore.network.congested import CutThrough
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Fault, Topology
@@ -21,8 +22,8 @@ from simcore.system.groups import LogicalDim
 from simcore.system.performance import solve_alone
 from simcore.system.plans import Costs
 from simcore.system.streams import Lane, StreamPhase
-from simcore.workload.model import CollectiveKind
-from tests.runs import KINDS, runs
+from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
+from tests.runs import KINDS, Run, runs
 
 NATIVE = [("native", "congested"), ("native", "fair")]
 ANYWHERE = ("Ring", "FullyConnected", "Switch", "Mesh", "FatTree")
@@ -54,6 +55,15 @@ def test_folded_solved_and_played_runs_are_the_same(run):
 def test_noisy_runs_are_the_same_folded_solved_and_played(run, noise):
     run = replace(run, topology=replace(run.topology, noise=noise), settings=replace(run.settings, noise=noise))
     assert run.report() == run.report(fold=False) == message_by_message(run)
+
+
+def test_links_that_differ_tell_npus_apart_where_messages_never_meet():
+    """All would leave with the last: two columns of three NPUs, one of which has the slowest link."""
+    workload = Workload("HYBRID_DATA_MODEL", (Layer("a", weight_grad=Phase(0, CollectiveKind.ALL_REDUCE, 5)),))
+    noise = Noise(0, None, Spread("normal", 0.05))
+    topology = Topology((Dimension("Ring", 3, 1e9, 0.0), Dimension("Ring", 2, 1e9, 0.0)), noise=noise)
+    report = Run(workload, topology, None, "native", Settings(network="congestion-free", noise=noise)).report()
+    assert [row["finish_ns"] for row in report["ranks"]] == [4, 3]
 
 
 @settings(deadline=None, max_examples=30)

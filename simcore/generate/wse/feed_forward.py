@@ -4,47 +4,40 @@ from __future__ import annotations
 
 from math import ceil
 
-from simcore.generate.wse.operations import collective, linear, move, tensor
 from simcore.generate.wse.ranks import cluster
-from simcore.generate.wse.scope import Rows, Scope
+from simcore.generate.wse.scope import Block, Rows, Scope
 
 __all__ = ["dense", "gated", "head"]
 
 
-def gated(scope: Scope, name: str, shape: tuple[int, ...], intermediate: int, source: str) -> Rows:
-    """up, gate, their product, down on an input of `shape` [..., hidden]; the shape of the product is shown as an
-    Add.
-    """
-    node, y, hidden = scope.node, scope.element_bytes, scope.model.hidden
-    rows = shape[0] * shape[1]
+def gated(block: Block, shape: tuple[int, int], intermediate: int, source: str) -> Rows:
+    """up, gate, their product, down on an input [*shape, hidden]; the shape of the product is shown as an Add."""
+    hidden, rows = block.scope.model.hidden, shape[0] * shape[1]
     for part in ("up", "gate"):
-        yield linear(node, f"{name}_{part}", (rows, hidden, intermediate), y, source)
-    parts = (tensor(node, f"{name}_up"), tensor(node, f"{name}_gate"))
-    yield move(node, f"{name}_add", "Add", (*shape, intermediate), *parts)
-    yield linear(node, f"{name}_down", (rows, intermediate, hidden), y, tensor(node, f"{name}_add"))
-    return tensor(node, f"{name}_down")
+        yield block.linear(part, (rows, hidden, intermediate), source)
+    yield block.move("add", "Add", (*shape, intermediate), block.at("up"), block.at("gate"))
+    yield block.linear("down", (rows, intermediate, hidden), block.at("add"))
+    return block.at("down")
 
 
-def _summed(scope: Scope, uid: str, width: int, source: str) -> Rows:
+def _summed(block: Block, width: int, source: str) -> Rows:
     """All-reduce over the nodes of the cluster."""
-    group = cluster(scope.system, scope.node)
+    group = cluster(block.scope.system, block.scope.node)
     if len(group) == 1:
         return source
-    shape = (len(scope.local), scope.step.queries, width)
-    yield collective(scope.node, uid, "AllReduce", shape, scope.element_bytes, group, source)
-    return tensor(scope.node, uid)
+    yield block.collective("ar", "AllReduce", (*block.scope.shape[:2], width), group, source)
+    return block.at("ar")
 
 
 def dense(scope: Scope, name: str, source: str) -> Rows:
     """The dense part, its intermediate size split over the nodes that hold the same sequences."""
-    intermediate = ceil(scope.model.intermediate / scope.system.cluster_nodes)
-    out = yield from gated(scope, name, (len(scope.local), scope.step.queries), intermediate, source)
-    return (yield from _summed(scope, f"{name}_ar", scope.model.hidden, out))
+    block, intermediate = Block(scope, name), ceil(scope.model.intermediate / scope.system.cluster_nodes)
+    out = yield from gated(block, scope.shape[:2], intermediate, source)
+    return (yield from _summed(block, scope.model.hidden, out))
 
 
 def head(scope: Scope, name: str, source: str) -> Rows:
     """Logits, sharded by vocabulary. The peer adds the shards up (an all-gather would do); kept, for equal bytes."""
-    width = ceil(scope.model.vocabulary / scope.system.cluster_nodes)
-    shape = (scope.tokens, scope.model.hidden, width)
-    yield linear(scope.node, f"{name}_head", shape, scope.element_bytes, source)
-    return (yield from _summed(scope, f"{name}_ar", width, tensor(scope.node, f"{name}_head")))
+    block, width = Block(scope, name), ceil(scope.model.vocabulary / scope.system.cluster_nodes)
+    yield block.linear("head", (scope.tokens, scope.model.hidden, width), source)
+    return (yield from _summed(block, width, block.at("head")))

@@ -1,7 +1,6 @@
-"""One operation of one node: what it reads, computes and sends. Constructors hold the cost formulas.
+"""One operation of one node: what it reads, computes and sends.
 
-Operations are multiply-accumulates; activations are never counted as memory. Formulas: WSE Workload Generator,
-commit 85e1ae7.
+Operations are multiply-accumulates; activations are never counted as memory.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-__all__ = ["Operation", "collective", "grouped_linear", "linear", "move", "tensor"]
+__all__ = ["Operation", "collective", "move", "tensor"]
 
 Group = tuple[int, ...]
 
@@ -37,21 +36,6 @@ class Operation(NamedTuple):
 def tensor(node: int, uid: str) -> str:
     """The name of the tensor that operation `uid` leaves on `node`."""
     return f"{node}:{uid}"
-
-
-def linear(node: int, uid: str, shape: tuple[int, int, int], element_bytes: int, source: str) -> Operation:
-    """[M, K] x [K, N]: the weights are read once from HBM."""
-    rows, inner, outer = shape
-    size = inner * outer * element_bytes
-    return Operation(uid, "Linear", shape, (source,), (tensor(node, uid),), rows * inner * outer, size, size)
-
-
-def grouped_linear(node: int, uid: str, shape: tuple[int, int, int, int], element_bytes: int, source: str) -> Operation:
-    """G independent products [M, K] x [K, N]."""
-    groups, rows, inner, outer = shape
-    size = groups * inner * outer * element_bytes
-    macs = groups * rows * inner * outer
-    return Operation(uid, "GroupedLinear", shape, (source,), (tensor(node, uid),), macs, size, size)
 
 
 def collective(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
+from typing import Any
 
-from simcore.generate.wse.operations import Operation
+from simcore.generate.wse.operations import Operation, collective, move
 from simcore.generate.wse.ranks import local_batches, own_batches
 from simcore.generate.wse.shapes import Model, System
 
-__all__ = ["Rows", "Scope", "Step"]
+__all__ = ["Block", "Rows", "Scope", "Step"]
 
 # Yields the operations of a part in order; returns the name of the tensor it leaves.
 Rows = Generator[Operation, None, str]
@@ -56,3 +58,39 @@ class Scope:
     def tokens(self) -> int:
         """Rows of every local activation: sequences times positions."""
         return len(self.local) * self.step.queries
+
+    @cached_property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of every local activation."""
+        return (len(self.local), self.step.queries, self.model.hidden)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a layer on one node: makes its rows, whose names begin with `name`.
+
+    Cost formulas: WSE Workload Generator, commit 85e1ae7.
+    """
+
+    scope: Scope
+    name: str
+
+    def at(self, uid: str) -> str:
+        """The tensor that a row leaves on this node."""
+        return f"{self.scope.node}:{self.name}_{uid}"
+
+    def linear(self, uid: str, shape: tuple[int, ...], source: str) -> Operation:
+        """[M, K] x [K, N], or G of them: the weights are read once from HBM."""
+        *groups, _, inner, outer = shape
+        size = prod(groups) * inner * outer * self.scope.element_bytes
+        name, kind = f"{self.name}_{uid}", "GroupedLinear" if groups else "Linear"
+        return Operation(name, kind, shape, (source,), (self.at(uid),), prod(shape), size, size)
+
+    def move(self, uid: str, kind: str, shape: tuple[Any, ...], *sources: str) -> Operation:
+        """As `operations.move`."""
+        return move(self.scope.node, f"{self.name}_{uid}", kind, shape, *sources)
+
+    def collective(self, uid: str, kind: str, shape: tuple[int, ...], group: tuple[int, ...], source: str) -> Operation:
+        """As `operations.collective`."""
+        scope = self.scope
+        return collective(scope.node, f"{self.name}_{uid}", kind, shape, scope.element_bytes, group, source)

@@ -11,11 +11,11 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from simcore.generate.wse.exchange import SHARED, Exchange, Token
-from simcore.generate.wse.operations import Operation, collective, move, tensor
+from simcore.generate.wse.operations import Operation, tensor
 from simcore.generate.wse.ranks import dp_group, stage
-from simcore.generate.wse.scope import Scope
+from simcore.generate.wse.scope import Block, Scope
 
-__all__ = ["TRANSPORTS", "Piece", "Transport", "backward_exchange", "expert_output"]
+__all__ = ["TRANSPORTS", "Piece", "Transport", "backward_exchange"]
 
 
 class Piece(NamedTuple):
@@ -42,19 +42,11 @@ class Transport(Protocol):
         """Where the result of an expert on node `holder` for one of this node's tokens lies."""
 
 
-def expert_output(scope: Scope, name: str, expert: int, token: Token) -> str:
-    """The tensor with an expert's result for one token, on the expert's node."""
-    label = "shared" if expert == SHARED else expert
-    return tensor(scope.node, f"{name}_exp_{label}_out_{token[0]}_{token[1]}")
-
-
 @dataclass(frozen=True)
-class _Link:
+class _Link(Block):
     """What all transports know; nodes are numbered inside the stage except in `group`."""
 
-    scope: Scope
     exchange: Exchange
-    name: str
 
     @cached_property
     def group(self) -> tuple[int, ...]:
@@ -67,14 +59,9 @@ class _Link:
         return self.scope.node - self.group[0]
 
     @cached_property
-    def _whole(self) -> tuple[int, int, int]:
-        """The shape of this cluster's tokens."""
-        return (len(self.scope.local), self.scope.step.queries, self.scope.model.hidden)
-
-    @cached_property
     def _one(self) -> tuple[int, int, int]:
         """The shape of one sequence's tokens."""
-        return (1, self.scope.step.queries, self.scope.model.hidden)
+        return (1, *self.scope.shape[1:])
 
     def vectors(self, count: int) -> tuple[int, int, int]:
         """The shape of `count` vectors."""
@@ -84,38 +71,36 @@ class _Link:
         """Bytes of `count` vectors."""
         return count * self.scope.model.hidden * self.scope.element_bytes
 
-    def barrier(self, uid: str) -> Operation:
-        """Wait for the whole stage."""
-        return Operation(f"{self.name}_barrier_{uid}", "Barrier", (), group=self.group)
+    def barrier(self, uid: str, group: tuple[int, ...] | None = None) -> Operation:
+        """Wait for the whole stage, or for `group`."""
+        return Operation(f"{self.name}_barrier_{uid}", "Barrier", (), group=group or self.group)
 
-    def cut(self, uid: str, source: str, token: Token, local: range) -> Iterator[Operation]:
-        """One token out of [sequences `local`, positions, hidden]: first its sequence, then its position."""
-        node, row = self.scope.node, token[0] - local.start
-        yield move(node, f"{uid}_seq", "Slice", (self._whole, 0, row, row + 1), source)
-        yield move(node, uid, "Slice", (self._one, 1, token[1], token[1] + 1), f"{node}:{uid}_seq")
+    def cut(self, uid: str, source: str, token: Token) -> Iterator[Operation]:
+        """One token out of [local sequences, positions, hidden]: first its sequence, then its position."""
+        row = token[0] - self.scope.local.start
+        yield self.move(f"{uid}_seq", "Slice", (self.scope.shape, 0, row, row + 1), source)
+        yield self.move(uid, "Slice", (self._one, 1, token[1], token[1] + 1), self.at(f"{uid}_seq"))
 
     def tokens(self, source: str, local: range, sequences: range) -> Iterator[Operation]:
         """Every token of `sequences` as a tensor of its own; a sequence is cut out once for all its positions."""
-        whole = (len(local), self.scope.step.queries, self.scope.model.hidden)
+        whole = (len(local), *self.scope.shape[1:])
         for b in sequences:
-            row, part = b - local.start, f"{self.name}_seq_{b}"
-            yield move(self.scope.node, part, "Slice", (whole, 0, row, row + 1), source)
+            row = b - local.start
+            yield self.move(f"seq_{b}", "Slice", (whole, 0, row, row + 1), source)
             for s in range(self.scope.step.queries):
-                yield self._position(f"{self.name}_token_{b}_{s}", part, s)
-
-    def _position(self, uid: str, part: str, position: int) -> Operation:
-        shape = (self._one, 1, position, position + 1)
-        return move(self.scope.node, uid, "Slice", shape, tensor(self.scope.node, part))
+                yield self.move(f"token_{b}_{s}", "Slice", (self._one, 1, s, s + 1), self.at(f"seq_{b}"))
 
     def joined(self, uid: str, parts: list[str]) -> Operation:
         """Vectors stacked into one tensor."""
-        shape = (0, (1,) * len(parts), self.vectors(len(parts)))
-        return move(self.scope.node, uid, "Concat", shape, *parts)
+        return self.move(uid, "Concat", (0, (1,) * len(parts), self.vectors(len(parts))), *parts)
+
+    def result(self, expert: int, token: Token) -> str:
+        """The tensor with an expert's result for one token, on the expert's node."""
+        return self.at(f"exp_{'shared' if expert == SHARED else expert}_out_{token[0]}_{token[1]}")
 
     def returns(self, target: int) -> list[str]:
         """The tensors with this node's results for the tokens of `target`."""
-        back = self.exchange.back.get((self.place, target), [])
-        return [expert_output(self.scope, self.name, expert, (b, s)) for expert, b, s in back]
+        return [self.result(expert, (b, s)) for expert, b, s in self.exchange.back.get((self.place, target), [])]
 
     def own_tokens(self) -> list[Token]:
         """Tokens this node sends, in order."""
@@ -135,25 +120,25 @@ class AllToAll(_Link):
 
     def _packed(self, target: int, source: str) -> Iterator[Operation]:
         """The buffer for one node."""
-        tokens = self.exchange.sent.get((self.place, target), [])
-        uids = [f"{self.name}_disp_{self.group[target]}_{b}_{s}" for b, s in tokens]
+        tokens, buffer = self.exchange.sent.get((self.place, target), []), f"disp_{self.group[target]}"
+        uids = [f"{buffer}_{b}_{s}" for b, s in tokens]
         for uid, token in zip(uids, tokens, strict=True):
-            yield from self.cut(uid, source, token, self.scope.local)
+            yield from self.cut(uid, source, token)
         if uids:
-            yield self.joined(f"{self.name}_disp_{self.group[target]}", [tensor(self.scope.node, u) for u in uids])
+            yield self.joined(buffer, [self.at(uid) for uid in uids])
 
     def all_to_all(self, uid: str, buffer: str, vectors: list[list[int]]) -> Operation:
         """The row of one exchange; `vectors` go from node (outer) to node."""
         send = vectors[self.place]
         receive = [row[self.place] for row in vectors]
         targets = [target for target, count in enumerate(send) if count]
-        name, node = f"{self.name}_{uid}", self.scope.node
+        name = f"{self.name}_{uid}"
         return Operation(
             uid=name,
             kind="AlltoAll",
             shape=(self.vectors(sum(send)), tuple(send), tuple(receive)),
-            inputs=tuple(tensor(node, f"{self.name}_{buffer}_{self.group[target]}") for target in targets),
-            outputs=tuple(tensor(self.group[target], f"{name}_{node}") for target in targets),
+            inputs=tuple(self.at(f"{buffer}_{self.group[target]}") for target in targets),
+            outputs=tuple(tensor(self.group[target], f"{name}_{self.scope.node}") for target in targets),
             network_bytes=self.size_bytes(sum(send) - send[self.place]),
             group=self.group,
         )
@@ -162,7 +147,7 @@ class AllToAll(_Link):
         """A row of the buffer of the token's source."""
         origin = self.exchange.origins[token[0]]
         count, index = self.exchange.sent_place(origin, self.place, token)
-        return Piece(tensor(self.scope.node, f"{self.name}_a2a_disp_{self.group[origin]}"), count, index)
+        return Piece(self.at(f"a2a_disp_{self.group[origin]}"), count, index)
 
     def combine(self) -> Iterator[Operation]:
         """One AlltoAll of the results."""
@@ -170,14 +155,14 @@ class AllToAll(_Link):
             for target in range(len(self.group)):
                 parts = self.returns(target)
                 if parts:
-                    yield self.joined(f"{self.name}_comb_{self.group[target]}", parts)
+                    yield self.joined(f"comb_{self.group[target]}", parts)
         yield self.all_to_all("combine_a2a", "comb", self.exchange.combine.tolist())
         yield self.barrier("combine_a2a")
 
     def returned(self, token: Token, expert: int, holder: int) -> Piece:
         """A row of the buffer of the expert's node."""
         count, index = self.exchange.back_place(holder, self.place, (expert, *token))
-        return Piece(tensor(self.scope.node, f"{self.name}_combine_a2a_{self.group[holder]}"), count, index)
+        return Piece(self.at(f"combine_a2a_{self.group[holder]}"), count, index)
 
 
 class Multicast(_Link):
@@ -185,25 +170,21 @@ class Multicast(_Link):
 
     def dispatch(self, source: str) -> Iterator[Operation]:
         """A Multicast of every token with business elsewhere."""
-        node = self.scope.node
         if self.scope.movement:
             yield from self.tokens(source, self.scope.local, self.scope.own)
-        for token in self.own_tokens():
-            label = f"{self.name}_token_{token[0]}_{token[1]}"
-            targets = [self.group[target] for target in self.exchange.destinations(*token) if target != self.place]
-            if targets:
-                uid, shape = f"{self.name}_multicast_exp_{token[0]}_{token[1]}", self.vectors(1)
-                bytes_each, group = self.scope.element_bytes, tuple(targets)
-                yield collective(node, uid, "Multicast", shape, bytes_each, group, tensor(node, label))
+        for b, s in self.own_tokens():
+            goals = tuple(self.group[target] for target in self.exchange.destinations(b, s) if target != self.place)
+            if goals:
+                held = self.at(f"token_{b}_{s}")
+                yield self.collective(f"multicast_exp_{b}_{s}", "Multicast", self.vectors(1), goals, held)
         yield self.barrier("disp_mc")
 
     def arrived(self, token: Token) -> Piece:
         """A tensor of its own; this node's tokens never left."""
         origin = self.exchange.origins[token[0]]
         if origin == self.place:
-            return Piece(tensor(self.scope.node, f"{self.name}_token_{token[0]}_{token[1]}"))
-        uid = f"{self.name}_multicast_exp_{token[0]}_{token[1]}_{self.group[origin]}"
-        return Piece(tensor(self.scope.node, uid))
+            return Piece(self.at(f"token_{token[0]}_{token[1]}"))
+        return Piece(self.at(f"multicast_exp_{token[0]}_{token[1]}_{self.group[origin]}"))
 
     def combine(self) -> Iterator[Operation]:
         """A Unicast to every source with tokens here; the one to itself is free."""
@@ -213,16 +194,16 @@ class Multicast(_Link):
         yield self.barrier("uc")
 
     def _unicast(self, target: int, count: int) -> Iterator[Operation]:
-        node, goal = self.scope.node, self.group[target]
-        buffer, uid = f"{self.name}_comb_{goal}", f"{self.name}_unicast_{goal}"
+        goal = self.group[target]
+        uid = f"{self.name}_unicast_{goal}"
         if self.scope.movement:
-            yield self.joined(buffer, self.returns(target))
+            yield self.joined(f"comb_{goal}", self.returns(target))
         yield Operation(
             uid=uid,
             kind="Unicast",
             shape=self.vectors(count),
-            inputs=(tensor(node, buffer),),
-            outputs=(tensor(goal, f"{uid}_{node}"),),
+            inputs=(self.at(f"comb_{goal}"),),
+            outputs=(tensor(goal, f"{uid}_{self.scope.node}"),),
             network_bytes=0 if target == self.place else self.size_bytes(count),
             group=(goal,),
         )
@@ -230,8 +211,7 @@ class Multicast(_Link):
     def returned(self, token: Token, expert: int, holder: int) -> Piece:
         """A row of the tensor from the expert's node."""
         count, index = self.exchange.back_place(holder, self.place, (expert, *token))
-        uid = f"{self.name}_unicast_{self.scope.node}_{self.group[holder]}"
-        return Piece(tensor(self.scope.node, uid), count, index)
+        return Piece(self.at(f"unicast_{self.scope.node}_{self.group[holder]}"), count, index)
 
 
 class AllGather(_Link):
@@ -239,33 +219,29 @@ class AllGather(_Link):
 
     def dispatch(self, source: str) -> Iterator[Operation]:
         """An AllGather of the tokens."""
-        node, own, local = self.scope.node, self.scope.own, self.scope.local
-        queries, hidden, name = self.scope.step.queries, self.scope.model.hidden, self.name
-        shape = (len(own), queries, hidden)
+        own, whole = self.scope.own, self.scope.shape
+        shape = (len(own), *whole[1:])
         if self.scope.movement and len(own):
-            uids = [f"{name}_own_{b}" for b in own]
-            for uid, b in zip(uids, own, strict=True):
-                row = b - local.start
-                yield move(node, uid, "Slice", ((len(local), queries, hidden), 0, row, row + 1), source)
-            yield move(node, f"{name}_own", "Concat", (0, (1,) * len(own), shape), *(tensor(node, u) for u in uids))
-        held = f"{node}:{name}_own" if len(own) else ""
-        yield collective(node, f"{name}_ag_disp", "AllGather", shape, self.scope.element_bytes, self.group, held)
+            for b in own:
+                row = b - self.scope.local.start
+                yield self.move(f"own_{b}", "Slice", (whole, 0, row, row + 1), source)
+            yield self.move("own", "Concat", (0, (1,) * len(own), shape), *(self.at(f"own_{b}") for b in own))
+        yield self.collective("ag_disp", "AllGather", shape, self.group, self.at("own") if len(own) else "")
         yield self.barrier("disp_ag")
 
     def arrived(self, token: Token) -> Piece:
         """A row among all tokens of the stage."""
         queries = self.scope.step.queries
-        uid = tensor(self.scope.node, f"{self.name}_ag_disp")
-        return Piece(uid, self.scope.batch * queries, token[0] * queries + token[1])
+        return Piece(self.at("ag_disp"), self.scope.batch * queries, token[0] * queries + token[1])
 
     def combine(self) -> Iterator[Operation]:
         """An AllGather of the results."""
-        node, count = self.scope.node, int(self.exchange.combine[self.place].sum())
+        count = int(self.exchange.combine[self.place].sum())
         if self.scope.movement and count:
             parts = [part for target in range(len(self.group)) for part in self.returns(target)]
-            yield self.joined(f"{self.name}_results", parts)
-        shape, held = self.vectors(count), f"{node}:{self.name}_results" if count else ""
-        yield collective(node, f"{self.name}_ag_comb", "AllGather", shape, self.scope.element_bytes, self.group, held)
+            yield self.joined("results", parts)
+        held = self.at("results") if count else ""
+        yield self.collective("ag_comb", "AllGather", self.vectors(count), self.group, held)
         yield self.barrier("combine_ag")
 
     def returned(self, token: Token, expert: int, holder: int) -> Piece:
@@ -274,7 +250,7 @@ class AllGather(_Link):
         origin = self.exchange.origins[token[0]]
         _, index = self.exchange.back_place(holder, origin, (expert, *token))
         before = int(combine[:holder].sum() + combine[holder, :origin].sum())
-        return Piece(tensor(self.scope.node, f"{self.name}_ag_comb"), int(combine.sum()), before + index)
+        return Piece(self.at("ag_comb"), int(combine.sum()), before + index)
 
 
 class Local(_Link):
@@ -287,7 +263,7 @@ class Local(_Link):
 
     def arrived(self, token: Token) -> Piece:
         """A tensor of its own."""
-        return Piece(tensor(self.scope.node, f"{self.name}_token_{token[0]}_{token[1]}"))
+        return Piece(self.at(f"token_{token[0]}_{token[1]}"))
 
     def combine(self) -> Iterator[Operation]:
         """Nothing."""
@@ -295,7 +271,7 @@ class Local(_Link):
 
     def returned(self, token: Token, expert: int, holder: int) -> Piece:
         """The expert's own output."""
-        return Piece(expert_output(self.scope, self.name, expert, token))
+        return Piece(self.result(expert, token))
 
 
 class Sliced(Local):
@@ -303,18 +279,17 @@ class Sliced(Local):
 
     def dispatch(self, source: str) -> Iterator[Operation]:
         """An AllGather over the data parallel peers, where there are several, then the tokens cut apart."""
-        scope, node = self.scope, self.scope.node
-        queries, hidden = scope.step.queries, scope.model.hidden
+        scope = self.scope
         if scope.system.dp > 1:
-            peers, shape = dp_group(scope.system, node), (len(scope.local), queries, hidden)
-            yield collective(node, f"{self.name}_ag_disp", "AllGather", shape, scope.element_bytes, peers, source)
-            yield Operation(f"{self.name}_barrier_disp_ag", "Barrier", (), group=peers)
-            source = tensor(node, f"{self.name}_ag_disp")
+            peers = dp_group(scope.system, scope.node)
+            yield self.collective("ag_disp", "AllGather", scope.shape, peers, source)
+            yield self.barrier("disp_ag", peers)
+            source = self.at("ag_disp")
         if scope.movement:
             yield from self.tokens(source, range(scope.batch), range(scope.batch))
 
 
-TRANSPORTS: dict[str, Callable[[Scope, Exchange, str], Transport]] = {
+TRANSPORTS: dict[str, Callable[[Scope, str, Exchange], Transport]] = {
     "alltoall": AllToAll,
     "allgather": AllGather,
     "multicast": Multicast,
@@ -332,14 +307,13 @@ def backward_exchange(scope: Scope, exchange: Exchange, name: str, part: str) ->
     kind = scope.system.exchange if scope.system.stage_nodes > 1 else "none"
     if kind == "none":
         return
-    link = AllToAll(scope, exchange, name)
+    link = AllToAll(scope, name, exchange)
     back = (exchange.combine if part == "combine" else exchange.dispatch).T.tolist()
     if kind == "alltoall":
         yield link.all_to_all(f"{part}_dgrad", f"{part}_grad", back)
     elif kind == "allgather":
         held = len(scope.own) * scope.step.queries if part == "combine" else int(exchange.combine[link.place].sum())
-        uid, shape = f"{name}_ag_{part}_dgrad", link.vectors(held)
-        yield collective(scope.node, uid, "AllGather", shape, scope.element_bytes, link.group, "")
+        yield link.collective(f"ag_{part}_dgrad", "AllGather", link.vectors(held), link.group, "")
     else:
         for target, count in enumerate(back[link.place]):
             if count and target != link.place:
