@@ -29,7 +29,7 @@ from simcore.replay.whatif import Layers, Overlap, Retimed, Scale, Straggler, Wh
 from simcore.report.document import encode
 from simcore.system import config
 from simcore.workload.chakra.writer import write_files
-from simcore.workload.kineto import read_ranks
+from simcore.workload.host_trace import read_recorded
 
 __all__ = ["command"]
 
@@ -126,6 +126,14 @@ class _Assignments(click.Command):
 
 @click.command(cls=_Assignments)
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE...", type=click.Path())
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="ET",
+    type=click.Path(),
+    help="PyTorch's host execution trace of the same run; found by itself among TRACE.",
+)
 @click.option("--no-interstream", is_flag=True, help="Leave out waits between streams.")
 @click.option("--no-sync", is_flag=True, help="Leave out waits of the host for the device, the launch queue included.")
 @click.option("--no-gaps", is_flag=True, help="Leave out host time in which nothing was recorded.")
@@ -183,6 +191,7 @@ class _Assignments(click.Command):
 @click.option("--force", is_flag=True, help="Overwrite files in DIR.")
 def command(
     traces: tuple[str, ...],
+    hosts: tuple[str, ...],
     no_interstream: bool,
     no_sync: bool,
     no_gaps: bool,
@@ -210,6 +219,7 @@ def command(
 
     \b
     simcore replay rank0.json.gz rank1.json.gz
+    simcore replay kineto.json.gz --host execution_trace.json.gz
     simcore replay traces/ --scale 'gemm=0.5' --no-residual
     simcore replay traces/ --straggler 0=1.5 -o replayed/
     simcore replay traces/ --set dp=8 hidden=8192 --topology cluster.yml
@@ -231,7 +241,10 @@ def command(
         raise click.UsageError(f"--group {lost[0]} needs --set {lost[0]}=N")
     retimed = (Retimed(tuple(degrees), network, recorded),) if degrees or network else ()
     others = [one for one in assignments if not isinstance(one, Degree)]
-    ranks = [prepare(trace) for trace in read_ranks(traces)]
+    profiles, alone = read_recorded(traces, hosts)
+    for host in alone:
+        click.echo(f"{host.file}: no trace here is of process {host.process}; this host trace is left out", err=True)
+    ranks = [prepare(trace) for trace in profiles]
     replay = replay_prepared(ranks, changes, (*scales, *stragglers, *others, *retimed, *overlaps))
     table = ablations(ranks) if with_ablations else None
     document = encode(to_dict(replay, table))

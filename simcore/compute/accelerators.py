@@ -5,11 +5,12 @@ Peak rates are dense (no sparsity), a multiply-add counted as two.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from simcore.errors import InputError, closest
 
-__all__ = ["ELEMENT_BYTES", "Accelerator", "accelerator", "names"]
+__all__ = ["ELEMENT_BYTES", "Accelerator", "accelerator", "names", "recognised"]
 
 ELEMENT_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 
@@ -40,6 +41,7 @@ _STATED = """\
 name           year   GB  TB/s  cores bf16  fp16  tf32  fp32  fp8 int8   fp4 source
 V100-SXM2-16GB 2017   16   0.9     80    -   125     -  15.7    -    -     - NVIDIA V100 datasheet
 V100-SXM2-32GB 2018   32   0.9     80    -   125     -  15.7    -    -     - NVIDIA V100 datasheet
+RTX-2080-Ti    2018   11 0.616     68    -  53.8     -  13.4    -    -     - NVIDIA Turing whitepaper
 A100-SXM-40GB  2020   40 1.555    108  312   312   156  19.5    -  624     - NVIDIA A100 datasheet
 A100-SXM-80GB  2020   80 2.039    108  312   312   156  19.5    -  624     - NVIDIA A100 datasheet
 H100-SXM-80GB  2022   80  3.35    132  989   989 494.5    67 1979 1979     - NVIDIA H100 datasheet
@@ -105,3 +107,15 @@ def accelerator(name: str) -> Accelerator:
     if found:
         return _TABLE[_SHORT.get(found, found)]
     raise InputError.at(name, "no such accelerator", expected=closest(name, [*_TABLE, *_SHORT]), found=repr(name))
+
+
+def recognised(device: str) -> Accelerator | None:
+    """The preset that a driver's name of a device says, the one that agrees in most words; None without one.
+
+    >>> recognised("NVIDIA A100-SXM4-40GB").name, recognised("Tesla V100-SXM2-16GB").name, recognised("NVIDIA L4")
+    ('A100-SXM-40GB', 'V100-SXM2-16GB', None)
+    """
+    words = set(re.split(r"[\s-]+", device.lower()))
+    known = {name: set(name.lower().split("-")) for name in (*_TABLE, *_SHORT)}
+    found = [name for name, parts in known.items() if parts <= words]
+    return accelerator(max(found, key=lambda name: len(known[name]))) if found else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simcore.replay.graph import Graph, NodeKind
@@ -48,7 +48,8 @@ def to_chakra(replay: Replay) -> Exported:
     """
     made: dict[int, _Rank] = {}
     for number, prepared in enumerate(replay.ranks):
-        made[prepared.view.trace.rank] = _Rank(prepared.view, typical_step(replay, number))
+        step = typical_step(replay, number)
+        made[prepared.view.trace.rank] = _Rank(prepared.view, step, _together(replay, step))
     world = max((c.size for rank in made.values() for c in rank.collectives.values()), default=len(made))
     ranks = range(max(world, 1)) if len(made) == 1 else sorted(made)
     only = next(iter(made.values()))
@@ -58,9 +59,20 @@ def to_chakra(replay: Replay) -> Exported:
 
 
 def collectives(trace: KinetoTrace) -> dict[int, tuple[CollectiveKind, Collective]]:
-    """The collectives, by row of the tasks, that say what they do, with whom and with how many bytes."""
-    found = {task: (_name(said), said) for task, said in trace.collectives.items() if said.ranks and said.size_bytes}
+    """The collectives, by row of the tasks, that say what they do and with how many bytes."""
+    found = {task: (_name(said), said) for task, said in trace.collectives.items() if said.size_bytes}
     return {task: (KINDS[name][0], said) for task, (name, said) in found.items() if name}
+
+
+def _together(replay: Replay, step: StepReplay) -> dict[int, tuple[int, ...]]:
+    """The ranks of each collective of a rank that all recorded ranks took part in."""
+    ranks = tuple(sorted(replay.ranks[member].view.trace.rank for member in step.members))
+    return {
+        member.task: ranks
+        for match in step.matches
+        for member in match.members
+        if member.rank == step.number and len(match.members) == len(replay.ranks) > 1
+    }
 
 
 def _name(collective: Collective) -> str:
@@ -75,6 +87,7 @@ class _Rank:
 
     view: RankView
     step: StepReplay
+    together: Mapping[int, tuple[int, ...]]
     collectives: dict[int, Collective] = field(default_factory=dict)
     kept: int = 0
 
@@ -87,8 +100,12 @@ class _Rank:
         nodes = self.step.graph.ranks[self.step.number]
         known, view = collectives(self.trace), self.view
         for row, end in zip(nodes.tasks, nodes.ends, strict=True):
-            if row in known:
-                self.collectives[end] = known[row][1]
+            said = known[row][1] if row in known else None
+            if said is not None and not said.ranks and row in self.together:
+                group = list(self.together[row])
+                said = replace(said, group=json.dumps(group), size=len(group))
+            if said is not None and said.ranks:
+                self.collectives[end] = said
             else:
                 self.kept += bool(view.communication[row])
 

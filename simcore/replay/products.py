@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator, names
+from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, recognised
 from simcore.compute.operations import Operation
 from simcore.compute.roofline import duration_s
 from simcore.errors import InputError
@@ -124,11 +124,11 @@ def _launched(rank: RankView, operator: int) -> NDArray[np.int64]:
 
 
 def _device(rank: RankView, which: str) -> Accelerator:
-    """The accelerator whose model name stands in the device's name."""
-    found = [name for name in names() if name.split("-")[0].casefold() in rank.trace.device.casefold().split()]
-    if not found:
+    """The accelerator that the device's name says."""
+    found = recognised(rank.trace.device)
+    if found is None:
         raise _refused(which, f"nothing is known of the device {rank.trace.device!r}", "", rank)
-    return accelerator(found[0])
+    return found
 
 
 def _refused(which: str, found: str, hint: str, rank: RankView) -> InputError:

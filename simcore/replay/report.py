@@ -16,6 +16,7 @@ from simcore.replay.retiming import Retimed
 from simcore.replay.session import Replay, StepReplay
 from simcore.timeline.breakdown import Breakdown
 from simcore.units import format_ns
+from simcore.workload.kineto import HostUse
 
 __all__ = ["SCHEMA", "to_dict", "to_text", "typical_step"]
 
@@ -47,6 +48,7 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "rank": prepared.view.trace.rank,
         "file": prepared.view.trace.file,
         "device": prepared.view.trace.device,
+        "host_trace": asdict(prepared.view.trace.host) if prepared.view.trace.host else None,
         "steps": [_step(step) for step in replay.steps[number]],
         "period_error": mean(abs(step.error) for step in scored),
         "step_noise": _noise([step.window.length_ns for step in scored]),
@@ -229,8 +231,21 @@ def _explanations(replay: Replay, number: int) -> list[str]:
         "  critical path: " + _shares(critical_path(prepared, typical)),
         "  device idle, by cause: " + (_shares(idle_causes(typical)) or "never"),
         *([f"  layers: {stack}"] if stack else []),
+        *_host_text(prepared.view.trace.host),
         "  largest tasks:",
         *(f"    {format_ns(task.time_ns):>10} {task.count:>5} x {task.name[:NAME_WIDTH]}" for task in tasks),
+    ]
+
+
+def _host_text(host: HostUse | None) -> list[str]:
+    """What a host execution trace added."""
+    if host is None:
+        return []
+    repeated = f", an iteration that repeats {host.stretches} times" if host.stretches > 1 else ""
+    unsized = f" ({host.unsized} communication kernels without)" if host.unsized else ""
+    found = f"{host.found} of {host.operations} operations found by {host.matched_by}{repeated}"
+    return [
+        f"  host trace: {found}; shapes of {host.products} products, sizes of {host.collectives} collectives{unsized}"
     ]
 
 

@@ -25,12 +25,15 @@ from simcore.workload.archives import documents
 
 __all__ = [
     "Collective",
+    "HostUse",
     "Intervals",
     "KinetoTrace",
     "Product",
     "StepMark",
     "StreamSync",
     "TaskKind",
+    "product_of",
+    "ranked",
     "read_kineto",
     "read_ranks",
 ]
@@ -54,6 +57,7 @@ class TaskKind(IntEnum):
     MEMSET = 2
 
 
+EXTERNAL_ID, RECORD_ID = "External id", "Record function id"
 CALL, OPERATOR, ANNOTATION, SYNC, PYTHON = 10, 11, 12, 13, 14
 MODULE = "nn.Module: "  # how the names of modules begin among the Python functions of a trace with stacks
 ELEMENT_BYTES = {
@@ -161,6 +165,25 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
+class HostUse:
+    """What a host execution trace gave: `found` of its `operations` are `operators` of the profile.
+
+    There are more operators than operations found where an iteration that it recorded repeats, in so many `stretches`.
+    `products` and `collectives` got shapes and sizes from it; of the `unsized` communication kernels none is known.
+    """
+
+    file: str
+    matched_by: str
+    operations: int
+    found: int
+    operators: int
+    stretches: int
+    products: int = 0
+    collectives: int = 0
+    unsized: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StreamSync:
     """One event of category cuda_sync: which call waited, on which stream or recorded event; -1 = not said."""
 
@@ -176,7 +199,8 @@ class KinetoTrace:
 
     `collectives` maps a row of `tasks`, `syncs` a call's correlation to what the profiler says of it.
     `annotations` are the program's own ranges without the step marks, and PyTorch modules where stacks were recorded.
-    `products` maps a row of `operators` to the matrix product it was asked for, where shapes were recorded.
+    `products` maps a row of `operators` to the matrix product it was asked for, where shapes were recorded. The
+    `correlation` of operators is what `operator_ids` names. `host` tells what a host execution trace added.
     """
 
     file: str
@@ -195,6 +219,8 @@ class KinetoTrace:
     syncs: dict[int, StreamSync] = field(default_factory=dict)
     annotations: Intervals = field(default_factory=lambda: _Rows().intervals(0.0)[0])
     products: dict[int, Product] = field(default_factory=dict)
+    operator_ids: str = EXTERNAL_ID
+    host: HostUse | None = None
 
 
 Number = int | float | str | None  # what the versions of the profiler write where a number is meant
@@ -218,6 +244,11 @@ class _Arguments(msgspec.Struct, gc=False):
     dtype: str | None = ""
     source: Number = msgspec.field(default=None, name="Src Rank")
     destination: Number = msgspec.field(default=None, name="Dst Rank")
+
+
+class _Ids(msgspec.Struct, gc=False):
+    external: Number = msgspec.field(default=NO_CORRELATION, name=EXTERNAL_ID)
+    record: Number = msgspec.field(default=None, name=RECORD_ID)
 
 
 class _Inputs(msgspec.Struct, gc=False):
@@ -282,11 +313,15 @@ def _whole(value: Number) -> int:
 
 
 def _product(arguments: msgspec.Raw) -> Product | None:
-    """The product of an operator's last two matrices; None when no shapes were recorded."""
+    """The product of an operator; None when no shapes were recorded."""
     if len(bytes(arguments)) <= 2:
         return None
     inputs = msgspec.json.decode(arguments, type=_Inputs)
-    shapes, types = (msgspec.json.decode(each) for each in (inputs.shapes, inputs.types))
+    return product_of(*(msgspec.json.decode(each) for each in (inputs.shapes, inputs.types)))
+
+
+def product_of(shapes: object, types: object) -> Product | None:
+    """The product of the last two matrices among an operator's inputs; None when there are no two."""
     matrices = [one for one in shapes if isinstance(one, list) and len(one) == 2] if isinstance(shapes, list) else []
     if len(matrices) < 2 or not all(isinstance(size, int) and size > 0 for one in matrices[-2:] for size in one):
         return None
@@ -308,6 +343,7 @@ class _Collector:
         self.collectives: dict[int, Collective] = {}
         self.syncs: dict[int, StreamSync] = {}
         self.arguments = msgspec.json.Decoder(_Arguments)
+        self.ids, self.operator_ids = msgspec.json.Decoder(_Ids), EXTERNAL_ID
 
     def add(self, event: _Event) -> None:
         """Put one complete event where it belongs."""
@@ -343,7 +379,16 @@ class _Collector:
             if product is not None:
                 self.products[len(self.operators.start_us)] = product
             rows = self.operators if kind == OPERATOR else self.annotations
-            rows.add(event, self._thread(event), self._name(name), NO_CORRELATION, kind)
+            number = self._operator_id(event) if kind == OPERATOR else NO_CORRELATION
+            rows.add(event, self._thread(event), self._name(name), number, kind)
+
+    def _operator_id(self, event: _Event) -> int:
+        """Its record-function id, before PyTorch 2.1 its external one, which counts the same on a thread."""
+        ids = self.ids.decode(event.args) if len(bytes(event.args)) > 2 else _Ids()
+        if ids.record is None:
+            return _whole(ids.external)
+        self.operator_ids = RECORD_ID
+        return _whole(ids.record)
 
     def _add_task(self, event: _Event, name: str, kind: int, arguments: _Arguments) -> None:
         key = _whole(arguments.device), _whole(arguments.stream)
@@ -389,6 +434,7 @@ class _Collector:
             syncs=self.syncs,
             annotations=self.annotations.intervals(base_us)[0],
             products={int(place[row]): product for row, product in self.products.items()},
+            operator_ids=self.operator_ids,
         )
 
 
@@ -459,16 +505,20 @@ def _collect(events: Iterable[msgspec.Raw], collector: _Collector) -> None:
 
 
 def read_ranks(paths: Iterable[str | Path]) -> list[KinetoTrace]:
-    """The traces of all ranks in the given files and archives, ordered by rank.
+    """The traces of all ranks in the given files and archives, ordered by rank (see `ranked`)."""
+    return ranked([read_kineto(content, file) for path in paths for file, content in documents(path)])
+
+
+def ranked(traces: Iterable[KinetoTrace]) -> list[KinetoTrace]:
+    """Traces in the order of their ranks.
 
     A rank is what the trace says of itself, else the number behind `rank` or `worker` in its file name, else its place.
 
     Raises
     ------
     InputError
-        For a file that cannot be read, and when two traces claim the same rank.
+        When two traces claim the same rank.
     """
-    traces = [read_kineto(content, file) for path in paths for file, content in documents(path)]
     numbered = [trace if trace.rank_known else replace(trace, rank=place) for place, trace in enumerate(traces)]
     seen: dict[int, str] = {}
     for trace in numbered:

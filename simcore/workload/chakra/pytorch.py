@@ -19,7 +19,7 @@ from simcore.errors import InputError, Location, Problem
 from simcore.workload.chakra import reader, writer
 from simcore.workload.chakra.schema import CommType, NodeType
 
-__all__ = ["Op", "convert", "is_host_trace", "read_host"]
+__all__ = ["Op", "convert", "is_host_trace", "parse_host", "read_host"]
 
 FLAT_ATTRIBUTES = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
 THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
@@ -62,7 +62,7 @@ class Op:
 
 def is_host_trace(data: bytes) -> bool:
     """Whether a file is PyTorch's JSON execution trace."""
-    return data[:64].lstrip().startswith(b"{") and b'"nodes"' in data and b'"schema"' in data[:4096]
+    return data[:64].lstrip().startswith(b"{") and b'"schema"' in data[:4096] and b'"nodes"' in data
 
 
 def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
@@ -103,8 +103,13 @@ def _number(op: Op) -> int:
 
 def read_host(path: str) -> tuple[dict[str, Any], list[Op]]:
     """Header and operations of a host trace of any schema."""
+    return parse_host(reader.content(Path(path)), path)
+
+
+def parse_host(content: bytes, path: str) -> tuple[dict[str, Any], list[Op]]:
+    """As `read_host`, from the bytes of the document; `path` is for messages."""
     try:
-        document = json.loads(reader.content(Path(path)))
+        document = json.loads(content)
     except (ValueError, RecursionError) as error:
         place = Location(path, getattr(error, "lineno", 0), getattr(error, "colno", 0))
         raise InputError.at(place, f"not well-formed JSON: {error}", expected="a PyTorch execution trace") from error

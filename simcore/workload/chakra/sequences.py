@@ -15,6 +15,8 @@ def matches(one: Sequence[str], other: Sequence[str]) -> list[tuple[int, int]]:
     >>> matches("abcde", "xbcye")
     [(1, 1), (2, 2), (4, 4)]
     """
+    if abs(len(one) - len(other)) > MAX_DIFFERENCES:
+        return []
     reach = {1: 0}
     history: list[dict[int, int]] = []
     for differences in range(min(len(one) + len(other), MAX_DIFFERENCES) + 1):

@@ -1,0 +1,342 @@
+"""PyTorch's host execution traces beside profiler traces: the shapes, sizes and groups that only they tell.
+
+Operations are the profile's operators by record-function id, in older profiles by external id where both count from the
+same start, else by their names in the order in which each thread began them. A host trace of one iteration describes
+every stretch of a longer profile with just its operators.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.errors import InputError
+from simcore.workload.archives import documents
+from simcore.workload.chakra.pytorch import Op, is_host_trace, parse_host
+from simcore.workload.chakra.sequences import matches
+from simcore.workload.kineto import (
+    PRODUCTS,
+    Collective,
+    HostUse,
+    KinetoTrace,
+    Product,
+    product_of,
+    ranked,
+    read_kineto,
+)
+
+__all__ = ["HostTrace", "joined", "read_host_trace", "read_recorded"]
+
+Column = NDArray[np.int64]
+ENOUGH = 0.8  # share of the operations that must be operators of the profile
+USER_SCOPE = 7  # ranges that the program names; the profiler keeps them apart from operators
+GROUPS = "## process_group:init ##"
+COMMUNICATION = "record_param_comms"
+COMMUNICATION_KERNEL = re.compile("nccl|rccl", re.IGNORECASE)
+NUMBER = re.compile(r"\d+")
+# C++'s names of element types that differ from those of NCCL's arguments.
+ELEMENTS = {
+    "long int": "long",
+    "int64_t": "long",
+    "short int": "short",
+    "unsigned char": "byte",
+    "signed char": "char",
+    "c10::Half": "half",
+    "c10::BFloat16": "bfloat16",
+    "c10::Float8_e4m3fn": "float8_e4m3fn",
+    "c10::Float8_e5m2": "float8_e5m2",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostTrace:
+    """One process's operators in the order of their start, and its process groups by name or backend id."""
+
+    file: str
+    process: str
+    operations: tuple[Op, ...]
+    groups: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def number(self) -> int:
+        """The last number in the file's name, which is often the rank; -1 without one."""
+        found = NUMBER.findall(Path(self.file).name.partition(".")[0])
+        return int(found[-1]) if found else -1
+
+
+def read_host_trace(content: bytes, file: str) -> HostTrace:
+    """A host trace from the bytes of its JSON document; InputError names `file` and the node that is wrong."""
+    head, operations = parse_host(content, file)
+    started = [op for op in operations if op.attributes.get("rf_id") and op.attributes.get("scope") != USER_SCOPE]
+    groups: dict[str, Mapping[str, Any]] = {}
+    for op in operations:
+        if op.name == GROUPS:
+            groups |= {str(one[key]): one for one in _groups(op) for key in ("pg_name", "backend_id") if key in one}
+    return HostTrace(file, str(head.get("pid", "")), tuple(sorted(started, key=_started)), groups)
+
+
+def _started(op: Op) -> int:
+    """Record-function ids count starts."""
+    return int(op.attributes["rf_id"])
+
+
+def _groups(op: Op) -> list[Mapping[str, Any]]:
+    try:
+        found = json.loads(op.inputs["values"][0])
+    except (LookupError, TypeError, ValueError):
+        return []
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def read_recorded(
+    paths: Iterable[str | Path], hosts: Iterable[str | Path] = ()
+) -> tuple[list[KinetoTrace], list[HostTrace]]:
+    """Profiler traces ordered by rank, joined with the host traces among them and in `hosts`; those left without one.
+
+    A host trace belongs to the profile of its process; of several, and where `hosts` gives one of another process, to
+    the rank in its name.
+
+    Raises
+    ------
+    InputError
+        For files that cannot be read, when there is no profile, and when a trace of `hosts` fits none.
+    """
+    traces, found = [], []
+    for file, content in (each for path in paths for each in documents(path)):
+        if is_host_trace(content):
+            found.append(read_host_trace(content, file))
+        else:
+            traces.append(read_kineto(content, file))
+    given = [read_host_trace(content, file) for path in hosts for file, content in documents(path)]
+    if found and not traces:
+        raise InputError.at(
+            found[0].file,
+            "a host execution trace says what ran, but not when on the GPU",
+            expected='a profiler trace, which has the key "traceEvents", beside it',
+            hint="record both in one run: torch.profiler's export_chrome_trace and ExecutionTraceObserver",
+        )
+    traces, left = ranked(traces), []
+    for host in [*given, *found]:
+        place = _place(traces, host, given=host in given)
+        if place < 0:
+            left.append(host)
+        else:
+            traces[place] = joined(traces[place], host)
+    return traces, left
+
+
+def _place(traces: Sequence[KinetoTrace], host: HostTrace, *, given: bool) -> int:
+    """Which of the traces a host trace belongs to; -1 when to none and it was not `given`."""
+    free = [place for place, trace in enumerate(traces) if trace.host is None]
+    own = [place for place in free if host.process in _processes(traces[place])]
+    if len(own) == 1:
+        return own[0]
+    numbered = [place for place in own or free if traces[place].rank == host.number]
+    chosen = numbered if own or (given and len(free) > 1) else free
+    if len(chosen) == 1 and (own or given):
+        return chosen[0]
+    if given:
+        processes = sorted({process for place in free for process in _processes(traces[place])})
+        raise InputError.at(
+            host.file,
+            "this host execution trace belongs to no trace here",
+            expected=f"one of process {', '.join(processes)}" if processes else "one for each trace",
+            found=f"process {host.process}",
+        )
+    return -1
+
+
+def _processes(trace: KinetoTrace) -> set[str]:
+    """The processes whose operators were recorded."""
+    return {trace.threads[lane].partition("/")[0] for lane in np.unique(trace.operators.lane).tolist()}
+
+
+def joined(trace: KinetoTrace, host: HostTrace) -> KinetoTrace:
+    """The trace with what the host trace says of its operators: shapes of products, sizes of collectives.
+
+    Raises
+    ------
+    InputError
+        When fewer than ENOUGH of the operations are operators of the trace.
+    """
+    by, pairs = trace.operator_ids.lower(), _by_id(trace, host)
+    if len(pairs) < ENOUGH * len(host.operations):
+        by, pairs = "names in order", _by_name(trace, host)
+    found = len({op.number for op in pairs.values()})
+    if found < ENOUGH * len(host.operations) or not found:
+        raise InputError.at(
+            host.file,
+            f"this host execution trace is not of the run in {trace.file}",
+            expected=f"at least {ENOUGH:.0%} of its operations among the profiler's operators, by "
+            f"{trace.operator_ids.lower()} or by names in order",
+            found=f"{found} of {len(host.operations)}",
+            hint="record both in one run",
+        )
+    products = _products(trace, pairs)
+    collectives, unsized = _collectives(trace, host, pairs)
+    stretches = max(np.unique([op.number for op in pairs.values()], return_counts=True)[1])
+    use = HostUse(host.file, by, len(host.operations), found, len(pairs), int(stretches))
+    use = replace(use, products=len(products), collectives=len(collectives), unsized=unsized)
+    return replace(trace, products=trace.products | products, collectives=trace.collectives | collectives, host=use)
+
+
+def _by_id(trace: KinetoTrace, host: HostTrace) -> dict[int, Op]:
+    """Row of the operators -> operation of the same id and name."""
+    operations = {_started(op): op for op in host.operations}
+    names, column = trace.names, trace.operators.name.tolist()
+    numbers = enumerate(trace.operators.correlation.tolist())
+    pairs = {row: operations[number] for row, number in numbers if number in operations}
+    return {row: op for row, op in pairs.items() if names[column[row]] == op.name}
+
+
+def _by_name(trace: KinetoTrace, host: HostTrace) -> dict[int, Op]:
+    """Row of the operators -> operation, thread by thread, the longest first on the profile's thread that fits best."""
+    threads: dict[object, list[Op]] = {}
+    for op in host.operations:
+        threads.setdefault(op.attributes.get("tid"), []).append(op)
+    operators, pairs = trace.operators, dict[int, Op]()
+    numbers = {name: number for number, name in enumerate(trace.names)}
+    order = np.lexsort((operators.correlation, operators.start_ns))
+    free = {lane: order[operators.lane[order] == lane] for lane in np.unique(operators.lane).tolist()}
+    for own in sorted(threads.values(), key=len, reverse=True):
+        wanted = np.array([numbers.get(op.name, -1) for op in own])
+        lane = max(free, key=lambda one: (*_likeness(operators.name[free[one]], wanted), -one), default=-1)
+        if lane >= 0:
+            rows = free.pop(lane)
+            pairs |= {int(rows[at]): own[number] for number, at in _aligned(operators.name[rows], wanted)}
+    return pairs
+
+
+def _likeness(names: Column, wanted: Column) -> tuple[int, int]:
+    """How often a sequence has another one in it, and how many names they have in common."""
+    common = Counter(names.tolist()) & Counter(wanted.tolist())
+    return len(_stretches(names, wanted)), common.total()
+
+
+def _aligned(names: Column, wanted: Column) -> list[tuple[int, int]]:
+    """Positions in the sequence wanted and in the other: of every stretch that is just it, else of most elements.
+
+    Matches that are scattered over the sequence are none.
+    """
+    starts = _stretches(names, wanted)
+    if starts:
+        return [(number, start + number) for start in starts for number in range(len(wanted))]
+    if _likeness(names, wanted)[1] < ENOUGH * len(wanted):
+        return []
+    pairs = matches(wanted.tolist(), names.tolist())
+    within = pairs[-1][1] - pairs[0][1] + 1 if pairs else 0
+    return pairs if len(pairs) >= ENOUGH * within else []
+
+
+def _stretches(names: Column, wanted: Column) -> list[int]:
+    """Where a sequence has another one in it, one behind the other."""
+    values, counts = np.unique(names, return_counts=True)
+    often = dict(zip(values.tolist(), counts.tolist(), strict=True))
+    rarest = int(np.argmin([often.get(number, 0) for number in wanted.tolist()]))
+    starts: list[int] = []
+    for start in (np.flatnonzero(names == wanted[rarest]) - rarest).tolist():
+        behind = not starts or start >= starts[-1] + len(wanted)
+        if start >= 0 and behind and np.array_equal(names[start : start + len(wanted)], wanted):
+            starts.append(start)
+    return starts
+
+
+def _products(trace: KinetoTrace, pairs: Mapping[int, Op]) -> dict[int, Product]:
+    """Matrix products whose shapes the profile does not say."""
+    asked = {row: op for row, op in pairs.items() if op.name in PRODUCTS and row not in trace.products}
+    found = {row: product_of(op.inputs.get("shapes"), _elements(op)) for row, op in asked.items()}
+    return {row: product for row, product in found.items() if product is not None}
+
+
+def _elements(op: Op) -> list[str]:
+    """The types of an operation's inputs without the word Tensor around them."""
+    return [re.sub(r"^Tensor\((.*)\)$", r"\1", str(kind)) for kind in op.inputs.get("types") or ()]
+
+
+def _collectives(trace: KinetoTrace, host: HostTrace, pairs: Mapping[int, Op]) -> tuple[dict[int, Collective], int]:
+    """Communication kernels that NCCL's arguments do not describe, by row of the tasks; how many stay without size.
+
+    A kernel belongs to the innermost `record_param_comms` around its launch, if that launched no other one.
+    """
+    said = {row: op for row, op in pairs.items() if op.name == COMMUNICATION and _operation(op) not in ("", "wait")}
+    names = np.array([bool(COMMUNICATION_KERNEL.search(name)) for name in trace.names], dtype=bool)
+    kernels = [row for row in np.flatnonzero(names[trace.tasks.name]).tolist() if row not in trace.collectives]
+    around = {kernel: _around(trace, said, kernel) for kernel in kernels}
+    alone = {row for row in around.values() if list(around.values()).count(row) == 1} - {-1}
+    found = {kernel: _collective(said[row], host) for kernel, row in around.items() if row in alone}
+    sized = {kernel: collective for kernel, collective in found.items() if collective.size_bytes}
+    return sized, len(kernels) - len(sized)
+
+
+def _around(trace: KinetoTrace, said: Iterable[int], kernel: int) -> int:
+    """The last of some operators that began before a task's launch on its thread and had not ended; -1 without one."""
+    calls, operators = trace.calls, trace.operators
+    launches = np.flatnonzero(calls.correlation == trace.tasks.correlation[kernel])
+    if not len(launches):
+        return -1
+    launch, inside = int(launches[0]), -1
+    for row in said:
+        if operators.lane[row] == calls.lane[launch] and (
+            operators.start_ns[row] <= calls.start_ns[launch] <= operators.end_ns[row]
+        ):
+            inside = row if inside < 0 or operators.start_ns[row] >= operators.start_ns[inside] else inside
+    return inside
+
+
+def _operation(op: Op) -> str:
+    """The collective of an operation: an attribute, in older schemas the first text among its inputs."""
+    texts = (value for value, kind in _inputs(op) if kind == "String")
+    return str(op.attributes.get("collective_name") or next(texts, ""))
+
+
+def _inputs(op: Op) -> Iterator[tuple[Any, str]]:
+    return zip(op.inputs.get("values") or (), map(str, op.inputs.get("types") or ()), strict=False)
+
+
+def _collective(op: Op, host: HostTrace) -> Collective:
+    """What a rank puts in, and with whom."""
+    kind, tensors = next((each for each in _tensors(op)), ("", []))
+    element = ELEMENTS.get(kind, kind)
+    elements, size_bytes = sum(int(one[3]) for one in tensors), sum(int(one[3]) * int(one[4]) for one in tensors)
+    made = Collective(operation=_operation(op), group="", elements=elements, dtype=element)
+    if made.size_bytes != size_bytes:
+        made = replace(made, elements=size_bytes, dtype="byte")
+    said = next((host.groups[name] for name in _group_names(op) if name in host.groups), None)
+    size = int(op.attributes.get("pg_size") or (said or {}).get("group_size") or 0)
+    ranks = list((said or {}).get("ranks") or ()) or _spaced(op, size) or list(range(size if said else 0))
+    group = json.dumps(ranks) if len(ranks) == size and size else ""
+    description = str(op.attributes.get("pg_desc") or (said or {}).get("pg_desc") or "")
+    return replace(made, group=group, size=size, description=description)
+
+
+def _tensors(op: Op) -> Iterator[tuple[str, list[Any]]]:
+    """Element type and tensors [id, storage, offset, elements, bytes an element, device] of each input that has any."""
+    for value, kind in _inputs(op):
+        inner = re.match(r"(GenericList\[)?Tensor\(([^)]*)\)", kind)
+        if inner:
+            tensors = value if inner[1] else [value]
+            yield inner[2], [one for one in tensors if isinstance(one, list) and len(one) > 4]
+
+
+def _group_names(op: Op) -> Iterator[str]:
+    """What an operation may call its process group."""
+    yield str(op.attributes.get("pg_name", ""))
+    for value, kind in _inputs(op):
+        if kind == "Tuple[String,String]":
+            yield str(value[0])
+        elif kind == "Int":
+            yield str(value)
+
+
+def _spaced(op: Op, size: int) -> list[int]:
+    """The ranks of a group that are evenly spaced."""
+    start, stride = (int(op.attributes.get(f"global_rank_{key}", -1)) for key in ("start", "stride"))
+    return [start + stride * at for at in range(size)] if start >= 0 and stride > 0 else []
