@@ -164,7 +164,7 @@ SUITES = {
         Suite("llama3_405b", llama3, 0.15, "none"),
         Suite("megatron_bridge_llama", dense, 0.15, "none"),
         Suite("megatron_bridge_moe", mixtures, 0.15, "none"),
-        Suite("automodel_h100", automodel, 0.25, "none"),
+        Suite("automodel_h100", automodel, 0.20, "none"),
         Suite("simumax_b200", simumax, 0.10, "SimuMax 5.6%"),
         Suite("llm_foundry_mpt", foundry, 0.10, "none"),
         Suite("bigscience", bigscience, 0.15, "none"),
