@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from simcore.compute.accelerators import accelerator
@@ -155,18 +156,64 @@ class Job:
         """Ranks with the same experts."""
         return max(1, self.dp * self.cp * self.tp // self.ep)
 
-    def part_layers(self, parts: int) -> list[tuple[int, int]]:
-        """(dense, expert) layers of every part of the model, as even as they go.
+    @property
+    def copies(self) -> int:
+        """Pipelines that run against each other on the same stages, each with weights of its own."""
+        return 2 if self._shape.placement == "twoway" else 1
 
-        The first and last part, which do more, get none of what does not divide.
-        """
-        base, extra = divmod(self.model.layers, parts)
-        middle = sorted(range(parts), key=lambda part: (part in (0, parts - 1), part))[:extra]
-        dense = self.model.dense_layers if self.model.experts else self.model.layers
-        found, start = [], 0
-        for part in range(parts):
-            count = base + (part in middle)
-            plain = max(0, min(dense - start, count))
-            found.append((plain, count - plain))
-            start += count
-        return found
+    @property
+    def _shape(self) -> Schedule:
+        """Which stage holds which parts; the number of micro-batches does not matter."""
+        return outline(self.schedule_name, self.pp, 1, self.chunks if self.chunks > 1 else None)
+
+    def part_layers(self, parts: int) -> tuple[tuple[int, int], ...]:
+        """(dense, expert) layers of every part of the model, as even as they go."""
+        return _spread(self.model.layers, self._dense_layers, parts)
+
+    @property
+    def stage_layers(self) -> tuple[tuple[int, int], ...]:
+        """(dense, expert) layers of every stage, of all its parts together."""
+        return _held(self.model.layers, self._dense_layers, self._shape)
+
+    @property
+    def _dense_layers(self) -> int:
+        return self.model.dense_layers if self.model.experts else self.model.layers
+
+    def ends(self, stage: int) -> tuple[int, int]:
+        """How many embeddings and how many heads a stage holds."""
+        shape = self._shape
+        parts = [shape.part(stage, chunk) for chunk in range(shape.chunks)]
+        return parts.count(0), parts.count(shape.parts - 1)
+
+    def tables(self, stage: int) -> int:
+        """Word tables of a stage; a tied one serves the embedding and the head where they lie together."""
+        embeddings, heads = self.ends(stage)
+        together = self.model.tied and self.copies == 1
+        return max(embeddings, heads) if together else embeddings + heads
+
+    @property
+    def ties_stages(self) -> bool:
+        """Whether two stages hold the same word table and sum its gradients."""
+        return self.model.tied and self.ends(0)[1] == 0
+
+
+@lru_cache(maxsize=4096)
+def _spread(layers: int, dense: int, parts: int) -> tuple[tuple[int, int], ...]:
+    """The first and last part, which do more, get none of the layers that do not divide; the first layers are dense."""
+    base, extra = divmod(layers, parts)
+    middle = sorted(range(parts), key=lambda part: (part in (0, parts - 1), part))[:extra]
+    found, start = [], 0
+    for part in range(parts):
+        count = base + (part in middle)
+        plain = max(0, min(dense - start, count))
+        found.append((plain, count - plain))
+        start += count
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _held(layers: int, dense: int, shape: Schedule) -> tuple[tuple[int, int], ...]:
+    """What every stage holds of `_spread`."""
+    spread = _spread(layers, dense, shape.parts)
+    held = [[spread[shape.part(stage, chunk)] for chunk in range(shape.chunks)] for stage in range(shape.stages)]
+    return tuple((sum(plain for plain, _ in parts), sum(mixed for _, mixed in parts)) for parts in held)

@@ -11,7 +11,14 @@ from functools import lru_cache
 from simcore.compute.operations import Transformer, attention_values, expert_parameters, layer_parameters
 from simcore.cost.job import Job
 
-__all__ = ["activation_bytes_per_layer", "in_flight", "memory_bytes", "model_bytes", "peak"]
+__all__ = [
+    "activation_bytes_per_layer",
+    "in_flight",
+    "memory_bytes",
+    "model_bytes",
+    "peak",
+    "stage_parameters",
+]
 
 _STATES = 12.0  # bytes per parameter: Adam's 32-bit copy and two moments
 _LOGITS = 6.0  # bytes per logit: 16 bits from the product, 32 in the loss
@@ -23,25 +30,25 @@ def memory_bytes(job: Job) -> float:
 
 
 def peak(job: Job) -> dict[str, float]:
-    """Bytes by what they hold, on the fuller of the first and the last stage."""
-    stages = {0, job.pp - 1}
+    """Bytes by what they hold, on the fullest stage.
+
+    Earlier stages keep no fewer micro-batches than later ones, so of those with equal layers the first is fullest.
+    """
+    layers = job.stage_layers
+    stages = {0, job.pp - 1} | {layers.index(kind) for kind in set(layers)}
     return max((_stage(job, stage) for stage in sorted(stages)), key=lambda held: sum(held.values()))
 
 
 def _stage(job: Job, stage: int) -> dict[str, float]:
-    copies = 2 if job.schedule == "dualpipe" else 1  # every stage holds a part of each of its two pipelines
-    held = model_bytes(job, stage)
-    dense, experts = job.part_layers(job.pp)[stage]
+    dense, experts = job.stage_layers[stage]
     each = dense * activation_bytes_per_layer(job) + experts * activation_bytes_per_layer(job, dense=False)
-    activations = each * in_flight(job, stage) + _working(job, stage)
-    return {name: copies * size for name, size in held.items()} | {"activations": activations}
+    activations = each / job.copies * in_flight(job, stage) + _working(job, stage)
+    return model_bytes(job, stage) | {"activations": activations}
 
 
 def model_bytes(job: Job, stage: int = 0) -> dict[str, float]:
     """16-bit weights, gradients, optimizer states of a stage; ZeRO 1, 2, 3 shard states, gradients, weights."""
-    plain, experts = _parameters(job.model, job.part_layers(job.pp)[stage], _tables(job, stage))
-    positions = job.model.seq * job.model.hidden if job.model.learned_positions and stage == 0 else 0  # never split
-    counts = ((plain / job.tp + positions, job.replicas), (experts / job.ep, job.expert_replicas))
+    counts = tuple(zip(stage_parameters(job, stage), (job.replicas, job.expert_replicas), strict=True))
     sizes = {"weights": (2.0, 3), "gradients": (job.gradient_bytes, 2), "optimizer": (_STATES, 1)}
     return {
         name: sum(size * count / (ranks if job.zero >= level else 1) for count, ranks in counts)
@@ -49,11 +56,12 @@ def model_bytes(job: Job, stage: int = 0) -> dict[str, float]:
     }
 
 
-def _tables(job: Job, stage: int) -> int:
-    """Word tables a stage holds; a tied one stands on the first and on the last stage."""
-    if job.pp == 1:
-        return 1 if job.model.tied else 2
-    return 1 if stage in (0, job.pp - 1) else 0
+def stage_parameters(job: Job, stage: int) -> tuple[float, float]:
+    """Parameters a rank of a stage holds: the replicated ones, positions included, and its experts."""
+    model = job.model
+    plain, experts = _parameters(model, job.stage_layers[stage], job.tables(stage))
+    positions = model.seq * model.hidden * job.ends(stage)[0] if model.learned_positions else 0  # never split
+    return plain / job.tp + positions, experts / job.ep
 
 
 @lru_cache(maxsize=4096)
@@ -97,15 +105,17 @@ def in_flight(job: Job, stage: int = 0) -> float:
     most = {
         "gpipe": float(job.micro_batches),
         "interleaved": (2 * (stages - stage - 1) + (job.chunks - 1) * stages + 1) / job.chunks,
+        "zb-h1": float(stages),  # until their weight gradients, which a later stage puts off longer
+        "zb-v": float(stages),
         "dualpipe": stages + 1.0,
     }
     return min(float(job.micro_batches), most.get(name, float(stages - stage)))
 
 
 def _working(job: Job, stage: int) -> float:
-    """One layer's own activations while it is recomputed; on the last stage the head's input and the logits."""
+    """One layer's own activations while it is recomputed; with the head, its input and the logits."""
     tokens, apart = job.shard.tokens(job.model), job.tp if job.sequence_parallel else 1
     layer = tokens * job.model.hidden * (10 + 24 / job.tp) if job.recompute == "full" else 0.0
-    if stage < job.pp - 1:
+    if not job.ends(stage)[1]:
         return layer
     return layer + 4.0 * tokens * job.model.hidden / apart + _LOGITS * tokens * job.model.vocab / job.tp

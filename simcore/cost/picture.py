@@ -17,18 +17,23 @@ __all__ = ["draw_front", "plot_front", "plot_predictions"]
 _SUFFIXES = (".png", ".svg", ".pdf")
 
 
+_COLOURS, _MARKS = 10, "o^s"  # matplotlib's own colours, then the same with other marks
+
+
 def plot_predictions(scored: Sequence[Scored], path: Path) -> None:
     """Every row of every suite, predicted over measured seconds, both logarithmic; the diagonal is exact."""
     figure, axes = _figure(path)
     scored = [one for one in scored if one.suite.unit == "s"] or scored
-    for one in scored:
+    for number, one in enumerate(scored):
         measured = [row.measured for row in one.rows]
         predicted = [prediction.step_s for prediction in one.predictions]
-        axes.scatter(measured, predicted, s=9, alpha=0.6, label=f"{one.suite.name} ({one.mean:.1%})")
+        mark = _MARKS[number // _COLOURS % len(_MARKS)]
+        axes.scatter(measured, predicted, s=9, alpha=0.6, marker=mark, label=f"{one.suite.name} ({one.mean:.1%})")
     axes.set(xscale="log", yscale="log", xlabel="measured (s)", ylabel="predicted (s)")
     ends = [end([row.measured for one in scored for row in one.rows]) for end in (min, max)]
     axes.plot(ends, ends, color="black", linewidth=0.8)
-    axes.legend(title="suite (mean |error|)", fontsize=8)
+    figure.set_figwidth(9)
+    figure.legend(title="suite (mean |error|)", fontsize=8, loc="outside right upper")
     _save(figure, path)
 
 

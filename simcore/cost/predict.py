@@ -16,13 +16,12 @@ from simcore.compute.operations import (
     Transformer,
     accumulation_operations,
     embedding_operations,
-    expert_parameters,
     head_operations,
-    layer_parameters,
     optimizer_operations,
 )
 from simcore.cost.job import Cluster, Job, Recompute, Software
 from simcore.cost.layer import LayerTimes, device_s, exposed_s, layer_times, per_node, sharding_s, slowest_s
+from simcore.cost.memory import stage_parameters
 from simcore.system.collectives.nccl import collective_s, point_to_point_s
 from simcore.workload.loops.schedules import Durations
 from simcore.workload.loops.steady import length
@@ -186,15 +185,9 @@ def _edge_s(job: Job, cluster: Cluster, operations: _Edge) -> tuple[float, float
 
 
 def _stage_parameters(job: Job) -> tuple[float, float]:
-    """Parameters of the fullest stage on one rank: the replicated ones and the experts."""
-    model = job.model
-    table = model.vocab * model.hidden * (2 if job.pp == 1 and not model.tied else 1)
-    routed = expert_parameters(model)
-    sizes = layer_parameters(model, dense=True), layer_parameters(model) - routed
-    plain, experts = max(
-        ((dense * sizes[0] + expert * sizes[1], expert * routed) for dense, expert in job.part_layers(job.pp)), key=sum
-    )
-    return (plain + table) / job.tp, experts / job.ep
+    """Parameters of the fullest stage on one rank, of one pipeline: the replicated ones and the experts."""
+    plain, experts = max((stage_parameters(job, stage) for stage in range(job.pp)), key=sum)
+    return plain / job.copies, experts / job.copies
 
 
 ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
@@ -225,7 +218,7 @@ def _gradients_s(job: Job, cluster: Cluster, pipeline_s: float) -> float:
 
 def _tied_s(job: Job, cluster: Cluster) -> float:
     """Sum of the first and last stages' gradients of a tied embedding."""
-    if job.pp == 1 or not job.model.tied:
+    if not job.ties_stages:
         return 0.0
     size = job.model.vocab * job.model.hidden / job.tp * job.gradient_bytes
     inside = job.tp * job.dp * job.cp * job.pp <= cluster.fabric.node_ranks

@@ -150,28 +150,28 @@ SUITES = {
     for suite in (
         Suite("mlsys23_table5", _steps("mlsys23-t5-", "iter_s", mlsys23), 0.035, "calculon 3.65% (8 rows)"),
         Suite("mlsys23_table4", layers, None, "none"),
-        Suite("sc21_table1", _steps("sc21-t1-", "iter_s_implied", sc21), 0.06, "calculon 8.7% (10 rows)"),
-        Suite("megascale_table2", _steps("megascale-t2-", "iter_s", megascale), 0.06, "calculon 7.5% (8 rows)"),
-        Suite("vtrain_multi", _table("vtrain_multi", _vtrain), 0.12, "vTrain 14.7% with a GPU's profile"),
+        Suite("sc21_table1", _steps("sc21-t1-", "iter_s_implied", sc21), 0.05, "calculon 8.7% (10 rows)"),
+        Suite("megascale_table2", _steps("megascale-t2-", "iter_s", megascale), 0.05, "calculon 7.5% (8 rows)"),
+        Suite("vtrain_multi", _table("vtrain_multi", _vtrain), 0.11, "vTrain 14.7% with a GPU's profile"),
         Suite(
-            "vtrain_single", _table("vtrain_single", _vtrain), 0.20, "calculon 35.2%; vTrain 8.4% with a GPU's profile"
+            "vtrain_single", _table("vtrain_single", _vtrain), 0.12, "calculon 35.2%; vTrain 8.4% with a GPU's profile"
         ),
         Suite("megatron_unfitted", unfitted, 0.15, "none"),
         Suite("sc21_zero3", zero3, None, "none"),
         Suite("megascale_table3", ablations, 0.06, "none"),
         Suite("lumos_figure7", lumos, 0.20, "Lumos 4.2%, from traces of the same cluster"),
         Suite("megatron_core_h100", megatron_core, 0.15, "calculon 27-58% (5 of 9 rows; 4 out of memory)"),
-        Suite("llama3_405b", llama3, 0.15, "none"),
-        Suite("megatron_bridge_llama", dense, 0.15, "none"),
+        Suite("llama3_405b", llama3, 0.10, "none"),
+        Suite("megatron_bridge_llama", dense, 0.10, "none"),
         Suite("megatron_bridge_moe", mixtures, 0.15, "none"),
-        Suite("automodel_h100", automodel, 0.25, "none"),
+        Suite("automodel_h100", automodel, 0.20, "none"),
         Suite("simumax_b200", simumax, 0.10, "SimuMax 5.6%"),
         Suite("llm_foundry_mpt", foundry, 0.10, "none"),
         Suite("bigscience", bigscience, 0.15, "none"),
         Suite("activations", activations, 0.05, "calculon 2%", "bytes"),
         Suite("memory", simumax_memory, 0.03, "SimuMax 0.46%", "bytes"),
-        Suite("collectives_in_node", _collectives(inside=True), 0.08, "Echo 7-8%; ASTRA-sim 9.7% (8 H100)"),
-        Suite("collectives_across_nodes", _collectives(inside=False), 0.15, "Echo 11-14% (2-8 nodes)"),
+        Suite("collectives_in_node", _collectives(inside=True), 0.06, "Echo 7-8%; ASTRA-sim 9.7% (8 H100)"),
+        Suite("collectives_across_nodes", _collectives(inside=False), 0.10, "Echo 11-14% (2-8 nodes)"),
     )
 }
 
