@@ -131,9 +131,10 @@ def faults(
     ]
     ratios: list[NDArray[np.float64]] = [np.array(each) / max(whole, 1) for each in times]
     if output:
-        from simcore.report.wafer import draw_slowdown
+        from simcore.report.plots import save
+        from simcore.report.wafer_figure import slowdown_figure
 
-        draw_slowdown(output, numbers, ratios, f"dead {dead}")
+        save(slowdown_figure(numbers, ratios, f"dead {dead}"), Path(output))
     rows = [
         {"dead": count, "slowdown": float(np.median(each)), "most": float(each.max())}
         for count, each in zip(numbers, ratios, strict=True)

@@ -39,9 +39,10 @@ def command(study: Path, top: int, as_json: bool, plot: Path | None) -> None:
             found=f"{found.tried} candidates, {found.fitting} within memory",
         )
     if plot:
-        from simcore.cost.picture import plot_front
+        from simcore.cost.picture import front_figure
+        from simcore.report.plots import save
 
-        plot_front(found, plot)
+        save(front_figure(found), plot)
     text = json.dumps(_document(found), sort_keys=True, indent=1) if as_json else "\n".join(_lines(found))
     click.echo(text)
 

@@ -64,16 +64,20 @@ def start(
 @command.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--rows", default=40, show_default=True, type=click.IntRange(min=1), help="Most rows of the table.")
-def report(folder: Path, rows: int) -> None:
+@click.option("--pareto", nargs=2, metavar="X Y", help="Two figures or numbers that vary: who is best in both?")
+def report(folder: Path, rows: int, pareto: tuple[str, str] | None) -> None:
     """Show the results in DIR, the shortest run first, and write table and picture beside them.
 
     \b
     simcore sweep report results
+    simcore sweep report results --pareto npus time_ns
     """
     from simcore.report.text import terminal_width
-    from simcore.sweep.report import read_results, render, write_files
+    from simcore.sweep.report import read_results, render, unbeaten, write_files
 
-    results = read_results(folder)
-    click.echo(render(results, width=terminal_width(sys.stdout), num_rows=rows), nl=False)
-    for path in write_files(results, folder):
+    results, width = read_results(folder), terminal_width(sys.stdout)
+    click.echo(render(results, width=width, num_rows=rows), nl=False)
+    if pareto and results.done:
+        click.echo("\n" + unbeaten(results, pareto, width=width), nl=False)
+    for path in write_files(results, folder, pareto):
         click.echo(f"written: {path}", err=True)

@@ -51,9 +51,10 @@ def command(
     if not found:
         raise InputError.at(str(path or "shipped measurements"), "no row of this suite", expected=suite or "any suite")
     if plot:
-        from simcore.cost.picture import plot_predictions
+        from simcore.cost.picture import predictions_figure
+        from simcore.report.plots import save
 
-        plot_predictions(found, plot)
+        save(predictions_figure(found), plot)
     if as_json:
         click.echo(json.dumps(validate.document(found, explain=explain), sort_keys=True, indent=1, allow_nan=False))
     elif markdown:

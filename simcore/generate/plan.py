@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -107,47 +108,44 @@ def check(model: Transformer, plan: Plan) -> None:
     with Problems() as problems:
         _positive(problems, model, plan)
     with Problems() as problems:
-        rows = model.layers * (plan.global_batch // (max(plan.dp, 1) * plan.micro_batch))
-        if rows > MOST_ROWS:
-            _note(problems, "global_batch", f"{rows:,} layers of micro-batches are too many", str(plan.global_batch))
-        divisions = [
-            ("world_size", plan.world_size, plan.tp * plan.cp * plan.pp, "the product of tp, cp and pp"),
-            ("num_attention_heads", model.heads, plan.tp, "the tensor parallel size"),
-            ("ffn_hidden_size", model.ffn, plan.tp, "the tensor parallel size"),
-            ("seq_length", plan.seq, plan.cp * (plan.tp if plan.sequence_parallel else 1), "the ranks that share it"),
-            ("global_batch", plan.global_batch, plan.dp * plan.micro_batch, "data parallel ranks times micro-batch"),
-        ]
-        if model.experts:
-            divisions += [
-                ("num_experts", model.experts.count, plan.ep, "the expert parallel size"),
-                ("ffn_hidden_size", model.experts.ffn, plan.expert_tp, "the ranks that split an expert"),
-                ("expert_model_parallel_size", plan.replicas * plan.tp, plan.ep * plan.expert_tp, "ep times its tp"),
-            ]
-        for option, value, divisor, by in divisions:
+        for option, value, divisor, by in _divisions(model, plan):
             if divisor < 1 or value % divisor:
                 _note(problems, option, f"{value} is not divisible by {divisor}, {by}", str(value))
-        if model.layers < plan.pp:
-            _note(problems, "pipeline_model_parallel", "more stages than layers", str(plan.pp))
-        if plan.ep > 1 and not model.experts:
-            _note(problems, "expert_model_parallel_size", "this model has no experts", str(plan.ep))
-        if model.experts and plan.expert_tp not in (1, plan.tp):
-            _note(problems, "expert_tensor_parallel_size", "must be 1 or the tensor parallel size", str(plan.expert_tp))
-        if plan.zero == 3 and model.experts and (plan.ep > 1 or plan.expert_tp != plan.tp):
-            message = "ZeRO-3 shares experts over all replicas: expert parallelism has other groups"
-            _note(problems, "stage", message, "3")
-        if plan.zero == 3 and model.mtp_layers:
-            _note(problems, "stage", "ZeRO-3 does not share what MTP modules and the model have in common", "3")
-        if plan.shard:
-            _check_shard(problems, plan)
+        for refused, option, message, found in _refusals(model, plan):
+            if refused:
+                _note(problems, option, message, str(found))
 
 
-def _check_shard(problems: Problems, plan: Plan) -> None:
-    """Hybrid sharding divides the replicas of ZeRO-3."""
-    if plan.zero != 3:
-        _note(problems, "shard_ranks", "only ZeRO-3 shares parameters: --stage 3", str(plan.shard))
-    if plan.replicas % plan.shard:
-        message = f"{plan.replicas} replicas are not divisible by {plan.shard}, the ranks that share the parameters"
-        _note(problems, "shard_ranks", message, str(plan.shard))
+def _divisions(model: Transformer, plan: Plan) -> Iterator[tuple[str, int, int, str]]:
+    """Option, its value, what must divide it, and what that is."""
+    yield "world_size", plan.world_size, plan.tp * plan.cp * plan.pp, "the product of tp, cp and pp"
+    yield "num_attention_heads", model.heads, plan.tp, "the tensor parallel size"
+    yield "ffn_hidden_size", model.ffn, plan.tp, "the tensor parallel size"
+    yield "seq_length", plan.seq, plan.cp * (plan.tp if plan.sequence_parallel else 1), "the ranks that share it"
+    yield "global_batch", plan.global_batch, plan.dp * plan.micro_batch, "data parallel ranks times micro-batch"
+    if model.experts:
+        yield "num_experts", model.experts.count, plan.ep, "the expert parallel size"
+        yield "ffn_hidden_size", model.experts.ffn, plan.expert_tp, "the ranks that split an expert"
+        yield "expert_model_parallel_size", plan.replicas * plan.tp, plan.ep * plan.expert_tp, "ep times its tp"
+    if plan.shard:
+        yield "shard_ranks", plan.replicas, plan.shard, "the ranks that share the parameters"
+
+
+def _refusals(model: Transformer, plan: Plan) -> Iterator[tuple[bool, str, str, int]]:
+    """Whether it is wrong, the option, what is wrong with it, and what was found."""
+    rows = model.layers * (plan.global_batch // (max(plan.dp, 1) * plan.micro_batch))
+    yield rows > MOST_ROWS, "global_batch", f"{rows:,} layers of micro-batches are too many", plan.global_batch
+    yield model.layers < plan.pp, "pipeline_model_parallel", "more stages than layers", plan.pp
+    if model.experts:
+        tp = "must be 1 or the tensor parallel size"
+        yield plan.expert_tp not in (1, plan.tp), "expert_tensor_parallel_size", tp, plan.expert_tp
+        groups = "ZeRO-3 shares experts over all replicas: expert parallelism has other groups"
+        yield plan.zero == 3 and (plan.ep > 1 or plan.expert_tp != plan.tp), "stage", groups, plan.zero
+    else:
+        yield plan.ep > 1, "expert_model_parallel_size", "this model has no experts", plan.ep
+    common = "ZeRO-3 does not share what MTP modules and the model have in common"
+    yield plan.zero == 3 and model.mtp_layers > 0, "stage", common, plan.zero
+    yield plan.shard > 0 and plan.zero != 3, "shard_ranks", "only ZeRO-3 shares parameters: --stage 3", plan.shard
 
 
 def _positive(problems: Problems, model: Transformer, plan: Plan) -> None:

@@ -14,26 +14,30 @@ from simcore.replay.build import Prepared
 from simcore.replay.report import typical_step
 from simcore.replay.session import Replay, StepReplay
 from simcore.report.chrome import chrome_json
+from simcore.report.palette import BREAKDOWN, DIMENSIONS, FAMILIES, INK
 from simcore.report.perfetto import perfetto_trace
+from simcore.report.plots import image, new_figure, styled, time_unit
 from simcore.report.selection import View
 from simcore.timeline.breakdown import coverage, of_class
 from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, Timeline
+from simcore.units import format_ns
 from simcore.workload.chakra.writer import write_files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-__all__ = ["MEASURED", "PREDICTED", "bin_ns", "timeline", "utilisation", "write"]
+__all__ = ["MEASURED", "PREDICTED", "bin_ns", "streams_figure", "timeline", "utilisation", "write"]
 
 Column = NDArray[np.int64]
 MEASURED, PREDICTED = 0, 1  # classes of the timeline
 SIDES = ("measured", "predicted")
 BIN_NS, LEAST_BINS = 1_000_000, 40  # a millisecond as in Lumos; finer for steps that would have few bins
-COLOURS = {EventKind.COMPUTE: "#4477aa", EventKind.COLLECTIVE: "#ee6677"}
+COLOURS = {EventKind.COMPUTE: FAMILIES["compute"], EventKind.COLLECTIVE: DIMENSIONS[0]}
 LABELS = {EventKind.COMPUTE: "computation", EventKind.COLLECTIVE: "communication"}
 CURVES: tuple[dict[str, Any], ...] = (
-    {"color": "#bbbbbb", "fill": True},
-    {"color": "#000000", "linewidth": 1.0},
+    {"color": BREAKDOWN["idle_ns"][1], "fill": True},
+    {"color": INK, "linewidth": 1.0},
 )
 NO_PHASE = -1
 
@@ -113,7 +117,7 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
         shown, stem = timeline(replay, number), f"timeline-{prepared.view.trace.rank}"
         files[folder / f"{stem}.json"] = chrome_json(shown, _view(shown))
         files[folder / f"{stem}.pftrace.gz"] = perfetto_trace(shown, _view(shown))
-        files[folder / f"{stem}.png"] = _png(shown)
+        files[folder / f"{stem}.png"] = image(streams_figure(shown), "png")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -121,40 +125,36 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
     write_files(files, force=force)
 
 
-def _png(shown: Timeline) -> bytes:
+def streams_figure(shown: Timeline) -> Figure:
     """Streams of both sides on one time axis, and below how much of each bin the device was busy."""
-    import io
-
-    from matplotlib.figure import Figure
-
-    streams = shown.streams
     used = sorted(set(shown.events.stream.tolist()))
+    scale, unit = time_unit(shown.time_ns)
     height = 0.35 * len(used) + 0.5
-    figure = Figure(figsize=(12, 2 * height + 2.2), layout="constrained")
-    axes = figure.subplots(3, 1, sharex=True, height_ratios=(height, height, 1.5))
-    for side, title in enumerate(SIDES):
-        _draw_side(axes[side], shown, side, used)
-        axes[side].set_yticks(range(len(used)), [streams[lane] for lane in used])
-        axes[side].set_title(f"{title}: {shown.finish_ns[side] / 1e6:.2f} ms", loc="left")
-        share = utilisation(shown, side)
-        edges = np.arange(len(share) + 1) * bin_ns(shown) / 1e6
-        axes[2].stairs(share, edges, label=title, **CURVES[side])
-    for axis in (axes[0], axes[2]):
-        axis.legend(loc="lower right", ncols=2, bbox_to_anchor=(1, 1), frameon=False)
-    axes[2].set(xlabel="time in ms", ylabel="device busy", ylim=(0, 1.05), xlim=(0, shown.time_ns / 1e6 or 1))
-    content = io.BytesIO()
-    figure.savefig(content, format="png", metadata={"Software": None})
-    return content.getvalue()
+    with styled():
+        figure = new_figure(12, 2 * height + 2.2)
+        axes = figure.subplots(3, 1, sharex=True, height_ratios=(height, height, 1.5))
+        for side, title in enumerate(SIDES):
+            _draw_side(axes[side], shown, side, used, scale)
+            axes[side].set_yticks(range(len(used)), [shown.streams[lane] for lane in used])
+            axes[side].set_title(f"{title}: {format_ns(shown.finish_ns[side])}", loc="left", fontsize=9)
+            share = utilisation(shown, side)
+            edges = np.arange(len(share) + 1) * bin_ns(shown) / scale
+            axes[2].stairs(share, edges, label=title, **CURVES[side])
+        for axis in (axes[0], axes[2]):
+            axis.legend(loc="lower right", ncols=2, bbox_to_anchor=(1, 1), frameon=False)
+        axes[2].set(xlabel=f"time ({unit})", ylabel="share busy", ylim=(0, 1.05), xlim=(0, shown.time_ns / scale or 1))
+        figure.align_ylabels()
+    return figure
 
 
-def _draw_side(axis: Axes, shown: Timeline, side: int, used: list[int]) -> None:
+def _draw_side(axis: Axes, shown: Timeline, side: int, used: list[int], scale: float) -> None:
     present = set(shown.events.kind.tolist())
     for kind in (one for one in COLOURS if one in present):
         label: str | None = LABELS[kind]
         for row, lane in enumerate(used):
             events = shown.events
             chosen = events.where((events.npu_class == side) & (events.stream == lane) & (events.kind == kind))
-            spans = np.c_[chosen.start_ns, chosen.end_ns - chosen.start_ns] / 1e6
+            spans = np.c_[chosen.start_ns, chosen.end_ns - chosen.start_ns] / scale
             axis.broken_barh(spans.tolist(), (row - 0.4, 0.8), color=COLOURS[kind], linewidth=0, label=label)
             label = None
     axis.set_ylim(len(used) - 0.5, -0.5)

@@ -196,7 +196,7 @@ def write_directory(
     for name, make in ARTEFACTS.items():
         write_bytes(target / name, make(report))
     if report.timeline.wafer:
-        from simcore.report.wafer import write_wafer
+        from simcore.report.wafer_figure import write_wafer
 
         write_wafer(report.timeline.wafer.traffic, target)
         if report.timeline.links is not None and report.timeline.links.coordinates is not None:

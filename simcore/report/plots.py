@@ -9,12 +9,14 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
+from simcore.files import write_bytes
 from simcore.report.document import LayerRow, ReportDocument
 from simcore.report.grid import shorten
 from simcore.report.palette import BREAKDOWN, FAMILIES, HEAT, INK, PHASES, text_on
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.typing import RcKeyType
 
-__all__ = ["breakdown_figure", "image", "links_figure", "new_figure", "styled", "time_unit"]
+__all__ = ["breakdown_figure", "image", "links_figure", "new_figure", "save", "styled", "time_unit"]
 
 STYLE = {
     "font.size": 9,
@@ -44,6 +46,7 @@ STYLE = {
     "text.usetex": False,
 }
 NO_DATES = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
+KINDS: dict[str, Literal["png", "svg", "pdf"]] = {"png": "png", "svg": "svg", "pdf": "pdf"}
 ABOUT = {"png": "Description", "svg": "Description", "pdf": "Subject"}  # where each format keeps a note
 NUM_LAYERS = 15
 MOST_NODES = 128
@@ -59,6 +62,15 @@ def image(figure: Figure, kind: Literal["png", "svg", "pdf"], about: str = "") -
     with styled():
         figure.savefig(out, format=kind, dpi=150, metadata=NO_DATES[kind] | ({ABOUT[kind]: about} if about else {}))
     return out.getvalue()
+
+
+def save(figure: Figure, path: Path, about: str = "") -> None:
+    """Write the figure to a file whose suffix (.png, .svg or .pdf) says what it is; InputError for another."""
+    suffix = path.suffix.lower().lstrip(".")
+    if suffix not in KINDS:
+        expected = f"a name that ends in {', '.join('.' + kind for kind in KINDS)}"
+        raise InputError.at(str(path), "no picture of this kind", expected=expected, found=repr(path.name))
+    write_bytes(path, image(figure, KINDS[suffix], about))
 
 
 def styled() -> AbstractContextManager[None]:

@@ -18,12 +18,12 @@ from simcore.report.plots import image
 from simcore.report.text import printable, wrapped
 from simcore.sweep.picture import study_figure
 from simcore.sweep.run import FIGURES, Row
-from simcore.sweep.scaling import scaling_figure
+from simcore.sweep.scaling import front, measure, scaling_figure, trade_figure
 from simcore.sweep.store import read_rows
 from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY
 from simcore.units import format_ns
 
-__all__ = ["Results", "read_results", "render", "results_csv", "write_files"]
+__all__ = ["Results", "read_results", "render", "results_csv", "unbeaten", "write_files"]
 
 SHOWN = FIGURES[1:]
 
@@ -123,10 +123,27 @@ def results_csv(results: Results) -> str:
     return out.getvalue()
 
 
-def write_files(results: Results, folder: Path) -> list[Path]:
+def unbeaten(results: Results, pareto: tuple[str, str], *, width: int = 80) -> str:
+    """The runs that no other beats in two figures, as a table."""
+    across, up = (measure(results.done, results.varied, name) for name in pareto)
+    others = [name for name in results.varied if name not in pareto]
+    lines = (
+        [_number(name, each(row)) for name, each in zip(pareto, (across, up), strict=True)]
+        + [_shown(row["options"].get(name)) for name in others]
+        for row in front(results.done, across, up)
+    )
+    table = grid((*pareto, *others), lines, left=range(2, 2 + len(others)), width=width)
+    return printable(f"No run is better in both, {pareto[0]} and {pareto[1]} (less is better)\n{table}\n")
+
+
+def _number(name: str, value: float) -> str:
+    return format_ns(value) if name.endswith("_ns") else f"{value:g}"
+
+
+def write_files(results: Results, folder: Path, pareto: tuple[str, str] | None = None) -> list[Path]:
     """Write results.csv, results.parquet where PyArrow is installed, results.svg and .png, and scaling.svg and .png.
 
-    The latter where the number of NPUs varies.
+    The latter where the number of NPUs varies; with `pareto`, pareto.svg and .png of these two figures.
     """
     files = {"results.csv": results_csv(results).encode()}
     if find_spec("pyarrow"):
@@ -137,6 +154,9 @@ def write_files(results: Results, folder: Path) -> list[Path]:
     if len({row["figures"]["npus"] for row in results.done}) > 1:
         figure = scaling_figure(results.done, results.varied)
         files |= {"scaling.svg": image(figure, "svg"), "scaling.png": image(figure, "png")}
+    if pareto and results.done:
+        figure = trade_figure(results.done, results.varied, pareto)
+        files |= {"pareto.svg": image(figure, "svg"), "pareto.png": image(figure, "png")}
     for name, content in files.items():
         write_bytes(folder / name, content)
     return [folder / name for name in files]

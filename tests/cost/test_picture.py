@@ -1,11 +1,9 @@
-from pathlib import Path
-
 import pytest
 
 from simcore.cli import main
 from simcore.compute.operations import Transformer
 from simcore.cost.job import Job
-from simcore.cost.picture import _figure, draw_front
+from simcore.cost.picture import front_figure
 from simcore.cost.search import Candidate, Found
 
 
@@ -29,9 +27,9 @@ def test_a_search_draws_its_front(tmp_path, capsys):
 def test_no_label_of_a_front_runs_over_the_frame():
     pytest.importorskip("matplotlib")
     best, spare = (fake(step, memory) for step, memory in ((15.0, 63e9), (40.0, 6e9)))
-    figure, axes = _figure(Path("front.png"))
-    draw_front(axes, Found((best,), 2, 2, 2, (best, spare), {}))
-    figure.canvas.draw()
+    figure = front_figure(Found((best,), 2, 2, 2, (best, spare), {}))
+    (axes,) = figure.axes
+    figure.draw_without_rendering()
     frame = axes.get_window_extent()
     for label in axes.texts:
         box = label.get_window_extent()

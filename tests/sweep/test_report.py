@@ -1,12 +1,16 @@
 import json
+from operator import itemgetter
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simcore.cli import main
 from simcore.report.plots import image
 from simcore.sweep.picture import study_figure
 from simcore.sweep.report import Results, read_results, render, results_csv
-from simcore.sweep.scaling import scaling_figure
+from simcore.sweep.scaling import front, scaling_figure
 from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY
 
 
@@ -110,3 +114,30 @@ def test_the_picture_of_scaling_joins_the_shortest_runs_of_a_setting_and_rings_w
     assert first.get_xydata().tolist() == [[8.0, 5.0], [16.0, 3.0]]
     assert second.get_xydata().tolist() == [[8.0, 7.0], [16.0, 3.5]]
     assert ringed.get_xydata().tolist() == [[8.0, 5.0], [16.0, 3.0]]
+
+
+POINTS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12)
+
+
+@given(POINTS)
+def test_the_front_holds_whatever_no_run_beats(points):
+    best = front(points, itemgetter(0), itemgetter(1))
+    assert best == sorted(best)
+    for point in points:
+        beaten = any(x <= point[0] and y <= point[1] and (x, y) != point for x, y in points)
+        assert (point in best) == (not beaten)
+
+
+def test_a_study_can_be_asked_who_is_best_in_two_figures(tmp_path, capsys):
+    (tmp_path / "study.yaml").write_text(
+        "run: {workload: micro_all_reduce}\ngrid: {topology: [ring8, ring64], comm_scale: [1, 2, 4]}\n"
+    )
+    folder = str(tmp_path / "results")
+    assert main(["sweep", str(tmp_path / "study.yaml"), "-o", folder, "--jobs", "1", "-q"]) == 0
+    capsys.readouterr()
+    assert main(["sweep", "report", folder, "--pareto", "comm_scale", "time_ns"]) == 0
+    shown = capsys.readouterr().out.partition("No run is better in both")[2]
+    assert shown.count("ring8") == 1  # less to send is faster, and eight are faster than 64
+    assert Path(folder, "pareto.svg").read_text().startswith("<?xml")
+    assert main(["sweep", "report", folder, "--pareto", "topology", "time_ns"]) == 2
+    assert "no figure and no number" in capsys.readouterr().err
