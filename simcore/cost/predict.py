@@ -37,7 +37,7 @@ __all__ = [
     "gradient_sums",
     "lower_bound_s",
     "message_bytes",
-    "message_s",
+    "messages_s",
     "part_times",
     "predict",
     "predict_layer",
@@ -136,19 +136,20 @@ def _pipeline(job: Job, cluster: Cluster) -> tuple[float, float]:
 def _moves_s(job: Job, cluster: Cluster) -> float:
     """What a stage waits for its transfers in a step: one behind every forward and one behind every backward."""
     cells = job.micro_batches * (1 if job.outline.placement == "twoway" else job.outline.chunks)
-    return 0.0 if job.overlap_pipeline else 2 * cells * message_s(job, cluster)
+    return 0.0 if job.overlap_pipeline else 2 * cells * max(messages_s(job, cluster))
 
 
 def part_times(job: Job, cluster: Cluster) -> Durations:
     """Forward, backward and weight gradient of a micro-batch on every part of the model.
 
-    Stages wait for their transfers, as part of a cell; overlapped, only what needs the data waits.
+    Stages wait for their transfers, as part of a cell, in the pace of the slowest; overlapped, only what needs the data
+    waits, for its own.
     """
     outline = job.outline
     kinds = [_layer(job, cluster, dense) for dense in ((True, False) if job.model.experts else (True, True))]
     counts = job.part_layers(outline.parts)
-    sent_s = message_s(job, cluster)
-    blocked_s, transfer_s = (0.0, sent_s) if job.overlap_pipeline else (sent_s, 0.0)
+    sent_s = messages_s(job, cluster)
+    blocked_s = 0.0 if job.overlap_pipeline else max(sent_s)
 
     def over_layers(times: Sequence[float]) -> list[float]:
         return [plain * times[0] + expert * times[1] for plain, expert in counts]
@@ -161,17 +162,17 @@ def part_times(job: Job, cluster: Cluster) -> Durations:
         ahead, back = _edge_s(job, cluster, operations)
         forward[place] += ahead
         backward[place] += back
-    return Durations(forward, backward, weight, transfer_s)
+    return Durations(forward, backward, weight, sent_s if job.overlap_pipeline else 0.0)
 
 
-def message_s(job: Job, cluster: Cluster) -> float:
-    """A transfer of activations to the next stage."""
-    inside = _in_one_node(job, cluster)
-    return point_to_point_s(message_bytes(job), cluster.fabric, same_node=inside) if job.pp > 1 else 0.0
-
-
-def _in_one_node(job: Job, cluster: Cluster) -> bool:
-    return job.tp * job.dp * job.cp * job.pp <= cluster.fabric.node_ranks
+def messages_s(job: Job, cluster: Cluster) -> list[float]:
+    """A transfer of activations from every stage to the next, from the last to the first."""
+    if job.pp == 1:
+        return [0.0]
+    width, node = job.tp * job.dp * job.cp, cluster.fabric.node_ranks
+    near, far = (point_to_point_s(message_bytes(job), cluster.fabric, same_node=same) for same in (True, False))
+    nodes = [stage * width // node for stage in range(job.pp)]
+    return [near if one == other else far for one, other in zip(nodes, nodes[1:] + nodes[:1], strict=True)]
 
 
 def message_bytes(job: Job) -> float:
@@ -257,7 +258,8 @@ def _tied_s(job: Job, cluster: Cluster) -> float:
     if not job.ties_stages:
         return 0.0
     size = job.model.vocab * job.model.hidden / job.tp * job.gradient_bytes
-    return collective_s(ALL_REDUCE, size, 2, 2 if _in_one_node(job, cluster) else 1, cluster.fabric)
+    inside = job.tp * job.dp * job.cp * job.pp <= cluster.fabric.node_ranks
+    return collective_s(ALL_REDUCE, size, 2, 2 if inside else 1, cluster.fabric)
 
 
 def _optimizer_s(job: Job, cluster: Cluster) -> float:
