@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, asdict, fields, replace
+from dataclasses import MISSING, asdict, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -22,14 +22,12 @@ __all__ = [
     "executed_on",
     "field_options",
     "operated",
-    "operation_options",
     "option",
     "options",
     "output",
     "print_result",
     "require",
-    "topology_option",
-    "with_link",
+    "run_options",
 ]
 
 Command = Callable[..., Any]
@@ -77,7 +75,8 @@ def built(shape: type[Made], table: Table, values: Mapping[str, Any], **more: An
     return shape(**{field_name: values[name] for name, (field_name, _) in table.items()}, **more)
 
 
-operation_options = options(
+run_options = options(
+    option("topology", click.STRING, None, "A file or a shipped name: a batch executed on it, too."),
     option("chip_watts", POSITIVE, None, "Power of a chip with its share of the host, for the energy."),
     option("pue", Finite(1, 100), 1.0, "Power usage effectiveness of the site."),
     option("price_per_chip_hour", POSITIVE, None, "Price of a chip for an hour, in any currency."),
@@ -85,7 +84,6 @@ operation_options = options(
     option("checkpoint_seconds", SIZE, None, "Time to write a checkpoint; the best interval is computed."),
     option("restart_seconds", SIZE, None, "Time from a failure to work again."),
 )
-topology_option = option("topology", click.STRING, None, "A file or a shipped name: a batch executed on it, too.")
 output = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
@@ -101,11 +99,13 @@ def operated(values: dict[str, Any], chips: int) -> operation.Operation | None:
     """What was asked about operating the run, None when nothing was."""
     if values["mtbf_hours"] is None and (values["checkpoint_seconds"] or values["restart_seconds"]):
         raise InputError.at("--mtbf_hours", "checkpoints and restarts need the mean time between failures of a chip")
-    if not any(values[name] for name in ("chip_watts", "price_per_chip_hour", "mtbf_hours")):
+    asked = ("wan_bandwidth", "chip_watts", "price_per_chip_hour", "mtbf_hours")
+    if all(values[name] is None for name in asked):
         return None
-    hours = values["mtbf_hours"]
+    hours, link = values["mtbf_hours"], values["wan_bandwidth"]
     return operation.Operation(
         chips=chips,
+        wide_area_bytes_per_s=None if link is None else _bandwidth(link),
         chip_watts=values["chip_watts"],
         power_usage_effectiveness=values["pue"],
         price_per_chip_hour=values["price_per_chip_hour"],
@@ -113,11 +113,6 @@ def operated(values: dict[str, Any], chips: int) -> operation.Operation | None:
         checkpoint_s=values["checkpoint_seconds"] or 0.0,
         restart_s=values["restart_seconds"] or 0.0,
     )
-
-
-def with_link(asked: operation.Operation | None, chips: int, text: str) -> operation.Operation:
-    """What was asked, with the wide-area link of a site as well."""
-    return replace(asked or operation.Operation(chips), wide_area_bytes_per_s=_bandwidth(text))
 
 
 def _bandwidth(text: str) -> float:

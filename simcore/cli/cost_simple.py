@@ -12,14 +12,12 @@ from simcore.cli.cost_options import (
     executed_on,
     field_options,
     operated,
-    operation_options,
     option,
     options,
     output,
     print_result,
     require,
-    topology_option,
-    with_link,
+    run_options,
 )
 from simcore.cli.numbers import POSITIVE, Finite
 from simcore.cost import describe, operation, simple
@@ -56,10 +54,9 @@ SETUP = {
 @options(
     option("network_bandwidth", POSITIVE, None, "Network of a chip, bytes/s (variant head)."),
     option("base_utilization", Finite(1e-12, 1), None, "Reachable share (head: 0.6)."),
-    topology_option,
     option("wan_bandwidth", click.STRING, None, "Link of a site, a replica of the model each: GB/s or '400 Gb/s'."),
 )
-@operation_options
+@run_options
 @output
 def simple_command(as_json: bool, variant: simple.Variant, **values: Any) -> None:
     """Batch and run time from matrix products, pipeline and ideal collectives (simple_transformer.py).
@@ -88,13 +85,11 @@ def _executed(values: dict[str, Any], setup: simple.Setup, run: simple.SimpleRun
 
 def _operated(values: dict[str, Any], setup: simple.Setup, run: simple.SimpleRun) -> operation.OperationCost | None:
     """With a wide-area link every site holds a replica and exchanges the gradients of a batch."""
-    asked = operated(values, run.p)
-    run_s = run.run_time_days * describe.DAY_S
-    if values["wan_bandwidth"] is None:
+    asked, run_s = operated(values, run.p), run.run_time_days * describe.DAY_S
+    if asked is None or asked.wide_area_bytes_per_s is None:
         return operation.evaluate(asked, run_s) if asked else None
     if setup.dp == 1:
         raise InputError.at("--wan_bandwidth", "sites are replicas of the model", expected="--dp above 1", found="1")
-    asked = with_link(asked, run.p, values["wan_bandwidth"])
     gradients_s = run.gradient_reduction_time * run.n_batches
     return operation.evaluate(asked, run_s - gradients_s, simple.gradient_bytes(setup, run) * run.n_batches)
 

@@ -11,14 +11,12 @@ from simcore.cli.cost_options import (
     executed_on,
     field_options,
     operated,
-    operation_options,
     option,
     options,
     output,
     print_result,
     require,
-    topology_option,
-    with_link,
+    run_options,
 )
 from simcore.cli.numbers import COUNT, POSITIVE
 from simcore.cost import describe, operation, transformer
@@ -69,10 +67,9 @@ GRID = {
     option("fwd_only", help_text="Show and time the forward pass alone."),
     option("chips_per_cluster", COUNT, 1, "Chips of a cluster, for failures, energy and money."),
     option("wan_bandwidth", click.STRING, None, "Link of a cluster to the others: GB/s or '400 Gb/s'."),
-    topology_option,
     option("microbatch_size", COUNT, None, "Sequences of a micro-batch over all replicas, for --topology."),
 )
-@operation_options
+@run_options
 @output
 def transformer_command(as_json: bool, **values: Any) -> None:
     """FLOP, Tx and Rx of a GPT-like run on a grid of clusters (transformer.py of document 004).
@@ -158,8 +155,6 @@ def _operated(
     values: dict[str, Any], run: transformer.RunCost, rates: describe.Rates | None
 ) -> operation.OperationCost | None:
     asked = operated(values, run.clusters * values["chips_per_cluster"])
-    if values["wan_bandwidth"] is not None:
-        asked = with_link(asked, run.clusters, values["wan_bandwidth"])
     if asked is None:
         return None
     if rates is None:
