@@ -17,21 +17,25 @@ from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
+from simcore.system.collectives.nccl import Fabric
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, Workload
 
-__all__ = ["cells", "engine_ns", "program"]
+__all__ = ["cells", "engine_ns", "program", "run_ns"]
 
 
 def engine_ns(job: Job, cluster: Cluster) -> int:
     """How long a step takes of `job` on `cluster`, run by the engine; errors are those of `predict`."""
-    system = SystemConfig(
-        implementations=dict.fromkeys(CollectiveKind, (Algorithm(NCCL),)),
-        fabric=cluster.fabric if job.overlap_pipeline else replace(cluster.fabric, hop_s=0.0),
-        preferred_dataset_splits=1,
-    )
+    fabric = cluster.fabric if job.overlap_pipeline else replace(cluster.fabric, hop_s=0.0)
+    return run_ns(program(job, cluster), job, fabric)
+
+
+def run_ns(workload: Workload, job: Job, fabric: Fabric) -> int:
+    """How long a workload takes on the ranks of a job, with NCCL's collectives on `fabric`."""
+    algorithms = dict.fromkeys(CollectiveKind, (Algorithm(NCCL),))
+    system = SystemConfig(implementations=algorithms, fabric=fabric, preferred_dataset_splits=1)
     settings = Settings(schedule=job.schedule_name if job.pp > 1 else "")
-    return simulate(program(job, cluster), _machine(job), system, profiles.get("native"), settings).time_ns
+    return simulate(workload, _machine(job), system, profiles.get("native"), settings).time_ns
 
 
 def cells(job: Job) -> int:
@@ -66,12 +70,12 @@ def _end(job: Job, cluster: Cluster) -> Layer:
     """The sum of gradients over the replicas, where nothing hides it; all else behind the pipeline as computation."""
     parts = predict(job, cluster).parts
     after_s = parts["gradients"] + parts["optimizer"] + parts["other"]
-    summed = Phase()
-    if not job.overlap_gradients and job.replicas > 1:
-        for one in gradient_sums(job)[:1]:
-            summed = Phase(0, one.kind, round(one.size_bytes), Group.DP)
-            after_s -= one.seconds(job, cluster)
-    return Layer("gradient_reduce", Phase(_whole_ns(after_s)), weight_grad=summed)
+    sums = [] if job.overlap_gradients or job.replicas == 1 else gradient_sums(job)
+    shown = [one for one in sums if one.stride == job.tp and one.ranks == job.replicas][: len(sums) // 2]
+    after_s -= sum(one.seconds(job, cluster) for one in shown)
+    phases = {one.kind == CollectiveKind.ALL_GATHER: (one.kind, round(one.size_bytes), Group.DP) for one in shown}
+    summed = Phase(0, *phases[False]) if False in phases else Phase()
+    return Layer("gradient_reduce", Phase(_whole_ns(after_s), *phases.get(True, ())), weight_grad=summed)
 
 
 def _machine(job: Job) -> Topology:

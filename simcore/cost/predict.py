@@ -204,7 +204,6 @@ def _stage_parameters(job: Job) -> tuple[float, float]:
     return plain / job.copies, experts / job.copies
 
 
-ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 _BACKWARD_SHARE = 2 / 3  # of a micro-batch's time: two products against the forward's one
 _BUCKETS = 8  # gradient buckets of a stage, the last of which nothing can hide
 
@@ -225,17 +224,20 @@ class GradientSum:
 
 
 def gradient_sums(job: Job) -> list[GradientSum]:
-    """The sums of the replicated parameters' gradients and of the experts'; none with ZeRO 3, in every micro-batch.
+    """What ends a step for the replicated parameters, then for the experts'; nothing with ZeRO 3.
 
-    Gradients already summed (ZeRO 2) leave the weights to gather: half the passes, and 16 bits an element.
+    ZeRO 1 scatters the sums of the gradients and gathers the new weights; ZeRO 2 has scattered them before, ZeRO 3
+    gathers them in the next step (Rajbhandari et al. 2020, section 7).
     """
-    if job.zero == 3:
-        return []
-    kind, width = (ALL_GATHER, job.shard.element_bytes) if job.zero == 2 else (ALL_REDUCE, job.gradient_bytes)
     plain, experts = _stage_parameters(job)
+    gradients, weights = job.gradient_bytes, job.shard.element_bytes
+    scattered, gathered = (CollectiveKind.REDUCE_SCATTER, gradients), (CollectiveKind.ALL_GATHER, weights)
+    summed = (CollectiveKind.ALL_REDUCE, gradients)
+    levels = {0: [summed], 1: [scattered, gathered], 2: [gathered]}
     return [
-        GradientSum(kind, plain * width, job.replicas, job.tp),
-        GradientSum(kind, experts * width, job.expert_replicas, job.ep),
+        GradientSum(kind, size * width, ranks, stride)
+        for size, ranks, stride in ((plain, job.replicas, job.tp), (experts, job.expert_replicas, job.ep))
+        for kind, width in levels.get(job.zero, [])
     ]
 
 
@@ -259,7 +261,7 @@ def _tied_s(job: Job, cluster: Cluster) -> float:
         return 0.0
     size = job.model.vocab * job.model.hidden / job.tp * job.gradient_bytes
     inside = job.tp * job.dp * job.cp * job.pp <= cluster.fabric.node_ranks
-    return collective_s(ALL_REDUCE, size, 2, 2 if inside else 1, cluster.fabric)
+    return collective_s(CollectiveKind.ALL_REDUCE, size, 2, 2 if inside else 1, cluster.fabric)
 
 
 def _optimizer_s(job: Job, cluster: Cluster) -> float:

@@ -10,15 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simcore.compute.accelerators import accelerator
 from simcore.compute.operations import Transformer, parameters
 from simcore.cost import memory as closed
-from simcore.cost.played import engine_ns, program
+from simcore.cost.job import Software
+from simcore.cost.played import engine_ns, program, run_ns
 from simcore.cost.predict import Job, part_times, predict
 from simcore.cost.systems import CLUSTERS
 from simcore.errors import InputError
 from simcore.generate import memory as counted
 from simcore.generate import models
+from simcore.generate.durations import roofline
 from simcore.generate.plan import Plan
+from simcore.generate.training import pipeline_workload
 from simcore.workload.loops import schedules
 
 SELENE = CLUSTERS["selene"]
@@ -173,3 +177,39 @@ def test_all_stages_together_hold_the_model_once_for_every_pipeline(name, model)
 def _second_table(job: Job) -> int:
     """Two whole pipelines have a tied table on four places, not on two."""
     return 2 * job.model.vocab * job.model.hidden if job.copies > 1 and job.model.tied else 0
+
+
+BARE = replace(SELENE, software=Software(launch_s=0.0, step_s=0.0))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    model=st.sampled_from([LLAMA, replace(LLAMA, layers=16, heads=32, kv_heads=32)]),
+    pp=st.sampled_from([1, 2, 4]),
+    dp=st.sampled_from([1, 2, 4]),
+    count=st.sampled_from([4, 8]),
+    chunks=st.sampled_from([1, 2]),
+    zero=st.integers(0, 1),
+    recompute=st.sampled_from(["none", "full"]),
+)
+def test_generator_kernels_and_engine_give_the_predicted_step(model, pp, dp, count, chunks, zero, recompute):
+    """The rows `simcore generate` writes, timed by the same kernels, run by the engine: what `predict` adds up.
+
+    Without tensor parallelism, whose collectives the engine hides behind weight gradients as far as they go and
+    `predict` at a price; with messages that overlap; with software that costs nothing. What is left is the sum of the
+    gradients' norm and, chunk by chunk, the latencies of the collectives and kernels that end a step.
+    """
+    chunks = chunks if pp > 1 else 1
+    job = Job(model, count * dp, 1, 1, pp, dp, chunks=chunks, zero=zero, recompute=recompute, overlap_pipeline=True)
+    plan = Plan(
+        *(pp * dp, model.seq),
+        pp=pp,
+        virtual_stages=chunks,
+        global_batch=count * dp,
+        zero=zero,
+        recompute=recompute,
+    )
+    shape = described(model)
+    workload = pipeline_workload(shape, plan, roofline(shape, plan, accelerator(BARE.accelerator)))
+    more_s = run_ns(workload, job, BARE.fabric) * 1e-9 - predict(job, BARE).step_s
+    assert -1e-5 < more_s < (150e-6 * chunks if dp > 1 or chunks > 1 else 1e-5)
