@@ -131,8 +131,8 @@ def test_too_many_rows_and_groups_are_refused():
 
 
 GRID_COMMAND = (
-    "cost transformer --num_layers 8 --d_model 4096 --dataset_size 1e9 --batch_size 256 --p_data 8 --p_tensor_int 4 "
-    "--p_pipe 2 --cluster_flop_rate 1e14 --microbatch_size 16"
+    "cost transformer --num_layers 8 --d_model 4096 --dataset_size 1e9 --batch_size 256 --p_data 4 --p_tensor_int 4 "
+    "--p_pipe 4 --cluster_flop_rate 1e14 --microbatch_size 16"
 )
 
 
@@ -141,8 +141,8 @@ def test_the_grid_of_the_command_is_executed_beside_its_closed_form(capsys):
     document = json.loads(capsys.readouterr().out)
     executed = document["executed"]
     assert executed["closed_form"] == pytest.approx(document["runtime_s"] / document["n_batches"])
-    assert executed["compute_only"] == pytest.approx(executed["closed_form"] * (1 + 1 / 16), rel=1e-6)
-    assert executed["excess"] > 1 / 16
+    assert executed["compute_only"] == pytest.approx(executed["closed_form"] * (1 + 3 / 16), rel=1e-4)
+    assert executed["excess"] > 3 / 16
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_tolerances_only_tighten():
 def test_a_suite_outside_its_tolerance_is_named_and_ends_with_status_3(name, scores, monkeypatch, capsys):
     """Each suite's own tolerance counts: half a percent below the mean it has, the same rows miss it."""
     scored = scores[name]
-    monkeypatch.setattr("simcore.cost.validate.score", lambda suite, *rest: replace(scored, suite=suite))
+    monkeypatch.setattr("simcore.cost.validate.score", lambda suite, *_, **__: replace(scored, suite=suite))
     for share, status in ((1.005, 0), (0.995, 3)):
         monkeypatch.setitem(SUITES, name, replace(SUITES[name], tolerance=scored.mean * share))
         assert main(["validate", name]) == status
