@@ -18,12 +18,18 @@ __all__ = ["command"]
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--markdown", is_flag=True, help="The table of docs/validation.md.")
 @click.option("--rows", is_flag=True, help="One line per measurement.")
-@click.option(
-    "--explain", is_flag=True, help="What each prediction consists of, its interval, the constants that matter most."
-)
+@click.option("--explain", is_flag=True, help="Parts and interval of each prediction, the constants it follows most.")
+@click.option("--engine", is_flag=True, help="Run the steps by the native engine, too, and compare.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Picture of predicted against measured (.png .svg .pdf).")
 def command(
-    suite: str | None, path: Path | None, as_json: bool, markdown: bool, rows: bool, explain: bool, plot: Path | None
+    suite: str | None,
+    path: Path | None,
+    as_json: bool,
+    markdown: bool,
+    rows: bool,
+    explain: bool,
+    engine: bool,
+    plot: Path | None,
 ) -> int:
     """Predict published measurements and report the error of every row.
 
@@ -32,6 +38,7 @@ def command(
     \b
     simcore validate
     simcore validate sc21_table1 --rows
+    simcore validate megascale_table2 --engine
     simcore validate --data my_rows.json --plot scatter.png
     """
     from tqdm import tqdm
@@ -45,7 +52,11 @@ def command(
     for one in wanted:
         with validate.read_from(path):
             result = validate.score(
-                one, documents, lambda some, name=one.name: tqdm(some, desc=name, disable=None, leave=False)
+                one,
+                documents,
+                lambda some, name=one.name: tqdm(some, desc=name, disable=None, leave=False),
+                engine=engine,
+                explain=explain,
             )
         found += [result] if result else []
     if not found:
@@ -56,11 +67,11 @@ def command(
 
         save(predictions_figure(found), plot)
     if as_json:
-        click.echo(json.dumps(validate.document(found, explain=explain), sort_keys=True, indent=1, allow_nan=False))
+        click.echo(json.dumps(validate.document(found), sort_keys=True, indent=1, allow_nan=False))
     elif markdown:
         click.echo(validate.markdown(found))
     else:
-        click.echo(validate.table(found, explain=explain, rows=rows))
+        click.echo(validate.table(found, rows=rows))
     missed = [one.suite.name for one in found if one.missed]
     if missed:
         click.echo(f"outside the tolerance: {', '.join(missed)}", err=True)

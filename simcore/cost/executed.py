@@ -1,23 +1,111 @@
-"""The schedule of `cost simple` on a real topology: what the closed form leaves out (latency, hops, contention).
+"""A batch of a closed form on a real topology: what the form leaves out (bubbles, latency, hops, contention).
 
-A row is a layer: its products in three equal passes, an all-reduce of its output behind the forward and of its input's
-gradient behind the backward over the `tp` ranks; stages hand the residual stream on; at the end every rank sums its
-weights' gradients over the `dp` ranks. Sizes are those of the closed form (`simcore.cost.simple`).
+A model is rows with their collectives; the axes of its grid become the groups of a header. Sizes and arithmetic are
+those of the closed form, the engine gives the time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
 
-from simcore.cost.simple import MATRICES, Setup, SimpleRun
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import profiles
-from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
+from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, PhaseName, Workload
 
-__all__ = ["Executed", "execute", "workload"]
+__all__ = ["Axes", "Axis", "Batch", "Executed", "execute"]
+
+MOST_ROWS = 500_000  # half a minute
+
+
+class Axis(Enum):
+    """What a collective runs along: both tensor axes, experts, readers of the same sequences, holders of a weight."""
+
+    INNER = "inner"
+    OUTER = "outer"
+    EXPERT = "expert"
+    READERS = "readers"
+    WEIGHTS = "weights"
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Degrees of a grid on the machine: tensor ranks innermost, then experts, sequence, data and pipeline."""
+
+    inner: int = 1
+    outer: int = 1
+    expert: int = 1
+    sequence: int = 1
+    data: int = 1
+    pipe: int = 1
+    interleaving: int = 1
+
+    @property
+    def npus(self) -> int:
+        """Size of the machine."""
+        return self.inner * self.outer * self.expert * self.sequence * self.data * self.pipe
+
+    @property
+    def both_tensor(self) -> bool:
+        """Whether tensor ranks form a plane."""
+        return self.inner > 1 and self.outer > 1
+
+    def header(self, micro_batches: int) -> Parallelism:
+        """The axes as the groups of a text workload.
+
+        A header nests CP and EP in the rest of DP: here CP holds EP, so that DP without EP is who holds a weight.
+        """
+        tensor = self.inner if self.both_tensor else self.inner * self.outer
+        near = self.outer if self.both_tensor else self.expert
+        return Parallelism(
+            tp=tensor,
+            ep=near,
+            cp=near * self.sequence,
+            pp=self.pipe,
+            vpp=self.interleaving,
+            gradient_accumulation=micro_batches,
+        )
+
+    def group(self, axis: Axis) -> Group:
+        """The group of an axis in the header."""
+        if axis is Axis.OUTER:
+            return Group.CP if self.both_tensor else Group.TP
+        return {Axis.INNER: Group.TP, Axis.EXPERT: Group.EP, Axis.READERS: Group.CP, Axis.WEIGHTS: Group.DP_EP}[axis]
+
+    def size(self, axis: Axis) -> int:
+        """Ranks along an axis."""
+        readers = self.expert * self.sequence
+        sizes = {Axis.INNER: self.inner, Axis.OUTER: self.outer, Axis.EXPERT: self.expert, Axis.READERS: readers}
+        return sizes.get(axis, self.data * self.sequence)
+
+    def phase(self, compute_s: float, kind: CollectiveKind, axis: Axis, size_bytes: float) -> Phase:
+        """A computation and the collective behind it, where the axis has more than one rank."""
+        if self.size(axis) == 1 or round(size_bytes) == 0:
+            return Phase(round(compute_s * 1e9))
+        return Phase(round(compute_s * 1e9), kind, round(size_bytes), self.group(axis))
+
+    def workload(self, end: Iterable[Layer], stage: Iterable[Layer], count: int, handed_bytes: float) -> Workload:
+        """A step of `count` micro-batches: rows of its end, those of a stage, and what it hands to the next."""
+        handed, rows = round(handed_bytes) if self.pipe > 1 else 0, tuple(stage)
+        if len(rows) * count > MOST_ROWS:
+            message = f"--topology executes {count} micro-batches of {len(rows)} rows one by one"
+            most = f"at most {MOST_ROWS} rows"
+            raise InputError.at("--microbatch_size", message, expected=most, hint="larger micro-batches are fewer")
+        rows = (*end, *rows * count)
+        return Workload("HYBRID_TRANSFORMER", rows, self.header(count), "simai", pipeline_bytes=handed)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch as the engine runs it, for so many NPUs, and its seconds in the closed form."""
+
+    workload: Workload
+    npus: int
+    closed_form_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +121,7 @@ class Executed:
     excess: float
 
     def lines(self) -> list[str]:
-        """What `cost simple` prints of it."""
+        """What the cost commands print of it."""
         return [
             "",
             f"on the topology: {self.batch_time:.6g} s per batch, {self.excess:+.1%} against the closed form",
@@ -41,47 +129,25 @@ class Executed:
         ]
 
 
-def execute(setup: Setup, run: SimpleRun, topology: Topology) -> Executed:
-    """One batch on the topology; InputError when it has another size or the setup has no such execution."""
-    _check(setup, topology)
-    with_s, without_s = (_seconds(workload(setup, run, communicates=some), topology) for some in (True, False))
-    return Executed(with_s, without_s, run.batch_time, with_s / run.batch_time - 1)
-
-
-def _check(setup: Setup, topology: Topology) -> None:
-    for option, degree in (("n_experts", setup.experts), ("tp2", setup.tp2)):
-        if degree > 1:
-            message = f"--topology executes data, tensor and pipeline parallelism, not --{option}"
-            raise InputError.at(f"--{option}", message, expected="1", found=str(degree))
-    if topology.npus != setup.chips:
-        message = f"the topology has {topology.npus} NPUs, the setup {setup.chips} chips"
-        raise InputError.at("--topology", message, expected=f"{setup.chips} = pp x dp x tp", found=str(topology.npus))
+def execute(batch: Batch, topology: Topology) -> Executed:
+    """The batch on the topology; InputError when that has another size."""
+    if topology.npus != batch.npus:
+        message = f"the topology has {topology.npus} NPUs, the setup {batch.npus} chips"
+        raise InputError.at("--topology", message, expected=f"{batch.npus} NPUs", found=str(topology.npus))
+    with_s, without_s = (_seconds(program, topology) for program in (batch.workload, _silent(batch.workload)))
+    return Executed(with_s, without_s, batch.closed_form_s, with_s / batch.closed_form_s - 1)
 
 
 def _seconds(program: Workload, topology: Topology) -> float:
     return simulate(program, topology, None, profiles.get("native"), Settings()).time_ns * 1e-9
 
 
-def workload(setup: Setup, run: SimpleRun, *, communicates: bool = True) -> Workload:
-    """A batch as a text workload of one stage, which all stages run."""
-    width = setup.precision_bits / 8 if communicates else 0.0
-    residual_bytes = setup.microbatch_tokens * setup.d_model / setup.dp * width
-    gradient_bytes = setup.parameters_per_expert / (setup.chips // setup.dp) * width
-    pass_ns, count = round(MATRICES * run.matmul_time * 1e9), setup.batch_size // setup.microbatch_size
-    summed = _sum(pass_ns, residual_bytes, setup.tp)
-    layer = Layer("layer", summed, summed, Phase(pass_ns))
-    end = Layer("gradient_reduce", weight_grad=_sum(0, gradient_bytes, setup.dp))
-    return Workload(
-        "HYBRID_TRANSFORMER",
-        (end, *[layer] * (setup.layers // setup.pp * count)),
-        Parallelism(tp=setup.tp, ep=1, pp=setup.pp, vpp=setup.interleaving, gradient_accumulation=count),
-        "simai",
-        pipeline_bytes=round(residual_bytes / setup.tp) if setup.pp > 1 else 0,
-    )
+def _silent(program: Workload) -> Workload:
+    """The same without communication; rows that were one object stay one."""
+    made = {id(layer): _quiet(layer) for layer in program.layers}
+    return replace(program, layers=tuple(made[id(layer)] for layer in program.layers), pipeline_bytes=0)
 
 
-def _sum(compute_ns: int, size_bytes: float, ranks: int) -> Phase:
-    """A computation and an all-reduce behind it, where there is something to sum."""
-    if ranks == 1 or round(size_bytes) == 0:
-        return Phase(compute_ns)
-    return Phase(compute_ns, CollectiveKind.ALL_REDUCE, round(size_bytes))
+def _quiet(layer: Layer) -> Layer:
+    forward, input_grad, weight_grad = (Phase(layer.phase(name).compute_ns) for name in PhaseName)
+    return replace(layer, forward=forward, input_grad=input_grad, weight_grad=weight_grad)

@@ -29,11 +29,15 @@ from simcore.workload.model import CollectiveKind, PhaseName
 
 __all__ = [
     "Cluster",
+    "GradientSum",
     "Job",
     "Prediction",
     "Recompute",
     "Software",
+    "gradient_sums",
     "lower_bound_s",
+    "message_bytes",
+    "messages_s",
     "part_times",
     "predict",
     "predict_layer",
@@ -132,39 +136,49 @@ def _pipeline(job: Job, cluster: Cluster) -> tuple[float, float]:
 def _moves_s(job: Job, cluster: Cluster) -> float:
     """What a stage waits for its transfers in a step: one behind every forward and one behind every backward."""
     cells = job.micro_batches * (1 if job.outline.placement == "twoway" else job.outline.chunks)
-    return 2 * cells * _message_s(job, cluster)
+    return 0.0 if job.overlap_pipeline else 2 * cells * max(messages_s(job, cluster))
 
 
 def part_times(job: Job, cluster: Cluster) -> Durations:
-    """Forward, backward and weight gradient of a micro-batch on every part of the model, with blocking transfers."""
+    """Forward, backward and weight gradient of a micro-batch on every part of the model.
+
+    Stages wait for their transfers, as part of a cell, in the pace of the slowest; overlapped, only what needs the data
+    waits, for its own.
+    """
     outline = job.outline
     kinds = [_layer(job, cluster, dense) for dense in ((True, False) if job.model.experts else (True, True))]
     counts = job.part_layers(outline.parts)
-    message_s = _message_s(job, cluster)
+    sent_s = messages_s(job, cluster)
+    blocked_s = 0.0 if job.overlap_pipeline else max(sent_s)
 
     def over_layers(times: Sequence[float]) -> list[float]:
         return [plain * times[0] + expert * times[1] for plain, expert in counts]
 
     weight = over_layers([layer.weight_s if job.splits_backward else 0.0 for layer in kinds])
-    forward = [seconds + message_s for seconds in over_layers([layer.forward_s for layer in kinds])]
+    forward = [seconds + blocked_s for seconds in over_layers([layer.forward_s for layer in kinds])]
     whole = over_layers([layer.backward_s for layer in kinds])
-    backward = [seconds + message_s - apart for seconds, apart in zip(whole, weight, strict=True)]
+    backward = [seconds + blocked_s - apart for seconds, apart in zip(whole, weight, strict=True)]
     for place, operations in ((0, embedding_operations), (-1, head_operations)):
         ahead, back = _edge_s(job, cluster, operations)
         forward[place] += ahead
         backward[place] += back
-    return Durations(forward, backward, weight)
+    return Durations(forward, backward, weight, sent_s if job.overlap_pipeline else 0.0)
 
 
-def _message_s(job: Job, cluster: Cluster) -> float:
-    """A blocking transfer of activations to the next stage; scattered over the tensor ranks where configured."""
-    if job.pp == 1 or job.overlap_pipeline:
-        return 0.0
+def messages_s(job: Job, cluster: Cluster) -> list[float]:
+    """A transfer of activations from every stage to the next, from the last to the first."""
+    if job.pp == 1:
+        return [0.0]
+    width, node = job.tp * job.dp * job.cp, cluster.fabric.node_ranks
+    near, far = (point_to_point_s(message_bytes(job), cluster.fabric, same_node=same) for same in (True, False))
+    nodes = [stage * width // node for stage in range(job.pp)]
+    return [near if one == other else far for one, other in zip(nodes, nodes[1:] + nodes[:1], strict=True)]
+
+
+def message_bytes(job: Job) -> float:
+    """What a rank hands to the next stage: all activations, or its part where they are scattered over tensor ranks."""
     size = job.shard.tokens(job.model) * job.model.hidden * job.shard.element_bytes
-    if job.sequence_parallel or job.scatter_pipeline:
-        size /= job.tp
-    inside = job.tp * job.dp * job.cp * 2 <= cluster.fabric.node_ranks
-    return point_to_point_s(size, cluster.fabric, same_node=inside)
+    return size / job.tp if job.sequence_parallel or job.scatter_pipeline else size
 
 
 _Edge = Callable[[Transformer, Shard, PhaseName], tuple[Operation, ...]]
@@ -190,9 +204,41 @@ def _stage_parameters(job: Job) -> tuple[float, float]:
     return plain / job.copies, experts / job.copies
 
 
-ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 _BACKWARD_SHARE = 2 / 3  # of a micro-batch's time: two products against the forward's one
 _BUCKETS = 8  # gradient buckets of a stage, the last of which nothing can hide
+
+
+@dataclass(frozen=True, slots=True)
+class GradientSum:
+    """A collective that ends a step: `size_bytes` on `ranks` that stand `stride` apart."""
+
+    kind: CollectiveKind
+    size_bytes: float
+    ranks: int
+    stride: int
+
+    def seconds(self, job: Job, cluster: Cluster) -> float:
+        """What it takes by itself."""
+        inside = per_node(job, cluster, self.ranks, self.stride)
+        return collective_s(self.kind, self.size_bytes, self.ranks, inside, cluster.fabric)
+
+
+def gradient_sums(job: Job) -> list[GradientSum]:
+    """What ends a step for the replicated parameters, then for the experts'; nothing with ZeRO 3.
+
+    ZeRO 1 scatters the sums of the gradients and gathers the new weights; ZeRO 2 has scattered them before, ZeRO 3
+    gathers them in the next step (Rajbhandari et al. 2020, section 7).
+    """
+    plain, experts = _stage_parameters(job)
+    gradients, weights = job.gradient_bytes, job.shard.element_bytes
+    scattered, gathered = (CollectiveKind.REDUCE_SCATTER, gradients), (CollectiveKind.ALL_GATHER, weights)
+    summed = (CollectiveKind.ALL_REDUCE, gradients)
+    levels = {0: [summed], 1: [scattered, gathered], 2: [gathered]}
+    return [
+        GradientSum(kind, size * width, ranks, stride)
+        for size, ranks, stride in ((plain, job.replicas, job.tp), (experts, job.expert_replicas, job.ep))
+        for kind, width in levels.get(job.zero, [])
+    ]
 
 
 def _gradients_s(job: Job, cluster: Cluster, pipeline_s: float) -> float:
@@ -202,14 +248,7 @@ def _gradients_s(job: Job, cluster: Cluster, pipeline_s: float) -> float:
     micro-batch's backward, or with interleaving that of a whole group of micro-batches; the last bucket stays
     exposed.
     """
-    if job.zero == 3:  # in every micro-batch
-        return _tied_s(job, cluster)
-    whole = 0.0
-    # Gradients already summed (ZeRO 2) leave the weights to gather: half the passes, and 16 bits an element.
-    kind, width = (ALL_GATHER, job.shard.element_bytes) if job.zero == 2 else (ALL_REDUCE, job.gradient_bytes)
-    plain, experts = _stage_parameters(job)
-    for size, ranks, stride in ((plain, job.replicas, job.tp), (experts, job.expert_replicas, job.ep)):
-        whole += collective_s(kind, size * width, ranks, per_node(job, cluster, ranks, stride), cluster.fabric)
+    whole = sum(one.seconds(job, cluster) for one in gradient_sums(job))
     if job.overlap_gradients:
         window = pipeline_s / job.micro_batches * _BACKWARD_SHARE * (job.pp if job.chunks > 1 else 1)
         whole = max(whole - window, whole / _BUCKETS)
@@ -222,8 +261,7 @@ def _tied_s(job: Job, cluster: Cluster) -> float:
         return 0.0
     size = job.model.vocab * job.model.hidden / job.tp * job.gradient_bytes
     inside = job.tp * job.dp * job.cp * job.pp <= cluster.fabric.node_ranks
-    per_node = 2 if inside else 1
-    return collective_s(ALL_REDUCE, size, 2, per_node, cluster.fabric)
+    return collective_s(CollectiveKind.ALL_REDUCE, size, 2, 2 if inside else 1, cluster.fabric)
 
 
 def _optimizer_s(job: Job, cluster: Cluster) -> float:

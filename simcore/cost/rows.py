@@ -37,8 +37,12 @@ class Step:
         cluster = clusters[self.cluster]
         if self.phase:
             return predict_layer(self.jobs[0], cluster, self.phase)
+        return predict(self.chosen(cluster), cluster)
+
+    def chosen(self, cluster: Cluster) -> Job:
+        """The fastest candidate that fits."""
         fitting = [job for job in self.jobs if len(self.jobs) == 1 or memory_bytes(job) <= cluster.memory_bytes]
-        return min((predict(job, cluster) for job in fitting or self.jobs), key=lambda one: one.step_s)
+        return min(fitting or self.jobs, key=lambda job: predict(job, cluster).step_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,33 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from math import ceil, inf
 from pathlib import Path
 from typing import Any
 
+from simcore.cost.job import Cluster
+from simcore.cost.played import cells, engine_ns
 from simcore.cost.predict import Prediction
-from simcore.cost.published import Suite, load
-from simcore.cost.rows import Row
-from simcore.cost.systems import FITTED, clusters, kernel_constants
+from simcore.cost.published import SUITES, Suite, load
+from simcore.cost.rows import Row, Step
+from simcore.cost.sensitivity import Sensitivity, averaged, of_question, told
+from simcore.cost.systems import CLUSTERS
 from simcore.errors import InputError, Location
 
 __all__ = [
- "Scored", "Sensitivity", "default_documents", "document", "markdown", "read_from", "rows_of", "score", "sensitivities",
- "table",
+    "Scored", "default_documents", "document", "interval", "margin", "markdown", "read_from", "rows_of", "score",
+    "table",
 ]  # fmt: skip
 
+MOST_CELLS = 50_000  # seven seconds of the engine
 _HERE = Path(__file__).parent / "measurements"
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A suite with its rows predicted."""
+    """A suite with its rows predicted, where asked the engine's answers (None: too long), and what each row follows."""
 
     suite: Suite
     rows: tuple[Row, ...]
     predictions: tuple[Prediction, ...]
+    engine_s: tuple[float | None, ...] = ()
+    followed: tuple[Sequence[Sensitivity], ...] = ()
 
     @property
     def errors(self) -> list[float]:
@@ -43,8 +48,14 @@ class Scored:
         return sum(map(abs, self.errors)) / len(self.rows)
 
     def quantile(self, share: float) -> float:
-        """The |error| that `share` of the rows do not pass (nearest rank)."""
-        return sorted(map(abs, self.errors))[max(0, ceil(share * len(self.rows)) - 1)]
+        """The |error| that `share` of the rows do not pass."""
+        return _rank(list(map(abs, self.errors)), share)
+
+    @property
+    def apart(self) -> float:
+        """The largest |engine / predicted - 1|."""
+        pairs = zip(self.engine_s, self.predictions, strict=True)
+        return max((abs(found / one.step_s - 1) for found, one in pairs if found), default=0.0)
 
     @property
     def missed(self) -> bool:
@@ -52,26 +63,44 @@ class Scored:
         return self.suite.tolerance is not None and self.mean > self.suite.tolerance
 
 
-@dataclass(frozen=True, slots=True)
-class Sensitivity:
-    """How a suite's predictions follow a constant: relative change of time per relative change of the constant."""
-
-    constant: str
-    elasticity: float
-
-
 def default_documents() -> list[Mapping[str, Any]]:
     """The measurements shipped with simcore; each file names its sources and licences."""
     return [load(path) for path in sorted(_HERE.glob("*.json"))]
 
 
-def score(suite: Suite, documents: Iterable[Mapping[str, Any]], progress: Any = None) -> Scored | None:
-    """Predict every row of a suite, None when the documents hold none; `progress` wraps the rows (a tqdm)."""
+def score(
+    suite: Suite,
+    documents: Iterable[Mapping[str, Any]],
+    progress: Any = None,
+    *,
+    engine: bool = False,
+    explain: bool = False,
+) -> Scored | None:
+    """Predict every row of a suite, None when the documents hold none; `progress` wraps the rows (a tqdm).
+
+    With `engine`, steps are run by the engine, too; with `explain`, every constant is moved for every row.
+    """
     rows = rows_of(suite, documents)
     if not rows:
         return None
-    watched = progress(rows) if progress else rows
-    return Scored(suite, rows, tuple(map(_predicted, watched)))
+    answers = [_answer(row, engine, explain) for row in (progress(rows) if progress else rows)]
+    predictions, engine_s, followed = zip(*answers, strict=True)
+    return Scored(suite, rows, predictions, engine_s if engine else (), followed if explain else ())
+
+
+def _answer(row: Row, engine: bool, explain: bool) -> tuple[Prediction, float | None, Sequence[Sensitivity]]:
+    prediction = _predicted(row)
+    return prediction, _run(row) if engine else None, of_question(row.question) if explain else ()
+
+
+def _run(row: Row) -> float | None:
+    """Seconds of a step by the engine, None where the row asks for something else or for too many cells."""
+    question = row.question
+    if not isinstance(question, Step) or question.phase:
+        return None
+    cluster = CLUSTERS[question.cluster]
+    job = question.chosen(cluster)
+    return engine_ns(job, cluster) * 1e-9 if cells(job) <= MOST_CELLS else None
 
 
 def rows_of(suite: Suite, documents: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
@@ -113,68 +142,80 @@ def _locating(name: str, what: str) -> Iterator[None]:
         raise InputError.at(name, what, expected="figures as in docs/validation.md", found=found) from error
 
 
-def sensitivities(scored: Scored, step: float = 0.05) -> list[Sensitivity]:
-    """The constants a suite's predictions follow most, by central differences over up to 50 of its rows.
-
-    Memory follows the bytes of what it holds, each by its share; collectives follow no constant of the kernels: none.
-    """
-    if scored.suite.unit != "s":
-        held = [{name: part / one.step_s for name, part in one.parts.items()} for one in scored.predictions]
-        names = dict.fromkeys(name for one in held for name in one)
-        shares = [Sensitivity(name, sum(one.get(name, 0.0) for one in held) / len(held)) for name in names]
-        return sorted(shares, key=lambda one: -one.elasticity)
-    values = {**kernel_constants(), **FITTED}
-    rows = scored.rows[:: ceil(len(scored.rows) / 50)]
-
-    def mean_s(name: str, factor: float) -> float:
-        systems = clusters({**values, name: values[name] * factor})
-        return sum(row.question.seconds(systems) / row.measured for row in rows)
-
-    base_s = mean_s("gemm", 1.0)
-    found = [
-        Sensitivity(name, (mean_s(name, 1 + step) - mean_s(name, 1 - step)) / (2 * step * base_s)) for name in values
-    ]
-    moving = [one for one in found if one.elasticity]
-    return sorted(moving, key=lambda one: (-abs(one.elasticity), one.constant))
-
-
-def document(scored: Sequence[Scored], *, explain: bool = False) -> dict[str, Any]:
+def document(scored: Sequence[Scored]) -> dict[str, Any]:
     """The JSON document of `simcore validate --json`, schema simcore.validate/1."""
-    return {"schema": "simcore.validate/1", "suites": [_suite_document(one, explain) for one in scored]}
+    return {"schema": "simcore.validate/1", "suites": [_suite_document(one) for one in scored]}
 
 
-def _suite_document(scored: Scored, explain: bool) -> dict[str, Any]:
-    margin = scored.quantile(0.9)
+def _suite_document(scored: Scored) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": scored.suite.name,
-        "rows": [_row_document(*row, margin if explain else None, scored.suite.unit) for row in _lines(scored)],
+        "rows": [_row_document(scored, index) for index in range(len(scored.rows))],
         "mean_abs_error": scored.mean,
-        "p90_abs_error": margin,
+        "p90_abs_error": scored.quantile(0.9),
         "max_abs_error": scored.quantile(1.0),
         "tolerance": scored.suite.tolerance,
         "best_peer": scored.suite.peer,
     }
-    if explain:
-        top = sensitivities(scored)[:3]
-        found["sensitivities"] = [{"constant": one.constant, "elasticity": one.elasticity} for one in top]
+    if scored.followed:
+        found["sensitivities"] = _first_three(averaged(scored.followed))
+    if scored.engine_s:
+        found |= {"engine_rows": len(scored.engine_s) - scored.engine_s.count(None), "engine_apart": scored.apart}
     return found
 
 
-def _lines(scored: Scored) -> Iterator[tuple[Row, Prediction, float]]:
-    return zip(scored.rows, scored.predictions, scored.errors, strict=True)
-
-
-def _row_document(row: Row, prediction: Prediction, error: float, margin: float | None, unit: str) -> dict[str, Any]:
+def _row_document(scored: Scored, index: int) -> dict[str, Any]:
+    row, prediction, unit = scored.rows[index], scored.predictions[index], scored.suite.unit
     entry: dict[str, Any] = {
         "id": row.id,
         f"measured_{unit}": row.measured,
         f"predicted_{unit}": prediction.step_s,
-        "error": error,
+        "error": scored.errors[index],
     }
-    if margin is not None:
-        entry[f"interval_{unit}"] = [prediction.step_s / (1 + margin), prediction.step_s * (1 + margin)]
+    if scored.followed:
+        entry[f"interval_{unit}"] = list(interval(prediction.step_s, scored.quantile(0.9)))
         entry[f"parts_{unit}"] = prediction.parts
+        entry["sensitivities"] = _first_three(scored.followed[index])
+    if scored.engine_s:
+        entry[f"engine_{unit}"] = scored.engine_s[index]
     return entry
+
+
+def _first_three(some: Sequence[Sensitivity]) -> list[dict[str, Any]]:
+    return [asdict(one) for one in some[:3]]
+
+
+def interval(answer: float, margin: float) -> tuple[float, float]:
+    """What an answer is within a factor of 1 + `margin` of."""
+    return answer / (1 + margin), answer * (1 + margin)
+
+
+def margin(cluster: Cluster) -> tuple[float, int]:
+    """The |error| that nine in ten measured steps on a system do not pass, and how many they are.
+
+    A system nobody measured takes the rows of its accelerator, an accelerator nobody measured those of all.
+    """
+    steps = [row for suite in SUITES.values() for row in _steps(suite)]
+    near = (
+        [row for row, system in steps if system == cluster],
+        [row for row, system in steps if system.accelerator == cluster.accelerator],
+        [row for row, _ in steps],
+    )
+    rows = next(some for some in near if some)
+    errors = [abs(_predicted(row).step_s / row.measured - 1) for row in rows]
+    return _rank(errors, 0.9), len(rows)
+
+
+def _rank(values: Sequence[float], share: float) -> float:
+    """The value that `share` of some do not pass (nearest rank)."""
+    return sorted(values)[max(0, ceil(share * len(values)) - 1)]
+
+
+def _steps(suite: Suite) -> list[tuple[Row, Cluster]]:
+    """The shipped measurements of whole steps, each with its system."""
+    rows = [row for each in default_documents() for row in suite.rows(each)]
+    asked = [(row, row.question) for row in rows]
+    return [(row, CLUSTERS[one.cluster]) for row, one in asked if isinstance(one, Step) and not one.phase]
 
 
 def markdown(scored: Sequence[Scored]) -> str:
@@ -190,8 +231,8 @@ def markdown(scored: Sequence[Scored]) -> str:
     return "\n".join(lines)
 
 
-def table(scored: Sequence[Scored], *, explain: bool = False, rows: bool = False) -> str:
-    """The result for people: a line per suite, with `rows` one per measurement, with `explain` what it consists of."""
+def table(scored: Sequence[Scored], *, rows: bool = False) -> str:
+    """The result for people: a line per suite, one per measurement with `rows` or where there is more to say."""
     head = f"{'suite':26} {'rows':>5} {'mean':>7} {'p90':>7} {'max':>7} {'limit':>7}  best peer, same data"
     lines = [head]
     for one in scored:
@@ -201,22 +242,36 @@ def table(scored: Sequence[Scored], *, explain: bool = False, rows: bool = False
         mark = "  MISSED" if one.missed else ""
         lines.append(f"{one.suite.name:26} {len(one.rows):>5} {text} {limit:>7}  {one.suite.peer}{mark}")
     for one in scored:
-        lines += _details(one, explain) if rows or explain else []
+        lines += _details(one, rows=rows or bool(one.followed))
     return "\n".join(lines)
 
 
-def _details(scored: Scored, explain: bool) -> Iterator[str]:
-    unit = scored.suite.unit
-    yield f"\n{scored.suite.name}"
-    if explain:
-        top = ", ".join(f"{one.constant} {one.elasticity:+.2f}" for one in sensitivities(scored)[:3])
-        yield f"  most sensitive to (change of time per change of constant): {top}"
+def _details(scored: Scored, *, rows: bool) -> Iterator[str]:
+    if rows or scored.engine_s:
+        yield f"\n{scored.suite.name}"
+    if scored.followed:
+        yield f"  follows most (change of time per change of constant): {told(averaged(scored.followed))}"
         yield f"  nine in ten rows lie within a factor of {1 + scored.quantile(0.9):.3f}"
-    for row, prediction, error in _lines(scored):
-        line = f"  {row.id:48} {row.measured:12.6g} {unit} measured {prediction.step_s:12.6g} {unit} {error:+7.1%}"
-        yield line + (_shares(prediction) if explain else "")
+    if scored.engine_s:
+        played = len(scored.engine_s) - scored.engine_s.count(None)
+        yield f"  the engine ran {played} of {len(scored.rows)} rows, at most {scored.apart:.2g} from the prediction"
+    for index in range(len(scored.rows)) if rows else ():
+        yield from _row_lines(scored, index)
+
+
+def _row_lines(scored: Scored, index: int) -> Iterator[str]:
+    row, prediction, unit = scored.rows[index], scored.predictions[index], scored.suite.unit
+    error, run_s = scored.errors[index], scored.engine_s[index] if scored.engine_s else None
+    line = f"  {row.id:48} {row.measured:12.6g} {unit} measured {prediction.step_s:12.6g} {unit} {error:+7.1%}"
+    yield line + (f"  engine {run_s:.9g} {unit}" if run_s else "")
+    if scored.followed:
+        low, high = interval(prediction.step_s, scored.quantile(0.9))
+        yield f"      {low:.6g} to {high:.6g} {unit}: {_shares(prediction)}; follows {told(scored.followed[index])}"
 
 
 def _shares(prediction: Prediction) -> str:
-    parts = partial(map, lambda part: f"{part[0]} {part[1] / prediction.step_s:.0%}")
-    return "  " + ", ".join(parts([part for part in prediction.parts.items() if part[1] > 0.005 * prediction.step_s]))
+    shares = {name: part / prediction.step_s for name, part in prediction.parts.items()}
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share > _SHOWN)
+
+
+_SHOWN = 0.005

@@ -63,3 +63,9 @@ def test_what_cannot_be_answered_is_refused():
 def test_the_best_interval_is_that_of_the_source(hours, minutes):
     """Daly 2006, figures 3 to 5: checkpoints of 5 minutes."""
     assert daly_interval_s(300.0, hours * 3600.0) / 60 == pytest.approx(minutes, rel=0.01)
+
+
+@pytest.mark.parametrize("mean_h,minutes", [(24, 117), (6, 57), (0.25, 9.1)])
+def test_the_best_interval_is_that_of_the_papers_figures(mean_h, minutes):
+    """Daly's figures 3 to 5: a dump of five minutes, and the mean time between failures of the machine."""
+    assert daly_interval_s(300, mean_h * 3600) / 60 == pytest.approx(minutes, rel=0.006)

@@ -101,8 +101,10 @@ def test_a_study_file_is_searched_and_explained(tmp_path, capsys):
     assert document["schema"] == "simcore.search/1"
     assert len(document["best"]) == 2
     assert document["why"]
-    assert main(["search", str(path)]) == 0
-    assert "fastest at each memory" in capsys.readouterr().out
+    assert main(["search", str(path), "--explain"]) == 0
+    text = capsys.readouterr().out
+    assert "fastest at each memory" in text and "measured steps" in text
+    assert "follows most" in text.splitlines()[-1] and "H100-SXM-80GB." in text.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

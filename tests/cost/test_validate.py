@@ -7,8 +7,10 @@ import pytest
 from simcore.cli import main
 from simcore.cost.calibrate import START, WEIGHTS, errors
 from simcore.cost.published import SUITES
-from simcore.cost.systems import FITTED, kernel_constants
-from simcore.cost.validate import default_documents, markdown, score, sensitivities
+from simcore.cost.sensitivity import of_question
+from simcore.cost.systems import CLUSTERS, FITTED, kernel_constants
+from simcore.cost.validate import default_documents, margin, markdown, score
+from simcore.system.collectives.nccl import FABRICS
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,7 @@ def test_tolerances_only_tighten():
 def test_a_suite_outside_its_tolerance_is_named_and_ends_with_status_3(name, scores, monkeypatch, capsys):
     """Each suite's own tolerance counts: half a percent below the mean it has, the same rows miss it."""
     scored = scores[name]
-    monkeypatch.setattr("simcore.cost.validate.score", lambda suite, *rest: replace(scored, suite=suite))
+    monkeypatch.setattr("simcore.cost.validate.score", lambda suite, *_, **__: replace(scored, suite=suite))
     for share, status in ((1.005, 0), (0.995, 3)):
         monkeypatch.setitem(SUITES, name, replace(SUITES[name], tolerance=scored.mean * share))
         assert main(["validate", name]) == status
@@ -98,14 +100,30 @@ def test_the_json_is_what_the_contract_says(capsys):
     )
 
 
-def test_explaining_gives_parts_an_interval_and_three_constants(capsys):
-    assert main(["validate", "mlsys23_table4", "--json", "--explain"]) == 0
+@pytest.mark.parametrize("suite", ["mlsys23_table4", "memory", "collectives_in_node"])
+def test_explaining_gives_every_answer_parts_an_interval_and_the_constants_it_follows(suite, capsys):
+    assert main(["validate", suite, "--json", "--explain"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["suites"]
+    assert len(found["sensitivities"]) == 3
+    unit = "bytes" if suite == "memory" else "s"
+    for row in found["rows"]:
+        low, high = row[f"interval_{unit}"]
+        assert low <= row[f"predicted_{unit}"] <= high
+        assert sum(row[f"parts_{unit}"].values()) == pytest.approx(row[f"predicted_{unit}"])
+        assert 1 <= len(row["sensitivities"]) <= 3
+    assert main(["validate", suite, "--explain"]) == 0
+    assert "nine in ten rows" in capsys.readouterr().out
+
+
+def test_the_engine_runs_what_was_predicted(capsys):
+    assert main(["validate", "llama3_405b", "--engine", "--json"]) == 0
     (suite,) = json.loads(capsys.readouterr().out)["suites"]
-    assert len(suite["sensitivities"]) == 3
+    assert suite["engine_rows"] == len(suite["rows"]) == 3
     for row in suite["rows"]:
-        low, high = row["interval_s"]
-        assert low <= row["predicted_s"] <= high
-        assert sum(row["parts_s"].values()) == pytest.approx(row["predicted_s"])
+        assert row["engine_s"] == pytest.approx(row["predicted_s"], rel=1e-6)
+    assert suite["engine_apart"] < 1e-6
+    assert main(["validate", "memory", "--engine"]) == 0
+    assert "the engine ran 0 of 31 rows" in capsys.readouterr().out
 
 
 def test_other_measurements_are_read_from_a_file_and_a_miss_is_status_3(tmp_path, capsys):
@@ -157,9 +175,30 @@ def test_the_shipped_constants_cannot_be_bettered_by_moving_one_of_them(document
             assert loss({**shipped, name: shipped[name] * factor}) > best - 0.01
 
 
-def test_large_models_follow_the_rate_of_products_and_small_ones_the_launches(documents):
-    large, small = (score(SUITES[name], documents) for name in ("mlsys23_table5", "vtrain_single"))
-    assert large is not None
-    assert small is not None
-    assert sensitivities(large)[0].constant == "gemm"
-    assert sensitivities(small)[0].constant == "vtrain.launch_us"
+def test_answers_follow_what_they_spend_their_time_on(documents):
+    """Large models follow products, small ones launches, benchmarks of collectives what NCCL's lines say."""
+
+    def first(name, chosen):
+        rows = [row for each in documents for row in SUITES[name].rows(each)]
+        return of_question(chosen(rows, key=lambda row: row.measured).question)[0].constant
+
+    assert first("mlsys23_table5", max) == "A100-SXM-80GB.gemm"
+    assert first("vtrain_single", min) == "vtrain-node.launch_s"
+    assert first("collectives_in_node", min).endswith("fixed_s")
+    assert first("collectives_across_nodes", max).endswith("bytes_per_s")
+
+
+def test_a_collective_is_a_sum_of_its_lines_parts(documents):
+    """What all constants of a straight line give together is one for one."""
+    row = next(row for each in documents for row in SUITES["collectives_in_node"].rows(each))
+    followed = of_question(row.question)
+    signs = [-one.elasticity if one.constant.endswith("bytes_per_s") else one.elasticity for one in followed]
+    assert sum(signs) == pytest.approx(1, abs=0.01)
+
+
+def test_a_system_nobody_measured_is_as_sure_as_its_accelerator(documents):
+    selene = CLUSTERS["selene"]
+    share, rows = margin(selene)
+    other_share, other_rows = margin(replace(selene, fabric=FABRICS["hgx-v100"]))
+    assert rows < other_rows < margin(replace(selene, accelerator="Gaudi2"))[1]
+    assert 0 < share < other_share

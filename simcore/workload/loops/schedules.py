@@ -97,13 +97,14 @@ class Schedule:
 class Durations:
     """Time of every cell by part of the model (any one unit), and of a transfer between neighbouring stages.
 
+    `transfer` is one for all, or one for every stage and the next (for the last: the first).
     `backward` is the whole backward pass when the schedule has no W cells, the input gradient alone when it has.
     """
 
     forward: Sequence[float]
     backward: Sequence[float]
     weight: Sequence[float] = ()
-    transfer: float = 0
+    transfer: float | Sequence[float] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,8 +350,9 @@ def _run(schedule: Schedule, players: Sequence[_Player]) -> Ends:
     return ends
 
 
-# A cell ready to play: kind, part, place of its end, the end it waits for ("" = none), whether that comes from afar.
-_Step = tuple[str, int, int, str, int, bool]
+# A cell ready to play: kind, part, place of its end, the end it waits for ("" = none), between which stage and the next
+# that is handed over (-1: it stays).
+_Step = tuple[str, int, int, str, int, int]
 
 
 def _steps(schedule: Schedule, stage: int) -> tuple[_Step, ...]:
@@ -365,14 +367,14 @@ def _steps(schedule: Schedule, stage: int) -> tuple[_Step, ...]:
     )
 
 
-def _waits(schedule: Schedule, stage: int, cell: Cell) -> tuple[int, str, int, bool]:
-    """Part, kind and part it waits for, whether that is on another stage."""
+def _waits(schedule: Schedule, stage: int, cell: Cell) -> tuple[int, str, int, int]:
+    """Part, kind and part it waits for, where that is handed over."""
     part, needed = schedule.part(stage, cell.chunk), _needs(schedule, stage, cell)
     if needed is None:
-        return part, "", 0, False
+        return part, "", 0, -1
     kind, _, there = needed
-    own_parts = {schedule.part(stage, chunk) for chunk in range(schedule.chunks)}
-    return part, kind, there, there != part if schedule.placement == "twoway" else there not in own_parts
+    near, far = sorted((stage, schedule.stage(there, cell.chunk)))
+    return part, kind, there, -1 if near == far else near if far == near + 1 else far
 
 
 class _Player:
@@ -380,7 +382,8 @@ class _Player:
 
     def __init__(self, schedule: Schedule, stage: int, durations: Durations):
         self.stage, self.starts, self.ends = stage, list[float](), list[float]()
-        self.todo, self.transfer = schedule.steps[stage], durations.transfer
+        self.todo, each = schedule.steps[stage], durations.transfer
+        self.transfers = each if isinstance(each, Sequence) else [each] * schedule.stages
         self.lengths = {"F": durations.forward, "B": durations.backward, "W": durations.weight}
 
     @property
@@ -398,8 +401,8 @@ class _Player:
                 done = ends[needed][place]
                 if done is None:
                     break
-                if moved:
-                    done += self.transfer
+                if moved >= 0:
+                    done += self.transfers[moved]
                 if done > clock:
                     clock = done
             starts.append(clock)

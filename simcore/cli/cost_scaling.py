@@ -1,0 +1,87 @@
+"""`simcore cost scaling`: how many devices a training run can use, and how fast it then is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from simcore.cli.cost_options import built, field_options, option, options, output, require
+from simcore.cli.numbers import COUNT, POSITIVE, Finite
+from simcore.cost import scaling
+from simcore.cost.simple import Chip
+from simcore.report.document import encode
+
+__all__ = ["scaling_command"]
+
+DEGREES = {
+    "pp": ("pp", "Pipeline stages."),
+    "dp": ("dp", "Data parallelism."),
+    "tp_hidden": ("tp_hidden", "Tensor parallelism of the hidden width."),
+    "tp_residual": ("tp_residual", "Tensor parallelism of the residual stream."),
+    "n_microbatches": ("micro_batches", "Micro-batches of a batch."),
+}
+DAY_S = 86400.0
+
+
+@click.command("scaling")
+@options(
+    option("training_flop", POSITIVE, None, "Arithmetic of the whole run (required); the model follows from it."),
+    click.option("--chip", type=click.Choice(list(scaling.CHIPS)), default="H100", show_default=True),
+    option("chips_per_device", COUNT, 1, "Chips that count as one device with one network link."),
+    option("network_bandwidth", POSITIVE, None, "Network of a device, bytes/s (the chip's)."),
+    option("no_network_reduction", help_text="The network carries sums' parts, it does not add them."),
+    option("base_utilization", Finite(1e-12, 1), scaling.UTILIZATION, "Reachable share of arithmetic and memory."),
+    option("bytewidth", POSITIVE, 2.0, "Bytes of a number."),
+    option("max_devices", Finite(1, 1e9), scaling.MOST_DEVICES, "Where the search over degrees ends."),
+    click.option("--fixed", is_flag=True, help="No search: the degrees below."),
+)
+@field_options(scaling.Degrees, DEGREES)
+@output
+def scaling_command(as_json: bool, **values: Any) -> None:
+    """Fastest degrees for every number of devices, of a model that its arithmetic trains best (run_optimizer2).
+
+    \b
+    simcore cost scaling --training_flop 1e26
+    simcore cost scaling --training_flop 4e26 --chips_per_device 32 --network_bandwidth 5e9 --max_devices 1e5
+    simcore cost scaling --training_flop 1e25 --chip A100 --fixed --pp 8 --dp 16 --tp_hidden 4 --n_microbatches 64
+    """
+    require(values, "training_flop")
+    model, device = scaling.model_for(values["training_flop"]), _device(values)
+    if values["fixed"]:
+        degrees = built(scaling.Degrees, DEGREES, values)
+        found = [scaling.evaluate(model, device, degrees, values["bytewidth"])]
+    else:
+        found = scaling.search(model, device, values["max_devices"], values["bytewidth"])
+    document = {"model": asdict(model), "spreads": [{"devices": one.degrees.devices, **asdict(one)} for one in found]}
+    click.echo(encode(document) if as_json else "\n".join([*_lines(model, _doublings(found)), ""]), nl=False)
+
+
+def _device(values: dict[str, Any]) -> scaling.Device:
+    chip, count = scaling.CHIPS[values["chip"]], values["chips_per_device"]
+    network = values["network_bandwidth"] or count * chip.network_bytes_per_s
+    pod = Chip(count * chip.flop_per_s, count * chip.memory_bytes_per_s, network)
+    return scaling.Device(pod, not values["no_network_reduction"], values["base_utilization"])
+
+
+def _doublings(found: Sequence[scaling.Spread]) -> Iterator[scaling.Spread]:
+    """The first, the first beyond every doubling of the devices, and the last."""
+    wanted = 1.0
+    for one in found:
+        if one.degrees.devices >= wanted or one is found[-1]:
+            yield one
+            wanted = 2 * one.degrees.devices
+
+
+def _lines(model: scaling.Model, found: Iterator[scaling.Spread]) -> Iterator[str]:
+    yield f"N: {model.parameters:.3e}, D: {model.tokens:.3e}, B: {model.batch_tokens:.3e} tokens"
+    yield f"L: {model.layers:.1f}, d: {model.width:.0f}"
+    heads = ("devices", "pp", "dp", "tp_hidden", "tp_residual", "micro", "days", "util")
+    yield " ".join(f"{head:>12}" for head in heads)
+    for one in found:
+        each = one.degrees
+        degrees = (each.pp, each.dp, each.tp_hidden, each.tp_residual, each.micro_batches)
+        split = " ".join(f"{degree:12.1f}" for degree in degrees)
+        yield f"{each.devices:12.0f} {split} {one.train_s / DAY_S:12.4g} {one.utilization:12.1%}"

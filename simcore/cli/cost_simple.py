@@ -1,0 +1,109 @@
+"""`simcore cost simple`: time of a batch and of the run on a chip of the table."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any, get_args
+
+import click
+
+from simcore.cli.cost_options import (
+    built,
+    executed_on,
+    field_options,
+    operated,
+    option,
+    options,
+    output,
+    print_result,
+    require,
+    run_options,
+)
+from simcore.cli.numbers import POSITIVE, Finite
+from simcore.cost import describe, operation, simple
+from simcore.cost.executed import Executed
+from simcore.errors import InputError
+
+__all__ = ["simple_command"]
+
+SETUP = {
+    "n_layers": ("layers", "Layers (required)."),
+    "d_model": ("d_model", "Width of the residual stream (required)."),
+    "d_internal_ratio": ("d_internal_ratio", "Width of FFN and attention as a multiple of d_model."),
+    "n_experts": ("experts", "Experts, and the degree of expert parallelism."),
+    "n_routed_experts": ("routed", "Experts a token goes to."),
+    "dataset_size": ("dataset_tokens", "Tokens to train on (20 per parameter)."),
+    "batch_size": ("batch_size", "Sequences of a batch."),
+    "microbatch_size": ("microbatch_size", "Sequences of a micro-batch over all replicas."),
+    "seq_len": ("seq_len", "Tokens of a sequence."),
+    "precision_bits": ("precision_bits", "Bits of a number."),
+    "pp": ("pp", "Pipeline stages."),
+    "pipeline_interleaving": ("interleaving", "Virtual stages of a stage."),
+    "dp": ("dp", "Data parallelism."),
+    "tp": ("tp", "Tensor parallelism of the internal width."),
+    "tp2": ("tp2", "Tensor parallelism of d_model."),
+}
+
+
+@click.command("simple")
+@options(
+    click.option("--variant", type=click.Choice(get_args(simple.Variant)), default="readme", show_default=True),
+    click.option("--chip_type", "--chip-type", "--chip", "chip_type", help="A chip of the table (head: H100)."),
+)
+@field_options(simple.Setup, SETUP)
+@options(
+    option("network_bandwidth", POSITIVE, None, "Network of a chip, bytes/s (variant head)."),
+    option("base_utilization", Finite(1e-12, 1), None, "Reachable share (head: 0.6)."),
+    option("wan_bandwidth", click.STRING, None, "Link of a site, a replica of the model each: GB/s or '400 Gb/s'."),
+)
+@run_options
+@output
+def simple_command(as_json: bool, variant: simple.Variant, **values: Any) -> None:
+    """Batch and run time from matrix products, pipeline and ideal collectives (simple_transformer.py).
+
+    \b
+    simcore cost simple --n_layers 96 --d_model 12288 --pp 8 --tp 8 --dp 12
+    simcore cost simple --chip A100_40GB --n_layers 96 --d_model 12288 --variant head --json
+    """
+    require(values, "n_layers", "d_model")
+    name, hardware, utilization = _hardware(values, variant)
+    setup = built(simple.Setup, SETUP, values)
+    run = simple.evaluate(setup, hardware, variant, utilization)
+    document = {key: value for key, value in asdict(run).items() if value is not None} | {"variant": variant}
+    lines = describe.simple_lines(run, setup, name, hardware, variant, utilization)
+    executed = _executed(values, setup, run)
+    print_result(document, lines, _operated(values, setup, run), executed, as_json)
+
+
+def _executed(values: dict[str, Any], setup: simple.Setup, run: simple.SimpleRun) -> Executed | None:
+    if values["topology"] is None:
+        return None
+    from simcore.cost.simple_batch import batch_of
+
+    return executed_on(values["topology"], batch_of(setup, run))
+
+
+def _operated(values: dict[str, Any], setup: simple.Setup, run: simple.SimpleRun) -> operation.OperationCost | None:
+    """With a wide-area link every site holds a replica and exchanges the gradients of a batch."""
+    asked, run_s = operated(values, run.p), run.run_time_days * describe.DAY_S
+    if asked is None or asked.wide_area_bytes_per_s is None:
+        return operation.evaluate(asked, run_s) if asked else None
+    if setup.dp == 1:
+        raise InputError.at("--wan_bandwidth", "sites are replicas of the model", expected="--dp above 1", found="1")
+    gradients_s = run.gradient_reduction_time * run.n_batches
+    return operation.evaluate(asked, run_s - gradients_s, simple.gradient_bytes(setup, run) * run.n_batches)
+
+
+def _hardware(values: dict[str, Any], variant: simple.Variant) -> tuple[str, simple.Chip, float]:
+    """Name and rates of the chip, and the share of them that can be reached."""
+    bandwidth, utilization = values["network_bandwidth"], values["base_utilization"]
+    later = [name for name in ("network_bandwidth", "base_utilization") if values[name] is not None]
+    if variant == "readme" and later:
+        raise InputError.at(f"--{later[0]}", "this option belongs to --variant head")
+    name = values["chip_type"] or ("H100" if variant == "head" else "")
+    if not name:
+        raise InputError.at("--chip_type", "variant readme needs a chip", expected=", ".join(simple.CHIPS))
+    hardware = simple.chip(name, variant)
+    if bandwidth is not None:
+        hardware = replace(hardware, network_bytes_per_s=bandwidth)
+    return name, hardware, simple.BASE_UTILIZATION[variant] if utilization is None else utilization

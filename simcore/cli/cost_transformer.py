@@ -1,0 +1,162 @@
+"""`simcore cost transformer`: arithmetic and traffic of a run on a grid of clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from simcore.cli.cost_options import (
+    built,
+    executed_on,
+    field_options,
+    operated,
+    option,
+    options,
+    output,
+    print_result,
+    require,
+    run_options,
+)
+from simcore.cli.numbers import COUNT, POSITIVE
+from simcore.cost import describe, operation, transformer
+from simcore.cost.executed import Executed
+from simcore.errors import InputError
+
+__all__ = ["transformer_command"]
+
+MODEL = {
+    "num_layers": ("layers", "Layers (required)."),
+    "d_model": ("d_model", "Width of the residual stream (required)."),
+    "num_experts": ("experts", "Experts; a token goes to one."),
+    "d_head": ("d_head", "Width of a head."),
+    "use_glu": ("glu", "Gated FFN: three matrices."),
+    "consecutive_attn_and_ffn": ("consecutive", "FFN after attention instead of beside it."),
+}
+TRAINING = {
+    "dataset_size": ("dataset_tokens", "Tokens to train on (required)."),
+    "batch_size": ("batch_size", "Sequences of a batch."),
+    "seq_len": ("seq_len", "Tokens of a sequence."),
+    "activation_checkpointing": ("checkpointing", "Recompute the forward pass in the backward pass."),
+}
+GRID = {
+    "p_data": ("data", "Data parallelism."),
+    "p_pipe": ("pipe", "Pipeline stages."),
+    "p_exp": ("exp", "Expert parallelism."),
+    "p_seq": ("seq", "Sequence parallelism."),
+    "p_tensor_int": ("tensor_int", "Tensor parallelism of FFN and heads."),
+    "p_tensor_ext": ("tensor_ext", "Tensor parallelism of d_model."),
+}
+
+
+@click.command("transformer")
+@field_options(transformer.Model, MODEL)
+@field_options(transformer.Training, TRAINING)
+@options(
+    option("d_ffn", COUNT, None, "Width of the FFN (4 x d_model)."),
+    option("d_ffn_ratio", POSITIVE, None, "The same as a multiple of d_model."),
+    option("num_heads", COUNT, None, "Heads (d_model / d_head)."),
+    option("total_attn_width_ratio", POSITIVE, None, "Width of all heads as a multiple of d_model."),
+    option("no_multi_query_attn", help_text="Keys and values for every head."),
+)
+@field_options(transformer.Grid, GRID)
+@options(
+    option("cluster_flop_rate", POSITIVE, None, "FLOP/s of a cluster, for rates and time."),
+    option("net_precision_bytes", POSITIVE, 2.0, "Bytes of an element on the network."),
+    option("skip_efficiency_check", help_text="Accept what wastes the hardware."),
+    option("fwd_only", help_text="Show and time the forward pass alone."),
+    option("chips_per_cluster", COUNT, 1, "Chips of a cluster, for failures, energy and money."),
+    option("wan_bandwidth", click.STRING, None, "Link of a cluster to the others: GB/s or '400 Gb/s'."),
+    option("microbatch_size", COUNT, None, "Sequences of a micro-batch over all replicas, for --topology."),
+)
+@run_options
+@output
+def transformer_command(as_json: bool, **values: Any) -> None:
+    """FLOP, Tx and Rx of a GPT-like run on a grid of clusters (transformer.py of document 004).
+
+    \b
+    simcore cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11 --batch_size 1536 --p_data 8
+    simcore cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11 --cluster_flop_rate 1e15 --json
+    """
+    require(values, "num_layers", "d_model", "dataset_size")
+    model = _model(values)
+    grid = built(transformer.Grid, GRID, values)
+    training = built(transformer.Training, TRAINING, values)
+    run = transformer.evaluate(model, grid, training, efficient=not values["skip_efficiency_check"])
+    rate, forward_only = values["cluster_flop_rate"], values["fwd_only"]
+    rates = describe.rates(run, rate, values["net_precision_bytes"], forward_only=forward_only) if rate else None
+    document = describe.transformer_document(run, model.experts, training, rates)
+    lines = describe.transformer_lines(run, model.experts, training, grid, rates, forward_only=forward_only)
+    executed = _executed(values, model, grid, training, run)
+    print_result(document, lines, _operated(values, run, rates), executed, as_json)
+
+
+def _model(values: dict[str, Any]) -> transformer.Model:
+    d_model, d_head = values["d_model"], values["d_head"]
+    d_ffn = _width(values, "d_ffn", "d_ffn_ratio", 1, 4 * d_model)
+    if d_model % d_head and values["num_heads"] is None and values["total_attn_width_ratio"] is None:
+        message = f"d_model = {d_model} does not divide by d_head = {d_head}"
+        raise InputError.at("--d_head", message, expected="a divisor of d_model, or --num_heads")
+    return built(
+        transformer.Model,
+        MODEL,
+        values,
+        d_ffn=d_ffn,
+        heads=_width(values, "num_heads", "total_attn_width_ratio", d_head, d_model // d_head),
+        multi_query=not values["no_multi_query_attn"],
+    )
+
+
+def _width(values: dict[str, Any], name: str, ratio_name: str, unit: int, default: int) -> int:
+    """A width given in units or as a multiple of d_model, not both."""
+    given, ratio = values[name], values[ratio_name]
+    if given is not None and ratio is not None:
+        raise InputError.at(
+            f"--{ratio_name}", f"--{name} and --{ratio_name} exclude each other", expected="one of them"
+        )
+    if ratio is None:
+        return int(given or default)
+    width = ratio * values["d_model"] / unit
+    if width != int(width) or width < 1:
+        message = f"{ratio:g} x d_model is not a whole number of {unit}"
+        raise InputError.at(f"--{ratio_name}", message, found=f"{width:g}")
+    return int(width)
+
+
+def _executed(
+    values: dict[str, Any],
+    model: transformer.Model,
+    grid: transformer.Grid,
+    training: transformer.Training,
+    run: transformer.RunCost,
+) -> Executed | None:
+    if values["topology"] is None:
+        if values["microbatch_size"] is not None:
+            raise InputError.at("--microbatch_size", "only --topology runs micro-batches", expected="--topology, too")
+        return None
+    if values["cluster_flop_rate"] is None:
+        raise InputError.at("--cluster_flop_rate", "--topology needs the rate of a cluster")
+    from simcore.cost.transformer_batch import batch_of
+
+    batch = batch_of(
+        model,
+        grid,
+        training,
+        run,
+        flop_per_s=values["cluster_flop_rate"],
+        element_bytes=values["net_precision_bytes"],
+        microbatch_size=values["microbatch_size"],
+        forward_only=values["fwd_only"],
+    )
+    return executed_on(values["topology"], batch)
+
+
+def _operated(
+    values: dict[str, Any], run: transformer.RunCost, rates: describe.Rates | None
+) -> operation.OperationCost | None:
+    asked = operated(values, run.clusters * values["chips_per_cluster"])
+    if asked is None:
+        return None
+    if rates is None:
+        raise InputError.at("--cluster_flop_rate", "time, energy and money need the rate of a cluster")
+    return operation.evaluate(asked, rates["runtime_s"], rates["net"] * rates["runtime_s"])

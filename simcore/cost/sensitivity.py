@@ -1,0 +1,103 @@
+"""Which constants an answer follows: those of kernels, of the software and of the collectives, one moved at a time.
+
+Memory is a sum of bytes: each part's share of them is how it follows the bytes of that part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from simcore.compute.efficiency import Efficiency
+from simcore.cost.job import Cluster, Software
+from simcore.cost.rows import Collective, Held, Question
+from simcore.cost.systems import CLUSTERS
+from simcore.system.collectives.nccl import Fabric, Line
+
+__all__ = ["Sensitivity", "averaged", "of_cluster", "of_question", "told"]
+
+STEP = 0.05
+
+Made = TypeVar("Made", Efficiency, Software, Fabric, Line)
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """How an answer follows a constant: relative change of the answer per relative change of the constant."""
+
+    constant: str
+    elasticity: float
+
+
+def of_question(question: Question) -> list[Sensitivity]:
+    """All constants that move the answer to a question, the strongest first."""
+    if isinstance(question, Held):
+        held = question.explained().parts
+        whole = sum(held.values())
+        return _sorted(Sensitivity(f"bytes of {name}", part / whole) for name, part in held.items())
+    if isinstance(question, Collective):
+        moved = ((name, replace(question, fabric=other).seconds()) for name, other in _of_fabric(question.fabric))
+        return _elasticities(question.seconds(), moved)
+    name = question.cluster
+    return of_cluster(CLUSTERS[name], lambda cluster: question.seconds({name: cluster}), name)
+
+
+def of_cluster(cluster: Cluster, seconds: Callable[[Cluster], float], name: str = "") -> list[Sensitivity]:
+    """The same of any answer about a cluster; `name` is what its software constants go by."""
+    return _elasticities(seconds(cluster), ((label, seconds(moved)) for label, moved in _of_cluster(cluster, name)))
+
+
+def averaged(answers: Sequence[Sequence[Sensitivity]]) -> list[Sensitivity]:
+    """The mean over several answers."""
+    sums: dict[str, float] = {}
+    for one in (each for answer in answers for each in answer):
+        sums[one.constant] = sums.get(one.constant, 0.0) + one.elasticity / len(answers)
+    return _sorted(Sensitivity(name, elasticity) for name, elasticity in sums.items())
+
+
+def _elasticities(base: float, moved: Iterable[tuple[str, float]]) -> list[Sensitivity]:
+    return _sorted(Sensitivity(name, (answer / base - 1) / STEP) for name, answer in moved if answer != base)
+
+
+def _sorted(some: Iterable[Sensitivity]) -> list[Sensitivity]:
+    return sorted(some, key=lambda one: (-abs(one.elasticity), one.constant))
+
+
+def told(some: Sequence[Sensitivity]) -> str:
+    """The three constants that matter most, for people."""
+    return ", ".join(f"{one.constant} {one.elasticity:+.2f}" for one in some[:3])
+
+
+def _of_cluster(cluster: Cluster, name: str) -> Iterator[tuple[str, Cluster]]:
+    """The cluster with each of its constants moved."""
+    for key, kernels in _moved(cluster.efficiency):
+        yield f"{cluster.accelerator}.{key}", replace(cluster, constants=kernels)
+    for key, software in _moved(cluster.software):
+        yield f"{name or 'software'}.{key}", replace(cluster, software=software)
+    for label, fabric in _of_fabric(cluster.fabric):
+        yield label, replace(cluster, fabric=fabric)
+
+
+def _moved(constants: Made) -> Iterator[tuple[str, Made]]:
+    """A dataclass with each of its numbers moved, and that number's name; a zero means that something is left out."""
+    for name in (field.name for field in fields(constants)):
+        value = getattr(constants, name)
+        if isinstance(value, float) and value:
+            moved: Any = {name: value * (1 + STEP)}
+            yield name, replace(constants, **moved)
+
+
+def _of_fabric(fabric: Fabric) -> Iterator[tuple[str, Fabric]]:
+    for key, moved in _moved(fabric):
+        yield f"{fabric.name}.{key}", moved
+    for key, line, lines in _of_lines(fabric.node):
+        yield f"{fabric.name}.node.{line.algorithm}.{key}", replace(fabric, node=lines)
+    for key, line, lines in _of_lines(fabric.across):
+        yield f"{fabric.name}.across.{line.algorithm}.{key}", replace(fabric, across=lines)
+
+
+def _of_lines(lines: tuple[Line, ...]) -> Iterator[tuple[str, Line, tuple[Line, ...]]]:
+    for index, line in enumerate(lines):
+        for key, moved in _moved(line):
+            yield key, line, (*lines[:index], moved, *lines[index + 1 :])
