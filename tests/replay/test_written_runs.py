@@ -32,9 +32,7 @@ def length_ns(predicted):
 @pytest.mark.parametrize("straggler", [(), ("1=1.5", "9=1.2")], ids=["alike", "stragglers"])
 def test_replaying_a_written_run_takes_what_the_run_took_to_the_nanosecond(schedule, more, straggler, tmp_path):
     run = api.run(step(tmp_path, **more), machine(tmp_path), schedule=schedule, straggler=straggler, iterations=3)
-    start_ns, end_ns = run.timeline.iterations[
-        -1
-    ]
+    start_ns, end_ns = run.timeline.iterations[-1]
     predicted = replay_traces(traces(run), ROWS_ONLY)
     assert all(steps[-1].error == 0 for steps in predicted.steps)
     assert length_ns(predicted) == end_ns - start_ns
