@@ -171,6 +171,8 @@ def _row_document(row: Row, prediction: Prediction, error: float, margin: float 
         f"predicted_{unit}": prediction.step_s,
         "error": error,
     }
+    if row.peer:
+        entry[f"peer_{unit}"] = row.peer
     if margin is not None:
         entry[f"interval_{unit}"] = [prediction.step_s / (1 + margin), prediction.step_s * (1 + margin)]
         entry[f"parts_{unit}"] = prediction.parts
@@ -214,7 +216,8 @@ def _details(scored: Scored, explain: bool) -> Iterator[str]:
         yield f"  nine in ten rows lie within a factor of {1 + scored.quantile(0.9):.3f}"
     for row, prediction, error in _lines(scored):
         line = f"  {row.id:48} {row.measured:12.6g} {unit} measured {prediction.step_s:12.6g} {unit} {error:+7.1%}"
-        yield line + (_shares(prediction) if explain else "")
+        peer = f"   peer {row.peer:.6g} {unit} {row.peer / row.measured - 1:+.1%}" if row.peer else ""
+        yield line + peer + (_shares(prediction) if explain else "")
 
 
 def _shares(prediction: Prediction) -> str:
