@@ -67,6 +67,8 @@ def part_of(cells: Cells, name: str) -> Part:
 
 def step_end(cells: Cells) -> StepEnd:
     """What ends the step; it closes when something waits for a collective for the first time."""
+    if not cells.end:
+        return StepEnd((), ())
     every = [*cells.end, *(one for some in cells.passes.values() for operations in some for one in operations)]
     awaited = {one.awaited for one in every if one.collective and one.awaited > cells.end[0].place}
     first = next((at for at, one in enumerate(cells.end) if one.place in awaited), len(cells.end))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain
 
 import numpy as np
 
@@ -86,32 +86,37 @@ def program_of(report: Report) -> Iterator[tuple[int, Program]]:
         yield npu_class, _Rank(report.timeline, workload, pipeline, ranges, npu_class, int(members[0]), width).program()
 
 
-def _ranges(workload: Workload, pipeline: Pipeline) -> dict[int, str]:
-    """What each row of a micro-batch belongs to: `layer N`, or its own name where it is in no layer.
+def _ranges(workload: Workload, pipeline: Pipeline) -> dict[tuple[int, int], str]:
+    """What each (stage, row) of a micro-batch belongs to: `layer N`, or its own name where it is in no layer.
 
     A layer begins where the first of the most frequent rows does; what only follows the last one is in none.
     """
-    plan = pipeline.schedule
     held = [
-        (plan.part(stage, passage.cell.chunk), passage.rows)
+        (pipeline.schedule.part(stage, passage.cell.chunk), stage, passage.rows)
         for stage, passages in enumerate(pipeline.stages)
         for passage in passages
         if passage.cell.kind == "F"
     ]
-    model = [row for _, rows in sorted(dict(held).items()) for row in rows]
-    title = dict(zip(model, _titles([workload.layers[row].name for row in model]), strict=True))
-    first = {part: [title[row] for row in rows] for part, rows in dict(held).items()}
-    return {row: name for part, rows in held for row, name in zip(rows, first[part], strict=True)}
+    model = sorted({part: rows for part, _, rows in held}.items())
+    titles = dict(_titles([[workload.layers[row].name for row in rows] for _, rows in model]))
+    return {(stage, row): titles[part, at] for part, stage, rows in held for at, row in enumerate(rows)}
 
 
-def _titles(names: Sequence[str]) -> list[str]:
-    counts = Counter(names)
-    opening = max(names, key=lambda name: counts[name])  # the first of those that occur most
-    starts = [at for at, name in enumerate(names) if name == opening]
-    inside = {name for a, b in pairwise(starts) for name in names[a:b]}
-    last = next((at for at in range(starts[-1], len(names)) if names[at] not in inside), len(names))
-    layer = {at: number for number, (a, b) in enumerate(pairwise([*starts, last])) for at in range(a, b)}
-    return [f"layer {layer[at]}" if at in layer else name for at, name in enumerate(names)]
+def _titles(parts: Sequence[Sequence[str]]) -> Iterator[tuple[tuple[int, int], str]]:
+    """((part, position), title) of every row of the model."""
+    counts = Counter(chain.from_iterable(parts))
+    opening = max(counts, key=lambda name: counts[name])  # the first of those that occur most
+    begins = [names.index(opening) if opening in names else len(names) for names in parts]
+    last = max((at for at, name in enumerate(parts[-1]) if name == opening), default=0)
+    ends = [*(len(names) for names in parts[:-1]), last]
+    inside = {name for names, begin, end in zip(parts, begins, ends, strict=True) for name in names[begin:end]}
+    number = -1
+    for part, names in enumerate(parts):
+        within = False
+        for at, name in enumerate(names):
+            number += name == opening
+            within = name == opening or (within and name in inside)
+            yield (part, at), f"layer {number}" if within else name
 
 
 @dataclass(slots=True)
@@ -121,7 +126,7 @@ class _Rank:
     timeline: Timeline
     workload: Workload
     pipeline: Pipeline
-    ranges: dict[int, str]
+    ranges: dict[tuple[int, int], str]
     npu_class: int
     rank: int
     width: int
@@ -216,9 +221,10 @@ class _Rank:
         for step in steps:
             self._await(step.before)
             name, place = self.workload.layers[step.layer].name, (PHASES.index(step.phase), step.layer)
-            ranges = (*outer, f"{self.ranges[step.layer]} {way}") if way else outer
+            part = self.ranges.get((self.stage, step.layer), "")
+            ranges = (*outer, f"{part} {way}") if way else outer
             if way == PASSES["B"] and step.phase == PhaseName.WEIGHT_GRAD:
-                ranges += (f"{self.ranges[step.layer]} {PASSES['W']}",)
+                ranges += (f"{part} {PASSES['W']}",)
             times = self.times.get((EventKind.COMPUTE, self.iteration, *place)) if step.computes else None
             if times:
                 self._add(Kernel(f"{name} {step.phase}", COMPUTE, *times, ranges, ()))
