@@ -172,7 +172,8 @@ def run(
     noise = noise_of(seed, jitter, runs, rules)
     machine = replace(machine, faults=parse_faults(fault, LinkGraph(machine)) if fault else ())
     source = _read_workload(found, machine.npus, dialect, comm_groups, npu)
-    groups = source.content.parallelism if isinstance(source.content, Workload) else None
+    rows = source.content if isinstance(source.content, Workload) else None
+    groups = rows.parallelism if rows else None
     settings = Settings(
         iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
         not no_fold, schedule, straggler_factors(straggler, machine, groups), link_times=link_times,
@@ -198,7 +199,7 @@ def run(
         warnings += (f"--seed {seed} changes nothing: without --jitter a run draws no random numbers",)
     helps = case.helps(timeline.time_ns, noise) if what_would_help else ()
     mode = settings.network or rules.networks[0]
-    return Report(timeline, profile, mode, tuple(inputs), warnings, noise=drawn, helps=helps)
+    return Report(timeline, profile, mode, tuple(inputs), warnings, noise=drawn, helps=helps, workload=rows)
 
 
 @dataclass(frozen=True, slots=True)

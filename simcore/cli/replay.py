@@ -33,7 +33,7 @@ from simcore.workload.host_trace import read_recorded
 
 __all__ = ["command"]
 
-ASSIGNMENT = re.compile(r"[a-z_]+=\w+")
+ASSIGNMENT = re.compile(r"[a-z_]+=[\w-]+")
 
 
 def _scale(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[Scale, ...]:
@@ -58,13 +58,13 @@ def _straggler(context: click.Context, option: click.Parameter, values: tuple[st
     return tuple(Straggler(tuple(ranks), factor) for ranks, factor in parsed)
 
 
-def _set(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[WhatIf | Degree, ...]:
-    """NAME=N; what else a run is made of cannot be read off a trace."""
+def _set(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, int | str]:
+    """NAME=VALUE, each name once."""
     found = [_assignment(value) for value in values]
     for name, same in groupby(sorted(name for name, _ in found)):
         if len(list(same)) > 1:
             raise click.BadParameter(f"{name} is set more than once: {' '.join(values)}")
-    return tuple(CHANGES[name](number) for name, number in found)
+    return dict(found)
 
 
 CHANGES: dict[str, Callable[[int], WhatIf | Degree]] = {
@@ -74,24 +74,17 @@ CHANGES: dict[str, Callable[[int], WhatIf | Degree]] = {
     "hidden": partial(Width, "hidden"),
     "ffn": partial(Width, "ffn"),
 }
-# What else a step consists of, and what a trace would have to say for it to be changed.
-UNKNOWN_TO_TRACES = {
-    "pp": "where layers, micro-batches and transfers between stages begin and end",
-}
+# What makes a step another pipeline: it is compiled anew, and other changes with it (docs/replay.md).
+PIPELINE = ("pp", "vpp", "micro_batches", "schedule")
+NAMES = (*CHANGES, *PIPELINE)
 
 
-def _assignment(value: str) -> tuple[str, int]:
+def _assignment(value: str) -> tuple[str, int | str]:
     name, _, number = value.partition("=")
-    if name in UNKNOWN_TO_TRACES:
-        raise InputError.at(
-            "--set",
-            f"{name} cannot be changed in a recorded step: the trace does not say {UNKNOWN_TO_TRACES[name]}",
-            expected=f"one of {', '.join(CHANGES)}",
-            found=repr(value),
-            hint="simcore generate makes a workload of that shape; --export-chakra carries this step to other machines",
-        )
-    if name not in CHANGES:
-        raise click.BadParameter(f"expected one of {', '.join(CHANGES)}, for example dp=8, found {value!r}")
+    if name not in NAMES:
+        raise click.BadParameter(f"expected one of {', '.join(NAMES)}, for example dp=8, found {value!r}")
+    if name == "schedule" and number:
+        return name, number
     if not (number.isdecimal() and int(number) > 0):
         raise click.BadParameter(f"expected {name}=N with a whole number of at least 1, found {value!r}")
     return name, int(number)
@@ -155,8 +148,9 @@ class _Assignments(click.Command):
     "assignments",
     multiple=True,
     callback=_set,
-    metavar="NAME=N",
-    help="What if: other data or tensor parallel degree (dp, tp), number of layers, hidden or feed-forward size (ffn).",
+    metavar="NAME=VALUE",
+    help="What if: other data or tensor parallel degree (dp, tp), number of layers, hidden or feed-forward size (ffn); "
+    "with --topology another pipeline: pp, vpp, micro_batches, schedule.",
 )
 @click.option(
     "--group",
@@ -199,7 +193,7 @@ def command(
     no_residual: bool,
     scales: tuple[Scale, ...],
     stragglers: tuple[Straggler, ...],
-    assignments: tuple[WhatIf | Degree, ...],
+    assignments: dict[str, int | str],
     groups: dict[str, re.Pattern[str]],
     topology: str | None,
     system: str | None,
@@ -223,6 +217,7 @@ def command(
     simcore replay traces/ --scale 'gemm=0.5' --no-residual
     simcore replay traces/ --straggler 0=1.5 -o replayed/
     simcore replay traces/ --set dp=8 hidden=8192 --topology cluster.yml
+    simcore replay traces/ --set pp=4 schedule=zb-h1 --topology cluster.yml
     """
     changes = Changes(
         interstream=not no_interstream,
@@ -232,7 +227,18 @@ def command(
         residual=not no_residual,
     )
     overlaps = (Overlap(overlap),) if overlap else ()
-    degrees = [replace(one, named=groups.get(one.role)) for one in assignments if isinstance(one, Degree)]
+    profiles, alone = read_recorded(traces, hosts)
+    for host in alone:
+        click.echo(f"{host.file}: no trace here is of process {host.process}; this host trace is left out", err=True)
+    ranks = [prepare(trace) for trace in profiles]
+    if not assignments.keys().isdisjoint(PIPELINE):
+        given = {"--scale": scales, "--straggler": stragglers, "--overlap": overlap, "--ablations": with_ablations}
+        _refuse(given | {"--group": groups, "--export-chakra": chakra, "-o": output})
+        files = topology, system, recorded_topology, recorded_system
+        _another_pipeline(replay_prepared(ranks, changes), assignments, files, text, as_json, force)
+        return
+    changed = [CHANGES[name](int(number)) for name, number in assignments.items()]
+    degrees = [replace(one, named=groups.get(one.role)) for one in changed if isinstance(one, Degree)]
     network = _interconnect(topology, system, "")
     recorded = _interconnect(recorded_topology, recorded_system, "recorded-")
     if recorded and not network:
@@ -240,11 +246,7 @@ def command(
     if lost := sorted(groups.keys() - {degree.role for degree in degrees}):
         raise click.UsageError(f"--group {lost[0]} needs --set {lost[0]}=N")
     retimed = (Retimed(tuple(degrees), network, recorded),) if degrees or network else ()
-    others = [one for one in assignments if not isinstance(one, Degree)]
-    profiles, alone = read_recorded(traces, hosts)
-    for host in alone:
-        click.echo(f"{host.file}: no trace here is of process {host.process}; this host trace is left out", err=True)
-    ranks = [prepare(trace) for trace in profiles]
+    others = [one for one in changed if not isinstance(one, Degree)]
     replay = replay_prepared(ranks, changes, (*scales, *stragglers, *others, *retimed, *overlaps))
     table = ablations(ranks) if with_ablations else None
     document = encode(to_dict(replay, table))
@@ -264,6 +266,35 @@ def _interconnect(topology: str | None, system: str | None, prefix: str) -> Inte
     if topology is None:
         return None
     return Interconnect(load_topology(topology), config.read(system) if system else None)
+
+
+def _refuse(options: dict[str, object]) -> None:
+    """InputError for an option that does not go with another pipeline."""
+    for name, value in options.items():
+        if value:
+            message = "does not go with another pipeline, which is a run of its own"
+            raise InputError.at(name, message, hint="--export-text writes that run's workload for simcore run")
+
+
+def _another_pipeline(
+    replay: Replay, changes: dict[str, int | str], files: tuple[str | None, ...], text: str | None, as_json: bool,
+    force: bool,
+) -> None:  # fmt: skip
+    """Compile the recorded step into a pipeline and play it."""
+    from simcore.replay.pipeline import NUMBERS, compiled, rebuild
+    from simcore.replay.pipeline_report import pipeline_dict, pipeline_text
+    from simcore.workload.text import write as workload_text
+
+    machine, base = _interconnect(files[0], files[1], ""), _interconnect(files[2], files[3], "recorded-")
+    if changes.keys() - {*NUMBERS, "schedule"} or machine is None:
+        expected = f"{', '.join(NUMBERS)} and schedule" if machine else "--topology T, the machine to run on"
+        message = "another pipeline is compiled from layers and played on a machine"
+        raise InputError.at("--set", message, expected=expected, found=", ".join(changes))
+    rebuilt = rebuild(replay, changes, machine, base)
+    if text is not None:
+        write_files({Path(text): workload_text(compiled(rebuilt.recorded, rebuilt.plan)).encode()}, force=force)
+    document = encode(to_dict(replay) | {"pipeline": pipeline_dict(rebuilt)})
+    click.echo(document if as_json else pipeline_text(rebuilt) + "\n", nl=False)
 
 
 def _export_chakra(replay: Replay, folder: Path, force: bool) -> None:

@@ -59,7 +59,7 @@ SIMAI_NAMES = {str(option.name) for option in run_simai.OPTIONS}
 @click.option("--what-would-help", is_flag=True, help="Run again with faster NPUs and links: what each would save.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-o", "--output", metavar="DIR", help="Write the report and all its artefacts to a folder.")
-@click.option("--timeline", multiple=True, metavar="FILE", help=".png .svg .html .json(.gz) .pftrace(.gz)")
+@click.option("--timeline", multiple=True, metavar="FILE", help=".png .svg .html .json(.gz) .pftrace(.gz) .tar(.gz)")
 @click.option(
     "--links", multiple=True, metavar="FILE", help="Map of what links carried, .png .svg (mesh, torus, wafer)."
 )

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from simcore.cost.job import Job
+from simcore.cost.lumos import extrapolations
 from simcore.cost.published_automodel import automodel
 from simcore.cost.published_bigscience import bigscience
 from simcore.cost.published_bridge import dense, mixtures
@@ -159,7 +160,8 @@ SUITES = {
         Suite("megatron_unfitted", unfitted, 0.15, "none"),
         Suite("sc21_zero3", zero3, None, "none"),
         Suite("megascale_table3", ablations, 0.06, "none"),
-        Suite("lumos_figure7", lumos, 0.20, "Lumos 4.2%, from traces of the same cluster"),
+        Suite("lumos_figure7", lumos, 0.15, "Lumos 4.2%, from traces of the same cluster"),
+        Suite("lumos_replay", extrapolations, 0.12, "Lumos 3.8%, from its own trace"),
         Suite("megatron_core_h100", megatron_core, 0.15, "calculon 27-58% (5 of 9 rows; 4 out of memory)"),
         Suite("llama3_405b", llama3, 0.10, "none"),
         Suite("megatron_bridge_llama", dense, 0.10, "none"),

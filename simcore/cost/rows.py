@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from simcore.cost.job import Job
 from simcore.cost.memory import memory_bytes, peak
@@ -87,16 +87,24 @@ class Held:
         return not self.part or (name == "activations") == (self.part == "activations")
 
 
-Question = Step | Collective | Held
+class Question(Protocol):
+    """What a measurement answers: a configuration, and how to predict it."""
+
+    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
+        """The prediction on these systems."""
+
+    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+        """The prediction with its parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measurement, in seconds or bytes, and the question it answers."""
+    """One measurement, in seconds or bytes, the question it answers, and what a peer predicted for it (0: nothing)."""
 
     id: str
     measured: float
     question: Question
+    peer: float = 0.0
 
 
 def guarded(question: Callable[[Mapping[str, Any]], Step], row: Mapping[str, Any], name: str) -> Step:

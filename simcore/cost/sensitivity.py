@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from simcore.compute.efficiency import Efficiency
 from simcore.cost.job import Cluster, Software
-from simcore.cost.rows import Collective, Held, Question
+from simcore.cost.rows import Collective, Held, Question, Step
 from simcore.cost.systems import CLUSTERS
 from simcore.system.collectives.nccl import Fabric, Line
 
@@ -32,15 +32,15 @@ class Sensitivity:
 
 def of_question(question: Question) -> list[Sensitivity]:
     """All constants that move the answer to a question, the strongest first."""
-    if isinstance(question, Held):
-        held = question.explained().parts
-        whole = sum(held.values())
-        return _sorted(Sensitivity(f"bytes of {name}", part / whole) for name, part in held.items())
+    if isinstance(question, Step):
+        name = question.cluster
+        return of_cluster(CLUSTERS[name], lambda cluster: question.seconds({name: cluster}), name)
     if isinstance(question, Collective):
         moved = ((name, replace(question, fabric=other).seconds()) for name, other in _of_fabric(question.fabric))
         return _elasticities(question.seconds(), moved)
-    name = question.cluster
-    return of_cluster(CLUSTERS[name], lambda cluster: question.seconds({name: cluster}), name)
+    parts = question.explained().parts
+    whole, unit = sum(parts.values()), "bytes" if isinstance(question, Held) else "time"
+    return _sorted(Sensitivity(f"{unit} of {name}", part / whole) for name, part in parts.items())
 
 
 def of_cluster(cluster: Cluster, seconds: Callable[[Cluster], float], name: str = "") -> list[Sensitivity]:

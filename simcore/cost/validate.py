@@ -172,6 +172,8 @@ def _row_document(scored: Scored, index: int) -> dict[str, Any]:
         f"predicted_{unit}": prediction.step_s,
         "error": scored.errors[index],
     }
+    if row.peer:
+        entry[f"peer_{unit}"] = row.peer
     if scored.followed:
         entry[f"interval_{unit}"] = list(interval(prediction.step_s, scored.quantile(0.9)))
         entry[f"parts_{unit}"] = prediction.parts
@@ -263,7 +265,8 @@ def _row_lines(scored: Scored, index: int) -> Iterator[str]:
     row, prediction, unit = scored.rows[index], scored.predictions[index], scored.suite.unit
     error, run_s = scored.errors[index], scored.engine_s[index] if scored.engine_s else None
     line = f"  {row.id:48} {row.measured:12.6g} {unit} measured {prediction.step_s:12.6g} {unit} {error:+7.1%}"
-    yield line + (f"  engine {run_s:.9g} {unit}" if run_s else "")
+    peer = f"   peer {row.peer:.6g} {unit} {row.peer / row.measured - 1:+.1%}" if row.peer else ""
+    yield line + peer + (f"  engine {run_s:.9g} {unit}" if run_s else "")
     if scored.followed:
         low, high = interval(prediction.step_s, scored.quantile(0.9))
         yield f"      {low:.6g} to {high:.6g} {unit}: {_shares(prediction)}; follows {told(scored.followed[index])}"

@@ -13,10 +13,10 @@ from simcore.system.collectives import ROOTED
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.system.groups import Communicator, JointDim, LogicalDim, cut, logical_dims
 from simcore.system.streams import Lane
-from simcore.workload.loops import Loop, Span, loops
-from simcore.workload.model import CollectiveKind, Group, Layer, PhaseName, Workload
+from simcore.workload.loops import Span
+from simcore.workload.model import CollectiveKind, Group, Workload
 
-__all__ = ["Placement", "column_group", "joined", "place"]
+__all__ = ["Placement", "joined", "place"]
 
 FOLLOWING = (CollectiveKind.BARRIER, *ROOTED)
 
@@ -147,19 +147,3 @@ def _toured(topology: Topology, algorithm: Algorithm) -> Communicator:
         place = algorithm.location or Location("--system")
         hint = "snakeRing goes round any mesh, torus or wafer, over longer ways where it must"
         raise InputError(Problem(place, str(error), hint=hint, field=algorithm.tour)) from error
-
-
-def column_group(
-    workload: Workload, layer: Layer, index: int, phase: PhaseName, own: Group, *, from_header: bool = False
-) -> Group | Span:
-    """Which group the collective of a column spans: its own suffix, or what the training loop says.
-
-    With `from_header`, activations that a loop sends to everybody stay in the header's model-parallel group.
-    """
-    if own != Group.LOOP:
-        return own
-    loop: Loop = loops.get(layer.loop or workload.loop)
-    if loop.first_row and index == 0:
-        return loop.first_row
-    span = loop.gradients if phase == PhaseName.WEIGHT_GRAD else loop.activations
-    return Span.MODEL if from_header and span == Span.ALL and workload.parallelism.tp else span

@@ -12,7 +12,7 @@ import simpy
 
 from simcore.engine.deadlock import deadlock
 from simcore.engine.folding import fold, kinds_of
-from simcore.engine.placement import Placement, column_group
+from simcore.engine.placement import Placement
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Setup, prepare
 from simcore.engine.transports import Assumptions, Wired, all_alike, make_transport, notes_of
@@ -29,6 +29,7 @@ from simcore.system.streams import Request
 from simcore.system.transport import class_of
 from simcore.timeline.events import EventBuffer, PipelineRun, Timeline, format_ranks
 from simcore.workload.loops import Order, Ref, loops
+from simcore.workload.loops.groups import column_group
 from simcore.workload.model import CollectiveKind, PhaseName, Workload
 
 if TYPE_CHECKING:  # pipelines are imported where there are some

@@ -67,6 +67,8 @@ def model_of(asked: Asked) -> Transformer:
     name = asked.extra.model or (SIZES[options.frame].get(size) if size else None)
     base = named_model(name) if name else _described(options, asked.extra)
     changes = _changes(asked, base) if name else {}
+    if asked.extra.untie_embeddings_and_output_weights:
+        changes["tied"] = False
     if base.positions:
         changes["positions"] = _positions(options, given, base)
     return replace(base, **changes)  # type: ignore[arg-type]
@@ -90,8 +92,6 @@ def _changes(asked: Asked, base: Transformer) -> dict[str, object]:
     if given & {"swiglu", "hidden_size"} and "ffn_hidden_size" not in given:
         width, gated = changes.get("hidden", base.hidden), changes.get("gated", base.gated)
         changes["ffn"] = replace(options, hidden_size=width, swiglu=gated).ffn  # type: ignore[arg-type]
-    if extra.untie_embeddings_and_output_weights:
-        changes["tied"] = False
     routing = _renamed(options, given, _EXPERT_FIELDS)
     if routing and base.experts is None:
         raise InputError.at(f"--{min(given & set(_EXPERT_FIELDS))}", "this model has no experts", found=base.name)

@@ -59,7 +59,7 @@ def build_step(
     intrinsic = {(m.rank, m.task): match.intrinsic_ns for match in matches for m in match.members}
     for rank_step in made:
         rank_step.add_tasks(intrinsic)
-        rank_step.add_dependencies()
+        rank_step.add_dependencies(coupled=coupled)
     for match in matches if coupled else ():
         _couple(builder, made, match)
     files = ", ".join(prepared.view.trace.file for prepared in ranks)
@@ -78,6 +78,8 @@ def _couple(builder: GraphBuilder, ranks: list[_RankStep], match: Match) -> None
             if other.rank != one.rank:
                 arrival = ranks[other.rank].arrival[other.task]
                 builder.edge(EdgeKind.COLLECTIVE, arrival, ranks[one.rank].finish[one.task])
+                if ranks[one.rank].follows_send(one.task):
+                    builder.edge(EdgeKind.COLLECTIVE, arrival, ranks[one.rank].arrival[one.task])
 
 
 class _RankStep:
@@ -95,6 +97,7 @@ class _RankStep:
         self.arrival: dict[int, int] = {}
         self.finish: dict[int, int] = {}
         self.on_stream: dict[int, list[int]] = defaultdict(list)
+        self.sent = set[int]()
         for task in self.tasks:
             self.on_stream[int(self.trace.tasks.lane[task])].append(task)
 
@@ -116,8 +119,16 @@ class _RankStep:
             nodes.begins.append(self.arrival[task])
             nodes.ends.append(node)
 
-    def add_dependencies(self) -> None:
+    def follows_send(self, task: int) -> bool:
+        """Whether a coupled receive began late for no reason of its own: with its send then; the end is the same."""
+        said = self.trace.collectives.get(task)
+        late = self.finish[task] != self.arrival[task] and self.prepared.delays.late_ns[task] > 0
+        recorded = any(wait.recorded for wait in self.prepared.delays.waits.get(task, ()))
+        return bool(said and said.operation.lower().endswith("recv") and late and not recorded)
+
+    def add_dependencies(self, *, coupled: bool) -> None:
         """Launches, stream order, waits between streams, synchronisation and the launch queue."""
+        self.sent = {task for task in self.tasks if coupled and self.follows_send(task)}
         for rows in self.on_stream.values():
             for before, task in zip([rows[-1], *rows[:-1]], rows, strict=True):
                 self._start_edges(before, task, back=int(task == rows[0]))
@@ -125,8 +136,8 @@ class _RankStep:
         self._queue_edges()
 
     def _start_edges(self, before: int, task: int, back: int) -> None:
-        delays, node = self.prepared.delays, self.arrival[task]
-        call, left = int(self.rank.launch[task]), int(delays.unexplained_ns[task])
+        delays, node, sent = self.prepared.delays, self.arrival[task], task in self.sent
+        call, left = int(self.rank.launch[task]), 0 if sent else int(delays.unexplained_ns[task])
         by_launch = bool(delays.bound_by_launch[task]) and call in self.host.launcher
         if call in self.host.launcher:
             source, source_ns = self.host.launcher[call]
@@ -135,7 +146,7 @@ class _RankStep:
         lag = max(int(delays.stream_lag_ns[task]), -self.trace.tasks.length_ns(before))
         residual = 0 if by_launch else left
         self.builder.edge(EdgeKind.STREAM, self.finish[before], node, lag, residual_ns=residual, back=back)
-        for wait in delays.waits.get(task, ()):
+        for wait in delays.waits.get(task, ()) if not sent else ():
             kind = EdgeKind.INTERSTREAM if wait.recorded else EdgeKind.INTERSTREAM_INFERRED
             place = self._same_task(wait.source)
             if place is not None:

@@ -64,18 +64,20 @@ def explain(rank: RankView) -> Delays:
     previous_end = np.where(rank.previous >= 0, tasks.end_ns[rank.previous], np.iinfo(np.int64).min >> 1)
     latency, gap = start - called, start - previous_end
     unqueued = launched & (previous_end <= called)
-    usual_latency = _usual(latency[unqueued & (latency >= 0)], LATENCY_PERCENTILE, DEFAULT_LATENCY_NS)
-    usual_gap = _usual(gap[~unqueued & (gap >= 0) & (gap <= SHORT_GAP_NS)], 50, DEFAULT_GAP_NS)
+    sources = _recorded_sources(rank)
+    waited = _waited(rank, np.maximum(called, previous_end), sources)
+    usual_latency = _usual(latency[unqueued & ~waited & (latency >= 0)], LATENCY_PERCENTILE, DEFAULT_LATENCY_NS)
+    usual_gap = _usual(gap[~unqueued & ~waited & (gap >= 0) & (gap <= SHORT_GAP_NS)], 50, DEFAULT_GAP_NS)
     # A graph may run kernels that the profiler does not record: what passes on its stream before a task is its work.
     in_graph = _in_graph(rank)
-    own = unqueued & (in_graph | (latency <= usual_latency + LAUNCH_JITTER_NS))
+    own = unqueued & (in_graph | (latency <= usual_latency + LAUNCH_JITTER_NS)) & ~waited
     launch_lag = np.where(own, latency, np.minimum(latency, usual_latency))
-    stream_lag = np.where((unqueued | (gap > SHORT_GAP_NS)) & ~in_graph, np.minimum(gap, usual_gap), gap)
+    stream_lag = np.where((unqueued | waited | (gap > SHORT_GAP_NS)) & ~in_graph, np.minimum(gap, usual_gap), gap)
     # Tasks of one stream may overlap by rounding or by early launch; none may start before the one ahead of it.
     ahead_ns = np.where(rank.previous >= 0, (tasks.end_ns - start)[rank.previous], 0)
     stream_lag = np.maximum(stream_lag, -ahead_ns)
     by_launch, by_stream = called + launch_lag, previous_end + stream_lag
-    waits = _recorded_waits(rank, usual_gap)
+    waits = _recorded_waits(rank, sources, waited, usual_gap)
     late = np.maximum(start - np.maximum(by_launch, by_stream), 0)
     late[~launched & (rank.previous < 0)] = 0
     left = _infer_waits(rank, start - late, late, waits)
@@ -104,13 +106,13 @@ def _usual(values: Column, percentile: int, default: int) -> int:
     return int(np.percentile(values, percentile)) if len(values) else default
 
 
-def _recorded_waits(rank: RankView, usual_gap_ns: int) -> dict[int, list[StreamWait]]:
-    """Event record and stream wait pairs, where the profiler wrote cuda_sync events.
+def _recorded_sources(rank: RankView) -> dict[int, list[int]]:
+    """Event record and stream wait pairs, where the profiler wrote cuda_sync events: task -> those it waits for.
 
     The source is the last task launched on the recording stream before the record call, the waiting one the first
     launched on the waiting stream after the wait call (HTA issues 73, 117 and 121 tell what other choices break).
     """
-    trace, waits = rank.trace, dict[int, list[StreamWait]]()
+    trace, found = rank.trace, dict[int, list[int]]()
     lanes = {stream: lane for lane, (_, stream) in enumerate(trace.streams)}
     call_ns = dict(zip(trace.calls.correlation.tolist(), trace.calls.start_ns.tolist(), strict=True))
     for correlation, sync in trace.syncs.items():
@@ -118,12 +120,34 @@ def _recorded_waits(rank: RankView, usual_gap_ns: int) -> dict[int, list[StreamW
         if not (known and "Wait" in sync.kind and correlation in call_ns and sync.record_correlation in call_ns):
             continue
         source = rank.last_launched(lanes[sync.wait_stream], call_ns[sync.record_correlation])
-        rows = rank.stream_tasks[lanes[sync.stream]]
-        target = rows[rank.launch_ns[rows] > call_ns[correlation]][:1]
-        if source >= 0 and len(target):
-            after = int(trace.tasks.start_ns[target[0]] - trace.tasks.end_ns[source])
-            lag = after if 0 <= after <= WAKE_NS else min(usual_gap_ns, after)
-            waits.setdefault(int(target[0]), []).append(StreamWait(source, lag, recorded=True))
+        lane = lanes[sync.stream]
+        target = int(np.searchsorted(rank.stream_launch_ns[lane], call_ns[correlation], side="right"))
+        if source >= 0 and target < len(rank.stream_tasks[lane]):
+            found.setdefault(int(rank.stream_tasks[lane][target]), []).append(source)
+    return found
+
+
+def _waited(rank: RankView, ready_ns: Column, sources: dict[int, list[int]]) -> NDArray[np.bool_]:
+    """Which tasks a recorded wait held, after their launch and the task before them."""
+    tasks, held = rank.trace.tasks, np.zeros(len(ready_ns), dtype=bool)
+    for task, some in sources.items():
+        last_ns = int(tasks.end_ns[some].max())
+        held[task] = ready_ns[task] < last_ns <= tasks.start_ns[task] <= last_ns + WAKE_NS
+    return held
+
+
+def _recorded_waits(
+    rank: RankView, sources: dict[int, list[int]], waited: NDArray[np.bool_], usual_gap_ns: int
+) -> dict[int, list[StreamWait]]:
+    """The recorded waits: the one that held a task takes the time until it starts, others that of a short gap."""
+    tasks, waits = rank.trace.tasks, dict[int, list[StreamWait]]()
+    for task, some in sources.items():
+        last_ns = int(tasks.end_ns[some].max())
+        for source in some:
+            after = int(tasks.start_ns[task] - tasks.end_ns[source])
+            held = waited[task] and tasks.end_ns[source] == last_ns
+            lag = after if held else min(usual_gap_ns, after)
+            waits.setdefault(task, []).append(StreamWait(source, lag, recorded=True))
     return waits
 
 

@@ -63,6 +63,12 @@ def _perfetto(report: Report, view: View) -> bytes:
     return perfetto_trace(report.timeline, view, report.provenance())
 
 
+def _kineto(report: Report, view: View) -> bytes:
+    from simcore.report.kineto import kineto_archive
+
+    return kineto_archive(report, view)
+
+
 # Suffixes of pictures that show a pipelined run stage by stage, unless ranks are asked for
 STAGES: dict[str, Literal["png", "svg"]] = {".png": "png", ".svg": "svg"}
 
@@ -75,6 +81,8 @@ TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
     ".json.gz": (_chrome, Limits(num_classes=16, num_events=1_000_000)),
     ".pftrace": (_perfetto, Limits(num_classes=16, num_events=1_000_000)),
     ".pftrace.gz": (_perfetto, Limits(num_classes=16, num_events=1_000_000)),
+    ".tar": (_kineto, Limits(num_classes=1024, num_events=10_000_000)),
+    ".tar.gz": (_kineto, Limits(num_classes=1024, num_events=10_000_000)),
 }
 
 
@@ -126,6 +134,8 @@ def _check_folder(path: str | os.PathLike[str]) -> None:
 
 def write_timeline(report: Report, path: str | os.PathLike[str], selection: Selection | None = None) -> tuple[str, ...]:
     """Write a timeline; the suffix says which: .png .svg .html .json(.gz) = Chrome trace, .pftrace(.gz) = Perfetto.
+
+    .tar(.gz) = a Kineto trace of every rank, for `simcore replay`.
 
     Returns
     -------

@@ -34,7 +34,7 @@ from simcore.report.document import (
 )
 from simcore.timeline.breakdown import breakdown, class_figures, dimension_traffic, layer_figures
 from simcore.timeline.events import FOREVER, FaultCount, LinkTable, Timeline, format_ranks
-from simcore.workload.model import PhaseName
+from simcore.workload.model import PhaseName, Workload
 
 if TYPE_CHECKING:
     import pandas
@@ -63,7 +63,8 @@ class Report:
     """What a run found.
 
     `profile` and `network` are the names of the timing rules, `simai` the summary of SimAI's closed forms (us).
-    `noise` is what many seeds gave, `helps` what changes of the run would save. docs/report.md defines every figure.
+    `noise` is what many seeds gave, `helps` what changes of the run would save, `workload` what was run where it is one
+    of rows. docs/report.md defines every figure.
     """
 
     timeline: Timeline
@@ -74,6 +75,7 @@ class Report:
     simai: Mapping[str, float] | None = None
     noise: NoiseRow | None = None
     helps: tuple[HelpRow, ...] = ()
+    workload: Workload | None = None
 
     def to_dict(self) -> ReportDocument:
         """The document of schema `simcore.report/1`: plain JSON values, whole nanoseconds, bytes."""
