@@ -18,6 +18,7 @@ from simcore.engine.changes import changes
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings, noise_of, straggler_factors
 from simcore.errors import InputError, closest
+from simcore.files import read_bytes
 from simcore.network.faults import parse_faults
 from simcore.network.topology import load as topology_file
 from simcore.network.topology.links import LinkGraph
@@ -323,7 +324,7 @@ def _read_workload(path: Path, npus: int, dialect: Dialect | None, comm_groups: 
     graphs = read_graphs(str(path), npus, communicators)
     digest = hashlib.sha256()
     for graph in graphs.graphs:
-        digest.update(Path(graph.path).read_bytes())
+        digest.update(read_bytes(graph.path))
     return _Source(graphs, digest.hexdigest())
 
 
@@ -378,4 +379,4 @@ def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings,
 
 
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_bytes(path)).hexdigest()

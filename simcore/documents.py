@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simcore.errors import InputError, Location, Problem, Problems, closest
+from simcore.files import read_bytes
 
 __all__ = ["Node", "location_of", "parse", "read", "read_text"]
 
@@ -157,11 +158,7 @@ def read_text(path: str | Path) -> str:
     """A whole text file; InputError when it is not there, not a file, too large or not UTF-8."""
     place = str(path)
     try:
-        if Path(path).stat().st_size > MAX_DOCUMENT_BYTES:
-            raise InputError.at(place, f"the file is larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
-        return Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError.at(place, f"cannot read: {error.strerror or error}", hint="check the path") from error
+        return read_bytes(path, MAX_DOCUMENT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError.at(
             place,
@@ -169,8 +166,6 @@ def read_text(path: str | Path) -> str:
             expected="UTF-8 text",
             found=f"byte {error.object[error.start]:#04x} at offset {error.start}",
         ) from error
-    except ValueError as error:
-        raise InputError.at(ascii(place), "no file can have this name", expected="the path of a file") from error
 
 
 def location_of(text: str, offset: int, file: str) -> Location:

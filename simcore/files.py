@@ -1,14 +1,39 @@
-"""Files written whole or not at all: under a temporary name beside the target, then renamed."""
+"""Files read whole, and files written whole or not at all: under a temporary name beside the target, then renamed."""
 
 from __future__ import annotations
 
 import gzip
 import os
+import stat
 from pathlib import Path
 
 from simcore.errors import InputError
 
-__all__ = ["make_folder", "write_bytes", "write_text"]
+__all__ = ["make_folder", "read_bytes", "write_bytes", "write_text"]
+
+
+def read_bytes(path: str | os.PathLike[str], most_bytes: int = 1 << 38) -> bytes:
+    """A whole file.
+
+    Raises
+    ------
+    InputError
+        If it is not there, cannot be read, is larger than `most_bytes`, or is a device, which may never end.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            status = os.fstat(file.fileno())
+            if stat.S_ISCHR(status.st_mode):
+                raise InputError.at(str(path), "cannot read: this is a device", expected="a file")
+            regular = stat.S_ISREG(status.st_mode)
+            data = file.read() if regular and status.st_size <= most_bytes else file.read(most_bytes + 1)
+    except OSError as error:
+        raise InputError.at(str(path), f"cannot read: {error.strerror or error}", hint="check the path") from error
+    except ValueError as error:
+        raise InputError.at(ascii(str(path)), "no file can have this name", expected="the path of a file") from error
+    if len(data) > most_bytes:
+        raise InputError.at(str(path), f"the file is larger than {most_bytes >> 20:,} MiB")
+    return data
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:

@@ -13,7 +13,6 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import cast
 
 import msgspec
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
+from simcore.files import read_bytes
 from simcore.report.document import HelpRow, NoiseRow, StepRow
 from simcore.report.model import Input, Report
 from simcore.timeline.events import (
@@ -34,6 +34,7 @@ from simcore.timeline.events import (
     Timeline,
     WaferRun,
 )
+from simcore.workload.archives import LEAST_LIMIT_BYTES, MOST_GROWTH
 from simcore.workload.model import PhaseName
 
 __all__ = ["events_npz", "read_archive"]
@@ -144,9 +145,7 @@ def read_archive(path: str | os.PathLike[str]) -> Report:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)  # NumPy guesses at headers that nobody writes today
-            return _report(_unpack(Path(path).read_bytes()))
-    except FileNotFoundError:
-        raise InputError.at(str(path), "no such file", expected="an events.npz of simcore run -o") from None
+            return _report(_unpack(read_bytes(path)))
     except _BROKEN as error:
         expected = "an events.npz of simcore run -o"
         raise InputError.at(str(path), "not an event table", expected=expected, found=str(error)) from error
@@ -155,8 +154,9 @@ def read_archive(path: str | os.PathLike[str]) -> Report:
 def _unpack(content: bytes) -> Arrays:
     """The arrays of a `.npz` file; ValueError for one that grows beyond reason when unpacked."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        if sum(entry.file_size for entry in archive.infolist()) > MOST_BYTES:
-            raise ValueError("more than 16 GiB when unpacked")
+        most_bytes = min(MOST_BYTES, max(LEAST_LIMIT_BYTES, MOST_GROWTH * len(content)))
+        if sum(entry.file_size for entry in archive.infolist()) > most_bytes:
+            raise ValueError(f"more than {most_bytes:,} bytes when unpacked")
         names = [name for name in archive.namelist() if name.endswith(".npy")]
         arrays = ((name, np.lib.format.read_array(archive.open(name), allow_pickle=False)) for name in names)
         return {name.removesuffix(".npy"): array for name, array in arrays}

@@ -15,6 +15,7 @@ import simcore
 from simcore import library
 from simcore.documents import read
 from simcore.errors import InputError, Problems, SimcoreError
+from simcore.files import read_bytes
 from simcore.sweep.space import Configuration, steps
 
 __all__ = ["FIGURES", "Row", "Task", "execute", "replaced", "tasks"]
@@ -71,8 +72,8 @@ def _digest(role: str, name: str) -> str:
     try:
         paths = _files(role, name)
         for path in paths:
-            digest.update(path.read_bytes())
-    except (OSError, ValueError):  # a name that no file can have, or a file that may not be read
+            digest.update(read_bytes(path))
+    except (InputError, OSError, ValueError):  # a name that no file can have, or a file that may not be read
         return ""
     return digest.hexdigest() if paths else ""
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from simcore.errors import InputError
+from simcore.files import read_bytes
 
 __all__ = ["documents", "unpacked"]
 
@@ -35,51 +36,55 @@ def documents(path: str | Path) -> Iterator[tuple[str, bytes]]:
         for file in files:
             yield from documents(file)
         return
-    content = _unpacked(_content(path), str(path))
+    packed = read_bytes(path)
+    most_bytes = _most_bytes(packed)
+    content = _unpacked(packed, str(path), most_bytes)
     if content[257:262] == b"ustar":
-        yield from _members(content, str(path))
+        yield from _members(content, str(path), most_bytes)
     else:
         yield str(path), content
 
 
-def _content(path: str | Path) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise InputError.at(str(path), f"cannot read: {error.strerror or error}", hint="check the path") from error
+def _most_bytes(content: bytes) -> int:
+    """What a file may grow to, all layers of packing together."""
+    return max(LEAST_LIMIT_BYTES, MOST_GROWTH * len(content))
 
 
-def _unpacked(content: bytes, file: str) -> bytes:
+def _unpacked(content: bytes, file: str, most_bytes: int) -> bytes:
     if not content.startswith(GZIP):
         return content
     try:
-        return unpacked(content, file)
+        return unpacked(content, file, most_bytes)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError.at(
             file, "the compressed data is broken", expected="a whole gzip file", found=str(error)
         ) from error
 
 
-def unpacked(content: bytes, file: str) -> bytes:
+def unpacked(content: bytes, file: str, most_bytes: int = 0) -> bytes:
     """Gzip's content; InputError when it grows beyond all reason, gzip's own errors when it is broken."""
-    limit = max(LEAST_LIMIT_BYTES, MOST_GROWTH * len(content))
+    limit = most_bytes or _most_bytes(content)
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
         data = packed.read(limit + 1)
-    if len(data) > limit:
-        raise InputError.at(
-            file, f"unpacks to more than {limit:,} bytes", expected=f"at most {MOST_GROWTH} times its size"
-        )
+    _check_growth(len(data), limit, file)
     return data
 
 
-def _members(content: bytes, file: str) -> Iterator[tuple[str, bytes]]:
+def _check_growth(size: int, most_bytes: int, file: str) -> None:
+    if size > most_bytes:
+        text = f"unpacks to more than {most_bytes:,} bytes"
+        raise InputError.at(file, text, expected=f"at most {MOST_GROWTH} times its size")
+
+
+def _members(content: bytes, file: str, most_bytes: int) -> Iterator[tuple[str, bytes]]:
     """The JSON files in an archive; nothing is written to disk, so no member can lead out of a folder."""
     try:
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
             members = sorted((m for m in archive if m.isfile() and m.name.endswith(SUFFIXES)), key=lambda m: m.name)
+            _check_growth(sum(member.size for member in members), most_bytes, file)  # one with holes says any size
             for member in members:
-                data = archive.extractfile(member)
-                yield f"{file}/{member.name}", _unpacked(data.read() if data else b"", f"{file}/{member.name}")
+                data, name = archive.extractfile(member), f"{file}/{member.name}"
+                yield name, _unpacked(data.read() if data else b"", name, most_bytes)
     except tarfile.TarError as error:
         raise InputError.at(file, "the archive is broken", expected="a tar file", found=str(error)) from error
     if not members:

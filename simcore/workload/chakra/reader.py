@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, Location, Problem
+from simcore.files import read_bytes
 from simcore.workload.archives import unpacked
 from simcore.workload.chakra import columns, groups, wire
 from simcore.workload.chakra.graph import Trace, to_graph
@@ -232,10 +233,7 @@ def files_of_set(path: str | Path) -> dict[int, Path]:
 
 def content(file: Path) -> bytes:
     """The bytes of a file, unpacked when it is gzip."""
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise InputError.at(str(file), f"cannot read: {error.strerror or error}", hint="check the path") from error
+    data = read_bytes(file)
     if not data.startswith(b"\x1f\x8b"):
         return data
     try:
