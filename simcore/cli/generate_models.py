@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -142,6 +143,7 @@ def _output_options(formats: tuple[str, ...]) -> Callable[[F], F]:
             ),
             click.option("--force", is_flag=True, help="Overwrite the file."),
             click.option("--json", "as_json", is_flag=True, help="Header, rows and deviations from AICB as JSON."),
+            click.option("--ranks", help="With --format chakra: ranks to write, for example 0-3,7; default: all."),
             click.option("--summary", help="Also write what is in it: .html, .png, .svg, .pdf or .json."),
         ]
         for option in reversed(choices):
@@ -151,38 +153,69 @@ def _output_options(formats: tuple[str, ...]) -> Callable[[F], F]:
     return decorate
 
 
-def _emit(text: str, output: Path | None, force: bool) -> None:
-    """Write the workload through a temporary name, or print it."""
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    if output.exists() and not force:
-        raise InputError.at("--output", f"'{output}' exists", expected="a new file, or --force", found=str(output))
-    write_text(output, text)
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """Where and how a workload is written: the options of `_output_options`."""
 
+    compat: str | None
+    form: str
+    output: Path | None
+    force: bool
+    as_json: bool
+    summary: str | None
+    ranks: str | None
 
-def _finish(made: Made, output: Path | None, force: bool, as_json: bool, summary: str | None) -> None:
-    """Write or print the workload; with --json the document goes to standard output."""
-    if summary:
-        _summarise(made.contents, summary, force)
-    for warning in made.warnings:
-        click.echo(f"warning: {warning}", err=True)
-    if output is not None or not as_json:
-        _emit(made.text, output, force)
-    if as_json:
-        click.echo(json.dumps({"schema": SCHEMA} | made.document, sort_keys=True, indent=1))
+    @classmethod
+    def taken(cls, values: dict[str, Any]) -> _Output:
+        """Those of a command's values, which lose them; InputError for ranks where there is one file."""
+        made = cls(**{field.name: values.pop(field.name) for field in fields(cls)})
+        if made.ranks and (made.compat or made.form != "chakra"):
+            raise InputError.at("--ranks", "only execution traces are written per rank", expected="--format chakra")
+        return made
 
+    def emit(self, text: str, path: Path | None) -> None:
+        """Write through a temporary name, or print."""
+        if path is None:
+            click.echo(text, nl=False)
+            return
+        if path.exists() and not self.force:
+            raise InputError.at("--output", f"'{path}' exists", expected="a new file, or --force", found=str(path))
+        write_text(path, text)
 
-def _summarise(contents: Callable[[], Contents] | None, path: str, force: bool) -> None:
-    """Write a summary."""
-    from simcore.report.workload import check_summary, write_summary
+    def finish(self, made: Made) -> None:
+        """Write or print the workload; with --json the document goes to standard output."""
+        self.summarise(made.contents)
+        for warning in made.warnings:
+            click.echo(f"warning: {warning}", err=True)
+        if self.output is not None or not self.as_json:
+            self.emit(made.text, self.output)
+        if self.as_json:
+            click.echo(json.dumps({"schema": SCHEMA} | made.document, sort_keys=True, indent=1))
 
-    check_summary(path)
-    if contents is None:
-        raise InputError.at("--summary", "AICB's operation lists are not summarised", expected="--format text")
-    if Path(path).exists() and not force:
-        raise InputError.at("--summary", f"'{path}' exists", expected="a new file, or --force", found=path)
-    write_summary(contents(), path)
+    def summarise(self, contents: Callable[[], Contents] | None) -> None:
+        """Write a summary where one is wanted."""
+        if not self.summary:
+            return
+        from simcore.report.workload import check_summary, write_summary
+
+        check_summary(self.summary)
+        if contents is None:
+            raise InputError.at("--summary", "AICB's operation lists are not summarised", expected="--format text")
+        if Path(self.summary).exists() and not self.force:
+            message = f"'{self.summary}' exists"
+            raise InputError.at("--summary", message, expected="a new file, or --force", found=self.summary)
+        write_summary(contents(), self.summary)
+
+    def traces(self, write: Callable[[Path, Sequence[int]], tuple[list[Path], tuple[str, ...]]]) -> None:
+        """Write execution traces under a prefix and say how many."""
+        from simcore.report.selection import parse_ranks
+
+        if self.output is None:
+            raise InputError.at("--output", "execution traces are files", expected="--output PREFIX", found="none")
+        paths, warnings = write(self.output, tuple(parse_ranks(self.ranks)) if self.ranks else ())
+        for warning in warnings:
+            click.echo(f"warning: {warning}", err=True)
+        click.echo(f"{len(paths) - 1} traces {self.output}.RANK.et, groups in {paths[0]}")
 
 
 def _options(frame: str, size: str | None, values: dict[str, Any]) -> Options:
@@ -248,68 +281,46 @@ def _training(name: str) -> click.Command:
     @_value_options
     @_extra_options
     @click.option("--profile_out", type=click.Path(path_type=Path), help="Also write the times as AICB's time file.")
-    @click.option("--ranks", help="With --format chakra: ranks to write, for example 0-3,7; all when not given.")
     @_output_options(("text", "csv", "chakra", "spec"))
     def command(**values: Any) -> None:
         ignored = [option for option in (*WITHOUT_EFFECT, *VALUES_WITHOUT_EFFECT) if values.pop(option)]
         if ignored:
             click.echo(f"warning: without effect: {', '.join('--' + option for option in ignored)}", err=True)
         values.pop("frame")
-        output, force, as_json, compat, form, summary = (
-            values.pop(key) for key in ("output", "force", "as_json", "compat", "form", "summary")
-        )
+        output = _Output.taken(values)
         extra = {key: values.pop(key) for key in EXTRA}
-        size, ranks, profile = (values.pop(key) for key in ("model_size", "ranks", "profile_out"))
+        size, profile = (values.pop(key) for key in ("model_size", "profile_out"))
         options = _options(frame, size, values)
-        if compat:
+        if output.compat:
             from simcore.generate.aicb.files import aicb_step
 
-            _only_corrected(extra | {"profile_out": profile, "ranks": ranks})
-            made = aicb_step(options, form)
-        else:
-            from simcore.generate.build import Asked, Extra
-            from simcore.generate.step import corrected_step
+            _only_corrected(extra | {"profile_out": profile})
+            output.finish(aicb_step(options, output.form))
+            return
+        from simcore.generate.build import Asked, Extra
+        from simcore.generate.step import corrected_step
 
-            given = {key for key, value in (values | extra).items() if value is not None}
-            asked = Asked(options, Extra(**extra), given, size)
-            if ranks and form != "chakra":
-                raise InputError.at("--ranks", "only execution traces are written per rank", expected="--format chakra")
-            if form == "chakra":
-                _write_traces(asked, output, ranks, force, summary)
-                return
-            made = corrected_step(asked, form)
+        given = {key for key, value in (values | extra).items() if value is not None}
+        asked = Asked(options, Extra(**extra), given, size)
+        if output.form == "chakra":
+            _write_traces(asked, output)
+            return
+        made = corrected_step(asked, output.form)
         if profile is not None and made.profile:
-            _emit(made.profile, profile, force)
-        _finish(made, output, force, as_json, summary)
+            output.emit(made.profile, profile)
+        output.finish(made)
 
     command.help = TRAINING_HELP.format(frame=frame, name=name)
     return command
 
 
-def _write_traces(asked: Asked, output: Path | None, ranks: str | None, force: bool, summary: str | None) -> None:
-    """Write execution traces and say how many."""
+def _write_traces(asked: Asked, output: _Output) -> None:
+    """Write execution traces of the ranks of every stage."""
     from simcore.generate.step import contents_of_step, make_step, write_traces
 
     asked = replace(asked, given=asked.given - {"pp_rank"})
-    if summary:
-        _summarise(lambda: contents_of_step(make_step(asked)), summary, force)
-    _report_traces(output, ranks, lambda prefix, chosen: write_traces(asked, prefix, chosen, force=force))
-
-
-def _report_traces(
-    output: Path | None,
-    ranks: str | None,
-    write: Callable[[Path, tuple[int, ...]], tuple[list[Path], tuple[str, ...]]],
-) -> None:
-    """Write execution traces under a prefix and say how many."""
-    from simcore.report.selection import parse_ranks
-
-    if output is None:
-        raise InputError.at("--output", "execution traces are files", expected="--output PREFIX", found="none")
-    paths, warnings = write(output, tuple(parse_ranks(ranks)) if ranks else ())
-    for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
-    click.echo(f"{len(paths) - 1} traces {output}.RANK.et, groups in {paths[0]}")
+    output.summarise(lambda: contents_of_step(make_step(asked)))
+    output.traces(partial(write_traces, asked, force=output.force))
 
 
 def _only_corrected(extra: dict[str, Any]) -> None:
@@ -344,7 +355,6 @@ deepseek = _training("deepseek")
 @click.option("--moe_enable", is_flag=True, hidden=True)
 @click.option("--aiob_forward_loops", type=int, hidden=True)
 @click.option("--result_dir", hidden=True)
-@click.option("--ranks", help="With --format chakra: ranks to write, for example 0-3,7; all when not given.")
 @_output_options(("text", "csv", "chakra"))
 def inference(model: str, config: str | None, **values: Any) -> None:
     """One prefill or decode step of MODEL.
@@ -356,39 +366,32 @@ def inference(model: str, config: str | None, **values: Any) -> None:
     simcore generate inference llama-3-8b --phase prefill --seq_length 4096 -o prefill.txt
     simcore generate inference deepseek-v3 --world_size 32 --expert_model_parallel_size 32 --micro_batch 32 -o d.txt
     """
-    output, force, as_json, compat, summary = (
-        values.pop(key) for key in ("output", "force", "as_json", "compat", "summary")
-    )
-    form, ranks = values.pop("form"), values.pop("ranks")
+    output, profiled = _Output.taken(values), values.pop("aiob_enable")
     for name in (
         "moe_enable",
         "aiob_forward_loops",
         "result_dir",
     ):  # AICB's models have experts, its files our --output
         values.pop(name)
-    profiled = values.pop("aiob_enable")
-    if profiled and not (compat and values["comp_filepath"]):
-        found = "--aiob_enable without a time file" if compat else "--aiob_enable without --compat"
+    if profiled and not (output.compat and values["comp_filepath"]):
+        found = "--aiob_enable without a time file" if output.compat else "--aiob_enable without --compat"
         raise InputError.at("--comp_filepath", "AICB would profile on a GPU here", expected="a time file", found=found)
-    if ranks and (compat or form != "chakra"):
-        raise InputError.at("--ranks", "only execution traces are written per rank", expected="--format chakra")
-    if compat:
-        if form != "text":
-            raise InputError.at("--format", f"AICB has no {form} of inference", expected="text", found=form)
-        made = _aicb_inference(model, config, values)
-    else:
-        from simcore.generate.serving import inference_step, inference_traces
-
-        made = inference_step(model, config, form, **values)
-        if form == "chakra":
-            if summary:
-                _summarise(made.contents, summary, force)
-            served = {name: value for name, value in values.items() if name not in ("pp_rank", "comp_filepath")}
-            _report_traces(
-                output, ranks, lambda prefix, chosen: inference_traces(model, config, prefix, chosen, force, **served)
+    if output.compat:
+        if output.form != "text":
+            raise InputError.at(
+                "--format", f"AICB has no {output.form} of inference", expected="text", found=output.form
             )
-            return
-    _finish(made, output, force, as_json, summary)
+        output.finish(_aicb_inference(model, config, values))
+        return
+    from simcore.generate.serving import inference_step, inference_traces
+
+    made = inference_step(model, config, output.form, **values)
+    if output.form != "chakra":
+        output.finish(made)
+        return
+    output.summarise(made.contents)
+    served = {name: value for name, value in values.items() if name not in ("pp_rank", "comp_filepath")}
+    output.traces(partial(inference_traces, model, config, force=output.force, **served))
 
 
 def _aicb_inference(model: str, config: str | None, values: dict[str, Any]) -> Made:

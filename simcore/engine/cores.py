@@ -124,60 +124,62 @@ class _Clock:
         self.ends.append(now)
 
 
+class _Barriers:
+    """The cores that wait at every barrier, and for how many more they do."""
+
+    def __init__(self, traces: Iterable[Trace]):
+        names = (str(each.arguments[0]) for trace in traces for each in trace if each.kind == "BARRIER")
+        self._missing, self._waiting = Counter(names), dict[str, list[_Clock]]()
+
+    def enter(self, name: str, clock: _Clock) -> list[_Clock]:
+        """A core waits; who go on: all, when it is the last."""
+        held = self._waiting.setdefault(name, [])
+        held.append(clock)
+        self._missing[name] -= 1
+        if self._missing[name]:
+            return []
+        now = max(max(member.free) for member in held)
+        for member in held:
+            member.release(now)
+        return self._waiting.pop(name)
+
+    def check(self) -> None:
+        """DeadlockError when somebody still waits."""
+        if self._waiting:
+            name, held = min(self._waiting.items(), key=lambda entry: entry[0])
+            cores = sorted(clock.number for clock in held)
+            raise DeadlockError(f"cores {cores} wait at barrier {name} for {self._missing[name]} more")
+
+
 def _run(clocks: list[_Clock], fabric: _Fabric, rates: CoreRates) -> None:
     """Issue the moves of all cores in order of time."""
-    missing = _members(clock.trace for clock in clocks)
-    waiting: dict[str, list[_Clock]] = {}
+    barriers = _Barriers(clock.trace for clock in clocks)
     queue: list[tuple[int, int]] = []
     todo = list(clocks)
     while todo or queue:
         while todo:
-            _advance(todo.pop(), rates, queue, waiting, missing, todo)
+            todo += _advance(todo.pop(), rates, queue, barriers)
         if queue:
             start, number = heappop(queue)
             clock = clocks[number]
             clock.done(1, start, fabric.move(clock.trace[len(clock.ends)], number, start))
             todo.append(clock)
-    if waiting:
-        identifier, held = min(waiting.items(), key=lambda entry: entry[0])
-        cores = sorted(clock.number for clock in held)
-        raise DeadlockError(f"cores {cores} wait at barrier {identifier} for {missing[identifier]} more")
+    barriers.check()
 
 
-def _advance(
-    clock: _Clock,
-    rates: CoreRates,
-    queue: list[tuple[int, int]],
-    waiting: dict[str, list[_Clock]],
-    missing: Counter[str],
-    todo: list[_Clock],
-) -> None:
-    """Run a core up to its next move, which is queued, or its next barrier; who fills that lets all go on."""
+def _advance(clock: _Clock, rates: CoreRates, queue: list[tuple[int, int]], barriers: _Barriers) -> list[_Clock]:
+    """Run a core up to its next move, which is queued, or its next barrier; who go on when it fills that."""
     while len(clock.ends) < len(clock.trace):
         each = clock.trace[len(clock.ends)]
-        if each.kind in COMPUTING:
-            start = clock.ready(0)
-            work = prod(int(number) for number in each.arguments) / rates.macs_per_s * 1e9
-            clock.done(0, start, start + ceil(round(work, 3)))
-        elif each.kind == "BARRIER":
-            name = str(each.arguments[0])
-            held = waiting.setdefault(name, [])
-            held.append(clock)
-            missing[name] -= 1
-            if not missing[name]:
-                now = max(max(member.free) for member in held)
-                for member in waiting.pop(name):
-                    member.release(now)
-                    todo.append(member)
-            return
-        else:
+        if each.kind == "BARRIER":
+            return barriers.enter(str(each.arguments[0]), clock)
+        if each.kind not in COMPUTING:
             heappush(queue, (clock.ready(1), clock.number))
-            return
-
-
-def _members(traces: Iterable[Trace]) -> Counter[str]:
-    """How many cores meet at every barrier."""
-    return Counter(str(each.arguments[0]) for trace in traces for each in trace if each.kind == "BARRIER")
+            break
+        start = clock.ready(0)
+        work = prod(int(number) for number in each.arguments) / rates.macs_per_s * 1e9
+        clock.done(0, start, start + ceil(round(work, 3)))
+    return []
 
 
 class _Fabric:

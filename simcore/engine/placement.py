@@ -29,6 +29,11 @@ class Placement:
     groups: Mapping[Group | Span, frozenset[int]]
     lanes: Mapping[CollectiveKind, tuple[Lane, ...]]
 
+    @property
+    def every_lane(self) -> list[Lane]:
+        """The lanes of all kinds of collectives."""
+        return [lane for lanes in self.lanes.values() for lane in lanes]
+
     def lanes_of(self, kind: CollectiveKind, group: Group | Span) -> tuple[Lane, ...]:
         """The lanes of a collective in a group; dimensions of one NPU are left out."""
         positions = self.groups[group]

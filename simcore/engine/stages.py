@@ -31,8 +31,7 @@ def check_fits(workload: Workload, topology: Topology, placement: Placement) -> 
             found=f"{topology.npus} NPUs",
             hint="change pp: or model_parallel_NPU_group: in the header, or the topology",
         )
-    lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
-    across = next((lane.algorithm for lane in lanes if lane.algorithm.whole_machine), None)
+    across = next((lane.algorithm for lane in placement.every_lane if lane.algorithm.whole_machine), None)
     if across:
         message = f"{across.name} spans the whole machine, a pipeline's collectives stay within a stage"
         raise InputError.at(across.location or "--system", message, expected="an algorithm for each dimension")
@@ -69,8 +68,7 @@ def _content(workload: Workload, passage: Passage) -> Hashable:
 
 def stateless(placement: Placement, system: SystemConfig, queues_per_dim: int) -> bool:
     """Whether a collective is sent the same way each time: nothing goes in turns."""
-    lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
-    trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in lanes)
+    trees = any(lane.algorithm.name == "doubleBinaryTree" for lane in placement.every_lane)
     return queues_per_dim == 1 and system.inter_dimension_scheduling == "ascending" and not trees
 
 

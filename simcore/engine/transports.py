@@ -194,7 +194,7 @@ def all_alike(placement: Placement, topology: Topology) -> bool:
     XOR, which is no shift: behind a switch their ranks are alike, and where they are two. NCCL's do not depend on
     the topology.
     """
-    lanes = [lane for lanes in placement.lanes.values() for lane in lanes]
+    lanes = placement.every_lane
     if any(lane.algorithm.name == NCCL for lane in lanes):
         return True
     paired = [lane.dim for lane in lanes if lane.algorithm.name in PAIRED]
@@ -209,7 +209,7 @@ def all_alike(placement: Placement, topology: Topology) -> bool:
 
 def _across(placement: Placement) -> list[bool]:
     """Of every lane, whether it takes the whole machine as one dimension."""
-    return [lane.algorithm.whole_machine for lanes in placement.lanes.values() for lane in lanes]
+    return [lane.algorithm.whole_machine for lane in placement.every_lane]
 
 
 def _can_be_alone(placement: Placement) -> bool:
