@@ -12,7 +12,7 @@ ALLOWED = {
     "errors": set(),
     "units": set(),
     "registry": {"errors"},
-    "documents": {"errors"},
+    "documents": {"errors", "files"},
     "library": {"errors"},
     "files": {"errors"},
     "noise": {"errors"},
