@@ -35,10 +35,10 @@ class Efficiency:
 
 A100 = Efficiency(gemm=0.838, depth=350.0, attention=0.58, memory=0.92, kernel_s=4.2e-6)
 
-H100 = replace(A100, gemm=0.552, gemm_8bit=0.699, attention=0.487, kernel_s=3.0e-6)
-GB200 = replace(A100, gemm=0.729, gemm_8bit=0.517, gemm_4bit=0.415, attention=0.45, kernel_s=3.0e-6)
-B200 = replace(GB200, gemm=0.440, attention=0.417)
-GB300 = replace(A100, gemm=0.729, gemm_8bit=0.649, gemm_4bit=0.374, attention=0.45, kernel_s=3.0e-6)
+H100 = replace(A100, gemm=0.564, gemm_8bit=0.703, attention=0.454, kernel_s=3.0e-6)
+GB200 = replace(A100, gemm=0.729, gemm_8bit=0.532, gemm_4bit=0.444, attention=0.45, kernel_s=3.0e-6)
+B200 = replace(GB200, gemm=0.443, attention=0.413)
+GB300 = replace(A100, gemm=0.729, gemm_8bit=0.697, gemm_4bit=0.456, attention=0.45, kernel_s=3.0e-6)
 
 _TABLE: dict[str, Efficiency] = {
     "V100-SXM2-16GB": replace(A100, gemm=0.80, attention=0.35),

@@ -272,7 +272,15 @@ def _flash(model: Transformer, shard: Shard, heads: int, keys: int) -> Iterator[
     flops = 2.0 * tokens * _context(model) * heads * (d + value)
     moved = size * tokens * (d + value) * (heads + keys)
     yield Operation(
-        "attention", "attention", flops, moved, shard.micro_batch * heads, model.seq // shard.cp, model.seq, d
+        "attention",
+        "attention",
+        flops,
+        moved,
+        shard.micro_batch * heads,
+        model.seq // shard.cp,
+        model.seq,
+        d,
+        wide=True,
     )
 
 

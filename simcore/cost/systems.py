@@ -21,11 +21,11 @@ FITTED: dict[str, float] = {
     "megascale.tp_hidden": 0.784,
     "vtrain.launch_us": 57.2,
     "vtrain.step_ms": 3.74,
-    "bridge.expert_us": 151.0,
-    "foundry.launch_us": 30.3,
-    "foundry.attention_a100": 0.298,
-    "foundry.attention_h100": 0.195,
-    "foundry.step_ms": 8.8,
+    "bridge.expert_us": 131.0,
+    "foundry.launch_us": 20.7,
+    "foundry.attention_a100": 0.290,
+    "foundry.attention_h100": 0.183,
+    "foundry.step_ms": 34.0,
 }
 
 

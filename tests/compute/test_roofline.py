@@ -82,3 +82,11 @@ def test_the_products_of_heads_and_no_others_know_where_heads_begin(phase):
     model = Transformer(1, 1024, 16, 4096, 51200, 2048, attention="unfused")
     rows = {one.name: one.row for one in layer_operations(model, Shard(1, 2), phase)}
     assert {name for name, row in rows.items() if row} == {"scores", "scores by values"}
+
+
+def test_fused_attention_stays_in_16_bits_where_products_are_narrower():
+    """As in Transformer Engine's default recipes; quantising is counted for products only."""
+    device = accelerator("H100")
+    model = Transformer(1, 4096, 32, 16384, 32000, 8192)
+    attention = next(one for one in layer_operations(model, Shard(), PhaseName.FORWARD) if one.kind == "attention")
+    assert duration_s(attention, device, "fp8") == duration_s(attention, device, "bf16")
