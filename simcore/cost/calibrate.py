@@ -28,6 +28,7 @@ WEIGHTS: dict[str, dict[str, float]] = {
         "vtrain_multi": 0.5,
         "vtrain_single": 0.5,
     },
+    "megascale": {"megascale_table2": 1.0},
     "newer": {"megatron_core_h100": 1.0, "llama3_405b": 1.0, "megatron_bridge_llama": 2.0},
     "b200": {"simumax_b200": 1.0},
     "experts": {"megatron_bridge_moe": 1.0},
@@ -45,6 +46,7 @@ START: dict[str, dict[str, float]] = {
         "vtrain.launch_us": 50.0,
         "vtrain.step_ms": 5.0,
     },
+    "megascale": {"megascale.step_s": 0.3, "megascale.tp_hidden": 0.5},
     "newer": {
         "H100-SXM-80GB.gemm": 0.7,
         "H100-SXM-80GB.gemm_8bit": 0.65,

@@ -17,8 +17,8 @@ __all__ = ["CLUSTERS", "FITTED", "Cluster", "clusters", "fabric_of"]
 
 # The constants of the software on each system. Kernel constants of the A100 are in `simcore.compute.efficiency`.
 FITTED: dict[str, float] = {
-    "megascale.step_s": 0.745,
-    "megascale.tp_hidden": 0.784,
+    "megascale.step_s": 0.730,
+    "megascale.tp_hidden": 0.762,
     "vtrain.launch_us": 57.2,
     "vtrain.step_ms": 3.74,
     "bridge.expert_us": 131.0,
