@@ -31,9 +31,10 @@ from simcore.generate.training import pipeline_workload
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.replay.interconnect import Interconnect
-from simcore.replay.pipeline import Recorded, compiled, played, recorded, target_of
+from simcore.replay.pipeline import compiled, played, target_of
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
+from simcore.replay.stages import Recorded, recorded
 from simcore.report.kineto import kineto_traces
 from simcore.report.model import Report
 from simcore.system.collectives.nccl import fabric

@@ -18,6 +18,7 @@ from simcore.errors import InputError
 from simcore.replay.build import Prepared
 from simcore.replay.chakra import collectives
 from simcore.replay.device import SHORT_GAP_NS
+from simcore.replay.ranges import NamedRange, model_order, named_ranges
 from simcore.replay.session import StepReplay
 from simcore.workload.kineto import Collective, TaskKind
 from simcore.workload.model import CollectiveKind, Group
@@ -25,8 +26,7 @@ from simcore.workload.model import CollectiveKind, Group
 __all__ = ["NEVER", "Cells", "Operation", "read_cells"]
 
 NEVER = 1 << 62
-RANGE = re.compile(r"(.+?)[ _:]+(forward|backward|weight gradient)$", re.IGNORECASE)
-WEIGHTS = "weight gradient"
+END = "", "", 0  # where launches are put that end the step
 TRANSFER = re.compile(r"send|recv", re.IGNORECASE)
 # How groups are described, Megatron-LM's and PyTorch's meshes; the first that fits counts.
 GROUPS = tuple(
@@ -98,16 +98,6 @@ def read_cells(prepared: Prepared, step: StepReplay) -> Cells:
     return _Reader(prepared, step).cells()
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    part: str
-    way: str
-    micro_batch: int
-    start_ns: int
-    end_ns: int
-    lane: int
-
-
 @dataclass(slots=True)
 class _Reader:
     """Reads one step of one rank; `tasks` are those it launched, in that order."""
@@ -125,65 +115,36 @@ class _Reader:
         own = set(np.flatnonzero(view.task_step == self.step.position).tolist())
         self.tasks = [task for task in view.launch_order.tolist() if task in own]
         self.waiters = self._waiters()
-        ranges, order = self._ranges()
+        ranges = named_ranges(view.trace, self.step.window)
         held = self._owners(ranges)
-        passes: dict[tuple[str, str], list[list[Operation]]] = {}
-        for part in dict.fromkeys((one.part, _pass(one)) for one in ranges):
-            count = 1 + max(one.micro_batch for one in ranges if (one.part, _pass(one)) == part)
-            passes[part] = [self._operations(held.get((*part, number), [])) for number in range(count)]
-        said = view.trace.collectives
-        able = [
-            (at, int(view.trace.tasks.lane[task]))
-            for at, task in enumerate(self.tasks)
-            if not (task in said and _operation(said[task]) == "recv")
-        ]
-        end = self._operations(held.get(("", "", 0), []))
-        sent = frozenset(self.sent)
-        rank, file, model = view.trace.rank, view.trace.file, _model_order(order)
-        return Cells(rank, file, passes, end, order, model, self.sizes, sent, able)
-
-    def _ranges(self) -> tuple[list[_Range], list[tuple[str, str, int]]]:
-        """The named ranges of the step, outer ones first, and their order; inner ones are their outer one's."""
-        trace, window, rows = self.prepared.view.trace, self.step.window, self.prepared.view.trace.annotations
-        found, order, opened = list[_Range](), list[tuple[str, str, int]](), dict[int, list[_Range]]()
         counts: dict[tuple[str, str], int] = {}
-        named = {name: RANGE.match(trace.names[name]) for name in set(rows.name.tolist())}
-        columns = (rows.start_ns.tolist(), rows.end_ns.tolist(), rows.lane.tolist(), rows.name.tolist())
-        chosen = [
-            (start, -end, match[2].lower() == WEIGHTS, lane, match)
-            for start, end, lane, name in zip(*columns, strict=True)
-            if (match := named[name]) and window.start_ns <= start < window.end_ns
-        ]
-        for start, minus_end, _, lane, match in sorted(chosen, key=lambda one: one[:3]):
-            end, part, way = -minus_end, match[1].lower(), match[2].lower()
-            outer = [one for one in opened.get(lane, ()) if one.end_ns >= end and one.part == part]
-            opened[lane] = outer
-            number = outer[-1].micro_batch if outer else counts.get((part, way), 0)
-            one = _Range(part, way, number, start, end, lane)
-            if not outer:
-                counts[part, way] = number + 1
-                order.append((way[0].upper(), part, number))
-            opened[lane].append(one)
-            found.append(one)
-        if not any(one.part.startswith("layer") for one in found):
-            raise InputError.at(
-                trace.file,
-                "the trace does not say where layers and micro-batches begin and end",
-                expected="ranges named 'layer 3 forward' and 'layer 3 backward' around what each layer launches",
-                found="ranges " + ", ".join(sorted({one.part for one in found})[:5]) if found else "no such range",
-                hint="torch.profiler.record_function(f'layer {n} forward'); docs/replay.md, 'Another pipeline'",
-            )
-        return found, order
+        for one in ranges:
+            counts[one.part, one.way] = max(counts.get((one.part, one.way), 0), one.micro_batch + 1)
+        passes = {
+            part: [self._operations(held.get((*part, number), [])) for number in range(count)]
+            for part, count in counts.items()
+        }
+        end = self._operations(held.get(END, []))
+        order = [(one.kind, one.part, one.micro_batch) for one in ranges if one.kind]
+        rank, file, model, sent = view.trace.rank, view.trace.file, model_order(ranges), frozenset(self.sent)
+        return Cells(rank, file, passes, end, order, model, self.sizes, sent, self._able())
 
-    def _owners(self, ranges: Sequence[_Range]) -> dict[tuple[str, str, int], list[tuple[int, bool]]]:
-        """(place, weight gradient) of launches by part, pass and micro-batch; ("", "", 0) ends the step.
+    def _able(self) -> list[tuple[int, int]]:
+        """(place, stream) of launches that could wait for something: all but receives."""
+        trace = self.prepared.view.trace
+        lanes = trace.tasks.lane[self.tasks].tolist()
+        said = [trace.collectives.get(task) for task in self.tasks]
+        return [(at, lane) for at, lane in enumerate(lanes) if not (one := said[at]) or _operation(one) != "recv"]
+
+    def _owners(self, ranges: Sequence[NamedRange]) -> dict[tuple[str, str, int], list[tuple[int, bool]]]:
+        """(place, weight gradient) of launches by part, pass and micro-batch, or END.
 
         What is launched between ranges goes with the one before it.
         """
         view = self.prepared.view
-        launch_ns = view.launch_ns[self.tasks]
+        launch_ns, call = view.launch_ns[self.tasks], view.launch[self.tasks]
         owner = np.full(len(self.tasks), -1)
-        lanes = view.trace.calls.lane[view.launch[self.tasks]]
+        lanes = np.where(call >= 0, view.trace.calls.lane[call], -1) if len(view.trace.calls) else owner
         for number, one in enumerate(ranges):
             first, last = np.searchsorted(launch_ns, (one.start_ns, one.end_ns))
             owner[first:last][lanes[first:last] == one.lane] = number
@@ -194,13 +155,13 @@ class _Reader:
         for place, number in enumerate(owner.tolist()):
             before = number if number >= 0 else before
             if not len(inside) or place > inside[-1]:
-                held.setdefault(("", "", 0), []).append((place, False))
+                held.setdefault(END, []).append((place, False))
             elif before < 0:
                 closing.append((place, False))
             else:
                 one = ranges[before]
-                held.setdefault((one.part, _pass(one), one.micro_batch), []).append((place, one.way == WEIGHTS))
-        held.setdefault(("", "", 0), []).extend(closing)
+                held.setdefault((one.part, one.way, one.micro_batch), []).append((place, one.weight))
+        held.setdefault(END, []).extend(closing)
         return held
 
     def _waiters(self) -> dict[int, int]:
@@ -277,21 +238,6 @@ class _Reader:
             awaited=self.waiters.get(task, NEVER),
             stream=int(trace.tasks.lane[task]),
         )
-
-
-def _model_order(order: Sequence[tuple[str, str, int]]) -> tuple[str, ...]:
-    """Parts in the order of forward passes; one that only goes backwards where the backward passes have it."""
-    found = list(dict.fromkeys(part for kind, part, _ in order if kind == "F"))
-    before = ""
-    for part in reversed(dict.fromkeys(part for kind, part, _ in order if kind == "B")):
-        if part not in found:
-            found.insert(found.index(before) + 1 if before else 0, part)
-        before = part
-    return tuple(found)
-
-
-def _pass(one: _Range) -> str:
-    return "forward" if one.way == "forward" else "backward"
 
 
 def _operation(said: Collective) -> str:

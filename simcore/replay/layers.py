@@ -50,7 +50,7 @@ class LayerStack:
 
 
 def find_layers(rank: RankView, step: int) -> LayerStack:
-    """The numbered ranges of a step that hold the most kernel time; at equal time the fewest, which are the outermost.
+    """The numbered ranges of a step that hold the most kernel time, those called layers first; at equal time the fewest.
 
     Where no names hold all of a layer, the blocks of kernels that repeat exactly.
 
@@ -65,7 +65,9 @@ def find_layers(rank: RankView, step: int) -> LayerStack:
     found = [stack for stack in stacks if len(stack.alike) > 1 and stack.kernel_ns]
     if not found:
         return _repeated(rank, step, "no numbered annotations or modules launch the same kernels")
-    best = min(found, key=lambda stack: (-stack.kernel_ns, stack.count, stack.title))
+    best = min(
+        found, key=lambda stack: ("layer" not in stack.title.lower(), -stack.kernel_ns, stack.count, stack.title)
+    )
     if _backward_outside(rank, step, best):
         return _repeated(rank, step, f"the backward pass runs outside the ranges {best.title!r}")
     return best

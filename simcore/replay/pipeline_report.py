@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from simcore.replay.pipeline import Plan, Rebuilt
+from simcore.replay.pipeline import Rebuilt
+from simcore.replay.stages import Plan
 from simcore.units import format_ns
 
 __all__ = ["pipeline_dict", "pipeline_text"]

@@ -116,7 +116,10 @@ def _blocks(stacks: Sequence[LayerStack], number: int) -> list[tuple[Segment, ..
     parts = [stack.segments.get(number, ()) for stack in stacks]
     if len({stack.count for stack in stacks}) > 1 or len(set(map(len, parts))) > 1:
         found = ", ".join(f"{stack.count} x {stack.title!r}" for stack in stacks)
-        raise InputError.at("--set", "layers cannot be changed: the ranks recorded different ones", found=found)
+        hint = "of a pipeline's stages: --set pp=N layers=N --topology T compiles the step anew"
+        raise InputError.at(
+            "--set", "layers cannot be changed: the ranks recorded different ones", found=found, hint=hint
+        )
     return list(zip(*parts, strict=True))
 
 

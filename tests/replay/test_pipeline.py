@@ -19,7 +19,7 @@ from simcore.replay.session import replay_traces
 from simcore.report.kineto import kineto_traces
 from simcore.report.model import Report
 from simcore.workload.kineto import read_kineto
-from simcore.workload.model import Phase
+from simcore.workload.model import Layer, Phase
 from tests.replay.written import machine, step, traces
 
 # A tied table's gradient is not in a text, so that nothing would tell how much of them the last stage has.
@@ -135,3 +135,21 @@ def test_a_trace_that_lacks_a_stage_is_refused(tmp_path):
     found = traces(api.run(step(tmp_path), machine(tmp_path)))
     with pytest.raises(InputError, match="a rank of each of the 2 stages"):
         rebuild(replay_traces(found[:1], Changes()), {}, Interconnect(api.load_topology(machine(tmp_path))))
+
+
+def test_forward_passes_alone_have_no_gradients_to_know_of(tmp_path):
+    """Replicas that never meet may be as many as one likes."""
+
+    def ahead(workload):
+        return replace(workload, layers=tuple(Layer(row.name, row.forward) for row in workload.layers))
+
+    start = {"layers": 8, "pp": 2, "dp": 4, "micro_batches": 4}
+    base, wanted = (
+        ahead(without_optimizer(load_step(step(tmp_path, **sizes, **PLAIN)).workload))
+        for sizes in (start, start | {"pp": 4})
+    )
+    there = machine(tmp_path, pp=4)
+    predicted = rebuild(
+        recorded(run_ns(base, machine(tmp_path))), {"pp": 4, "dp": 4}, Interconnect(api.load_topology(there))
+    )
+    assert predicted.report.timeline.time_ns == run_ns(wanted, there).timeline.time_ns
