@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +12,19 @@ from numpy.typing import NDArray
 from simcore.replay.build import Prepared
 from simcore.replay.graph import EdgeKind, NodeKind
 from simcore.replay.session import StepReplay
-from simcore.timeline.breakdown import Breakdown, union_ns
+from simcore.timeline.breakdown import Breakdown, coverage, union_ns
 
-__all__ = ["TaskTotal", "critical_path", "idle_causes", "largest_tasks", "measured", "predicted", "predicted_tasks"]
+__all__ = [
+    "TaskTotal",
+    "busy",
+    "critical_path",
+    "critical_tasks",
+    "idle_causes",
+    "largest_tasks",
+    "measured",
+    "predicted",
+    "predicted_tasks",
+]
 
 Column = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -39,6 +50,15 @@ PATH_LABELS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class TaskTotal:
+    """Everything one name did in a step."""
+
+    name: str
+    count: int
+    time_ns: int
+
+
 def _breakdown(start_ns: Column, end_ns: Column, communication: Mask, span: tuple[int, int]) -> Breakdown:
     """The four shares of a span, from the intervals of tasks."""
     begin, finish = np.clip(start_ns, *span), np.clip(end_ns, *span)
@@ -57,51 +77,87 @@ def measured(rank: Prepared, step: StepReplay) -> Breakdown:
 
 def predicted(rank: Prepared, step: StepReplay) -> Breakdown:
     """The breakdown of the predicted period."""
-    start, end, rows = predicted_tasks(rank, step)
+    start, end, rows, _ = _played(rank, step)
     return _breakdown(start, end, rank.view.communication[rows], (step.from_ns, step.to_ns))
 
 
 def predicted_tasks(rank: Prepared, step: StepReplay) -> tuple[Column, Column, Column]:
-    """Start, end and row in the trace of every task that runs within the predicted period, whichever copy it is of.
+    """Start, end and row in the trace of every task that runs within the predicted period, whichever copy it is of."""
+    return _played(rank, step)[:3]
+
+
+def _played(rank: Prepared, step: StepReplay) -> tuple[Column, Column, Column, Column]:
+    """Start, end, row and binding edge (-1: none) of every task within the predicted period.
 
     A single copy begins with what the device had left to do, as recorded.
     """
-    nodes = step.graph.ranks[step.number]
-    start = step.schedule.start_ns[:, nodes.begins].ravel()
-    end = step.schedule.end_ns[:, nodes.ends].ravel()
-    rows = np.tile(np.array(nodes.tasks, dtype=np.int64), step.schedule.copies)
-    if step.schedule.copies == 1:
+    nodes, schedule = step.graph.ranks[step.number], step.schedule
+    begins, ends = np.array(nodes.begins, dtype=np.int64), np.array(nodes.ends, dtype=np.int64)
+    start, end = schedule.start_ns[:, begins].ravel(), schedule.end_ns[:, ends].ravel()
+    rows, held = np.tile(np.array(nodes.tasks, dtype=np.int64), schedule.copies), schedule.binding[:, begins].ravel()
+    if schedule.copies == 1:
         tasks, later_ns = rank.view.trace.tasks, step.from_ns - step.window.start_ns
         old = np.flatnonzero((rank.view.launch_ns < step.window.start_ns) & (tasks.end_ns > step.window.start_ns))
         old = old[~np.isin(old, rows)]
         start, end = np.r_[start, tasks.start_ns[old] + later_ns], np.r_[end, tasks.end_ns[old] + later_ns]
-        rows = np.r_[rows, old]
+        rows, held = np.r_[rows, old], np.r_[held, np.full(len(old), -1)]
     inside = (end > step.from_ns) & (start < step.to_ns)
-    return start[inside], end[inside], rows[inside]
+    return start[inside], end[inside], rows[inside], held[inside]
+
+
+def busy(rank: Prepared, step: StepReplay, bin_ns: int) -> tuple[list[float], list[float]]:
+    """The share of each bin of a step in which at least one stream ran something, measured and predicted."""
+    tasks, span = rank.view.trace.tasks, (step.from_ns, step.to_ns)
+    start, end, _, _ = _played(rank, step)
+    sides = ((tasks.start_ns, tasks.end_ns, step.measured_span_ns), (start, end, span))
+    first, second = ([round(share, 4) for share in _shares(*side, bin_ns)] for side in sides)
+    return first, second
+
+
+def _shares(start_ns: Column, end_ns: Column, span: tuple[int, int], bin_ns: int) -> list[float]:
+    shares: list[float] = coverage(
+        start_ns, end_ns, np.arange(span[0], span[1] + bin_ns, bin_ns).clip(max=span[1])
+    ).tolist()
+    return shares
 
 
 def critical_path(rank: Prepared, step: StepReplay) -> dict[str, int]:
     """What one period consists of along the chain of binding edges that ends with its last node, in ns."""
+    parts = Counter[str]()
+    for label, _, length in _path(rank, step):
+        parts[label] += length
+    return {name: length for name, length in sorted(parts.items()) if length}
+
+
+def critical_tasks(rank: Prepared, step: StepReplay, count: int = 10) -> list[TaskTotal]:
+    """The names of tasks, of this or another rank, that take most of the critical path."""
+    graph, often, total = step.graph, Counter[int](), Counter[int]()
+    for _, node, length in _path(rank, step):
+        if node >= 0 and length and graph.kind[node] != NodeKind.HOST:
+            often[int(graph.name[node])] += 1
+            total[int(graph.name[node])] += length
+    order = sorted(total, key=lambda name: (-total[name], name))[:count]
+    return [TaskTotal(rank.view.trace.names[name], often[name], total[name]) for name in order]
+
+
+def _path(rank: Prepared, step: StepReplay) -> Iterator[tuple[str, int, int]]:
+    """From the end of a period to its start: what was going on, at which node (-1: between two) and for how long."""
     graph, schedule = step.graph, step.schedule
     own = np.flatnonzero(graph.rank == step.number)
-    copy, cursor, parts = schedule.copies - 1, step.to_ns, Counter[str]()
+    copy, cursor = schedule.copies - 1, step.to_ns
     node = int(own[schedule.end_ns[copy, own].argmax()]) if copy else graph.ranks[step.number].end
     while cursor > step.from_ns:
         start = max(int(schedule.start_ns[copy, node]), step.from_ns)
-        parts[_label(rank, step, node)] += max(cursor - start, 0)
+        yield _label(rank, step, node), node, max(cursor - start, 0)
         cursor = min(cursor, start)
         edge = int(schedule.binding[copy, node])
-        if edge < 0:
-            parts["before_the_replay"] += cursor - step.from_ns
-            break
+        if edge < 0 or copy < graph.back[edge]:
+            yield "before_the_replay", -1, cursor - step.from_ns
+            return
         node, copy = int(graph.source[edge]), copy - int(graph.back[edge])
-        if copy < 0:
-            parts["before_the_replay"] += cursor - step.from_ns
-            break
         reached = max(int(schedule.end_ns[copy, node]), step.from_ns)
-        parts[PATH_LABELS[EdgeKind(graph.edge_kind[edge])]] += max(cursor - reached, 0)
+        yield PATH_LABELS[EdgeKind(graph.edge_kind[edge])], -1, max(cursor - reached, 0)
         cursor = min(cursor, reached)
-    return {name: length for name, length in sorted(parts.items()) if length}
 
 
 def _label(rank: Prepared, step: StepReplay, node: int) -> str:
@@ -114,16 +170,12 @@ def _label(rank: Prepared, step: StepReplay, node: int) -> str:
     return "communication" if talks.any() else "computation"
 
 
-def idle_causes(step: StepReplay) -> dict[str, int]:
+def idle_causes(rank: Prepared, step: StepReplay) -> dict[str, int]:
     """Predicted time in which the device had nothing to do, by what held the task that ended each pause, in ns."""
-    graph, schedule, nodes = step.graph, step.schedule, step.graph.ranks[step.number]
-    begins, ends = np.array(nodes.begins, dtype=np.int64), np.array(nodes.ends, dtype=np.int64)
-    start, end = schedule.start_ns[:, begins].ravel(), schedule.end_ns[:, ends].ravel()
-    held = schedule.binding[:, begins].ravel()
-    order = np.argsort(start, kind="stable")
+    graph, (start, end, _, held) = step.graph, _played(rank, step)
     causes, reach = Counter[str](), step.from_ns
-    for at in order.tolist():
-        pause = min(int(start[at]), step.to_ns) - reach
+    for at in np.argsort(start, kind="stable").tolist():
+        pause = int(start[at]) - reach
         if pause > 0:
             kind = EdgeKind(graph.edge_kind[held[at]]) if held[at] >= 0 else None
             causes[IDLE_CAUSES.get(kind, UNEXPLAINED) if kind is not None else UNEXPLAINED] += pause
@@ -133,20 +185,12 @@ def idle_causes(step: StepReplay) -> dict[str, int]:
     return dict(sorted(causes.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class TaskTotal:
-    """Everything one name did in a step."""
-
-    name: str
-    count: int
-    time_ns: int
-
-
 def largest_tasks(rank: Prepared, step: StepReplay, count: int = 10) -> list[TaskTotal]:
-    """The names on which the device spent most of a step, as recorded."""
-    tasks, names = rank.view.trace.tasks, rank.view.trace.names
-    rows = np.array(step.graph.ranks[step.number].tasks, dtype=np.int64)
-    number, length = tasks.name[rows], (tasks.end_ns - tasks.start_ns)[rows]
+    """The names on which the device spends most of a predicted step."""
+    names, nodes, schedule = rank.view.trace.names, step.graph.ranks[step.number], step.schedule
+    number = rank.view.trace.tasks.name[np.array(nodes.tasks, dtype=np.int64)]
+    begins, ends = np.array(nodes.begins, dtype=np.int64), np.array(nodes.ends, dtype=np.int64)
+    length = schedule.end_ns[-1, ends] - schedule.start_ns[-1, begins]
     total = np.bincount(number, weights=length, minlength=len(names)).astype(np.int64)
     often = np.bincount(number, minlength=len(names))
     order = [int(n) for n in np.argsort(-total, kind="stable")[:count] if often[n]]

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from simcore.errors import InputError
 from simcore.replay.breakdown import predicted_tasks
 from simcore.replay.build import Prepared
-from simcore.replay.report import typical_step
+from simcore.replay.report import Utilisation, typical_step, utilisation
 from simcore.replay.session import Replay, StepReplay
 from simcore.report.chrome import chrome_json
 from simcore.report.palette import BREAKDOWN, DIMENSIONS, FAMILIES, INK
 from simcore.report.perfetto import perfetto_trace
 from simcore.report.plots import image, new_figure, styled, time_unit
 from simcore.report.selection import View
-from simcore.timeline.breakdown import coverage, of_class
 from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, Timeline
 from simcore.units import format_ns
 from simcore.workload.chakra.writer import write_files
@@ -27,12 +26,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["MEASURED", "PREDICTED", "bin_ns", "streams_figure", "timeline", "utilisation", "write"]
+__all__ = ["MEASURED", "PREDICTED", "streams_figure", "timeline", "write"]
 
 Column = NDArray[np.int64]
 MEASURED, PREDICTED = 0, 1  # classes of the timeline
 SIDES = ("measured", "predicted")
-BIN_NS, LEAST_BINS = 1_000_000, 40  # a millisecond as in Lumos; finer for steps that would have few bins
 COLOURS = {EventKind.COMPUTE: FAMILIES["compute"], EventKind.COLLECTIVE: DIMENSIONS[0]}
 LABELS = {EventKind.COMPUTE: "computation", EventKind.COLLECTIVE: "communication"}
 CURVES: tuple[dict[str, Any], ...] = (
@@ -86,19 +84,6 @@ def _stream_names(prepared: Prepared) -> tuple[str, ...]:
     return tuple(f"stream {stream}" for _, stream in prepared.view.trace.streams)
 
 
-def utilisation(shown: Timeline, side: int) -> NDArray[np.float64]:
-    """The share of each bin of the step in which at least one stream ran something."""
-    events = of_class(shown.events, side)
-    edges = np.arange(0, shown.finish_ns[side] + bin_ns(shown), bin_ns(shown))
-    return coverage(events.start_ns, events.end_ns, edges)
-
-
-def bin_ns(shown: Timeline) -> int:
-    """A millisecond, or 1, 2 or 5 times a power of ten that gives a short step enough bins."""
-    fine = [step for power in (1_000, 10_000, 100_000) for step in (power, 2 * power, 5 * power)]
-    return max((size for size in (*fine, BIN_NS) if size * LEAST_BINS <= shown.time_ns), default=fine[0])
-
-
 def _view(shown: Timeline) -> View:
     """Everything, measured above predicted, for the general exporters."""
     return View(shown.events, 0, shown.time_ns, (MEASURED, PREDICTED), SIDES, ())
@@ -117,7 +102,7 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
         shown, stem = timeline(replay, number), f"timeline-{prepared.view.trace.rank}"
         files[folder / f"{stem}.json"] = chrome_json(shown, _view(shown))
         files[folder / f"{stem}.pftrace.gz"] = perfetto_trace(shown, _view(shown))
-        files[folder / f"{stem}.png"] = image(streams_figure(shown), "png")
+        files[folder / f"{stem}.png"] = image(streams_figure(shown, utilisation(replay, number)), "png")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -125,7 +110,7 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
     write_files(files, force=force)
 
 
-def streams_figure(shown: Timeline) -> Figure:
+def streams_figure(shown: Timeline, curve: Utilisation) -> Figure:
     """Streams of both sides on one time axis, and below how much of each bin the device was busy."""
     used = sorted(set(shown.events.stream.tolist()))
     scale, unit = time_unit(shown.time_ns)
@@ -137,8 +122,8 @@ def streams_figure(shown: Timeline) -> Figure:
             _draw_side(axes[side], shown, side, used, scale)
             axes[side].set_yticks(range(len(used)), [shown.streams[lane] for lane in used])
             axes[side].set_title(f"{title}: {format_ns(shown.finish_ns[side])}", loc="left", fontsize=9)
-            share = utilisation(shown, side)
-            edges = np.arange(len(share) + 1) * bin_ns(shown) / scale
+            share = (curve.measured, curve.predicted)[side]
+            edges = np.arange(len(share) + 1) * curve.bin_ns / scale
             axes[2].stairs(share, edges, label=title, **CURVES[side])
         for axis in (axes[0], axes[2]):
             axis.legend(loc="lower right", ncols=2, bbox_to_anchor=(1, 1), frameon=False)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from statistics import mean, stdev
 
 import numpy as np
 
 import simcore
-from simcore.replay.breakdown import critical_path, idle_causes, largest_tasks, measured, predicted
+from simcore.replay.breakdown import (
+    TaskTotal,
+    busy,
+    critical_path,
+    critical_tasks,
+    idle_causes,
+    largest_tasks,
+    measured,
+    predicted,
+)
 from simcore.replay.communication import changes
 from simcore.replay.layers import layers_if_clear
 from simcore.replay.retiming import Retimed
@@ -18,11 +27,12 @@ from simcore.timeline.breakdown import Breakdown
 from simcore.units import format_ns
 from simcore.workload.kineto import HostUse
 
-__all__ = ["SCHEMA", "to_dict", "to_text", "typical_step"]
+__all__ = ["SCHEMA", "Utilisation", "to_dict", "to_text", "typical_step", "utilisation"]
 
 SCHEMA = "simcore.replay/1"
-TASKS_SHOWN = 5
+TASKS_SHOWN, TASKS_ON_PATH = 5, 3
 NAME_WIDTH = 60
+BIN_NS, LEAST_BINS = 1_000_000, 40
 
 
 Ablations = dict[str, list[float]]
@@ -42,6 +52,24 @@ def typical_step(replay: Replay, rank: int) -> StepReplay:
     return ordered[(len(ordered) - 1) // 2]
 
 
+@dataclass(frozen=True, slots=True)
+class Utilisation:
+    """The share of each bin of a typical step in which at least one stream ran something."""
+
+    bin_ns: int
+    measured: list[float]
+    predicted: list[float]
+
+
+def utilisation(replay: Replay, number: int) -> Utilisation:
+    """In bins of a millisecond as in Lumos; of 1, 2 or 5 times a power of ten where these would be few."""
+    step = typical_step(replay, number)
+    longest_ns = max(step.measured_span_ns[1] - step.measured_span_ns[0], step.to_ns - step.from_ns)
+    fine = [size for power in (1_000, 10_000, 100_000) for size in (power, 2 * power, 5 * power)]
+    bin_ns = max((size for size in (*fine, BIN_NS) if size * LEAST_BINS <= longest_ns), default=fine[0])
+    return Utilisation(bin_ns, *busy(replay.ranks[number], step, bin_ns))
+
+
 def _rank(replay: Replay, number: int) -> dict[str, object]:
     prepared, scored, typical = replay.ranks[number], replay.scored(number), typical_step(replay, number)
     return {
@@ -59,8 +87,10 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "kernel_start_error_ns": _start_errors(replay, number),
         "coverage": _coverage(replay, number),
         "edges": typical.graph.edge_counts(typical.number),
+        "utilisation": asdict(utilisation(replay, number)),
+        "critical_tasks": [asdict(task) for task in critical_tasks(prepared, typical)],
         "critical_path_ns": critical_path(prepared, typical),
-        "idle_causes_ns": idle_causes(typical),
+        "idle_causes_ns": idle_causes(prepared, typical),
         "largest_tasks": [asdict(task) for task in largest_tasks(prepared, typical)],
         "layers": stack.to_dict() if (stack := layers_if_clear(prepared.view, typical.position)) else None,
         "launch_queue_depth": prepared.queue.depth,
@@ -223,18 +253,22 @@ def _explanations(replay: Replay, number: int) -> list[str]:
     errors, coverage = _start_errors(replay, number), _coverage(replay, number)
     starts = f"{format_ns(errors['p50'])} (median), {format_ns(errors['p90'])} (p90)"
     counts = typical.graph.edge_counts(typical.number)
-    tasks = largest_tasks(prepared, typical, TASKS_SHOWN)
     stack = layers_if_clear(prepared.view, typical.position)
     return [
         f"  task starts off by {starts}; dependencies explain {coverage:.0%} of late starts",
         "  edges: " + ", ".join(f"{kind} {count}" for kind, count in counts.items() if count),
         "  critical path: " + _shares(critical_path(prepared, typical)),
-        "  device idle, by cause: " + (_shares(idle_causes(typical)) or "never"),
+        *_task_lines(critical_tasks(prepared, typical, TASKS_ON_PATH)),
+        "  device idle, by cause: " + (_shares(idle_causes(prepared, typical)) or "never"),
         *([f"  layers: {stack}"] if stack else []),
         *_host_text(prepared.view.trace.host),
         "  largest tasks:",
-        *(f"    {format_ns(task.time_ns):>10} {task.count:>5} x {task.name[:NAME_WIDTH]}" for task in tasks),
+        *_task_lines(largest_tasks(prepared, typical, TASKS_SHOWN)),
     ]
+
+
+def _task_lines(tasks: list[TaskTotal]) -> list[str]:
+    return [f"    {format_ns(task.time_ns):>10} {task.count:>5} x {task.name[:NAME_WIDTH]}" for task in tasks]
 
 
 def _host_text(host: HostUse | None) -> list[str]:

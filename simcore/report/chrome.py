@@ -77,16 +77,23 @@ def _flows(track: Track, thread: int, arrows: Mapping[int, tuple[str, int]]) -> 
 
 
 def _counters(timeline: Timeline, view: View) -> Iterator[str]:
-    """How busy the hottest links are, in a process of their own."""
+    """How busy recorded devices are, and the hottest links in a process of their own."""
     process, links = len(timeline.ranks), busiest_links(timeline)
+    for npu_class in view.classes if timeline.streams else ():
+        own = view.events.npu_class == npu_class
+        yield from _counter("device", npu_class, samples(view.events.start_ns[own], view.events.end_ns[own], view))
     if links:
         yield _metadata("process_name", process, 0, {"name": "links"})
         yield _metadata("process_sort_index", process, 0, {"sort_index": process})
     for link in links:
-        name = json.dumps(link.title)
-        for time_ns, percent in samples(link.start_ns, link.end_ns, view):
-            values = f'"args":{{"% busy":{percent!r}}}'
-            yield f'{{"ph":"C","name":{name},"pid":{process},"tid":0,"ts":{_microseconds(time_ns)},{values}}}'
+        yield from _counter(link.title, process, samples(link.start_ns, link.end_ns, view))
+
+
+def _counter(title: str, process: int, values: Iterator[tuple[int, float]]) -> Iterator[str]:
+    """How busy something is, in percent."""
+    for time_ns, percent in values:
+        place = f'"name":{json.dumps(title)},"pid":{process},"tid":0,"ts":{_microseconds(time_ns)}'
+        yield f'{{"ph":"C",{place},"args":{{"% busy":{percent!r}}}}}'
 
 
 def _microseconds(time_ns: int) -> str:

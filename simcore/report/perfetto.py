@@ -87,7 +87,7 @@ def perfetto_trace(timeline: Timeline, view: View, about: str = "") -> bytes:
     strings = _Strings(timeline.layers)
     first = FIRST_CLASS + len(view.classes)
     uuids = range(first, first + len(tracks))
-    counters = [*_dimension_counters(view, tracks), *_link_counters(timeline)] if tracks else []
+    counters = [*_counters(timeline, view, tracks), *_link_counters(timeline)] if tracks else []
     packets = [strings.packet(view.events), *_structure(view, about), *_track_descriptors(view, tracks, uuids)]
     packets += [_describe(LINKS, ROOT, "links", LINKS_RANK)] if any(each.parent == LINKS for each in counters) else []
     packets += [
@@ -130,8 +130,11 @@ def _parent(view: View, track: Track) -> int:
     return FIRST_CLASS + view.classes.index(track.npu_class)
 
 
-def _dimension_counters(view: View, tracks: list[Track]) -> Iterator[_Counter]:
-    """The utilisation of every dimension, all its lanes together."""
+def _counters(timeline: Timeline, view: View, tracks: list[Track]) -> Iterator[_Counter]:
+    """How busy recorded devices are, and the utilisation of every dimension, all its lanes together."""
+    for index, npu_class in enumerate(view.classes if timeline.streams else ()):
+        own = view.events.npu_class == npu_class
+        yield _Counter(FIRST_CLASS + index, "device", view.events.start_ns[own], view.events.end_ns[own])
     for track in tracks:
         if track.family == "dimension" and track.lane == 0:
             same = [each.rows for each in tracks if (each.npu_class, each.dim) == (track.npu_class, track.dim)]

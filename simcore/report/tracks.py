@@ -64,6 +64,12 @@ def lay_out(timeline: Timeline, view: View) -> list[Track]:
 def _groups(timeline: Timeline, events: EventTable, of_class: Ints) -> Iterator[tuple[str, str, int, Ints]]:
     """The rows of one class by what they show: (family, title, dimension, rows)."""
     kind = events.kind[of_class]
+    for stream in np.unique(events.stream[of_class]).tolist() if timeline.streams else ():
+        rows = of_class[events.stream[of_class] == stream]
+        talks = (events.kind[rows] == EventKind.COLLECTIVE).mean() > 0.5
+        yield "collective" if talks else "compute", timeline.streams[stream], -1, rows
+    if timeline.streams:
+        return
     for family, (title, kinds) in _ABOVE.items():
         yield family, title, -1, of_class[np.isin(kind, kinds)]
     chunks = of_class[kind == EventKind.CHUNK]

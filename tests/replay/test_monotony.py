@@ -1,0 +1,116 @@
+"""Shorter durations and fewer dependencies never make anything later: on random graphs and on public traces."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.replay.breakdown import busy, critical_path, critical_tasks, idle_causes, predicted
+from simcore.replay.build import build_step, prepare
+from simcore.replay.coupling import match_collectives
+from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
+from simcore.replay.run import MOST_COPIES, Changes, replay, steady
+from simcore.replay.session import replay_traces
+from simcore.workload.kineto import read_ranks
+from tests.shared import shared
+
+COPIES = 4
+generators = st.integers(0, 2**32).map(np.random.default_rng)
+EDGE_COLUMNS = ("source", "target", "edge_kind", "lag_ns", "idle_ns", "residual_ns", "back")
+
+
+@st.composite
+def graphs(draw):
+    """A few nodes that wait for earlier ones of their copy or for any of the copy before."""
+    builder, count = GraphBuilder(), draw(st.integers(2, 10))
+    for _ in range(count):
+        builder.node(NodeKind.TASK, draw(st.integers(0, 100)), 0, 0, 0)
+    for _ in range(draw(st.integers(1, 25))):
+        back, (one, other) = draw(st.integers(0, 1)), sorted(draw(st.permutations(range(count)))[:2])
+        source, target = (other, one) if back and draw(st.booleans()) else (one, other)
+        lag_ns = draw(st.integers(-40, 60))
+        slack = {"idle_ns": draw(st.integers(0, max(lag_ns, 0))), "residual_ns": draw(st.integers(0, 30))}
+        builder.edge(draw(st.sampled_from(EdgeKind)), source, target, lag_ns, back=back, **slack)
+    for node in range(count):
+        builder.edge(EdgeKind.STREAM, node, node, back=1)
+    builder.ranks.append(RankNodes(0, count - 1, [], [], []))
+    return builder.graph(lambda _: AssertionError())
+
+
+def without(graph, keep):
+    return replace(graph, **{name: getattr(graph, name)[keep] for name in EDGE_COLUMNS})
+
+
+def shorter(graph, random, factor):
+    chosen = random.random(len(graph.kind)) < 0.5
+    return np.where(chosen, np.rint(graph.duration_ns * factor), graph.duration_ns).astype(np.int64)
+
+
+def never_later(graph, changed, durations_ns, copies=COPIES):
+    """No node of any copy starts or ends later; if both settle, the step takes no longer."""
+    before, after = replay(graph, Changes(), copies=copies), replay(changed, Changes(), durations_ns, copies=copies)
+    assert (after.start_ns <= before.start_ns).all()
+    assert (after.end_ns <= before.end_ns).all()
+    settled = replay(graph, Changes()), replay(changed, Changes(), durations_ns)
+    if all(schedule.copies < MOST_COPIES for schedule in settled):
+        assert steady(changed, settled[1], 0) <= steady(graph, settled[0], 0)
+
+
+@settings(deadline=None, max_examples=100)
+@given(graphs(), st.floats(0, 1), generators)
+def test_shorter_durations_of_any_nodes(graph, factor, random):
+    never_later(graph, graph, shorter(graph, random, factor))
+
+
+@settings(deadline=None, max_examples=100)
+@given(graphs(), generators)
+def test_fewer_edges(graph, random):
+    changed = without(graph, random.random(len(graph.source)) < 0.7)
+    never_later(graph, changed, graph.duration_ns)
+
+
+PUBLIC = (
+    ("hta", "amd_trace__mi250_minitoy_train_ROCm6_2_kineto.json.gz"),
+    ("hta", "critical_path__alexnet__benchmark_result_2869224_1695835535_trace.json.gz"),
+    ("hta", "critical_path__cuda_event_sync_multi_stream__event_sync_trace.json.gz"),
+    ("hta", "with_gpu_user_annotation.json.gz"),
+    ("tracelens", "h100__gaunernst_bert-small-uncased__1016001.json.gz"),
+    ("param", "dlrm_kineto.tar.gz"),
+)
+
+
+@cache
+def public(*place):
+    """The first step of a public trace on all its ranks, coupled."""
+    ranks = [prepare(trace) for trace in read_ranks([shared("data", "traces", *place)])]
+    steps = [0] * len(ranks)
+    return build_step(ranks, steps, match_collectives([rank.view for rank in ranks], steps) if len(ranks) > 1 else [])
+
+
+@pytest.mark.parametrize("place", PUBLIC, ids=[name[:24] for _, name in PUBLIC])
+@settings(deadline=None, max_examples=3)
+@given(random=generators)
+def test_public_traces_with_some_tasks_of_half_the_time_and_some_edges_less(place, random):
+    graph = public(*place)
+    never_later(graph, graph, shorter(graph, random, 0.5), copies=2)
+    changed = without(graph, random.random(len(graph.source)) < 0.9)
+    never_later(graph, changed, graph.duration_ns, copies=2)
+
+
+@pytest.mark.parametrize("place", PUBLIC, ids=[name[:24] for _, name in PUBLIC])
+def test_what_a_step_consists_of_adds_up_to_it(place):
+    """The critical path to the step; idle time by cause to the idle time, and to what the curve leaves free."""
+    found = replay_traces(read_ranks([shared("data", "traces", *place)]), Changes())
+    for rank, steps in zip(found.ranks, found.steps, strict=True):
+        for step in steps:
+            length_ns, idle_ns = step.to_ns - step.from_ns, predicted(rank, step).idle_ns
+            assert sum(critical_path(rank, step).values()) == length_ns
+            assert sum(idle_causes(rank, step).values()) == idle_ns
+            assert sum(task.time_ns for task in critical_tasks(rank, step, 10**6)) <= length_ns
+            size_ns = length_ns // 300 + 1
+            _, curve = busy(rank, step, size_ns)
+            bins_ns = np.minimum(size_ns, length_ns - size_ns * np.arange(len(curve)))
+            assert np.dot(curve, bins_ns) == pytest.approx(length_ns - idle_ns, abs=length_ns * 1e-4)
