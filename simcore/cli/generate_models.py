@@ -13,7 +13,7 @@ import click
 
 from simcore.errors import InputError
 from simcore.files import write_text
-from simcore.generate.aicb.options import Options
+from simcore.generate.aicb.options import FRAMES, Options
 
 if TYPE_CHECKING:
     from simcore.generate.build import Asked
@@ -26,7 +26,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 AICB = "aicb-2.1"
 SCHEMA = "simcore.generate/1"
-FRAMES = {"megatron": "Megatron", "deepspeed": "DeepSpeed", "deepseek": "DeepSeek"}
 
 # AICB's options by what they are for; type and default are those of `Options`.
 HELP = {

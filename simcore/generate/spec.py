@@ -9,14 +9,11 @@ from pathlib import Path
 
 from simcore.documents import Node, read
 from simcore.errors import InputError, Problem, Problems
-from simcore.generate.aicb.options import Options
+from simcore.generate.aicb.options import FRAMES, Options
 from simcore.generate.aicb.presets import preset
 from simcore.generate.build import Asked, Extra
 
-__all__ = ["FRAMES", "asked", "write"]
-
-FRAMES = {"megatron": "Megatron", "deepspeed": "DeepSpeed", "deepseek": "DeepSeek"}
-"""Value of the key `generator` -> framework."""
+__all__ = ["asked", "write"]
 
 
 def write(asked: Asked) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from simcore.system.explicit import Explicit
 from simcore.system.groups import RankGroup
 from simcore.system.machine import After, Pay
+from simcore.system.plans import Costs
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
 
 __all__ = ["ExplicitMachine", "exits"]
@@ -79,23 +80,15 @@ class ExplicitMachine:
             self.done()
 
 
-def exits(
-    plan: Explicit,
-    group: RankGroup,
-    arrivals_ns: NDArray[np.int64],
-    endpoint_ns: int,
-    reduction_ns: Callable[[int], int],
-    *,
-    rendezvous: bool = False,
-) -> NDArray[np.int64]:
-    """When each rank leaves, without contention; with `rendezvous` a transfer waits for its receiver's request.
+def exits(plan: Explicit, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
+    """When each rank leaves, without contention; under rendezvous a transfer waits for its receiver's request.
 
     As `ExplicitMachine`, but of messages between the same two ranks the next begins when the bytes of the one before
     are gone, as on a link of their own.
     """
     delays_ns, occupied_ns = _times(plan, group)
     leave: list[int] = arrivals_ns.tolist()
-    ready_ns = [arrival_ns + endpoint_ns for arrival_ns in leave]
+    ready_ns = [arrival_ns + costs.endpoint_ns for arrival_ns in leave]
     received_ns: list[int] = []
     left_ns: list[int] = []
     free_ns: dict[tuple[int, int], int] = {}
@@ -104,13 +97,13 @@ def exits(
         sent_ns = max((received_ns[source] for source in plan.after[index]), default=ready_ns[entry.src])
         left_ns.append(sent_ns)
         start_ns = max(sent_ns, free_ns.get(pair, sent_ns))
-        if rendezvous:
+        if costs.rendezvous:
             before = plan.asked_after[index]
             listens_ns = left_ns[before] if before >= 0 else int(arrivals_ns[entry.dst])
             start_ns = max(start_ns, listens_ns + group.delay(entry.dst, entry.src, RENDEZVOUS_BYTES))
         free_ns[pair] = start_ns + occupied_ns[index]
-        here_ns = max(start_ns + delays_ns[index], int(arrivals_ns[entry.dst])) + endpoint_ns
-        received_ns.append(here_ns + (reduction_ns(entry.charge_bytes) if entry.charge_bytes else 0))
+        here_ns = max(start_ns + delays_ns[index], int(arrivals_ns[entry.dst])) + costs.endpoint_ns
+        received_ns.append(here_ns + (costs.reduction_ns(entry.charge_bytes) if entry.charge_bytes else 0))
         leave[entry.src] = max(leave[entry.src], sent_ns)
         leave[entry.dst] = max(leave[entry.dst], received_ns[-1])
     return np.array(leave)

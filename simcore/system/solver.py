@@ -6,38 +6,32 @@ message in flight (max-plus rounds on arrays), anything else message by message.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.system.groups import RankGroup
 from simcore.system.machine import simulate
 from simcore.system.plan import Plan, Round
+from simcore.system.plans import Costs
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
 
 __all__ = ["solve"]
 
+Delays = dict[Round, NDArray[np.int64]]
 
-def solve(
-    plan: Plan,
-    group: RankGroup,
-    arrivals_ns: NDArray[np.int64],
-    endpoint_ns: int,
-    reduction_ns: Callable[[int], int],
-    *,
-    rendezvous: bool = False,
-) -> NDArray[np.int64]:
-    """Exit times of the group's members, given when each arrives; with `rendezvous` every message is asked for."""
+
+def solve(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
+    """Exit times of the group's members, given when each arrives."""
+    rendezvous = costs.rendezvous
     delays = {entry: group.delays(entry.hop, plan.exchange, entry.size_bytes) for entry, _ in plan.rounds}
     together = bool((arrivals_ns == arrivals_ns[0]).all())
     alike = together and all((column == column[0]).all() for column in delays.values())
     asked = {entry.hop: group.delays(entry.hop, plan.exchange, RENDEZVOUS_BYTES) for entry in delays if rendezvous}
     if alike and plan.window == 1:
         delays = {entry: delay + asked.get(entry.hop, 0) for entry, delay in delays.items()}
-        return arrivals_ns + _sum(plan, delays, endpoint_ns, reduction_ns)
+        return arrivals_ns + _sum(plan, delays, costs)
     if plan.window == 1 and not rendezvous:
-        return _rounds(plan, delays, arrivals_ns, endpoint_ns, reduction_ns)
+        return _rounds(plan, delays, arrivals_ns, costs)
     by_message = {(entry.hop, entry.size_bytes): column for entry, column in delays.items()}
 
     def delay_ns(rank: int, hop: int, size_bytes: int) -> int:
@@ -48,35 +42,28 @@ def solve(
 
     starts = arrivals_ns[:1] if alike else arrivals_ns
     request = request_ns if rendezvous else None
-    exits = simulate(plan, starts.tolist(), delay_ns, endpoint_ns, reduction_ns, request)
+    exits = simulate(plan, starts.tolist(), delay_ns, costs.endpoint_ns, costs.reduction_ns, request)
     return np.full_like(arrivals_ns, exits[0]) if alike else np.array(exits, dtype=arrivals_ns.dtype)
 
 
-def _sum(
-    plan: Plan, delays: dict[Round, NDArray[np.int64]], endpoint_ns: int, reduction_ns: Callable[[int], int]
-) -> int:
+def _received_ns(entry: Round, costs: Costs) -> int:
+    """What a rank spends on a message that is here."""
+    return costs.endpoint_ns + (costs.reduction_ns(entry.reduce_bytes) if entry.reduce_bytes else 0)
+
+
+def _sum(plan: Plan, delays: Delays, costs: Costs) -> int:
     """All ranks in lockstep: the endpoint once, then every round's message, endpoint and reduction."""
-    total = endpoint_ns
-    for entry, count in plan.rounds:
-        reduction = reduction_ns(entry.reduce_bytes) if entry.reduce_bytes else 0
-        total += count * (delays[entry][0] + endpoint_ns + reduction)
-    return total
+    rounds = (count * (int(delays[entry][0]) + _received_ns(entry, costs)) for entry, count in plan.rounds)
+    return costs.endpoint_ns + sum(rounds)
 
 
-def _rounds(
-    plan: Plan,
-    delays: dict[Round, NDArray[np.int64]],
-    arrivals_ns: NDArray[np.int64],
-    endpoint_ns: int,
-    reduction_ns: Callable[[int], int],
-) -> NDArray[np.int64]:
+def _rounds(plan: Plan, delays: Delays, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
     """One message in flight: a rank sends on when it has sent and received the round before (max-plus)."""
-    ready = arrivals_ns + endpoint_ns
+    ready = arrivals_ns + costs.endpoint_ns
     positions = np.arange(plan.size)
     for entry, count in plan.rounds:
         source = positions ^ entry.hop if plan.exchange else positions - entry.hop
-        delay = delays[entry]
-        cost = endpoint_ns + (reduction_ns(entry.reduce_bytes) if entry.reduce_bytes else 0)
+        delay, cost = delays[entry], _received_ns(entry, costs)
         for _ in range(count):
             ready = np.maximum((ready + delay)[source], ready) + cost
     return ready

@@ -123,16 +123,11 @@ class Solved:
             return _through_switch(plan, group, arrivals, costs.endpoint_ns)
         if not isinstance(plan, Explicit):
             parts = plan.plans if isinstance(plan, SideBySide) else (plan,)
-            exits = [
-                solve(part, group, arrivals, costs.endpoint_ns, costs.reduction_ns, rendezvous=costs.rendezvous)
-                for part in parts
-            ]
+            exits = [solve(part, group, arrivals, costs) for part in parts]
             return exits[0] if len(exits) == 1 else np.max(exits, axis=0)
         if 1 < len(self._ranks) < len(self._class_of):
             raise AsymmetryError  # places matter: groups of equal classes need not be equal
-        return explicit_machine.exits(
-            plan, group, arrivals, costs.endpoint_ns, costs.reduction_ns, rendezvous=costs.rendezvous
-        )
+        return explicit_machine.exits(plan, group, arrivals, costs)
 
     def _group(self, dim: GroupDim, npu: int) -> RankGroup:
         members = dim.members(npu)

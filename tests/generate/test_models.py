@@ -7,7 +7,44 @@ import pytest
 from simcore.errors import InputError
 from simcore.generate.huggingface import configuration
 from simcore.generate.models import elements, mtp_parameters, total_parameters
-from simcore.generate.presets import PUBLISHED, SHIPPED, model
+from simcore.generate.presets import SHIPPED, model
+
+PUBLISHED = {
+    "gpt-1.7b": (1.7e9, 0.03, "SC21 table 1"),
+    "gpt-3.6b": (3.6e9, 0.02, "SC21 table 1"),
+    "gpt-7.5b": (7.5e9, 0.01, "SC21 table 1"),
+    "gpt-13b": (13.0e9, 0.02, "GPT-3 table 2.1"),
+    "gpt-18.4b": (18.4e9, 0.01, "SC21 table 1"),
+    "gpt-22b": (22.0e9, 0.02, "MLSys 2023 table 3"),
+    "gpt-39.1b": (39.1e9, 0.01, "SC21 table 1"),
+    "gpt-76.1b": (76.1e9, 0.01, "SC21 table 1"),
+    "gpt-145.6b": (145.6e9, 0.01, "SC21 table 1"),
+    "gpt-175b": (174.6e9, 0.001, "SC21 section 5.1"),
+    "gpt-310.1b": (310.1e9, 0.01, "SC21 table 1"),
+    "gpt-529.6b": (529.6e9, 0.01, "SC21 table 1"),
+    "gpt-1t": (1008.0e9, 0.001, "SC21 table 1"),
+    "llama-2-7b": (6738415616, 0.0, "released weights"),
+    "llama-2-13b": (13015864320, 0.0, "released weights"),
+    "llama-30b": (32528943616, 0.0, "released weights"),
+    "llama-65b": (65285660672, 0.0, "released weights"),
+    "llama-2-70b": (68976648192, 0.0, "released weights"),
+    "llama-3-8b": (8030261248, 0.0, "released weights"),
+    "llama-3-70b": (70553706496, 0.0, "released weights"),
+    "llama-3-405b": (405853388800, 0.0, "released weights"),
+    "mixtral-8x7b": (46702792704, 0.0, "released weights"),
+    "mixtral-8x22b": (140620634112, 0.001, "released weights"),
+    "deepseek-v2-lite": (15.7e9, 0.005, "DeepSeek-V2 section B"),
+    "deepseek-v2": (236e9, 0.005, "DeepSeek-V2 abstract"),
+    "deepseek-v3": (671e9, 0.001, "DeepSeek-V3 abstract"),
+    "kimi-k2": (1.04e12, 0.02, "Kimi K2 technical report, table 2"),
+    "qwen3-0.6b": (596049920, 0.0, "released weights"),
+    "qwen3-8b": (8190735360, 0.0, "released weights"),
+    "qwen3-14b": (14768307200, 0.0, "released weights"),
+    "qwen3-32b": (32762123264, 0.0, "released weights"),
+    "qwen3-30b-a3b": (30532122624, 0.0, "released weights"),
+    "qwen3-235b-a22b": (235093634560, 0.0, "released weights"),
+}
+"""Name -> published parameters, relative rounding of that figure, where it stands."""
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -16,6 +16,7 @@ from simcore.system.flow import Claim, faults
 from simcore.system.groups import RankGroup
 from simcore.system.machine import at_endpoint, simulate
 from simcore.system.plan import Plan, Round
+from simcore.system.plans import Costs
 from simcore.system.solver import solve
 from simcore.testing import check_plan
 from simcore.workload.model import CollectiveKind
@@ -44,6 +45,11 @@ EXTRA = {
     ("bruck", ALL_TO_ALL): lambda n: sum(distance.bit_count() for distance in range(n)) / (n - 1),
     ("recursiveDoubling", ALL_REDUCE): lambda n: n * (n.bit_length() - 1) / (2 * (n - 1)),
 }
+
+
+def costs(endpoint_ns, reduction_ns):
+    """What a rank pays beside the network."""
+    return Costs(endpoint_ns, reduction_ns, PlanOptions())
 
 
 def make(name: str, kind: CollectiveKind, data: st.DataObject) -> tuple[Plan, int]:
@@ -258,7 +264,7 @@ def test_a_solved_phase_is_the_one_played_message_by_message(problem, reduction_
         return group.delay(rank, plan.peer(rank, hop), size_bytes)
 
     played = simulate(plan, arrivals, delay_ns, endpoint_ns, reduction_ns)
-    assert solve(plan, group, np.array(arrivals), endpoint_ns, reduction_ns).tolist() == played
+    assert solve(plan, group, np.array(arrivals), costs(endpoint_ns, reduction_ns)).tolist() == played
 
 
 @settings(deadline=None)
@@ -267,10 +273,11 @@ def test_nobody_leaves_before_everybody_has_come_and_a_later_rank_hurries_nobody
     plan, delay, arrivals, endpoint_ns = problem
     assume(plan.window == 1)
     group = RankGroup(np.arange(plan.size), delay)
-    exits = solve(plan, group, np.array(arrivals), endpoint_ns, lambda _: 0)
-    later = solve(plan, group, np.array([arrivals[0] + 100, *arrivals[1:]]), endpoint_ns, lambda _: 0)
+    free = costs(endpoint_ns, lambda _: 0)
+    exits = solve(plan, group, np.array(arrivals), free)
+    later = solve(plan, group, np.array([arrivals[0] + 100, *arrivals[1:]]), free)
     assert (later >= exits).all()
-    shifted = solve(plan, group, np.array(arrivals) + 1000, endpoint_ns, lambda _: 0)
+    shifted = solve(plan, group, np.array(arrivals) + 1000, free)
     assert (shifted == exits + 1000).all()
 
 
@@ -333,7 +340,7 @@ def test_a_solved_explicit_plan_is_the_one_played_message_by_message(data, endpo
 
     played = play_explicit(plan, arrivals, delay_ns, endpoint_ns, lambda _: reduction_ns)
     group = RankGroup(np.arange(plan.size), delay_ns)
-    assert exits(plan, group, np.array(arrivals), endpoint_ns, lambda _: reduction_ns).tolist() == played
+    assert exits(plan, group, np.array(arrivals), costs(endpoint_ns, lambda _: reduction_ns)).tolist() == played
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8, 64])

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from simcore.errors import Location, Problem, Problems
 
-__all__ = ["Options", "check", "divides"]
+__all__ = ["FRAMES", "Options", "check", "divides"]
+
+FRAMES = {"megatron": "Megatron", "deepspeed": "DeepSpeed", "deepseek": "DeepSeek"}
+"""Our generators and AICB's names of their frameworks."""
 
 
 @dataclass(frozen=True, slots=True)
