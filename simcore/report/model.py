@@ -130,7 +130,8 @@ class Report:
         return "; ".join((made_by, *files))
 
     def to_pandas(self, table: str = "layers") -> pandas.DataFrame:
-        """One table as a pandas frame: `layers` (a row per layer and phase), `ranks`, `dims`, `iterations`, `events`.
+        """One table as a pandas frame: `layers` (a row per layer and phase), `ranks`, `dims`, `links`,
+        `iterations`, `events`, `what_would_help`.
 
         Raises
         ------
@@ -152,7 +153,7 @@ class Report:
         return polars.DataFrame(columns(self, table))
 
     def _repr_html_(self) -> str:
-        from simcore.report.tables import notebook_html
+        from simcore.report.notebook import notebook_html
 
         return notebook_html(self.to_dict())
 
