@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 from simcore import library
 from simcore.engine.changes import changes
@@ -25,7 +26,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.noise import Noise
 from simcore.profiles import NetworkMode, Profile, profiles
-from simcore.report.document import HelpRow
+from simcore.report.document import HelpRow, Option
 from simcore.report.model import Input, Report, spread_of
 from simcore.system import config
 from simcore.system import remote_memory as remote_memory_file
@@ -38,6 +39,11 @@ __all__ = ["load_topology", "load_workload", "run"]
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
 SPECIFICATION_SUFFIXES = {".yaml", ".yml"}
 STANDARD_INPUT = "-"
+TOLD = (
+    *("queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "rendezvous", "dialect", "straggler"),
+    *("schedule", "npu", "seed", "jitter", "fault"),
+)
+"""Options that change figures and are told nowhere else in the report."""
 WAFER_OPTIONS = {
     "workload",
     "topology",
@@ -169,7 +175,8 @@ def run(
         _refuse_other_options(options)
         factors = straggler_factors(straggler, machine)
         settings = Settings(network=_network(network, rules), compute_scale=compute_scale, stragglers=factors)
-        return _run_wafer(found, (workload, topology), machine, settings, npu, help_wanted=what_would_help)
+        report = _run_wafer(found, (workload, topology), machine, settings, npu, help_wanted=what_would_help)
+        return replace(report, options=_told(options))
     noise = noise_of(seed, jitter, runs, rules)
     machine = replace(machine, faults=parse_faults(fault, LinkGraph(machine)) if fault else ())
     source = _read_workload(found, machine.npus, dialect, comm_groups, npu)
@@ -200,7 +207,10 @@ def run(
         warnings += (f"--seed {seed} changes nothing: without --jitter a run draws no random numbers",)
     helps = case.helps(timeline.time_ns, noise) if what_would_help else ()
     mode = settings.network or rules.networks[0]
-    return Report(timeline, profile, mode, tuple(inputs), warnings, noise=drawn, helps=helps, workload=rows)
+    told = _told(options)
+    return Report(
+        timeline, profile, mode, tuple(inputs), warnings, noise=drawn, helps=helps, workload=rows, options=told
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +275,13 @@ def _refuse_other_options(options: Mapping[str, object]) -> None:
         if name not in WAFER_OPTIONS and options[name] != parameter.default:
             option = f"--{name.replace('_', '-')}"
             raise InputError.at(option, "does not go with a workload of the wafer-scale generator")
+
+
+def _told(options: Mapping[str, Any]) -> dict[str, Option]:
+    """Options that were given and change figures."""
+    defaults = signature(run).parameters
+    given = {name: options[name] for name in TOLD if options[name] != defaults[name].default}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
 
 def _run_wafer(

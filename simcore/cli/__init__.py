@@ -67,6 +67,11 @@ def cli(debug: bool) -> None:
     \b
     simcore run --workload dlrm --topology ring64
     simcore list workloads
+
+    \b
+    Completion in your shell:
+    eval "$(_SIMCORE_COMPLETE=bash_source simcore)"          # bash; zsh: zsh_source
+    _SIMCORE_COMPLETE=fish_source simcore | source           # fish
     """
 
 

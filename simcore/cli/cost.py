@@ -13,7 +13,12 @@ __all__ = ["command"]
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Cost of a whole training run: arithmetic, traffic, time, energy and money, in closed form."""
+    """Cost of a whole training run: arithmetic, traffic, time, energy and money, in closed form.
+
+    \b
+    simcore cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11 --batch_size 1536 --p_data 8
+    simcore cost simple --n_layers 96 --d_model 12288 --pp 8 --tp 8 --dp 12
+    """
 
 
 for one in (transformer_command, simple_command, scaling_command):

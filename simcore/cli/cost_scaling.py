@@ -26,7 +26,7 @@ DEGREES = {
 DAY_S = 86400.0
 
 
-@click.command("scaling")
+@click.command("scaling", short_help="Fastest degrees by number of devices.")
 @options(
     option("training_flop", POSITIVE, None, "Arithmetic of the whole run (required); the model follows from it."),
     click.option("--chip", type=click.Choice(list(scaling.CHIPS)), default="H100", show_default=True),

@@ -45,7 +45,7 @@ SETUP = {
 }
 
 
-@click.command("simple")
+@click.command("simple", short_help="Time by matrix products, pipeline, collectives.")
 @options(
     click.option("--variant", type=click.Choice(get_args(simple.Variant)), default="readme", show_default=True),
     click.option("--chip_type", "--chip-type", "--chip", "chip_type", help="A chip of the table (head: H100)."),

@@ -49,7 +49,7 @@ GRID = {
 }
 
 
-@click.command("transformer")
+@click.command("transformer", short_help="FLOP, traffic, time, energy, money of a GPT.")
 @field_options(transformer.Model, MODEL)
 @field_options(transformer.Training, TRAINING)
 @options(

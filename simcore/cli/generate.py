@@ -53,4 +53,9 @@ class Kinds(click.Group):
 
 @click.group(cls=Kinds)
 def command() -> None:
-    """Make a workload from a model's shape, a micro-benchmark or a synthetic trace."""
+    """Make a workload from a model's shape, a micro-benchmark or a synthetic trace.
+
+    \b
+    simcore generate megatron --model llama-3-8b --world_size 64 --global_batch 64 --gpu_type H100 -o step.txt
+    simcore generate collective --kind all_reduce --bytes "64 MiB" -o allreduce.et
+    """

@@ -103,7 +103,7 @@ def _counts(text: str) -> list[int]:
     return counts
 
 
-@click.command()
+@click.command(short_help="Slowdown of steps by dead links or NPUs.")
 @click.option("--workload", required=True, metavar="W", help="Specification, node rows or core traces, as for run.")
 @click.option(
     "--topology", required=True, metavar="T", help="Two Mesh dimensions; `wafer: {spare_rows: n}` for spares."

@@ -76,7 +76,11 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def wse() -> None:
-    """Nodes and traces of a wafer-scale inference system."""
+    """Nodes and traces of a wafer-scale inference system.
+
+    \b
+    simcore generate wse nodes --model_config config.json --system_config system.json --bsz 1024 -o output
+    """
 
 
 @wse.command()
@@ -170,7 +174,7 @@ def _range(values: list[int], name: str) -> str:
     return low if low == high else f"{low} ... {high}"
 
 
-@wse.command()
+@wse.command(short_help="Instructions of every core.")
 @_shared
 @click.option("--iter", "step", help="Only this step: decode0, decode9, prefill.")
 @click.option("--tiling", type=click.Path(), help="tiling.json: tiles by layer and kind; otherwise chosen by cost.")

@@ -30,7 +30,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(short_help="Run what is missing of a study.")
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Results; default: STUDY.sweep.")
 @click.option("--jobs", type=click.IntRange(1, 1024), help="Local processes; default: one per core.")
@@ -61,7 +61,7 @@ def start(
     click.echo(f"{len(rows)} runs, {failed} failed; simcore sweep report {folder} shows them")
 
 
-@command.command()
+@command.command(short_help="Table and pictures of the results.")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--rows", default=40, show_default=True, type=click.IntRange(min=1), help="Most rows of the table.")
 @click.option("--pareto", nargs=2, metavar="X Y", help="Two figures or numbers that vary: who is best in both?")

@@ -22,10 +22,15 @@ PICTURES: dict[str, Literal["png", "svg"]] = {".png": "png", ".svg": "svg"}
 
 @click.group(short_help="Show a topology: figures and a picture.")
 def command() -> None:
-    """Look at a topology before anything runs on it."""
+    """Look at a topology before anything runs on it.
+
+    \b
+    simcore topology show torus_4x4x4
+    simcore topology show net.yaml -o net.png
+    """
 
 
-@command.command()
+@command.command(short_help="Figures of a topology, and a picture of it.")
 @click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
 @click.option("-o", "--output", metavar="FILE", help="Draw it: a .png or .svg file.")
 @click.option("--force", is_flag=True, help="Overwrite the picture.")

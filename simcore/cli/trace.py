@@ -17,10 +17,15 @@ OUTPUT = click.option("-o", "--output", required=True, metavar="FILE", help="Wha
 
 @click.group()
 def command() -> None:
-    """Look into Chakra execution traces: a file, a folder, or the prefix of PREFIX.RANK.et."""
+    """Look into Chakra execution traces: a file, a folder, or the prefix of PREFIX.RANK.et.
+
+    \b
+    simcore trace info traces/llama
+    simcore trace timeline traces/llama.0.et -o llama.html
+    """
 
 
-@command.command()
+@command.command(short_help="Nodes, bytes, critical path, parallelism.")
 @click.argument("trace")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def info(trace: str, as_json: bool) -> None:
@@ -48,7 +53,7 @@ def info(trace: str, as_json: bool) -> None:
             click.echo(f"warning: {warning}", err=True)
 
 
-@command.command()
+@command.command(short_help="What a workload sends and computes in a step.")
 @click.argument("workload")
 @click.option("-o", "--output", metavar="FILE", help="Write it: .html, .png, .svg, .pdf or .json; none: print it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
@@ -79,7 +84,7 @@ def summary(workload: str, output: str | None, as_json: bool, force: bool) -> No
         click.echo(shown.render(contents), nl=False)
 
 
-@command.command()
+@command.command(short_help="Dependencies as Graphviz (.dot) or GraphML.")
 @click.argument("trace")
 @OUTPUT
 @FORCE
@@ -98,7 +103,7 @@ def graph(trace: str, output: str, force: bool) -> None:
     writer.write_files({Path(output): draw(reader.read_columns(trace)).encode()}, force=force)
 
 
-@command.command()
+@command.command(short_help="Recorded durations, or a log of ASTRA-sim's.")
 @click.argument("trace")
 @OUTPUT
 @click.option("--ranks", metavar="RANKS", help="Ranks to show, for example 0-3,7.")
@@ -132,7 +137,7 @@ def timeline(trace: str, output: str, ranks: str | None, window: str | None, npu
         click.echo(f"warning: {text}", err=True)
 
 
-@command.command()
+@command.command(short_help="The same trace without names and tensors.")
 @click.argument("trace")
 @click.argument("target")
 @click.option("--keep-sizes", is_flag=True, help="Keep bytes and operation counts: simulated times stay equal.")
@@ -157,7 +162,7 @@ def obfuscate(trace: str, target: str, keep_sizes: bool, salt: str, force: bool)
     writer.write_files(paths, force=force)
 
 
-@command.command()
+@command.command(short_help="Traces of few ranks laid out on many.")
 @click.argument("trace")
 @click.argument("target")
 @click.option("--npus", type=click.IntRange(1), required=True, help="Ranks to write, a multiple of those traced.")

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from simcore.errors import InputError
 from simcore.replay.breakdown import predicted_tasks
 from simcore.replay.build import Prepared
-from simcore.replay.report import Utilisation, typical_step, utilisation
+from simcore.replay.report import Utilisation, answer, typical_step, utilisation, warnings
 from simcore.replay.session import Replay, StepReplay
 from simcore.report.chrome import chrome_json
+from simcore.report.html import page
+from simcore.report.model import Input, Report
 from simcore.report.palette import BREAKDOWN, DIMENSIONS, FAMILIES, INK
 from simcore.report.perfetto import perfetto_trace
 from simcore.report.plots import image, new_figure, styled, time_unit
@@ -90,7 +92,7 @@ def _view(shown: Timeline) -> View:
 
 
 def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -> None:
-    """Write replay.json and per rank timeline-RANK as .png, .json (Chrome) and .pftrace.gz (Perfetto).
+    """Write replay.json and per rank timeline-RANK as .png, .html, .json (Chrome) and .pftrace.gz (Perfetto).
 
     Raises
     ------
@@ -102,12 +104,23 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
         shown, stem = timeline(replay, number), f"timeline-{prepared.view.trace.rank}"
         files[folder / f"{stem}.json"] = chrome_json(shown, _view(shown))
         files[folder / f"{stem}.pftrace.gz"] = perfetto_trace(shown, _view(shown))
+        files[folder / f"{stem}.html"] = _page(replay, number, shown).encode()
         files[folder / f"{stem}.png"] = image(streams_figure(shown, utilisation(replay, number)), "png")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError.at(str(folder), f"cannot write: {error.strerror or error}") from error
     write_files(files, force=force)
+
+
+def _page(replay: Replay, number: int, shown: Timeline) -> str:
+    """The step as an interactive page; the shares are those of the step as measured."""
+    trace = replay.ranks[number].view.trace
+    report = Report(shown, "replay", "recorded", (Input("trace", trace.file, ""),), tuple(warnings(replay, number)))
+    document = {**report.to_dict(), "ranks": [], "npus": 1}
+    said = "The typical step, measured above predicted; the shares are those of the measured one."
+    told = {"report": document, "headline": answer(replay, number), "dominating": said, "name": Path(trace.file).name}
+    return page(report, _view(shown), told)
 
 
 def streams_figure(shown: Timeline, curve: Utilisation) -> Figure:

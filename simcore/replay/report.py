@@ -27,7 +27,7 @@ from simcore.timeline.breakdown import Breakdown
 from simcore.units import format_ns
 from simcore.workload.kineto import HostUse
 
-__all__ = ["SCHEMA", "Utilisation", "to_dict", "to_text", "typical_step", "utilisation"]
+__all__ = ["SCHEMA", "Utilisation", "answer", "to_dict", "to_text", "typical_step", "utilisation"]
 
 SCHEMA = "simcore.replay/1"
 TASKS_SHOWN, TASKS_ON_PATH = 5, 3
@@ -233,7 +233,7 @@ def _ablation_table(replay: Replay, ablations: Ablations) -> str:
 
 def _rank_text(replay: Replay, number: int) -> str:
     prepared, scored = replay.ranks[number], replay.scored(number)
-    lines = [_answer(replay, number), "", "  step      measured     predicted    error"]
+    lines = [answer(replay, number), "", "  step      measured     predicted    error"]
     for step in replay.steps[number]:
         shown = format_ns(step.window.length_ns), format_ns(step.predicted_ns)
         note = "" if step.steady else f"   not steady: the device took {format_ns(step.device_ns)}"
@@ -283,7 +283,7 @@ def _host_text(host: HostUse | None) -> list[str]:
     ]
 
 
-def _answer(replay: Replay, number: int) -> str:
+def answer(replay: Replay, number: int) -> str:
     """The first sentence: the predicted step against the measured one, or against the one before the change."""
     scored = replay.scored(number)
     trace = replay.ranks[number].view.trace

@@ -12,7 +12,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import msgspec
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.files import read_bytes
-from simcore.report.document import HelpRow, NoiseRow, StepRow
+from simcore.report.document import HelpRow, NoiseRow, Option, StepRow
 from simcore.report.model import Input, Report
 from simcore.timeline.events import (
     COLUMNS,
@@ -59,13 +59,14 @@ class _About:
     warnings: tuple[str, ...]
     simai: dict[str, float] | None
     noise: NoiseRow | None
-    helps: tuple[HelpRow, ...]
     notes: tuple[str, ...]
     streams: tuple[str, ...]
     asked: tuple[dict[str, tuple[str | None, int]], ...]
     pipeline: PipelineRun | None
     faults: tuple[FaultCount, ...]
     steps: list[StepRow] | None
+    helps: tuple[HelpRow, ...] = ()
+    options: dict[str, Option] = field(default_factory=dict)
 
 
 def events_npz(report: Report) -> bytes:
@@ -91,13 +92,14 @@ def _about(report: Report) -> bytes:
             warnings=report.warnings,
             simai=None if report.simai is None else dict(report.simai),
             noise=report.noise,
-            helps=report.helps,
             notes=timeline.notes,
             streams=timeline.streams,
             asked=tuple(dict(layer) for layer in timeline.asked),
             pipeline=timeline.pipeline,
             faults=timeline.links.faults if timeline.links else (),
             steps=cast(list[StepRow], list(timeline.wafer.steps)) if timeline.wafer else None,
+            helps=report.helps,
+            options=dict(report.options),
         ),
         order="sorted",
     )
@@ -166,7 +168,15 @@ def _report(arrays: Arrays) -> Report:
     about = msgspec.json.decode(arrays["about"].astype(np.uint8, casting="safe").tobytes(), type=_About)
     timeline = _timeline(arrays, about)
     return Report(
-        timeline, about.profile, about.network, about.inputs, about.warnings, about.simai, about.noise, about.helps
+        timeline,
+        about.profile,
+        about.network,
+        about.inputs,
+        about.warnings,
+        about.simai,
+        about.noise,
+        about.helps,
+        options=about.options,
     )
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from simcore.report.document import PhaseRow, ReportDocument
+from simcore.report.document import Option, PhaseRow, ReportDocument
 from simcore.report.grid import grid, top
 from simcore.report.tables import phases
 from simcore.report.text import PHASE_WORDS, printable, wrapped
@@ -132,11 +132,21 @@ def _settings(a: ReportDocument, b: ReportDocument) -> Iterable[tuple[str, str, 
     for key in ("version", "profile", "network", "npus"):
         if plain_a[key] != plain_b[key]:
             yield key, plain_a[key], plain_b[key]
+    options_a, options_b = (report.get("options", {}) for report in (a, b))
+    for key in sorted({*options_a, *options_b}):
+        if options_a.get(key) != options_b.get(key):
+            yield key, _given(options_a.get(key)), _given(options_b.get(key))
     files_a, files_b = ({entry["role"]: entry for entry in report["inputs"]} for report in (a, b))
     for role in dict.fromkeys([*files_a, *files_b]):
         file_a, file_b = files_a.get(role), files_b.get(role)
         if (file_a and file_a["sha256"]) != (file_b and file_b["sha256"]):
             yield role, file_a["path"] if file_a else "none", file_b["path"] if file_b else "none"
+
+
+def _given(value: Option | None) -> str:
+    if value is None:
+        return "none"
+    return " ".join(value) if isinstance(value, list) else str(value)
 
 
 def _by_key(report: ReportDocument) -> dict[tuple[str, int, PhaseName], PhaseRow]:
@@ -209,6 +219,8 @@ def headline(comparison: Comparison) -> str:
     faster = time.difference < 0
     factor = max(time.a, time.b) / max(min(time.a, time.b), 1)
     verdict = f"{factor:.3g} times as {'fast' if faster else 'slow'} as A"
+    if factor < 1.1:
+        verdict = f"{100 * abs(time.difference) / max(time.a, 1):.2g}% {'less' if faster else 'more'}"
     times = f"B takes {format_ns(time.b)}{_each(comparison)} where A takes {format_ns(time.a)}"
     return f"{times}, {verdict}: {_cause(comparison)}."
 

@@ -158,6 +158,10 @@ class NoiseRow(TypedDict):
     times_ns: list[int]
 
 
+Option = bool | int | float | str | list[str]
+"""What an option of a run was given."""
+
+
 class HelpRow(TypedDict):
     """The run with one thing changed for the better; `saved_ns` is negative where the change makes it slower."""
 
@@ -234,6 +238,7 @@ class ReportDocument(TypedDict):
     noise: NotRequired[NoiseRow]
     faults: NotRequired[list[FaultRow]]
     what_would_help: NotRequired[list[HelpRow]]
+    options: NotRequired[dict[str, Option]]
 
 
 def read_report(path: str | os.PathLike[str]) -> ReportDocument:

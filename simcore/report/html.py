@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from simcore.report.selection import View
 from simcore.report.tables import layer_rows
 from simcore.report.text import EXPOSED_DEFINITIONS, dominating, headline
 from simcore.report.tracks import Track, colours, lay_out, meanings
+from simcore.timeline.breakdown import operation_totals
 from simcore.timeline.events import NO_LAYER, EventKind, Timeline
 from simcore.workload.model import PhaseName
 
@@ -34,18 +35,19 @@ Ints = NDArray[np.int64]
 PARTS = Path(__file__).parent / "page"
 SCRIPTS = ("summary.js", "timeline.js", "overview.js", "controls.js")
 NAMING = ("workload", "topology")  # inputs that name the run
-MOST_OCCUPATIONS = 500_000
+MOST_OCCUPATIONS, MOST_OPERATIONS = 500_000, 1000
 _KIND_COLUMNS = ("kind", "name", "phase", "size_bytes", "iteration")
 
 
-def page(report: Report, view: View) -> str:
-    """The whole page."""
+def page(report: Report, view: View, told: Mapping[str, object] | None = None) -> str:
+    """The whole page; `told` replaces parts of what it says, by the keys of `_summary`."""
     tracks, links = lay_out(report.timeline, view), [*_links(report.timeline, view)]
     kinds, kind_of_slice = _kinds(report.timeline, view, tracks)
-    data = _summary(report) | _timeline(report.timeline, view, tracks, links)
+    data = _summary(report) | dict(told or {}) | _timeline(report.timeline, view, tracks, links)
     data["kinds"] = kinds + [_link_kind(link) for link in links]
     if len(report.timeline.ranks) > 1:
-        data["overview"] = overview(report.timeline).to_dict()
+        known = dict(zip(view.classes, view.labels, strict=True))
+        data["overview"] = overview(report.timeline, known).to_dict()
     parts = {
         "STYLE": _read("style.css"),
         "SCRIPT": "".join(map(_read, SCRIPTS)),
@@ -77,6 +79,7 @@ def _summary(report: Report) -> dict[str, object]:
         "report": {key: value for key, value in document.items() if key != "layers"},
         "name": " on ".join(Path(entry.path).stem for entry in report.inputs if entry.role in NAMING),
         "layers": layer_rows(document),
+        "operations": [] if document["layers"] else _operations(report.timeline),
         "headline": headline(document),
         "dominating": dominating(document),
         "exposed": EXPOSED_DEFINITIONS,
@@ -85,6 +88,14 @@ def _summary(report: Report) -> dict[str, object]:
             for key, (label, colour) in BREAKDOWN.items()
         ],
     }
+
+
+def _operations(timeline: Timeline) -> list[dict[str, object]]:
+    """What takes longest where there are no layers."""
+    return [
+        {"name": each.name, "kind": each.kind.name.lower(), "count": each.count, "total_ns": each.total_ns}
+        for each in operation_totals(timeline)[:MOST_OPERATIONS]
+    ]
 
 
 def _links(timeline: Timeline, view: View) -> Iterator[BusyLink]:

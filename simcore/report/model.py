@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, cast
 
@@ -23,6 +23,7 @@ from simcore.report.document import (
     LinkRow,
     Links,
     NoiseRow,
+    Option,
     PhaseRow,
     Pipeline,
     RankRow,
@@ -64,7 +65,7 @@ class Report:
 
     `profile` and `network` are the names of the timing rules, `simai` the summary of SimAI's closed forms (us).
     `noise` is what many seeds gave, `helps` what changes of the run would save, `workload` what was run where it is one
-    of rows. docs/report.md defines every figure.
+    of rows, `options` those that were given and change figures. docs/report.md defines every figure.
     """
 
     timeline: Timeline
@@ -76,6 +77,7 @@ class Report:
     noise: NoiseRow | None = None
     helps: tuple[HelpRow, ...] = ()
     workload: Workload | None = None
+    options: Mapping[str, Option] = field(default_factory=dict)
 
     def to_dict(self) -> ReportDocument:
         """The document of schema `simcore.report/1`: plain JSON values, whole nanoseconds, bytes."""
@@ -109,6 +111,8 @@ class Report:
             document["wafer"] = {"steps": cast(list[StepRow], timeline.wafer.steps)}
         if self.noise is not None:
             document["noise"] = self.noise
+        if self.options:
+            document["options"] = dict(self.options)
         if self.helps:
             document["what_would_help"] = list(self.helps)
         if timeline.links is not None and timeline.links.faults:
@@ -126,7 +130,8 @@ class Report:
         return "; ".join((made_by, *files))
 
     def to_pandas(self, table: str = "layers") -> pandas.DataFrame:
-        """One table as a pandas frame: `layers` (a row per layer and phase), `ranks`, `dims`, `iterations`, `events`.
+        """One table as a pandas frame: `layers` (a row per layer and phase), `ranks`, `dims`, `links`,
+        `iterations`, `events`, `what_would_help`.
 
         Raises
         ------
@@ -148,7 +153,7 @@ class Report:
         return polars.DataFrame(columns(self, table))
 
     def _repr_html_(self) -> str:
-        from simcore.report.tables import notebook_html
+        from simcore.report.notebook import notebook_html
 
         return notebook_html(self.to_dict())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,15 +44,19 @@ class Overview:
         }
 
 
-def overview(timeline: Timeline) -> Overview:
-    """Computing and exposed communication of every class of ranks in equal bins of the run's time."""
+def overview(timeline: Timeline, names: Mapping[int, str] | None = None) -> Overview:
+    """Computing and exposed communication of every class of ranks in equal bins of the run's time.
+
+    `names` are of classes that are not called by their ranks.
+    """
     num_rows = min(len(timeline.ranks), MOST_ROWS)
     classes = np.unique(np.linspace(0, len(timeline.ranks) - 1, num_rows).round().astype(np.int64))
     num_bins = min(NUM_BINS, max(timeline.time_ns, 1))
     edges_ns = np.linspace(0, max(timeline.time_ns, 1), num_bins + 1).round().astype(np.int64)
     busy = _shares(timeline.events, (*COMPUTING, *COMMUNICATION), classes, edges_ns)
     compute = _shares(timeline.events, COMPUTING, classes, edges_ns)
-    labels = tuple(rank_label(timeline.ranks[each]) for each in classes.tolist())
+    known = names or {}
+    labels = tuple(known.get(each) or rank_label(timeline.ranks[each]) for each in classes.tolist())
     return Overview(tuple(classes.tolist()), labels, edges_ns, compute, busy - compute)
 
 

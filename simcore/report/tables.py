@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,15 +10,14 @@ import numpy as np
 from simcore.errors import InputError, closest
 from simcore.report.document import LayerRow, PhaseRow, ReportDocument
 from simcore.timeline.events import COLUMNS, EventKind, EventTable
-from simcore.units import format_ns
 from simcore.workload.model import PhaseName
 
 if TYPE_CHECKING:
     from simcore.report.model import Report
 
-__all__ = ["TABLES", "columns", "layer_rows", "layers_by_name", "notebook_html", "phases"]
+__all__ = ["TABLES", "columns", "layer_rows", "layers_by_name", "phases"]
 
-TABLES = ("layers", "ranks", "dims", "links", "iterations", "events")
+TABLES = ("layers", "ranks", "dims", "links", "iterations", "events", "what_would_help")
 
 
 def columns(report: Report, table: str) -> Mapping[str, object]:
@@ -35,6 +33,7 @@ def columns(report: Report, table: str) -> Mapping[str, object]:
         "dims": document["dims"],
         "links": document["links"]["hottest"],
         "iterations": document["iterations"],
+        "what_would_help": document.get("what_would_help", ()),
     }
     return _transposed(tables[table])
 
@@ -98,18 +97,3 @@ def event_columns(events: EventTable) -> dict[str, object]:
         "name": np.array(events.names or ("",))[events.name],
     }
     return {column: spelled.get(column, getattr(events, column)) for column in COLUMNS}
-
-
-def notebook_html(document: ReportDocument) -> str:
-    """What a notebook shows: the run in one line and its layers as a table."""
-    shares = document["breakdown"].items()
-    summary = f"<b>{format_ns(document['time_ns'])}</b> on {document['npus']:,} NPUs: "
-    summary += ", ".join(f"{escape(name.removesuffix('_ns'))} {format_ns(int(str(value)))}" for name, value in shares)
-    header = ("layer", "name", "phase", "compute_ns", "comm_ns", "exposed_ns", "collective", "bytes")
-    rows = [[row[key] for key in header] for row in layer_rows(document)]
-    body = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows)
-    return f"<p>{summary}</p><table><thead><tr>{_cells(header, 'th')}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _cells(values: Iterable[object], tag: str) -> str:
-    return "".join(f"<{tag}>{escape('' if value is None else str(value))}</{tag}>" for value in values)

@@ -19,6 +19,7 @@ from simcore.workload.model import PhaseName
 __all__ = [
     "EXPOSED_DEFINITIONS",
     "PHASE_WORDS",
+    "Figure",
     "dominating",
     "headline",
     "layer_total",

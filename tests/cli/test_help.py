@@ -8,37 +8,46 @@ import pytest
 from simcore.cli import cli, main
 
 
-def leaves(command: click.Command, path: tuple[str, ...]):
-    if not isinstance(command, click.Group):
-        yield path, command
-        return
-    context = click.Context(command, info_name=path[-1])
-    for name in command.list_commands(context):
-        found = command.get_command(context, name)
-        assert found
-        yield from leaves(found, (*path, name))
+def tree(command: click.Command, path: tuple[str, ...]):
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=path[-1])
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found
+            yield from tree(found, (*path, name))
 
 
-LEAVES = dict(leaves(cli, ("simcore",)))
+TREE = dict(tree(cli, ("simcore",)))
+LEAVES = {path: command for path, command in TREE.items() if not isinstance(command, click.Group)}
+
+
+def shown(path: tuple[str, ...]) -> list[str]:
+    with click.Context(TREE[path], info_name=path[-1], terminal_width=80) as context:
+        return [line.strip() for line in TREE[path].get_help(context).splitlines()]
 
 
 def examples(path: tuple[str, ...]) -> list[str]:
-    with click.Context(LEAVES[path], info_name=path[-1]) as context:
-        shown = LEAVES[path].get_help(context)
-    return [line.strip() for line in shown.splitlines() if line.strip().startswith(" ".join(path[:2]) + " ")]
+    return [line for line in shown(path) if line.startswith(" ".join(path[:2]) + " ")]
 
 
-@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+@pytest.mark.parametrize("path", TREE, ids=" ".join)
 def test_every_verb_shows_an_example(path):
     assert examples(path)
 
 
-@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+@pytest.mark.parametrize("path", TREE, ids=" ".join)
+def test_no_line_of_a_help_is_cut_off(path):
+    assert not [line for line in shown(path) if line.endswith("...") and not line.startswith("Usage:")]
+
+
+@pytest.mark.parametrize("path", TREE, ids=" ".join)
 def test_the_options_of_the_examples_exist(path):
     for example in examples(path):
-        words = shlex.split(example)
+        words = shlex.split(example, comments=True)
         lengths = [length for length in range(len(words), 0, -1) if tuple(words[:length]) in LEAVES]
         named = tuple(words[: lengths[0]]) if lengths else path  # `sweep start` may be left out
+        named = ("simcore", "sweep", "start") if named == ("simcore", "sweep") else named
         LEAVES[named].make_context("example", words[lengths[0] if lengths else 2 :])
 
 

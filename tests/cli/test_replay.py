@@ -43,7 +43,7 @@ def test_the_same_input_gives_the_same_bytes(trace, capsys):
 def test_files_are_written_once_unless_forced(trace, tmp_path, capsys):
     folder = tmp_path / "out"
     assert main(["replay", str(trace), "-o", str(folder)]) == 0
-    names = ["replay.json", "timeline-0.json", "timeline-0.pftrace.gz", "timeline-0.png"]
+    names = ["replay.json", "timeline-0.html", "timeline-0.json", "timeline-0.pftrace.gz", "timeline-0.png"]
     assert sorted(path.name for path in folder.iterdir()) == names
     shown = json.loads((folder / "timeline-0.json").read_text())
     titles = {event["args"]["name"] for event in shown["traceEvents"] if event["name"] == "process_name"}

@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+import simcore
 from simcore.cli.compare import command
 from simcore.errors import InputError
 from simcore.report.compare import compare, headline, render
@@ -83,3 +84,11 @@ def test_what_is_no_report_is_refused_by_name(content, tmp_path):
         path.write_bytes(content)
     with pytest.raises(InputError, match=r"report\.json"):
         read_report(path)
+
+
+def test_options_that_differ_are_told_and_small_changes_are_told_in_percent():
+    plain, slow = (simcore.run("dlrm", "ring64", straggler=some).to_dict() for some in ((), ("3=2",)))
+    comparison = compare(plain, slow)
+    assert comparison.settings == (("straggler", "none", "3=2"),)
+    assert "% more: " in headline(comparison)
+    assert "% less: " in headline(compare(slow, plain))

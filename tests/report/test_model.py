@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -67,9 +68,13 @@ def test_nan_is_refused():
         Report(data_parallel(), "simai-1.6", "none", simai={"total_us": math.nan}).to_json()
 
 
+def helped():
+    return replace(report(), helps=({"change": "faster", "time_ns": 5, "saved_ns": 1},))
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_every_table_becomes_a_frame_with_named_columns(table):
-    frame = report().to_pandas(table)
+    frame = helped().to_pandas(table)
     assert len(frame) > 0
     assert all(isinstance(name, str) for name in frame.columns)
 
@@ -77,7 +82,7 @@ def test_every_table_becomes_a_frame_with_named_columns(table):
 @pytest.mark.parametrize("table", TABLES)
 def test_polars_gets_the_same_tables(table):
     pytest.importorskip("polars", reason="needs polars (the extra tables)")
-    assert report().to_polars(table).shape == report().to_pandas(table).shape
+    assert helped().to_polars(table).shape == helped().to_pandas(table).shape
 
 
 def test_an_unknown_table_is_refused_with_the_nearest_name():
@@ -89,3 +94,10 @@ def test_a_notebook_shows_escaped_names():
     shown = report()._repr_html_()
     assert "mlp &lt;b&gt;&amp;" in shown
     assert "<b>&" not in shown
+    assert "what would help" in helped()._repr_html_()
+
+
+def test_a_notebook_shows_a_large_run_in_a_few_rows():
+    shown = report(layers=[f"layer{index}" for index in range(500)])._repr_html_()
+    assert shown.count("<tr>") < 20
+    assert "485 more layers" in shown

@@ -116,6 +116,9 @@ function showTables() {
     ["communication", "comm_ns", formatTime], ["exposed", "exposed_ns", formatTime],
     ["collective", "collective"], ["size each iteration", "bytes", formatSize],
   ], DATA.layers);
+  addTable("operations", "Operations (rank 0; they may overlap)", [
+    ["operation", "name"], ["kind", "kind"], ["count", "count", count], ["time", "total_ns", formatTime], ["of time", "total_ns", share],
+  ], DATA.operations);
   showSteps(share, count);
   addTable("dims", "Dimensions (rank 0)", [
     ["#", "index", count], ["kind", "kind"], ["NPUs", "npus", count], ["sent per NPU", "bytes_per_npu", formatSize],
@@ -157,7 +160,7 @@ function showFooter() {
   const lines = [`simcore ${REPORT.version} · profile ${REPORT.profile} · network ${REPORT.network}`,
     `exposed communication, ${formatTime(REPORT.exposed_comm_ns)}, ${DATA.exposed[0]}`,
     `exposed communication, ${formatTime(REPORT.breakdown.exposed_comm_ns)}, ${DATA.exposed[1]}`,
-    ...REPORT.inputs.map(({ role, path, sha256 }) => `${role}: ${path} (SHA-256 ${sha256})`)];
+    ...REPORT.inputs.map(({ role, path, sha256 }) => `${role}: ${path}${sha256 && ` (SHA-256 ${sha256})`}`)];
   for (const line of lines) byId("footer").append(element("div", line));
 }
 
