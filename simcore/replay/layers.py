@@ -50,7 +50,7 @@ class LayerStack:
 
 
 def find_layers(rank: RankView, step: int) -> LayerStack:
-    """The numbered ranges of a step that hold the most kernel time, those called layers first; at equal time the fewest.
+    """The numbered ranges of a step that hold the most kernel time, those called layers first; if equal, the fewest.
 
     Where no names hold all of a layer, the blocks of kernels that repeat exactly.
 
