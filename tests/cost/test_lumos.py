@@ -1,6 +1,7 @@
 """Lumos's extrapolations: what the trace tells is what generating the other step would tell; rows show both sides."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,14 @@ def test_all_rows_but_those_that_contradict_each_other_are_met_within_eight_perc
     """A guard, set after seeing: nothing is published for anybody but Lumos."""
     errors = {row.id: error for row, error in zip(scored.rows, scored.errors, strict=True)}
     assert all(abs(error) < 0.08 for name, error in errors.items() if name not in UNEXPLAINED)
+
+
+def test_the_page_has_every_row_with_both_errors(scored):
+    page = (Path(__file__).parents[2] / "docs" / "validation.md").read_text()
+    for row, error in zip(scored.rows, scored.errors, strict=True):
+        lumos = f"{row.peer * 1e3:.0f}, {row.peer / row.measured - 1:+.1%}"
+        ours = f"{row.measured * (1 + error) * 1e3:.0f}, {error:+.1%}"
+        assert f"| {row.id.removeprefix('lumos-f7-')} | {row.measured * 1e3:.0f} | {lumos} | {ours} |" in page
 
 
 def test_the_measurements_contradict_each_other():
