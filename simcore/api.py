@@ -9,10 +9,13 @@ import glob
 import hashlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from simcore import library
 from simcore.engine.changes import changes
@@ -189,12 +192,9 @@ def run(
     given = config.read(system) if system else None
     memory = remote_memory_file.read(remote_memory) if remote_memory else None
     case = _Case(source.content, machine, _with_preset(given, npu, source, rules, machine), rules, settings, memory)
-    try:
+    with _counted(workload):
         timeline = case.play(noise)
         others = [case.play(replace(noise, seed=noise.seed + number)).time_ns for number in range(1, runs)]
-    except (OverflowError, MemoryError) as error:
-        message = "the sizes or times of this run grow beyond what can be counted or kept"
-        raise InputError.at(workload, message, expected="times and sizes below 2^63", found=str(error)) from error
     files = {"topology": machine.path, "system": system, "comm-groups": comm_groups, "remote-memory": remote_memory}
     names = files | {"topology": topology}
     inputs = [Input("workload", workload, source.sha256)]
@@ -211,6 +211,17 @@ def run(
     return Report(
         timeline, profile, mode, tuple(inputs), warnings, noise=drawn, helps=helps, workload=rows, options=told
     )
+
+
+@contextmanager
+def _counted(workload: str) -> Iterator[None]:
+    """Numbers of this run that leave their range are an error of the input."""
+    try:
+        with np.errstate(over="raise", invalid="raise"):
+            yield
+    except (OverflowError, FloatingPointError, MemoryError) as error:
+        message = "the sizes or times of this run grow beyond what can be counted or kept"
+        raise InputError.at(workload, message, expected="times and sizes below 2^63", found=str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +314,8 @@ def _run_wafer(
     def play(topology: Topology, changed: Settings) -> Timeline:
         return simulate_wafer(source.steps, topology, rates, changed)
 
-    timeline = play(machine, settings)
+    with _counted(given[0]):
+        timeline = play(machine, settings)
     helps = _helps(timeline.time_ns, play, machine, settings) if help_wanted else ()
     inputs = [Input("workload", given[0], source.sha256)]
     inputs += [Input("topology", given[1], _sha256(Path(machine.path)))] if machine.path else []

@@ -50,9 +50,11 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     try:
         temporary.write_bytes(data)
         temporary.replace(target)
-    except OSError as error:
+    except BaseException as error:  # the user's Ctrl-C, too, leaves nothing behind
         temporary.unlink(missing_ok=True)
-        raise _unwritable(target, error) from error
+        if isinstance(error, OSError):
+            raise _unwritable(target, error) from error
+        raise
 
 
 def write_text(path: str | os.PathLike[str], content: str) -> None:

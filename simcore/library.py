@@ -7,7 +7,7 @@ from typing import Literal
 
 from simcore.errors import InputError, closest
 
-__all__ = ["Shelf", "folder", "names", "resolve"]
+__all__ = ["Shelf", "exists", "folder", "names", "resolve"]
 
 Shelf = Literal["topologies", "workloads"]
 SUFFIXES = {"topologies": (".yaml", ".yml", ".json"), "workloads": (".txt", ".yaml", ".et")}
@@ -36,11 +36,11 @@ def resolve(name: str, shelf: Shelf) -> Path:
     path = Path(name)
     if not name:
         raise InputError.at(shelf, "there is no name", expected="a path or the name of a shipped example")
-    if _exists(path) or path.suffix or len(path.parts) > 1:
+    if exists(path) or path.suffix or len(path.parts) > 1:
         return path
     for suffix in SUFFIXES[shelf]:
         shipped = folder(shelf) / f"{name}{suffix}"
-        if _exists(shipped):
+        if exists(shipped):
             return shipped
     raise InputError.at(
         name,
@@ -50,7 +50,7 @@ def resolve(name: str, shelf: Shelf) -> Path:
     )
 
 
-def _exists(path: Path) -> bool:
+def exists(path: Path) -> bool:
     """Whether there is such a file or folder; a name that no file can have is none."""
     try:
         return path.exists()

@@ -99,6 +99,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except OSError as error:  # a name that is too long, a loop of links, a folder that may not be entered, a full disk
+        if debug:
+            raise
+        unusable = InputError.at(str(error.filename or f"simcore {words[0]}"), error.strerror or str(error))
+        return _failure(unusable, "--json" in words)
     return status if isinstance(status, int) else 0
 
 

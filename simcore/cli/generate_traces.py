@@ -9,6 +9,7 @@ import click
 from simcore.errors import InputError
 from simcore.units import parse_bytes, parse_ns
 from simcore.workload.model import CollectiveKind
+from simcore.workload.tokens import MAX_INTEGER
 
 __all__ = ["collective", "synthetic"]
 
@@ -21,11 +22,16 @@ FORCE = click.option("--force", is_flag=True, help="Overwrite files that are the
 @click.command()
 @click.option("--kind", type=click.Choice([kind.value for kind in CollectiveKind]), help="The collective.")
 @click.option("--bytes", "size", default="1 MiB", show_default=True, help="Per NPU, for example 4096 or '64 MiB'.")
-@click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="How many, one after the other.")
+@click.option(
+    "--repeat", type=click.IntRange(1, 10**6), default=1, show_default=True, help="How many, one after the other."
+)
 @click.option("--compute", default="0", help="Computation before each, for example '20 us'.")
 @click.option("--dims", default="", metavar="0,2", help="Topology dimensions that take part; default: all.")
 @click.option(
-    "--root", type=click.IntRange(0), default=0, help="NPU a broadcast, reduce, gather or scatter is rooted at."
+    "--root",
+    type=click.IntRange(0, 2**31 - 1),
+    default=0,
+    help="NPU a broadcast, reduce, gather or scatter is rooted at.",
 )
 @click.option("--samples", is_flag=True, help="Instead: the fourteen small traces of Chakra's generator, in folder -o.")
 @click.option("--npus", type=click.IntRange(1), help="Write a file per rank; default: one for every NPU.")
@@ -81,10 +87,10 @@ def _quantities(size: str, compute: str) -> tuple[int, int]:
     for option, text, parse in (("--bytes", size, parse_bytes), ("--compute", compute, parse_ns)):
         try:
             value = round(parse(text))
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise InputError.at(option, str(error), found=repr(text)) from error
-        if value < 0:
-            raise InputError.at(option, "must not be negative", expected="a number >= 0", found=text)
+        if not 0 <= value <= MAX_INTEGER:
+            raise InputError.at(option, "out of range", expected="a number from 0 to 2^63 - 1", found=text)
         values.append(value)
     return values[0], values[1]
 
@@ -94,7 +100,7 @@ def _involved(dims: str) -> list[bool]:
     if not dims:
         return []
     numbers = [part.strip() for part in dims.split(",")]
-    if not all(number.isdecimal() and int(number) < 32 for number in numbers):
+    if not all(number.isdecimal() and len(number) < 3 and int(number) < 32 for number in numbers):
         raise InputError.at("--dims", "not a list of dimensions", expected="numbers like 0,2", found=dims)
     named = {int(number) for number in numbers}
     return [dimension in named for dimension in range(max(named) + 1)]

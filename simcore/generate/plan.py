@@ -15,7 +15,7 @@ Recompute = Literal["none", "selective", "full"]
 
 ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float8": 1}
 
-MOST_ROWS = 1 << 24
+MOST_ROWS, MOST_CAPACITY = 1 << 24, 1 << 20
 MOST = 1 << 32  # of anything: beyond, products of them are no numbers of bytes
 
 
@@ -136,9 +136,9 @@ def _refusals(model: Transformer, plan: Plan) -> Iterator[tuple[bool, str, str, 
     rows = model.layers * (plan.global_batch // (max(plan.dp, 1) * plan.micro_batch))
     yield rows > MOST_ROWS, "global_batch", f"{rows:,} layers of micro-batches are too many", plan.global_batch
     yield model.layers < plan.pp, "pipeline_model_parallel", "more stages than layers", plan.pp
+    tp = "must be 1 or the tensor parallel size"
+    yield plan.expert_tp not in (1, plan.tp), "expert_tensor_parallel_size", tp, plan.expert_tp
     if model.experts:
-        tp = "must be 1 or the tensor parallel size"
-        yield plan.expert_tp not in (1, plan.tp), "expert_tensor_parallel_size", tp, plan.expert_tp
         groups = "ZeRO-3 shares experts over all replicas: expert parallelism has other groups"
         yield plan.zero == 3 and (plan.ep > 1 or plan.expert_tp != plan.tp), "stage", groups, plan.zero
     else:
@@ -177,6 +177,8 @@ def _positive(problems: Problems, model: Transformer, plan: Plan) -> None:
             f"fewer GPUs than tp * cp * pp = {plan.tp * plan.cp * plan.pp}",
             str(plan.world_size),
         )
+    if not 0 <= plan.capacity <= MOST_CAPACITY:
+        _note(problems, "moe_expert_capacity_factor", f"at most {MOST_CAPACITY:,}", str(plan.capacity))
     if plan.dtype not in ELEMENT_BYTES:
         _note(problems, "dtype", f"unknown number format; known: {', '.join(ELEMENT_BYTES)}", plan.dtype)
 

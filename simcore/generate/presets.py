@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from simcore import library
 from simcore.errors import InputError, closest
 from simcore.generate.models import Experts, Latent, Transformer
 
@@ -98,7 +99,7 @@ def model(name: str) -> Transformer:
     """A shipped model by name, or the one a `config.json` describes; InputError names what is close."""
     if name in SHIPPED:
         return SHIPPED[name]
-    if Path(name).suffix == ".json" or Path(name).exists():
+    if Path(name).suffix == ".json" or library.exists(Path(name)):
         from simcore.generate.huggingface import configuration
 
         return configuration(name)

@@ -16,9 +16,9 @@ from simcore.cli.topology import command as topology_command
 from simcore.cost import published
 from simcore.cost.study import read_study as read_search
 from simcore.cost.validate import read_from, rows_of
-from simcore.generate import spec
 from simcore.generate.aicb.times import inference_times, training_times
 from simcore.generate.huggingface import configuration
+from simcore.generate.step import load_step
 from simcore.generate.wse import source as wafer_source
 from simcore.generate.wse.jobs import specification
 from simcore.generate.wse.routing import read_counts, read_routing
@@ -147,7 +147,7 @@ READS: dict[str, Callable[[Path], object]] = {
     "profile.tar.gz": lambda path: read_ranks([path]),
     "run.yaml": _configuration,
     "report.json": read_report,
-    "spec.yaml": spec.load,
+    "spec.yaml": load_step,
     "study.yaml": read_search,
     "sweep.yaml": read_study,
     "model.json": read_model,

@@ -210,7 +210,7 @@ def test_a_link_in_an_archive_is_not_followed(every, folder):
     "option", ["--workload", "--topology", "--system", "--comm-groups", "--remote-memory", "--config"]
 )
 def test_a_device_is_no_file(option, capsys, folder, every):
-    words = {"--workload": f"{folder}/workload.txt", "--topology": f"{folder}/network.yml", f"--{option}": "/dev/zero"}
+    words = {"--workload": f"{folder}/workload.txt", "--topology": f"{folder}/network.yml", option: "/dev/zero"}
     assert main(["run", *(word for pair in words.items() for word in pair)]) == 2
     assert "/dev/zero: error: " in capsys.readouterr().err
 

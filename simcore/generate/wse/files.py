@@ -109,9 +109,9 @@ def write_lines(path: Path, lines: Iterable[str], *, force: bool = False) -> Non
     InputError
         When the file exists and `force` is not given, or its place cannot be written.
     """
-    if path.exists() and not force:
-        raise InputError.at(str(path), "the file exists already", hint="--force overwrites it")
     try:
+        if path.exists() and not force:
+            raise InputError.at(str(path), "the file exists already", hint="--force overwrites it")
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError.at(str(path.parent), f"cannot be made: {error.strerror or error}") from error

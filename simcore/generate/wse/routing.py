@@ -19,7 +19,7 @@ from simcore.generate.wse.shapes import Experts, Model
 
 __all__ = ["draw", "read_counts", "read_routing"]
 
-MOST_TOKENS = 1 << 44
+MOST_TOKENS, MOST_ROUTED = 1 << 44, 1 << 26
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Routing = dict[str, Ints]
@@ -52,6 +52,9 @@ def draw(
     experts = model.experts
     if experts is None:
         return {}
+    if shape[0] * shape[1] > MOST_ROUTED:
+        found = f"{shape[0]:,} sequences of {shape[1]:,} new positions"
+        raise InputError.at("--bsz", "too many tokens to route", expected=f"at most {MOST_ROUTED:,}", found=found)
     if routing == "identical":
         return _identical(model, experts, shape, step, seed)
     arrays = {}

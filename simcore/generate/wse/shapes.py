@@ -309,7 +309,8 @@ def parse_nodes(text: str, count: int) -> list[int]:
     nodes: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal() or int(last or first) >= count:
+        numbers = (first, last or first)
+        if not all(number.isdecimal() and len(number) < 10 and int(number) < count for number in numbers):
             raise InputError.at(
                 "--nodes", "no such node", expected=f"all, or ranges of 0 ... {count - 1}: 0-3,5", found=repr(part)
             )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from simcore.errors import InputError
+from simcore.files import write_bytes
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, NodeType, messages
 
 __all__ = ["VERSION", "add_attribute", "check_free", "encode", "frame", "metadata", "node", "write_files"]
@@ -98,7 +98,7 @@ def write_files(files: Mapping[Path, bytes], *, force: bool = True) -> None:
     """Write files, all or none when some are there and not to be replaced (InputError); `.gz` packs."""
     check_free(files, force=force)
     for path, data in files.items():
-        _write(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+        write_bytes(path, data)
 
 
 def check_free(paths: Iterable[Path], *, force: bool) -> None:
@@ -107,13 +107,3 @@ def check_free(paths: Iterable[Path], *, force: bool) -> None:
     if there and not force:
         more = f" and {len(there) - 1} more" if len(there) > 1 else ""
         raise InputError.at(str(there[0]), f"the file is already there{more}", hint="--force overwrites")
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write through a temporary name."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError as error:
-        raise InputError.at(str(path), f"cannot write: {error.strerror or error}", hint="check the folder") from error

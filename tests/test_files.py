@@ -1,0 +1,89 @@
+"""Files are written whole or not at all."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from simcore import files
+from simcore.cli import main
+from simcore.errors import InputError
+from tests.laws.inputs import inputs
+
+WRITERS = {
+    "run": "run --workload {0}/w.txt --topology {0}/net.yml -o {1} --timeline {1}/t.svg --force -q",
+    "links": "run --workload {0}/w.txt --topology {0}/wafer.yml --links {1}/l.png -q",
+    "topology": "topology show {0}/net.yml -o {1}/net.png --force",
+    "convert": "convert {0}/w.txt {1}/t --npus 2 --force",
+    "collective": "generate collective --kind all_reduce -o {1}/c.et --force",
+    "schedule": "generate schedule --kind all_reduce --topology {0}/net.yml -o {1}/s.yaml --force",
+    "obfuscate": "trace obfuscate {0}/t.0.et {1}/o --force",
+    "graph": "trace graph {0}/t.0.et -o {1}/g.dot --force",
+    "timeline": "trace timeline {0}/log.txt -o {1}/log.json --force",
+    "summary": "trace summary {0}/w.txt -o {1}/s.html --force",
+    "replay": "replay {0}/profile.json -o {1} --force",
+    "sweep report": "sweep {0}/sweep.yaml -o {1} --jobs 1 -q",
+    "search": "search {0}/study.yaml --plot {1}/p.svg",
+    "validate": "validate --data {0}/measured.json --plot {1}/v.svg",
+    "wafer": "generate wse nodes --bsz 8 --model_config {0}/model.json --system_config {0}/phases.json -o {1} --force",
+}
+APPENDED = {"results.jsonl"}  # rows are added; what is torn off at the end is cut
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    made = tmp_path_factory.mktemp("given")
+    inputs(made)
+    return made
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_write_that_fails_or_is_interrupted_leaves_the_old_files(name, given, tmp_path, monkeypatch, capsys):
+    words = WRITERS[name].format(given, tmp_path).split()
+    assert main(words) in {0, 3}, capsys.readouterr().err
+    before = contents(tmp_path)
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and path.name not in APPENDED:
+            path.write_bytes(b"old")
+    old = contents(tmp_path)
+    assert before
+    assert before.keys() == old.keys()
+
+    for error, status in ((OSError(28, "No space left on device"), 2), (KeyboardInterrupt(), 130)):
+
+        def replace(*_, error=error):
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", replace)
+            patch.setattr(os, "replace", replace)
+            assert main(words) == status
+        assert contents(tmp_path) == old
+
+    assert main(words) in {0, 3}
+    assert contents(tmp_path).keys() == before.keys()
+
+
+def test_a_process_that_is_killed_while_it_writes_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+    code = "import sys; from simcore.files import write_bytes\nwhile 1: write_bytes(sys.argv[1], b'new' * 10_000_000)"
+    process = subprocess.Popen([sys.executable, "-c", code, path], env={**os.environ, "PYTHONPATH": str(Path.cwd())})
+    end = time.monotonic() + 30
+    while not list(tmp_path.glob(".a.bin.*.part")) and time.monotonic() < end:
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    assert path.read_bytes() in {b"old", b"new" * 10_000_000}
+
+
+def test_a_folder_in_the_place_of_a_file_is_an_error_that_names_it(tmp_path):
+    with pytest.raises(InputError, match="cannot be written"):
+        files.write_bytes(tmp_path, b"x")
