@@ -52,7 +52,7 @@ def map_figure(timeline: Timeline) -> Figure:
         _draw_nodes(figure, axes, timeline, links, places)
         _draw_links(figure, axes, links, places)
         axes.set(aspect="equal", xticks=[], yticks=[])
-        axes.set(xlim=(-1, columns), ylim=(rows, -1))
+        axes.set(xlim=(-0.8, columns - 0.2), ylim=(rows - 0.2, -0.8))
         axes.set_title(_hottest(links, timeline.time_ns), fontsize=9, color=INK)
         axes.spines[:].set_visible(False)
     return figure

@@ -144,9 +144,9 @@ def _helps(document: ReportDocument, width: int) -> str:
         for row in document.get("what_would_help", ())
     ]
     count = len(document["iterations"])
-    time = f"time of all {count} iterations" if count > 1 else "time"
-    title = "What would help (the same run with one change, simulated again)\n"
-    return title + grid(("change", time, "difference"), rows, width=width) if rows else ""
+    whole = f": {count} iterations" if count > 1 else ""
+    title = f"What would help (the same run with one change, simulated again{whole})\n"
+    return title + grid(("change", "time", "difference"), rows, width=width) if rows else ""
 
 
 def layer_total(layer: LayerRow, figure: Figure) -> int:

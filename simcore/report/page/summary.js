@@ -102,7 +102,7 @@ function tableRow(columns, row) {
   for (const [, key, format] of columns) {
     const value = row[key], cell = element("td", format ? format(value) : value, format ? "" : "text");
     cell.dataset.value = value;
-    if (value === 0 && key !== columns[0][1]) cell.classList.add("zero");
+    if (value === 0 && /[A-Za-z%]/.test(cell.textContent)) cell.classList.add("zero");
     made.append(cell);
   }
   return made;
@@ -145,7 +145,7 @@ function showSteps(share, count) {
     ["idle (bubble)", "idle_ns", share],
   ], told.stages);
   addTable("steps", "Steps of the wafer", [
-    ["step", "name"], ["time", "time_ns", formatTime], ["tokens", "tokens", count], ["tokens/s", "tokens_per_s", (value) => value.toFixed(0)],
+    ["step", "name"], ["time", "time_ns", formatTime], ["tokens", "tokens", count], ["tokens/s", "tokens_per_s", (value) => Math.round(value).toLocaleString("en")],
     ["most computing", "most_ns", formatTime], ["on NPU", "npu", count], ["mean computing", "mean_ns", formatTime], ["stragglers", "late"],
   ], (REPORT.wafer || { steps: [] }).steps.map(({ compute_ns, stragglers, ...step }) => ({
     ...step, most_ns: compute_ns.max, mean_ns: compute_ns.mean, npu: compute_ns.npu,
