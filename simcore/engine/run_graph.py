@@ -212,11 +212,11 @@ def _request(case: _Case, graph: Graph, row: int, kind: CollectiveKind, group: s
         wanted = [mask == ALL_DIMENSIONS or mask >> index & 1 for index in range(len(case.topology.dims))]
         usable = (lane for lane in case.placement.lanes[kind] if lane.dim.size > 1)
         lanes = joined(lane for lane in usable if lane.algorithm.whole_machine or wanted[lane.dim.index])
-    root = _root(case, graph, row, ranks or range(case.topology.npus)) if kind in ROOTED else 0
+    root = _root(graph, row, ranks or range(case.topology.npus)) if kind in ROOTED else 0
     return Request(kind, size_bytes, lanes, priority, name=name, group=group, root=root)
 
 
-def _root(case: _Case, graph: Graph, row: int, ranks: Sequence[int]) -> int:
+def _root(graph: Graph, row: int, ranks: Sequence[int]) -> int:
     """The NPU that a collective starts from or ends at: the node's, or the first of the group."""
     root = int(graph.peer[row])
     if root < 0:

@@ -115,7 +115,7 @@ def _nodes(run: _Run, step: NodeStep) -> None:
     run.link_bytes, run.busy_ns = run.link_bytes + times.link_bytes, run.busy_ns + times.busy_ns
     run.load_ns[: step.nodes] += times.compute_ns
     figures = _figures(step.name, step.tokens, times.time_ns, times.compute_ns)
-    figures["stragglers"] = _stragglers(step, times)
+    figures["stragglers"] = _stragglers(times)
     for phase in step.phases:
         for flows in phase.rounds:
             run.sent(phase.layer, step.nodes, flows.source, flows.target, flows.size_bytes)
@@ -186,7 +186,7 @@ def _figures(name: str, tokens: int, time_ns: int, compute_ns: IntArray) -> dict
     }  # fmt: skip
 
 
-def _stragglers(step: NodeStep, times: PhaseTimes) -> list[dict[str, Any]]:
+def _stragglers(times: PhaseTimes) -> list[dict[str, Any]]:
     """The nodes whose computing the others wait for: in how many phases, and how much longer than the mean they
     compute in sum; equally slow nodes share it.
     """

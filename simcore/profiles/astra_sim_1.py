@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simcore.network.distance import addresses, hops
 from simcore.network.topology.model import Dimension, Topology
-from simcore.profiles.profile import Profile, every_queue, profiles, rings
+from simcore.profiles.profile import Profile, profiles, rings
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
@@ -90,7 +90,6 @@ ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
         delay=delay,
         chunks=chunks,
         reduction=reduction,
-        queue_choice=every_queue,
         plan_options=PlanOptions(alternate_reductions=True, late_reductions=True),
         scale=scale,
         system=rings,

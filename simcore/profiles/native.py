@@ -16,8 +16,7 @@ from simcore.network.congestion_free import message_ns
 from simcore.network.fair import FairShare
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
-from simcore.profiles.profile import Profile, every_queue, profiles
-from simcore.system.collectives import PlanOptions
+from simcore.profiles.profile import Profile, profiles
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import Delay
 from simcore.units import transfer_ns
@@ -85,14 +84,9 @@ NATIVE = profiles.register("native")(
         name="native",
         networks=("congested", "congestion-free", "fair"),
         gigabyte="",
-        step_ns=0,
-        barrier=False,
-        first_layer_tail_only=False,
         delay=delay,
         chunks=chunks,
         reduction=reduction,
-        queue_choice=every_queue,
-        plan_options=PlanOptions(),
         scale=scale,
         system=default_system,
         dimension_bandwidth=dimension_bandwidth,

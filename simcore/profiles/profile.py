@@ -16,7 +16,7 @@ from simcore.system.groups import Delay
 from simcore.system.phases import QueueChoice
 from simcore.workload.model import CollectiveKind, NodeKind
 
-__all__ = ["GraphRules", "NetworkMode", "Profile", "every_queue", "profiles", "rings"]
+__all__ = ["GraphRules", "NetworkMode", "Profile", "profiles", "rings"]
 
 NetworkMode = Literal["congestion-free", "congested", "fair"]
 
@@ -48,6 +48,11 @@ def _stream_slot(kind: int, on_cpu: bool, stream: int, group: str) -> str:
     return f"group {group}" if kind == NodeKind.COLLECTIVE else ""
 
 
+def _every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[int, int]:
+    """Every phase may use every queue of its dimension."""
+    return 0, num_queues
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Timing rules of one model.
@@ -68,17 +73,17 @@ class Profile:
     name: str
     networks: tuple[NetworkMode, ...]
     gigabyte: Literal["", "binary"]
-    step_ns: int
-    barrier: bool
-    first_layer_tail_only: bool
     delay: Callable[[Topology], Delay]
     chunks: Callable[[CollectiveKind, int, int, int], Iterator[int]]
     reduction: Callable[[SystemConfig], Callable[[int], int]]
-    queue_choice: QueueChoice
-    plan_options: PlanOptions
     scale: Callable[[int, float], int]
     system: Callable[[Topology], SystemConfig]
     dimension_bandwidth: Callable[[Dimension], float]
+    step_ns: int = 0
+    barrier: bool = False
+    first_layer_tail_only: bool = False
+    queue_choice: QueueChoice = _every_queue
+    plan_options: PlanOptions = field(default_factory=PlanOptions)
     shared_links: Mapping[NetworkMode, type[CutThrough | StoreAndForward | FairShare]] = field(default_factory=dict)
     noisy_links: bool = False
     total_all_gather: bool = False
@@ -91,11 +96,6 @@ class Profile:
 
 
 profiles: Registry[Profile] = Registry("profile")
-
-
-def every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[int, int]:
-    """Every phase may use every queue of its dimension."""
-    return 0, num_queues
 
 
 def rings(topology: Topology) -> SystemConfig:
