@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import click
+import numpy as np
 
 from simcore.api import load_topology
 from simcore.engine.settings import parse_straggler
@@ -30,6 +31,7 @@ from simcore.report.document import encode
 from simcore.system import config
 from simcore.workload.chakra.writer import write_files
 from simcore.workload.host_trace import read_recorded
+from simcore.workload.kineto import KinetoTrace
 
 __all__ = ["command"]
 
@@ -230,6 +232,7 @@ def command(
     profiles, alone = read_recorded(traces, hosts)
     for host in alone:
         click.echo(f"{host.file}: no trace here is of process {host.process}; this host trace is left out", err=True)
+    _check_aims(profiles, scales, stragglers)
     ranks = [prepare(trace) for trace in profiles]
     if not assignments.keys().isdisjoint(PIPELINE):
         given = {"--scale": scales, "--straggler": stragglers, "--overlap": overlap, "--ablations": with_ablations}
@@ -295,6 +298,26 @@ def _another_pipeline(
         write_files({Path(text): workload_text(compiled(rebuilt.recorded, rebuilt.plan)).encode()}, force=force)
     document = encode(to_dict(replay) | {"pipeline": pipeline_dict(rebuilt)})
     click.echo(document if as_json else pipeline_text(rebuilt) + "\n", nl=False)
+
+
+def _check_aims(profiles: list[KinetoTrace], scales: tuple[Scale, ...], stragglers: tuple[Straggler, ...]) -> None:
+    """Refuse changes of what is not there.
+
+    Raises
+    ------
+    InputError
+        When a pattern matches no task of any trace, or a straggler is none of the ranks.
+    """
+    names = sorted({trace.names[name] for trace in profiles for name in np.unique(trace.tasks.name).tolist()})
+    for pattern in (scale.pattern for scale in scales):
+        if not any(pattern.search(name) for name in names):
+            shown = ", ".join(name[:30] for name in names[:3])
+            raise InputError.at("--scale", "no task's name matches", expected=f"{shown}, ...", found=pattern.pattern)
+    known = [trace.rank for trace in profiles]
+    for span in (span for one in stragglers for span in one.ranks):
+        if not any(rank in span for rank in known):
+            listed, found = ", ".join(map(str, known)), f"{span[0]}" if len(span) == 1 else f"{span[0]}-{span[-1]}"
+            raise InputError.at("--straggler", "no trace is of this rank", expected=f"one of {listed}", found=found)
 
 
 def _export_chakra(replay: Replay, folder: Path, force: bool) -> None:

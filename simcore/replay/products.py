@@ -76,7 +76,12 @@ def shard_factors(rank: RankView, old: int, new: int) -> NDArray[np.float64]:
 def _width(rank: RankView, which: str, name: str) -> int:
     """The recorded width of a name; InputError when nothing tells it."""
     if not rank.trace.products:
-        raise _refused(which, "no matrix product says its shape", "record with record_shapes=True", rank)
+        raise _refused(
+            which,
+            "no matrix product says its shape",
+            "record with record_shapes=True, or give --host",
+            rank,
+        )
     found = widths(rank.trace.products.values()).get(name, 0)
     if not found:
         raise _refused(which, "no dimension is common to most weights", "", rank)

@@ -28,13 +28,14 @@ def to_workload_text(replay: Replay) -> str:
     known = collectives(trace)
     wanted = rank.launch_order[rank.communicating(step.position)[rank.launch_order]].tolist()
     found = [task for task in wanted if task in known]
-    if not found:
+    if wanted and not found:
         raise InputError.at(
             "--export-text",
             "the rows of the text cannot be cut: no collective says its kind and size",
             expected=f"NCCL arguments of communication kernels in {trace.file}",
             found=f"{len(wanted)} communication kernels without them",
-            hint="recent PyTorch versions record them; --export-chakra keeps the recorded times instead",
+            hint="recent PyTorch versions record them, a host execution trace has them (--host); "
+            "--export-chakra keeps the recorded times instead",
         )
     working = [task for task in rows if not rank.communication[task]]
     layers, since = [], -(1 << 62)

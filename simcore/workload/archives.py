@@ -20,6 +20,11 @@ LEAST_LIMIT_BYTES, MOST_GROWTH = 1 << 26, 200
 SUFFIXES = (".json", ".json.gz")
 
 
+def _is_trace(name: str) -> bool:
+    """Whether a file's name says that it may be a trace; macOS puts its own notes into archives as `._NAME`."""
+    return name.endswith(SUFFIXES) and not Path(name).name.startswith("._")
+
+
 def documents(path: str | Path) -> Iterator[tuple[str, bytes]]:
     """Name and content of a file, of every JSON member of a tar archive, or of every trace in a folder, by name.
 
@@ -30,7 +35,7 @@ def documents(path: str | Path) -> Iterator[tuple[str, bytes]]:
     """
     folder = Path(path)
     if folder.is_dir():
-        files = sorted(file for file in folder.iterdir() if file.name.endswith(SUFFIXES))
+        files = sorted(file for file in folder.iterdir() if _is_trace(file.name))
         if not files:
             raise InputError.at(str(path), "no trace in this folder", expected="files named *.json or *.json.gz")
         for file in files:
@@ -80,7 +85,7 @@ def _members(content: bytes, file: str, most_bytes: int) -> Iterator[tuple[str, 
     """The JSON files in an archive; nothing is written to disk, so no member can lead out of a folder."""
     try:
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-            members = sorted((m for m in archive if m.isfile() and m.name.endswith(SUFFIXES)), key=lambda m: m.name)
+            members = sorted((m for m in archive if m.isfile() and _is_trace(m.name)), key=lambda m: m.name)
             _check_growth(sum(member.size for member in members), most_bytes, file)  # one with holes says any size
             for member in members:
                 data, name = archive.extractfile(member), f"{file}/{member.name}"

@@ -472,10 +472,7 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
             file, "this is not a profiler trace", expected="Kineto's JSON with traceEvents", found=found
         ) from error
     if document.events is None:
-        host = document.nodes is not None
-        what = "a host execution trace says what ran, but not when on the GPU" if host else "there is no list of events"
-        hint = "record a profiler trace beside it: torch.profiler's export_chrome_trace" if host else ""
-        raise InputError.at(file, what, expected='the key "traceEvents"', hint=hint)
+        raise _no_events(document, content, file)
     if not collector.tasks.start_us:
         hint = "record with ProfilerActivity.CUDA on a machine with a GPU"
         raise InputError.at(file, "nothing in this trace ran on a GPU", expected="kernel events", hint=hint)
@@ -484,6 +481,18 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     rank = _whole(named) if named is not None else int(in_name[1]) if in_name else None
     devices = [device.name or "" for device in document.devices or ()]
     return collector.trace(file, rank, devices[0] if devices else "")
+
+
+def _no_events(document: _Document, content: bytes, file: str) -> InputError:
+    """What a file without events is instead."""
+    what, hint = "there is no list of events", ""
+    if document.nodes is not None:
+        what = "a host execution trace says what ran, but not when on the GPU"
+        hint = "record a profiler trace beside it: torch.profiler's export_chrome_trace"
+    elif b'"workload_graph"' in content[:4096]:
+        what = "there is no list of events: this is a Chakra execution trace"
+        hint = "simcore run --workload takes it"
+    return InputError.at(file, what, expected='the key "traceEvents"', hint=hint)
 
 
 def _document(content: bytes) -> _Document:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tarfile
 
 import pytest
 
@@ -123,3 +124,32 @@ def test_one_option_sets_several_numbers_and_leaves_files_alone(reducing, capsys
 def test_what_cannot_be_retimed_is_refused_with_the_reason(reducing, capsys, options, why):
     assert main(["replay", str(reducing), *options]) == 2
     assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--scale", "attention=2"], "--scale: error: no task's name matches"),
+        (["--straggler", "4-7=2"], "--straggler: error: no trace is of this rank"),
+    ],
+)
+def test_changes_of_what_is_not_there_are_refused(trace, options, message, capsys):
+    assert main(["replay", str(trace), *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_step_without_communication_is_one_row_of_text(tmp_path, capsys):
+    path = tmp_path / "trace.json"
+    path.write_bytes(recorded([("work", 20), ("launch", "gemm", 50), ("synchronise",)]).content())
+    assert main(["replay", str(path), "--export-text", str(tmp_path / "step.txt")]) == 0
+    assert (tmp_path / "step.txt").read_text().split()[:3] == ["DATA", "1", "segment0"]
+
+
+def test_notes_of_macos_in_an_archive_are_no_traces(trace, tmp_path, capsys):
+    archive = tmp_path / "ranks.tar"
+    (tmp_path / "._trace.json").write_bytes(b"\0\5\26\7")
+    with tarfile.open(archive, "w") as made:
+        made.add(tmp_path / "._trace.json", "._trace.json")
+        made.add(trace, "trace.json.gz")
+    assert main(["replay", str(archive)]) == 0
+    assert main(["replay", str(tmp_path)]) == 0
