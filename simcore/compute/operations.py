@@ -271,17 +271,8 @@ def _flash(model: Transformer, shard: Shard, heads: int, keys: int) -> Iterator[
     value = model.value_size or d
     flops = 2.0 * tokens * _context(model) * heads * (d + value)
     moved = size * tokens * (d + value) * (heads + keys)
-    yield Operation(
-        "attention",
-        "attention",
-        flops,
-        moved,
-        shard.micro_batch * heads,
-        model.seq // shard.cp,
-        model.seq,
-        d,
-        wide=True,
-    )
+    shape = (shard.micro_batch * heads, model.seq // shard.cp, model.seq, d)
+    yield Operation("attention", "attention", flops, moved, *shape, wide=True)
 
 
 def _unfused(model: Transformer, shard: Shard, heads: int, keys: int) -> Iterator[Operation]:
