@@ -110,6 +110,7 @@ FOUND = [
     ("kineto.json", '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 0, "dur": 1e308}]}', "beyond"),
     ("spec.yaml", SPECIFICATION.replace("heads: 4", "heads: 0"), "spec.yaml:5:24: error: num_attention_heads: the val"),
     ("spec.yaml", SPECIFICATION.replace("batch: 4", "batch: 4294967296"), "layers of micro-batches are too many"),
+    ("spec.yaml", SPECIFICATION.replace("layers: 2", "layers: 100000"), "at most 8,192"),
     ("spec.yaml", SPECIFICATION.replace("layers: 2", "layers: 99999999999"), "4,294,967,296 or less"),
     ("times.txt", f"attention_forward:\n  time_gpu_avg: {DIGITS}\n", "'attention_forward' is too long"),
     ("measured.json", {"rows": MEASURED["rows"], "collectives": [{"ranks": 8, "nodes": 1}]}, ".json: error: None"),
