@@ -182,6 +182,12 @@ def test_a_zip_file_that_grows_beyond_reason_is_refused(every, folder):
     assert "bytes when unpacked" in refused(every["events.npz"], folder, made.getvalue())
 
 
+def test_an_encrypted_archive_is_refused(every, folder):
+    content = bytearray(every["events.npz"].content)
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    assert "is encrypted" in refused(every["events.npz"], folder, bytes(content))
+
+
 def test_an_array_of_more_numbers_than_there_is_memory_is_refused(every, folder):
     head = b"{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000000,), }"
     content = b"\x93NUMPY\x01\x00v\x00" + head + b" " * (117 - len(head)) + b"\n"
