@@ -15,7 +15,7 @@ Recompute = Literal["none", "selective", "full"]
 
 ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float8": 1}
 
-MOST_ROWS, MOST_CAPACITY = 1 << 24, 1 << 20
+MOST_ROWS, MOST_CAPACITY, MOST_LAYERS = 1 << 24, 1 << 20, 1 << 13
 MOST = 1 << 32  # of anything: beyond, products of them are no numbers of bytes
 
 
@@ -135,6 +135,7 @@ def _refusals(model: Transformer, plan: Plan) -> Iterator[tuple[bool, str, str, 
     """Whether it is wrong, the option, what is wrong with it, and what was found."""
     rows = model.layers * (plan.global_batch // (max(plan.dp, 1) * plan.micro_batch))
     yield rows > MOST_ROWS, "global_batch", f"{rows:,} layers of micro-batches are too many", plan.global_batch
+    yield model.layers > MOST_LAYERS, "num_layers", f"at most {MOST_LAYERS:,} can be timed one by one", model.layers
     yield model.layers < plan.pp, "pipeline_model_parallel", "more stages than layers", plan.pp
     tp = "must be 1 or the tensor parallel size"
     yield plan.expert_tp not in (1, plan.tp), "expert_tensor_parallel_size", tp, plan.expert_tp

@@ -42,8 +42,8 @@ __all__ = ["events_npz", "read_archive"]
 MOST_BYTES = 16 * 2**30
 MOST_STREAMS = 1 << 20
 _BROKEN = (
-    *(KeyError, ValueError, TypeError, UserWarning, OSError, EOFError, MemoryError, OverflowError, RecursionError),
-    *(NotImplementedError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, msgspec.MsgspecError),
+    *(KeyError, ValueError, TypeError, UserWarning, OSError, EOFError, MemoryError, OverflowError, RuntimeError),
+    *(SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, msgspec.MsgspecError),
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip file can hold: same timeline, same bytes
 Arrays = Mapping[str, NDArray[np.generic]]

@@ -31,8 +31,8 @@ from simcore.errors import InputError
 from tests.laws.mutations import Seed
 from tests.laws.readers import Reader, readers
 
-LIMIT_S = 5.0  # of processor time for a file of a few hundred bytes
-SILENCE_S = 30.0  # after which a process that reads on without Python is ended
+LIMIT_S = 10.0  # of processor time for a file of a few hundred bytes
+SILENCE_S = 120.0  # after which a process that reads on without Python is ended
 MEMORY_BYTES = 3 << 29
 SHOWN = 5
 FORK = multiprocessing.get_context("fork")

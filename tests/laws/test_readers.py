@@ -110,6 +110,7 @@ FOUND = [
     ("kineto.json", '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 0, "dur": 1e308}]}', "beyond"),
     ("spec.yaml", SPECIFICATION.replace("heads: 4", "heads: 0"), "spec.yaml:5:24: error: num_attention_heads: the val"),
     ("spec.yaml", SPECIFICATION.replace("batch: 4", "batch: 4294967296"), "layers of micro-batches are too many"),
+    ("spec.yaml", SPECIFICATION.replace("layers: 2", "layers: 100000"), "at most 8,192"),
     ("spec.yaml", SPECIFICATION.replace("layers: 2", "layers: 99999999999"), "4,294,967,296 or less"),
     ("times.txt", f"attention_forward:\n  time_gpu_avg: {DIGITS}\n", "'attention_forward' is too long"),
     ("measured.json", {"rows": MEASURED["rows"], "collectives": [{"ranks": 8, "nodes": 1}]}, ".json: error: None"),
@@ -179,6 +180,12 @@ def test_a_zip_file_that_grows_beyond_reason_is_refused(every, folder):
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("about.npy", bytes(1 << 27))
     assert "bytes when unpacked" in refused(every["events.npz"], folder, made.getvalue())
+
+
+def test_an_encrypted_archive_is_refused(every, folder):
+    content = bytearray(every["events.npz"].content)
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    assert "is encrypted" in refused(every["events.npz"], folder, bytes(content))
 
 
 def test_an_array_of_more_numbers_than_there_is_memory_is_refused(every, folder):
