@@ -52,8 +52,11 @@ def _received_ns(entry: Round, costs: Costs) -> int:
 
 
 def _sum(plan: Plan, delays: Delays, costs: Costs) -> int:
-    """All ranks in lockstep: the endpoint once, then every round's message, endpoint and reduction."""
-    rounds = (count * (int(delays[entry][0]) + _received_ns(entry, costs)) for entry, count in plan.rounds)
+    """All ranks in lockstep: the endpoint once, then every round's message, endpoint and reduction.
+
+    Fractions of a nanosecond, which ASTRA-sim 1.0's memory gives, count until the end.
+    """
+    rounds = (count * (delays[entry][0] + _received_ns(entry, costs)) for entry, count in plan.rounds)
     return costs.endpoint_ns + sum(rounds)
 
 
