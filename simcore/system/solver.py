@@ -57,7 +57,8 @@ def _sum(plan: Plan, delays: Delays, costs: Costs) -> int:
     Fractions of a nanosecond, which ASTRA-sim 1.0's memory gives, count until the end.
     """
     rounds = (count * (delays[entry][0] + _received_ns(entry, costs)) for entry, count in plan.rounds)
-    return costs.endpoint_ns + sum(rounds)
+    total: int = costs.endpoint_ns + sum(rounds)
+    return total
 
 
 def _rounds(plan: Plan, delays: Delays, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
