@@ -66,7 +66,7 @@ def _is_profile(name: str) -> bool:
 
 
 def _compare_profiles(a: str, b: str, as_json: bool, rows: int) -> None:
-    from simcore.replay.compare import compare_traces, render
+    from simcore.replay.views.compare import compare_traces, render
     from simcore.report.document import encode
     from simcore.report.text import terminal_width
     from simcore.workload.kineto import read_ranks

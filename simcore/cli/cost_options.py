@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from simcore.cli.numbers import COUNT, POSITIVE, SIZE, Finite
-from simcore.cost import describe, operation
+from simcore.cost.closed import describe, operation
 from simcore.errors import InputError, Location, Problem
 from simcore.report.document import encode
 from simcore.units import parse_bytes_per_s
 
 if TYPE_CHECKING:
-    from simcore.cost.executed import Batch, Executed
+    from simcore.cost.closed.executed import Batch, Executed
 
 __all__ = [
     "built",
@@ -135,7 +135,7 @@ def _number_or_text(text: str) -> float | str:
 def executed_on(name: str, batch: Batch) -> Executed:
     """A batch on the topology called `name`."""
     from simcore.api import load_topology
-    from simcore.cost.executed import execute
+    from simcore.cost.closed.executed import execute
 
     return execute(batch, load_topology(name))
 

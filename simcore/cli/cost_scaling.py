@@ -10,8 +10,8 @@ import click
 
 from simcore.cli.cost_options import built, field_options, option, options, output, require
 from simcore.cli.numbers import COUNT, POSITIVE, Finite
-from simcore.cost import scaling
-from simcore.cost.simple import Chip
+from simcore.cost.closed import scaling
+from simcore.cost.closed.simple import Chip
 from simcore.report.document import encode
 
 __all__ = ["scaling_command"]

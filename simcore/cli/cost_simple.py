@@ -20,8 +20,8 @@ from simcore.cli.cost_options import (
     run_options,
 )
 from simcore.cli.numbers import POSITIVE, Finite
-from simcore.cost import describe, operation, simple
-from simcore.cost.executed import Executed
+from simcore.cost.closed import describe, operation, simple
+from simcore.cost.closed.executed import Executed
 from simcore.errors import InputError
 
 __all__ = ["simple_command"]
@@ -78,7 +78,7 @@ def simple_command(as_json: bool, variant: simple.Variant, **values: Any) -> Non
 def _executed(values: dict[str, Any], setup: simple.Setup, run: simple.SimpleRun) -> Executed | None:
     if values["topology"] is None:
         return None
-    from simcore.cost.simple_batch import batch_of
+    from simcore.cost.closed.simple_batch import batch_of
 
     return executed_on(values["topology"], batch_of(setup, run))
 

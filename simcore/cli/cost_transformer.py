@@ -19,8 +19,8 @@ from simcore.cli.cost_options import (
     run_options,
 )
 from simcore.cli.numbers import COUNT, POSITIVE
-from simcore.cost import describe, operation, transformer
-from simcore.cost.executed import Executed
+from simcore.cost.closed import describe, operation, transformer
+from simcore.cost.closed.executed import Executed
 from simcore.errors import InputError
 
 __all__ = ["transformer_command"]
@@ -136,7 +136,7 @@ def _executed(
         return None
     if values["cluster_flop_rate"] is None:
         raise InputError.at("--cluster_flop_rate", "--topology needs the rate of a cluster")
-    from simcore.cost.transformer_batch import batch_of
+    from simcore.cost.closed.transformer_batch import batch_of
 
     batch = batch_of(
         model,

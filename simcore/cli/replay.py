@@ -16,17 +16,17 @@ import numpy as np
 from simcore.api import load_topology
 from simcore.engine.settings import parse_straggler
 from simcore.errors import InputError
-from simcore.replay.ablation import ablations
 from simcore.replay.build import prepare
-from simcore.replay.chakra import to_chakra
-from simcore.replay.degrees import Degree
-from simcore.replay.export import write
-from simcore.replay.interconnect import Interconnect
-from simcore.replay.report import to_dict, to_text
 from simcore.replay.run import Changes
 from simcore.replay.session import Replay, replay_prepared
-from simcore.replay.text import to_workload_text
-from simcore.replay.whatif import Layers, Overlap, Retimed, Scale, Straggler, WhatIf, Width
+from simcore.replay.views.ablation import ablations
+from simcore.replay.views.chakra import to_chakra
+from simcore.replay.views.export import write
+from simcore.replay.views.report import to_dict, to_text
+from simcore.replay.views.text import to_workload_text
+from simcore.replay.whatif.changes import Layers, Overlap, Retimed, Scale, Straggler, WhatIf, Width
+from simcore.replay.whatif.degrees import Degree
+from simcore.replay.whatif.interconnect import Interconnect
 from simcore.report.document import encode
 from simcore.system import config
 from simcore.workload.chakra.writer import write_files
@@ -284,8 +284,8 @@ def _another_pipeline(
     force: bool,
 ) -> None:  # fmt: skip
     """Compile the recorded step into a pipeline and play it."""
-    from simcore.replay.pipeline import NUMBERS, compiled, rebuild
-    from simcore.replay.pipeline_report import pipeline_dict, pipeline_text
+    from simcore.replay.pipelines.pipeline import NUMBERS, compiled, rebuild
+    from simcore.replay.pipelines.report import pipeline_dict, pipeline_text
     from simcore.workload.text import write as workload_text
 
     machine, base = _interconnect(files[0], files[1], ""), _interconnect(files[2], files[3], "recorded-")

@@ -56,8 +56,8 @@ def command(study: Path, top: int, as_json: bool, explain: bool, plot: Path | No
 def _explained(best: Candidate, cluster: Cluster) -> dict[str, Any]:
     """How sure the best step is, from measured steps on the system, and what it follows."""
     from simcore.cost.predict import predict
+    from simcore.cost.published.validate import interval, margin
     from simcore.cost.sensitivity import of_cluster
-    from simcore.cost.validate import interval, margin
 
     share, rows = margin(cluster)
     followed = of_cluster(cluster, lambda moved: predict(best.job, moved).step_s)

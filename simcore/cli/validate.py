@@ -43,7 +43,8 @@ def command(
     """
     from tqdm import tqdm
 
-    from simcore.cost import published, validate
+    from simcore.cost.published import suites as published
+    from simcore.cost.published import validate
     from simcore.errors import InputError
 
     wanted = [published.suite(suite)] if suite else list(published.SUITES.values())

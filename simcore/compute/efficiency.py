@@ -1,6 +1,6 @@
 """What programs reach of an accelerator's stated rates: one set of constants per accelerator, in one table.
 
-How they were found: `simcore.cost.calibrate` fits those of A100, H100, GB200 and GB300 on the published measurements
+How they were found: `simcore.cost.published.calibrate` fits those of A100, H100, GB200 and GB300 on measured steps
 (docs/validation.md gives the figures and the cross-validation). Devices without a measured step take the constants of
 the nearest fitted one; their 16-bit `gemm` is the best matrix product measured on the device (stas00/ml-engineering,
 maximum achievable matmul FLOPS), not a fit. H100's 16-bit share is low because its rows are runs on up to 16,384

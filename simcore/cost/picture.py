@@ -14,8 +14,8 @@ from simcore.report.plots import new_figure, styled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from simcore.cost.published.validate import Scored
     from simcore.cost.search import Candidate, Found
-    from simcore.cost.validate import Scored
 
 __all__ = ["front_figure", "predictions_figure"]
 

@@ -1,6 +1,6 @@
 """The systems behind the published measurements: accelerator, interconnect and software, one constant set each.
 
-Every figure is either stated by the source or in `FITTED`, which `python -m simcore.cost.calibrate FILE` reproduces;
+Every figure is either stated by the source or in `FITTED`, which `python -m simcore.cost.published.calibrate` fits;
 docs/validation.md says how well the constants carry over to rows they were not fitted on.
 """
 

@@ -15,7 +15,7 @@ from simcore.replay.graph import Graph
 from simcore.replay.order import reordered
 from simcore.replay.rank import Window
 from simcore.replay.run import Changes, Schedule, replay, steady
-from simcore.replay.whatif import WhatIf, combined, edited
+from simcore.replay.whatif.changes import WhatIf, combined, edited
 from simcore.workload.kineto import KinetoTrace
 
 __all__ = ["Period", "Replay", "StepReplay", "StreamOrder", "replay_prepared", "replay_traces"]

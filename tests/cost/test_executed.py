@@ -4,11 +4,11 @@ from dataclasses import replace
 import pytest
 
 from simcore.cli import main
-from simcore.cost import transformer
-from simcore.cost.executed import execute
-from simcore.cost.simple import Chip, Setup, evaluate
-from simcore.cost.simple_batch import batch_of
-from simcore.cost.transformer_batch import batch_of as transformer_batch
+from simcore.cost.closed import transformer
+from simcore.cost.closed.executed import execute
+from simcore.cost.closed.simple import Chip, Setup, evaluate
+from simcore.cost.closed.simple_batch import batch_of
+from simcore.cost.closed.transformer_batch import batch_of as transformer_batch
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from simcore.cli import main
-from simcore.cost.lumos import Extrapolation, extrapolations
-from simcore.cost.published import SUITES
-from simcore.cost.validate import default_documents, score
+from simcore.cost.published.lumos import Extrapolation, extrapolations
+from simcore.cost.published.suites import SUITES
+from simcore.cost.published.validate import default_documents, score
 
 ROWS = {
     "lumos-f7-2x2x8", "lumos-f7-2x2x16", "lumos-f7-2x2x32", "lumos-f7-2x4x4", "lumos-f7-2x8x4", "lumos-f7-2x4x8",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.cost.operation import HOUR_S, Operation, daly_interval_s, evaluate, wall_clock_s
+from simcore.cost.closed.operation import HOUR_S, Operation, daly_interval_s, evaluate, wall_clock_s
 from simcore.errors import InputError
 
 checkpoints = st.floats(1, 600)

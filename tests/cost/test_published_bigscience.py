@@ -1,6 +1,6 @@
-from simcore.cost.published_bigscience import bigscience
+from simcore.cost.published.bigscience import bigscience
+from simcore.cost.published.validate import default_documents
 from simcore.cost.systems import CLUSTERS
-from simcore.cost.validate import default_documents
 
 
 def rows():

@@ -1,11 +1,11 @@
 import pytest
 
 from simcore.compute.operations import parameters
-from simcore.cost.published_bigscience import bigscience
-from simcore.cost.published_bridge import dense, mixtures
-from simcore.cost.published_llama import llama3, megatron_core
-from simcore.cost.published_tables import foundry, simumax
-from simcore.cost.validate import default_documents
+from simcore.cost.published.bigscience import bigscience
+from simcore.cost.published.bridge import dense, mixtures
+from simcore.cost.published.llama import llama3, megatron_core
+from simcore.cost.published.tables import foundry, simumax
+from simcore.cost.published.validate import default_documents
 
 
 def jobs(rows):

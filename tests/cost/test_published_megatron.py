@@ -1,8 +1,8 @@
 import pytest
 
-from simcore.cost.published_automodel import automodel
-from simcore.cost.published_megatron import ablations, activations, lumos
-from simcore.cost.validate import default_documents
+from simcore.cost.published.automodel import automodel
+from simcore.cost.published.megatron import ablations, activations, lumos
+from simcore.cost.published.validate import default_documents
 
 
 def rows(suite):

@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from simcore.cli import main
-from simcore.cost.scaling import AXES, CHIPS, GROWTH, Degrees, Device, evaluate, model_for, search
-from simcore.cost.simple import Chip
+from simcore.cost.closed.scaling import AXES, CHIPS, GROWTH, Degrees, Device, evaluate, model_for, search
+from simcore.cost.closed.simple import Chip
 from simcore.errors import InputError
 from tests.shared import shared
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from simcore.cost.simple import CHIPS, VARIANTS, Chip, Setup, chip, evaluate
+from simcore.cost.closed.simple import CHIPS, VARIANTS, Chip, Setup, chip, evaluate
 from simcore.errors import InputError
 
 # The second example of document 004: 23,040 A100.

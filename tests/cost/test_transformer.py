@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from simcore.cost.transformer import Cost, Grid, Model, Pass, Training, broadcast, evaluate, multiply, reduce
+from simcore.cost.closed.transformer import Cost, Grid, Model, Pass, Training, broadcast, evaluate, multiply, reduce
 from simcore.errors import InputError
 
 # The first example of document 004: a GPT-4-like run on 15,360 A100.

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from simcore.cli import main
-from simcore.cost.calibrate import START, WEIGHTS, errors
-from simcore.cost.published import SUITES
+from simcore.cost.published.calibrate import START, WEIGHTS, errors
+from simcore.cost.published.suites import SUITES
+from simcore.cost.published.validate import default_documents, margin, markdown, score
 from simcore.cost.sensitivity import of_question
 from simcore.cost.systems import CLUSTERS, FITTED, kernel_constants
-from simcore.cost.validate import default_documents, margin, markdown, score
 from simcore.system.collectives.nccl import FABRICS
 
 
@@ -66,7 +66,7 @@ def test_tolerances_only_tighten():
 def test_a_suite_outside_its_tolerance_is_named_and_ends_with_status_3(name, scores, monkeypatch, capsys):
     """Each suite's own tolerance counts: half a percent below the mean it has, the same rows miss it."""
     scored = scores[name]
-    monkeypatch.setattr("simcore.cost.validate.score", lambda suite, *_, **__: replace(scored, suite=suite))
+    monkeypatch.setattr("simcore.cost.published.validate.score", lambda suite, *_, **__: replace(scored, suite=suite))
     for share, status in ((1.005, 0), (0.995, 3)):
         monkeypatch.setitem(SUITES, name, replace(SUITES[name], tolerance=scored.mean * share))
         assert main(["validate", name]) == status

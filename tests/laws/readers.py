@@ -13,9 +13,9 @@ from pathlib import Path
 
 from simcore.cli.run import command as run_command
 from simcore.cli.topology import command as topology_command
-from simcore.cost import published
+from simcore.cost.published import suites as published
+from simcore.cost.published.validate import read_from, rows_of
 from simcore.cost.study import read_study as read_search
-from simcore.cost.validate import read_from, rows_of
 from simcore.generate.aicb.times import inference_times, training_times
 from simcore.generate.huggingface import configuration
 from simcore.generate.step import load_step

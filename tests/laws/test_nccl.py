@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.cost.published import SUITES
-from simcore.cost.validate import default_documents
+from simcore.cost.published.suites import SUITES
+from simcore.cost.published.validate import default_documents
 from simcore.engine.run_graph import simulate_graphs
 from simcore.engine.settings import Settings
 from simcore.errors import InputError

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from simcore.cli import main
-from simcore.replay.compare import compare_traces, headline, render
+from simcore.replay.views.compare import compare_traces, headline, render
 from simcore.workload.kineto import read_kineto
 from tests.shared import shared
 

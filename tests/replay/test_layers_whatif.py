@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from simcore.errors import InputError
 from simcore.replay.device import SHORT_GAP_NS
-from simcore.replay.layers import find_layers
 from simcore.replay.rank import view
-from simcore.replay.report import to_dict
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
-from simcore.replay.whatif import Layers
+from simcore.replay.views.report import to_dict
+from simcore.replay.whatif.changes import Layers
+from simcore.replay.whatif.layers import find_layers
 from simcore.workload.kineto import read_kineto, read_ranks
 from tests.profiles_of_steps import recorded
 from tests.shared import shared

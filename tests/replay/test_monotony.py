@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.replay.breakdown import busy, critical_path, critical_tasks, idle_causes, predicted
 from simcore.replay.build import build_step, prepare
 from simcore.replay.coupling import match_collectives
 from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
 from simcore.replay.run import MOST_COPIES, Changes, replay, steady
 from simcore.replay.session import replay_traces
+from simcore.replay.views.breakdown import busy, critical_path, critical_tasks, idle_causes, predicted
 from simcore.workload.kineto import read_ranks
 from tests.shared import shared
 

@@ -12,10 +12,10 @@ from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.generate.step import load_step
 from simcore.profiles import profiles
-from simcore.replay.interconnect import Interconnect
-from simcore.replay.pipeline import rebuild
+from simcore.replay.pipelines.pipeline import rebuild
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
+from simcore.replay.whatif.interconnect import Interconnect
 from simcore.report.kineto import kineto_traces
 from simcore.report.model import Report
 from simcore.workload.kineto import read_kineto

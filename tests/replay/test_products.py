@@ -5,10 +5,10 @@ import json
 import pytest
 
 from simcore.errors import InputError
-from simcore.replay.products import widths
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
-from simcore.replay.whatif import Width
+from simcore.replay.whatif.changes import Width
+from simcore.replay.whatif.products import widths
 from simcore.workload.kineto import Product, read_kineto, read_ranks
 from tests.profiles_of_steps import Recorder
 from tests.shared import shared

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from simcore.errors import InputError
-from simcore.replay.report import to_dict
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
+from simcore.replay.views.report import to_dict
 from simcore.workload.kineto import read_ranks
 from tests.shared import shared
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from simcore.errors import InputError
-from simcore.replay.ranges import layer_number, model_order, named_ranges
 from simcore.replay.rank import Window
+from simcore.replay.whatif.ranges import layer_number, model_order, named_ranges
 from simcore.workload.kineto import read_kineto
 
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from simcore.api import run
 from simcore.errors import InputError, SimcoreError
-from simcore.replay.ablation import VARIANTS, ablations
 from simcore.replay.build import build_step, prepare
-from simcore.replay.chakra import to_chakra
-from simcore.replay.degrees import Degree
-from simcore.replay.report import to_dict
 from simcore.replay.run import Changes, replay
 from simcore.replay.session import replay_traces
-from simcore.replay.text import to_workload_text
-from simcore.replay.whatif import Overlap, Retimed, Scale, Straggler
+from simcore.replay.views.ablation import VARIANTS, ablations
+from simcore.replay.views.chakra import to_chakra
+from simcore.replay.views.report import to_dict
+from simcore.replay.views.text import to_workload_text
+from simcore.replay.whatif.changes import Overlap, Retimed, Scale, Straggler
+from simcore.replay.whatif.degrees import Degree
 from simcore.workload.kineto import read_kineto, read_ranks
 from tests.profiles_of_steps import recorded
 from tests.shared import shared

@@ -13,15 +13,15 @@ from simcore.api import load_topology, run
 from simcore.errors import InputError, SimcoreError
 from simcore.generate.collectives import collective
 from simcore.network.topology.model import Dimension, Topology
-from simcore.replay.chakra import to_chakra
-from simcore.replay.degrees import Degree
-from simcore.replay.interconnect import Interconnect
-from simcore.replay.products import shard_factors
-from simcore.replay.report import to_dict
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
-from simcore.replay.transfers import Transfer
-from simcore.replay.whatif import Retimed
+from simcore.replay.views.chakra import to_chakra
+from simcore.replay.views.report import to_dict
+from simcore.replay.whatif.changes import Retimed
+from simcore.replay.whatif.degrees import Degree
+from simcore.replay.whatif.interconnect import Interconnect
+from simcore.replay.whatif.products import shard_factors
+from simcore.replay.whatif.transfers import Transfer
 from simcore.workload.kineto import read_kineto, read_ranks
 from simcore.workload.model import CollectiveKind
 from tests.profiles_of_steps import Recorder

@@ -10,7 +10,7 @@ from simcore.cli import main
 from simcore.errors import InputError
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
-from simcore.replay.whatif import Scale
+from simcore.replay.whatif.changes import Scale
 from simcore.report.artefacts import write_timeline
 from simcore.report.model import Report
 from simcore.report.selection import Selection

@@ -5,7 +5,7 @@ buffer), `levels` is log2 of the ranks in a node or of the nodes. LL-like lines 
 ring, the double tree and NVLS the high rate; which one wins at a size is NCCL's own choice by its tuning table
 (reference: nccl src/graph/tuning.cc), here with rates measured on the system instead of the table's.
 
-The constants are fitted by `simcore.cost.calibrate_collectives`, per system, to published nccl-tests curves of 1 MiB
+The constants are fitted by `simcore.cost.published.calibrate_collectives`, per system, to published curves of 1 MiB
 and more. Systems without a curve (V100, MI300X, H100 across nodes, one B200 node) take their stated peak bus
 bandwidth and the latencies of the nearest fitted system.
 """

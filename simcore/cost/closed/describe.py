@@ -1,0 +1,172 @@
+"""What the cost commands print, in the lines of document 004, and their JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from simcore.cost.closed.operation import OperationCost
+from simcore.cost.closed.simple import Chip, Setup, SimpleRun, Variant
+from simcore.cost.closed.transformer import Cost, Grid, Pass, RunCost, Training
+from simcore.units import format_rate
+
+__all__ = ["Rates", "operation_lines", "rates", "simple_lines", "transformer_document", "transformer_lines"]
+
+DAY_S = 86400.0
+Figures = dict[str, float]
+Rates = dict[str, float]
+
+
+def figures(cost: Pass) -> Figures:
+    """FLOP, Tx, Rx and net of a pass; the traffic in elements."""
+    return {"FLOP": cost.flop, "Tx": cost.sent, "Rx": cost.received, "net": cost.sent + cost.received}
+
+
+def columns(cost: Cost) -> dict[str, Figures]:
+    """The figures of the forward pass, the backward pass and both."""
+    return {
+        "fwd": figures(cost.forward),
+        "bwd": figures(cost.backward),
+        "total": figures(cost.forward + cost.backward),
+    }
+
+
+def rates(run: RunCost, cluster_flop_rate: float, precision_bytes: float, *, forward_only: bool) -> Rates:
+    """Rates of one cluster while it computes at `cluster_flop_rate`, bytes per second, and the run's seconds."""
+    found = columns(run.total)["fwd" if forward_only else "total"]
+    bytes_per_s = {key: precision_bytes * found[key] / found["FLOP"] * cluster_flop_rate for key in ("net", "Tx", "Rx")}
+    return {"FLOP": cluster_flop_rate, **bytes_per_s, "runtime_s": found["FLOP"] / (run.clusters * cluster_flop_rate)}
+
+
+def transformer_document(
+    run: RunCost, model_experts: int, training: Training, found: Rates | None
+) -> dict[str, object]:
+    """The JSON of `cost transformer`: elements, FLOP, and with a rate bytes per second and seconds."""
+    table = columns(run.total)
+    document: dict[str, object] = {
+        "N": run.parameters,
+        "N_effective": run.parameters / model_experts,
+        "D": run.tokens,
+        "p": run.clusters,
+        "n_batches": run.batches,
+        "batch_size": training.batch_size,
+        "microbatch_sizes": None if run.microbatch_sizes is None else list(run.microbatch_sizes),
+        "parts": [{"name": name, **columns(cost)} for name, cost in run.parts],
+    }
+    document |= {metric: {column: table[column][metric] for column in table} for metric in ("FLOP", "Tx", "Rx", "net")}
+    if found is not None:
+        per_cluster = {f"{key}_bytes_per_s": found[key] for key in ("net", "Tx", "Rx")}
+        document["cluster"] = {"flop_per_s": found["FLOP"], **per_cluster}
+        document["runtime_s"] = found["runtime_s"]
+    return document
+
+
+def transformer_lines(
+    run: RunCost, experts: int, training: Training, grid: Grid, found: Rates | None, *, forward_only: bool
+) -> Iterator[str]:
+    """The text of `cost transformer`."""
+    yield f"N: {run.parameters:.3e} ({run.parameters / experts:.3e} effective)"
+    yield f"D: {run.tokens:.3e}"
+    sizes = run.microbatch_sizes
+    told = f" (microbatch size must be in {list(sizes)} to be efficient)" if sizes is not None else ""
+    yield f"b: {training.batch_size}{told}"
+    axes = ", ".join(f"{name.upper()}: {degree}" for name, degree in asdict(grid).items())
+    yield f"P: {grid.clusters} = {{{axes}}}"
+    yield from ("", "", "FULL TRAINING RUN COST")
+    table = columns(run.total)
+    shown = (
+        {"Fwd": table["fwd"]} if forward_only else {"Fwd": table["fwd"], "Bwd": table["bwd"], "Total": table["total"]}
+    )
+    yield f"{'Metric':>10}" + "".join(f"{title:>15}" for title in shown)
+    for metric in table["fwd"]:
+        yield f"{metric:>10}" + "".join(f"{column[metric]:>15.3e}" for column in shown.values())
+    if found is not None:
+        yield from _rate_lines(found, run.clusters)
+
+
+def _rate_lines(found: Rates, clusters: int) -> Iterator[str]:
+    for who, count in (("Cluster", 1), ("Total", clusters)):
+        net, sent, received = (found[key] * count for key in ("net", "Tx", "Rx"))
+        yield ""
+        yield f"{who + ' FLOP/sec:':<21}{found['FLOP'] * count:.3e}"
+        yield f"{who + ' bytes/sec:':<21}{net:.3e} ({sent:.3e} Tx, {received:.3e} Rx)"
+    yield ""
+    yield f"{'Runtime:':<21}{_duration(found['runtime_s'])}"
+
+
+def _duration(seconds: float) -> str:
+    """Days, hours, minutes or seconds with one decimal."""
+    for unit, length in (("days", DAY_S), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} seconds"
+
+
+def _count(number: float | None) -> str:
+    """A number with one decimal, or two digits when it is small."""
+    return f"{number:,.1f}" if number and number >= 1 else f"{number:.2g}"
+
+
+def simple_lines(
+    run: SimpleRun, setup: Setup, name: str, hardware: Chip, variant: Variant, base_utilization: float
+) -> Iterator[str]:
+    """The text of `cost simple`."""
+    later = variant == "head"
+    routing = f"top {setup.routed} of {setup.experts} routing"
+    yield f"Model Shape: {setup.layers} x ({setup.d_model} x {setup.d_internal}) ({routing})"
+    per_token = f" ({run.N:.2e} per token)" if later else ""
+    yield f"Parameters: {run.P:.2e}{per_token}, Training Tokens: {run.D:.2e}"
+    yield f"{run.p} {name}s" + (_hardware(hardware, base_utilization) if later else "")
+    stages = f"{setup.pp} stages x {setup.interleaving} interleaving"
+    layers = f"boundary interval: {run.pipe_boundary_intvl}; bubble layers: {run.pipeline_bubble_layers}"
+    yield f"Pipeline steps: {stages}; {layers}"
+    yield f"FLOP per batch: {run.flop_per_batch:.2e}"
+    matmuls = run.matmuls_per_chip_per_layer
+    yield f"Matmuls per chip per layer: {matmuls} matrices x {run.experts_per_chip} experts = {matmuls}"
+    yield f"Matmul shape: {run.d_int_per_matmul} d_int x {run.d_per_matmul} d_model x {run.tokens_per_matmul} tokens"
+    yield from ("", "BATCH TIME", _timed("Pipeline bubble time:", run.pipeline_bubble_time))
+    bounds = f" (FLOP:{_secs(run.pipeline_full_flop_time)}, net:{_secs(run.pipeline_full_net_time)})" if later else ""
+    yield _timed("Pipeline full time:", run.pipeline_full_time) + bounds
+    yield _timed("Gradient reduction:", run.gradient_reduction_time)
+    yield _timed("Total batch time:", run.batch_time)
+    yield from ("", f"{'Utilization:':<21}{run.util:10.4f}", "")
+    if later:
+        yield from ("TOTAL", f" Run time: {run.run_time_days:6.1f} days")
+        yield from (f" FLOP:             {run.total_flop:.2e}", f" FLOP per expert:  {run.flop_per_expert:.2e}")
+    else:
+        yield from ("TOTAL RUN TIME", f"{run.run_time_days:6.1f} days")
+
+
+def _hardware(hardware: Chip, base_utilization: float) -> str:
+    flop, memory = (
+        f"{hardware.flop_per_s / 1e12:.1f} 8-bit TFLOP/s",
+        f"{hardware.memory_bytes_per_s / 1e12:.2f} TB/s IO",
+    )
+    network = f"{hardware.network_bytes_per_s / 1e9:.1f} GB/s network"
+    return f": ({flop}; {memory}; {network}), Base Utilization: {base_utilization:.2f}"
+
+
+def _secs(seconds: float | None) -> str:
+    return f"{seconds:10.4f} secs"
+
+
+def _timed(label: str, seconds: float) -> str:
+    return f"{label:<21}{_secs(seconds)}"
+
+
+def operation_lines(cost: OperationCost) -> Iterator[str]:
+    """What operating the run adds; only what was asked."""
+    yield from ("", "OPERATION")
+    if cost.break_even_bytes_per_s is not None:
+        yield f"{'Break-even link:':<21}{format_rate(cost.break_even_bytes_per_s)} a cluster"
+    if cost.communication_s is not None:
+        bound = "the links" if cost.communication_s > cost.ideal_s else "the arithmetic"
+        yield f"{'Link time:':<21}{_duration(cost.communication_s)}, so {bound} bound the run"
+    if cost.checkpoint_interval_s is not None:
+        yield f"{'Checkpoint every:':<21}{_duration(cost.checkpoint_interval_s)}"
+        yield f"{'Failures:':<21}{_count(cost.expected_failures)} expected"
+    yield f"{'Wall clock:':<21}{_duration(cost.wall_clock_s)} ({cost.wall_clock_s / cost.ideal_s - 1:+.1%})"
+    if cost.energy_joules is not None:
+        yield f"{'Energy:':<21}{_count(cost.energy_joules / 3.6e9)} MWh"
+    if cost.money is not None:
+        yield f"{'Money:':<21}{cost.money:,.0f}"

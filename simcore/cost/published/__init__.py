@@ -1,0 +1,1 @@
+"""Published measurements as questions, and the fit of constants to them."""

@@ -1,0 +1,105 @@
+"""BigScience's trials before BLOOM on Jean Zay, 176B to 205B on up to 384 A100.
+
+The source is train/tr11-176B-ml/chronicles-prequel.md of bigscience-workshop/bigscience. A row of the table leaves out
+what its section of the chronicle says. Of several shapes that a size was tried with, a row's is the one whose FLOPs are
+the row's own TFLOP/s times its seconds, a product that no machine changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from simcore.compute.operations import Transformer
+from simcore.cost.job import Job
+from simcore.cost.published.rows import Row, Step
+from simcore.cost.published.tables import table_rows
+
+__all__ = ["bigscience"]
+
+_WORDS, _SEQ = 250_880, 2048
+# Size -> (layers, width) of models the chronicle tries. Until 20 February the width was 14,400 and layers were made to
+# fit the stages; how many there were follows from the rate it prints, 40.8 TFLOP a layer and sequence.
+_SHAPES = {
+    "187B": ((80, 13824),),
+    "181B": ((72, 14336),),
+    "196B": ((84, 13824),),
+    "177B": ((96, 12288),),
+    "182B": ((78, 13824), (84, 13312)),
+    "195B": ((106, 12288),),
+    "184B": ((100, 12288),),
+    "178B": ((82, 13312),),
+    "203B": ((94, 13312),),
+    "176B": ((70, 14336),),
+    "18B": ((6, 14336), (10, 14336)),
+}
+_EARLY = {"200B": 80, "191B": 77, "205B": 81, "195B": 77, "194B": 78, "183B": 72}
+_EARLY_WIDTH, _EARLY_HEADS, _HEADS = 14400, 96, 64
+_SUMS_IN_32_BITS = "02-28"  # from that day gradients are summed in 32 bits
+_ONE_NODE_BATCH = 512  # stated over the table of single nodes, whose column says otherwise
+
+
+def bigscience(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Megatron-DeepSpeed with full recomputation, ZeRO 1, 250k words.
+
+    Left out are rows without a time (out of memory, hangs) or with degrees that do not multiply to the nodes.
+    """
+    for name, row in table_rows(document, "bigscience_a100"):
+        shape = _shape(row)
+        if shape and _divides(row):
+            system = "jean-zay-bf16" if str(row["Notes"]).startswith(_SUMS_IN_32_BITS) else "jean-zay"
+            yield Row(f"{name}-{row['Size']}", float(row["Sec/it"]), Step((_job(row, shape),), system))
+
+
+def _shape(row: Mapping[str, Any]) -> tuple[int, int] | None:
+    """(layers, width) of a row that gives a time."""
+    if not row["Sec/it"] or row["Sec/it"] == "x":
+        return None
+    size, early = row["Size"] or "", str(row["Notes"]).startswith("02-20")
+    shapes = ((_EARLY[size], _EARLY_WIDTH),) if early and size in _EARLY else _SHAPES.get(size, ())
+    return min(shapes, key=lambda shape: _misfit(row, *shape), default=None)
+
+
+def _misfit(row: Mapping[str, Any], layers: int, hidden: int) -> float:
+    """How far a shape is from the FLOPs of a row, counted as the chronicle does from 21 February on."""
+    whole = float(row["TFLOPs"] or 0) * float(row["Sec/it"]) * 8e12 * int(row["Nodes"])
+    return abs(_flops(layers, hidden, _batch(row)) - whole)
+
+
+def _flops(layers: int, hidden: int, batch: int) -> float:
+    """Of a step with recomputation (Narayanan et al. 2021, section 3)."""
+    more = 1 + _SEQ / (6 * hidden) + _WORDS / (16 * layers * hidden)
+    return 96.0 * batch * _SEQ * layers * hidden * hidden * more
+
+
+def _batch(row: Mapping[str, Any]) -> int:
+    return _ONE_NODE_BATCH if int(row["Nodes"]) == 1 else int(row["GBS"])
+
+
+def _degrees(row: Mapping[str, Any]) -> tuple[int, int, int]:
+    return int(row["TP"]), int(row["PP"]), int(row["DP"] or 1)
+
+
+def _divides(row: Mapping[str, Any]) -> bool:
+    tp, pp, dp = _degrees(row)
+    return tp * pp * dp == 8 * int(row["Nodes"]) and _batch(row) % (dp * int(row["MBS"])) == 0
+
+
+def _job(row: Mapping[str, Any], shape: tuple[int, int]) -> Job:
+    layers, hidden = shape
+    tp, pp, dp = _degrees(row)
+    heads = int(row["NHEADS"] or (_EARLY_HEADS if hidden == _EARLY_WIDTH else _HEADS))
+    model = Transformer(layers, hidden, heads, 4 * hidden, _WORDS, _SEQ, attention="unfused", dropout=True)
+    return Job(
+        model=model,
+        global_batch=_batch(row),
+        micro_batch=int(row["MBS"]),
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        recompute="full",
+        zero=1,
+        scatter_pipeline=True,
+        gradient_bytes=4.0 if str(row["Notes"]).startswith(_SUMS_IN_32_BITS) else 2.0,
+        dtype="bf16",
+    )

@@ -1,0 +1,90 @@
+"""Megatron-Bridge's published tables: pre-training of dense models and mixtures of experts on Hopper and Blackwell.
+
+Left out, and why: fine-tuning (LoRA freezes weights, SFT packs sequences), Nemotron (state-space layers), DeepSeek V4
+(no published shape), GPT-OSS (its windows alternate, no shape here), runs that drop tokens, and the rows of release
+25.09, which give two precisions or two layouts in one cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from simcore.cost.job import Job
+from simcore.cost.published.rows import Row, Step
+from simcore.cost.published.tables import shipped_shape, table_rows
+
+__all__ = ["MODERN", "dense", "mixtures"]
+
+# Today's Megatron-Core: sharded optimizer, gradients and pipeline messages beside the kernels.
+MODERN: dict[str, Any] = {
+    "zero": 1,
+    "overlap_gradients": True,
+    "overlap_pipeline": True,
+    "sequence_parallel": True,
+}
+_DENSE = {
+    "LLAMA3_8B": "llama-3-8b",
+    "LLAMA3_70B": "llama-3-70b",
+    "LLAMA3.1_405B": "llama-3-405b",
+}
+_MIXTURES = {
+    "DeepSeekV3": "deepseek-v3",
+    "DeepSeekV3 (w/o MTP)": "deepseek-v3",
+    "DeepSeekV3 (w/ MTP)": "deepseek-v3",
+    "Kimi_K2": "kimi-k2",
+    "Qwen3_30B_a3B": "qwen3-30b-a3b",
+    "Qwen3_235B_a22B": "qwen3-235b-a22b",
+}
+_TYPES = {"FP8": "fp8", "MXFP8": "fp8", "FP8-CS": "fp8", "FP8-MX": "fp8", "NVFP4": "fp4", "BF16": "bf16"}
+_SYSTEMS = {
+    "DGX-H100": "h100",
+    "DGX-B200": "dgx-b200",
+    "DGX-B300": "dgx-b300",
+    "DGX-GB200": "gb200",
+    "DGX-GB300": "gb300",
+}
+_EXPERTS_TOGETHER = "26.06"  # the rows say so, no source: up to the release before, time follows the experts of a rank
+
+
+def _rows(document: Mapping[str, Any], models: Mapping[str, str]) -> Iterator[Row]:
+    for name, row in table_rows(document, "nemo_megatron_bridge"):
+        heading = dict([str(row["heading"]).split(": ", 1)])
+        model, system = heading.get("Model", row["Model"]), heading.get("System", row["System"])
+        pretraining = str(row["kind"]).startswith("Pre")
+        if pretraining and model in models and system in _SYSTEMS and row["Precision"] in _TYPES:
+            yield _row(name.removeprefix("nemo_megatron_"), row, models[model], system)
+
+
+def _row(name: str, row: Mapping[str, Any], model: str, system: str) -> Row:
+    """One row; FSDP where the table's column says over how many ranks."""
+    gpus, batch, seq = (int(row[key]) for key in ("#-GPUs", "GBS", "Sequence Length"))
+    tp, pp, cp = (int(row[key]) for key in ("TP", "PP", "CP"))
+    job = Job(
+        model=shipped_shape(model, seq),
+        global_batch=batch,
+        micro_batch=int(row["MBS"]),
+        tp=tp,
+        pp=pp,
+        dp=gpus // (tp * pp * cp),
+        cp=cp,
+        ep=_number(row["EP"]),
+        chunks=_number(row["VP"]) if pp > 1 else 1,
+        dtype=_TYPES[row["Precision"]],
+        **MODERN,
+    )
+    measured_s = batch * seq / (float(row["Tokens / sec / GPU"]) * gpus)
+    older = str(row["release"]) < _EXPERTS_TOGETHER
+    cluster = f"{_SYSTEMS[system]}-26.04" if older and job.model.experts else _SYSTEMS[system]
+    return Row(f"{name}-{system}-{row['Precision']}", measured_s, Step((job,), cluster))
+
+
+def _number(cell: object) -> int:
+    """A degree; "n/a" and an empty cell are 1."""
+    return int(str(cell)) if str(cell).isdigit() else 1
+
+
+Rows = Callable[[Mapping[str, Any]], Iterator[Row]]
+dense: Rows = partial(_rows, models=_DENSE)
+mixtures: Rows = partial(_rows, models=_MIXTURES)

@@ -1,0 +1,69 @@
+"""Published measurements on Hopper and Blackwell: Megatron-Core and Llama 3.
+
+Their software is today's: fused attention, kernels launched from graphs, half of the tensor-parallel collectives
+hidden, gradient reduction and pipeline messages overlapped, sharded optimizer. What a source leaves out (micro-batch,
+interleaving) is the fastest choice that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from simcore.compute.operations import Transformer
+from simcore.cost.job import Job
+from simcore.cost.published.bridge import MODERN
+from simcore.cost.published.rows import Row, Step
+from simcore.cost.published.tables import shipped_shape
+
+__all__ = ["llama3", "megatron_core"]
+
+
+def _interleavings(job: Job) -> tuple[Job, ...]:
+    """The job at every number of chunks per stage that its layers and micro-batches allow.
+
+    Layers that do not divide leave the first and last chunk short, as Llama 3's 126 on 16 stages do.
+    """
+    per_stage = -(-job.model.layers // job.pp)
+    if job.pp == 1 or job.micro_batches % job.pp:
+        return (job,)
+    return tuple(replace(job, chunks=chunks) for chunks in range(1, per_stage + 1) if per_stage % chunks == 0)
+
+
+def _selected(document: Mapping[str, Any], prefix: str) -> Iterator[Mapping[str, Any]]:
+    return (row for row in document.get("rows", ()) if str(row.get("id", "")).startswith(prefix))
+
+
+def megatron_core(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Megatron-Core on H100; the step from 72 B L s h^2 (1 + s / 6h + V / 12 L h) FLOPs (Megatron-LM's README)."""
+    for row in _selected(document, "mcore-h100-"):
+        shape, degrees, batch = row["model"], row["parallel"], row["batch"]["global_"]
+        layers, h, s, vocab = shape["layers"], shape["hidden"], shape["seq"], shape["vocab"]
+        model = Transformer(layers, h, shape["heads"], 4 * h, vocab, s, tied=False)
+        split = (degrees["tp"], degrees["pp"], degrees["dp"])
+        sizes = [micro for micro in (1, 2, 4) if batch // degrees["dp"] % micro == 0]
+        jobs = [one for micro in sizes for one in _interleavings(Job(model, batch, micro, *split, **MODERN))]
+        flops = 72 * batch * s * layers * h * h * (1 + s / (6 * h) + vocab / (12 * layers * h))
+        yield Row(row["id"], _seconds(row, flops), Step(tuple(jobs), "h100"))
+
+
+def llama3(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Table 4 of the Llama 3 report; the step from 6 N plus attention FLOPs per token.
+
+    Its pipeline interleaves; a layer fewer leaves the first chunk of the first rank the embedding only, and the last of
+    the last rank the head (section 3.3.2): a layer per chunk.
+    """
+    for row in _selected(document, "llama3-405B-"):
+        degrees, seq = row["parallel"], row["model"]["seq"]
+        model = shipped_shape("llama-3-405b", seq)
+        batch = row["batch"]["per_dp"] * degrees["dp"]
+        split = (degrees["tp"], degrees["pp"], degrees["dp"], degrees["cp"])
+        chunks = -(-model.layers // degrees["pp"])
+        job = Job(model, batch, 1, *split, chunks=chunks, **MODERN)
+        flops = batch * seq * (6 * 405.85e9 + 6 * model.layers * seq * model.hidden)
+        yield Row(row["id"], _seconds(row, flops), Step((job,), "h100"))
+
+
+def _seconds(row: Mapping[str, Any], flops: float) -> float:
+    return float(flops / (row["measured"]["tflops_per_gpu"] * 1e12 * row["hardware"]["count"]))

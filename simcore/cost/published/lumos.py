@@ -1,0 +1,118 @@
+"""Lumos's extrapolations (Liang et al., MLSys 2025, arXiv 2504.09307, figure 7), done with our own base trace.
+
+Lumos recorded GPT-3 15B on 2 x 2 x 4 H100 (TP x PP x DP) and predicted other data and pipeline degrees from that trace.
+Its trace is not public: ours is generated, run, written as profiler traces, read back and compiled for the other
+degrees (`simcore.replay.pipelines.pipeline`), all links and collectives being those of a measured H100 system. Of a row
+only its degrees go into its prediction.
+
+The batch is not published either. The bars tell that a rank computes as long in every row (476 ms at PP 2, 446 to
+462 ms at PP 4 and 8), about what four sequences of 2,048 tokens take on 24 layers: the sequences grow with PP. At
+2 x 2 x 8 a rank stands still or only communicates for 321 ms, two thirds of that: much more than the bubble of four
+micro-batches (1 / 4) leaves, and what that of two (1 / 2) does. Hence, for all rows: PP micro-batches of two sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from simcore.compute.accelerators import accelerator
+from simcore.cost.predict import Cluster, Prediction
+from simcore.cost.published.rows import Row
+from simcore.cost.systems import CLUSTERS
+from simcore.engine.run import simulate
+from simcore.engine.settings import Settings
+from simcore.generate.durations import roofline
+from simcore.generate.models import Transformer
+from simcore.generate.plan import Plan
+from simcore.generate.training import pipeline_workload
+from simcore.network.topology.model import Dimension, Topology
+from simcore.profiles import profiles
+from simcore.replay.pipelines.pipeline import compiled, played, target_of
+from simcore.replay.pipelines.stages import Recorded, recorded
+from simcore.replay.run import Changes
+from simcore.replay.session import replay_traces
+from simcore.replay.whatif.interconnect import Interconnect
+from simcore.report.kineto import kineto_traces
+from simcore.report.model import Report
+from simcore.system.collectives.nccl import fabric
+from simcore.system.config import NCCL, Algorithm, SystemConfig
+from simcore.workload.kineto import read_kineto
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["Extrapolation", "extrapolations"]
+
+CLUSTER, NODE, BASE = "h100", 8, (2, 2, 4)
+SEQUENCE, VOCABULARY, PER_MICRO_BATCH = 2048, 51200, 2  # MLPerf's GPT-3; the last is derived above
+NVLINK, ROCE = Dimension("Switch", NODE, 450e9, 500.0), 50e9  # one 400 Gb/s card a GPU
+
+Shape = tuple[int, int, int, int]  # layers, hidden, ffn, heads
+
+
+@dataclass(frozen=True, slots=True)
+class Extrapolation:
+    """The step at other data and pipeline degrees, predicted from the base trace of a model's shape."""
+
+    shape: Shape
+    pp: int
+    dp: int
+
+    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
+        """The predicted step time."""
+        return self.explained(clusters).step_s
+
+    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+        """The time of the first stage by what it did, and what the cluster's software adds once a step."""
+        parts = dict(_shares(self.shape, self.pp, self.dp)) | {"other": clusters[CLUSTER].software.step_s}
+        return Prediction(sum(parts.values()), parts)
+
+
+@lru_cache
+def _shares(shape: Shape, pp: int, dp: int) -> tuple[tuple[str, float], ...]:
+    base = _base(shape)
+    plan = target_of(base, {"pp": pp, "dp": dp, "micro_batches": pp})
+    report = played(compiled(base, plan), plan, Interconnect(_machine(plan.npus), _system()))
+    stage = report.to_dict()["pipeline"]["stages"][0]
+    names = {"compute_ns": "compute", "overlapped_ns": "overlapped", "exposed_comm_ns": "exposed"}
+    shares = {title: int(str(dict(stage)[key])) / 1e9 for key, title in names.items()}
+    return tuple((shares | {"bubble": report.timeline.time_ns / 1e9 - sum(shares.values())}).items())
+
+
+@lru_cache
+def _base(shape: Shape) -> Recorded:
+    """The base trace: generated, run, written, read and taken apart."""
+    tp, pp, dp = BASE
+    layers, hidden, ffn, heads = shape
+    model = Transformer(
+        "gpt", layers, hidden, heads, ffn, VOCABULARY, gated=False, tied=True, positions=SEQUENCE, norm="layer"
+    )
+    plan = Plan(
+        tp * pp * dp, SEQUENCE, tp, pp=pp, micro_batch=PER_MICRO_BATCH, global_batch=PER_MICRO_BATCH * pp * dp,
+        sequence_parallel=True, zero=1, overlap=True,
+    )  # fmt: skip
+    workload = pipeline_workload(model, plan, roofline(model, plan, accelerator(CLUSTERS[CLUSTER].accelerator)))
+    timeline = simulate(workload, _machine(plan.world_size), _system(), profiles.get("native"), Settings())
+    traces = kineto_traces(Report(timeline, "native", "", workload=workload)).values()
+    return recorded(replay_traces([read_kineto(content, f"rank{rank}.json") for rank, content in traces], Changes()))
+
+
+def _machine(npus: int) -> Topology:
+    return Topology((NVLINK, Dimension("Switch", npus // NODE, ROCE, 2000.0)))
+
+
+def _system() -> SystemConfig:
+    measured = fabric(CLUSTERS[CLUSTER].fabric.name)
+    nccl = dict.fromkeys(CollectiveKind, (Algorithm(NCCL),))
+    return SystemConfig(implementations=nccl, fabric=measured, preferred_dataset_splits=1)
+
+
+def extrapolations(document: Mapping[str, Any]) -> Iterator[Row]:
+    """The rows of figure 7 with Lumos's own prediction of each."""
+    for row in document.get("rows", ()):
+        if str(row.get("id", "")).startswith("lumos-f7-"):
+            model, degrees = row["model"], row["parallel"]
+            shape = model["layers"], model["hidden"], model["ffn"], model["heads"]
+            question = Extrapolation(shape, degrees["pp"], degrees["dp"])
+            yield Row(row["id"], row["measured"]["iter_ms"] / 1e3, question, row["peer_prediction"]["iter_ms"] / 1e3)

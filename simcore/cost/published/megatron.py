@@ -1,0 +1,246 @@
+"""Megatron-LM's published steps, and those of systems measured beside it: SC'21, MLSys'23, MegaScale, MT-NLG, Lumos."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from simcore.compute.operations import Transformer
+from simcore.cost.job import Job, Recompute
+from simcore.cost.published.rows import Held, Row, Step, guarded
+
+__all__ = ["ablations", "activations", "gpt", "layers", "lumos", "megascale", "mlsys23", "sc21", "unfitted", "zero3"]
+
+
+def gpt(shape: Mapping[str, Any], **changes: Any) -> Transformer:
+    """A GPT of Megatron-LM's kind from the source's figures."""
+    hidden = shape["hidden"]
+    base = {
+        "layers": shape["layers"],
+        "hidden": hidden,
+        "heads": shape["heads"],
+        "ffn": shape.get("ffn", 4 * hidden),
+        "vocab": shape.get("vocab", 51200),
+        "seq": shape["seq"],
+        "attention": "unfused",
+        "dropout": True,
+    }
+    return Transformer(**{**base, **changes})
+
+
+def mlsys23(row: Mapping[str, Any]) -> Step:
+    """Megatron-LM of 2022: fp16, interleaved where vp > 1, scatter-gather between stages."""
+    degrees, batch = row["parallel"], row["batch"]
+    full = str(row["recompute"]).startswith("full")
+    job = Job(
+        model=gpt(row["model"]),
+        global_batch=batch["global_"],
+        micro_batch=batch["micro"],
+        tp=degrees["tp"],
+        pp=degrees["pp"],
+        dp=degrees["dp"],
+        chunks=(degrees.get("vp") or 1) if degrees["pp"] > 1 else 1,
+        sequence_parallel=degrees.get("sequence_parallel", False),
+        recompute="full" if full else "selective",
+        scatter_pipeline=True,
+        dtype="fp16",
+    )
+    return Step((job,), "selene")
+
+
+_RECOMPUTE: dict[str, Recompute] = {"full_recompute": "full", "selective_recompute": "selective"}
+
+
+def _table4(row: Mapping[str, Any], phase: str) -> Step:
+    """One layer of the 22B model, forward or backward alone."""
+    kind = row["id"].removeprefix("mlsys23-t4-layer-")
+    shape = {**row["model"], "layers": 1}
+    job = Job(
+        model=gpt(shape),
+        global_batch=row["batch"]["micro"],
+        micro_batch=row["batch"]["micro"],
+        tp=row["parallel"]["tp"],
+        sequence_parallel=kind == "sequence_parallel",
+        recompute=_RECOMPUTE.get(kind, "none"),
+        dtype="fp16",
+    )
+    return Step((job,), "selene", phase)
+
+
+def layers(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Forward and backward of single layers."""
+    for row in document.get("rows", ()):
+        for key, phase in (("fwd_ms", "forward"), ("bwd_ms", "backward")):
+            if str(row.get("id", "")).startswith("mlsys23-t4-") and key in row.get("measured", {}):
+                question = guarded(partial(_table4, phase=phase), row, row["id"])
+                yield Row(f"{row['id']}-{phase}", row["measured"][key] / 1e3, question)
+
+
+def sc21(row: Mapping[str, Any]) -> Step:
+    """Megatron-LM of 2021: full recomputation; the source omits the micro-batch, and states no interleaving: 1F1B."""
+    degrees, model = row["parallel"], gpt(row["model"])
+    replica = row["batch"]["global_"] // degrees["dp"]
+    jobs = [
+        Job(
+            model=model,
+            global_batch=row["batch"]["global_"],
+            micro_batch=micro,
+            tp=degrees["tp"],
+            pp=degrees["pp"],
+            dp=degrees["dp"],
+            recompute="full",
+            scatter_pipeline=True,
+            dtype="fp16",
+        )
+        for micro in (1, 2, 4, 8, 16)
+        if replica % micro == 0
+    ]
+    return Step(tuple(jobs), "selene-2021")
+
+
+# MegaScale's table 3 adds to its Megatron-LM baseline (1) one thing a row: the parallel block, sliding windows, overlap
+# of tensor-parallel, of pipeline and of data-parallel communication, efficient operators (fused attention), the rest,
+# LAMB's larger batch. Table 2 has both ends.
+_BASELINE, _BLOCK, _WINDOW, _TENSOR, _PIPELINE, _GRADIENTS, _OPERATORS = range(1, 8)
+
+
+def megascale(row: Mapping[str, Any]) -> Step:
+    """Both systems of the paper and what lies between them; Megatron-LM recomputes selectively."""
+    degrees, level = row["parallel"], _level(row)
+    fused = level >= _OPERATORS
+    model = gpt(
+        row["model"],
+        dropout=False,
+        attention="flash" if fused else "unfused",
+        parallel_block=level >= _BLOCK,
+        window=row["model"]["seq"] // 2 if level >= _WINDOW else 0,
+    )
+    job = Job(
+        model=model,
+        global_batch=row["batch"]["global_"],
+        micro_batch=row["batch"].get("micro") or 1,
+        tp=degrees["tp"],
+        pp=degrees["pp"],
+        dp=degrees["dp"],
+        chunks=degrees.get("vp") or 1,
+        sequence_parallel=True,
+        recompute="selective",
+        zero=1,
+        overlap_gradients=level >= _GRADIENTS,
+        overlap_pipeline=level >= _PIPELINE,
+        scatter_pipeline=True,
+    )
+    return Step((job,), "megascale" if level >= _TENSOR else "megascale-megatron")
+
+
+def _level(row: Mapping[str, Any]) -> int:
+    """How much of MegaScale a row has: its place in table 3, elsewhere all or nothing."""
+    if "ablation" in row:
+        return int(str(row["id"]).rpartition("-")[2])
+    return _OPERATORS if row["system"] == "MegaScale" else _BASELINE
+
+
+def ablations(document: Mapping[str, Any]) -> Iterator[Row]:
+    """MegaScale's table 3: 175B on 256 GPUs, one optimisation after the other; the step from the model's FLOPs."""
+    for row in _selected(document, "megascale-t3-"):
+        measured_s = _from_rate(row, 72, 12, row["measured"]["mfu_pct"] * 3.12)
+        yield Row(row["id"], measured_s, guarded(megascale, row, row["id"]))
+
+
+def _selected(document: Mapping[str, Any], prefix: str) -> Iterator[Mapping[str, Any]]:
+    return (row for row in document.get("rows", ()) if str(row.get("id", "")).startswith(prefix))
+
+
+def unfitted(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Steps on A100 that no constant was fitted on: SC'21 table 2, MT-NLG, MLSys'23 with DP, MegaScale figure 9."""
+    for row in document.get("rows", ()):
+        name, measured = str(row.get("id", "")), row.get("measured", {})
+        if name.startswith("sc21-t2-PTD-"):
+            yield Row(name, _from_rate(row, 96, 16, measured["tflops_per_gpu"]), _sc21_table2(row))
+        elif name.startswith("mtnlg-"):
+            yield Row(name, measured["iter_s"], _sc21_table2(row))
+        elif name == "mlsys23-530B-dp8":
+            yield Row(name, measured["iter_s"], mlsys23(row))
+        elif name.startswith("megascale-f9-"):
+            yield Row(name, _from_rate(row, 72, 12, measured["mfu_pct"] * 3.12), megascale(row))
+
+
+def _from_rate(row: Mapping[str, Any], factor: float, head: float, tera: float) -> float:
+    """Step time from TFLOP/s per GPU: `factor` B s L h^2 (1 + s / 6h + V / `head` L h) FLOPs, as the sources count."""
+    shape, batch = row["model"], row["batch"]["global_"]
+    h, s, layers, vocab = shape["hidden"], shape["seq"], shape["layers"], shape["vocab"]
+    flops = factor * batch * s * layers * h * h * (1 + s / (6 * h) + vocab / (head * layers * h))
+    return float(flops / (tera * 1e12 * row["hardware"]["count"]))
+
+
+def _sc21_table2(row: Mapping[str, Any]) -> Step:
+    """As `_sc21` where the micro-batch is stated."""
+    stated = row["batch"]["micro"]
+    return Step(tuple(job for job in sc21(row).jobs if job.micro_batch == stated), "selene-2021")
+
+
+def zero3(document: Mapping[str, Any]) -> Iterator[Row]:
+    """SC'21 table 2 without model parallelism: DeepSpeed's ZeRO 3, weights gathered in every micro-batch."""
+    for row in _selected(document, "sc21-t2-ZeRO-3-"):
+        batch, dp = row["batch"], row["parallel"]["dp"]
+        job = Job(
+            model=gpt(row["model"]),
+            global_batch=batch["global_"],
+            micro_batch=batch["micro"],
+            dp=dp,
+            recompute="full",
+            zero=3,
+            gradient_bytes=2.0,
+            dtype="fp16",
+        )
+        measured_s = _from_rate(row, 96, 16, row["measured"]["tflops_per_gpu"])
+        yield Row(row["id"], measured_s, Step((job,), "selene-2021"))
+
+
+def lumos(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Lumos, figure 7: GPT-3 15B of MLPerf on H100. It states no batch: `cost.published.lumos` derives it."""
+    for row in _selected(document, "lumos-f7-"):
+        shape, degrees = row["model"], row["parallel"]
+        model = Transformer(
+            shape["layers"], shape["hidden"], shape["heads"], shape["ffn"], 51200, 2048, head_size=shape["head_dim"]
+        )
+        job = Job(
+            model=model,
+            global_batch=2 * degrees["pp"] * degrees["dp"],
+            micro_batch=2,
+            tp=degrees["tp"],
+            pp=degrees["pp"],
+            dp=degrees["dp"],
+            sequence_parallel=True,
+            zero=1,
+            overlap_gradients=True,
+        )
+        yield Row(row["id"], row["measured"]["iter_ms"] / 1e3, Step((job,), "h100"))
+
+
+# Korthikanti et al. 2023, table 3: layers, width, heads, stages, chunks, sequences in a micro-batch.
+_FIGURE_1 = {
+    "22B": (48, 6144, 64, 1, 1, 4),
+    "175B": (96, 12288, 96, 8, 3, 1),
+    "530B": (105, 20480, 128, 35, 3, 1),
+    "1T": (128, 25600, 160, 64, 1, 1),
+}
+_GIB = 2.0**30
+
+
+def activations(document: Mapping[str, Any]) -> Iterator[Row]:
+    """MLSys'23 figure 1 as Calculon's authors read it: the first stage's activations, and its weights and states."""
+    for row in _selected(document, "mlsys23-fig1-mem-"):
+        layers, hidden, heads, stages, chunks, micro = _FIGURE_1[row["model"]["name"]]
+        model = gpt({"layers": layers, "hidden": hidden, "heads": heads, "seq": 2048})
+        plain = Job(model, 512 * micro, micro, tp=row["parallel"]["tp"], pp=stages, chunks=chunks)
+        better = replace(plain, sequence_parallel=True, recompute="selective")
+        for key, job, part in (
+            ("activation_GiB_baseline", plain, "activations"),
+            ("activation_GiB_selective_seqpar", better, "activations"),
+            ("params_opt_GiB", plain, "states"),
+        ):
+            if key in row["measured"]:
+                yield Row(f"{row['id']}-{key}", row["measured"][key] * _GIB, Held(job, part))

@@ -1,0 +1,190 @@
+"""Published measurements as questions to the model: which job, on which system, took how long.
+
+A suite reads its rows from a file of the form of shared data's `published_measurements.json` and turns each into a
+`Row`. What a source leaves out is filled in by the rules written here, the same for all rows of a suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from simcore.cost.job import Job
+from simcore.cost.published.automodel import automodel
+from simcore.cost.published.bigscience import bigscience
+from simcore.cost.published.bridge import dense, mixtures
+from simcore.cost.published.llama import llama3, megatron_core
+from simcore.cost.published.lumos import extrapolations
+from simcore.cost.published.megatron import (
+    ablations,
+    activations,
+    gpt,
+    layers,
+    lumos,
+    megascale,
+    mlsys23,
+    sc21,
+    unfitted,
+    zero3,
+)
+from simcore.cost.published.rows import Collective, Row, Step, guarded
+from simcore.cost.published.tables import foundry, simumax, simumax_memory
+from simcore.cost.systems import fabric_of
+from simcore.documents import read_text
+from simcore.errors import InputError, Location, closest
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["SUITES", "Suite", "load", "names", "suite"]
+
+SMALLEST_BYTES = 1 << 20  # below, collective benchmarks measure launches and noise
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Rows that belong together; `tolerance` is the largest mean |error| allowed, None = reported only.
+
+    `peer` is the best figure somebody published or we ran for the same rows (peers.md).
+    """
+
+    name: str
+    rows: Callable[[Mapping[str, Any]], Iterator[Row]]
+    tolerance: float | None
+    peer: str
+    unit: str = "s"
+
+
+def load(path: str | Path) -> Mapping[str, Any]:
+    """The measurements of a file; InputError when it is not JSON or not of this form."""
+    text = read_text(path)
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InputError.at(str(path), f"not well-formed: {error}", expected="JSON") from error
+    known = {"rows": list, "bulk_tables": dict, "collectives": list}
+    if not isinstance(document, dict) or not any(isinstance(document.get(key), kind) for key, kind in known.items()):
+        expected = "an object with rows, bulk_tables or collectives"
+        raise InputError.at(Location(str(path), 1, 1), "holds no measurements", expected=expected)
+    return document
+
+
+def _steps(prefix: str, key: str, question: Callable[[Mapping[str, Any]], Step]) -> Callable[..., Iterator[Row]]:
+    """Rows whose id starts with `prefix` and that give `key` in seconds."""
+
+    def rows(document: Mapping[str, Any]) -> Iterator[Row]:
+        for row in document.get("rows", ()):
+            if str(row.get("id", "")).startswith(prefix) and key in row.get("measured", {}):
+                yield Row(row["id"], float(row["measured"][key]), guarded(question, row, row["id"]))
+
+    return rows
+
+
+def _table(name: str, question: Callable[[Mapping[str, Any]], Step]) -> Callable[..., Iterator[Row]]:
+    """Rows of a bulk table whose last column is the step in milliseconds."""
+
+    def rows(document: Mapping[str, Any]) -> Iterator[Row]:
+        table = document.get("bulk_tables", {}).get(name, {"columns": [], "rows": []})
+        for number, values in enumerate(table["rows"]):
+            row = dict(zip(table["columns"], values, strict=False))
+            yield Row(f"{name}-{number}", values[-1] / 1e3, guarded(question, row, f"{name}[{number}]"))
+
+    return rows
+
+
+def _vtrain(row: Mapping[str, Any]) -> Step:
+    """Megatron-DeepSpeed with full recomputation, plain 1F1B, no gradient bucketing."""
+    shape = {"layers": row["# layers"], "hidden": row["hidden size"], "heads": row["attention heads"]}
+    job = Job(
+        model=gpt({**shape, "seq": row["sequence length"]}),
+        global_batch=row["global batch"],
+        micro_batch=row["micro batch"],
+        tp=row["tensor parallelism"],
+        pp=row["pipeline parallelism"],
+        dp=row["data parallelism"],
+        recompute="full",
+        scatter_pipeline=True,
+        gradient_bytes=2.0,
+        dtype="fp16",
+    )
+    return Step((job,), "vtrain-node" if row["# GPUs"] <= 8 else "vtrain-cluster")
+
+
+def _collectives(*, inside: bool) -> Callable[..., Iterator[Row]]:
+    """Tables that state ranks > 1 and nodes; time from the bus bandwidth where none is given."""
+
+    def rows(document: Mapping[str, Any]) -> Iterator[Row]:
+        for table in document.get("collectives", ()):
+            stated = isinstance(table.get("ranks"), int) and table["ranks"] > 1 and "nodes" in table
+            if stated and (table["nodes"] == 1) == inside:
+                yield from _curve(table)
+
+    return rows
+
+
+def _kind(table: Mapping[str, Any]) -> CollectiveKind:
+    known = [kind.value for kind in CollectiveKind]
+    if table.get("collective") not in known:
+        found = str(table.get("collective"))
+        raise InputError.at(str(table.get("id")), "no such collective", expected=closest(found, known), found=found)
+    return CollectiveKind(table["collective"])
+
+
+def _curve(table: Mapping[str, Any]) -> Iterator[Row]:
+    kind, ranks = _kind(table), table["ranks"]
+    wire = (2 if kind is CollectiveKind.ALL_REDUCE else 1) * (ranks - 1) / ranks
+    timed = [index for index, column in enumerate(table["columns"]) if column.startswith("time_us")]
+    system = fabric_of(str(table.get("hardware", "")))
+    for point in table["points"]:
+        if point[0] < SMALLEST_BYTES:
+            continue
+        rate = point[table["columns"].index("busbw_GBps")] * 1e9 if not timed else 0.0
+        seconds = point[timed[0]] / 1e6 if timed else point[0] * wire / rate
+        question = Collective(kind, point[0], ranks, table["nodes"], system)
+        yield Row(f"{table['id']}-{point[0]}", seconds, question)
+
+
+SUITES = {
+    suite.name: suite
+    for suite in (
+        Suite("mlsys23_table5", _steps("mlsys23-t5-", "iter_s", mlsys23), 0.035, "calculon 3.65% (8 rows)"),
+        Suite("mlsys23_table4", layers, None, "none"),
+        Suite("sc21_table1", _steps("sc21-t1-", "iter_s_implied", sc21), 0.05, "calculon 8.7% (10 rows)"),
+        Suite("megascale_table2", _steps("megascale-t2-", "iter_s", megascale), 0.05, "calculon 7.5% (8 rows)"),
+        Suite("vtrain_multi", _table("vtrain_multi", _vtrain), 0.11, "vTrain 14.7% with a GPU's profile"),
+        Suite(
+            "vtrain_single", _table("vtrain_single", _vtrain), 0.12, "calculon 35.2%; vTrain 8.4% with a GPU's profile"
+        ),
+        Suite("megatron_unfitted", unfitted, 0.15, "none"),
+        Suite("sc21_zero3", zero3, None, "none"),
+        Suite("megascale_table3", ablations, 0.06, "none"),
+        Suite("lumos_figure7", lumos, 0.15, "Lumos 4.2%, from traces of the same cluster"),
+        Suite("lumos_replay", extrapolations, 0.12, "Lumos 3.8%, from its own trace"),
+        Suite("megatron_core_h100", megatron_core, 0.15, "calculon 27-58% (5 of 9 rows; 4 out of memory)"),
+        Suite("llama3_405b", llama3, 0.10, "none"),
+        Suite("megatron_bridge_llama", dense, 0.10, "none"),
+        Suite("megatron_bridge_moe", mixtures, 0.15, "none"),
+        Suite("automodel_h100", automodel, 0.20, "none"),
+        Suite("simumax_b200", simumax, 0.10, "SimuMax 5.6%"),
+        Suite("llm_foundry_mpt", foundry, 0.10, "none"),
+        Suite("bigscience", bigscience, 0.15, "none"),
+        Suite("activations", activations, 0.05, "calculon 2%", "bytes"),
+        Suite("memory", simumax_memory, 0.03, "SimuMax 0.46%", "bytes"),
+        Suite("collectives_in_node", _collectives(inside=True), 0.06, "Echo 7-8%; ASTRA-sim 9.7% (8 H100)"),
+        Suite("collectives_across_nodes", _collectives(inside=False), 0.10, "Echo 11-14% (2-8 nodes)"),
+    )
+}
+
+
+def names() -> list[str]:
+    """Names of all suites."""
+    return list(SUITES)
+
+
+def suite(name: str) -> Suite:
+    """The suite called `name`; InputError names the nearest."""
+    if name not in SUITES:
+        raise InputError.at(name, "no such suite of measurements", expected=closest(name, SUITES), found=repr(name))
+    return SUITES[name]

@@ -1,0 +1,118 @@
+"""Published measurements in tables of their own: SimuMax on B200, llm-foundry's MPT.
+
+What a table leaves out and its source says elsewhere (shapes of models) is stated here once, for all rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from simcore.compute.operations import Transformer
+from simcore.cost.job import Job
+from simcore.cost.published.rows import Held, Row, Step
+from simcore.errors import InputError, closest
+from simcore.generate.presets import SHIPPED
+from simcore.generate.shape import kernel_shape
+
+__all__ = ["foundry", "shipped_shape", "simumax", "simumax_memory", "table_rows"]
+
+
+def table_rows(document: Mapping[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(id, row by column) of a bulk table."""
+    table = document.get("bulk_tables", {}).get(name, {"columns": [], "rows": []})
+    for number, values in enumerate(table["rows"]):
+        yield f"{name}-{number}", dict(zip(table["columns"], values, strict=False))
+
+
+def shipped_shape(name: str, seq: int, **changes: Any) -> Transformer:
+    """A shipped model at `seq` tokens; InputError names what is close."""
+    if name not in SHIPPED:
+        raise InputError.at(name, "no such model", expected=closest(name, SHIPPED), found=name)
+    return replace(kernel_shape(SHIPPED[name], seq), **changes)
+
+
+# SimuMax: the models behind the names, with what its runs changed (one dense layer ahead of the experts).
+_SIMUMAX = {
+    "llama3_70b": ("llama-3-70b", {}),
+    "llama3_405b": ("llama-3-405b", {}),
+    "deepseekv2": ("deepseek-v2", {"dense_layers": 1}),
+    "deepseekv3": ("deepseek-v3", {"dense_layers": 1}),
+}
+_FIELD = re.compile(r"(tp|pp|dp|cp|ep|mbc|seq|l)(\d+)")
+
+
+def _simumax_job(case: str) -> Job:
+    """Megatron-LM, nothing overlapped (SimuMax's reproduction guide).
+
+    Not stated, and inferred from the measured memory: one sequence a micro-batch, ZeRO 1.
+    """
+    name = next((name for name in _SIMUMAX if case.startswith(f"{name}_")), "")
+    if not name:
+        raise InputError.at(case, "no such model", expected=", ".join(_SIMUMAX), found=case)
+    found = {key: int(value) for key, value in _FIELD.findall(case.removeprefix(name))}
+    shipped, changes = _SIMUMAX[name]
+    return Job(
+        model=shipped_shape(shipped, found.get("seq", 4096), layers=found["l"], **changes),
+        global_batch=found["mbc"] * found.get("dp", 1),
+        tp=found.get("tp", 1),
+        pp=found.get("pp", 1),
+        dp=found.get("dp", 1),
+        cp=found.get("cp", 1),
+        ep=found.get("ep", 1),
+        sequence_parallel=found.get("tp", 1) > 1,
+        zero=1,
+        context="all_to_all",
+    )
+
+
+def simumax(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Steps on one node of 8 B200."""
+    for _, row in table_rows(document, "simumax_b200"):
+        yield Row(row["case"], row["real_ms"] / 1e3, Step((_simumax_job(row["case"]),), "b200"))
+
+
+def simumax_memory(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Most memory allocated on any rank of the same runs."""
+    for _, row in table_rows(document, "simumax_b200"):
+        yield Row(row["case"], row["real_alloc_gib"] * 2**30, Held(_simumax_job(row["case"])))
+
+
+# mosaicml/llm-foundry, scripts/train/yamls/pretrain/mpt-*.yaml: layers, width, heads; 50,368 words, 4 h wide, positions
+# learned.
+_MPT = {
+    "125m": (12, 768, 12),
+    "350m": (24, 1024, 16),
+    "760m": (24, 1536, 12),
+    "1b": (24, 2048, 16),
+    "3b": (32, 2560, 20),
+    "7b": (32, 4096, 32),
+    "13b": (40, 5120, 40),
+    "30b": (48, 7168, 56),
+    "70b": (80, 8192, 64),
+}
+_ZERO = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2}
+_DTYPES = {"amp_bf16": "bf16", "bf16": "bf16", "amp_fp8": "fp8"}
+_FOUNDRY = {"a100_80gb": "foundry-a100", "a100_40gb": "foundry-a100-40gb", "h100_80gb": "foundry-h100"}
+
+
+def foundry(document: Mapping[str, Any]) -> Iterator[Row]:
+    """FSDP: weights gathered and gradients reduced in every micro-batch; reduced in 32 bits unless all is in 16."""
+    for name, row in table_rows(document, "llm_foundry_mpt"):
+        layers, hidden, heads = _MPT[row["Model"]]
+        gpus, seq, batch = int(row["# GPUs"]), int(row["SeqLen (T)"]), int(row["GlobalBatchSize"])
+        job = Job(
+            model=Transformer(layers, hidden, heads, 4 * hidden, 50368, seq),
+            global_batch=batch,
+            micro_batch=int(row["MicroBatchSize"]),
+            dp=gpus,
+            recompute="full" if row["Activation Checkpointing"] == "True" else "none",
+            zero=_ZERO[row["Sharding Strategy"]],
+            gradient_bytes=2.0 if row["MP Mode"] == "PURE" else 4.0,
+            dtype=_DTYPES[row["Precision"]],
+        )
+        measured_s = batch * seq / (float(row["Throughput (T/s/GPU)"]) * gpus)
+        label = f"{name}-{row['Model']}-{seq}-{gpus}-{row['GPU']}"
+        yield Row(label, measured_s, Step((job,), _FOUNDRY[row["GPU"]]))

@@ -1,0 +1,280 @@
+"""Score the model on published measurements: error per row, mean, p90 and largest per suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from math import ceil, inf
+from pathlib import Path
+from typing import Any
+
+from simcore.cost.job import Cluster
+from simcore.cost.played import cells, engine_ns
+from simcore.cost.predict import Prediction
+from simcore.cost.published.rows import Row, Step
+from simcore.cost.published.suites import SUITES, Suite, load
+from simcore.cost.sensitivity import Sensitivity, averaged, of_question, told
+from simcore.cost.systems import CLUSTERS
+from simcore.errors import InputError, Location
+
+__all__ = [
+    "Scored", "default_documents", "document", "interval", "margin", "markdown", "read_from", "rows_of", "score",
+    "table",
+]  # fmt: skip
+
+MOST_CELLS = 20_000  # three seconds of the engine
+_HERE = Path(__file__).parent / "measurements"
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A suite with its rows predicted, where asked the engine's answers (None: too long), and what each row follows."""
+
+    suite: Suite
+    rows: tuple[Row, ...]
+    predictions: tuple[Prediction, ...]
+    engine_s: tuple[float | None, ...] = ()
+    followed: tuple[Sequence[Sensitivity], ...] = ()
+
+    @property
+    def errors(self) -> list[float]:
+        """Predicted / measured - 1 of every row."""
+        return [p.step_s / row.measured - 1 for row, p in zip(self.rows, self.predictions, strict=True)]
+
+    @property
+    def mean(self) -> float:
+        """Mean |error|."""
+        return sum(map(abs, self.errors)) / len(self.rows)
+
+    def quantile(self, share: float) -> float:
+        """The |error| that `share` of the rows do not pass."""
+        return _rank(list(map(abs, self.errors)), share)
+
+    @property
+    def apart(self) -> float:
+        """The largest |engine / predicted - 1|."""
+        pairs = zip(self.engine_s, self.predictions, strict=True)
+        return max((abs(found / one.step_s - 1) for found, one in pairs if found), default=0.0)
+
+    @property
+    def missed(self) -> bool:
+        """Whether the mean is outside the suite's tolerance."""
+        return self.suite.tolerance is not None and self.mean > self.suite.tolerance
+
+
+def default_documents() -> list[Mapping[str, Any]]:
+    """The measurements shipped with simcore; each file names its sources and licences."""
+    return [load(path) for path in sorted(_HERE.glob("*.json"))]
+
+
+def score(
+    suite: Suite,
+    documents: Iterable[Mapping[str, Any]],
+    progress: Any = None,
+    *,
+    engine: bool = False,
+    explain: bool = False,
+) -> Scored | None:
+    """Predict every row of a suite, None when the documents hold none; `progress` wraps the rows (a tqdm).
+
+    With `engine`, steps are run by the engine, too; with `explain`, every constant is moved for every row.
+    """
+    rows = rows_of(suite, documents)
+    if not rows:
+        return None
+    answers = [_answer(row, engine, explain) for row in (progress(rows) if progress else rows)]
+    predictions, engine_s, followed = zip(*answers, strict=True)
+    return Scored(suite, rows, predictions, engine_s if engine else (), followed if explain else ())
+
+
+def _answer(row: Row, engine: bool, explain: bool) -> tuple[Prediction, float | None, Sequence[Sensitivity]]:
+    prediction = _predicted(row)
+    return prediction, _run(row) if engine else None, of_question(row.question) if explain else ()
+
+
+def _run(row: Row) -> float | None:
+    """Seconds of a step by the engine, None where the row asks for something else or for too many cells."""
+    question = row.question
+    if not isinstance(question, Step) or question.phase:
+        return None
+    cluster = CLUSTERS[question.cluster]
+    job = question.chosen(cluster)
+    return engine_ns(job, cluster) * 1e-9 if cells(job) <= MOST_CELLS else None
+
+
+def rows_of(suite: Suite, documents: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
+    """The rows of a suite; InputError names the suite, or the row, that cannot be read."""
+    with _locating(f"suite {suite.name}", "rows cannot be read"):
+        return tuple(row for each in documents for row in suite.rows(each))
+
+
+@contextmanager
+def read_from(path: str | Path | None) -> Iterator[None]:
+    """Errors that name a row or a suite name the file, too."""
+    try:
+        yield
+    except InputError as error:
+        if path is None or error.problems[0].location.file == str(path):
+            raise
+        raise InputError([
+            replace(problem, location=Location(str(path)), message=f"{problem.location.file}: {problem.message}")
+            for problem in error.problems
+        ]) from error  # fmt: skip
+
+
+def _predicted(row: Row) -> Prediction:
+    """The answer to a row; InputError names the row whose figures are impossible."""
+    with _locating(row.id, "the measurement's figures are impossible"):
+        prediction = row.question.explained()
+        if not (0 < row.measured < inf and 0 < prediction.step_s < inf):
+            raise ValueError(f"measured {row.measured:g}, predicted {prediction.step_s:g}")
+    return prediction
+
+
+@contextmanager
+def _locating(name: str, what: str) -> Iterator[None]:
+    """Errors of arithmetic on what a file says become one that names the measurement."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise InputError.at(name, what, expected="figures as in docs/validation.md", found=found) from error
+
+
+def document(scored: Sequence[Scored]) -> dict[str, Any]:
+    """The JSON document of `simcore validate --json`, schema simcore.validate/1."""
+    return {"schema": "simcore.validate/1", "suites": [_suite_document(one) for one in scored]}
+
+
+def _suite_document(scored: Scored) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": scored.suite.name,
+        "rows": [_row_document(scored, index) for index in range(len(scored.rows))],
+        "mean_abs_error": scored.mean,
+        "p90_abs_error": scored.quantile(0.9),
+        "max_abs_error": scored.quantile(1.0),
+        "tolerance": scored.suite.tolerance,
+        "best_peer": scored.suite.peer,
+    }
+    if scored.followed:
+        found["sensitivities"] = _first_three(averaged(scored.followed))
+    if scored.engine_s:
+        found |= {"engine_rows": len(scored.engine_s) - scored.engine_s.count(None), "engine_apart": scored.apart}
+    return found
+
+
+def _row_document(scored: Scored, index: int) -> dict[str, Any]:
+    row, prediction, unit = scored.rows[index], scored.predictions[index], scored.suite.unit
+    entry: dict[str, Any] = {
+        "id": row.id,
+        f"measured_{unit}": row.measured,
+        f"predicted_{unit}": prediction.step_s,
+        "error": scored.errors[index],
+    }
+    if row.peer:
+        entry[f"peer_{unit}"] = row.peer
+    if scored.followed:
+        entry[f"interval_{unit}"] = list(interval(prediction.step_s, scored.quantile(0.9)))
+        entry[f"parts_{unit}"] = prediction.parts
+        entry["sensitivities"] = _first_three(scored.followed[index])
+    if scored.engine_s:
+        entry[f"engine_{unit}"] = scored.engine_s[index]
+    return entry
+
+
+def _first_three(some: Sequence[Sensitivity]) -> list[dict[str, Any]]:
+    return [asdict(one) for one in some[:3]]
+
+
+def interval(answer: float, margin: float) -> tuple[float, float]:
+    """What an answer is within a factor of 1 + `margin` of."""
+    return answer / (1 + margin), answer * (1 + margin)
+
+
+def margin(cluster: Cluster) -> tuple[float, int]:
+    """The |error| that nine in ten measured steps on a system do not pass, and how many they are.
+
+    A system nobody measured takes the rows of its accelerator, an accelerator nobody measured those of all.
+    """
+    steps = [row for suite in SUITES.values() for row in _steps(suite)]
+    near = (
+        [row for row, system in steps if system == cluster],
+        [row for row, system in steps if system.accelerator == cluster.accelerator],
+        [row for row, _ in steps],
+    )
+    rows = next(some for some in near if some)
+    errors = [abs(_predicted(row).step_s / row.measured - 1) for row in rows]
+    return _rank(errors, 0.9), len(rows)
+
+
+def _rank(values: Sequence[float], share: float) -> float:
+    """The value that `share` of some do not pass (nearest rank)."""
+    return sorted(values)[max(0, ceil(share * len(values)) - 1)]
+
+
+def _steps(suite: Suite) -> list[tuple[Row, Cluster]]:
+    """The shipped measurements of whole steps, each with its system."""
+    rows = [row for each in default_documents() for row in suite.rows(each)]
+    asked = [(row, row.question) for row in rows]
+    return [(row, CLUSTERS[one.cluster]) for row, one in asked if isinstance(one, Step) and not one.phase]
+
+
+def markdown(scored: Sequence[Scored]) -> str:
+    """The table of `docs/validation.md`: a row per suite."""
+    lines = [
+        "| suite | rows | mean | p90 | largest | tolerance | best peer on the same data |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in scored:
+        figures = " | ".join(f"{figure:.1%}" for figure in (one.mean, one.quantile(0.9), one.quantile(1.0)))
+        limit = "-" if one.suite.tolerance is None else f"{one.suite.tolerance * 100:g}%"
+        lines.append(f"| {one.suite.name} | {len(one.rows)} | {figures} | {limit} | {one.suite.peer or '-'} |")
+    return "\n".join(lines)
+
+
+def table(scored: Sequence[Scored], *, rows: bool = False) -> str:
+    """The result for people: a line per suite, one per measurement with `rows` or where there is more to say."""
+    head = f"{'suite':26} {'rows':>5} {'mean':>7} {'p90':>7} {'max':>7} {'limit':>7}  best peer, same data"
+    lines = [head]
+    for one in scored:
+        limit = "-" if one.suite.tolerance is None else f"{one.suite.tolerance:.1%}"
+        figures = (one.mean, one.quantile(0.9), one.quantile(1.0))
+        text = " ".join(f"{figure:>7.1%}" for figure in figures)
+        mark = "  MISSED" if one.missed else ""
+        lines.append(f"{one.suite.name:26} {len(one.rows):>5} {text} {limit:>7}  {one.suite.peer}{mark}")
+    for one in scored:
+        lines += _details(one, rows=rows or bool(one.followed))
+    return "\n".join(lines)
+
+
+def _details(scored: Scored, *, rows: bool) -> Iterator[str]:
+    if rows or scored.engine_s:
+        yield f"\n{scored.suite.name}"
+    if scored.followed:
+        yield f"  follows most (change of time per change of constant): {told(averaged(scored.followed))}"
+        yield f"  nine in ten rows lie within a factor of {1 + scored.quantile(0.9):.3f}"
+    if scored.engine_s:
+        played = len(scored.engine_s) - scored.engine_s.count(None)
+        yield f"  the engine ran {played} of {len(scored.rows)} rows, at most {scored.apart:.2g} from the prediction"
+    for index in range(len(scored.rows)) if rows else ():
+        yield from _row_lines(scored, index)
+
+
+def _row_lines(scored: Scored, index: int) -> Iterator[str]:
+    row, prediction, unit = scored.rows[index], scored.predictions[index], scored.suite.unit
+    error, run_s = scored.errors[index], scored.engine_s[index] if scored.engine_s else None
+    line = f"  {row.id:48} {row.measured:12.6g} {unit} measured {prediction.step_s:12.6g} {unit} {error:+7.1%}"
+    peer = f"   peer {row.peer:.6g} {unit} {row.peer / row.measured - 1:+.1%}" if row.peer else ""
+    yield line + peer + (f"  engine {run_s:.9g} {unit}" if run_s else "")
+    if scored.followed:
+        low, high = interval(prediction.step_s, scored.quantile(0.9))
+        yield f"      {low:.6g} to {high:.6g} {unit}: {_shares(prediction)}; follows {told(scored.followed[index])}"
+
+
+def _shares(prediction: Prediction) -> str:
+    shares = {name: part / prediction.step_s for name, part in prediction.parts.items()}
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share > _SHOWN)
+
+
+_SHOWN = 0.005

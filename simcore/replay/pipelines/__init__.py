@@ -1,0 +1,1 @@
+"""Another pipeline: a recorded step taken apart into cells and compiled for other degrees."""

@@ -1,0 +1,202 @@
+"""Another pipeline: a recorded step compiled into a workload of stages, with other degrees, played on a topology.
+
+As in Lumos (MLSys 2025, section 3.4) layers keep their recorded computation and are given to other stages in another
+schedule; unlike there all communication is timed by the simulated network, from its recorded sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from statistics import mean
+
+from simcore.engine.run import simulate
+from simcore.engine.settings import Settings
+from simcore.errors import InputError
+from simcore.profiles import profiles
+from simcore.replay.pipelines.rows import Part, Rows, mixed_row
+from simcore.replay.pipelines.stages import Plan, Recorded, recorded
+from simcore.replay.session import Replay
+from simcore.replay.whatif.interconnect import Interconnect
+from simcore.replay.whatif.ranges import layer_number
+from simcore.report.model import Report
+from simcore.workload.loops import schedules
+from simcore.workload.model import Group, Layer, Parallelism, Phase, Workload
+
+__all__ = ["NUMBERS", "Rebuilt", "compiled", "played", "rebuild", "target_of"]
+
+LOOP = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
+REDUCING, CLOSING = "gradient_reduce", "optimizer"  # names by which a pipeline knows the rows of a step's end
+SCALAR_BYTES = 1024  # collectives as small as this (norms, counts) do not grow with the parameters
+NUMBERS = ("pp", "dp", "layers", "micro_batches", "vpp")
+
+
+def target_of(base: Recorded, changes: dict[str, int | str]) -> Plan:
+    """The recorded plan with changes; InputError for what the trace cannot tell."""
+    plan = replace(base.plan, **changes)  # type: ignore[arg-type]
+    if plan.schedule not in schedules.names():
+        schedules.make(plan.schedule, 1, 1)
+    if plan.schedule in ("gpipe", "1f1b", "zb-h1") and "vpp" not in changes:
+        plan = replace(plan, vpp=1)
+    if plan.schedule in ("interleaved", "zb-v", "dualpipe") and plan.vpp == 1:
+        plan = replace(plan, vpp=1 if plan.schedule == "dualpipe" else 2)
+    missing = ""
+    if plan.pp > 1 and not base.pipeline_bytes:
+        missing = "no transfer between stages was recorded, so their size is unknown"
+    elif plan.dp > 1 and base.plan.dp == 1 and any(part.backward for part, _ in base.layers):
+        missing = "no data parallel collective was recorded, so their sizes are unknown"
+    elif schedules.splits_backward(plan.schedule) and not base.splits:
+        missing = f"{plan.schedule} runs weight gradients apart, and no range says which kernels these are"
+    elif plan.layers < plan.outline.parts:
+        missing = f"{plan.layers} layers are fewer than the {plan.outline.parts} parts of {plan.schedule}"
+    if missing:
+        raise InputError.at("--set", missing, expected="a step that the trace tells everything about", found=base.file)
+    return plan
+
+
+def compiled(base: Recorded, plan: Plan) -> Workload:
+    """The recorded step as rows of a pipeline with other degrees; all-gather sizes are totals."""
+    layers, outline = base.chosen(plan.layers), plan.outline
+    count, extra = divmod(len(layers), outline.parts)
+    same = plan.layers == base.plan.layers and outline.parts == len(base.counts)
+    counts = base.counts if same else [count + (part < extra) for part in range(outline.parts)]
+    marks = list(accumulate(counts, initial=0))
+    parts = [list(layers[a:b]) for a, b in pairwise(marks)]
+    parts[0] = [*base.before, *parts[0]]
+    parts[-1] = [*parts[-1], *base.behind]
+    ends: list[list[tuple[Part, int]]] = [[] for _ in parts]
+    for number, part in enumerate(parts):  # a stage ends its step once, with the first of its parts
+        ends[number if outline.placement == "twoway" else _first_part(outline, number)] += part
+    rows = [_part_rows(base, plan, part, end) for part, end in zip(parts, ends, strict=True)]
+    sizes = Parallelism(plan.tp, 1, plan.pp, plan.vpp, 0, plan.micro_batches, plan.npus)
+    return Workload(
+        LOOP, tuple(row for some in rows for row in some), sizes, "simai", pipeline_bytes=base.pipeline_bytes,
+        stage_rows=tuple(map(len, rows)), name=base.file,
+    )  # fmt: skip
+
+
+def _first_part(outline: schedules.Schedule, part: int) -> int:
+    """The first part of the stage that has a part."""
+    return outline.part(outline.stage(part, 0), 0)
+
+
+def _part_rows(
+    base: Recorded, plan: Plan, parts: Sequence[tuple[Part, int]], end: Sequence[tuple[Part, int]]
+) -> list[Layer]:
+    """The rows of the end of the step, then a block for every micro-batch, the last one first.
+
+    A block has the forward rows of its parts and then, in reverse, their backward rows.
+    """
+    ahead = [_named(row, part.name) for part, _ in parts for row in part.forward]
+    back, last = (
+        [_named(row, part.name) for (part, _), rows in zip(parts, some, strict=True) for row in reversed(rows)]
+        for some in ([part.backward for part, _ in parts], [part.last for part, _ in parts])
+    )
+    return [*(_end_rows(base, plan, end) if end else []), *ahead, *last, *[*ahead, *back] * (plan.micro_batches - 1)]
+
+
+def _end_rows(base: Recorded, plan: Plan, parts: Sequence[tuple[Part, int]]) -> list[Layer]:
+    """The end of the recorded steps, each part's share of its stage; reducing rows are played from the last up."""
+    shares = _shares(base, parts)
+    reducing = _mixed([end.reducing for end in base.ends], shares, 1.0, base.file)
+    faster = base.plan.dp / plan.dp if base.sharded else 1.0  # a sharded optimizer
+    closing = _mixed([end.closing for end in base.ends], shares, faster, base.file)
+    return [_named(row, REDUCING) for row in reversed(reducing)] + [_named(row, CLOSING) for row in closing]
+
+
+def _named(row: Layer, name: str) -> Layer:
+    """A row as a text workload has it: a name of one word, the usual group of a column left to the loop."""
+    usual = ((row.forward, Group.TP), (row.input_grad, Group.TP), (row.weight_grad, Group.DP))
+    phases = [replace(phase, group=Group.LOOP) if phase.group == own else phase for phase, own in usual]
+    return Layer("_".join(name.split()), phases[0], phases[1], phases[2])
+
+
+def _shares(base: Recorded, parts: Sequence[tuple[Part, int]]) -> list[float]:
+    """How much of each recorded stage's parameters some parts hold: by gradient bytes, else by number of layers."""
+    every = [*base.before, *base.layers, *base.behind]
+    known = any(part.gradient_bytes for part, _ in every)
+
+    def weight(some: Sequence[tuple[Part, int]], stage: int) -> float:
+        own = [part for part, its in some if its == stage]
+        return sum(part.gradient_bytes if known else layer_number(part.name) >= 0 for part in own)
+
+    return [weight(parts, stage) / (weight(every, stage) or 1.0) for stage in range(len(base.ends))]
+
+
+def _mixed(stages: Sequence[Rows], shares: Sequence[float], faster: float, file: str) -> list[Layer]:
+    """Row by row the sum of the stages' rows, each by its share."""
+    if len({tuple((r.forward.collective, r.weight_grad.collective) for r in rows) for rows in stages}) > 1:
+        message = "the stages end their steps differently, so that it is unknown what a stage with other layers does"
+        raise InputError.at(file, message, expected="the same collectives at the end of every stage's step")
+    return [_mixed_row(rows, shares, faster) for rows in zip(*stages, strict=True)]
+
+
+def _mixed_row(rows: Sequence[Layer], shares: Sequence[float], faster: float) -> Layer:
+    def mixed(phases: Sequence[Phase]) -> Phase:
+        compute_ns = sum(share * phase.compute_ns for share, phase in zip(shares, phases, strict=True)) * faster
+        size = sum(share * phase.size_bytes for share, phase in zip(shares, phases, strict=True))
+        largest = max(phase.size_bytes for phase in phases)
+        return replace(
+            phases[0], compute_ns=round(compute_ns), size_bytes=round(size) if largest > SCALAR_BYTES else largest
+        )
+
+    return mixed_row(rows, mixed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rebuilt:
+    """Another pipeline played, and the recorded one compiled and played alike, where a machine of its size is known.
+
+    `period_ns` is the replayed period of the slowest rank.
+    """
+
+    recorded: Recorded
+    plan: Plan
+    report: Report
+    base: Report | None
+    period_ns: float
+
+    @property
+    def base_error(self) -> float | None:
+        """How far the compiled recorded step is from the replayed period; relative."""
+        return self.base.timeline.time_ns / self.period_ns - 1 if self.base else None
+
+
+def rebuild(
+    replay: Replay,
+    changes: dict[str, int | str],
+    machine: Interconnect,
+    own: Interconnect | None = None,
+) -> Rebuilt:
+    """Compile the recorded step with changes (of `Plan`) and play it on a machine.
+
+    `own` is the recorded run's; without it `machine` serves where it has as many NPUs.
+
+    Raises
+    ------
+    InputError
+        When the traces do not say what is needed, or the machines do not fit.
+    """
+    base = recorded(replay)
+    plan = target_of(base, changes)
+    own = own or (machine if machine.topology.npus == base.plan.npus else None)
+    again = played(compiled(base, base.plan), base.plan, own) if own else None
+    period_ns = max(mean(step.predicted_ns for step in replay.scored(number)) for number in range(len(replay.ranks)))
+    return Rebuilt(base, plan, played(compiled(base, plan), plan, machine), again, period_ns)
+
+
+def played(workload: Workload, plan: Plan, machine: Interconnect) -> Report:
+    """The compiled step on a machine; InputError when its NPUs are not the plan's."""
+    topology = machine.topology
+    if topology.npus != plan.npus:
+        raise InputError.at(
+            topology.path or "--topology",
+            "the topology does not have as many NPUs as the step has ranks",
+            expected=f"{plan.npus} NPUs: tp {plan.tp} x dp {plan.dp} x pp {plan.pp}",
+            found=f"{topology.npus} NPUs",
+        )
+    settings = Settings(schedule=plan.schedule if plan.pp > 1 else "")
+    return Report(
+        simulate(workload, topology, machine.system, profiles.get("native"), settings), "native", "", workload=workload
+    )

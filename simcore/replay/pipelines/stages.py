@@ -1,0 +1,182 @@
+"""A recorded step taken apart: its degrees and schedule, and the parts of the model that its stages ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from statistics import median_low
+
+from simcore.errors import InputError
+from simcore.replay.pipelines.cells import Cells, read_cells
+from simcore.replay.pipelines.rows import Part, Rows, StepEnd, part_of, step_end
+from simcore.replay.session import Replay
+from simcore.replay.views.report import typical_step
+from simcore.replay.whatif.ranges import layer_number
+from simcore.workload.loops import schedules
+from simcore.workload.model import CollectiveKind, Group
+
+__all__ = ["Placed", "Plan", "Recorded", "recorded"]
+
+Placed = tuple[tuple[Part, int], ...]  # parts of the model, each with the stage that recorded it
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Degrees, schedule and depth of a step; `tp` is the recorded one, `layers` those of the whole model."""
+
+    tp: int
+    pp: int
+    dp: int
+    micro_batches: int
+    layers: int
+    schedule: str
+    vpp: int = 1
+
+    @property
+    def npus(self) -> int:
+        """How many ranks the step runs on."""
+        return self.tp * self.pp * self.dp
+
+    @property
+    def outline(self) -> schedules.Schedule:
+        """Which stage has which part of the model."""
+        return schedules.outline(self.schedule, self.pp, self.micro_batches, self.vpp if self.vpp > 1 else None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """A recorded step by its parts, each with the stage that recorded it; layers stand in the order of the model."""
+
+    plan: Plan
+    layers: Placed
+    before: Placed
+    behind: Placed
+    ends: tuple[StepEnd, ...]
+    counts: tuple[int, ...]
+    pipeline_bytes: int
+    sharded: bool
+    splits: bool
+    file: str
+
+    def chosen(self, count: int) -> Placed:
+        """So many layers: the ordinary ones, nearest to the median computation, are repeated or left out."""
+        usual = median_low(part.compute_ns for part, _ in self.layers)
+        ranked = sorted(range(len(self.layers)), key=lambda at: (abs(self.layers[at][0].compute_ns - usual), at))
+        if count < len(self.layers):
+            left_out = set(ranked[: len(self.layers) - count])
+            return tuple(layer for at, layer in enumerate(self.layers) if at not in left_out)
+        at = ranked[0]
+        return (*self.layers[:at], *(self.layers[at],) * (count - len(self.layers)), *self.layers[at:])
+
+
+def recorded(replay: Replay) -> Recorded:
+    """The recorded step by its parts.
+
+    Raises
+    ------
+    InputError
+        When the traces do not say what is needed: ranges of layers, all stages, groups, sizes of transfers.
+    """
+    found = [read_cells(rank, typical_step(replay, number)) for number, rank in enumerate(replay.ranks)]
+    stages = [next(same) for _, same in groupby(sorted(found, key=_place), key=_layer_numbers)]
+    numbers = sorted(number for cells in stages for number in _layer_numbers(cells))
+    sizes = {group: size for cells in stages for group, size in cells.sizes.items()}
+    _check_stages(stages, numbers, sizes)
+    chunks = max(len(_runs(cells)) for cells in stages)
+    runs = sorted((run, stage) for stage, cells in enumerate(stages) for run in _runs(cells, chunks))
+    layers = [(part_of(stages[stage], f"layer {n}"), stage) for run, stage in runs for n in range(run[0], run[1])]
+    before, behind = _others(stages, runs[0][1], runs[-1][1])
+    micro_batches = max(len(some) for some in stages[0].passes.values())
+    schedule = _schedule(stages, micro_batches, chunks)
+    plan = Plan(
+        sizes.get(Group.TP, 1), len(stages), sizes.get(Group.DP, 1), micro_batches, len(layers), schedule, chunks
+    )
+    ends = tuple(map(step_end, stages))
+    return Recorded(
+        plan=plan,
+        layers=tuple(layers),
+        before=before,
+        behind=behind,
+        ends=ends,
+        counts=tuple(run[1] - run[0] for run, _ in runs),
+        pipeline_bytes=max((size for cells in stages for size in cells.sent_bytes), default=0),
+        sharded=any(map(_scatters, (*(part.last for part, _ in layers), *(end.reducing for end in ends)))),
+        splits=any(one.weight for c in stages for some in c.passes.values() for ops in some for one in ops),
+        file=stages[0].file,
+    )
+
+
+def _layer_numbers(cells: Cells) -> tuple[int, ...]:
+    return tuple(sorted({layer_number(part) for part in cells.parts} - {-1}))
+
+
+def _place(cells: Cells) -> tuple[tuple[int, ...], int]:
+    return _layer_numbers(cells), cells.rank
+
+
+def _runs(cells: Cells, pieces: int = 0) -> list[tuple[int, int]]:
+    """A stage's consecutive layers as (first, behind the last), cut where the model turns round in it."""
+    numbers = _layer_numbers(cells)
+    cuts = [at for at in range(1, len(numbers)) if numbers[at] != numbers[at - 1] + 1]
+    if not cuts and pieces > 1:
+        cuts = [len(numbers) * piece // pieces for piece in range(1, pieces)]
+    return [(numbers[a], numbers[b - 1] + 1) for a, b in pairwise([0, *cuts, len(numbers)])]
+
+
+def _others(stages: Sequence[Cells], first: int, last: int) -> tuple[Placed, Placed]:
+    """Parts that are no layers: those before the model's first layer, and those behind its last."""
+    before, behind = list[tuple[Part, int]](), list[tuple[Part, int]]()
+    for stage, cells in enumerate(stages):
+        at = next(at for at, name in enumerate(cells.parts) if layer_number(name) >= 0)
+        for place, name in enumerate(cells.parts):
+            if layer_number(name) >= 0:
+                continue
+            if stage != (first if place < at else last):
+                message = f"'{name}' runs on a stage in the middle of the model, and is no layer"
+                raise InputError.at(
+                    cells.file, message, expected="such ranges before the first or behind the last layer"
+                )
+            (before if place < at else behind).append((part_of(cells, name), stage))
+    return tuple(before), tuple(behind)
+
+
+def _check_stages(stages: Sequence[Cells], numbers: Sequence[int], sizes: dict[Group, int]) -> None:
+    """InputError when a stage is missing, a layer is recorded twice, or a group has no place in the compiled step."""
+    strange = sorted(set(sizes) - {Group.TP, Group.DP, Group.PP})
+    if strange:
+        message = f"groups of {', '.join(strange)} cannot be compiled into another pipeline"
+        raise InputError.at(stages[0].file, message, expected="tensor, data and pipeline parallel groups")
+    if sizes.get(Group.PP, len(stages)) != len(stages) or numbers != list(range(numbers[0], numbers[-1] + 1)):
+        raise InputError.at(
+            stages[0].file,
+            "the traces do not hold every layer exactly once",
+            expected=f"a rank of each of the {sizes.get(Group.PP, len(stages))} stages, each with layers of its own",
+            found="; ".join(f"rank {cells.rank}: layers {_runs(cells)}" for cells in stages),
+        )
+
+
+def _scatters(rows: Rows) -> bool:
+    phases = (row.weight_grad for row in rows)
+    return any(p.collective == CollectiveKind.REDUCE_SCATTER and p.group == Group.DP for p in phases)
+
+
+def _schedule(stages: Sequence[Cells], micro_batches: int, chunks: int) -> str:
+    """The schedule in whose order the stages ran their first layers; 1F1B, or interleaved, where none fits."""
+    for name in schedules.names():
+        try:
+            order = schedules.make(name, len(stages), micro_batches, chunks if chunks > 1 else None).order
+        except InputError:
+            continue
+        if all(
+            _came(cells, chunks) == [(c.kind, c.micro_batch, c.chunk) for c in line]
+            for cells, line in zip(stages, order, strict=True)
+        ):
+            return name
+    return "interleaved" if chunks > 1 else "1f1b"
+
+
+def _came(cells: Cells, chunks: int) -> list[tuple[str, int, int]]:
+    """(kind, micro-batch, chunk) of a stage's cells, by the first layer of each chunk."""
+    first = [f"layer {run[0]}" for run in _runs(cells, chunks)]
+    return [(kind, number, first.index(part)) for kind, part, number in cells.order if part in first]

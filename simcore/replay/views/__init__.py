@@ -1,0 +1,1 @@
+"""What a replay says: report, breakdown, pictures, exports, comparisons."""

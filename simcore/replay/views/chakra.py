@@ -1,0 +1,169 @@
+"""A replayed step as Chakra execution traces, so that a real trace runs on any topology.
+
+Host calls, kernels and what they wait for stay; collectives whose kind, size and group NCCL's arguments tell become
+collectives that the simulated network times.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from simcore.replay.graph import Graph, NodeKind
+from simcore.replay.rank import RankView
+from simcore.replay.session import Replay, StepReplay
+from simcore.replay.views.report import typical_step
+from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload.chakra.writer import encode, metadata, node
+from simcore.workload.kineto import Collective, KinetoTrace
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["Exported", "collectives", "to_chakra"]
+
+# NCCL's and PyTorch's names of collectives, without underscores.
+KINDS = {
+    "reducescatter": (CollectiveKind.REDUCE_SCATTER, CommType.REDUCE_SCATTER),
+    "allreduce": (CollectiveKind.ALL_REDUCE, CommType.ALL_REDUCE),
+    "allgather": (CollectiveKind.ALL_GATHER, CommType.ALL_GATHER),
+    "alltoall": (CollectiveKind.ALL_TO_ALL, CommType.ALL_TO_ALL),
+}
+THREADS, DELAYS = 100_000, 1_000_000  # host threads and delays take stream numbers from here on
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Files by rank, and how many communication kernels became collectives or kept their recorded time."""
+
+    files: dict[int, bytes]
+    collectives: int
+    kept: int
+
+
+def to_chakra(replay: Replay) -> Exported:
+    """The typical step of every rank; a single recorded rank stands for all of its largest group.
+
+    What is started by an earlier step's work is free at the start. A delay of an edge is a node of its own.
+    """
+    made: dict[int, _Rank] = {}
+    for number, prepared in enumerate(replay.ranks):
+        step = typical_step(replay, number)
+        made[prepared.view.trace.rank] = _Rank(prepared.view, step, _together(replay, step))
+    world = max((c.size for rank in made.values() for c in rank.collectives.values()), default=len(made))
+    ranks = range(max(world, 1)) if len(made) == 1 else sorted(made)
+    only = next(iter(made.values()))
+    files = {rank: made.get(rank, only).content(world) for rank in ranks}
+    timed = sum(len(rank.collectives) for rank in made.values())
+    return Exported(files, timed, sum(rank.kept for rank in made.values()))
+
+
+def collectives(trace: KinetoTrace) -> dict[int, tuple[CollectiveKind, Collective]]:
+    """The collectives, by row of the tasks, that say what they do and with how many bytes."""
+    found = {task: (_name(said), said) for task, said in trace.collectives.items() if said.size_bytes}
+    return {task: (KINDS[name][0], said) for task, (name, said) in found.items() if name}
+
+
+def _together(replay: Replay, step: StepReplay) -> dict[int, tuple[int, ...]]:
+    """The ranks of each collective of a rank that all recorded ranks took part in."""
+    ranks = tuple(sorted(replay.ranks[member].view.trace.rank for member in step.members))
+    return {
+        member.task: ranks
+        for match in step.matches
+        for member in match.members
+        if member.rank == step.number and len(match.members) == len(replay.ranks) > 1
+    }
+
+
+def _name(collective: Collective) -> str:
+    """The key in `KINDS`, "" when it is none of them."""
+    name = collective.operation.lower().replace("_", "")
+    return next((known for known in KINDS if known in name), "")
+
+
+@dataclass(slots=True)
+class _Rank:
+    """One rank's part of a graph; `collectives` are its nodes that the network is to time."""
+
+    view: RankView
+    step: StepReplay
+    together: Mapping[int, tuple[int, ...]]
+    collectives: dict[int, Collective] = field(default_factory=dict)
+    kept: int = 0
+
+    @property
+    def trace(self) -> KinetoTrace:
+        """What was recorded on the rank."""
+        return self.view.trace
+
+    def __post_init__(self) -> None:
+        nodes = self.step.graph.ranks[self.step.number]
+        known, view = collectives(self.trace), self.view
+        for row, end in zip(nodes.tasks, nodes.ends, strict=True):
+            said = known[row][1] if row in known else None
+            if said is not None and not said.ranks and row in self.together:
+                group = list(self.together[row])
+                said = replace(said, group=json.dumps(group), size=len(group))
+            if said is not None and said.ranks:
+                self.collectives[end] = said
+            else:
+                self.kept += bool(view.communication[row])
+
+    def content(self, world: int) -> bytes:
+        """The file: nodes in an order in which every one comes behind what it waits for."""
+        groups = sorted({said.ranks for said in self.collectives.values() if said.size != world})
+        names = {ranks: str(number + 1) for number, ranks in enumerate(groups)}
+        return encode(metadata(), self._messages(names))
+
+    def _messages(self, names: Mapping[tuple[int, ...], str]) -> Iterator[Any]:
+        graph, waits = self.step.graph, _waits(self.step.graph, self.step.number)
+        head = node(0, "groups", NodeType.METADATA_NODE)
+        head.inputs.values = json.dumps([{"pg_name": name, "ranks": ranks} for ranks, name in names.items()])
+        yield head
+        number: dict[int, int] = {}
+        free = 1
+        for row in graph.order:
+            if graph.rank[row] != self.step.number:
+                continue
+            behind = []
+            for source, lag_ns in waits.get(row, ()):
+                if lag_ns > 0:
+                    yield _lasting(free, "delay", lag_ns, DELAYS + free, [number[source]])
+                    behind.append(free)
+                    free += 1
+                else:
+                    behind.append(number[source])
+            number[row] = free
+            yield self._message(row, free, sorted(set(behind)), names)
+            free += 1
+
+    def _message(self, row: int, number: int, behind: list[int], names: Mapping[tuple[int, ...], str]) -> Any:
+        graph, said = self.step.graph, self.collectives.get(row)
+        name = self.trace.names[graph.name[row]] if graph.name[row] >= 0 else "host"
+        if said is not None:
+            attributes: dict[str, object] = {"comm_type": int(KINDS[_name(said)][1]), "comm_size": said.size_bytes}
+            attributes |= {"pg_name": names[said.ranks]} if said.ranks in names else {}
+            attributes |= {"is_cpu_op": False, "stream": int(graph.lane[row])}
+            return node(number, name, NodeType.COMM_COLL_NODE, data_deps=behind, attributes=attributes)
+        if graph.kind[row] == NodeKind.ARRIVAL and not self.collectives:
+            attributes = {"comm_type": int(CommType.BARRIER), "comm_size": 0, "is_cpu_op": False}
+            return node(number, f"arrival {name}", NodeType.COMM_COLL_NODE, data_deps=behind, attributes=attributes)
+        lane = int(graph.lane[row]) + (THREADS if graph.kind[row] == NodeKind.HOST else 0)
+        return _lasting(number, name, int(graph.duration_ns[row]), lane, behind)
+
+
+def _lasting(number: int, name: str, duration_ns: int, stream: int, behind: list[int]) -> Any:
+    """A node that takes its time on a stream."""
+    attributes = {"is_cpu_op": False, "duration_ns": duration_ns, "stream": stream}
+    micros = round(duration_ns / 1000)
+    return node(number, name, NodeType.COMP_NODE, data_deps=behind, duration_micros=micros, attributes=attributes)
+
+
+def _waits(graph: Graph, number: int) -> dict[int, list[tuple[int, int]]]:
+    """For each node of a rank what it waits for within the step, and for how long after that."""
+    own = (graph.rank[graph.target] == number) & (graph.rank[graph.source] == number) & (graph.back == 0)
+    found: dict[int, list[tuple[int, int]]] = {}
+    lag_ns = graph.lag_ns + graph.residual_ns
+    for edge in own.nonzero()[0].tolist():
+        found.setdefault(int(graph.target[edge]), []).append((int(graph.source[edge]), int(lag_ns[edge])))
+    return found

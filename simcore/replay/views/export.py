@@ -1,0 +1,158 @@
+"""A replay as files: the report, and measured above predicted as a picture, a Chrome and a Perfetto trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.errors import InputError
+from simcore.replay.build import Prepared
+from simcore.replay.session import Replay, StepReplay
+from simcore.replay.views.breakdown import predicted_tasks
+from simcore.replay.views.report import Utilisation, answer, typical_step, utilisation, warnings
+from simcore.report.chrome import chrome_json
+from simcore.report.html import page
+from simcore.report.model import Input, Report
+from simcore.report.palette import BREAKDOWN, DIMENSIONS, FAMILIES, INK
+from simcore.report.perfetto import perfetto_trace
+from simcore.report.plots import image, new_figure, styled, time_unit
+from simcore.report.selection import View
+from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, Timeline
+from simcore.units import format_ns
+from simcore.workload.chakra.writer import write_files
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["MEASURED", "PREDICTED", "streams_figure", "timeline", "write"]
+
+Column = NDArray[np.int64]
+MEASURED, PREDICTED = 0, 1  # classes of the timeline
+SIDES = ("measured", "predicted")
+COLOURS = {EventKind.COMPUTE: FAMILIES["compute"], EventKind.COLLECTIVE: DIMENSIONS[0]}
+LABELS = {EventKind.COMPUTE: "computation", EventKind.COLLECTIVE: "communication"}
+CURVES: tuple[dict[str, Any], ...] = (
+    {"color": BREAKDOWN["idle_ns"][1], "fill": True},
+    {"color": INK, "linewidth": 1.0},
+)
+NO_PHASE = -1
+
+
+def timeline(replay: Replay, rank: int) -> Timeline:
+    """The typical step of one rank: class 0 as measured, class 1 as predicted, each from its own start.
+
+    Streams are numbered as in the trace; `streams` names them.
+    """
+    prepared, step = replay.ranks[rank], typical_step(replay, rank)
+    buffer = EventBuffer()
+    spans = (step.measured_span_ns, (step.from_ns, step.to_ns))
+    for side, (start, end, rows) in enumerate((_measured_tasks(prepared, step), predicted_tasks(prepared, step))):
+        from_ns, to_ns = spans[side]
+        begin, finish = np.clip(start, from_ns, to_ns) - from_ns, np.clip(end, from_ns, to_ns) - from_ns
+        for row, started, ended in zip(rows.tolist(), begin.tolist(), finish.tolist(), strict=True):
+            buffer.append((side, *_event(prepared, buffer, row, started, ended, step.window.index)))
+    lengths = tuple(to_ns - from_ns for from_ns, to_ns in spans)
+    return Timeline(
+        events=buffer.table(),
+        time_ns=max(lengths),
+        iterations=((0, max(lengths)),),
+        ranks=((MEASURED,), (PREDICTED,)),
+        finish_ns=lengths,
+        streams=_stream_names(prepared),
+    )
+
+
+def _event(
+    prepared: Prepared, buffer: EventBuffer, row: int, start_ns: int, end_ns: int, step: int
+) -> tuple[int, int, int, int, int, int, int, int, int]:
+    """The columns of one task behind its class."""
+    tasks = prepared.view.trace.tasks
+    kind = EventKind.COLLECTIVE if prepared.view.communication[row] else EventKind.COMPUTE
+    name = buffer.name(prepared.view.trace.names[tasks.name[row]])
+    return int(tasks.lane[row]), start_ns, end_ns, kind, name, NO_LAYER, NO_PHASE, 0, step
+
+
+def _measured_tasks(prepared: Prepared, step: StepReplay) -> tuple[Column, Column, Column]:
+    tasks, (from_ns, to_ns) = prepared.view.trace.tasks, step.measured_span_ns
+    rows = np.flatnonzero((tasks.end_ns > from_ns) & (tasks.start_ns < to_ns))
+    return tasks.start_ns[rows], tasks.end_ns[rows], rows
+
+
+def _stream_names(prepared: Prepared) -> tuple[str, ...]:
+    return tuple(f"stream {stream}" for _, stream in prepared.view.trace.streams)
+
+
+def _view(shown: Timeline) -> View:
+    """Everything, measured above predicted, for the general exporters."""
+    return View(shown.events, 0, shown.time_ns, (MEASURED, PREDICTED), SIDES, ())
+
+
+def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -> None:
+    """Write replay.json and per rank timeline-RANK as .png, .html, .json (Chrome) and .pftrace.gz (Perfetto).
+
+    Raises
+    ------
+    InputError
+        When a file exists and `force` is not set, or the folder cannot be written.
+    """
+    files = {folder / "replay.json": document.encode()}
+    for number, prepared in enumerate(replay.ranks):
+        shown, stem = timeline(replay, number), f"timeline-{prepared.view.trace.rank}"
+        files[folder / f"{stem}.json"] = chrome_json(shown, _view(shown))
+        files[folder / f"{stem}.pftrace.gz"] = perfetto_trace(shown, _view(shown))
+        files[folder / f"{stem}.html"] = _page(replay, number, shown).encode()
+        files[folder / f"{stem}.png"] = image(streams_figure(shown, utilisation(replay, number)), "png")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError.at(str(folder), f"cannot write: {error.strerror or error}") from error
+    write_files(files, force=force)
+
+
+def _page(replay: Replay, number: int, shown: Timeline) -> str:
+    """The step as an interactive page; the shares are those of the step as measured."""
+    trace = replay.ranks[number].view.trace
+    report = Report(shown, "replay", "recorded", (Input("trace", trace.file, ""),), tuple(warnings(replay, number)))
+    document = {**report.to_dict(), "ranks": [], "npus": 1}
+    said = "The typical step, measured above predicted; the shares are those of the measured one."
+    told = {"report": document, "headline": answer(replay, number), "dominating": said, "name": Path(trace.file).name}
+    return page(report, _view(shown), told)
+
+
+def streams_figure(shown: Timeline, curve: Utilisation) -> Figure:
+    """Streams of both sides on one time axis, and below how much of each bin the device was busy."""
+    used = sorted(set(shown.events.stream.tolist()))
+    scale, unit = time_unit(shown.time_ns)
+    height = 0.35 * len(used) + 0.5
+    with styled():
+        figure = new_figure(12, 2 * height + 2.2)
+        axes = figure.subplots(3, 1, sharex=True, height_ratios=(height, height, 1.5))
+        for side, title in enumerate(SIDES):
+            _draw_side(axes[side], shown, side, used, scale)
+            axes[side].set_yticks(range(len(used)), [shown.streams[lane] for lane in used])
+            axes[side].set_title(f"{title}: {format_ns(shown.finish_ns[side])}", loc="left", fontsize=9)
+            share = (curve.measured, curve.predicted)[side]
+            edges = np.arange(len(share) + 1) * curve.bin_ns / scale
+            axes[2].stairs(share, edges, label=title, **CURVES[side])
+        for axis in (axes[0], axes[2]):
+            axis.legend(loc="lower right", ncols=2, bbox_to_anchor=(1, 1), frameon=False)
+        axes[2].set(xlabel=f"time ({unit})", ylabel="share busy", ylim=(0, 1.05), xlim=(0, shown.time_ns / scale or 1))
+        figure.align_ylabels()
+    return figure
+
+
+def _draw_side(axis: Axes, shown: Timeline, side: int, used: list[int], scale: float) -> None:
+    present = set(shown.events.kind.tolist())
+    for kind in (one for one in COLOURS if one in present):
+        label: str | None = LABELS[kind]
+        for row, lane in enumerate(used):
+            events = shown.events
+            chosen = events.where((events.npu_class == side) & (events.stream == lane) & (events.kind == kind))
+            spans = np.c_[chosen.start_ns, chosen.end_ns - chosen.start_ns] / scale
+            axis.broken_barh(spans.tolist(), (row - 0.4, 0.8), color=COLOURS[kind], linewidth=0, label=label)
+            label = None
+    axis.set_ylim(len(used) - 0.5, -0.5)

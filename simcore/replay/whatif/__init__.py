@@ -1,0 +1,1 @@
+"""What could be different about a recorded step: durations, networks, degrees, layers, overlap."""

@@ -1,0 +1,141 @@
+"""How long one recorded transfer takes on a machine: the engine plays it alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from simcore.engine.run_graph import simulate_graphs
+from simcore.engine.settings import Settings
+from simcore.errors import InputError
+from simcore.network.topology.model import Topology
+from simcore.profiles import profiles
+from simcore.replay.whatif.transfers import SEND, Transfer
+from simcore.system.collectives import ROOTED
+from simcore.system.config import SystemConfig
+from simcore.workload.model import ALL_DIMENSIONS, NO_COLLECTIVE, CollectiveKind, Graph, GraphSet, NodeKind
+
+__all__ = ["Interconnect"]
+
+MEMBERS = "members"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Interconnect:
+    """A topology with its system settings; rank n of a trace is its NPU n."""
+
+    topology: Topology
+    system: SystemConfig | None = None
+    played: dict[Transfer, int] = field(default_factory=dict, repr=False)
+
+    def time_ns(self, transfer: Transfer) -> int:
+        """The time of a transfer that meets no other one; each is played once.
+
+        A group that spans whole dimensions is played as that: by all such groups at once, with those dimensions'
+        algorithms. Rooted collectives start from, or end at, the first rank.
+
+        Raises
+        ------
+        InputError
+            When the machine has too few NPUs.
+        """
+        if len(transfer.ranks) < 2:
+            return 0
+        if transfer not in self.played:
+            self.played[transfer] = self._play(transfer)
+        return self.played[transfer]
+
+    def _play(self, transfer: Transfer) -> int:
+        last, npus = max(transfer.ranks), self.topology.npus
+        if last >= npus:
+            what = f"the trace's ranks do not fit: rank {last} takes part in {transfer.kind} communication"
+            expected, found = f"a topology of at least {last + 1} NPUs", f"{npus} NPUs"
+            raise InputError.at(self.topology.path or "--topology", what, expected=expected, found=found)
+        profile = profiles.get("native")
+        graphs = _messages(transfer, npus) if transfer.kind == SEND else self._collective(transfer)
+        settings = Settings(network=profile.networks[0])
+        return simulate_graphs(graphs, self.topology, self.system, profile, settings).time_ns
+
+    def _collective(self, transfer: Transfer) -> GraphSet:
+        kind, ranks = CollectiveKind(transfer.kind), transfer.ranks
+        dims = self._whole_dims(kind, ranks)
+        node = _graph(
+            kind,
+            kind=NodeKind.COLLECTIVE,
+            collective=list(CollectiveKind).index(kind),
+            size_bytes=transfer.sent_bytes,
+            dims=dims or ALL_DIMENSIONS,
+            group_names=("" if dims else MEMBERS,),
+        )
+        runs = np.zeros(self.topology.npus, np.int32)
+        if dims:
+            return GraphSet((node,), runs)
+        runs[list(ranks)] = 1
+        return GraphSet((_idle(), node), runs, {MEMBERS: ranks})
+
+    def _whole_dims(self, kind: CollectiveKind, ranks: tuple[int, ...]) -> int:
+        """The bit mask of the dimensions that a group spans as a whole; 0 when it spans some of them in part."""
+        sizes = [dim.npus for dim in self.topology.dims]
+        everybody = set(ranks) == set(range(self.topology.npus))
+        if everybody:
+            return ALL_DIMENSIONS
+        if kind in ROOTED or self._as_one(kind) or prod(sizes) != self.topology.npus:
+            return 0
+        places = np.unravel_index(np.array(ranks), sizes, order="F")
+        spanned = [index for index, place in enumerate(places) if len(np.unique(place)) > 1]
+        whole = prod(sizes[index] for index in spanned) == len(ranks)
+        return sum(1 << index for index in spanned) if whole else 0
+
+    def _as_one(self, kind: CollectiveKind) -> bool:
+        """Whether a collective takes the machine as a single dimension."""
+        chosen = profiles.get("native").system(self.topology).implementations
+        chosen = {**chosen, **(self.system.implementations if self.system else {})}
+        return any(algorithm.whole_machine for algorithm in chosen.get(kind, ()))
+
+
+def _messages(transfer: Transfer, npus: int) -> GraphSet:
+    source, destination = transfer.ranks
+    number = np.zeros(npus, np.int32)
+    number[source], number[destination] = 1, 2
+    sends = _graph(SEND, kind=NodeKind.SEND, size_bytes=transfer.sent_bytes, peer=destination)
+    receives = _graph(SEND, kind=NodeKind.RECV, size_bytes=transfer.sent_bytes, peer=source)
+    return GraphSet((_idle(), sends, receives), number)
+
+
+def _idle() -> Graph:
+    """A computation that takes no time."""
+    return _graph("idle", kind=NodeKind.COMPUTE)
+
+
+def _graph(
+    name: str,
+    *,
+    kind: int,
+    size_bytes: int = 0,
+    collective: int = NO_COLLECTIVE,
+    dims: int = ALL_DIMENSIONS,
+    peer: int = -1,
+    group_names: tuple[str, ...] = ("",),
+) -> Graph:
+    """A graph of one node."""
+    return Graph(
+        node_id=np.zeros(1, np.int64),
+        kind=np.array([kind], np.uint8),
+        duration_ns=np.zeros(1, np.int64),
+        size_bytes=np.array([size_bytes], np.int64),
+        collective=np.array([collective], np.int8),
+        group=np.zeros(1, np.int32),
+        dims=np.array([dims], np.int64),
+        peer=np.array([peer], np.int32),
+        tag=np.zeros(1, np.int64),
+        priority=np.zeros(1, np.int64),
+        num_ops=np.zeros(1, np.int64),
+        on_cpu=np.zeros(1, np.bool_),
+        stream=np.full(1, -1, np.int32),
+        dep_offsets=np.zeros(2, np.int64),
+        deps=np.zeros(0, np.int32),
+        names=(name,),
+        group_names=group_names,
+    )

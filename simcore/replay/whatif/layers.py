@@ -1,0 +1,156 @@
+"""Layers of a recorded step, by the names that the program or PyTorch's module stack gave them, or by repetition."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from statistics import median_low
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.errors import InputError
+from simcore.replay.rank import RankView
+from simcore.replay.whatif.repetition import Segment, UnclearError, repeated_segments
+
+__all__ = ["LayerStack", "Segment", "find_layers", "layers_if_clear"]
+
+NUMBERED = re.compile(r"(.*?)(\d+)(\D*)$", re.DOTALL)
+AUTOGRAD = "autograd::engine"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStack:
+    """The layers of a step under one name; without one they were found by repetition.
+
+    `alike` are the numbers of those that launch the same kernels, `kernels` of them each, from the most ordinary
+    kernel time outwards; `segments` are all parts (forward, backward, per micro-batch) of each layer.
+    """
+
+    title: str
+    segments: dict[int, tuple[Segment, ...]]
+    alike: tuple[int, ...]
+    kernels: int
+    kernel_ns: int
+
+    def __str__(self) -> str:
+        alike = "" if len(self.alike) == self.count else f", {len(self.alike)} of them alike"
+        how = f"named {self.title!r}" if self.title else "by repetition"
+        return f"{self.count} layers of {self.kernels} kernels{alike}, {how}"
+
+    def to_dict(self) -> dict[str, object]:
+        """What the report says of them; `name` is empty when they were found by repetition."""
+        return {"count": self.count, "alike": len(self.alike), "kernels": self.kernels, "name": self.title}
+
+    @property
+    def count(self) -> int:
+        """How many layers there are, the unlike ones included."""
+        return len(self.segments)
+
+
+def find_layers(rank: RankView, step: int) -> LayerStack:
+    """The numbered ranges of a step that hold the most kernel time, those called layers first; if equal, the fewest.
+
+    Where no names hold all of a layer, the blocks of kernels that repeat exactly.
+
+    Raises
+    ------
+    InputError
+        When no names with numbers hold layers that launch the same kernels, or only forward passes are named, and
+        nothing repeats clearly.
+    """
+    groups = _numbered(rank, step)
+    stacks = [_stack(rank, step, title, segments) for title, segments in groups.items() if len(segments) > 1]
+    found = [stack for stack in stacks if len(stack.alike) > 1 and stack.kernel_ns]
+    if not found:
+        return _repeated(rank, step, "no numbered annotations or modules launch the same kernels")
+    best = min(
+        found, key=lambda stack: ("layer" not in stack.title.lower(), -stack.kernel_ns, stack.count, stack.title)
+    )
+    if _backward_outside(rank, step, best):
+        return _repeated(rank, step, f"the backward pass runs outside the ranges {best.title!r}")
+    return best
+
+
+def layers_if_clear(rank: RankView, step: int) -> LayerStack | None:
+    """As `find_layers`; None where nothing says what a layer is."""
+    try:
+        return find_layers(rank, step)
+    except InputError:
+        return None
+
+
+def _repeated(rank: RankView, step: int, unnamed: str) -> LayerStack:
+    """The layers by repetition; `unnamed` says why names do not tell."""
+    try:
+        stack = _stack(rank, step, "", repeated_segments(rank, step))
+    except UnclearError as unclear:
+        raise _unnamed(rank, f"{unnamed}; {unclear}") from unclear
+    if _backward_outside(rank, step, stack):
+        raise _unnamed(rank, f"{unnamed}; in the backward pass no block of kernels repeats as often as in the forward")
+    return stack
+
+
+def _unnamed(rank: RankView, found: str) -> InputError:
+    return InputError.at(
+        "--set",
+        "layers cannot be changed: the trace does not say which calls and kernels are a layer",
+        expected=f"ranges like 'layer 3 forward' and 'layer 3 backward' (torch.profiler.record_function), for a "
+        f"forward pass the modules of with_stack=True, or one block of kernels that repeats, in {rank.trace.file}",
+        found=found,
+    )
+
+
+def _numbered(rank: RankView, step: int) -> dict[str, dict[int, tuple[Segment, ...]]]:
+    """Ranges of a step by the text before the number in their name, then by number; none inside another one."""
+    ranges, window = rank.trace.annotations, rank.windows[step]
+    chosen = np.flatnonzero((ranges.start_ns >= window.start_ns) & (ranges.end_ns <= window.end_ns))
+    parts = {name: NUMBERED.match(rank.trace.names[name]) for name in set(ranges.name[chosen].tolist())}
+    groups: dict[str, dict[int, list[Segment]]] = defaultdict(lambda: defaultdict(list))
+    reach: dict[tuple[str, int], int] = {}
+    for row in chosen.tolist():
+        part, thread = parts[int(ranges.name[row])], int(ranges.lane[row])
+        start, end = int(ranges.start_ns[row]), int(ranges.end_ns[row])
+        if part is None or start < reach.get((part[1], thread), start):
+            continue
+        reach[part[1], thread] = end
+        groups[part[1]][int(part[2])].append(Segment(thread, start, end))
+    return {title: {number: tuple(parts) for number, parts in group.items()} for title, group in groups.items()}
+
+
+def _stack(rank: RankView, step: int, title: str, segments: dict[int, tuple[Segment, ...]]) -> LayerStack:
+    """The layers that launch what most of them launch."""
+    tasks = rank.trace.tasks
+    launched = {number: [_launched(rank, step, part) for part in parts] for number, parts in segments.items()}
+    kernels = {number: tuple(map(len, rows)) for number, rows in launched.items()}
+    usual, _ = Counter(kernels.values()).most_common(1)[0]
+    times = {
+        number: int(sum((tasks.end_ns - tasks.start_ns)[each].sum() for each in rows))
+        for number, rows in launched.items()
+        if kernels[number] == usual
+    }
+    ordinary = median_low(times.values())
+    middle = median_low(times)  # the first and the last layer border on something else
+    alike = tuple(sorted(times, key=lambda number: (abs(times[number] - ordinary), abs(number - middle), number)))
+    return LayerStack(title.strip(" _:-"), segments, alike, sum(usual), sum(times.values()))
+
+
+def _launched(rank: RankView, step: int, part: Segment) -> NDArray[np.int64]:
+    """Tasks launched in a segment."""
+    calls, launch = rank.trace.calls, rank.launch
+    own = (rank.task_step == step) & (launch >= 0) & (rank.launch_ns >= part.start_ns) & (rank.launch_ns < part.end_ns)
+    rows = np.flatnonzero(own)
+    here: NDArray[np.int64] = rows[calls.lane[launch[rows]] == part.thread]
+    return here
+
+
+def _backward_outside(rank: RankView, step: int, stack: LayerStack) -> bool:
+    """Whether autograd works in this step, but in no part of a layer."""
+    window, operators = rank.windows[step], rank.trace.operators
+    names = np.array([name.startswith(AUTOGRAD) for name in rank.trace.names], dtype=bool)
+    rows = names[operators.name] & (operators.start_ns >= window.start_ns) & (operators.start_ns < window.end_ns)
+    starts = operators.start_ns[rows]
+    parts = [part for parts in stack.segments.values() for part in parts]
+    inside = [((starts >= part.start_ns) & (starts < part.end_ns)).any() for part in parts]
+    return len(starts) > 0 and not any(inside)

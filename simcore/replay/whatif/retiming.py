@@ -1,0 +1,141 @@
+"""What if the interconnect, or the degree of data or tensor parallelism, were another: communication timed anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.errors import InputError
+from simcore.replay.graph import EdgeKind, Graph
+from simcore.replay.rank import RankView
+from simcore.replay.whatif.degrees import Degree, Regrouping
+from simcore.replay.whatif.interconnect import Interconnect
+from simcore.replay.whatif.products import shard_factors
+from simcore.replay.whatif.transfers import Transfer, bus_bytes, transfer_of
+from simcore.system.collectives import ROOTED
+from simcore.workload.kineto import Collective
+
+__all__ = ["Retimed"]
+
+Column = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Retimed:
+    """Communication under other degrees and on another network.
+
+    A kernel whose arguments were recorded takes what its collective takes on `network`; with `recorded` too, the time
+    it was under way changes by the ratio of both networks' times. Without a network it keeps its bus bandwidth, as in
+    Lumos (MLSys 2025).
+    """
+
+    degrees: tuple[Degree, ...] = ()
+    network: Interconnect | None = None
+    recorded: Interconnect | None = None
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+        degrees = ", ".join(degree.title for degree in self.degrees)
+        machine = Path(self.network.topology.path or "another topology").name if self.network else ""
+        return (f"{degrees} on {machine}" if machine else degrees) if degrees else f"the interconnect of {machine}"
+
+    def factors(self, rank: RankView) -> NDArray[np.float64]:
+        """Products and attention that are divided among other tensor parallel ranks (see `shard_factors`)."""
+        factors = np.ones(len(rank.trace.tasks))
+        for degree in self.degrees:
+            old = degree.of(rank).old
+            if degree.role == "tp" and old != degree.size:
+                factors *= shard_factors(rank, old, degree.size)
+        return factors
+
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """The graph with communication timed anew; coupled kernels still last equally long.
+
+        Raises
+        ------
+        InputError
+            When the network has too few NPUs, or the trace does not say whose degree changes.
+        """
+        durations = graph.duration_ns.copy()
+        for nodes, rank in zip(graph.ranks, ranks, strict=True):
+            groups = self._groups(rank)
+            for task, arrival, node in zip(nodes.tasks, nodes.begins, nodes.ends, strict=True):
+                said = rank.trace.collectives.get(task)
+                if said is not None:
+                    durations[node] = self._time_ns(said, groups, int(durations[node]), coupled=arrival != node)
+        return replace(graph, duration_ns=_together(graph, durations))
+
+    def _groups(self, rank: RankView) -> list[Regrouping]:
+        """Outermost first: the numbers inside a group do not change with those outside of it."""
+        groups = sorted((degree.of(rank) for degree in self.degrees), key=lambda group: -group.stride)
+        if len({group.name for group in groups}) < len(groups):
+            raise InputError.at("--group", "one process group cannot have two degrees", found=groups[0].name)
+        return groups
+
+    def _time_ns(self, said: Collective, groups: Sequence[Regrouping], recorded_ns: int, *, coupled: bool) -> int:
+        """The new time; of a kernel that is not coupled, what the recorded network does not explain was waiting."""
+        before = transfer_of(said)
+        after = _regrouped(said, before, groups)
+        if before is None or after is None or (self.network and not before.sized):
+            return recorded_ns
+        if self.network and not self.recorded:
+            return self.network.time_ns(after)
+        new, old, waited_ns = bus_bytes(after), bus_bytes(before), 0
+        if self.network and self.recorded:
+            new, old = self.network.time_ns(after), self.recorded.time_ns(before)
+            waited_ns = 0 if coupled else max(recorded_ns - old, 0)
+        return waited_ns + round((recorded_ns - waited_ns) * (new / old)) if old else recorded_ns
+
+    def notes(self, rank: RankView, tasks: Sequence[int], *, alone: bool) -> list[str]:
+        """What was assumed, and what kept its time, among some tasks of a rank that was recorded `alone` or not."""
+        groups = self._groups(rank)
+        remarks = Counter(
+            text for task in tasks if rank.communication[task] for text in self._remarks(rank, task, groups)
+        )
+        notes = [f"{count} x {text}" for text, count in sorted(remarks.items())]
+        if alone and self.network and not self.recorded and rank.communication[tasks].any():
+            notes.append("one rank's recorded times contain waiting for other ranks, times on a topology do not")
+        if any(group.role == "tp" and group.new != group.old for group in groups):
+            notes.append(self._share(rank, tasks))
+        return notes
+
+    def _share(self, rank: RankView, tasks: Sequence[int]) -> str:
+        rows = np.array([task for task in tasks if not rank.communication[task]], dtype=np.int64)
+        lengths = (rank.trace.tasks.end_ns - rank.trace.tasks.start_ns)[rows]
+        changed = lengths[self.factors(rank)[rows] != 1].sum() / max(lengths.sum(), 1)
+        return f"tensor parallel: {changed:.0%} of the computation, products and attention, is divided; the rest stays"
+
+    def _remarks(self, rank: RankView, task: int, groups: Sequence[Regrouping]) -> Iterator[str]:
+        said = rank.trace.collectives.get(task)
+        before = transfer_of(said) if said else None
+        if said is None or before is None or (self.network and not before.sized):
+            yield "communication keeps its recorded time: kind, size or group were not recorded"
+        elif _regrouped(said, before, groups) is None:
+            yield f"{before.kind} keeps its recorded time: its group takes in part of the one that changes"
+        elif self.network and not said.ranks:
+            yield f"{before.kind} in a group whose ranks were not recorded: taken as ranks 0 to {said.size - 1}"
+        elif self.network and before.kind in ROOTED:
+            yield f"{before.kind} whose root was not recorded: taken as the group's first rank"
+
+
+def _regrouped(said: Collective, transfer: Transfer | None, groups: Sequence[Regrouping]) -> Transfer | None:
+    for group in groups:
+        transfer = group.applied(said, transfer) if transfer else None
+    return transfer
+
+
+def _together(graph: Graph, durations: Column) -> Column:
+    """The longest time among coupled kernels for each of them."""
+    finish = np.arange(len(durations))
+    for nodes in graph.ranks:
+        finish[nodes.begins] = nodes.ends
+    coupled = graph.edge_kind == EdgeKind.COLLECTIVE
+    longest = durations.copy()
+    np.maximum.at(longest, graph.target[coupled], durations[finish[graph.source[coupled]]])
+    return longest
