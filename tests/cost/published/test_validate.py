@@ -25,7 +25,7 @@ def scores(documents):
 
 
 def test_the_documented_table_is_what_the_command_prints(scores):
-    page = (Path(__file__).parents[2] / "docs" / "validation.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "validation.md").read_text()
     assert markdown(list(scores.values())) in page, "simcore validate --markdown prints the new one"
 
 

@@ -10,7 +10,7 @@ from simcore.replay.views.compare import compare_traces, headline, render
 from simcore.workload.kineto import read_kineto
 from tests.shared import shared
 
-TRACES = Path(__file__).parents[2] / "docs" / "traces"
+TRACES = Path(__file__).parents[3] / "docs" / "traces"
 
 
 def trace(scale=1, steps=2, extra=()):
