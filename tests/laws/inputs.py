@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import tarfile
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -211,10 +212,11 @@ def inputs(folder: Path) -> dict[str, Input]:
     }.items():
         (folder / name).write_bytes(text(content))
     (folder / "phases.json").write_bytes(text({"prefill": PHASE, "decode": PHASE}))
-    assert main(["convert", f"{folder}/w.txt", f"{folder}/t", "--npus", "4"]) == 0
-    assert main(["convert", f"{folder}/t.0.et", f"{folder}/t.json"]) == 0
     run = ["run", "--workload", f"{folder}/w.txt", "--topology", f"{folder}/net.yml"]
-    assert main([*run, "-o", f"{folder}/made", "-q"]) == 0
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        assert main(["convert", f"{folder}/w.txt", f"{folder}/t", "--npus", "4"]) == 0
+        assert main(["convert", f"{folder}/t.0.et", f"{folder}/t.json"]) == 0
+        assert main([*run, "-o", f"{folder}/made", "-q"]) == 0
     trace, traced = (folder / "t.0.et").read_bytes(), recorded(PROGRAM).content()
     run = "run --json --topology {1}/net.yml --workload "
     on = "run --json --workload {1}/w.txt --topology "
