@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import stat
 from pathlib import Path
@@ -45,7 +46,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         If the file cannot be written; an older file of that name stays as it was.
     """
     target = Path(path)
-    data = gzip.compress(content, compresslevel=6, mtime=0) if target.suffix == ".gz" else content
+    data = _gzipped(content) if target.suffix == ".gz" else content
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         temporary.write_bytes(data)
@@ -55,6 +56,14 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         if isinstance(error, OSError):
             raise _unwritable(target, error) from error
         raise
+
+
+def _gzipped(content: bytes) -> bytes:
+    """Compressed, with a header that no version of Python changes (`gzip.compress` names the system in 3.11 only)."""
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=0) as file:
+        file.write(content)
+    return packed.getvalue()
 
 
 def write_text(path: str | os.PathLike[str], content: str) -> None:

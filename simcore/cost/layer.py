@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import fsum
 
 from simcore.compute.accelerators import accelerator
 from simcore.compute.operations import (
@@ -54,18 +55,18 @@ def layer_times(job: Job, cluster: Cluster, *, dense: bool = True) -> LayerTimes
     gradients = [*layer_operations(model, shard, PhaseName.INPUT_GRAD, dense=dense), *weights]
     again = _recomputed(job, forward)
     ahead, back = _waits(job, cluster, forward, dense=dense)
-    forward_s = slowest_s(forward, job, cluster, sum(ahead.values()))
-    backward_s = slowest_s([*gradients, *again], job, cluster, sum(back.values()))
+    forward_s = slowest_s(forward, job, cluster, fsum(ahead.values()))
+    backward_s = slowest_s([*gradients, *again], job, cluster, fsum(back.values()))
     gather_s, reduce_s = sharding_s(job, cluster, *sizes)
     sharding = (exposed_s(gather_s, forward_s), exposed_s(gather_s + reduce_s, backward_s))
-    waits = {name: ahead[name] + back[name] for name in ahead} | {"sharding": sum(sharding)}
+    waits = {name: ahead[name] + back[name] for name in ahead} | {"sharding": fsum(sharding)}
     weight_s = slowest_s(weights, job, cluster)
     return LayerTimes(forward_s + sharding[0], backward_s + sharding[1], weight_s, waits)
 
 
 def slowest_s(operations: Sequence[Operation], job: Job, cluster: Cluster, waits_s: float = 0.0) -> float:
     """What a pass takes: its kernels and waits, or its launches where the host is slower; both where each waits."""
-    host_s = sum(operation.kernels for operation in operations) * cluster.software.launch_s
+    host_s = fsum(operation.kernels for operation in operations) * cluster.software.launch_s
     kernels_s = device_s(operations, job, cluster) + waits_s
     return kernels_s + host_s if cluster.software.synchronous else max(kernels_s, host_s)
 
@@ -73,7 +74,7 @@ def slowest_s(operations: Sequence[Operation], job: Job, cluster: Cluster, waits
 def device_s(operations: Iterable[Operation], job: Job, cluster: Cluster) -> float:
     """Seconds of kernels one after the other."""
     device = accelerator(cluster.accelerator)
-    return sum(duration_s(operation, device, job.dtype, cluster.efficiency) for operation in operations)
+    return fsum(duration_s(operation, device, job.dtype, cluster.efficiency) for operation in operations)
 
 
 def exposed_s(collective: float, compute_s: float) -> float:

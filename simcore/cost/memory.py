@@ -7,6 +7,7 @@ weight for a plan, and `tests/laws/test_cost.py` holds the two to each other.
 from __future__ import annotations
 
 from functools import lru_cache
+from math import fsum
 
 from simcore.compute.operations import Transformer, attention_values, expert_parameters, layer_parameters
 from simcore.cost.job import Job
@@ -26,7 +27,7 @@ _LOGITS = 6.0  # bytes per logit: 16 bits from the product, 32 in the loss
 
 def memory_bytes(job: Job) -> float:
     """Peak of the fullest rank."""
-    return sum(peak(job).values())
+    return fsum(peak(job).values())
 
 
 def peak(job: Job) -> dict[str, float]:
@@ -36,7 +37,7 @@ def peak(job: Job) -> dict[str, float]:
     """
     layers = job.stage_layers
     stages = {0, job.pp - 1} | {layers.index(kind) for kind in set(layers)}
-    return max((_stage(job, stage) for stage in sorted(stages)), key=lambda held: sum(held.values()))
+    return max((_stage(job, stage) for stage in sorted(stages)), key=lambda held: fsum(held.values()))
 
 
 def _stage(job: Job, stage: int) -> dict[str, float]:
@@ -51,7 +52,7 @@ def model_bytes(job: Job, stage: int = 0) -> dict[str, float]:
     counts = tuple(zip(stage_parameters(job, stage), (job.replicas, job.expert_replicas), strict=True))
     sizes = {"weights": (2.0, 3), "gradients": (job.gradient_bytes, 2), "optimizer": (_STATES, 1)}
     return {
-        name: sum(size * count / (ranks if job.zero >= level else 1) for count, ranks in counts)
+        name: fsum(size * count / (ranks if job.zero >= level else 1) for count, ranks in counts)
         for name, (size, level) in sizes.items()
     }
 

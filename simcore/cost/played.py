@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain
+from math import fsum
 
 from simcore.cost.job import Cluster, Job
 from simcore.cost.predict import gradient_sums, message_bytes, part_times, predict
@@ -72,7 +73,7 @@ def _end(job: Job, cluster: Cluster) -> Layer:
     after_s = parts["gradients"] + parts["optimizer"] + parts["other"]
     sums = [] if job.overlap_gradients or job.replicas == 1 else gradient_sums(job)
     shown = [one for one in sums if one.stride == job.tp and one.ranks == job.replicas][: len(sums) // 2]
-    after_s -= sum(one.seconds(job, cluster) for one in shown)
+    after_s -= fsum(one.seconds(job, cluster) for one in shown)
     phases = {one.kind == CollectiveKind.ALL_GATHER: (one.kind, round(one.size_bytes), Group.DP) for one in shown}
     summed = Phase(0, *phases[False]) if False in phases else Phase()
     return Layer("gradient_reduce", Phase(_whole_ns(after_s), *phases.get(True, ())), weight_grad=summed)

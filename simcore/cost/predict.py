@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import fsum
 
 from simcore.compute.operations import (
     Operation,
@@ -60,7 +61,7 @@ def predict(job: Job, cluster: Cluster) -> Prediction:
     layers_s = busy_s - moves_s
     shares = _wait_shares(job, cluster)
     parts = {
-        "compute": layers_s * (1 - sum(shares.values())),
+        "compute": layers_s * (1 - fsum(shares.values())),
         **{name: layers_s * share for name, share in shares.items()},
         "pipeline_parallel": moves_s,
         "bubble": pipeline_s - busy_s,
@@ -68,15 +69,15 @@ def predict(job: Job, cluster: Cluster) -> Prediction:
         "optimizer": _optimizer_s(job, cluster),
         "other": cluster.software.step_s,
     }
-    return Prediction(sum(parts.values()), parts)
+    return Prediction(fsum(parts.values()), parts)
 
 
 def _wait_shares(job: Job, cluster: Cluster) -> dict[str, float]:
     """Exposed collectives in all layers, as shares of their time."""
     counts = job.part_layers(1)[0]
     kinds = [(count, _layer(job, cluster, dense)) for count, dense in zip(counts, (True, False), strict=True) if count]
-    whole = sum(count * (layer.forward_s + layer.backward_s) for count, layer in kinds)
-    return {name: sum(count * layer.waits[name] for count, layer in kinds) / whole for name in kinds[0][1].waits}
+    whole = fsum(count * (layer.forward_s + layer.backward_s) for count, layer in kinds)
+    return {name: fsum(count * layer.waits[name] for count, layer in kinds) / whole for name in kinds[0][1].waits}
 
 
 def lower_bound_s(job: Job, cluster: Cluster) -> float:
@@ -94,7 +95,7 @@ def lower_bound_s(job: Job, cluster: Cluster) -> float:
 def _stage_bound_s(job: Job, durations: Durations, stage: int) -> float:
     outline = job.outline
     parts = [outline.part(stage, chunk) for chunk in range(outline.chunks)]
-    fill_s, drain_s = (min(sum(times[:part]) for part in parts) for times in (durations.forward, durations.backward))
+    fill_s, drain_s = (min(fsum(times[:part]) for part in parts) for times in (durations.forward, durations.backward))
     work_s, weights_s = _stage_work_s(job, durations, stage)
     return fill_s + work_s + max(weights_s, drain_s)
 
@@ -105,7 +106,7 @@ def _stage_work_s(job: Job, durations: Durations, stage: int) -> tuple[float, fl
     parts = [outline.part(stage, chunk) for chunk in range(outline.chunks)]
     runs = job.micro_batches / 2 if outline.placement == "twoway" else job.micro_batches
     both, apart = (
-        runs * sum(times[part] for times in some for part in parts)
+        runs * fsum(times[part] for times in some for part in parts)
         for some in ((durations.forward, durations.backward), (durations.weight,))
     )
     return both, apart
@@ -126,11 +127,11 @@ def _pipeline(job: Job, cluster: Cluster) -> tuple[float, float]:
     """Length of the pipelined part and the busiest stage's busy time."""
     durations = part_times(job, cluster)
     if job.pp == 1 and job.chunks == 1:
-        total = job.micro_batches * (sum(durations.forward) + sum(durations.backward) + sum(durations.weight))
+        total = job.micro_batches * (fsum(durations.forward) + fsum(durations.backward) + fsum(durations.weight))
         return total, total
     chunks = job.chunks if job.chunks > 1 else None
     makespan_s = length(job.schedule_name, job.pp, job.micro_batches, chunks, durations)
-    return makespan_s, max(sum(_stage_work_s(job, durations, stage)) for stage in range(job.pp))
+    return makespan_s, max(fsum(_stage_work_s(job, durations, stage)) for stage in range(job.pp))
 
 
 def _moves_s(job: Job, cluster: Cluster) -> float:
@@ -248,7 +249,7 @@ def _gradients_s(job: Job, cluster: Cluster, pipeline_s: float) -> float:
     micro-batch's backward, or with interleaving that of a whole group of micro-batches; the last bucket stays
     exposed.
     """
-    whole = sum(one.seconds(job, cluster) for one in gradient_sums(job))
+    whole = fsum(one.seconds(job, cluster) for one in gradient_sums(job))
     if job.overlap_gradients:
         window = pipeline_s / job.micro_batches * _BACKWARD_SHARE * (job.pp if job.chunks > 1 else 1)
         whole = max(whole - window, whole / _BUCKETS)

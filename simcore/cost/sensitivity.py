@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from math import fsum
 from typing import Any, TypeVar
 
 from simcore.compute.efficiency import Efficiency
@@ -39,7 +40,7 @@ def of_question(question: Question) -> list[Sensitivity]:
         moved = ((name, replace(question, fabric=other).seconds()) for name, other in _of_fabric(question.fabric))
         return _elasticities(question.seconds(), moved)
     parts = question.explained().parts
-    whole, unit = sum(parts.values()), "bytes" if isinstance(question, Held) else "time"
+    whole, unit = fsum(parts.values()), "bytes" if isinstance(question, Held) else "time"
     return _sorted(Sensitivity(f"{unit} of {name}", part / whole) for name, part in parts.items())
 
 

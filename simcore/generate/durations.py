@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, fsum
 from operator import add
 from typing import Literal, NamedTuple, Protocol, get_args
 
@@ -129,7 +129,7 @@ class Roofline:
     def optimizer(self, elements: int) -> int:
         """As `Durations.optimizer`."""
         work = optimizer_operations(elements)
-        return ceil(sum(duration_s(operation, self.device, self.dtype) for operation in work) * 1e9)
+        return ceil(fsum(duration_s(operation, self.device, self.dtype) for operation in work) * 1e9)
 
 
 def chosen_gpu(name: str | None, *, computed: bool = True) -> tuple[str, list[str]]:
@@ -270,8 +270,8 @@ def rescaled(file: Measured, source: Roofline, source_elements: int, target: Roo
     """
     ratios: dict[Part, float] = {}
     for parts in _WRITTEN.values():
-        measured_s = sum(file.times.get(part, 0) for part in parts) / 1e9
-        expected_s = sum(source.cost(part, PhaseName.FORWARD).seconds for part in parts)
+        measured_s = fsum(file.times.get(part, 0) for part in parts) / 1e9
+        expected_s = fsum(source.cost(part, PhaseName.FORWARD).seconds for part in parts)
         if measured_s and expected_s:
             ratios |= dict.fromkeys(parts, measured_s / expected_s)
     step_ns = source.optimizer(source_elements)

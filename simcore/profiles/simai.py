@@ -211,8 +211,8 @@ def _summary(
     for layer in layers:
         outer[layer.weight_grad.group] += layer.weight_grad.exposed_ns
         inner[layer.forward.group] += layer.forward.exposed_ns + layer.input_grad.exposed_ns
-    compute_us = sum(layer.compute_ns for layer in layers) / 1000
-    exposed_us = sum(layer.exposed_ns for layer in layers) / 1000
+    compute_us = math.fsum(layer.compute_ns for layer in layers) / 1000
+    exposed_us = math.fsum(layer.exposed_ns for layer in layers) / 1000
     bubble_us = _bubble_us(layers, job)
     exposed_pp_us = _pipeline_us(workload.pipeline_bytes, job, options, warnings)
     return SimaiSummary(
@@ -230,7 +230,7 @@ def _summary(
 
 def _bubble_us(layers: tuple[LayerFigures, ...], job: Job) -> float:
     """Idle time of a stage while the pipeline fills and drains; weight-gradient communication is not in it."""
-    inside_ns = sum(
+    inside_ns = math.fsum(
         layer.compute_ns + layer.forward.comm_ns + layer.input_grad.comm_ns
         for layer in layers
         if layer.name != "embedding_layer"

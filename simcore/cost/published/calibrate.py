@@ -105,7 +105,7 @@ def errors(values: Mapping[str, float], rows: Rows) -> dict[str, list[float]]:
 
 
 def _mean(found: Sequence[float]) -> float:
-    return sum(map(abs, found)) / max(1, len(found))
+    return math.fsum(map(abs, found)) / max(1, len(found))
 
 
 def fit(rows: Rows, group: str = "a100", steps: int = 300) -> dict[str, float]:
@@ -118,7 +118,7 @@ def fit(rows: Rows, group: str = "a100", steps: int = 300) -> dict[str, float]:
 
     def loss(point: Sequence[float]) -> float:
         found = errors(values(point), rows)
-        return sum(weights[name] * _mean(some) for name, some in found.items())
+        return math.fsum(weights[name] * _mean(some) for name, some in found.items())
 
     return values(simplex(loss, prior, steps))
 
@@ -152,7 +152,7 @@ def simplex(
 def _move(corners: list[_Vertex], loss: Callable[[Sequence[float]], float]) -> None:
     """Replace the worst corner by a better one, or shrink towards the best. `corners` are sorted."""
     worst, count = corners[-1], len(corners) - 1
-    centre = [sum(corner.point[i] for corner in corners[:-1]) / count for i in range(count)]
+    centre = [math.fsum(corner.point[i] for corner in corners[:-1]) / count for i in range(count)]
 
     def along(factor: float) -> _Vertex:
         point = [c + factor * (c - w) for c, w in zip(centre, worst.point, strict=True)]

@@ -91,12 +91,12 @@ def _with(place: str, lines: tuple[Line, ...]) -> Fabric:
 
 def _error(place: str, lines: tuple[Line, ...], rows: Sequence[Row]) -> float:
     found = _errors(place, lines, rows)
-    return sum(found) / len(found)
+    return math.fsum(found) / len(found)
 
 
 def _loss(place: str, lines: tuple[Line, ...], rows: Sequence[Row]) -> float:
     found = _errors(place, lines, rows)
-    return sum(found) / len(found) + 0.3 * math.sqrt(sum(x * x for x in found) / len(found))
+    return math.fsum(found) / len(found) + 0.3 * math.sqrt(math.fsum(x * x for x in found) / len(found))
 
 
 if __name__ == "__main__":

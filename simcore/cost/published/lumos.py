@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import fsum
 from typing import Any
 
 from simcore.compute.accelerators import accelerator
@@ -66,7 +67,7 @@ class Extrapolation:
     def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
         """The time of the first stage by what it did, and what the cluster's software adds once a step."""
         parts = dict(_shares(self.shape, self.pp, self.dp)) | {"other": clusters[CLUSTER].software.step_s}
-        return Prediction(sum(parts.values()), parts)
+        return Prediction(fsum(parts.values()), parts)
 
 
 @lru_cache
@@ -77,7 +78,7 @@ def _shares(shape: Shape, pp: int, dp: int) -> tuple[tuple[str, float], ...]:
     stage = report.to_dict()["pipeline"]["stages"][0]
     names = {"compute_ns": "compute", "overlapped_ns": "overlapped", "exposed_comm_ns": "exposed"}
     shares = {title: int(str(dict(stage)[key])) / 1e9 for key, title in names.items()}
-    return tuple((shares | {"bubble": report.timeline.time_ns / 1e9 - sum(shares.values())}).items())
+    return tuple((shares | {"bubble": report.timeline.time_ns / 1e9 - fsum(shares.values())}).items())
 
 
 @lru_cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import fsum
 from typing import Any, Protocol
 
 from simcore.cost.job import Job
@@ -81,7 +82,7 @@ class Held:
     def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
         """The bytes by what they hold, on the fullest stage."""
         held = {name: size for name, size in peak(self.job).items() if self._asked(name)}
-        return Prediction(sum(held.values()), held)
+        return Prediction(fsum(held.values()), held)
 
     def _asked(self, name: str) -> bool:
         return not self.part or (name == "activations") == (self.part == "activations")

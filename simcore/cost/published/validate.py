@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from math import ceil, inf
+from math import ceil, fsum, inf
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class Scored:
     @property
     def mean(self) -> float:
         """Mean |error|."""
-        return sum(map(abs, self.errors)) / len(self.rows)
+        return fsum(map(abs, self.errors)) / len(self.rows)
 
     def quantile(self, share: float) -> float:
         """The |error| that `share` of the rows do not pass."""

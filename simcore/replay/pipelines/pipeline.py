@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from math import fsum
 from statistics import mean
 
 from simcore.engine.run import simulate
@@ -134,8 +135,8 @@ def _mixed(stages: Sequence[Rows], shares: Sequence[float], faster: float, file:
 
 def _mixed_row(rows: Sequence[Layer], shares: Sequence[float], faster: float) -> Layer:
     def mixed(phases: Sequence[Phase]) -> Phase:
-        compute_ns = sum(share * phase.compute_ns for share, phase in zip(shares, phases, strict=True)) * faster
-        size = sum(share * phase.size_bytes for share, phase in zip(shares, phases, strict=True))
+        compute_ns = fsum(share * phase.compute_ns for share, phase in zip(shares, phases, strict=True)) * faster
+        size = fsum(share * phase.size_bytes for share, phase in zip(shares, phases, strict=True))
         largest = max(phase.size_bytes for phase in phases)
         return replace(
             phases[0], compute_ns=round(compute_ns), size_bytes=round(size) if largest > SCALAR_BYTES else largest
