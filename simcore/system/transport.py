@@ -105,8 +105,10 @@ class Solved:
         arrivals = np.array([meeting.there[c][0] for c in classes.tolist()])
         if (arrivals == arrivals[0]).all():
             if (group, phase) not in self._lockstep:
-                self._lockstep[group, phase] = self._solve(group, np.zeros_like(arrivals), phase)
-            exits = arrivals + self._lockstep[group, phase]
+                self._lockstep[group, phase] = self._solve(group, np.zeros(len(group), np.int64), phase)
+            lockstep = self._lockstep[group, phase]
+            # Fractions are added up from the beginning: a sum of floats depends on the order.
+            exits = arrivals + lockstep if lockstep.dtype == np.int64 else self._solve(group, arrivals, phase)
         else:
             exits = self._solve(group, arrivals, phase)
         leave: dict[int, float] = {}
