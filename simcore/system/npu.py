@@ -108,9 +108,11 @@ class Npu:
         if request is None:
             return
         priority = self._priorities.next(order)
-        if request.lanes:
-            dataset = self.scheduler.issue(_stamped(request, priority, self.iteration))
-            self._pending.setdefault(ref, []).append(dataset)
+        if not request.lanes:
+            self.scheduler.pass_over(request)
+            return
+        dataset = self.scheduler.issue(_stamped(request, priority, self.iteration))
+        self._pending.setdefault(ref, []).append(dataset)
 
     def _wait(self, ref: Ref) -> Generator[simpy.Event, object, None]:
         """Stand still until nothing of `ref` is on its way."""

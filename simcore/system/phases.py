@@ -58,25 +58,25 @@ class PhaseMaker:
         return found
 
     def _split(self, request: Request, now_ns: int) -> Iterator[tuple[StreamPhase, ...]]:
+        self._order.begin(request, now_ns)
         if not request.lanes:
             return
         if self._order.balances(request.kind):
-            yield from self._balanced(request, now_ns)
+            yield from self._balanced(request)
             return
         colours = self._order.colours(request)
         for number, size_bytes in enumerate(self._chunks(request.kind, request.size_bytes, colours)):
             lanes = self._order.lanes(request, number)
             yield self._phases(request, size_bytes, self._visits(request.kind, lanes))
 
-    def _balanced(self, request: Request, now_ns: int) -> Iterator[tuple[StreamPhase, ...]]:
-        """Chunks whose order evens out the dimensions' load; an all-reduce has no all-reduce phase then."""
+    def _balanced(self, request: Request) -> Iterator[tuple[StreamPhase, ...]]:
+        """Chunks whose order evens out the dimensions' load; a decomposed all-reduce has no all-reduce phase then."""
         left = request.size_bytes
         chunk = next(self._chunks(request.kind, left, 1), 0)
         while left > 0:
-            lanes, size_bytes = self._order.balanced(request, min(chunk, left), now_ns)
-            size_bytes = min(size_bytes, left)
+            lanes, size_bytes = self._order.balanced(request, chunk, left)
             visits = [(request.kind, lane) for lane in lanes]
-            if request.kind == ALL_REDUCE:
+            if request.kind == ALL_REDUCE and self._decompose:
                 visits = [(REDUCE_SCATTER, lane) for lane in lanes] + [(ALL_GATHER, lane) for lane in reversed(lanes)]
             yield self._phases(request, size_bytes, visits)
             left -= size_bytes

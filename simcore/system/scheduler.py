@@ -66,6 +66,11 @@ class Scheduler:
             self._complete(dataset)
         return dataset
 
+    def pass_over(self, request: Request) -> None:
+        """A collective that has nobody to go to: nothing is sent, but it takes its turn (ASTRA-sim)."""
+        for _ in self._phases.split(request, int(self.env.now)):
+            raise NotImplementedError("a collective without lanes has no chunks")
+
     def _begin(self, stream: Stream) -> None:
         start_ns = int(self.env.now)
         stream.begun = True
