@@ -55,8 +55,8 @@ def delay(topology: Topology) -> Delay:
             time = (time + size_bytes / speeds[index]).astype(np.int64)
             time = (time + fixed[index]).astype(np.int64)
             found = np.where(differ, np.maximum(time, dim.memory.floor_ns(size_bytes)), found)
-        whole = found.astype(np.int64)
-        return whole if (whole == found).all() else found
+        whole: NDArray[np.int64] = found.astype(np.int64)
+        return whole if (whole == found).all() else found  # type: ignore[return-value]  # the one that has fractions
 
     return times
 
@@ -86,6 +86,7 @@ ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
         step_ns=1,
         barrier=True,
         first_layer_tail_only=True,
+        late_clearing=True,
         delay=delay,
         chunks=chunks,
         reduction=reduction,

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simcore.system.collectives import ROOTED
-from simcore.system.streams import Lane, Request
+from simcore.system.streams import Lane, Request, Turns
 from simcore.system.themis import Themis
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["DimensionOrder"]
+__all__ = ["THEMIS", "DimensionOrder"]
 
 _GATHER = CollectiveKind.ALL_GATHER
 _SPREADING = {_GATHER, CollectiveKind.BROADCAST, CollectiveKind.SCATTER}
 NEVER_BALANCED = {CollectiveKind.ALL_TO_ALL, CollectiveKind.BARRIER, *ROOTED}
-_THEMIS = ("themis", "themisFlex")
+THEMIS = ("themis", "themisFlex")
 
 
 class DimensionOrder:
@@ -35,23 +35,24 @@ class DimensionOrder:
 
     def balances(self, kind: CollectiveKind) -> bool:
         """Whether loads decide; they never do for an all-to-all, a barrier or a rooted collective."""
-        return self._policy in _THEMIS and kind not in NEVER_BALANCED
+        return self._policy in THEMIS and kind not in NEVER_BALANCED
 
     @property
     def steady(self) -> bool:
         """Whether equal collectives get equal orders."""
-        return self._policy not in {*_THEMIS, "roundRobin"}
+        return self._policy not in {*THEMIS, "roundRobin"}
 
     def colours(self, request: Request) -> int:
         """How many chunks start in different dimensions at once: as many as there are dimensions, or one."""
         return len(request.lanes) if self._policy == "colours" else 1
 
-    def begin(self, request: Request, now_ns: int) -> None:
-        """A collective is issued. One that nobody takes part in still takes its turn."""
-        if self._policy in _THEMIS:
-            self._themis.begin(now_ns)
-        if not request.lanes and request.size_bytes and self._policy == "roundRobin":
-            self._turn = (self._turn + 1) % self._dims
+    def begin(self, now_ns: int, order: Turns) -> None:
+        """A collective is issued, by the NPUs in some order."""
+        self._themis.begin(now_ns, late=bool(order) and order[0] != 0)
+
+    def pass_over(self) -> None:
+        """A collective that nobody takes part in still takes its turn (ASTRA-sim)."""
+        self._turn = (self._turn + 1) % self._dims
 
     def lanes(self, request: Request, number: int) -> list[Lane]:
         """The dimensions of a collective's next chunk, its `number`-th, in order.

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from simcore.system.collectives import ROOTED
 from simcore.system.inter_dimension import DimensionOrder
-from simcore.system.streams import IDLE, Lane, Request, StreamPhase
+from simcore.system.streams import IDLE, Lane, Request, StreamPhase, Turns
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["PhaseMaker", "QueueChoice"]
@@ -44,21 +44,27 @@ class PhaseMaker:
         self._steady = num_queues == 1 and order.steady
         self._known: dict[tuple[CollectiveKind, int, tuple[Lane, ...], int], list[tuple[StreamPhase, ...]]] = {}
 
-    def split(self, request: Request, now_ns: int) -> Iterable[tuple[StreamPhase, ...]]:
-        """The phases of every chunk of a collective; none when an NPU is alone in its group.
+    def split(self, request: Request, now_ns: int, order: Turns) -> Iterable[tuple[StreamPhase, ...]]:
+        """The phases of every chunk of a collective, issued by the NPUs in some order; none for an NPU alone.
 
         Where nothing is taken in turns, equal collectives are split only once.
         """
         if not self._steady or any(map(_is_tree, request.lanes)):
-            return self._split(request, now_ns)
+            self._order.begin(now_ns, order)
+            return self._split(request)
         key = (request.kind, request.size_bytes, request.lanes, request.root)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = list(self._split(request, now_ns))
+            found = self._known[key] = list(self._split(request))
         return found
 
-    def _split(self, request: Request, now_ns: int) -> Iterator[tuple[StreamPhase, ...]]:
-        self._order.begin(request, now_ns)
+    def pass_over(self, request: Request, now_ns: int, order: Turns) -> None:
+        """A collective that nobody takes part in."""
+        self._order.begin(now_ns, order)
+        if request.size_bytes:
+            self._order.pass_over()
+
+    def _split(self, request: Request) -> Iterator[tuple[StreamPhase, ...]]:
         if not request.lanes:
             return
         if self._order.balances(request.kind):

@@ -19,20 +19,26 @@ class Themis:
 
     def __init__(self, sizes: Sequence[int], speeds: Sequence[float], *, flexible: bool):
         self._sizes, self._speeds, self._flexible = sizes, speeds, flexible
-        self._last_issue_ns = -1
+        self._last_issue_ns, self._overdue = -1, False
         self._clear()
 
     def _clear(self) -> None:
         self._loads = [0.0] * len(self._sizes)
         self._sorted = list(range(len(self._sizes)))
 
-    def begin(self, now_ns: int) -> None:
-        """A collective is issued: in a later nanosecond than the one before it finds no load."""
-        if now_ns > self._last_issue_ns:
+    def begin(self, now_ns: int, *, late: bool) -> None:
+        """A collective is issued: in a later nanosecond than the one before it finds no load.
+
+        NPU 0 clears the loads. When it is `late`, another one has planned all chunks on the old ones before.
+        """
+        if self._overdue or (now_ns > self._last_issue_ns and not late):
             self._clear()
+        self._overdue = late and now_ns > self._last_issue_ns
         self._last_issue_ns = now_ns
 
-    def chunk(self, usable: Collection[int], chunk_bytes: int, left_bytes: int, *, gathers: bool) -> tuple[list[int], int]:
+    def chunk(
+        self, usable: Collection[int], chunk_bytes: int, left_bytes: int, *, gathers: bool
+    ) -> tuple[list[int], int]:
         """The usable dimensions in the order of the next chunk, and how large it is.
 
         When the loads differ by too little for a chunk of `chunk_bytes` to even them out, the plain order is used.
@@ -47,16 +53,15 @@ class Themis:
         if slack < (chunk_bytes if self._flexible else chunk_bytes // _SMALLEST_SHARE):
             return self._plain(order, chunk_bytes, left_bytes, gathers)
         size_bytes = min(left_bytes, slack if self._flexible else chunk_bytes)
-        self._add_loads(order, size_bytes if self._flexible else chunk_bytes, gathers)
+        self._add_loads(order, slack if self._flexible else chunk_bytes, gathers, range(len(self._sizes)))
         return order, size_bytes
 
-    def _plain(
-        self, order: Sequence[int], chunk_bytes: int, left_bytes: int, gathers: bool
-    ) -> tuple[list[int], int]:
+    def _plain(self, order: Sequence[int], chunk_bytes: int, left_bytes: int, gathers: bool) -> tuple[list[int], int]:
         """The dimensions as they are; an all-gather's loads are booked from the other end."""
         size_bytes = min(left_bytes, chunk_bytes)
-        self._sorted.sort(reverse=gathers)
-        self._add_loads(sorted(order), size_bytes if self._flexible else chunk_bytes, gathers, booked=self._sorted)
+        self._sorted.sort()
+        booked = self._sorted[::-1] if gathers else self._sorted
+        self._add_loads(sorted(order), size_bytes if self._flexible else chunk_bytes, gathers, booked)
         return sorted(order), size_bytes
 
     def _slack_bytes(self, order: Sequence[int], gathers: bool) -> int:
@@ -73,12 +78,10 @@ class Themis:
             slack //= self._sizes[place]
         return slack
 
-    def _add_loads(
-        self, order: Sequence[int], chunk_bytes: int, gathers: bool, booked: Sequence[int] | None = None
-    ) -> None:
-        """Charge the dimensions along `order`, or those that `booked` has in their places."""
+    def _add_loads(self, order: Sequence[int], chunk_bytes: int, gathers: bool, booked: Sequence[int]) -> None:
+        """Charge a chunk, whole even where less is left, to the dimensions that `booked` names in place of `order`."""
         for place in order:
             ranks = self._sizes[place]
             share = ranks - 1 if gathers else (ranks - 1) / ranks
-            self._loads[booked[place] if booked else place] += chunk_bytes / _MEBIBYTE * share / self._speeds[place]
+            self._loads[booked[place]] += chunk_bytes / _MEBIBYTE * share / self._speeds[place]
             chunk_bytes = chunk_bytes * ranks if gathers else chunk_bytes // ranks

@@ -29,8 +29,9 @@ class Dimension:
 
     `bandwidth_bytes_per_s` is of one link in one direction, `latency_ns` per hop; `links` counts parallel links to a
     neighbour or, with `links_per_npu`, the links of an NPU to all its neighbours of this dimension (ASTRA-sim 1.0).
-    `nic_latency_ns`, `router_latency_ns` and `memory` are ASTRA-sim 1.0's extra terms. `oversubscription` belongs to a FatTree,
-    `groups` and `routing` ("minimal" or "valiant") to a Dragonfly, `routers` to both (leaves; routers of a group).
+    `nic_latency_ns`, `router_latency_ns` and `memory` are ASTRA-sim 1.0's extra terms. `oversubscription` belongs to a
+    FatTree, `groups` and `routing` ("minimal" or "valiant") to a Dragonfly, `routers` to both (leaves; routers of a
+    group).
     """
 
     kind: str

@@ -13,7 +13,8 @@ def column_group(
 ) -> Group | Span:
     """Which group the collective of a column spans: its own suffix, or what the training loop says.
 
-    Row 0 is special where the file's loop says so, whatever the row's own (ASTRA-sim 1.0). With `from_header`, activations that a loop sends to everybody stay in the header's model-parallel group.
+    Row 0 is special where the file's loop says so, whatever the row's own (ASTRA-sim 1.0). With `from_header`,
+    activations that a loop sends to everybody stay in the header's model-parallel group.
     """
     if own != Group.LOOP:
         return own
