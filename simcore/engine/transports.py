@@ -96,7 +96,7 @@ def _on_shared_links(
     columns = Columns(env, ranks, links, network, stages) if stages > 1 and whole else None
     alike = holds.alike and network.foldable and all_alike(placement, topology)
     apart = holds.apart and _can_be_apart(setup, columns)
-    if alike and apart:
+    if alike and apart and network is CutThrough:
         folded = FoldedLinks(links, parts)
         return Isolated(env, ranks, folded, CutThrough, costs, never_meet=whole, columns=columns, stages=stages)
     unfolded, never_meet = len(ranks) == topology.npus, _never_meet(placement, topology)
