@@ -11,13 +11,13 @@ import simpy
 
 from simcore.engine.custom import Customs
 from simcore.engine.deadlock import deadlock
-from simcore.engine.folding import fold, kinds_of
+from simcore.engine.folding import kinds_of
 from simcore.engine.node_checks import check_nodes
-from simcore.engine.placement import joined
+from simcore.engine.placement import Placement, joined
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Setup, prepare
-from simcore.engine.transports import Assumptions, all_alike, make_transport, notes_of
-from simcore.engine.wiring import first_that_holds, make_gates, make_phases, play
+from simcore.engine.transports import fold_of, make_transport, notes_of
+from simcore.engine.wiring import folded_if_alike, make_gates, make_phases, play
 from simcore.errors import InputError, Location
 from simcore.network.instant import after
 from simcore.network.topology.model import Topology
@@ -49,6 +49,11 @@ class _Case(Setup):
     memory: RemoteMemory | None
 
     @property
+    def names(self) -> Sequence[str]:
+        """As `Setup.names`."""
+        return sorted({name for graph in self.graphs.graphs for name in graph.group_names})
+
+    @property
     def collectives_only(self) -> bool:
         """As `Setup.collectives_only`."""
         return len(self.graphs.graphs) == 1 and not _tells_apart(self)
@@ -69,7 +74,7 @@ def simulate_graphs(
     DeadlockError when some node never gets what it waits for.
     """
     setup = prepare(Workload("", ()), topology, system, profile, settings)
-    placement = setup.placement
+    placement = _used(graphs, setup.placement)
     for graph in graphs.graphs:
         check_nodes(graph, profile, setup.system)
     case = _Case(topology, setup.system, profile, settings, placement, graphs, memory)
@@ -77,9 +82,14 @@ def simulate_graphs(
     folded = None
     if settings.fold and not settings.noise.compute and alike and not _tells_apart(case):
         stragglers = kinds_of(settings.stragglers, topology.npus)
-        kinds = graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers
-        folded = fold(placement.dims, kinds, placeless=profile.gang and all_alike(placement, topology))
-    return first_that_holds(partial(_run, case), folded, topology.npus, alike=alike)
+        folded = fold_of(case, graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers)
+    return folded_if_alike(partial(_run, case), folded, topology.npus)
+
+
+def _used(graphs: GraphSet, placement: Placement) -> Placement:
+    """The placement with the lanes of those collectives only that some graph has."""
+    kinds = {KINDS[code] for graph in graphs.graphs for code in np.unique(graph.collective).tolist() if code >= 0}
+    return replace(placement, lanes={kind: lanes for kind, lanes in placement.lanes.items() if kind in kinds})
 
 
 def _tells_apart(case: _Case) -> bool:
@@ -105,9 +115,9 @@ def _used_groups(case: _Case) -> Iterable[tuple[int, ...]]:
     return [case.graphs.groups[name] for name in sorted(names) if name in case.graphs.groups]
 
 
-def _run(case: _Case, ranks: Sequence[Sequence[int]], holds: Assumptions) -> Timeline:
+def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
-    transport = make_transport(env, ranks, case, holds)
+    transport = make_transport(env, ranks, case)
     gates = make_gates(env, ranks, case)
     mailbox = Mailbox(env, transport.carry, rendezvous=case.settings.rendezvous)
     access = _memory(env, case.memory)

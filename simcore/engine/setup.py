@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simcore.engine.placement import Placement, place
@@ -29,6 +30,11 @@ class Setup:
     def stages(self) -> int:
         """How many parts of the machine run programs of their own."""
         return 1
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the communicators of the workload."""
+        return ()
 
     @property
     def collectives_only(self) -> bool:

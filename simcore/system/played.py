@@ -58,7 +58,7 @@ class Played:
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a point-to-point message; at one time it goes behind the collectives'."""
-        self._network.send(src, dst, size_bytes, (LAST, *key), deliver)
+        self._network.send(src, dst, size_bytes, (LAST, key[0]), deliver)
 
     def links(self) -> LinkTable | None:
         """What every link carried, where links are modelled."""
@@ -183,7 +183,7 @@ class Played:
         target = members[peer]
         key = (stream.key, stream.at, npu if self._folded else target)
         deliver = partial(self._deliver, key, index)
-        order = (stream.key, stream.at, index, npu)
+        order = (stream.key, stream.at, index)
         transmit = partial(self._network.send, npu, target, size_bytes, order, deliver)
         if self._costs.rendezvous:
             self._handshakes.send((stream.key, stream.at, npu, index), transmit)
@@ -194,7 +194,7 @@ class Played:
         """Under rendezvous, ask an NPU for message `index` of a chunk's phase."""
         if self._costs.rendezvous:
             asked = partial(self._handshakes.ask, (stream.key, stream.at, npu if self._folded else source, index))
-            self._network.send(npu, source, RENDEZVOUS_BYTES, (stream.key, stream.at, index, source), asked)
+            self._network.send(npu, source, RENDEZVOUS_BYTES, (stream.key, stream.at, index), asked)
 
     def _ask_all(self, stream: Stream, npu: int, members: Sequence[int], plan: Explicit, after: int) -> None:
         """Ask for what an NPU listens for once it has sent transfer `after` (-1: from the start)."""
