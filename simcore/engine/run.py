@@ -71,7 +71,7 @@ def simulate(
         check_fits(workload, topology, placement)
     case = _Case(topology, setup.system, profile, settings, placement, workload, pipeline)
     folded = None
-    if settings.fold and not settings.noise.compute:
+    if settings.folds:
         folded = _classes(case, placeless=profile.gang and all_alike(placement, topology))
     return first_that_holds(partial(_run, case), folded, topology.npus)
 
@@ -170,7 +170,7 @@ def _stage_npus(
         rendezvous=case.settings.rendezvous,
     )
     steady = stateless(case.placement, case.system, case.settings.queues_per_dim) and not case.settings.noise.compute
-    remembers = steady and len(ranks) == case.stages and not isinstance(transport, Played)
+    remembers = steady and len(ranks) == case.stages and not isinstance(transport, Played) and not case.settings.exact
 
     def make(program: LoopProgram, scheduler: Scheduler, priorities: Priorities) -> Npu:
         stage = programs[int(ranks[scheduler.npu_class][0]) // width]
