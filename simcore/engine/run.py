@@ -76,7 +76,7 @@ def simulate(
         from simcore.engine.stages import stage_kinds
 
         kinds = stage_kinds(kinds, case.stages)
-    folded = fold_of(case, kinds) if settings.fold and not settings.noise.compute else None
+    folded = fold_of(case, kinds) if settings.folds else None
     return folded_if_alike(partial(_run, case), folded, topology.npus)
 
 

@@ -80,7 +80,7 @@ def simulate_graphs(
     case = _Case(topology, setup.system, profile, settings, placement, graphs, memory)
     alike = not _has_roots(case)
     folded = None
-    if settings.fold and not settings.noise.compute and alike and not _tells_apart(case):
+    if settings.folds and alike and not _tells_apart(case):
         stragglers = kinds_of(settings.stragglers, topology.npus)
         folded = fold_of(case, graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers)
     return folded_if_alike(partial(_run, case), folded, topology.npus)

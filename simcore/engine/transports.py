@@ -52,12 +52,16 @@ def make_transport(env: simpy.Environment, ranks: Sequence[Sequence[int]], setup
     costs = costs_of(setup, links)
     if costs.rendezvous:
         _refuse(setup.placement, UNASKED, "--rendezvous", "cannot wait for its receivers to ask")
+    if setup.settings.exact:
+        _check_exact(system, profile)
     if system.fabric:
         _refuse_links(topology)
         return Measured(env, ranks, system.fabric, costs)
     network = network_of(setup)
     if topology.faults:
         return _faulty(env, ranks, setup.placement, links, network, costs)
+    if setup.settings.exact:
+        return _message_by_message(env, ranks, setup, links, network, costs)
     if network is None:
         return _without_contention(env, ranks, setup, costs)
     if not profile.gang:
@@ -123,6 +127,32 @@ def _each_for_itself(
     if network.foldable and len(ranks) == 1 and all_alike(placement, topology, costs):
         return Played(env, ranks, network(env, FoldedLinks(links, _parts(placement, topology))), costs)
     raise AsymmetryError
+
+
+def _check_exact(system: SystemConfig, profile: Profile) -> None:
+    """InputError for times that are not those of messages, and for rules whose messages are not played."""
+    if not profile.by_messages:
+        message = f"profile {profile.name} is not played message by message"
+        raise InputError.at("--exact", message, expected="profile native", found=profile.name)
+    if system.fabric:
+        message = "collectives: nccl takes measured times, which are not those of messages"
+        raise InputError.at(system.at("collectives"), message, expected="algorithms, or no --exact messages")
+
+
+def _message_by_message(
+    env: simpy.Environment,
+    ranks: Sequence[Sequence[int]],
+    setup: Setup,
+    links: LinkGraph,
+    network: type[CutThrough | StoreAndForward | FairShare] | None,
+    costs: Costs,
+) -> Played:
+    """What every other way to play a run must equal: each message of each NPU on its own links."""
+    if network is not None:
+        return Played(env, ranks, network(env, links), costs)
+    option = "--exact messages with --network congestion-free"
+    _refuse(setup.placement, TREES, option, "copies or reduces on links, which are not there without contention")
+    return Played(env, ranks, CongestionFree(env, setup.profile.delay(setup.topology)), costs)
 
 
 def _faulty(

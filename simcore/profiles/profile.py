@@ -66,8 +66,9 @@ class Profile:
     larger than the machine means none (ASTRA-sim 1.0). `shared_links` makes the network of the modes whose links are
     shared. `memory_bus` allows the shared memory bus. `noisy_links` says that its networks look at every link for
     itself. With `gang`, a chunk's phase begins on all NPUs of its group at once. `native_algorithms` allows the
-    collective algorithms that ASTRA-sim has not. `pipelines` plays `pp` > 1 as stages, and takes a loop's groups from
-    the header where that has them. `graph` is for graph workloads.
+    collective algorithms that ASTRA-sim has not. `by_messages` allows `--exact messages`. `pipelines`
+    plays `pp` > 1 as stages, and takes a loop's groups from the header where that has them. `graph` is for graph
+    workloads.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Profile:
     memory_bus: bool = False
     gang: bool = False
     native_algorithms: bool = False
+    by_messages: bool = False
     pipelines: bool = False
     graph: GraphRules = field(default_factory=lambda: GraphRules(_stream_slot))
 
