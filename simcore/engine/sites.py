@@ -40,11 +40,14 @@ class Ground:
     def __init__(self, sites: Sequence[Site], colours: NDArray[np.int64], *, plain: bool):
         self.sites, self.colours, self.playable = sites, colours, plain
         self.meets = any(site.meets for site in sites)
-        self.placeless = all((site.lone and not site.meets) or site.messages for site in sites)
+        self.placeless = all((site.alike and not site.meets) or site.messages for site in sites)
 
 
-def survey(setup: Setup, links: LinkGraph, costs: Costs) -> Ground:
-    """Look at the machine and at what its collectives send."""
+def survey(setup: Setup, links: LinkGraph, costs: Costs, *, foldable: bool) -> Ground:
+    """Look at the machine and at what its collectives send.
+
+    `foldable`: the network can be played on links that stand for others.
+    """
     placement, count = setup.placement, len(setup.topology.dims)
     lanes = [lane for lane in placement.every_lane if lane.dim.size > 1]
     symmetry = _symmetries(placement, costs)
@@ -56,10 +59,10 @@ def survey(setup: Setup, links: LinkGraph, costs: Costs) -> Ground:
     for part in parts(links, together):
         own = _used(part, lanes)
         messages = crossed is not None and part.first <= crossed[1] and crossed[0] <= part.last
-        lone = not messages and _one_for_all(part, own, placement.dims, symmetry)
-        alone = exclusive and not messages and len(own) < 2 and all(_whole(part, dim) or lone for dim in own)
-        sites.append(Site(part, lone, not alone, messages and not own))
-        if not lone:
+        alike = not messages and _one_for_all(part, own, placement.dims, symmetry)
+        alone = exclusive and not messages and len(own) < 2 and all(_whole(part, dim) or alike for dim in own)
+        sites.append(Site(part, alike, alike and foldable, not alone, messages and not own))
+        if not alike:
             distinct = part.npus if messages else _distinct(part, placement.dims, symmetry)
             colours = colours * distinct + np.arange(links.npus) // part.stride % distinct
     plain = not costs.rendezvous and all(plan_playable for _, plan_playable in symmetry.values())

@@ -47,13 +47,19 @@ Begun = tuple[int, StreamPhase]
 class Site:
     """A part of the network and how it is played: by one NPU for all (`lone`), and with phases that may meet.
 
-    `messages`: nothing is there but messages of no phase.
+    `alike`: all NPUs of a place may change places. `messages`: nothing is there but messages of no phase.
     """
 
     part: Part
+    alike: bool
     lone: bool
     meets: bool
     messages: bool = False
+
+    @property
+    def repeats(self) -> bool:
+        """Whether what happens there happens again whenever the same begins."""
+        return self.lone and not self.meets
 
 
 @dataclass(slots=True, eq=False)
@@ -177,7 +183,7 @@ class Shared:
         """Begin a phase; it is known at the end of this instant who else does."""
         phase = stream.phase
         place = self._place(npu_class, phase.lane.dim)
-        if place.site.lone and npu_class in self._log:
+        if npu_class in self._log and place.site.repeats:
             self._log[npu_class].append((int(self._env.now), phase))
         key = (stream.key, stream.at)
         starting = place.starting.get(key)
@@ -208,7 +214,7 @@ class Shared:
         """Whether each group of some dimensions is of one class, which plays for all of it and meets nobody."""
         for dim in dims:
             site = self._sites[self._site_of(dim)]
-            if not site.lone or site.meets:
+            if not site.repeats:
                 return False
             if any(len(set(self._class_of[dim.members(int(own[0]))].tolist())) > 1 for own in self._ranks):
                 return False
@@ -294,7 +300,7 @@ class Shared:
             group, position = seats[npu_class][0]
             at, own = index[group]
             flights[at].waiting.setdefault((own, position), []).append(partial(done, stream))
-        logged = place.site.lone and not self._log.keys().isdisjoint(starting.there)
+        logged = place.site.repeats and not self._log.keys().isdisjoint(starting.there)
         for flight in flights:
             if self._meets(place, flight):
                 self._enter(place, flight)
@@ -489,8 +495,8 @@ class Shared:
         state = self._running.state
         parts = [OccupiedLinks.of(np.array(state.rows, np.int64).reshape(-1, 3))] if state.rows else []
         stands_for = np.full(len(self._links), len(state.free))
-        for place, where in self._copies():
-            _put(place, where, stands_for, np.arange(len(place.shape.graph)) + place.shift)
+        for place, bases in self._copies():
+            _put(place, bases, stands_for, np.arange(len(place.shape.graph)) + place.shift)
             for (phase, groups), begins in place.begun.items():
                 occupied = self._times[place.shape.name, phase, groups].occupied if begins else None
                 if begins and occupied is None:
