@@ -133,7 +133,7 @@ def bench_a_gpt_on_a_fat_tree_that_is_not_symmetric(measure):
 
 @pytest.mark.parametrize("layers", [96, 384])
 def bench_gradients_that_wait_behind_the_backward(measure, tmp_path, layers):
-    """1,024 NPUs in groups of 8; the cost grows with the layers, however many chunks wait (4.7 CPU s when it did not)."""
+    """1,024 NPUs in groups of 8; 384 layers took 4.7 CPU s when every decision looked at all that waits."""
     layer = "layer{} -1 1000000 ALLREDUCE 4194304 900000 ALLREDUCE 4194304 900000 ALLREDUCE 209715200 100\n"
     rows = tmp_path / "rows.txt"
     head = f"HYBRID_TRANSFORMER model_parallel_NPU_group: 8\n{layers}\n"
