@@ -46,6 +46,7 @@ class Scheduler:
         self.events, self._gate = events, gate(npu_class, self._begin)
         self._num_streams: dict[str, int] = {}
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
+        self.ended: list[Dataset] = []  # in order of their ends, for who waits for the last ones
         self.live: dict[tuple[str, int], Stream] = {}  # chunks on their way
 
     def issue(self, request: Request) -> Dataset:
@@ -111,4 +112,5 @@ class Scheduler:
         row = (self.npu_class, 0, int(dataset.issue_ns), int(self.env.now), EventKind.COLLECTIVE, request.name)
         self.events.append((*row, request.layer, request.phase, request.size_bytes, request.iteration))
         del self.outstanding[dataset]
+        self.ended.append(dataset)
         dataset.done.succeed()
