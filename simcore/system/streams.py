@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import simpy
 
 from simcore.system.config import Algorithm
-from simcore.system.groups import GroupDim
+from simcore.system.groups import Backward, GroupDim
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["IDLE", "Dataset", "Lane", "Request", "Stream", "StreamPhase"]
@@ -30,6 +30,12 @@ class Lane:
     def __hash__(self) -> int:
         """Computed once: lanes are looked up for every phase of every chunk."""
         return self._hash
+
+    @property
+    def backward(self) -> Lane:
+        """The same dimension taken the other way round."""
+        dim = self.dim
+        return replace(self, dim=dim.dim if isinstance(dim, Backward) else Backward(dim))
 
 
 @dataclass(frozen=True, slots=True)
