@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import simpy
@@ -83,14 +84,18 @@ class StreamPhase:
 
 
 class Dataset:
-    """A collective on its way: `done` succeeds when all its chunks have arrived and the update delay is over."""
+    """A collective on its way: `done` succeeds when all its chunks have arrived and the update delay is over.
 
-    __slots__ = ("done", "issue_ns", "remaining", "request")
+    `then` is called at once, before anything else of that instant.
+    """
+
+    __slots__ = ("done", "issue_ns", "remaining", "request", "then")
 
     def __init__(self, env: simpy.Environment, request: Request):
         self.request, self.issue_ns = request, env.now
         self.done = env.event()
         self.remaining = 0
+        self.then: Callable[[], object] | None = None
 
 
 class Stream:
@@ -105,14 +110,11 @@ class Stream:
         self.priority = dataset.request.priority
         self.at, self.begun, self.phase = 0, False, phases[0]
 
-    def advance(self) -> bool:
-        """A phase is over; whether there is another one."""
+    def advance(self) -> None:
+        """A phase is over, the next one waits."""
         self.at += 1
         self.begun = False
-        if self.at == len(self.phases):
-            return False
         self.phase = self.phases[self.at]
-        return True
 
     @property
     def remaining(self) -> int:

@@ -9,7 +9,9 @@ from tests.published.test_astra_sim import ranks_of
 RING = {"endpoint-delay": 10, "active-chunks-per-dimension": 1, "local-mem-bw": 1600}
 
 
-def finishes(folder, dims, kind, size_bytes, *, shared=False, late=None, splits=1, queues=1, algorithm="ring", **rest):
+def finishes(
+    folder, dims, kind, size_bytes, *, shared=False, late=None, splits=1, queues=1, algorithm="ring", rendezvous=False
+):
     """When every NPU is done with one collective; NPU `late` computes for 50 us before. `dims` are (kind, NPUs)."""
     names = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
     chosen = {f"{name}-implementation": [algorithm] * len(dims) for name in names}
@@ -25,7 +27,7 @@ def finishes(folder, dims, kind, size_bytes, *, shared=False, late=None, splits=
         },
         "system": system | {"collective-optimization": "localBWAware"},
         "workload": {"kind": "nodes", "per_npu": nodes},
-        "cli": {"num-queues-per-dim": queues} | rest,
+        "cli": {"num-queues-per-dim": queues, "rendezvous-protocol": rendezvous},
     }
     report = run(**second_generation(case, folder)).to_dict()
     rows = {rank: row["finish_ns"] for row in report["ranks"] for rank in ranks_of(row["ranks"])}
@@ -40,3 +42,8 @@ def test_the_second_half_of_the_queues_goes_anticlockwise(tmp_path):
 def test_a_decomposed_all_reduce_gathers_anticlockwise_in_its_only_queue(tmp_path):
     found = finishes(tmp_path, [("Ring", 3), ("Ring", 2)], "ALL_REDUCE", 65536, late=1)
     assert found == [54310, 55216, 54310, 53607, 54513, 53607]
+
+
+def test_under_rendezvous_an_npu_asks_before_it_sends_what_it_was_asked_for_already(tmp_path):
+    found = finishes(tmp_path, [("Switch", 2)], "ALL_GATHER", 65536, shared=True, late=1, rendezvous=True)
+    assert found == [53612, 54764]
