@@ -95,6 +95,7 @@ def _on_shared_links(
     whole = all(len(sizes) == 1 for sizes in parts)
     columns = Columns(env, ranks, links, network, stages) if stages > 1 and whole else None
     alike = holds.alike and network.foldable and all_alike(placement, topology)
+    alike = alike and not (network.by_event and _both_ways(setup))
     apart = holds.apart and _can_be_apart(setup, columns)
     if alike and apart:
         folded = FoldedLinks(links, parts)
@@ -118,6 +119,17 @@ def _can_be_apart(setup: Setup, columns: Columns | None) -> bool:
         return apart
     # Messages between stages are solved on links of their own that look all the same.
     return apart and columns is not None and not (settings.noise.compute or setup.topology.noise.links)
+
+
+def _both_ways(setup: Setup) -> bool:
+    """Whether messages may go round both ways and share links: of two that come at one time, one NPU gets the one from
+    before it first, its neighbour the one from behind.
+
+    Those of rings share no link then.
+    """
+    queues, dims = setup.settings.queues_per_dim, len(setup.topology.dims)
+    rings = all(lane.algorithm.name == "ring" for lane in setup.placement.every_lane)
+    return not rings and (setup.settings.rendezvous or queues > 1 or dims > 1)
 
 
 def _faulty(

@@ -47,3 +47,9 @@ def test_a_decomposed_all_reduce_gathers_anticlockwise_in_its_only_queue(tmp_pat
 def test_under_rendezvous_an_npu_asks_before_it_sends_what_it_was_asked_for_already(tmp_path):
     found = finishes(tmp_path, [("Switch", 2)], "ALL_GATHER", 65536, shared=True, late=1, rendezvous=True)
     assert found == [53612, 54764]
+
+
+def test_who_comes_first_of_two_directions_differs_from_npu_to_npu(tmp_path):
+    dims = [("FullyConnected", 4)]
+    found = finishes(tmp_path, dims, "REDUCE_SCATTER", 1 << 20, shared=True, splits=4, queues=3, algorithm="direct1")
+    assert found == [10960, 11460, 12680, 12680]
