@@ -55,6 +55,16 @@ class _Case(Setup):
         """As `Setup.collectives_only`."""
         return len(self.graphs.graphs) == 1 and not _tells_apart(self)
 
+    @property
+    def in_turn(self) -> bool:
+        """As `Setup.in_turn`."""
+        return not self.profile.gang and self.shares_memory
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether NPUs wait for each other's loads and stores."""
+        return self.memory is not None and self.memory.npus_per_node != 0
+
 
 def simulate_graphs(
     graphs: GraphSet,
@@ -86,13 +96,11 @@ def simulate_graphs(
 
 def _tells_apart(case: _Case) -> bool:
     """Whether NPUs with the same graph may still fare differently."""
-    shared = case.memory is not None and case.memory.npus_per_node != 0
     kinds = np.concatenate([graph.kind for graph in case.graphs.graphs])
     messages = np.isin(kinds, [NodeKind.SEND, NodeKind.RECV]).any()
     custom = case.system.custom or case.system.custom_nodes
-    return (
-        shared or bool(messages) or bool(custom) or any(len(ranks) < case.topology.npus for ranks in _used_groups(case))
-    )
+    groups = any(len(ranks) < case.topology.npus for ranks in _used_groups(case))
+    return case.shares_memory or bool(messages) or bool(custom) or groups
 
 
 def _has_roots(case: _Case) -> bool:

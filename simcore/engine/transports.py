@@ -153,12 +153,12 @@ def _faulty(
 def _without_contention(
     env: simpy.Environment, ranks: Sequence[Sequence[int]], setup: Setup, costs: Costs
 ) -> Solved | Played:
-    """Phases are solved, or played where packets share a memory bus."""
+    """Phases are solved; played where packets share a memory bus, or who leaves first in an instant matters."""
     topology, profile = setup.topology, setup.profile
     delay = profile.delay(topology)
     if topology.noise.links and len(ranks) < topology.npus:
         raise AsymmetryError
-    if not costs.bus:
+    if not costs.bus and not setup.in_turn:
         return Solved(env, ranks, delay, costs, barrier=profile.barrier)
     if len(ranks) < topology.npus and (len(ranks) > 1 or not all_alike(setup.placement, topology)):
         raise AsymmetryError
