@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -19,7 +20,7 @@ from simcore.engine.setup import Setup, prepare
 from simcore.engine.transports import fold_of, make_transport, notes_of
 from simcore.engine.wiring import folded_if_alike, make_gates, make_phases, play
 from simcore.errors import InputError, Location
-from simcore.network.instant import after
+from simcore.network.instant import TimersOfNpus
 from simcore.network.topology.model import Topology
 from simcore.noise import Noise
 from simcore.profiles import Profile
@@ -27,6 +28,7 @@ from simcore.system.collectives import ROOTED
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.system.graph_npu import GraphNpu, GraphProgram
 from simcore.system.groups import Communicator
+from simcore.system.played import Played
 from simcore.system.point_to_point import Mailbox
 from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import Scheduler
@@ -57,6 +59,16 @@ class _Case(Setup):
     def collectives_only(self) -> bool:
         """As `Setup.collectives_only`."""
         return len(self.graphs.graphs) == 1 and not _tells_apart(self)
+
+    @property
+    def in_turn(self) -> bool:
+        """As `Setup.in_turn`."""
+        return not self.profile.gang and self.shares_memory
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether NPUs wait for each other's loads and stores."""
+        return self.memory is not None and self.memory.npus_per_node != 0
 
 
 def simulate_graphs(
@@ -94,13 +106,11 @@ def _used(graphs: GraphSet, placement: Placement) -> Placement:
 
 def _tells_apart(case: _Case) -> bool:
     """Whether NPUs with the same graph may still fare differently."""
-    shared = case.memory is not None and case.memory.npus_per_node != 0
     kinds = np.concatenate([graph.kind for graph in case.graphs.graphs])
     messages = np.isin(kinds, [NodeKind.SEND, NodeKind.RECV]).any()
     custom = case.system.custom or case.system.custom_nodes
-    return (
-        shared or bool(messages) or bool(custom) or any(len(ranks) < case.topology.npus for ranks in _used_groups(case))
-    )
+    groups = any(len(ranks) < case.topology.npus for ranks in _used_groups(case))
+    return case.shares_memory or bool(messages) or bool(custom) or groups
 
 
 def _has_roots(case: _Case) -> bool:
@@ -120,7 +130,8 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
     transport = make_transport(env, ranks, case)
     gates = make_gates(env, ranks, case)
     mailbox = Mailbox(env, transport.carry, rendezvous=case.settings.rendezvous)
-    access = _memory(env, case.memory)
+    timers = transport.timers if isinstance(transport, Played) else TimersOfNpus(env)
+    access = _memory(timers, case.memory)
     customs = Customs(case.system, case.topology.npus, case.profile.graph.shortest_ns)
     program_of = cache(partial(_program, case, events, customs))
     npus, schedulers = [], []
@@ -130,7 +141,7 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
         scheduler = Scheduler(env, npu_class, make_phases(npu, case), transport, events, gates)
         schedulers.append(scheduler)
         durations = _noisy(program, case.settings.noise, npu)
-        npus.append(GraphNpu(npu, program, scheduler, mailbox, access, events, durations))
+        npus.append(GraphNpu(npu, program, scheduler, mailbox, access, events, durations, timers[npu]))
     for process in npus:
         env.process(process.run())
     play(env)
@@ -251,9 +262,9 @@ def _group_algorithm(case: _Case, kind: CollectiveKind) -> Algorithm:
     return lanes[0].algorithm if len(lanes) == 1 and not lanes[0].algorithm.whole_machine else fallback
 
 
-def _memory(env: simpy.Environment, memory: RemoteMemory | None) -> Callable[[int, int, Callable[[], None]], None]:
+def _memory(timers: TimersOfNpus, memory: RemoteMemory | None) -> Callable[[int, int, Callable[[], None]], None]:
     """Loads and stores: one at a time at every port, first come, first served."""
-    free_ns: dict[int, int] = {}
+    lines: dict[int, deque[tuple[int, int, Callable[[], None]]]] = {}
 
     def access(npu: int, size_bytes: int, done: Callable[[], None]) -> None:
         if memory is None:
@@ -262,10 +273,24 @@ def _memory(env: simpy.Environment, memory: RemoteMemory | None) -> Callable[[in
         if 0 < memory.max_npus <= npu:
             message = f"NPU {npu} loads or stores remote memory, but its node has none"
             raise InputError.at("--remote-memory", message, expected="nodes for all NPUs", found=str(memory.max_npus))
-        port, now_ns = memory.port(npu), int(env.now)
-        start_ns = max(now_ns, free_ns.get(port, 0)) if memory.npus_per_node else now_ns
-        free_ns[port] = start_ns + memory.transfer_ns(size_bytes)
-        after(env, free_ns[port] - now_ns, lambda _: done())
+        if not memory.npus_per_node:
+            timers[npu].after(memory.transfer_ns(size_bytes), done)
+            return
+        line = lines.setdefault(memory.port(npu), deque())
+        line.append((npu, size_bytes, done))
+        if len(line) == 1:
+            serve(line, memory)
+
+    def serve(line: deque[tuple[int, int, Callable[[], None]]], memory: RemoteMemory) -> None:
+        npu, size_bytes, done = line[0]
+
+        def served() -> None:
+            done()
+            line.popleft()
+            if line:
+                serve(line, memory)
+
+        timers[npu].after(memory.transfer_ns(size_bytes), served)
 
     return access
 

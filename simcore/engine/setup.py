@@ -41,6 +41,11 @@ class Setup:
         """Whether there are no other messages than those of collectives along the dimensions."""
         return True
 
+    @property
+    def in_turn(self) -> bool:
+        """Whether NPUs share something beside links, and get it in the order in which they ask for it."""
+        return False
+
 
 def prepare(
     workload: Workload, topology: Topology, system: SystemConfig | None, profile: Profile, settings: Settings

@@ -124,7 +124,8 @@ def _each_for_itself(
     topology, placement = setup.topology, setup.placement
     if len(ranks) == topology.npus:
         return Played(env, ranks, network(env, links), costs)
-    if network.foldable and len(ranks) == 1 and all_alike(placement, topology, costs):
+    alike = all_alike(placement, topology, costs) and not (network.by_event and _both_ways(setup))
+    if network.foldable and len(ranks) == 1 and alike:
         return Played(env, ranks, network(env, FoldedLinks(links, _parts(placement, topology))), costs)
     raise AsymmetryError
 
@@ -155,6 +156,17 @@ def _message_by_message(
     return Played(env, ranks, CongestionFree(env, setup.profile.delay(setup.topology)), costs)
 
 
+def _both_ways(setup: Setup) -> bool:
+    """Whether messages may go round both ways and share links: of two that come at one time, one NPU gets the one from
+    before it first, its neighbour the one from behind.
+
+    Those of rings share no link then.
+    """
+    queues, dims = setup.settings.queues_per_dim, len(setup.topology.dims)
+    rings = all(lane.algorithm.name == "ring" for lane in setup.placement.every_lane)
+    return not rings and (setup.settings.rendezvous or queues > 1 or dims > 1)
+
+
 def _faulty(
     env: simpy.Environment,
     ranks: Sequence[Sequence[int]],
@@ -176,12 +188,12 @@ def _faulty(
 def _without_contention(
     env: simpy.Environment, ranks: Sequence[Sequence[int]], setup: Setup, costs: Costs
 ) -> Solved | Played:
-    """Phases are solved, or played where packets share a memory bus."""
+    """Phases are solved; played where packets share a memory bus, or who leaves first in an instant matters."""
     topology, profile = setup.topology, setup.profile
     delay = profile.delay(topology)
     if topology.noise.links and len(ranks) < topology.npus:
         raise AsymmetryError
-    if not costs.bus:
+    if not costs.bus and not setup.in_turn:
         return Solved(env, ranks, delay, costs, barrier=profile.barrier)
     if len(ranks) < topology.npus and (len(ranks) > 1 or not all_alike(setup.placement, topology, costs)):
         raise AsymmetryError

@@ -44,9 +44,13 @@ Deliver = Callable[[], None]
 
 
 class Network(Protocol):
-    """Takes messages and delivers them when their last byte has arrived."""
+    """Takes messages and delivers them when their last byte has arrived.
+
+    `by_event`: of messages that come at one time it serves first what was sent first in the simulation's order.
+    """
 
     foldable: bool
+    by_event: bool
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """Send a message now. `key` orders messages that meet at one time; keys of one network must compare."""
@@ -119,6 +123,7 @@ class _Counted:
     """The links with their counters; finds routes."""
 
     foldable = True  # a route may use one link several times, see `network.folded`
+    by_event = False
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         self.env, self.links = env, links
@@ -346,6 +351,8 @@ class StoreAndForward(_Counted):
     t + floor(size / rate); the delivery is scheduled before. Events of one time run in the order they were scheduled;
     a link serves its queue first in, first out. `key` plays no part.
     """
+
+    by_event = True
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)

@@ -48,9 +48,9 @@ def _stream_slot(kind: int, on_cpu: bool, stream: int, group: str) -> str:
     return f"group {group}" if kind == NodeKind.COLLECTIVE else ""
 
 
-def _every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[int, int]:
-    """Every phase may use every queue of its dimension."""
-    return 0, num_queues
+def _every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[tuple[int, bool], ...]:
+    """Every phase may use every queue of its dimension, and goes forward."""
+    return tuple((queue, False) for queue in range(num_queues))
 
 
 @dataclass(frozen=True, slots=True)

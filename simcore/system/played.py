@@ -8,7 +8,7 @@ from functools import partial
 import simpy
 
 from simcore.network.congested import Network, TreeNetwork
-from simcore.network.instant import after
+from simcore.network.instant import TimersOfNpus, after
 from simcore.network.trees import Reduction
 from simcore.system.explicit import Explicit
 from simcore.system.explicit_machine import ExplicitMachine
@@ -51,8 +51,9 @@ class Played:
         self._early: dict[tuple[object, int, int], list[int]] = {}
         self._groups: dict[tuple[GroupDim, int], list[int]] = {}
         self.plans = Plans(costs)
-        self._packets = Packets(env, costs.bus) if costs.bus else None
-        self._handshakes = Handshakes()
+        self.timers = TimersOfNpus(env)
+        self._packets = Packets(env, self.timers, costs.bus) if costs.bus else None
+        self._handshakes = Handshakes(partial(_later, env))
         self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
         self._sent: dict[StreamPhase, int] = {}
 
@@ -106,7 +107,7 @@ class Played:
         position = phase.lane.dim.position(npu)
         later = partial(_later, self._env)
         plan = self.plans.of(phase, npu)
-        pay = at_endpoint(later, costs.endpoint_ns, costs.reduction_ns)
+        pay = at_endpoint(self.timers[npu].after, costs.endpoint_ns, costs.reduction_ns)
         if self._packets and costs.bus and isinstance(plan, Plan | Explicit):
             pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
         if isinstance(plan, Explicit):

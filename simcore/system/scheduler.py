@@ -84,19 +84,24 @@ class Scheduler:
         self._transport.start(self.npu_class, stream, done)
 
     def _advance(self, stream: Stream) -> None:
-        """A phase is over: leave its queue, enter the next one's, refill the old, then the new (ASTRA-sim's order)."""
+        """A phase is over: leave its queue, enter the next one's, refill the old, then the new (ASTRA-sim's order).
+
+        Before its last chunk leaves, what waits for a collective goes on.
+        """
         old = stream.phase.queue
-        self._gate.leave(stream)
-        if not stream.advance():
-            del self.live[stream.key]
-            stream.dataset.remaining -= 1
-            if stream.dataset.remaining == 0:
-                self._complete(stream.dataset)
+        if stream.remaining:
+            self._gate.leave(stream)
+            stream.advance()
+            self._gate.enter(stream)
             self._gate.refill(old)
+            self._gate.refill(stream.phase.queue)
             return
-        self._gate.enter(stream)
+        del self.live[stream.key]
+        stream.dataset.remaining -= 1
+        if stream.dataset.remaining == 0:
+            self._complete(stream.dataset)
+        self._gate.leave(stream)
         self._gate.refill(old)
-        self._gate.refill(stream.phase.queue)
 
     def _complete(self, dataset: Dataset) -> None:
         """All chunks are there: after the update delay the collective is done."""
@@ -113,4 +118,6 @@ class Scheduler:
         self.events.append((*row, request.layer, request.phase, request.size_bytes, request.iteration))
         del self.outstanding[dataset]
         self.ended.append(dataset)
+        if dataset.then:
+            dataset.then()
         dataset.done.succeed()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import simpy
 
 from simcore.system.config import Algorithm
-from simcore.system.groups import GroupDim
+from simcore.system.groups import Backward, GroupDim
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["IDLE", "Dataset", "Lane", "Request", "Stream", "StreamPhase"]
@@ -30,6 +31,12 @@ class Lane:
     def __hash__(self) -> int:
         """Computed once: lanes are looked up for every phase of every chunk."""
         return self._hash
+
+    @property
+    def backward(self) -> Lane:
+        """The same dimension taken the other way round."""
+        dim = self.dim
+        return replace(self, dim=dim.dim if isinstance(dim, Backward) else Backward(dim))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +84,18 @@ class StreamPhase:
 
 
 class Dataset:
-    """A collective on its way: `done` succeeds when all its chunks have arrived and the update delay is over."""
+    """A collective on its way: `done` succeeds when all its chunks have arrived and the update delay is over.
 
-    __slots__ = ("done", "issue_ns", "remaining", "request")
+    `then` is called at once, before anything else of that instant.
+    """
+
+    __slots__ = ("done", "issue_ns", "remaining", "request", "then")
 
     def __init__(self, env: simpy.Environment, request: Request):
         self.request, self.issue_ns = request, env.now
         self.done = env.event()
         self.remaining = 0
+        self.then: Callable[[], object] | None = None
 
 
 class Stream:
@@ -99,14 +110,11 @@ class Stream:
         self.priority = dataset.request.priority
         self.at, self.begun, self.phase = 0, False, phases[0]
 
-    def advance(self) -> bool:
-        """A phase is over; whether there is another one."""
+    def advance(self) -> None:
+        """A phase is over, the next one waits."""
         self.at += 1
         self.begun = False
-        if self.at == len(self.phases):
-            return False
         self.phase = self.phases[self.at]
-        return True
 
     @property
     def remaining(self) -> int:

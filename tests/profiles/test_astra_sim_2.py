@@ -1,0 +1,76 @@
+"""Rules of ASTRA-sim 2.x in their smallest cases; the figures are its own (reference, section 15)."""
+
+from math import prod
+
+from simcore.api import run
+from tests.published.peers import second_generation
+from tests.published.test_astra_sim import ranks_of
+
+
+def case_of(dims, nodes, *, shared=False, queues=1, rendezvous=False, algorithm="ring", splits=1):
+    """A case as the oracle writes it. `dims` are (kind, NPUs), `nodes(npu)` are an NPU's."""
+    kinds = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+    system = {"endpoint-delay": 10, "active-chunks-per-dimension": 1, "local-mem-bw": 1600, "scheduling-policy": "LIFO"}
+    system |= {f"{kind}-implementation": [algorithm] * len(dims) for kind in kinds}
+    system |= {"preferred-dataset-splits": splits, "collective-optimization": "localBWAware"}
+    sizes = [{"type": name, "npus": size, "bandwidth_GBps": 50, "latency_ns": 500} for name, size in dims]
+    return {
+        "backend": "congestion_aware" if shared else "congestion_unaware",
+        "topology": {"dims": sizes},
+        "system": system,
+        "workload": {"kind": "nodes", "per_npu": [nodes(npu) for npu in range(prod(size for _, size in dims))]},
+        "cli": {"num-queues-per-dim": queues, "rendezvous-protocol": rendezvous},
+    }
+
+
+def node(kind, number=0, after=(), **attributes):
+    """A node of a trace."""
+    return {"id": number, "type": kind, "is_cpu_op": False, "data_deps": list(after)} | attributes
+
+
+def collective(kind, size_bytes, number=0, after=()):
+    """A node that all NPUs take part in."""
+    return node("COMM_COLL", number, after, collective=kind, bytes=size_bytes)
+
+
+def finishes(case, folder):
+    """When every NPU is done."""
+    report = run(**second_generation(case, folder)).to_dict()
+    rows = {rank: row["finish_ns"] for row in report["ranks"] for rank in ranks_of(row["ranks"])}
+    return [rows[rank] for rank in range(len(rows))]
+
+
+def late(npu, kind, size_bytes):
+    """A collective, on one NPU behind a computation of 50 us."""
+    behind = [node("COMP", duration_micros=50), collective(kind, size_bytes, 1, [0])]
+    return lambda at: behind if at == npu else [collective(kind, size_bytes)]
+
+
+def test_the_second_half_of_the_queues_goes_anticlockwise(tmp_path):
+    nodes = [collective("ALL_GATHER", 1 << 20)]
+    case = case_of([("Ring", 4)], lambda _: nodes, shared=True, splits=2, queues=2)
+    assert finishes(case, tmp_path) == [30835] * 4  # 59,110 in one direction
+
+
+def test_a_decomposed_all_reduce_gathers_anticlockwise_in_its_only_queue(tmp_path):
+    case = case_of([("Ring", 3), ("Ring", 2)], late(1, "ALL_REDUCE", 65536))
+    assert finishes(case, tmp_path) == [54310, 55216, 54310, 53607, 54513, 53607]
+
+
+def test_under_rendezvous_an_npu_asks_before_it_sends_what_it_was_asked_for_already(tmp_path):
+    case = case_of([("Switch", 2)], late(1, "ALL_GATHER", 65536), shared=True, rendezvous=True)
+    assert finishes(case, tmp_path) == [53612, 54764]
+
+
+def test_who_comes_first_of_two_directions_differs_from_npu_to_npu(tmp_path):
+    nodes, dims = [collective("REDUCE_SCATTER", 1 << 20)], [("FullyConnected", 4)]
+    case = case_of(dims, lambda _: nodes, shared=True, splits=4, queues=3, algorithm="direct1")
+    assert finishes(case, tmp_path) == [10960, 11460, 12680, 12680]
+
+
+def test_who_receives_the_first_message_of_a_round_goes_on_first(tmp_path):
+    """After six rounds on a ring of four NPU 2 is the first to load; nobody leaves the collective before another."""
+    nodes = [collective("ALL_REDUCE", 65536), node("MEM_LOAD", 1, [0], tensor_size=1000)]
+    pool = {"memory-type": "MEMORY_POOL", "remote-mem-latency": 0, "remote-mem-bw": 1}
+    found = finishes(case_of([("Ring", 4)], lambda _: nodes) | {"remote_memory": pool}, tmp_path)
+    assert found == [min(found) + 1000 * ((npu - 2) % 4) for npu in range(4)]
