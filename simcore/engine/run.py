@@ -22,11 +22,13 @@ from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.config import SystemConfig
 from simcore.system.groups import GroupDim
+from simcore.system.inter_dimension import THEMIS
 from simcore.system.npu import LoopProgram, Npu, Priorities
+from simcore.system.precedence import Precedence
 from simcore.system.scheduler import Scheduler, Transport
 from simcore.system.shared import Shared
 from simcore.system.streams import Request
-from simcore.system.transport import class_of
+from simcore.system.transport import Solved, class_of
 from simcore.timeline.events import EventBuffer, PipelineRun, Timeline, format_ranks
 from simcore.workload.loops import Order, Ref, loops
 from simcore.workload.loops.groups import column_group
@@ -114,6 +116,7 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
     requests = _requests(case, names)
     steps = () if case.pipeline else loops.get(case.workload.loop).steps(case.workload)
     compute_times = _ComputeTimes(case)
+    precedence = _precedence(case, transport)
     make = _stage_npus(case, case.pipeline, env, ranks, events, transport, requests) if case.pipeline else Npu
     npus: list[Npu] = []
     schedulers = []
@@ -123,7 +126,7 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
             profile.first_layer_tail_only,
         )  # fmt: skip
         phases = make_phases(int(members[0]), case)
-        scheduler = Scheduler(env, npu_class, phases, transport, events, gates)
+        scheduler = Scheduler(env, npu_class, phases, transport, events, gates, precedence)
         schedulers.append(scheduler)
         npus.append(make(program, scheduler, Priorities(_order(system))))
     for npu in npus:
@@ -133,6 +136,15 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
     if stuck:
         raise deadlock(stuck, schedulers, ranks, events.table().names, gang=profile.gang)
     return _timeline(case, ranks, npus, events, transport)
+
+
+def _precedence(case: _Case, transport: Wired) -> Precedence | None:
+    """Who acts first, for the profile and the policy that ask."""
+    asked = case.profile.late_clearing and case.system.inter_dimension_scheduling in THEMIS
+    if not asked or not isinstance(transport, Solved | Played):
+        return None
+    topology = case.topology
+    return Precedence(topology.npus, transport.plans, case.profile.delay(topology), case.settings.queues_per_dim)
 
 
 def _stage_npus(

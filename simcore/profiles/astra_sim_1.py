@@ -2,7 +2,7 @@
 
 Its ways: every state of the training loop costs 1 ns; a chunk leaves a phase when the whole machine has finished it;
 the network has no contention; a message is charged to the highest dimension in which its ends differ, in an int that
-is truncated after each term.
+is truncated after each term, or to that dimension's memory, whose fraction of a nanosecond carries on.
 """
 
 from __future__ import annotations
@@ -45,19 +45,18 @@ def delay(topology: Topology) -> Delay:
     """Time of messages."""
     speeds = [effective_bytes_per_ns(dim) for dim in topology.dims]
     fixed = [2 * dim.nic_latency_ns + (dim.router_latency_ns if dim.kind == "Switch" else 0) for dim in topology.dims]
-    memory = topology.memory
 
     def times(src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
         here, there = addresses(topology, src), addresses(topology, dst)
-        found = np.zeros(len(src), dtype=np.int64)
+        found = np.zeros(len(src), dtype=np.float64)
         for index, dim in enumerate(topology.dims):
             differ = here[index] != there[index]
             time = (hops(dim, here[index], there[index]) * dim.latency_ns).astype(np.int64)
             time = (time + size_bytes / speeds[index]).astype(np.int64)
             time = (time + fixed[index]).astype(np.int64)
-            found = np.where(differ, time, found)
-        floor_ns = (memory.latency_ns + size_bytes / memory.bandwidth_bytes_per_ns) * memory.scale
-        return np.maximum(found, floor_ns) if floor_ns else found
+            found = np.where(differ, np.maximum(time, dim.memory.floor_ns(size_bytes)), found)
+        whole: NDArray[np.int64] = found.astype(np.int64)
+        return whole if (whole == found).all() else found  # type: ignore[return-value]  # the one that has fractions
 
     return times
 
@@ -87,6 +86,7 @@ ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
         step_ns=1,
         barrier=True,
         first_layer_tail_only=True,
+        late_clearing=True,
         delay=delay,
         chunks=chunks,
         reduction=reduction,

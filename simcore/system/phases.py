@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from simcore.system.collectives import ROOTED
 from simcore.system.inter_dimension import DimensionOrder
-from simcore.system.streams import IDLE, Lane, Request, StreamPhase
+from simcore.system.streams import IDLE, Lane, Request, StreamPhase, Turns
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["PhaseMaker", "QueueChoice"]
@@ -45,39 +45,45 @@ class PhaseMaker:
         self._steady = num_queues == 1 and order.steady
         self._known: dict[tuple[CollectiveKind, int, tuple[Lane, ...], int], list[tuple[StreamPhase, ...]]] = {}
 
-    def split(self, request: Request, now_ns: int) -> Iterable[tuple[StreamPhase, ...]]:
-        """The phases of every chunk of a collective; none when an NPU is alone in its group.
+    def split(self, request: Request, now_ns: int, order: Turns) -> Iterable[tuple[StreamPhase, ...]]:
+        """The phases of every chunk of a collective, issued by the NPUs in some order; none for an NPU alone.
 
         Where nothing is taken in turns, equal collectives are split only once.
         """
         if not self._steady or any(map(_is_tree, request.lanes)):
-            return self._split(request, now_ns)
+            self._order.begin(now_ns, order)
+            return self._split(request)
         key = (request.kind, request.size_bytes, request.lanes, request.root)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = list(self._split(request, now_ns))
+            found = self._known[key] = list(self._split(request))
         return found
 
-    def _split(self, request: Request, now_ns: int) -> Iterator[tuple[StreamPhase, ...]]:
+    def pass_over(self, request: Request, now_ns: int, order: Turns) -> None:
+        """A collective that nobody takes part in."""
+        self._order.begin(now_ns, order)
+        if request.size_bytes:
+            self._order.pass_over()
+
+    def _split(self, request: Request) -> Iterator[tuple[StreamPhase, ...]]:
         if not request.lanes:
             return
         if self._order.balances(request.kind):
-            yield from self._balanced(request, now_ns)
+            yield from self._balanced(request)
             return
         colours = self._order.colours(request)
         for number, size_bytes in enumerate(self._chunks(request.kind, request.size_bytes, colours)):
             lanes = self._order.lanes(request, number)
             yield self._phases(request, size_bytes, self._visits(request.kind, lanes))
 
-    def _balanced(self, request: Request, now_ns: int) -> Iterator[tuple[StreamPhase, ...]]:
-        """Chunks whose order evens out the dimensions' load; an all-reduce has no all-reduce phase then."""
+    def _balanced(self, request: Request) -> Iterator[tuple[StreamPhase, ...]]:
+        """Chunks whose order evens out the dimensions' load; a decomposed all-reduce has no all-reduce phase then."""
         left = request.size_bytes
         chunk = next(self._chunks(request.kind, left, 1), 0)
         while left > 0:
-            lanes, size_bytes = self._order.balanced(request, min(chunk, left), now_ns)
-            size_bytes = min(size_bytes, left)
+            lanes, size_bytes = self._order.balanced(request, chunk, left)
             visits = [(request.kind, lane) for lane in lanes]
-            if request.kind == ALL_REDUCE:
+            if request.kind == ALL_REDUCE and self._decompose:
                 visits = [(REDUCE_SCATTER, lane) for lane in lanes] + [(ALL_GATHER, lane) for lane in reversed(lanes)]
             yield self._phases(request, size_bytes, visits)
             left -= size_bytes

@@ -51,7 +51,7 @@ class Plans:
     """Makes plans: one for every shape of phase, and for every group where the algorithm looks at the network."""
 
     def __init__(self, costs: Costs):
-        self._costs = costs
+        self.costs = costs
         self._known: dict[tuple[StreamPhase, int], AnyPlan] = {}
 
     def of(self, phase: StreamPhase, npu: int) -> AnyPlan:
@@ -76,7 +76,7 @@ class Plans:
         algorithm, dim = phase.lane.algorithm, phase.lane.dim
         if phase.root == IDLE:
             return Explicit(dim.size)
-        costs = self._costs.of(dim)
+        costs = self.costs.of(dim)
         options = replace(costs.options, window=algorithm.window, mirrored=phase.mirrored, root=phase.root)
         if costs.links:
             options = replace(options, wires=partial(wires, costs.links, dim.members(npu)))

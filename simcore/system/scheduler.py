@@ -9,7 +9,8 @@ import simpy
 
 from simcore.system.gates import Gate
 from simcore.system.phases import PhaseMaker
-from simcore.system.streams import Dataset, Request, Stream
+from simcore.system.precedence import Precedence
+from simcore.system.streams import Dataset, Request, Stream, Turns
 from simcore.timeline.events import EventBuffer, EventKind, LinkTable
 
 __all__ = ["Scheduler", "Transport"]
@@ -41,24 +42,28 @@ class Scheduler:
         transport: Transport,
         events: EventBuffer,
         gate: Callable[[int, Callable[[Stream], None]], Gate],
+        precedence: Precedence | None = None,
     ):
         self.env, self.npu_class, self._phases, self._transport = env, npu_class, phases, transport
         self.events, self._gate = events, gate(npu_class, self._begin)
+        self._precedence = precedence
+        self._order: Turns = ()  # in which the NPUs do what is done now
         self._num_streams: dict[str, int] = {}
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
         self.ended: list[Dataset] = []  # in order of their ends, for who waits for the last ones
         self.live: dict[tuple[str, int], Stream] = {}  # chunks on their way
 
-    def issue(self, request: Request) -> Dataset:
-        """Send a collective on its way."""
+    def issue(self, request: Request, order: Turns = ()) -> Dataset:
+        """Send a collective on its way; the NPUs do so in some order, () = that of their ids."""
         dataset = Dataset(self.env, request)
         streams = []
-        for phases in self._phases.split(request, int(self.env.now)):
+        for phases in self._phases.split(request, int(self.env.now), order):
             number = self._num_streams.get(request.group, 0)
             streams.append(Stream((request.group, number), dataset, phases))
             self._num_streams[request.group] = number + 1
         dataset.remaining = len(streams)
         self.outstanding[dataset] = None
+        self._order = ()  # the last NPU to issue lets all begin
         for stream in streams:
             self.live[stream.key] = stream
             self._gate.enter(stream)
@@ -67,11 +72,18 @@ class Scheduler:
             self._complete(dataset)
         return dataset
 
+    def pass_over(self, request: Request, order: Turns) -> None:
+        """A collective that has nobody to go to: nothing is sent, but it takes its turn (ASTRA-sim)."""
+        self._phases.pass_over(request, int(self.env.now), order)
+
     def _begin(self, stream: Stream) -> None:
         start_ns = int(self.env.now)
         stream.begun = True
+        stream.order = self._order
 
         def done(stream: Stream) -> None:
+            if self._precedence:
+                self._order = self._precedence.after(stream.phase, stream.order)
             request = stream.dataset.request
             self.events.append(
                 (
@@ -105,6 +117,7 @@ class Scheduler:
 
     def _complete(self, dataset: Dataset) -> None:
         """All chunks are there: after the update delay the collective is done."""
+        dataset.order = self._order
         update_ns = dataset.request.update_ns
         if update_ns:
             timer = self.env.timeout(update_ns)
