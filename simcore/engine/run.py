@@ -24,6 +24,7 @@ from simcore.system.config import SystemConfig
 from simcore.system.groups import GroupDim
 from simcore.system.inter_dimension import THEMIS
 from simcore.system.npu import LoopProgram, Npu, Priorities
+from simcore.system.played import Played
 from simcore.system.precedence import Precedence
 from simcore.system.scheduler import Scheduler, Transport
 from simcore.system.shared import Shared

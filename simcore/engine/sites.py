@@ -31,7 +31,7 @@ GATHER, SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
 
 
 class Ground:
-    """What a run stands on: `sites`, the number of each NPU's kind by its place in them, and whether `Shared` can play it.
+    """What a run stands on: `sites`, and `colours`, a number for every NPU, equal where its place in them is.
 
     `meets`: some phases may want the same link at once. `playable`: messages of all plans go from one rank to another.
     `placeless`: it makes no difference who of a group is where, and no two phases ever want the same link.
@@ -170,7 +170,7 @@ def _alike(
 
 
 def _distinct(part: Part, dims: Sequence[LogicalDim], symmetry: dict[GroupDim, tuple[Symmetry, bool]]) -> int:
-    """How many NPUs of a place are different: those within the outermost dimension that cuts it, where that may turn."""
+    """How many NPUs of a place differ: those inside the outermost dimension that cuts it, where that one may turn."""
     topology = part.links.topology
     if part.first < part.last or topology.noise.links or topology.faults or topology.graph or topology.wafer:
         return part.npus

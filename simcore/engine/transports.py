@@ -67,7 +67,7 @@ def make_transport(env: simpy.Environment, ranks: Sequence[Sequence[int]], setup
     if not profile.gang:
         return _each_for_itself(env, ranks, setup, links, network, costs)
     ground = survey(setup, links, costs, foldable=network.foldable)
-    if ground.playable and network is CutThrough or not ground.meets:
+    if (ground.playable and network is CutThrough) or not ground.meets:
         phases = partial(Phases, network=network, costs=costs, plain=network is CutThrough)
         shares = _parts(setup.placement, topology)
         return Shared(env, ranks, links, phases, costs, sites=ground.sites, shares=shares, names=setup.names)

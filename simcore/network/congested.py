@@ -285,7 +285,8 @@ class CutThrough(_Counted):
         self._count(link, message.size_bytes, start_ns, end_ns)
         message.tail_ns = max(message.tail_ns, end_ns) + step_ns
         message.hop += 1
-        return start_ns + step_ns
+        head_ns: int = start_ns + step_ns
+        return head_ns
 
 
 def _reach(message: _Message, _: simpy.Event) -> None:

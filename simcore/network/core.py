@@ -1,9 +1,9 @@
 """Messages that meet on links, played as integers in columns: no object, no callback and no event for each of them.
 
 Links carry one message at a time, first come, first served; a message's head goes on as soon as a link is its own
-(cut-through; `congested.CutThrough` with `system.machine` is the reference). Of heads that come to links at one time the
-lowest (order of the phase, number of the message in it, links behind it, sender) is served first: an order that stays when all
-NPUs change places along a ring, so that what is symmetric remains so.
+(cut-through; `congested.CutThrough` with `system.machine` is the reference). Of heads that come to links at one time
+the lowest (order of the phase, number of the message in it, links behind it, sender) is served first: an order that
+stays when all NPUs move on along a ring, so that what is symmetric remains so.
 
 The columns are lists; the functions are plain enough for a compiler to take arrays in their place.
 """
@@ -17,7 +17,7 @@ __all__ = ["NEVER", "State", "begin", "hand_over", "happen", "play", "serve"]
 
 NEVER = 1 << 62
 START, CREDIT, RELEASE, RECEIVED = -1, -2, -3, 1 << 40
-"""What a timer may be, beside the number of a message that arrives; RECEIVED and RELEASE go with a transfer's number."""
+"""What a timer may be, beside the number of a message that arrives; RECEIVED is added to a transfer's number."""
 
 Head = tuple[int, int, int, int, int, int, int, int, int]
 """A message before a link: (time, order, number, links behind, sender, instance, receiver, kind, last byte's time)."""
@@ -28,24 +28,28 @@ Timer = tuple[int, int, int, int]
 class State(NamedTuple):
     """All columns.
 
-    `heads` and `timers` are heaps; `left` takes (time, instance, position) of who leaves a phase, and of messages of no phase that arrive.
+    `heads` and `timers` are heaps; `left` takes (time, instance, position) of who leaves a phase, and of messages of
+    no phase that arrive.
 
-    Of links: when they are `free`, bytes `carried`, ns `busy`; `rows` takes (link, start, end) of every occupation where
-    `timed` is true. Of kinds of messages, which have ends and size in common: their `size`, and hops `hop_at[k]` to
+    Of links: when they are `free`, bytes `carried`, ns `busy`; `rows` takes (link, start, end) of every occupation
+    where `timed` is true. Of kinds of messages, which have ends and size in common: their `size`, and hops `hop_at[k]` to
     `hop_at[k + 1]` in the columns `link`, `step` (ns of the head) and `occupied` (ns).
 
-    Of layouts, what equal phases of equal groups share: `ranks`, `rounds`, `window` and `half` as in `plan.Plan`, a packet's
-    `endpoint` ns; from `round_at` on, its rounds' `entry` and `pay` (ns of the packet of the receive of that number); from
-    `table_at` on, an entry's row of message `kind` and `peer` by position. A layout with `window` 0 is a list of
-    transfers: from `round_at` on `entry` holds their senders, `pay` the packets of their receives, and from `table_at` on
-    `kind` and `peer`. From `more_at` on, `opens` says which transfers wait for nothing but their first packet, `line` which one waits for
-    its departure (-1: none), `waits` for how many things each one waits, and `then_at` to the next in `then` which wait for its
-    receive. From `name_at` on, `name` of every rank orders senders, `tasks` are its sends and receives in a list.
+    Of layouts, what equal phases of equal groups share: `ranks`, `rounds`, `window` and `half` as in `plan.Plan`, a
+    packet's `endpoint` ns; from `round_at` on, its rounds' `entry` and `pay` (ns of the packet of the receive of that
+    number); from `table_at` on, an entry's row of message `kind` and `peer` by position.
 
-    Of instances, a phase of one group each: `layout` (-1: a message of no phase), `shift` of its links' numbers, `order`,
-    `base` (the number of its first message), `slot` of its first rank, `mark` of its first message. Of rank slots: messages `sent`, `credits`, `packets`, messages `received`
-    (in lists of transfers: how many are still to be sent or received). By mark: whether a message came `early`, before it was
-    listened for (in lists of transfers: for how many others it still waits).
+    A layout with `window` 0 is a list of transfers: from `round_at` on `entry` holds their senders and `pay` the
+    packets of their receives, from `table_at` on `kind` and `peer`. From `more_at` on, `opens` says which transfers wait for
+    nothing but their first packet, `waits` for how many things each one waits, `line` which one waits for its departure
+    (-1: none), and `then_at` to the next in `then` which wait for its receive. From `name_at` on, `name` of every rank
+    orders senders, `tasks` are its sends and receives in a list.
+
+    Of instances, a phase of one group each: `layout` (-1: a message of no phase), `shift` of its links' numbers,
+    `order`, `base` (the number of its first message), `slot` of its first rank, `mark` of its first message. Of rank
+    slots: messages `sent`, `credits`, `packets`, messages `received` (in lists of transfers: how many are still to be
+    sent or received). By mark: whether a message came `early`, before it was listened for (in lists of transfers: for
+    how many things it still waits).
     """
 
     heads: list[Head]
@@ -266,7 +270,7 @@ def _transfer(s: State, instance: int, what: int, position: int, now: int) -> No
 
 
 def _release(s: State, instance: int, layout: int, transfer: int, now: int) -> None:
-    """A transfer waits for one thing less; when for none, it is sent, and the next to the same rank does not wait for it."""
+    """A transfer waits for one thing less; with none it is sent, and the next to the same rank need not wait for it."""
     at, table, mark = s.round_at[layout], s.table_at[layout], s.mark[instance]
     while transfer >= 0:
         s.early[mark + transfer] -= 1

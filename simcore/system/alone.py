@@ -120,8 +120,7 @@ class Phases:
 
 def _solved(shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> PhaseTimes | None:
     """By a formula, or in rounds of all ranks together; None where neither holds."""
-    if shape.lone:
-        assert isinstance(shape.graph, FoldedLinks)
+    if isinstance(shape.graph, FoldedLinks):
         alike = solve_alike(plan, members, shape.graph, costs)
         return PhaseTimes([[alike[0]] * len(members)], *alike[1:]) if alike else None
     found = solve_alone(plan, members, shape.graph, costs)

@@ -85,8 +85,9 @@ class Layouts:
             return [(self._rounds(shape, part, members, costs), first) for part, first in parts]
         if isinstance(plan, Explicit):
             return [(self._transfers(shape, plan, members, costs), 0)]
-        assert isinstance(plan, Plan)
-        return [(self._rounds(shape, plan, members, costs), 0)]
+        if isinstance(plan, Plan):
+            return [(self._rounds(shape, plan, members, costs), 0)]
+        raise NotImplementedError("whoever asks has asked `playable`")
 
     def _rounds(self, shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> int:
         s = self.state

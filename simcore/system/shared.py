@@ -24,6 +24,7 @@ from simcore.network.parts import Part
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.alone import Phases, PhaseTimes
+from simcore.system.collectives import AnyPlan
 from simcore.system.explicit import Explicit
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Layouts, Running, Shape
@@ -64,23 +65,29 @@ class Site:
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A phase of some groups of a place that is on its way, or a message (without a phase); `bits` are its links.
+    """What is on its way, a message or a phase; `bits` are its links. It is over at `end_ns`, where that is known.
 
-    Alone it ends at `end_ns`. `waiting` are those who wait for a position of a group to be through; once it is played,
-    `parts` counts the instances that each of them is still in, `open` the positions that are.
+    `waiting` are those who wait for a position of a group to be through. Of what is played, `parts` counts the
+    instances that each of them is still in, `open` the positions that are.
     """
 
     bits: int
     begin_ns: int
     order: int
-    phase: StreamPhase | None = None
-    groups: tuple[int, ...] = ()
     end_ns: int = NEVER
-    alone: bool = False
     waiting: dict[tuple[int, int], list[Callable[[], None]]] = field(default_factory=dict)
     parts: dict[tuple[int, int], int] = field(default_factory=dict)
     open: int = 0
     instances: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _PhaseFlight(_Flight):
+    """A phase of groups of a place that share links; `alone`, nobody else uses them."""
+
+    phase: StreamPhase = field(kw_only=True)
+    groups: tuple[int, ...] = field(kw_only=True)
+    alone: bool = False
 
 
 class _Place:
@@ -140,8 +147,8 @@ class _Starting:
 class Shared:
     """Transport on links that are shared, for groups that begin their phases together.
 
-    `site_of(dim)` says where a dimension's phases are played, `across` where messages between single NPUs are.
-    `shares` are the sizes of the logical dimensions in each dimension of the topology. `names` are those of all communicators.
+    `ranks[c]` are the NPUs of class c. `sites` are the parts of the network, `shares` the sizes of the logical
+    dimensions in each dimension of the topology. `names` are those of all communicators.
     """
 
     def __init__(
@@ -295,7 +302,10 @@ class Shared:
         together = self._together(place, phase, begun)
         index = {group: (at, own) for at, groups in enumerate(together) for own, group in enumerate(groups)}
         order = self._order(key)
-        flights = [_Flight(self._links_of(place, phase, groups), now_ns, order, phase, groups) for groups in together]
+        flights = [
+            _PhaseFlight(self._links_of(place, phase, groups), now_ns, order, phase=phase, groups=groups)
+            for groups in together
+        ]
         for npu_class, (stream, done) in starting.there.items():
             group, position = seats[npu_class][0]
             at, own = index[group]
@@ -307,9 +317,8 @@ class Shared:
             else:
                 self._fly(place, flight, logged=logged)
 
-    def _fly(self, place: _Place, flight: _Flight, *, logged: bool) -> None:
+    def _fly(self, place: _Place, flight: _PhaseFlight, *, logged: bool) -> None:
         """Nobody uses a link that a phase uses: it is known when it will be over."""
-        assert flight.phase
         times = self._times_of(place, flight.phase, flight.groups)
         flight.alone, flight.end_ns = True, flight.begin_ns + times.end_ns
         if not logged:
@@ -318,7 +327,7 @@ class Shared:
             group, position = seat
             self._timers.after(times.exits_ns[group][position], partial(self._through, flight, seat))
 
-    def _through(self, flight: _Flight, seat: tuple[int, int]) -> None:
+    def _through(self, flight: _PhaseFlight, seat: tuple[int, int]) -> None:
         """The time of a phase that was alone is over, if it still is alone."""
         if flight.alone:
             for tell in flight.waiting.pop(seat):
@@ -332,15 +341,14 @@ class Shared:
         met = [other for other in place.flights if other.bits & flight.bits]
         place.flights.append(flight)
         for other in met:
-            if other.alone and other.phase:
+            if isinstance(other, _PhaseFlight) and other.alone:
                 other.alone, other.end_ns = False, NEVER
                 place.begun[other.phase, other.groups].remove(other.begin_ns)
                 self._enter(place, other)
         return bool(met)
 
-    def _enter(self, place: _Place, flight: _Flight) -> None:
+    def _enter(self, place: _Place, flight: _PhaseFlight) -> None:
         """Play a phase from its beginning up to now; those who have left already do not do so again."""
-        assert flight.phase
         costs, state = self._costs.of(flight.phase.lane.dim), self._running.state
         for own, group in enumerate(flight.groups):
             members = place.groups(flight.phase.lane.dim)[group]
@@ -385,7 +393,7 @@ class Shared:
             found = self._places[number, base] = _Place(site, base, shape, shift, self._class_of)
         return found
 
-    def _plan(self, place: _Place, phase: StreamPhase, members: IntArray) -> Any:
+    def _plan(self, place: _Place, phase: StreamPhase, members: IntArray) -> AnyPlan:
         return self._plans.of(phase, place.base + int(members[0]) * place.site.part.stride)
 
     def _times_of(self, place: _Place, phase: StreamPhase, groups: tuple[int, ...]) -> PhaseTimes:
@@ -455,9 +463,9 @@ class Shared:
         for npu_class, log in self._log.items():
             self._repeated(npu_class, log)
         size_bytes, busy_ns = np.zeros((2, len(self._links)), np.int64)
-        for place, where in self._copies():
+        for place, bases in self._copies():
             for column, own in zip((size_bytes, busy_ns), self._carried(place), strict=True):
-                _put(place, where, column, own)
+                _put(place, bases, column, own)
         table = self._links.table(size_bytes, busy_ns)
         return replace(table, use=self._use()) if self._links.timed else table
 
@@ -497,12 +505,12 @@ class Shared:
         stands_for = np.full(len(self._links), len(state.free))
         for place, bases in self._copies():
             _put(place, bases, stands_for, np.arange(len(place.shape.graph)) + place.shift)
-            for (phase, groups), begins in place.begun.items():
-                occupied = self._times[place.shape.name, phase, groups].occupied if begins else None
-                if begins and occupied is None:
+            for (phase, groups), begins_ns in place.begun.items():
+                occupied = self._times[place.shape.name, phase, groups].occupied if begins_ns else None
+                if begins_ns and occupied is None:
                     return None
                 if occupied is not None:
-                    parts.append(occupied.again(place.shift, begins))
+                    parts.append(occupied.again(place.shift, begins_ns))
         return LinkUse(parts, stands_for)
 
 
@@ -521,22 +529,22 @@ def _put(place: _Place, bases: IntArray, column: IntArray, own: IntArray) -> Non
         at += count
 
 
-def _ends(plan: Any, members: IntArray, *, lone: bool) -> tuple[IntArray, IntArray]:
+def _ends(plan: AnyPlan, members: IntArray, *, lone: bool) -> tuple[IntArray, IntArray]:
     """Between which NPUs a plan's messages go, each pair once."""
     if isinstance(plan, Explicit):
         pairs = sorted({(entry.src, entry.dst) for entry in plan.transfers})
         src, dst = np.array(pairs, np.int64).reshape(-1, 2).T
         return members[src], members[dst]
-    parts = plan.plans if isinstance(plan, SideBySide) else [plan]
+    parts = plan.plans if isinstance(plan, SideBySide) else (plan,)
     everyone = np.arange(1 if lone else len(members))
-    src, dst = [everyone[:0]], [everyone[:0]]
+    senders, receivers = [everyone[:0]], [everyone[:0]]
     for part in parts:
         if not isinstance(part, Plan):  # a reduction in a switch: everybody up and down
             return members, np.roll(members, 1)
         for hop in {entry.hop for entry, _ in part.rounds}:
-            src.append(everyone)
-            dst.append(peers_of(part, hop)[everyone])
-    return members[np.concatenate(src)], members[np.concatenate(dst)]
+            senders.append(everyone)
+            receivers.append(peers_of(part, hop)[everyone])
+    return members[np.concatenate(senders)], members[np.concatenate(receivers)]
 
 
 def _bits(graph: LinkGraph, src: IntArray, dst: IntArray) -> int:
