@@ -176,7 +176,18 @@ def _program(case: _Case, events: EventBuffer, customs: Customs, number: int, fa
         elif not replayed[row]:
             requests[row] = _request(case, graph, row, kind, groups[row], names[row])
     slots = map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)
-    return GraphProgram(graph, _durations(case, graph, factor), list(slots), replayed, names, requests, played)
+    durations, skipped = _durations(case, graph, factor), _skipped(case, graph)
+    return GraphProgram(graph, durations, list(slots), replayed, names, requests, played, skipped)
+
+
+def _skipped(case: _Case, graph: Graph) -> frozenset[int]:
+    """Nodes that do nothing: for ASTRA-sim 2.x's roofline those without data, too."""
+    if case.system.replay_only:
+        return frozenset()
+    nothing = np.isin(graph.kind, [NodeKind.INVALID, NodeKind.METADATA])
+    if case.system.roofline and case.profile.graph.strict:
+        nothing |= (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & (graph.size_bytes == 0)
+    return frozenset(np.flatnonzero(nothing).tolist())
 
 
 def _durations(case: _Case, graph: Graph, factor: float) -> list[int]:

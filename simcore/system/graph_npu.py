@@ -20,7 +20,7 @@ from simcore.workload.model import Graph, NodeKind
 
 __all__ = ["GraphNpu", "GraphProgram"]
 
-_COMPUTE, _TIMELESS = int(NodeKind.COMPUTE), (int(NodeKind.INVALID), int(NodeKind.METADATA))  # plain: compared often
+_COMPUTE = int(NodeKind.COMPUTE)  # plain: compared often
 Done = Callable[..., None]  # also takes the event that it follows
 
 
@@ -30,7 +30,8 @@ class GraphProgram:
 
     `duration_ns[row]` is the time of a compute (or replayed) node, `slot[row]` the resource it holds while it runs (""
     = none): one node at a time. `replayed[row]` nodes just take their time. `names[row]` are numbers of event names.
-    `requests[row]` are the collectives; `customs[row]` those that are programs themselves, one for every NPU.
+    `requests[row]` are the collectives; `customs[row]` those that are programs themselves, one for every NPU. The rows
+    in `skipped` do nothing.
     """
 
     graph: Graph
@@ -40,6 +41,7 @@ class GraphProgram:
     names: Sequence[int]
     requests: Mapping[int, Request]
     customs: Mapping[int, Sequence[GraphProgram]] = field(default_factory=dict)
+    skipped: frozenset[int] = frozenset()
 
     @cached_property
     def successors(self) -> list[list[int]]:
@@ -146,14 +148,13 @@ class GraphNpu:
                 break
 
     def _start(self, row: int, slot: str) -> None:
-        kind = self.program.kinds[row]
-        if kind in _TIMELESS and not self.program.replayed[row]:
+        if row in self.program.skipped:
             self._skipped.append(row)
             return
         if slot:
             self._taken.add(slot)
         self._running.add(row)
-        self._begin(row, kind, partial(self._complete, row, int(self.env.now), slot))
+        self._begin(row, self.program.kinds[row], partial(self._complete, row, int(self.env.now), slot))
 
     def _begin(self, row: int, kind: int, done: Done) -> None:
         graph, program = self.program.graph, self.program

@@ -200,10 +200,16 @@ class RankGroup:
         """Time of the message that each member sends `hop` positions on (or to position XOR hop)."""
         key = (hop, exchange, size_bytes)
         if key not in self._known:
-            positions = np.arange(len(self))
-            peers = positions ^ hop if exchange else (positions + hop) % len(self)
-            self._known[key] = self._delay(self.members, self.members[peers], size_bytes)
+            self._known[key] = self._delay(self.members, self._peers(hop, exchange), size_bytes)
         return self._known[key]
+
+    def requests(self, hop: int, exchange: bool, size_bytes: int) -> NDArray[np.int64]:
+        """Time of the message by which each member is asked for the one that it sends `hop` positions on."""
+        return self._delay(self._peers(hop, exchange), self.members, size_bytes)
+
+    def _peers(self, hop: int, exchange: bool) -> NDArray[np.int64]:
+        positions = np.arange(len(self))
+        return self.members[positions ^ hop if exchange else (positions + hop) % len(self)]
 
     def delay(self, src: int, dst: int, size_bytes: int) -> int:
         """Time of one message between two positions."""

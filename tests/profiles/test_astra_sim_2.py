@@ -74,3 +74,12 @@ def test_who_receives_the_first_message_of_a_round_goes_on_first(tmp_path):
     pool = {"memory-type": "MEMORY_POOL", "remote-mem-latency": 0, "remote-mem-bw": 1}
     found = finishes(case_of([("Ring", 4)], lambda _: nodes) | {"remote_memory": pool}, tmp_path)
     assert found == [min(found) + 1000 * ((npu - 2) % 4) for npu in range(4)]
+
+
+def test_what_follows_a_computation_without_data_waits_for_the_next_thing_to_end(tmp_path):
+    """The roofline passes such a node over without a completion, and only completions look for nodes to start."""
+    without, other = node("COMP", num_ops=1000, tensor_size=0), node("COMP", 1, num_ops=16000, tensor_size=16000)
+    case = case_of([("Ring", 4)], lambda _: [without, other, collective("ALL_GATHER", 65536, 2, [0])])
+    case["system"] |= {"roofline-enabled": 1, "peak-perf": 1000}
+    alone = case_of([("Ring", 4)], lambda _: [collective("ALL_GATHER", 65536)])
+    assert finishes(case, tmp_path) == [10 + finish_ns for finish_ns in finishes(alone, tmp_path)]
