@@ -83,3 +83,14 @@ def test_what_follows_a_computation_without_data_waits_for_the_next_thing_to_end
     case["system"] |= {"roofline-enabled": 1, "peak-perf": 1000}
     alone = case_of([("Ring", 4)], lambda _: [collective("ALL_GATHER", 65536)])
     assert finishes(case, tmp_path) == [10 + finish_ns for finish_ns in finishes(alone, tmp_path)]
+
+
+def test_two_npus_meet_whichever_way_they_go_round(tmp_path):
+    """NPU 1 takes its second turn of two queues, NPU 2 its first: one goes clockwise, the other anticlockwise."""
+    groups = {"1": [0, 1], "2": [1, 2]}
+    first, second = collective("ALL_GATHER", 65536), collective("ALL_GATHER", 65536, 1, [0])
+    nodes = {0: [first | {"pg_name": "1"}], 1: [first | {"pg_name": "1"}, second | {"pg_name": "2"}]}
+    nodes |= {2: [second | {"pg_name": "2", "data_deps": []}], 3: [node("COMP", duration_micros=1)]}
+    case = case_of([("Switch", 4)], nodes.__getitem__, queues=2) | {"comm_groups": groups}
+    once = 10 + int(2 * 500 + 65536 / (50 * 2**30 / 1e9)) + 10
+    assert finishes(case, tmp_path) == [once, once + 10 + 10, 2 * once, 1000]  # NPU 2's message is there already
