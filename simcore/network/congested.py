@@ -260,7 +260,7 @@ class CutThrough(_Counted):
         ]
         heapify(waiting)
         while waiting:
-            key, _, ends, number, message = heappop(waiting)
+            key, _hop, ends, number, message = heappop(waiting)
             head_ns = self._advance(message, now_ns)
             if message.hop == len(message.path.links):
                 self._pass_on(message, head_ns, now_ns)
