@@ -32,18 +32,18 @@ class State(NamedTuple):
     no phase that arrive.
 
     Of links: when they are `free`, bytes `carried`, ns `busy`; `rows` takes (link, start, end) of every occupation
-    where `timed` is true. Of kinds of messages, which have ends and size in common: their `size`, and hops `hop_at[k]` to
-    `hop_at[k + 1]` in the columns `link`, `step` (ns of the head) and `occupied` (ns).
+    where `timed` is true. Of kinds of messages, which have ends and size in common: their `size`, and hops `hop_at[k]`
+    to `hop_at[k + 1]` in the columns `link`, `step` (ns of the head) and `occupied` (ns).
 
     Of layouts, what equal phases of equal groups share: `ranks`, `rounds`, `window` and `half` as in `plan.Plan`, a
     packet's `endpoint` ns; from `round_at` on, its rounds' `entry` and `pay` (ns of the packet of the receive of that
     number); from `table_at` on, an entry's row of message `kind` and `peer` by position.
 
     A layout with `window` 0 is a list of transfers: from `round_at` on `entry` holds their senders and `pay` the
-    packets of their receives, from `table_at` on `kind` and `peer`. From `more_at` on, `opens` says which transfers wait for
-    nothing but their first packet, `waits` for how many things each one waits, `line` which one waits for its departure
-    (-1: none), and `then_at` to the next in `then` which wait for its receive. From `name_at` on, `name` of every rank
-    orders senders, `tasks` are its sends and receives in a list.
+    packets of their receives, from `table_at` on `kind` and `peer`. From `more_at` on, `opens` says which transfers
+    wait for nothing but their first packet, `waits` for how many things each one waits, `line` which one waits for its
+    departure (-1: none), and `then_at` to the next in `then` which wait for its receive. From `name_at` on, `name` of
+    every rank orders senders, `tasks` are its sends and receives in a list.
 
     Of instances, a phase of one group each: `layout` (-1: a message of no phase), `shift` of its links' numbers,
     `order`, `base` (the number of its first message), `slot` of its first rank, `mark` of its first message. Of rank

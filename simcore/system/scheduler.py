@@ -77,23 +77,23 @@ class Scheduler:
         self._phases.pass_over(request, int(self.env.now), order)
 
     def _begin(self, stream: Stream) -> None:
-        start_ns = int(self.env.now)
-        stream.begun = True
+        stream.begin_ns, stream.begun = int(self.env.now), True
         stream.order = self._order
+        self._transport.start(self.npu_class, stream, self._through)
 
-        def done(stream: Stream) -> None:
-            if self._precedence:
-                self._order = self._precedence.after(stream.phase, stream.order)
-            request = stream.dataset.request
-            self.events.append(
-                (
-                    self.npu_class, 1 + stream.phase.lane.dim.index, start_ns, int(self.env.now), CHUNK, request.name,
-                    request.layer, request.phase, self._transport.bytes_sent(self.npu_class, stream), request.iteration,
-                )
-            )  # fmt: skip
-            self._advance(stream)
-
-        self._transport.start(self.npu_class, stream, done)
+    def _through(self, stream: Stream) -> None:
+        """A chunk leaves its phase."""
+        if self._precedence:
+            self._order = self._precedence.after(stream.phase, stream.order)
+        request, phase = stream.dataset.request, stream.phase
+        sent_bytes = self._transport.bytes_sent(self.npu_class, stream)
+        self.events.append(
+            (
+                self.npu_class, 1 + phase.lane.dim.index, stream.begin_ns, int(self.env.now), CHUNK, request.name,
+                request.layer, request.phase, sent_bytes, request.iteration,
+            )
+        )  # fmt: skip
+        self._advance(stream)
 
     def _advance(self, stream: Stream) -> None:
         """A phase is over: leave its queue, enter the next one's, refill the old, then the new (ASTRA-sim's order).

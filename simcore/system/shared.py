@@ -38,6 +38,8 @@ from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
 __all__ = ["Shared", "Site"]
 
+_Seating = tuple[list[tuple[tuple[int, ...], int]], list[tuple[int, tuple[int, int]]]]
+"""Groups that share links, with these; and of every class which of them, and group and position there."""
 LAST = NEVER
 """Orders messages of no phase behind all phases."""
 Begun = tuple[int, StreamPhase]
@@ -102,6 +104,7 @@ class _Place:
         self.flights: list[_Flight] = []
         self.starting: dict[tuple[object, int], _Starting] = {}
         self.begun: dict[tuple[StreamPhase, tuple[int, ...]], list[int]] = {}
+        self.seating: dict[tuple[StreamPhase, tuple[int, ...]], _Seating] = {}
         self._groups: dict[GroupDim, tuple[list[IntArray], dict[int, list[tuple[int, int]]]]] = {}
 
     def groups(self, dim: GroupDim) -> list[IntArray]:
@@ -296,20 +299,11 @@ class Shared:
     # A phase begins.
 
     def _begin(self, place: _Place, key: tuple[Any, int], starting: _Starting, now_ns: int) -> None:
-        phase, dim = starting.phase, starting.phase.lane.dim
-        seats = {npu_class: place.seats(dim, npu_class) for npu_class in starting.there}
-        begun = tuple(sorted({group for own in seats.values() for group, _ in own}))
-        together = self._together(place, phase, begun)
-        index = {group: (at, own) for at, groups in enumerate(together) for own, group in enumerate(groups)}
-        order = self._order(key)
-        flights = [
-            _PhaseFlight(self._links_of(place, phase, groups), now_ns, order, phase=phase, groups=groups)
-            for groups in together
-        ]
-        for npu_class, (stream, done) in starting.there.items():
-            group, position = seats[npu_class][0]
-            at, own = index[group]
-            flights[at].waiting.setdefault((own, position), []).append(partial(done, stream))
+        phase, order = starting.phase, self._order(key)
+        together, seats = self._seated(place, phase, tuple(starting.there))
+        flights = [_PhaseFlight(bits, now_ns, order, phase=phase, groups=groups) for groups, bits in together]
+        for (at, seat), (stream, done) in zip(seats, starting.there.values(), strict=True):
+            flights[at].waiting.setdefault(seat, []).append(partial(done, stream))
         logged = place.site.repeats and not self._log.keys().isdisjoint(starting.there)
         for flight in flights:
             if self._meets(place, flight):
@@ -317,21 +311,39 @@ class Shared:
             else:
                 self._fly(place, flight, logged=logged)
 
+    def _seated(self, place: _Place, phase: StreamPhase, classes: tuple[int, ...]) -> _Seating:
+        """Which groups begin when some classes do, and where in them each class is."""
+        found = place.seating.get((phase, classes))
+        if found is None:
+            own = [place.seats(phase.lane.dim, npu_class) for npu_class in classes]
+            begun = tuple(sorted({group for seats in own for group, _ in seats}))
+            together = self._together(place, phase, begun)
+            where = {group: (at, index) for at, groups in enumerate(together) for index, group in enumerate(groups)}
+            firsts = [(where[seats[0][0]], seats[0][1]) for seats in own]
+            found = place.seating[phase, classes] = (
+                [(groups, self._links_of(place, phase, groups)) for groups in together],
+                [(at, (index, position)) for (at, index), position in firsts],
+            )
+        return found
+
     def _fly(self, place: _Place, flight: _PhaseFlight, *, logged: bool) -> None:
         """Nobody uses a link that a phase uses: it is known when it will be over."""
         times = self._times_of(place, flight.phase, flight.groups)
         flight.alone, flight.end_ns = True, flight.begin_ns + times.end_ns
         if not logged:
             place.begun.setdefault((flight.phase, flight.groups), []).append(flight.begin_ns)
+        leaving: dict[int, list[tuple[int, int]]] = {}
         for seat in flight.waiting:
-            group, position = seat
-            self._timers.after(times.exits_ns[group][position], partial(self._through, flight, seat))
+            leaving.setdefault(times.exits_ns[seat[0]][seat[1]], []).append(seat)
+        for exit_ns, seats in leaving.items():
+            self._timers.after(exit_ns, partial(self._through, flight, seats))
 
-    def _through(self, flight: _PhaseFlight, seat: tuple[int, int]) -> None:
+    def _through(self, flight: _PhaseFlight, seats: Sequence[tuple[int, int]]) -> None:
         """The time of a phase that was alone is over, if it still is alone."""
         if flight.alone:
-            for tell in flight.waiting.pop(seat):
-                tell()
+            for seat in seats:
+                for tell in flight.waiting.pop(seat):
+                    tell()
 
     def _meets(self, place: _Place, flight: _Flight) -> bool:
         """Whether a flight meets others; those that were alone are played from here on."""
