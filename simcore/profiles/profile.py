@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from simcore.network.congested import CutThrough, StoreAndForward
@@ -16,7 +16,7 @@ from simcore.system.groups import Delay
 from simcore.system.phases import QueueChoice
 from simcore.workload.model import CollectiveKind, NodeKind
 
-__all__ = ["GraphRules", "NetworkMode", "Profile", "profiles", "rings"]
+__all__ = ["GraphRules", "NetworkMode", "Profile", "Rule", "profiles", "rings"]
 
 NetworkMode = Literal["congestion-free", "congested", "fair"]
 
@@ -54,6 +54,14 @@ def _every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tup
 
 
 @dataclass(frozen=True, slots=True)
+class Rule:
+    """A departure from the native model in words, and the fields that make it ("graph.x" is a field of `graph`)."""
+
+    text: str
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """Timing rules of one model.
 
@@ -69,7 +77,7 @@ class Profile:
     itself. With `gang`, a chunk's phase begins on all NPUs of its group at once. `native_algorithms` allows the
     collective algorithms that ASTRA-sim has not. `by_messages` allows `--exact messages`. `pipelines`
     plays `pp` > 1 as stages, and takes a loop's groups from the header where that has them. `graph` is for graph
-    workloads.
+    workloads. `rules` say in words where all this departs from native.
     """
 
     name: str
@@ -97,6 +105,18 @@ class Profile:
     by_messages: bool = False
     pipelines: bool = False
     graph: GraphRules = field(default_factory=lambda: GraphRules(_stream_slot))
+    rules: tuple[Rule, ...] = ()
+
+    def turned(self, rule: Rule, other: Profile) -> Profile:
+        """With the fields of a rule as another profile has them.
+
+        >>> one, other = profiles.get("astra-sim-1.0"), profiles.get("native")
+        >>> one.turned(Rule("a state costs 1 ns", ("step_ns",)), other).step_ns
+        0
+        """
+        own = {name: getattr(other, name) for name in rule.fields if "." not in name}
+        nodes = {name.partition(".")[2] for name in rule.fields} - {""}
+        return replace(self, **own, graph=replace(self.graph, **{name: getattr(other.graph, name) for name in nodes}))
 
 
 profiles: Registry[Profile] = Registry("profile")
