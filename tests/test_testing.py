@@ -64,9 +64,7 @@ def test_a_run_that_is_faster_than_its_messages_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(testing, "simulate", hurried)
     system = tmp_path / "system.yaml"
     system.write_text("preferred-dataset-splits: 1\n")
-    with pytest.raises(
-        LawError, match="on a Ring of 4 ranks: message by message time_ns is 9000, folded 6000"
-    ):
+    with pytest.raises(LawError, match="on a Ring of 4 ranks: message by message time_ns is 9000, folded 6000"):
         check_collective(algorithms.get("ring"), ALL_REDUCE, ranks=(4,), system=system)
     workload = Workload("DATA", (Layer("layer", weight_grad=Phase(0, ALL_REDUCE, 4096)),))
     with pytest.raises(LawError, match="DATA: message by message time_ns"):
