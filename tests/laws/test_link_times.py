@@ -72,11 +72,11 @@ def test_pipelines_occupy_links_at_the_same_times_folded_repeated_and_played(run
     with mock.patch.object(stages, "stateless", lambda *_: False):
         step_by_step = use(run.timeline(link_times=True))
     assert same(use(folded), step_by_step)
-    assert same(use(folded), use(run.timeline(fold=False, link_times=True)))
+    assert same(use(folded), use(run.timeline(exact="messages", link_times=True)))
 
 
-def test_a_shipped_run_is_the_same_folded_and_not():
-    folded, unfolded = (simcore.run("dlrm", "torus_4x4x4", no_fold=each, link_times=True) for each in (False, True))
+def test_a_shipped_run_is_the_same_folded_and_message_by_message():
+    folded, unfolded = (simcore.run("dlrm", "torus_4x4x4", exact=each, link_times=True) for each in ("", "messages"))
     assert same(use(folded.timeline, step=17), use(unfolded.timeline, step=17))
 
 

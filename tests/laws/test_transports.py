@@ -29,11 +29,6 @@ SPREADS = st.builds(Spread, st.sampled_from(["normal", "uniform", "exponential"]
 NOISE = st.builds(Noise, st.integers(0, 99), st.none() | SPREADS, st.none() | SPREADS)
 
 
-def message_by_message(run):
-    """The report with every message of every NPU sent over its links."""
-    return run.report(exact="messages")
-
-
 @settings(deadline=None, max_examples=60)
 @given(runs(kinds=ANYWHERE, modes=NATIVE))
 def test_folded_solved_and_played_runs_are_the_same(run):
@@ -41,14 +36,14 @@ def test_folded_solved_and_played_runs_are_the_same(run):
     chosen = system.implementations or dict.fromkeys(KINDS, (Algorithm("ring"),) * len(run.topology.dims))
     system = replace(system, active_chunks_per_dimension=1, implementations=chosen)
     run = replace(run, system=system, settings=replace(run.settings, queues_per_dim=1))
-    assert run.report() == run.report(fold=False) == message_by_message(run)
+    assert run.report() == run.report(fold=False) == run.report(exact="messages")
 
 
 @settings(deadline=None, max_examples=40)
 @given(runs(kinds=ANYWHERE, modes=[*NATIVE, ("native", "congestion-free")]), NOISE)
 def test_noisy_runs_are_the_same_folded_solved_and_played(run, noise):
     run = replace(run, topology=replace(run.topology, noise=noise), settings=replace(run.settings, noise=noise))
-    assert run.report() == run.report(fold=False) == message_by_message(run)
+    assert run.report() == run.report(fold=False) == run.report(exact="messages")
 
 
 def test_links_that_differ_tell_npus_apart_where_messages_never_meet():
@@ -69,7 +64,7 @@ def test_faults_that_change_nothing_change_nothing(run, data):
     fault = Fault("idle", (data.draw(st.integers(0, links - 1)),), 1.0, 10, 10_000)
     faulty = replace(run, topology=replace(run.topology, faults=(fault,))).report()
     faulty.pop("faults")
-    assert faulty == message_by_message(run)
+    assert faulty == run.report(exact="messages")
 
 
 @st.composite
