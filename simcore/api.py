@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from simcore import library
 from simcore.engine.changes import changes
 from simcore.engine.run import simulate
-from simcore.engine.settings import Settings, noise_of, straggler_factors
+from simcore.engine.settings import Exact, Settings, noise_of, straggler_factors
 from simcore.errors import DeadlockError, InputError, closest
 from simcore.files import read_bytes
 from simcore.network.faults import parse_faults
@@ -46,9 +46,9 @@ SPECIFICATION_SUFFIXES = {".yaml", ".yml"}
 STANDARD_INPUT = "-"
 TOLD = (
     *("queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "rendezvous", "dialect", "straggler"),
-    *("schedule", "npu", "seed", "jitter", "fault"),
+    *("schedule", "exact", "npu", "seed", "jitter", "fault"),
 )
-"""Options that change figures and are told nowhere else in the report."""
+"""Options that change figures, or how they were found, and are told nowhere else in the report."""
 WAFER_OPTIONS = {
     "workload",
     "topology",
@@ -92,6 +92,7 @@ def run(
     remote_memory: str | None = None,
     straggler: tuple[str, ...] = (),
     no_fold: bool = False,
+    exact: str = "",
     schedule: str = "",
     npu: str | None = None,
     seed: int | None = None,
@@ -129,6 +130,9 @@ def run(
         some NPUs.
     no_fold : bool
         One process for every NPU; the answer is the same.
+    exact : str
+        messages: every message of every NPU goes over its own links, nothing is folded, solved or remembered. The
+        answer is the same, which is what it is for; profile native.
     schedule : str
         Pipeline schedule of a text workload with ``pp`` > 1: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe;
         "" = interleaved with virtual stages, else 1f1b.
@@ -194,6 +198,7 @@ def run(
     settings = Settings(
         iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
         not no_fold, schedule, straggler_factors(straggler, machine, groups), link_times=link_times,
+        exact=_exact(exact),
     )  # fmt: skip
     given = config.read(system) if system else None
     memory = remote_memory_file.read(remote_memory) if remote_memory else None
@@ -432,6 +437,13 @@ def _network(name: str, rules: Profile) -> NetworkMode:
         message = f"profile {rules.name} has no network '{name}'"
         raise InputError.at("--network", message, expected=closest(name, rules.networks), found=repr(name))
     return next((mode for mode in rules.networks if mode == name), rules.networks[0])
+
+
+def _exact(name: str) -> Exact:
+    """How a run must be played."""
+    if name not in get_args(Exact):
+        raise InputError.at("--exact", f"a run is not played by '{name}'", expected="messages", found=repr(name))
+    return "messages" if name else ""
 
 
 def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings, noise: Noise) -> Iterator[str]:

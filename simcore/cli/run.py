@@ -55,6 +55,7 @@ SIMAI_NAMES = {str(option.name) for option in run_simai.OPTIONS}
 @click.option("--runs", default=1, type=COUNT, help="With jitter: so many seeds, and mean, p5, p95 of their times.")
 @click.option("--fault", multiple=True, metavar="FAULT", help="'link 3-4 x0.5 @ 1ms-2ms' or 'link 3-4 down @ 1ms-'")
 @click.option("--no-fold", is_flag=True, help="One process for every NPU; the answer is the same.")
+@click.option("--exact", default="", metavar="messages", help="Every message of every NPU: the slow check of all else.")
 @click.option("--schedule", default="", metavar="NAME", help="gpipe 1f1b interleaved zb-h1 zb-v dualpipe")
 @click.option("--what-would-help", is_flag=True, help="Run again with faster NPUs and links: what each would save.")
 @click.option("--explain-profile", is_flag=True, help="Run again without each rule of the profile: what each adds.")

@@ -8,6 +8,7 @@ run at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,12 +63,18 @@ def reduction(system: SystemConfig) -> Callable[[int], int]:
     return lambda size_bytes: MEMORY_ACCESSES * int(size_bytes / rate * 1e9) if rate else 0
 
 
-def queue_choice(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[int, int]:
-    """A decomposed all-reduce goes down through the first half of the queues and gathers through the others."""
-    if not decomposed or num_queues == 1:
-        return 0, num_queues
+@cache
+def queue_choice(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[tuple[int, bool], ...]:
+    """The first half of the queues goes clockwise, the rest anticlockwise, one queue alone clockwise.
+
+    A decomposed all-reduce goes down through the first half and gathers through the others, anticlockwise always.
+    """
     half = num_queues // 2
-    return (half, num_queues - half) if kind == CollectiveKind.ALL_GATHER else (0, half)
+    if not decomposed:
+        return tuple((queue, num_queues > 1 and queue >= half) for queue in range(num_queues))
+    if kind == CollectiveKind.ALL_GATHER:
+        return tuple((queue, True) for queue in range(half, num_queues))
+    return tuple((queue, False) for queue in range(max(half, 1)))
 
 
 def scale(value: int, factor: float) -> int:

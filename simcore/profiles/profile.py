@@ -48,9 +48,9 @@ def _stream_slot(kind: int, on_cpu: bool, stream: int, group: str) -> str:
     return f"group {group}" if kind == NodeKind.COLLECTIVE else ""
 
 
-def _every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[int, int]:
-    """Every phase may use every queue of its dimension."""
-    return 0, num_queues
+def _every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[tuple[int, bool], ...]:
+    """Every phase may use every queue of its dimension, and goes forward."""
+    return tuple((queue, False) for queue in range(num_queues))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,13 @@ class Profile:
     cuts a collective of so many bytes on so many NPUs into pieces. `reduction` times a local reduction. `scale` applies
     a scale option to a size or a time. `dimension_bandwidth` weighs dimensions against each other (Themis).
     `total_all_gather` reads all-gather sizes of SimAI files as totals. With `late_clearing`, Themis' loads of the last
-    collective are gone only when NPU 0 itself issues the next. With `oversized_groups`, a model-parallel group larger
-    than the machine means none (ASTRA-sim 1.0). `shared_links` makes the network of the modes whose links are shared.
-    `memory_bus` allows the shared memory bus. `noisy_links` says that its networks look at every link for itself. With
-    `gang`, a chunk's phase begins on all NPUs of its group at once. `native_algorithms` allows the collective
-    algorithms that ASTRA-sim has not. `pipelines` plays `pp` > 1 as stages, and takes a loop's groups from the header
-    where that has them. `graph` is for graph workloads. `rules` say in words where all this departs from native.
+    collective are gone only when NPU 0 itself issues the next. With `oversized_groups`, a model-parallel group
+    larger than the machine means none (ASTRA-sim 1.0). `shared_links` makes the network of the modes whose links are
+    shared. `memory_bus` allows the shared memory bus. `noisy_links` says that its networks look at every link for
+    itself. With `gang`, a chunk's phase begins on all NPUs of its group at once. `native_algorithms` allows the
+    collective algorithms that ASTRA-sim has not. `by_messages` allows `--exact messages`. `pipelines`
+    plays `pp` > 1 as stages, and takes a loop's groups from the header where that has them. `graph` is for graph
+    workloads. `rules` say in words where all this departs from native.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Profile:
     memory_bus: bool = False
     gang: bool = False
     native_algorithms: bool = False
+    by_messages: bool = False
     pipelines: bool = False
     graph: GraphRules = field(default_factory=lambda: GraphRules(_stream_slot))
     rules: tuple[Rule, ...] = ()

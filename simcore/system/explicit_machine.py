@@ -47,15 +47,15 @@ class ExplicitMachine:
         self._early: list[int] | None = []
 
     def start(self) -> None:
-        """Begin the phase; messages that came before it are received now."""
+        """Begin the phase; messages that came before it are received in this instant."""
         early, self._early = self._early or [], None
         if not self._left:
             self.after(0, self.done)
         for index in [index for index, waits in self._open.items() if not waits]:
             self._open[index] = 1
             self.pay(~index, 0, partial(self._released, (index,)))
-        for index in early:
-            self.arrive(index)
+        for index in sorted(early):
+            self.after(0, partial(self.arrive, index))
 
     def arrive(self, index: int) -> None:
         """The message of transfer `index` is here."""

@@ -138,11 +138,21 @@ class Npu:
         loop_end_ns = start_ns = int(self.env.now)
         refs = {dataset: ref for ref, datasets in self._pending.items() for dataset in datasets}
         first_layer = self.program.first_layer_tail_only
+        issued = {dataset: number for number, dataset in enumerate(self.scheduler.outstanding)}
+        some = self.env.event()
+
+        def wake(_: simpy.Event) -> None:
+            if not some.triggered:
+                some.succeed()
+
+        for dataset in issued:
+            dataset.done.callbacks.append(wake)
         while self.scheduler.outstanding:
             self.waits_for = "the last collectives"
-            waited = list(self.scheduler.outstanding)
-            yield simpy.AnyOf(self.env, [dataset.done for dataset in waited])
-            for ref in (refs[dataset] for dataset in waited if dataset not in self.scheduler.outstanding):
+            self.scheduler.ended.clear()
+            yield some
+            some = self.env.event()
+            for ref in (refs[dataset] for dataset in sorted(self.scheduler.ended, key=issued.__getitem__)):
                 if not first_layer:
                     self._record(EventKind.WAIT, start_ns, ref)
                 elif ref == FIRST_TAIL and loop_end_ns >= 0:

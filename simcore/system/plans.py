@@ -35,6 +35,10 @@ class Costs:
     bus: BusCosts | None = None
     links: LinkGraph | None = None
 
+    def received_ns(self, reduce_bytes: int) -> int:
+        """What a rank spends on a message that is here."""
+        return self.endpoint_ns + (self.reduction_ns(reduce_bytes) if reduce_bytes else 0)
+
     def of(self, dim: GroupDim) -> Costs:
         """The costs in a dimension: communicators may have their own endpoint delay, and no bus (ASTRA-sim 2.x)."""
         if not dim.local or self.group_endpoint_ns < 0:

@@ -26,8 +26,8 @@ def solve(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: C
     rendezvous = costs.rendezvous
     delays = {entry: group.delays(entry.hop, plan.exchange, entry.size_bytes) for entry, _ in plan.rounds}
     together = bool((arrivals_ns == arrivals_ns[0]).all())
-    alike = together and all((column == column[0]).all() for column in delays.values())
-    asked = {entry.hop: group.delays(entry.hop, plan.exchange, RENDEZVOUS_BYTES) for entry in delays if rendezvous}
+    asked = {entry.hop: group.requests(entry.hop, plan.exchange, RENDEZVOUS_BYTES) for entry in delays if rendezvous}
+    alike = together and all((column == column[0]).all() for column in (*delays.values(), *asked.values()))
     whole = all(column.dtype == np.int64 for column in delays.values())
     if alike and plan.window == 1 and whole:
         delays = {entry: delay + asked.get(entry.hop, 0) for entry, delay in delays.items()}

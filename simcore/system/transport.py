@@ -145,10 +145,13 @@ class Solved:
         return self._classes[group]
 
     def _name(self, group: RankGroup) -> Hashable:
-        """Of a group; in a folded run groups of equal classes are one: a class stands for members of all of them."""
+        """Of a group, whichever way its members go round: two need not agree.
+
+        In a folded run groups of equal classes are one: a class stands for members of all of them.
+        """
         if group not in self._names:
             unfolded = len(self._ranks) == len(self._class_of)
-            self._names[group] = group.ids[0] if unfolded else tuple(sorted(self._members(group).tolist()))
+            self._names[group] = min(group.ids) if unfolded else tuple(sorted(self._members(group).tolist()))
         return self._names[group]
 
 
