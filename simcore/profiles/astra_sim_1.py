@@ -119,8 +119,8 @@ ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
             Rule("All-gather sizes of SimAI's files are taken per rank.", ("total_all_gather",)),
             Rule("There are no pipelines: the rows are those of one stage.", ("pipelines",)),
             Rule(
-                "It has a memory bus that packets share, and no noisy links.",
-                ("memory_bus", "noisy_links"),
+                "It has a memory bus that packets share, no noisy links, and no --exact messages.",
+                ("memory_bus", "noisy_links", "by_messages"),
             ),
         ),
     )

@@ -120,7 +120,10 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
             ),
             Rule("A gigabyte is 2^30 bytes.", ("gigabyte",)),
             Rule("An NPU begins a phase when it has room, whether or not its partners have.", ("gang",)),
-            Rule("A decomposed all-reduce gathers in queues of its own.", ("queue_choice",)),
+            Rule(
+                "Phases in the second half of the queues, and gathers of decomposed all-reduces, go anticlockwise.",
+                ("queue_choice",),
+            ),
             Rule("Every chunk has the full size, and a byte for every NPU at least.", ("chunks",)),
             Rule("Each of a reduction's three memory accesses is cut to whole nanoseconds.", ("reduction",)),
             Rule("Which receives pay for a reduction follows the original's counters.", ("plan_options",)),
@@ -137,8 +140,8 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
             Rule("All-gather sizes of SimAI's files are taken per rank.", ("total_all_gather",)),
             Rule("There are no pipelines: the rows are those of one stage.", ("pipelines",)),
             Rule(
-                "It has a memory bus that packets share, no noisy links, and refuses some nodes of traces.",
-                ("memory_bus", "noisy_links", "graph.refused", "graph.strict"),
+                "It has a memory bus that packets share, no noisy links, no --exact messages, and refuses some nodes.",
+                ("memory_bus", "noisy_links", "by_messages", "graph.refused", "graph.strict"),
             ),
         ),
     )
