@@ -51,7 +51,6 @@ def pairwise(kind, size, data_bytes, options):
     return Plan(size, tuple((Round(hop, data_bytes // size), 1) for hop in range(1, size)), exchange=True)
 
 
-@pytest.mark.xfail(reason="symmetry is looked up by the algorithm's name, not asked of its plan", strict=True)
 def test_rounds_of_pairs_take_as_long_under_any_name():
     check_collective(pairwise, ALL_TO_ALL)
 

@@ -58,6 +58,7 @@ SIMAI_NAMES = {str(option.name) for option in run_simai.OPTIONS}
 @click.option("--exact", default="", metavar="messages", help="Every message of every NPU: the slow check of all else.")
 @click.option("--schedule", default="", metavar="NAME", help="gpipe 1f1b interleaved zb-h1 zb-v dualpipe")
 @click.option("--what-would-help", is_flag=True, help="Run again with faster NPUs and links: what each would save.")
+@click.option("--explain-profile", is_flag=True, help="Run again without each rule of the profile: what each adds.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-o", "--output", metavar="DIR", help="Write the report and all its artefacts to a folder.")
 @click.option("--timeline", multiple=True, metavar="FILE", help=".png .svg .html .json(.gz) .pftrace(.gz) .tar(.gz)")
@@ -89,6 +90,7 @@ def command(
     simcore run --workload trace.txt --topology net.yaml --json
     simcore run --workload dlrm --topology ring64 --timeline dlrm.png -o results/
     simcore run --workload dlrm --topology torus_4x4x4 --what-would-help
+    simcore run --workload dlrm --topology torus_4x4x4 --profile astra-sim-1.0 --explain-profile
     """
     if options["profile"] in run_simai.PROFILES:
         _closed_forms(as_json, options)

@@ -36,6 +36,7 @@ class CongestionFree:
     """A network on which every message takes the time that `delay(src, dst, size_bytes)` says, for columns of ends."""
 
     foldable = False
+    by_event = True
 
     def __init__(self, env: simpy.Environment, delay: Callable[[IntArray, IntArray, int], IntArray]):
         self._env, self._delay = env, delay
