@@ -250,7 +250,7 @@ def command(
         raise click.UsageError(f"--group {lost[0]} needs --set {lost[0]}=N")
     retimed = (Retimed(tuple(degrees), network, recorded),) if degrees or network else ()
     others = [one for one in changed if not isinstance(one, Degree)]
-    replay = replay_prepared(ranks, changes, (*scales, *stragglers, *others, *retimed, *overlaps))
+    replay = replay_prepared(ranks, changes, (*others, *retimed, *overlaps, *stragglers, *scales))
     table = ablations(ranks) if with_ablations else None
     document = encode(to_dict(replay, table))
     if output is not None:

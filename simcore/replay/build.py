@@ -138,11 +138,13 @@ class _RankStep:
     def _start_edges(self, before: int, task: int, back: int) -> None:
         delays, node, sent = self.prepared.delays, self.arrival[task], task in self.sent
         call, left = int(self.rank.launch[task]), 0 if sent else int(delays.unexplained_ns[task])
-        by_launch = bool(delays.bound_by_launch[task]) and call in self.host.launcher
+        # What delayed a stream since the step before is no property of this step: it is counted from the launch.
+        by_launch = (bool(delays.bound_by_launch[task]) or back > 0) and call in self.host.launcher
         if call in self.host.launcher:
             source, source_ns = self.host.launcher[call]
-            lag = int(self.trace.calls.start_ns[call] + delays.launch_lag_ns[task]) - source_ns
-            self.builder.edge(EdgeKind.LAUNCH, source, node, lag, residual_ns=left if by_launch else 0)
+            ready_ns = int(self.trace.calls.start_ns[call] + delays.launch_lag_ns[task])
+            late_ns = int(self.trace.tasks.start_ns[task]) - ready_ns if left and by_launch else 0
+            self.builder.edge(EdgeKind.LAUNCH, source, node, ready_ns - source_ns, residual_ns=late_ns)
         lag = max(int(delays.stream_lag_ns[task]), -self.trace.tasks.length_ns(before))
         residual = 0 if by_launch else left
         self.builder.edge(EdgeKind.STREAM, self.finish[before], node, lag, residual_ns=residual, back=back)

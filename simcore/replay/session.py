@@ -14,11 +14,11 @@ from simcore.replay.coupling import Match, clock_offsets_ns, match_collectives
 from simcore.replay.graph import Graph
 from simcore.replay.order import reordered
 from simcore.replay.rank import Window
-from simcore.replay.run import Changes, Schedule, replay, steady
-from simcore.replay.whatif.changes import WhatIf, combined, edited
+from simcore.replay.run import NULL, UNAIDED, Changes, Schedule, replay, steady
+from simcore.replay.whatif.changes import WhatIf
 from simcore.workload.kineto import KinetoTrace
 
-__all__ = ["Period", "Replay", "StepReplay", "StreamOrder", "replay_prepared", "replay_traces"]
+__all__ = ["Period", "RecordedStep", "Replay", "StepReplay", "StreamOrder", "replay_prepared", "replay_traces"]
 
 Column = NDArray[np.int64]
 MOST_ORDERS = 8  # how often streams are put into a new launch order before the recorded one is kept
@@ -48,21 +48,20 @@ class StreamOrder(Enum):
 class StepReplay:
     """One step of one rank, measured and predicted.
 
-    `number` is the rank's position in `graph.ranks`, `members` are all their positions in the replay. The span
+    `source` is the step of all ranks that recorded it, `number` this one's position among them and in `graph.ranks`. The span
     [`from_ns`, `to_ns`) of the schedule is one predicted period. `device_span_ns` are the times at which the device was
-    done with what had been launched by the step's start and by its end. `baseline` is `period` without changes. The
-    only step of a trace counts as steady.
+    done with what had been launched by the step's start and by its end. `baseline` is `period` without changes,
+    `unaided` what dependencies alone give, `null` what the null model does. The only step of a trace counts as steady.
     """
 
-    window: Window
-    position: int
+    source: RecordedStep
     number: int
-    members: tuple[int, ...]
     graph: Graph
     schedule: Schedule
-    matches: tuple[Match, ...]
     period: Period
     baseline: Period
+    unaided: Period
+    null: Period
     from_ns: int
     to_ns: int
     device_span_ns: tuple[int, int]
@@ -70,22 +69,42 @@ class StepReplay:
     steady: bool
 
     @property
-    def predicted_ns(self) -> int:
-        """What the replay gives for the time that was measured.
+    def prepared(self) -> Prepared:
+        """The rank's trace."""
+        return self.source.ranks[self.number]
 
-        In a step in which the recorded device fell behind, the marks measured the host alone, and so does this.
+    @property
+    def position(self) -> int:
+        """Which of the rank's windows the step is."""
+        return self.source.steps[self.number]
+
+    @property
+    def window(self) -> Window:
+        """The step as it was marked."""
+        return self.prepared.view.windows[self.position]
+
+    @property
+    def tasks(self) -> list[int]:
+        """Rows in the trace of what the step launched."""
+        return self.graph.ranks[self.number].tasks
+
+    def between_marks_ns(self, period: Period) -> int:
+        """What a period gives for the time that was measured between marks.
+
+        Where the device keeps up with its host its own period is that time, too: in steady copies, not in the only
+        step of a trace.
         """
-        return self.period.device_ns if self._by_device else self.period.marks_ns
+        return period.device_ns if self.steady and self.schedule.copies > 1 else period.marks_ns
+
+    @property
+    def predicted_ns(self) -> int:
+        """What the replay gives for the time that was measured."""
+        return self.between_marks_ns(self.period)
 
     @property
     def baseline_ns(self) -> int:
         """As `predicted_ns`, without changes."""
-        return self.baseline.device_ns if self._by_device else self.baseline.marks_ns
-
-    @property
-    def _by_device(self) -> bool:
-        """Whether the time between marks is the device's too: in steady copies, not in the only step of a trace."""
-        return self.steady and self.schedule.copies > 1
+        return self.between_marks_ns(self.baseline)
 
     @property
     def device_ns(self) -> int:
@@ -98,9 +117,19 @@ class StepReplay:
         return (self.window.start_ns, self.window.end_ns) if self.steady else self.device_span_ns
 
     @property
+    def measured_ns(self) -> int:
+        """The length of that span."""
+        return self.measured_span_ns[1] - self.measured_span_ns[0]
+
+    @property
     def error(self) -> float:
-        """Predicted / measured - 1; 0 when nothing was measured."""
+        """Predicted / measured - 1 between marks; 0 when nothing was measured."""
         return self.predicted_ns / self.window.length_ns - 1 if self.window.length_ns else 0.0
+
+    def error_of(self, period: Period) -> float:
+        """As `error`, but of the device's own time where it falls behind its marks."""
+        found = self.between_marks_ns(period) if self.steady else period.device_ns
+        return found / self.measured_ns - 1 if self.measured_ns else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,9 +142,8 @@ class Replay:
     whats: tuple[WhatIf, ...]
 
     def scored(self, rank: int) -> tuple[StepReplay, ...]:
-        """The steady steps after the first; all after the first when none is steady; the only one."""
-        later = self.steps[rank][1:] or self.steps[rank]
-        return tuple(step for step in later if step.steady) or later
+        """All steps after the first; the only one."""
+        return self.steps[rank][1:] or self.steps[rank]
 
 
 def replay_traces(traces: Sequence[KinetoTrace], changes: Changes, whats: Sequence[WhatIf] = ()) -> Replay:
@@ -134,57 +162,69 @@ def replay_prepared(ranks: Sequence[Prepared], changes: Changes, whats: Sequence
     found: list[list[StepReplay]] = [[] for _ in ranks]
     for index in sorted({window.index for rank in ranks for window in rank.view.windows}):
         members = [n for n, rank in enumerate(ranks) if any(w.index == index for w in rank.view.windows)]
-        for number, step in zip(members, _replay_step(ranks, members, index, changes, whats), strict=True):
-            found[number].append(step)
+        step = RecordedStep([ranks[number] for number in members], index, changes)
+        for number, made in zip(members, step.replayed(whats), strict=True):
+            found[number].append(made)
     return Replay(tuple(ranks), tuple(map(tuple, found)), changes, tuple(whats))
 
 
-def _replay_step(
-    ranks: Sequence[Prepared], members: list[int], index: int, changes: Changes, whats: Sequence[WhatIf]
-) -> list[StepReplay]:
-    """The same step on all ranks that recorded it."""
-    chosen = [ranks[number] for number in members]
-    views = [rank.view for rank in chosen]
-    steps = [next(at for at, window in enumerate(view.windows) if window.index == index) for view in views]
-    matches = match_collectives(views, steps) if len(chosen) > 1 else []
-    graph = build_step(chosen, steps, matches, coupled=changes.coupling)
-    copies = 1 if all(len(view.windows) == 1 for view in views) else 0
+class RecordedStep:
+    """The same step of all ranks that recorded it: its graph, and how it plays with changes."""
 
-    def played(one: Graph, durations: Column) -> Schedule:
-        begins = _begins(chosen, steps, one, matches)
-        before = _left_over(chosen, steps, one, begins) if copies else {}
-        return replay(one, changes, durations, begins_ns=begins, before_ns=before, copies=copies)
-
-    plain, recorded, order = played(graph, graph.duration_ns), graph, StreamOrder.RECORDED
-    schedule = plain
-    if whats:
-        graph = edited(whats, graph, views, steps)
-        durations = _durations(graph, chosen, whats)
-        graph, schedule, order = _in_launch_order(graph, played(graph, durations), lambda one: played(one, durations))
-    made = []
-    for number, (rank, step) in enumerate(zip(chosen, steps, strict=True)):
-        start, end = _span(graph, schedule, number)
-        window, device_span = rank.view.windows[step], _device_span_ns(rank, step)
-        fell_behind_ns = device_span[1] - device_span[0] - window.length_ns
-        made.append(
-            StepReplay(
-                window=window,
-                position=step,
-                number=number,
-                members=tuple(members),
-                graph=graph,
-                schedule=schedule,
-                matches=tuple(matches),
-                period=_period(graph, schedule, number, device_span[0] - window.start_ns),
-                baseline=_period(recorded, plain, number, device_span[0] - window.start_ns),
-                from_ns=start,
-                to_ns=end,
-                device_span_ns=device_span,
-                stream_order=order,
-                steady=bool(copies) or abs(fell_behind_ns) <= BACKLOG_SHARE * window.length_ns,
-            )
+    def __init__(self, ranks: Sequence[Prepared], index: int, changes: Changes):
+        self.ranks, self.changes = tuple(ranks), changes
+        self.views = [rank.view for rank in ranks]
+        self.steps = tuple(
+            next(at for at, window in enumerate(view.windows) if window.index == index) for view in self.views
         )
-    return made
+        self.matches = match_collectives(self.views, self.steps) if len(ranks) > 1 else []
+        self.graph = self._graph(changes)
+        self.copies = 1 if all(len(view.windows) == 1 for view in self.views) else 0
+        self.device_spans = [_device_span_ns(rank, step) for rank, step in zip(ranks, self.steps, strict=True)]
+
+    def _graph(self, changes: Changes) -> Graph:
+        return build_step(self.ranks, self.steps, self.matches, coupled=changes.coupling)
+
+    def played(self, graph: Graph, changes: Changes) -> Schedule:
+        """A graph of this step, replayed; a trace's only step once, from where it was recorded to begin."""
+        begins = _begins(self.ranks, self.steps, graph, self.matches)
+        before = _left_over(self.ranks, self.steps, graph, begins) if self.copies else {}
+        return replay(graph, changes, begins_ns=begins, before_ns=before, copies=self.copies)
+
+    def edited(self, whats: Sequence[WhatIf]) -> tuple[Graph, Schedule, StreamOrder]:
+        """The step with changes, launches at run time deciding the order on the streams."""
+        graph = self.graph
+        for what in whats:
+            graph = what.edit(graph, self.views, self.steps)
+        return _in_launch_order(graph, self.played(graph, self.changes), lambda one: self.played(one, self.changes))
+
+    def period(self, graph: Graph, schedule: Schedule, number: int) -> Period:
+        """Both measures of one rank's step."""
+        backlog_ns = self.device_spans[number][0] - self.views[number].windows[self.steps[number]].start_ns
+        return _period(graph, schedule, number, backlog_ns)
+
+    def reference(self, changes: Changes) -> tuple[Graph, Schedule]:
+        """The recorded step with other dependencies left out."""
+        graph = self.graph if changes.coupling == self.changes.coupling or not self.matches else self._graph(changes)
+        return graph, self.played(graph, changes)
+
+    def replayed(self, whats: Sequence[WhatIf]) -> list[StepReplay]:
+        """The step of each rank, with changes and without."""
+        recorded = self.graph, self.played(self.graph, self.changes)
+        graph, schedule, order = self.edited(whats) if whats else (*recorded, StreamOrder.RECORDED)
+        sides = (graph, schedule), recorded, self.reference(UNAIDED), self.reference(NULL)
+        made = []
+        for number, (rank, step) in enumerate(zip(self.ranks, self.steps, strict=True)):
+            window, device_span = rank.view.windows[step], self.device_spans[number]
+            fell_behind_ns = device_span[1] - device_span[0] - window.length_ns
+            start, end = _span(graph, schedule, number)
+            made.append(
+                StepReplay(
+                    self, number, graph, schedule, *(self.period(*side, number) for side in sides), start, end, device_span, order,
+                    steady=bool(self.copies) or abs(fell_behind_ns) <= BACKLOG_SHARE * window.length_ns,
+                )
+            )  # fmt: skip
+        return made
 
 
 def _in_launch_order(
@@ -224,15 +264,6 @@ def _left_over(
             if len(old):
                 ends[node] = begins_ns[nodes.begin] + int(tasks.end_ns[old].max()) - window.start_ns
     return ends
-
-
-def _durations(graph: Graph, ranks: Sequence[Prepared], whats: Sequence[WhatIf]) -> Column:
-    """Durations of the nodes with the changes made."""
-    durations = graph.duration_ns.astype(float)
-    for rank, nodes in zip(ranks, graph.ranks, strict=True):
-        durations[nodes.ends] *= combined(whats, rank.view)[nodes.tasks]
-    whole: Column = np.rint(durations).astype(np.int64)
-    return whole
 
 
 def _span(graph: Graph, schedule: Schedule, number: int) -> tuple[int, int]:

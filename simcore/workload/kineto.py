@@ -104,6 +104,10 @@ class Intervals:
         """The duration of one interval."""
         return int(self.end_ns[row] - self.start_ns[row])
 
+    def where(self, chosen: NDArray[np.bool_]) -> Intervals:
+        """Some of the rows."""
+        return Intervals(*(getattr(self, name)[chosen] for name in Intervals.__slots__))
+
 
 @dataclass(frozen=True, slots=True)
 class StepMark:

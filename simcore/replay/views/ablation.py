@@ -25,6 +25,6 @@ def ablations(ranks: Sequence[Prepared]) -> dict[str, list[float]]:
     """Mean |error| of the period of each rank's scored steps: residuals kept, left out, and then each kind of edge."""
     replays = {name: replay_prepared(ranks, changes) for name, changes in VARIANTS.items()}
     return {
-        name: [mean(abs(step.error) for step in replay.scored(rank)) for rank in range(len(ranks))]
+        name: [mean(abs(step.error_of(step.period)) for step in replay.scored(rank)) for rank in range(len(ranks))]
         for name, replay in replays.items()
     }

@@ -50,7 +50,7 @@ def timeline(replay: Replay, rank: int) -> Timeline:
     prepared, step = replay.ranks[rank], typical_step(replay, rank)
     buffer = EventBuffer()
     spans = (step.measured_span_ns, (step.from_ns, step.to_ns))
-    for side, (start, end, rows) in enumerate((_measured_tasks(prepared, step), predicted_tasks(prepared, step))):
+    for side, (start, end, rows) in enumerate((_measured_tasks(prepared, step), predicted_tasks(step))):
         from_ns, to_ns = spans[side]
         begin, finish = np.clip(start, from_ns, to_ns) - from_ns, np.clip(end, from_ns, to_ns) - from_ns
         for row, started, ended in zip(rows.tolist(), begin.tolist(), finish.tolist(), strict=True):

@@ -15,6 +15,7 @@ from simcore.replay.views.breakdown import (
     busy,
     critical_path,
     critical_tasks,
+    host_share,
     idle_causes,
     largest_tasks,
     measured,
@@ -32,6 +33,7 @@ __all__ = ["SCHEMA", "Utilisation", "answer", "to_dict", "to_text", "typical_ste
 SCHEMA = "simcore.replay/1"
 TASKS_SHOWN, TASKS_ON_PATH = 5, 3
 NAME_WIDTH = 60
+TESTED = 0.01  # by so much the null model must be worse for a trace to test anything
 BIN_NS, LEAST_BINS = 1_000_000, 40
 
 
@@ -48,7 +50,7 @@ def to_dict(replay: Replay, ablations: Ablations | None = None) -> dict[str, obj
 
 def typical_step(replay: Replay, rank: int) -> StepReplay:
     """The scored step whose measured time is the median."""
-    ordered = sorted(replay.scored(rank), key=lambda step: (step.window.length_ns, step.window.index))
+    ordered = sorted(replay.scored(rank), key=lambda step: (step.measured_ns, step.window.index))
     return ordered[(len(ordered) - 1) // 2]
 
 
@@ -67,7 +69,7 @@ def utilisation(replay: Replay, number: int) -> Utilisation:
     longest_ns = max(step.measured_span_ns[1] - step.measured_span_ns[0], step.to_ns - step.from_ns)
     fine = [size for power in (1_000, 10_000, 100_000) for size in (power, 2 * power, 5 * power)]
     bin_ns = max((size for size in (*fine, BIN_NS) if size * LEAST_BINS <= longest_ns), default=fine[0])
-    return Utilisation(bin_ns, *busy(replay.ranks[number], step, bin_ns))
+    return Utilisation(bin_ns, *busy(step, bin_ns))
 
 
 def _rank(replay: Replay, number: int) -> dict[str, object]:
@@ -78,20 +80,20 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "device": prepared.view.trace.device,
         "host_trace": asdict(prepared.view.trace.host) if prepared.view.trace.host else None,
         "steps": [_step(step) for step in replay.steps[number]],
-        "period_error": mean(abs(step.error) for step in scored),
+        **_tested(replay, number),
         "step_noise": _noise([step.window.length_ns for step in scored]),
         "breakdown": {
-            "measured": asdict(_mean([measured(prepared, step) for step in scored])),
-            "predicted": asdict(_mean([predicted(prepared, step) for step in scored])),
+            "measured": asdict(_mean([measured(step) for step in scored])),
+            "predicted": asdict(_mean([predicted(step) for step in scored])),
         },
         "kernel_start_error_ns": _start_errors(replay, number),
         "coverage": _coverage(replay, number),
         "edges": typical.graph.edge_counts(typical.number),
         "utilisation": asdict(utilisation(replay, number)),
-        "critical_tasks": [asdict(task) for task in critical_tasks(prepared, typical)],
-        "critical_path_ns": critical_path(prepared, typical),
-        "idle_causes_ns": idle_causes(prepared, typical),
-        "largest_tasks": [asdict(task) for task in largest_tasks(prepared, typical)],
+        "critical_tasks": [asdict(task) for task in critical_tasks(typical)],
+        "critical_path_ns": critical_path(typical),
+        "idle_causes_ns": idle_causes(typical),
+        "largest_tasks": [asdict(task) for task in largest_tasks(typical)],
         "layers": stack.to_dict() if (stack := layers_if_clear(prepared.view, typical.position)) else None,
         "launch_queue_depth": prepared.queue.depth,
         **({"retimed": _retimed(replay, number)} if replay.whats else {}),
@@ -101,7 +103,7 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
 
 def _retimed(replay: Replay, number: int) -> dict[str, dict[str, int]]:
     """What the changes did to the communication of the typical step."""
-    found = changes(replay.ranks[number], typical_step(replay, number))
+    found = changes(typical_step(replay, number))
     return {kind: asdict(change) for kind, change in sorted(found.items())}
 
 
@@ -112,9 +114,23 @@ def _step(step: StepReplay) -> dict[str, object]:
         "predicted_ns": step.predicted_ns,
         "baseline_ns": step.baseline_ns,
         "error": step.error,
-        "device_ns": step.device_ns,
-        "predicted_device_ns": step.period.device_ns,
+        **({} if step.steady else {"device_ns": step.device_ns, "predicted_device_ns": step.period.device_ns}),
         "steady": step.steady,
+    }
+
+
+def _tested(replay: Replay, number: int) -> dict[str, object]:
+    """How far the replay is off, and whether the trace says anything of the model: a null model must do worse."""
+    scored = replay.scored(number)
+    period, alone, null = (
+        mean(abs(step.error_of(getattr(step, side))) for step in scored) for side in ("baseline", "unaided", "null")
+    )
+    return {
+        "period_error": period,
+        "unaided_error": alone,
+        "null_error": null,
+        "tested": len(replay.steps[number]) > 1 and null - alone > TESTED,
+        "host_share": host_share(critical_path(typical_step(replay, number))),
     }
 
 
@@ -147,15 +163,10 @@ def _start_errors(replay: Replay, number: int) -> dict[str, int]:
     return {"p50": round(p50), "p90": round(p90)}
 
 
-def _tasks(step: StepReplay) -> list[int]:
-    """Rows in the trace of the tasks that a step launched."""
-    return step.graph.ranks[step.number].tasks
-
-
 def _coverage(replay: Replay, number: int) -> float:
     """The share of the delay beyond launch and stream order that a dependency explains; 1 when there is none."""
     prepared = replay.ranks[number]
-    rows = [task for step in replay.scored(number) for task in _tasks(step)]
+    rows = [task for step in replay.scored(number) for task in step.tasks]
     late = int(prepared.delays.late_ns[rows].sum())
     return 1 - int(prepared.delays.unexplained_ns[rows].sum()) / late if late else 1.0
 
@@ -165,8 +176,8 @@ def stragglers(replay: Replay) -> dict[str, int]:
     counts = Counter[int]()
     steps = [step for steps in replay.steps for step in steps if step.number == 0]
     for step in steps:
-        traces = [replay.ranks[member].view.trace for member in step.members]
-        for match in step.matches:
+        traces = [rank.view.trace for rank in step.source.ranks]
+        for match in step.source.matches:
             _, rank = min((traces[m.rank].tasks.length_ns(m.task), traces[m.rank].rank) for m in match.members)
             counts[rank] += 1
     return {str(rank): count for rank, count in sorted(counts.items())}
@@ -178,7 +189,7 @@ def warnings(replay: Replay, number: int) -> list[str]:
     trace = prepared.view.trace
     if not trace.steps:
         found.append("no ProfilerStep marks: the whole trace is taken as one step")
-    silent = mean(int(prepared.delays.unrecorded_ns[_tasks(step)].sum()) for step in replay.scored(number))
+    silent = mean(int(prepared.delays.unrecorded_ns[step.tasks].sum()) for step in replay.scored(number))
     if silent:
         found.append(f"incomplete trace: {format_ns(silent)} a step inside graphs has no recorded kernel; kept as work")
     unlaunched = int(((prepared.view.launch < 0) & (prepared.view.task_step >= 0)).sum())
@@ -193,10 +204,10 @@ def warnings(replay: Replay, number: int) -> list[str]:
         found.append(f"{contradictions} dependencies contradict the recorded times and are left out")
     found += sorted({step.stream_order.value for step in steps} - {""})
     for what in (what for what in replay.whats if isinstance(what, Retimed)):
-        found += what.notes(prepared.view, _tasks(typical_step(replay, number)), alone=len(replay.ranks) == 1)
+        found += what.notes(prepared.view, typical_step(replay, number).tasks, alone=len(replay.ranks) == 1)
     if len(replay.ranks) > 1 and replay.changes.coupling and _uncoupled(replay, number):
         found.append("some collectives have no counterpart on another rank and wait for nobody")
-    if any(not _tasks(step) for step in steps):
+    if any(not step.tasks for step in steps):
         found.append("a step launched nothing on the GPU")
     return found
 
@@ -204,7 +215,7 @@ def warnings(replay: Replay, number: int) -> list[str]:
 def _uncoupled(replay: Replay, number: int) -> bool:
     """Whether a communication kernel of a rank belongs to no match."""
     return any(
-        prepared_rows > sum(member.rank == step.number for match in step.matches for member in match.members)
+        prepared_rows > sum(member.rank == step.number for match in step.source.matches for member in match.members)
         for step in replay.steps[number]
         for prepared_rows in (int(replay.ranks[number].view.communicating(step.position).sum()),)
     )
@@ -238,7 +249,7 @@ def _rank_text(replay: Replay, number: int) -> str:
         shown = format_ns(step.window.length_ns), format_ns(step.predicted_ns)
         note = "" if step.steady else f"   not steady: the device took {format_ns(step.device_ns)}"
         lines.append(f"  {step.window.index:<6}{shown[0]:>12}  {shown[1]:>12}  {step.error:>+7.1%}{note}")
-    sides = [asdict(_mean([side(prepared, step) for step in scored])) for side in (measured, predicted)]
+    sides = [asdict(_mean([side(step) for step in scored])) for side in (measured, predicted)]
     lines += ["", "  breakdown           measured              predicted"]
     for key in sides[0]:
         cells = [f"{format_ns(side[key]):>12} {side[key] / max(sum(side.values()), 1):>6.1%}" for side in sides]
@@ -257,13 +268,13 @@ def _explanations(replay: Replay, number: int) -> list[str]:
     return [
         f"  task starts off by {starts}; dependencies explain {coverage:.0%} of late starts",
         "  edges: " + ", ".join(f"{kind} {count}" for kind, count in counts.items() if count),
-        "  critical path: " + _shares(critical_path(prepared, typical)),
-        *_task_lines(critical_tasks(prepared, typical, TASKS_ON_PATH)),
-        "  device idle, by cause: " + (_shares(idle_causes(prepared, typical)) or "never"),
+        "  critical path: " + _shares(critical_path(typical)),
+        *_task_lines(critical_tasks(typical, TASKS_ON_PATH)),
+        "  device idle, by cause: " + (_shares(idle_causes(typical)) or "never"),
         *([f"  layers: {stack}"] if stack else []),
         *_host_text(prepared.view.trace.host),
         "  largest tasks:",
-        *_task_lines(largest_tasks(prepared, typical, TASKS_SHOWN)),
+        *_task_lines(largest_tasks(typical, TASKS_SHOWN)),
     ]
 
 
@@ -314,7 +325,7 @@ def answer(replay: Replay, number: int) -> str:
 
 def _because(replay: Replay, number: int) -> str:
     """Which communication takes another time than recorded."""
-    found = changes(replay.ranks[number], typical_step(replay, number))
+    found = changes(typical_step(replay, number))
     parts = [
         f"{change.count} {kind} {format_ns(change.new_ns)} instead of {format_ns(change.recorded_ns)}"
         for kind, change in sorted(found.items())

@@ -1,17 +1,17 @@
-"""What could be different: factors on the durations of tasks, and how often layers are run."""
+"""What could be different in a step: every change makes its graph another one."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
-from simcore.replay.graph import Graph, RankNodes
+from simcore.replay.graph import EdgeKind, Graph, NodeKind, RankNodes
 from simcore.replay.rank import RankView
 from simcore.replay.whatif.layers import LayerStack, Segment, find_layers
 from simcore.replay.whatif.overlap import one_after_another, without_waits
@@ -19,25 +19,53 @@ from simcore.replay.whatif.products import width_factors
 from simcore.replay.whatif.retiming import Retimed
 from simcore.replay.whatif.splice import block_of, spliced
 
-__all__ = ["Layers", "Overlap", "Retimed", "Scale", "Straggler", "WhatIf", "Width", "combined", "edited"]
+__all__ = [
+    "HOST_TIMES", "CudaGraphs", "Fused", "Host", "Kinds", "Layers", "Overlap", "Retimed", "Scale", "Straggler",
+    "Unsynchronised", "WhatIf", "Width",
+]  # fmt: skip
 
 Factors = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+HOST_EDGES = (EdgeKind.PROGRAM_ORDER, EdgeKind.CROSS_THREAD)
 
 
 class WhatIf(Protocol):
-    """A change of durations; `title` says it in the answer."""
+    """A change of a step; `title` says it in the answer."""
 
     @property
     def title(self) -> str:
         """What is changed, in words."""
 
-    def factors(self, rank: RankView) -> Factors:
-        """The factor on the duration of each task of a rank."""
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """The changed graph of one step of some ranks, `steps` its positions in their windows."""
+
+
+def without_tasks(graph: Graph, factors: Sequence[Factors]) -> Graph:
+    """The graph with each task lasting its factor times as long; where that is 0, its launch goes with it.
+
+    What a removed task waited for still holds what comes behind it; a call goes when all that it launched goes.
+    """
+    changed, gone = graph.lasting(factors), np.zeros(len(graph.kind), dtype=bool)
+    for nodes, factor in zip(graph.ranks, factors, strict=True):
+        for column in (nodes.begins, nodes.ends):
+            gone[column] = factor[nodes.tasks] == 0
+    if not gone.any():
+        return changed
+    launch = graph.edge_kind == EdgeKind.LAUNCH
+    going = np.setdiff1d(graph.source[launch & gone[graph.target]], graph.source[launch & ~gone[graph.target]])
+    durations, behind = changed.duration_ns.copy(), gone[graph.target] & (graph.edge_kind == EdgeKind.STREAM)
+    durations[going] = 0
+    return replace(
+        changed,
+        duration_ns=durations,
+        lag_ns=np.where(behind, np.minimum(graph.lag_ns, 0), graph.lag_ns),
+        residual_ns=np.where(gone[graph.target], 0, graph.residual_ns),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Tasks whose name matches take `factor` times as long."""
+    """Tasks whose name matches take `factor` times as long; 0 removes them and their launches."""
 
     pattern: re.Pattern[str]
     factor: float
@@ -47,10 +75,145 @@ class Scale:
         """What is changed, in words."""
         return f"{self.pattern.pattern} x {self.factor:g}"
 
-    def factors(self, rank: RankView) -> Factors:
-        """The factor where the name matches, else 1."""
-        hit = np.array([bool(self.pattern.search(name)) for name in rank.trace.names])
-        return np.where(hit[rank.trace.tasks.name], self.factor, 1.0)
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """The factor where the name matches."""
+        return without_tasks(graph, [np.where(matching(self.pattern, rank), self.factor, 1.0) for rank in ranks])
+
+
+def matching(pattern: re.Pattern[str], rank: RankView) -> Mask:
+    """Which tasks have a name that matches."""
+    hit = np.array([bool(pattern.search(name)) for name in rank.trace.names])
+    found: Mask = hit[rank.trace.tasks.name]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """Tasks of a category of `kinds.txt` take `factor` times as long."""
+
+    category: str
+    factor: float
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+        return f"{self.category} x {self.factor:g}"
+
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """The factor where the name is of the category."""
+        return without_tasks(graph, [np.where(rank.of_category(self.category), self.factor, 1.0) for rank in ranks])
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Neighbours on a stream that match become one kernel, which takes as long as the longest of them.
+
+    What streams the same data once is bound by its largest pass; the launches of the others go.
+    """
+
+    pattern: re.Pattern[str]
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+        return f"{self.pattern.pattern} fused"
+
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """All but the longest of each row of neighbours removed."""
+        return without_tasks(graph, [self._factors(rank) for rank in ranks])
+
+    def _factors(self, rank: RankView) -> Factors:
+        tasks, chosen = rank.trace.tasks, matching(self.pattern, rank)
+        factors = np.ones(len(tasks))
+        for rows in rank.stream_tasks:
+            begins = np.flatnonzero(np.diff(chosen[rows], prepend=False) | np.r_[False, np.diff(rank.task_step[rows]) != 0])
+            for run in (run for run in np.split(rows, begins) if len(run) > 1 and chosen[run[0]]):
+                factors[run] = 0.0
+                factors[run[(tasks.end_ns - tasks.start_ns)[run].argmax()]] = 1.0
+        return factors
+
+
+HOST_TIMES = ("host", "launches", "loader")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Host time takes `factor` times as long: all but the data loader ("host"), launching calls, or the data loader.
+
+    `ranks` limits it to some ranks; () is all of them. Waiting for the device is no host time.
+    """
+
+    which: str
+    factor: float
+    ranks: tuple[range, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+        names = {"host": "host time", "launches": "launch calls", "loader": "the data loader"}
+        where = f" on rank {_spans(self.ranks)}" if self.ranks else ""
+        return f"{names[self.which]}{where} x {self.factor:g}"
+
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """Host nodes and the host's way between them, scaled."""
+        chosen = np.array([not self.ranks or _within(rank, self.ranks) for rank in ranks])
+        host = (graph.kind == NodeKind.HOST) & chosen[graph.rank]
+        if self.which == "launches":
+            host &= np.isin(np.arange(len(host)), graph.source[graph.edge_kind == EdgeKind.LAUNCH])
+        between = np.isin(graph.edge_kind, HOST_EDGES) & chosen[graph.rank[graph.target]] & (graph.lag_ns > 0)
+        loader = np.where(between, np.minimum(graph.loader_ns, graph.lag_ns), 0)
+        own = {"host": np.where(between, graph.lag_ns - loader, 0), "loader": loader}.get(self.which, 0 * loader)
+        less, idle = np.rint(own * (1 - self.factor)).astype(np.int64), np.minimum(graph.idle_ns, own)
+        durations = graph.duration_ns
+        if self.which != "loader":
+            durations = np.where(host, np.rint(durations * self.factor).astype(np.int64), durations)
+        return replace(
+            graph,
+            duration_ns=durations,
+            lag_ns=graph.lag_ns - less,
+            idle_ns=graph.idle_ns - np.rint(idle * (1 - self.factor)).astype(np.int64),
+            loader_ns=graph.loader_ns - (less if self.which == "loader" else 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CudaGraphs:
+    """One launch in place of many: behind each wait of a thread, and each stay in the data loader, one call is left.
+
+    The host time between launches goes with them.
+    """
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+        return "CUDA graphs"
+
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """Launching calls that follow another one, and the way to them, take no time."""
+        nodes = np.arange(len(graph.kind))
+        launching = np.isin(nodes, graph.source[graph.edge_kind == EdgeKind.LAUNCH])
+        waiting = np.isin(nodes, graph.target[graph.edge_kind == EdgeKind.SYNC])
+        order = (graph.edge_kind == EdgeKind.PROGRAM_ORDER) & (graph.back == 0)
+        way = order & (graph.loader_ns == 0) & launching[graph.source] & launching[graph.target]
+        way &= ~waiting[graph.source] & ~waiting[graph.target]
+        durations, nothing = graph.duration_ns.copy(), np.int64(0)
+        durations[graph.target[way]] = 0
+        lag = np.where(way, np.minimum(graph.lag_ns, nothing), graph.lag_ns)
+        return replace(graph, duration_ns=durations, lag_ns=lag, idle_ns=np.where(way, nothing, graph.idle_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class Unsynchronised:
+    """The host waits for nothing that the device does; its launch queue still has an end."""
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+        return "no synchronisation"
+
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """The graph without waits of the host."""
+        return graph.kept(graph.edge_kind != EdgeKind.SYNC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +226,22 @@ class Straggler:
     @property
     def title(self) -> str:
         """What is changed, in words."""
-        spans = ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in self.ranks if span)
-        return f"computation on rank {spans} x {self.factor:g}"
+        return f"computation on rank {_spans(self.ranks)} x {self.factor:g}"
 
-    def factors(self, rank: RankView) -> Factors:
-        """The factor on a straggler's computation, else 1."""
-        slow = any(rank.trace.rank in span for span in self.ranks)
-        return np.where(rank.communication | (not slow), 1.0, self.factor)
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """The factor on a straggler's computation."""
+        slow = [_within(rank, self.ranks) for rank in ranks]
+        return without_tasks(
+            graph, [np.where(one.communication | (not late), 1.0, self.factor) for one, late in zip(ranks, slow, strict=True)]
+        )
+
+
+def _within(rank: RankView, ranks: tuple[range, ...]) -> bool:
+    return any(rank.trace.rank in span for span in ranks)
+
+
+def _spans(ranks: tuple[range, ...]) -> str:
+    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in ranks if span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +257,6 @@ class Layers:
     def title(self) -> str:
         """What is changed, in words."""
         return f"layers = {self.count}"
-
-    def factors(self, rank: RankView) -> Factors:
-        """Every kernel takes its time."""
-        return np.ones(len(rank.trace.tasks))
 
     def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
         """The step's graph with that many layers.
@@ -139,10 +307,6 @@ class Overlap:
         """What is changed, in words."""
         return f"overlap {self.mode}"
 
-    def factors(self, rank: RankView) -> Factors:
-        """Every kernel takes its time."""
-        return np.ones(len(rank.trace.tasks))
-
     def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
         """The step's graph with other waits between communication and computation."""
         if self.mode == "full":
@@ -183,21 +347,6 @@ class Width:
         """What is changed, in words."""
         return f"{self.which} = {self.size}"
 
-    def factors(self, rank: RankView) -> Factors:
-        """The ratio of roofline times where a product has the dimension, else 1 (see `width_factors`)."""
-        return width_factors(rank, self.which, self.size)
-
-
-def edited(whats: Sequence[WhatIf], graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
-    """The graph with all changes of what is run."""
-    for what in whats:
-        graph = what.edit(graph, ranks, steps) if isinstance(what, Layers | Overlap | Retimed) else graph
-    return graph
-
-
-def combined(whats: Sequence[WhatIf], rank: RankView) -> Factors:
-    """The product of all changes, per task."""
-    factors = np.ones(len(rank.trace.tasks))
-    for what in whats:
-        factors = factors * what.factors(rank)
-    return factors
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """The ratio of roofline times where a product has the dimension (see `width_factors`)."""
+        return graph.lasting([width_factors(rank, self.which, self.size) for rank in ranks])

@@ -69,7 +69,8 @@ class Retimed:
                 said = rank.trace.collectives.get(task)
                 if said is not None:
                     durations[node] = self._time_ns(said, groups, int(durations[node]), coupled=arrival != node)
-        return replace(graph, duration_ns=_together(graph, durations))
+        changed = replace(graph, duration_ns=_together(graph, durations))
+        return changed.lasting([self.factors(rank) for rank in ranks])
 
     def _groups(self, rank: RankView) -> list[Regrouping]:
         """Outermost first: the numbers inside a group do not change with those outside of it."""
