@@ -51,7 +51,7 @@ class StepReplay:
     `source` is the step of all ranks that recorded it, `number` this one's position among them and in `graph.ranks`. The span
     [`from_ns`, `to_ns`) of the schedule is one predicted period. `device_span_ns` are the times at which the device was
     done with what had been launched by the step's start and by its end. `baseline` is `period` without changes,
-    `unaided` what dependencies alone give, `null` what the null model does. The only step of a trace counts as steady.
+    `unaided` what dependencies alone give, `null` what the null model does.
     """
 
     source: RecordedStep
@@ -191,12 +191,21 @@ class RecordedStep:
         before = _left_over(self.ranks, self.steps, graph, begins) if self.copies else {}
         return replay(graph, changes, begins_ns=begins, before_ns=before, copies=self.copies)
 
-    def edited(self, whats: Sequence[WhatIf]) -> tuple[Graph, Schedule, StreamOrder]:
-        """The step with changes, launches at run time deciding the order on the streams."""
+    def edited(self, whats: Sequence[WhatIf]) -> Graph:
+        """The step's graph with changes."""
         graph = self.graph
         for what in whats:
             graph = what.edit(graph, self.views, self.steps)
-        return _in_launch_order(graph, self.played(graph, self.changes), lambda one: self.played(one, self.changes))
+        return graph
+
+    def ordered(self, graph: Graph, changes: Changes) -> tuple[Graph, Schedule, StreamOrder]:
+        """A changed graph, replayed; launches at run time decide the order on the streams."""
+        return _in_launch_order(graph, self.played(graph, changes), lambda one: self.played(one, changes))
+
+    def device_times_ns(self, graph: Graph, changes: Changes) -> list[int]:
+        """How long a changed graph takes on the device of each rank."""
+        graph, schedule, _ = self.ordered(graph, changes)
+        return [self.period(graph, schedule, number).device_ns for number in range(len(self.ranks))]
 
     def period(self, graph: Graph, schedule: Schedule, number: int) -> Period:
         """Both measures of one rank's step."""
@@ -211,17 +220,22 @@ class RecordedStep:
     def replayed(self, whats: Sequence[WhatIf]) -> list[StepReplay]:
         """The step of each rank, with changes and without."""
         recorded = self.graph, self.played(self.graph, self.changes)
-        graph, schedule, order = self.edited(whats) if whats else (*recorded, StreamOrder.RECORDED)
+        order, edited = StreamOrder.RECORDED, self.edited(whats)
+        graph, schedule = recorded
+        if edited is not self.graph:
+            graph, schedule, order = self.ordered(edited, self.changes)
         sides = (graph, schedule), recorded, self.reference(UNAIDED), self.reference(NULL)
         made = []
         for number, (rank, step) in enumerate(zip(self.ranks, self.steps, strict=True)):
-            window, device_span = rank.view.windows[step], self.device_spans[number]
-            fell_behind_ns = device_span[1] - device_span[0] - window.length_ns
+            window, (done_before_ns, done_ns) = rank.view.windows[step], self.device_spans[number]
+            steady = abs(done_ns - done_before_ns - window.length_ns) <= BACKLOG_SHARE * window.length_ns
             start, end = _span(graph, schedule, number)
+            if schedule.copies == 1 and not steady:
+                start += done_before_ns - window.start_ns
+                end = max(int(schedule.latest_ns(graph.rank == number)[0]), start)
             made.append(
                 StepReplay(
-                    self, number, graph, schedule, *(self.period(*side, number) for side in sides), start, end, device_span, order,
-                    steady=bool(self.copies) or abs(fell_behind_ns) <= BACKLOG_SHARE * window.length_ns,
+                    self, number, graph, schedule, *(self.period(*side, number) for side in sides), start, end, (done_before_ns, done_ns), order, steady,
                 )
             )  # fmt: skip
         return made

@@ -59,6 +59,7 @@ class TaskKind(IntEnum):
 
 EXTERNAL_ID, RECORD_ID = "External id", "Record function id"
 CALL, OPERATOR, ANNOTATION, SYNC, PYTHON = 10, 11, 12, 13, 14
+SOURCE_LINE = re.compile(r"\.py\(\d+\): ")  # in the names of Python functions of a trace with stacks
 MODULE = "nn.Module: "  # how the names of modules begin among the Python functions of a trace with stacks
 ELEMENT_BYTES = {
     **dict.fromkeys(("byte", "char", "bool", "float8_e4m3fn", "float8_e5m2"), 1),
@@ -202,7 +203,8 @@ class KinetoTrace:
     """One rank's trace. Times are ns since `base_us`; `tasks` run on `streams` (device, stream), the rest on `threads`.
 
     `collectives` maps a row of `tasks`, `syncs` a call's correlation to what the profiler says of it.
-    `annotations` are the program's own ranges without the step marks, and PyTorch modules where stacks were recorded.
+    `annotations` are the program's own ranges without the step marks, and PyTorch modules where stacks were recorded;
+    `frames` are the Python functions of these stacks. `copied` maps a row of `tasks` to the bytes that a copy moves.
     `products` maps a row of `operators` to the matrix product it was asked for, where shapes were recorded. The
     `correlation` of operators is what `operator_ids` names. `host` tells what a host execution trace added.
     """
@@ -222,7 +224,9 @@ class KinetoTrace:
     collectives: dict[int, Collective] = field(default_factory=dict)
     syncs: dict[int, StreamSync] = field(default_factory=dict)
     annotations: Intervals = field(default_factory=lambda: _Rows().intervals(0.0)[0])
+    frames: Intervals = field(default_factory=lambda: _Rows().intervals(0.0)[0])
     products: dict[int, Product] = field(default_factory=dict)
+    copied: dict[int, int] = field(default_factory=dict)
     operator_ids: str = EXTERNAL_ID
     host: HostUse | None = None
 
@@ -246,6 +250,7 @@ class _Arguments(msgspec.Struct, gc=False):
     stride: Number = msgspec.field(default=0, name="Global rank stride")
     description: str | None = msgspec.field(default="", name="Process Group Description")
     dtype: str | None = ""
+    copied: Number = msgspec.field(default=0, name="bytes")
     source: Number = msgspec.field(default=None, name="Src Rank")
     destination: Number = msgspec.field(default=None, name="Dst Rank")
 
@@ -341,9 +346,10 @@ class _Collector:
         self.names: dict[str, int] = {}
         self.threads: dict[str, int] = {}
         self.streams: dict[tuple[int, int], int] = {}
-        self.calls, self.operators, self.tasks, self.annotations = _Rows(), _Rows(), _Rows(), _Rows()
+        self.calls, self.operators, self.tasks, self.annotations, self.frames = (_Rows() for _ in range(5))
         self.marks: dict[int, tuple[_Event, int]] = {}
         self.products: dict[int, Product] = {}
+        self.copied: dict[int, int] = {}
         self.collectives: dict[int, Collective] = {}
         self.syncs: dict[int, StreamSync] = {}
         self.arguments = msgspec.json.Decoder(_Arguments)
@@ -358,6 +364,8 @@ class _Collector:
         if kind >= OPERATOR and kind != SYNC:
             if kind != PYTHON or name.startswith(MODULE):
                 self._add_operator(event, name, kind)
+            elif SOURCE_LINE.search(name):
+                self.frames.add(event, self._thread(event), self._name(name), NO_CORRELATION, kind)
             return
         arguments = self.arguments.decode(event.args) if len(bytes(event.args)) > 2 else _Arguments()
         if kind == SYNC:
@@ -407,6 +415,8 @@ class _Collector:
             texts = arguments.description or "", arguments.dtype or ""
             said = Collective(arguments.operation or "", group, elements, size, *texts, first, stride)
             self.collectives[len(self.tasks.start_us)] = said
+        elif kind == TaskKind.MEMCPY and arguments.copied:
+            self.copied[len(self.tasks.start_us)] = _whole(arguments.copied)
         self.tasks.add(event, stream, self._name(name), _whole(arguments.correlation), kind)
 
     def _add_sync(self, arguments: _Arguments) -> None:
@@ -437,6 +447,8 @@ class _Collector:
             collectives={int(position[row]): _with_ends(what, rank) for row, what in self.collectives.items()},
             syncs=self.syncs,
             annotations=self.annotations.intervals(base_us)[0],
+            frames=self.frames.intervals(base_us)[0],
+            copied={int(position[row]): size for row, size in self.copied.items()},
             products={int(place[row]): product for row, product in self.products.items()},
             operator_ids=self.operator_ids,
         )

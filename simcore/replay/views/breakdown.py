@@ -108,7 +108,7 @@ def _played(step: StepReplay) -> tuple[Column, Column, Column, Column]:
     start, end = schedule.start_ns[:, begins].ravel(), schedule.end_ns[:, ends].ravel()
     rows, held = np.tile(np.array(nodes.tasks, dtype=np.int64), schedule.copies), schedule.binding[:, begins].ravel()
     if schedule.copies == 1:
-        view, later_ns = step.prepared.view, step.from_ns - step.window.start_ns
+        view, later_ns = step.prepared.view, int(schedule.start_ns[0, nodes.begin]) - step.window.start_ns
         tasks = view.trace.tasks
         old = np.flatnonzero((view.launch_ns < step.window.start_ns) & (tasks.end_ns > step.window.start_ns))
         old = old[~np.isin(old, rows)]
@@ -174,7 +174,8 @@ def _path(step: StepReplay) -> Iterator[tuple[str, int, int]]:
     graph, schedule = step.graph, step.schedule
     own = np.flatnonzero(graph.rank == step.number)
     copy, cursor = schedule.copies - 1, step.to_ns
-    node = int(own[schedule.end_ns[copy, own].argmax()]) if copy else graph.ranks[step.number].end
+    latest = int(own[schedule.end_ns[copy, own].argmax()])
+    node = latest if copy or not step.steady else graph.ranks[step.number].end
     while cursor > step.from_ns:
         start = max(int(schedule.start_ns[copy, node]), step.from_ns)
         yield _label(step, node), node, max(cursor - start, 0)

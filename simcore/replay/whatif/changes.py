@@ -11,22 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
-from simcore.replay.graph import EdgeKind, Graph, NodeKind, RankNodes
+from simcore.replay.graph import EdgeKind, Graph, RankNodes
 from simcore.replay.rank import RankView
+from simcore.replay.whatif.host import spans, within
 from simcore.replay.whatif.layers import LayerStack, Segment, find_layers
 from simcore.replay.whatif.overlap import one_after_another, without_waits
 from simcore.replay.whatif.products import width_factors
 from simcore.replay.whatif.retiming import Retimed
 from simcore.replay.whatif.splice import block_of, spliced
 
-__all__ = [
-    "HOST_TIMES", "CudaGraphs", "Fused", "Host", "Kinds", "Layers", "Overlap", "Retimed", "Scale", "Straggler",
-    "Unsynchronised", "WhatIf", "Width",
-]  # fmt: skip
+__all__ = ["Fused", "Kinds", "Layers", "Overlap", "Retimed", "Scale", "Straggler", "WhatIf", "Width", "without_tasks"]
 
 Factors = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-HOST_EDGES = (EdgeKind.PROGRAM_ORDER, EdgeKind.CROSS_THREAD)
 
 
 class WhatIf(Protocol):
@@ -133,89 +130,6 @@ class Fused:
         return factors
 
 
-HOST_TIMES = ("host", "launches", "loader")
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """Host time takes `factor` times as long: all but the data loader ("host"), launching calls, or the data loader.
-
-    `ranks` limits it to some ranks; () is all of them. Waiting for the device is no host time.
-    """
-
-    which: str
-    factor: float
-    ranks: tuple[range, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
-        names = {"host": "host time", "launches": "launch calls", "loader": "the data loader"}
-        where = f" on rank {_spans(self.ranks)}" if self.ranks else ""
-        return f"{names[self.which]}{where} x {self.factor:g}"
-
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
-        """Host nodes and the host's way between them, scaled."""
-        chosen = np.array([not self.ranks or _within(rank, self.ranks) for rank in ranks])
-        host = (graph.kind == NodeKind.HOST) & chosen[graph.rank]
-        if self.which == "launches":
-            host &= np.isin(np.arange(len(host)), graph.source[graph.edge_kind == EdgeKind.LAUNCH])
-        between = np.isin(graph.edge_kind, HOST_EDGES) & chosen[graph.rank[graph.target]] & (graph.lag_ns > 0)
-        loader = np.where(between, np.minimum(graph.loader_ns, graph.lag_ns), 0)
-        own = {"host": np.where(between, graph.lag_ns - loader, 0), "loader": loader}.get(self.which, 0 * loader)
-        less, idle = np.rint(own * (1 - self.factor)).astype(np.int64), np.minimum(graph.idle_ns, own)
-        durations = graph.duration_ns
-        if self.which != "loader":
-            durations = np.where(host, np.rint(durations * self.factor).astype(np.int64), durations)
-        return replace(
-            graph,
-            duration_ns=durations,
-            lag_ns=graph.lag_ns - less,
-            idle_ns=graph.idle_ns - np.rint(idle * (1 - self.factor)).astype(np.int64),
-            loader_ns=graph.loader_ns - (less if self.which == "loader" else 0),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class CudaGraphs:
-    """One launch in place of many: behind each wait of a thread, and each stay in the data loader, one call is left.
-
-    The host time between launches goes with them.
-    """
-
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
-        return "CUDA graphs"
-
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
-        """Launching calls that follow another one, and the way to them, take no time."""
-        nodes = np.arange(len(graph.kind))
-        launching = np.isin(nodes, graph.source[graph.edge_kind == EdgeKind.LAUNCH])
-        waiting = np.isin(nodes, graph.target[graph.edge_kind == EdgeKind.SYNC])
-        order = (graph.edge_kind == EdgeKind.PROGRAM_ORDER) & (graph.back == 0)
-        way = order & (graph.loader_ns == 0) & launching[graph.source] & launching[graph.target]
-        way &= ~waiting[graph.source] & ~waiting[graph.target]
-        durations, nothing = graph.duration_ns.copy(), np.int64(0)
-        durations[graph.target[way]] = 0
-        lag = np.where(way, np.minimum(graph.lag_ns, nothing), graph.lag_ns)
-        return replace(graph, duration_ns=durations, lag_ns=lag, idle_ns=np.where(way, nothing, graph.idle_ns))
-
-
-@dataclass(frozen=True, slots=True)
-class Unsynchronised:
-    """The host waits for nothing that the device does; its launch queue still has an end."""
-
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
-        return "no synchronisation"
-
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
-        """The graph without waits of the host."""
-        return graph.kept(graph.edge_kind != EdgeKind.SYNC)
-
-
 @dataclass(frozen=True, slots=True)
 class Straggler:
     """Everything but communication takes `factor` times as long on some ranks."""
@@ -226,22 +140,14 @@ class Straggler:
     @property
     def title(self) -> str:
         """What is changed, in words."""
-        return f"computation on rank {_spans(self.ranks)} x {self.factor:g}"
+        return f"computation on rank {spans(self.ranks)} x {self.factor:g}"
 
     def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
         """The factor on a straggler's computation."""
-        slow = [_within(rank, self.ranks) for rank in ranks]
+        slow = [within(rank, self.ranks) for rank in ranks]
         return without_tasks(
             graph, [np.where(one.communication | (not late), 1.0, self.factor) for one, late in zip(ranks, slow, strict=True)]
         )
-
-
-def _within(rank: RankView, ranks: tuple[range, ...]) -> bool:
-    return any(rank.trace.rank in span for span in ranks)
-
-
-def _spans(ranks: tuple[range, ...]) -> str:
-    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in ranks if span)
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ def test_coupled_ranks_stay_coupled():
     traces = [communicating([(2400, arguments)]), communicating([(1400, arguments)], rank=4, late_us=1000)]
     slow = faster(NODES, 0.5)
     replay = replayed(traces, on=slow)
-    assert [len(step.matches) for step in replay.steps[0]] == [1, 1]
+    assert [len(step.source.matches) for step in replay.steps[0]] == [1, 1]
     expected_ns = Interconnect(slow).time_ns(Transfer("all_reduce", 32 << 20, (0, 4)))
     for step in replay.steps[0]:
         ends = [nodes.ends[0] for nodes in step.graph.ranks]
