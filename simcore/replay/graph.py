@@ -61,9 +61,9 @@ class Graph:
     """Columns of nodes (`kind`, `duration_ns`, `rank`, `lane`, `name`, `measured_ns`) and of edges.
 
     `lane` is a thread of a HOST node, else a stream; `name` a number of the rank's names or -1. `lag_ns` includes
-    `idle_ns` (host time in which nothing was recorded) and `loader_ns` (in the data loader) and leaves out `residual_ns` (delay nothing explains).
-    `order` lists the nodes so that every source within the same copy comes first; `left_out` counts edges that
-    contradicted the recorded times.
+    `idle_ns` (host time in which nothing was recorded) and `loader_ns` (in the data loader) and leaves out
+    `residual_ns` (delay nothing explains). `order` lists the nodes so that every source within the same copy comes
+    first; `left_out` counts edges that contradicted the recorded times.
     """
 
     kind: Column
@@ -106,7 +106,10 @@ class Graph:
         return {kind.name.lower(): int(counts[kind]) for kind in EdgeKind}
 
 
-NODE_COLUMNS, EDGE_COLUMNS = Graph.__slots__[:6], Graph.__slots__[6:14]  # the order of the rows that the builder collects
+NODE_COLUMNS, EDGE_COLUMNS = (
+    Graph.__slots__[:6],
+    Graph.__slots__[6:14],
+)  # the order of the rows that the builder collects
 
 
 class GraphBuilder:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["ATTENTION", "COMMUNICATION", "LOADER", "SUSPECTED", "Kind", "kind_of_name", "plain"]
+__all__ = ["ATTENTION", "COMMUNICATION", "LOADER", "SUSPECTED", "Kind", "categories", "kind_of_name", "plain"]
 
 ATTENTION, COMMUNICATION, LOADER, SUSPECTED, OTHER = "attention", "communication", "loader", "suspected", "other"
 MANGLED = re.compile(r"_ZN?K?")
@@ -29,6 +29,11 @@ def _table() -> tuple[tuple[re.Pattern[str], bool, Kind], ...]:
         (re.compile(pattern, re.IGNORECASE), where == "name", Kind(category, library.strip("-")))
         for category, library, where, pattern in rows
     )
+
+
+def categories() -> list[str]:
+    """The categories of what runs on a device."""
+    return sorted({kind.category for _, _, kind in _table()} - {LOADER, SUSPECTED} | {OTHER})
 
 
 @cache

@@ -17,6 +17,7 @@ Column = NDArray[np.int64]
 NOWHERE = -1
 LONG_AGO = -(1 << 62)
 
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """One step: from its mark to the next one (the last: to its own end)."""
@@ -84,8 +85,7 @@ class RankView:
     that launched it or -1, `launch_ns` when, `launch_order` the tasks in that order. `previous[task]` ran before it on
     its stream (-1: none). `task_step` and `call_step` are positions in `windows` or -1; a task belongs to the step that
     launched it. `stream_tasks` are the tasks of each stream in order, `stream_launch_ns` when each was launched at the
-    latest. `categories` are those of kinds.txt for each of the trace's names, `loading` when each thread was in the data
-    loader.
+    latest. `categories` are those of kinds.txt for each of the trace's names, `loading` a thread's times in the loader.
     """
 
     trace: KinetoTrace

@@ -48,8 +48,8 @@ class StreamOrder(Enum):
 class StepReplay:
     """One step of one rank, measured and predicted.
 
-    `source` is the step of all ranks that recorded it, `number` this one's position among them and in `graph.ranks`. The span
-    [`from_ns`, `to_ns`) of the schedule is one predicted period. `device_span_ns` are the times at which the device was
+    `source` is the step of all ranks that recorded it, `number` this one's position among them. The span [`from_ns`,
+    `to_ns`) of the schedule is one predicted period. `device_span_ns` are the times at which the device was
     done with what had been launched by the step's start and by its end. `baseline` is `period` without changes,
     `unaided` what dependencies alone give, `null` what the null model does.
     """
@@ -178,6 +178,7 @@ class RecordedStep:
             next(at for at, window in enumerate(view.windows) if window.index == index) for view in self.views
         )
         self.matches = match_collectives(self.views, self.steps) if len(ranks) > 1 else []
+        self.intrinsic_ns = {(m.rank, m.task): match.intrinsic_ns for match in self.matches for m in match.members}
         self.graph = self._graph(changes)
         self.copies = 1 if all(len(view.windows) == 1 for view in self.views) else 0
         self.device_spans = [_device_span_ns(rank, step) for rank, step in zip(ranks, self.steps, strict=True)]
@@ -233,11 +234,24 @@ class RecordedStep:
             if schedule.copies == 1 and not steady:
                 start += done_before_ns - window.start_ns
                 end = max(int(schedule.latest_ns(graph.rank == number)[0]), start)
+            period, baseline, unaided, null = (self.period(*side, number) for side in sides)
             made.append(
                 StepReplay(
-                    self, number, graph, schedule, *(self.period(*side, number) for side in sides), start, end, (done_before_ns, done_ns), order, steady,
+                    source=self,
+                    number=number,
+                    graph=graph,
+                    schedule=schedule,
+                    period=period,
+                    baseline=baseline,
+                    unaided=unaided,
+                    null=null,
+                    from_ns=start,
+                    to_ns=end,
+                    device_span_ns=(done_before_ns, done_ns),
+                    stream_order=order,
+                    steady=steady,
                 )
-            )  # fmt: skip
+            )
         return made
 
 

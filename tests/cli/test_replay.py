@@ -21,9 +21,43 @@ def trace(tmp_path):
 
 
 def test_the_first_sentence_answers(trace, capsys):
+    """150 us of host, 5 to launch, 8 of latency and 2 to return; the rest runs on the device."""
     assert main(["replay", str(trace)]) == 0
     first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith("Rank 0: its dependencies predict 862 us a step where 862 us was measured")
+    assert first == (
+        "Rank 0 is bound by the device: of the 862 us that a step takes, the critical path is 81% device, 19% host."
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "time"),
+    [
+        (["--scale", "host=0.5"], "783.5 us"),  # of 150 us between calls, 5 us to launch and 2 us to return
+        (["--scale", "products=0"], "460 us"),  # the kernel and its launch are gone: 150 + 8 + 300 + 2
+        (["--scale", "synchronisation=0"], "401.5 us"),  # the kernel after itself; communication runs beside the next
+        (["--scale", "host@0=0.5"], "783.5 us"),
+    ],
+)
+def test_host_time_kinds_of_work_and_waits_are_what_ifs(trace, options, time, capsys):
+    assert main(["replay", str(trace), *options]) == 0
+    assert f"a step takes {time} instead of 862 us" in capsys.readouterr().out
+
+
+def test_the_list_of_what_would_help_names_the_options_that_replay_it(trace, capsys):
+    assert main(["replay", str(trace), "--json"]) == 0
+    helps = json.loads(capsys.readouterr().out)["ranks"][0]["helps"]
+    assert [row["saved_ns"] for row in helps] == sorted((row["saved_ns"] for row in helps), reverse=True)
+    for row in helps:
+        assert main(["replay", str(trace), *row["option"].split(), "--json"]) == 0
+        steps = json.loads(capsys.readouterr().out)["ranks"][0]["steps"]
+        assert 862_000 - steps[1]["predicted_ns"] == row["saved_ns"]
+        assert row["interval_ns"][0] <= row["saved_ns"] <= row["interval_ns"][1]
+
+
+@pytest.mark.parametrize("options", [["--scale", "gemm=1"], ["--scale", "loader=0.5"], ["--fuse", "gemm"]])
+def test_a_change_of_nothing_is_refused(trace, options, capsys):
+    assert main(["replay", str(trace), *options]) == 2
+    assert "changes nothing" in capsys.readouterr().err
 
 
 def test_what_if_says_what_a_step_would_take(trace, capsys):
@@ -84,9 +118,8 @@ def test_another_interconnect_is_answered_in_the_first_sentence_and_the_document
     assert main([*command, "--json"]) == 0
     (rank,) = json.loads(capsys.readouterr().out)["ranks"]
     assert rank["retimed"]["all_reduce"]["count"] == 1
-    assert main([*command, "--recorded-topology", "ring8", "--json"]) == 0
-    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
-    assert rank["retimed"]["all_reduce"] == {"count": 1, "recorded_ns": 300_000, "new_ns": 300_000}
+    assert main([*command, "--recorded-topology", "ring8", "--json"]) == 2
+    assert "changes nothing" in capsys.readouterr().err
 
 
 def test_nccls_measured_times_stand_in_for_the_links(reducing, tmp_path, capsys):
@@ -129,7 +162,9 @@ def test_what_cannot_be_retimed_is_refused_with_the_reason(reducing, capsys, opt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--scale", "attention=2"], "--scale: error: no task's name matches"),
+        (["--scale", "attend=2"], "--scale: error: no task's name matches"),
+        (["--scale", "attention=2"], "'attention x 2' changes nothing"),
+        (["--scale", "host@4=2"], "--scale: error: no trace is of this rank"),
         (["--straggler", "4-7=2"], "--straggler: error: no trace is of this rank"),
     ],
 )

@@ -9,7 +9,9 @@ from simcore.replay.build import Prepared
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_prepared
 
-__all__ = ["VARIANTS", "ablations"]
+__all__ = ["VARIANTS", "Ablations", "ablations"]
+
+Ablations = dict[str, list[float]]
 
 VARIANTS = {
     "kept": Changes(),
@@ -21,7 +23,7 @@ VARIANTS = {
 }
 
 
-def ablations(ranks: Sequence[Prepared]) -> dict[str, list[float]]:
+def ablations(ranks: Sequence[Prepared]) -> Ablations:
     """Mean |error| of the period of each rank's scored steps: residuals kept, left out, and then each kind of edge."""
     replays = {name: replay_prepared(ranks, changes) for name, changes in VARIANTS.items()}
     return {

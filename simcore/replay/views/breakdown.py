@@ -145,7 +145,9 @@ def critical_path(step: StepReplay) -> dict[str, int]:
 def sides(path: Mapping[str, int]) -> dict[str, float]:
     """The shares of a critical path that are the host's, the data loader's, the device's and the other ranks'."""
     total = sum(path.values())
-    return {side: sum(path.get(label, 0) for label in labels) / total if total else 0.0 for side, labels in SIDES.items()}
+    return {
+        side: sum(path.get(label, 0) for label in labels) / total if total else 0.0 for side, labels in SIDES.items()
+    }
 
 
 def host_share(path: Mapping[str, int]) -> float:
@@ -191,7 +193,7 @@ def _path(step: StepReplay) -> Iterator[tuple[str, int, int]]:
 
 
 def _on_the_way(step: StepReplay, edge: int, length_ns: int) -> Iterator[tuple[str, int, int]]:
-    """The parts of the time between two nodes: in the data loader, for no known reason, and what the edge stands for."""
+    """Parts of the time between two nodes: for no known reason, in the data loader, and what the edge stands for."""
     graph = step.graph
     if graph.rank[graph.target[edge]] != step.number:
         yield OTHER_RANKS, -1, length_ns

@@ -12,7 +12,8 @@ from simcore.errors import InputError
 from simcore.replay.build import Prepared
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.breakdown import predicted_tasks
-from simcore.replay.views.report import Utilisation, answer, typical_step, utilisation, warnings
+from simcore.replay.views.report import Utilisation, typical_step, utilisation, warnings
+from simcore.replay.views.screen import answer
 from simcore.report.chrome import chrome_json
 from simcore.report.html import page
 from simcore.report.model import Input, Report

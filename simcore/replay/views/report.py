@@ -1,17 +1,19 @@
-"""The report of a replay: the JSON document and the text."""
+"""The report of a replay: the figures and the JSON document."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean, stdev
 
 import numpy as np
 
 import simcore
+from simcore.replay.kinds import SUSPECTED, plain
 from simcore.replay.session import Replay, StepReplay
+from simcore.replay.views.ablation import Ablations
 from simcore.replay.views.breakdown import (
-    TaskTotal,
     busy,
     critical_path,
     critical_tasks,
@@ -20,29 +22,34 @@ from simcore.replay.views.breakdown import (
     largest_tasks,
     measured,
     predicted,
+    sides,
 )
+from simcore.replay.views.helps import Help
+from simcore.replay.views.origin import origin_of, pauses
+from simcore.replay.views.work import work
 from simcore.replay.whatif.communication import changes
 from simcore.replay.whatif.layers import layers_if_clear
 from simcore.replay.whatif.retiming import Retimed
 from simcore.timeline.breakdown import Breakdown
 from simcore.units import format_ns
-from simcore.workload.kineto import HostUse
 
-__all__ = ["SCHEMA", "Utilisation", "answer", "to_dict", "to_text", "typical_step", "utilisation"]
+__all__ = [
+    "SCHEMA", "Trust", "Utilisation", "mean_breakdown", "noise", "start_errors", "stragglers", "to_dict", "trust",
+    "typical_step", "utilisation", "warnings",
+]  # fmt: skip
 
 SCHEMA = "simcore.replay/1"
-TASKS_SHOWN, TASKS_ON_PATH = 5, 3
-NAME_WIDTH = 60
 TESTED = 0.01  # by so much the null model must be worse for a trace to test anything
 BIN_NS, LEAST_BINS = 1_000_000, 40
 
 
-Ablations = dict[str, list[float]]
-
-
-def to_dict(replay: Replay, ablations: Ablations | None = None) -> dict[str, object]:
+def to_dict(
+    replay: Replay, helps: Sequence[Sequence[Help]] = (), ablations: Ablations | None = None
+) -> dict[str, object]:
     """The JSON document: plain data, ready to be written with sorted keys."""
     ranks = [_rank(replay, number) for number in range(len(replay.ranks))]
+    for rank, own in zip(ranks, helps, strict=False):
+        rank["helps"] = [asdict(one) for one in own]
     for number, rank in enumerate(ranks if ablations else ()):
         rank["ablations"] = {name: errors[number] for name, errors in (ablations or {}).items()}
     return {"schema": SCHEMA, "version": simcore.__version__, "ranks": ranks, "stragglers": stragglers(replay)}
@@ -80,20 +87,24 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "device": prepared.view.trace.device,
         "host_trace": asdict(prepared.view.trace.host) if prepared.view.trace.host else None,
         "steps": [_step(step) for step in replay.steps[number]],
-        **_tested(replay, number),
-        "step_noise": _noise([step.window.length_ns for step in scored]),
+        **asdict(trust(replay, number)),
+        "step_noise": noise([step.window.length_ns for step in scored]),
         "breakdown": {
-            "measured": asdict(_mean([measured(step) for step in scored])),
-            "predicted": asdict(_mean([predicted(step) for step in scored])),
+            "measured": asdict(mean_breakdown([measured(step) for step in scored])),
+            "predicted": asdict(mean_breakdown([predicted(step) for step in scored])),
         },
-        "kernel_start_error_ns": _start_errors(replay, number),
-        "coverage": _coverage(replay, number),
+        "kernel_start_error_ns": start_errors(replay, number),
         "edges": typical.graph.edge_counts(typical.number),
         "utilisation": asdict(utilisation(replay, number)),
+        "sides": sides(critical_path(typical)),
+        "work": [asdict(one) for one in work(typical)],
+        "pauses": [asdict(one) for one in pauses(typical)],
         "critical_tasks": [asdict(task) for task in critical_tasks(typical)],
         "critical_path_ns": critical_path(typical),
         "idle_causes_ns": idle_causes(typical),
-        "largest_tasks": [asdict(task) for task in largest_tasks(typical)],
+        "largest_tasks": [
+            asdict(task) | {"origin": asdict(origin_of(typical, task.name))} for task in largest_tasks(typical)
+        ],
         "layers": stack.to_dict() if (stack := layers_if_clear(prepared.view, typical.position)) else None,
         "launch_queue_depth": prepared.queue.depth,
         **({"retimed": _retimed(replay, number)} if replay.whats else {}),
@@ -119,26 +130,40 @@ def _step(step: StepReplay) -> dict[str, object]:
     }
 
 
-def _tested(replay: Replay, number: int) -> dict[str, object]:
-    """How far the replay is off, and whether the trace says anything of the model: a null model must do worse."""
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How far the replay is off, and what the trace can say of it.
+
+    `unaided_error` is that of dependencies alone, without residuals; where the null model's is as small, or there is a
+    single step, the trace tests nothing. `host_share` is the share of the critical path that is recorded host time,
+    `coverage` the share of late starts that dependencies explain.
+    """
+
+    period_error: float
+    unaided_error: float
+    null_error: float
+    tested: bool
+    host_share: float
+    coverage: float
+
+
+def trust(replay: Replay, number: int) -> Trust:
+    """Over all steps after the first."""
     scored = replay.scored(number)
     period, alone, null = (
         mean(abs(step.error_of(getattr(step, side))) for step in scored) for side in ("baseline", "unaided", "null")
     )
-    return {
-        "period_error": period,
-        "unaided_error": alone,
-        "null_error": null,
-        "tested": len(replay.steps[number]) > 1 and null - alone > TESTED,
-        "host_share": host_share(critical_path(typical_step(replay, number))),
-    }
+    tested = len(replay.steps[number]) > 1 and null - alone > TESTED
+    share = host_share(critical_path(typical_step(replay, number)))
+    return Trust(period, alone, null, tested, share, _coverage(replay, number))
 
 
-def _noise(lengths: list[int]) -> float:
+def noise(lengths: list[int]) -> float:
+    """The relative spread of measured steps; 0 for one."""
     return stdev(lengths) / mean(lengths) if len(lengths) > 1 and mean(lengths) else 0.0
 
 
-def _mean(parts: list[Breakdown]) -> Breakdown:
+def mean_breakdown(parts: list[Breakdown]) -> Breakdown:
     """The mean of several breakdowns; idle takes the rounding so that the four still add up."""
     total = sum(part.compute_ns + part.overlapped_ns + part.exposed_comm_ns + part.idle_ns for part in parts)
     compute, overlapped, exposed = (
@@ -148,7 +173,7 @@ def _mean(parts: list[Breakdown]) -> Breakdown:
     return Breakdown(compute, overlapped, exposed, total // len(parts) - compute - overlapped - exposed)
 
 
-def _start_errors(replay: Replay, number: int) -> dict[str, int]:
+def start_errors(replay: Replay, number: int) -> dict[str, int]:
     """How far starts of tasks, counted from the step's mark or the device's start of it, are from the recorded ones."""
     errors = []
     tasks = replay.ranks[number].view.trace.tasks
@@ -199,6 +224,10 @@ def warnings(replay: Replay, number: int) -> list[str]:
     if len(steps) > 1 and not any(step.steady for step in later):
         needed = format_ns(mean(step.device_ns for step in later))
         found.append(f"no step is steady: the marks are the host's, the device took {needed} a step")
+    strange = np.unique(trace.tasks.name[prepared.view.of_category(SUSPECTED)]).tolist()
+    if strange:
+        listed = ", ".join(plain(trace.names[name]) for name in strange[:3])
+        found.append(f"{len(strange)} kernels look like communication of no known library, taken as work: {listed}")
     contradictions = sum(step.graph.left_out for step in steps)
     if contradictions:
         found.append(f"{contradictions} dependencies contradict the recorded times and are left out")
@@ -219,122 +248,3 @@ def _uncoupled(replay: Replay, number: int) -> bool:
         for step in replay.steps[number]
         for prepared_rows in (int(replay.ranks[number].view.communicating(step.position).sum()),)
     )
-
-
-def to_text(replay: Replay, ablations: Ablations | None = None) -> str:
-    """The answer in a sentence, then what it rests on."""
-    parts = [_rank_text(replay, number) for number in range(len(replay.ranks))]
-    if ablations:
-        parts.append(_ablation_table(replay, ablations))
-    if len(replay.ranks) > 1:
-        counts = stragglers(replay)
-        reached = ", ".join(f"rank {rank} in {count}" for rank, count in counts.items())
-        parts.append(f"Who reached the {sum(counts.values())} matched collectives last: {reached or 'nobody'}.")
-    return "\n\n".join(parts)
-
-
-def _ablation_table(replay: Replay, ablations: Ablations) -> str:
-    """The period's error with residuals, without, and then without one more kind of dependency."""
-    rows = [f"Mean error of the period{'':8}" + "".join(f"{name.replace('_', ' '):>16}" for name in ablations)]
-    for number, prepared in enumerate(replay.ranks):
-        errors = "".join(f"{each[number]:>16.2%}" for each in ablations.values())
-        rows.append(f"  rank {prepared.view.trace.rank:<25}{errors}")
-    return "\n".join(rows)
-
-
-def _rank_text(replay: Replay, number: int) -> str:
-    prepared, scored = replay.ranks[number], replay.scored(number)
-    lines = [answer(replay, number), "", "  step      measured     predicted    error"]
-    for step in replay.steps[number]:
-        shown = format_ns(step.window.length_ns), format_ns(step.predicted_ns)
-        note = "" if step.steady else f"   not steady: the device took {format_ns(step.device_ns)}"
-        lines.append(f"  {step.window.index:<6}{shown[0]:>12}  {shown[1]:>12}  {step.error:>+7.1%}{note}")
-    sides = [asdict(_mean([side(step) for step in scored])) for side in (measured, predicted)]
-    lines += ["", "  breakdown           measured              predicted"]
-    for key in sides[0]:
-        cells = [f"{format_ns(side[key]):>12} {side[key] / max(sum(side.values()), 1):>6.1%}" for side in sides]
-        lines.append(f"  {key.removesuffix('_ns'):<14}{cells[0]}   {cells[1]}")
-    lines += ["", *_explanations(replay, number)]
-    return "\n".join(lines + [f"  warning: {text}" for text in warnings(replay, number)])
-
-
-def _explanations(replay: Replay, number: int) -> list[str]:
-    """What the prediction rests on, for the typical step."""
-    prepared, typical = replay.ranks[number], typical_step(replay, number)
-    errors, coverage = _start_errors(replay, number), _coverage(replay, number)
-    starts = f"{format_ns(errors['p50'])} (median), {format_ns(errors['p90'])} (p90)"
-    counts = typical.graph.edge_counts(typical.number)
-    stack = layers_if_clear(prepared.view, typical.position)
-    return [
-        f"  task starts off by {starts}; dependencies explain {coverage:.0%} of late starts",
-        "  edges: " + ", ".join(f"{kind} {count}" for kind, count in counts.items() if count),
-        "  critical path: " + _shares(critical_path(typical)),
-        *_task_lines(critical_tasks(typical, TASKS_ON_PATH)),
-        "  device idle, by cause: " + (_shares(idle_causes(typical)) or "never"),
-        *([f"  layers: {stack}"] if stack else []),
-        *_host_text(prepared.view.trace.host),
-        "  largest tasks:",
-        *_task_lines(largest_tasks(typical, TASKS_SHOWN)),
-    ]
-
-
-def _task_lines(tasks: list[TaskTotal]) -> list[str]:
-    return [f"    {format_ns(task.time_ns):>10} {task.count:>5} x {task.name[:NAME_WIDTH]}" for task in tasks]
-
-
-def _host_text(host: HostUse | None) -> list[str]:
-    """What a host execution trace added."""
-    if host is None:
-        return []
-    repeated = f", an iteration that repeats {host.stretches} times" if host.stretches > 1 else ""
-    unsized = f" ({host.unsized} communication kernels without)" if host.unsized else ""
-    found = f"{host.found} of {host.operations} operations found by {host.matched_by}{repeated}"
-    return [
-        f"  host trace: {found}; shapes of {host.products} products, sizes of {host.collectives} collectives{unsized}"
-    ]
-
-
-def answer(replay: Replay, number: int) -> str:
-    """The first sentence: the predicted step against the measured one, or against the one before the change."""
-    scored = replay.scored(number)
-    trace = replay.ranks[number].view.trace
-    measured_ns = mean(step.window.length_ns for step in scored)
-    predicted_ns = mean(step.period.device_ns for step in scored)
-    if replay.whats:
-        baseline_ns = mean(step.baseline.device_ns for step in scored)
-        change = predicted_ns / baseline_ns - 1 if baseline_ns else 0.0
-        what = ", ".join(change.title for change in replay.whats)
-        return (
-            f"Rank {trace.rank}: with {what} a step takes {format_ns(predicted_ns)} instead of "
-            f"{format_ns(baseline_ns)} ({change:+.1%}){_because(replay, number)}."
-        )
-    if not any(step.steady for step in scored):
-        return (
-            f"Rank {trace.rank}: the host runs ahead. Its dependencies predict {format_ns(predicted_ns)} a step where "
-            f"the device took {format_ns(mean(step.device_ns for step in scored))}, and marks "
-            f"{format_ns(mean(step.predicted_ns for step in scored))} apart where they were {format_ns(measured_ns)}."
-        )
-    predicted_ns = mean(step.predicted_ns for step in scored)
-    error = mean(abs(step.error) for step in scored)
-    noise = _noise([step.window.length_ns for step in scored])
-    return (
-        f"Rank {trace.rank}: its dependencies predict {format_ns(predicted_ns)} a step where {format_ns(measured_ns)} "
-        f"was measured ({error:.1%} off; the measured steps vary by {noise:.1%})."
-    )
-
-
-def _because(replay: Replay, number: int) -> str:
-    """Which communication takes another time than recorded."""
-    found = changes(typical_step(replay, number))
-    parts = [
-        f"{change.count} {kind} {format_ns(change.new_ns)} instead of {format_ns(change.recorded_ns)}"
-        for kind, change in sorted(found.items())
-        if change.new_ns != change.recorded_ns
-    ]
-    return ": " + ", ".join(parts) if parts else ""
-
-
-def _shares(parts: dict[str, int]) -> str:
-    total = max(sum(parts.values()), 1)
-    ordered = sorted(parts.items(), key=lambda part: (-part[1], part[0]))
-    return ", ".join(f"{name.replace('_', ' ')} {value / total:.0%}" for name, value in ordered if value * 200 >= total)

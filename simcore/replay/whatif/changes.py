@@ -123,7 +123,9 @@ class Fused:
         tasks, chosen = rank.trace.tasks, matching(self.pattern, rank)
         factors = np.ones(len(tasks))
         for rows in rank.stream_tasks:
-            begins = np.flatnonzero(np.diff(chosen[rows], prepend=False) | np.r_[False, np.diff(rank.task_step[rows]) != 0])
+            begins = np.flatnonzero(
+                np.diff(chosen[rows], prepend=False) | np.r_[False, np.diff(rank.task_step[rows]) != 0]
+            )
             for run in (run for run in np.split(rows, begins) if len(run) > 1 and chosen[run[0]]):
                 factors[run] = 0.0
                 factors[run[(tasks.end_ns - tasks.start_ns)[run].argmax()]] = 1.0
@@ -146,7 +148,8 @@ class Straggler:
         """The factor on a straggler's computation."""
         slow = [within(rank, self.ranks) for rank in ranks]
         return without_tasks(
-            graph, [np.where(one.communication | (not late), 1.0, self.factor) for one, late in zip(ranks, slow, strict=True)]
+            graph,
+            [np.where(one.communication | (not late), 1.0, self.factor) for one, late in zip(ranks, slow, strict=True)],
         )
 
 

@@ -23,7 +23,10 @@ def changes(step: StepReplay) -> dict[str, Change]:
     """The communication kernels of one rank's step whose arguments were recorded, by kind."""
     trace, nodes = step.prepared.view.trace, step.graph.ranks[step.number]
     intrinsic = {
-        one.task: match.intrinsic_ns for match in step.source.matches for one in match.members if one.rank == step.number
+        one.task: match.intrinsic_ns
+        for match in step.source.matches
+        for one in match.members
+        if one.rank == step.number
     }
     lengths = (step.schedule.end_ns - step.schedule.start_ns)[-1]
     found: dict[str, Change] = {}

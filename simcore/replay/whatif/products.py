@@ -17,7 +17,7 @@ from simcore.replay.kinds import ATTENTION
 from simcore.replay.rank import RankView
 from simcore.workload.kineto import Product
 
-__all__ = ["shard_factors", "width_factors", "widths"]
+__all__ = ["launched", "shard_factors", "width_factors", "widths"]
 
 
 def width_factors(rank: RankView, which: str, size: int) -> NDArray[np.float64]:
@@ -90,7 +90,7 @@ def _factors(rank: RankView, which: str, changed: Callable[[Product], Product]) 
     for row, product in rank.trace.products.items():
         other = changed(product)
         if other != product:
-            factors[_launched(rank, row)] = _seconds(other, device) / _seconds(product, device)
+            factors[launched(rank, row)] = _seconds(other, device) / _seconds(product, device)
     return factors
 
 
@@ -115,7 +115,7 @@ def widths(products: Iterable[Product]) -> dict[str, int]:
     return {"hidden": hidden, "ffn": ffn}
 
 
-def _launched(rank: RankView, operator: int) -> NDArray[np.int64]:
+def launched(rank: RankView, operator: int) -> NDArray[np.int64]:
     """The tasks launched by an operator."""
     operators, calls, launch = rank.trace.operators, rank.trace.calls, rank.launch
     begin, end = operators.start_ns[operator], operators.end_ns[operator]

@@ -1,0 +1,253 @@
+"""A replay on a terminal: where the time is and what to do, how far that can be trusted, then the figures behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from statistics import mean
+
+from simcore.replay.kinds import plain
+from simcore.replay.session import Replay
+from simcore.replay.views.ablation import Ablations
+from simcore.replay.views.breakdown import (
+    TaskTotal,
+    critical_path,
+    critical_tasks,
+    idle_causes,
+    largest_tasks,
+    measured,
+    predicted,
+    sides,
+)
+from simcore.replay.views.helps import Help
+from simcore.replay.views.origin import origin_of, pauses
+from simcore.replay.views.report import (
+    Trust,
+    mean_breakdown,
+    noise,
+    start_errors,
+    stragglers,
+    trust,
+    typical_step,
+    warnings,
+)
+from simcore.replay.views.work import work
+from simcore.replay.whatif.communication import changes
+from simcore.replay.whatif.layers import layers_if_clear
+from simcore.report.grid import grid, shorten
+from simcore.report.text import wrapped
+from simcore.units import format_ns, format_rate
+from simcore.workload.kineto import HostUse
+
+__all__ = ["answer", "to_text"]
+
+TASKS_SHOWN, TASKS_ON_PATH, HELPS_SHOWN = 5, 3, 8
+NAME_WIDTH, WIDTH = 60, 110
+LEAST_SHARE = 0.005
+
+
+def to_text(replay: Replay, helps: Sequence[Sequence[Help]] = (), ablations: Ablations | None = None) -> str:
+    """The answer in a sentence, then what it rests on."""
+    parts = [_rank_text(replay, number, helps[number] if helps else ()) for number in range(len(replay.ranks))]
+    if ablations:
+        parts.append(_ablation_table(replay, ablations))
+    if len(replay.ranks) > 1:
+        counts = stragglers(replay)
+        reached = ", ".join(f"rank {rank} in {count}" for rank, count in counts.items())
+        parts.append(f"Who reached the {sum(counts.values())} matched collectives last: {reached or 'nobody'}.")
+    return "\n\n".join(parts)
+
+
+def _ablation_table(replay: Replay, ablations: Ablations) -> str:
+    """The period's error with residuals, without, and then without one more kind of dependency."""
+    header = "Mean error of the period", *(name.replace("_", " ") for name in ablations)
+    rows = (
+        (f"rank {prepared.view.trace.rank}", *(f"{each[number]:.2%}" for each in ablations.values()))
+        for number, prepared in enumerate(replay.ranks)
+    )
+    return grid(header, rows, width=WIDTH)
+
+
+def _rank_text(replay: Replay, number: int, helps: Sequence[Help]) -> str:
+    said = [answer(replay, number), wrapped(_trusted(trust(replay, number), replay, number), WIDTH)]
+    tables = [
+        _help_table(helps),
+        _work_table(replay, number),
+        _pause_table(replay, number),
+        _step_table(replay, number),
+    ]
+    parts = ["\n".join(said), *tables, "\n".join(_explanations(replay, number))]
+    return "\n\n".join(part for part in parts if part)
+
+
+def answer(replay: Replay, number: int) -> str:
+    """The first sentence: whose time a step is, or what it takes with changes."""
+    scored, typical = replay.scored(number), typical_step(replay, number)
+    rank = replay.ranks[number].view.trace.rank
+    if replay.whats:
+        baseline_ns, predicted_ns = (
+            mean(getattr(step, side).device_ns for step in scored) for side in ("baseline", "period")
+        )
+        change = predicted_ns / baseline_ns - 1 if baseline_ns else 0.0
+        what = ", ".join(change.title for change in replay.whats)
+        return (
+            f"Rank {rank}: with {what} a step takes {format_ns(predicted_ns)} instead of "
+            f"{format_ns(baseline_ns)} ({change:+.1%}){_because(replay, number)}."
+        )
+    path = critical_path(typical)
+    shares = sorted(sides(path).items(), key=lambda side: -side[1])
+    listed = ", ".join(f"{share:.0%} {side}" for side, share in shares if share >= LEAST_SHARE)
+    time_ns = mean(step.measured_ns for step in scored)
+    bound = f"is bound by the {shares[0][0]}" if shares[0][1] else "does nothing that is recorded"
+    return f"Rank {rank} {bound}: of the {format_ns(time_ns)} that a step takes, the critical path is {listed}."
+
+
+def _trusted(found: Trust, replay: Replay, number: int) -> str:
+    """How far the replay is off, beside the null model, and what the trace can say of it."""
+    scored = replay.scored(number)
+    off = f"Replayed from its dependencies a step is {found.unaided_error:.1%} off"
+    off += f" ({found.period_error:.1%} as asked)" if abs(found.period_error - found.unaided_error) >= 0.0005 else ""
+    null = f"; a null model without waits between streams, ranks and for the device is {found.null_error:.1%} off"
+    if len(replay.steps[number]) == 1:
+        says = ": a single step, of which the record is the replay; it tests nothing"
+    elif not found.tested:
+        says = ": as good, so dependencies are not tested by this trace"
+    else:
+        says = f"; the measured steps vary by {noise([step.measured_ns for step in scored]):.1%}"
+    rest = (
+        f" {found.host_share:.0%} of the path is recorded host time, {found.coverage:.0%} of late starts are explained."
+    )
+    behind = [step for step in scored if not step.steady]
+    if behind:
+        was, now = (mean(map(side, behind)) for side in (lambda s: s.window.length_ns, lambda s: s.predicted_ns))
+        device, played = (mean(map(side, behind)) for side in (lambda s: s.device_ns, lambda s: s.period.device_ns))
+        rest += (
+            f" In {len(behind)} of {len(scored)} steps the device does not keep the marks' time: it took "
+            f"{format_ns(device)} (predicted {format_ns(played)}), the marks are {format_ns(was)} apart "
+            f"({format_ns(now)})."
+        )
+    return off + null + says + "." + rest
+
+
+def _help_table(helps: Sequence[Help]) -> str:
+    rows = [
+        (row.what, format_ns(row.saved_ns), " to ".join(map(format_ns, row.interval_ns)), row.option)
+        for row in helps[:HELPS_SHOWN]
+    ]
+    return _table(("what would help most", "a step saves", "from, to", "replayed with"), rows, left=(0, 3))
+
+
+def _work_table(replay: Replay, number: int) -> str:
+    """What the device worked on in the typical step, as recorded."""
+    step = typical_step(replay, number)
+    rows = []
+    for each in (one for one in work(step) if one.time_ns):
+        share = f"{each.time_ns / max(step.measured_ns, 1):.1%}"
+        rows.append(
+            (each.category, f"{each.count}", format_ns(each.time_ns), share, _rate(each.rate, each.unit, each.limit))
+        )
+    return _table(("on the device", "tasks", "time", "of the step", "reaching"), rows, left=(0, 4))
+
+
+def _rate(rate: float, unit: str, limit: float) -> str:
+    if not rate:
+        return ""
+    shown = format_rate(rate) if unit == "byte/s" else f"{rate / 1e12:.3g} TFLOP/s"
+    return shown + (f", {rate / limit:.0%} of the device's" if limit else "")
+
+
+def _pause_table(replay: Replay, number: int) -> str:
+    rows = [
+        (
+            format_ns(each.length_ns),
+            plain(each.before),
+            ", ".join(filter(None, (each.call, str(each.host)))) or "nothing recorded",
+        )
+        for each in pauses(typical_step(replay, number))
+    ]
+    return _table(("device idle", "until", "while the host is in"), rows, left=(1, 2))
+
+
+def _step_table(replay: Replay, number: int) -> str:
+    rows = []
+    for step in replay.steps[number]:
+        note = (
+            "" if step.steady else f"device {format_ns(step.device_ns)}, predicted {format_ns(step.period.device_ns)}"
+        )
+        times = format_ns(step.window.length_ns), format_ns(step.predicted_ns), f"{step.error:+.1%}"
+        rows.append((f"{step.window.index}", *times, note))
+    steps = _table(("step", "measured", "predicted", "error", ""), rows, left=(0, 4))
+    both = [asdict(mean_breakdown([side(step) for step in replay.scored(number)])) for side in (measured, predicted)]
+    cells = [
+        (
+            key.removesuffix("_ns").replace("_", " "),
+            *(f"{format_ns(side[key])} {side[key] / max(sum(side.values()), 1):6.1%}" for side in both),
+        )
+        for key in both[0]
+        if both[0][key] or both[1][key]
+    ]
+    return steps + "\n\n" + _table(("breakdown", "measured", "predicted"), cells)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
+    """Rows under a header, moved in; nothing without rows."""
+    text = grid(header, rows, left=left, width=WIDTH - 2) if rows else ""
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _explanations(replay: Replay, number: int) -> Iterator[str]:
+    """What the prediction rests on, for the typical step."""
+    prepared, typical = replay.ranks[number], typical_step(replay, number)
+    errors = start_errors(replay, number)
+    yield f"  task starts off by {format_ns(errors['p50'])} (median), {format_ns(errors['p90'])} (p90)"
+    counts = typical.graph.edge_counts(typical.number)
+    yield "  edges: " + ", ".join(f"{kind} {count}" for kind, count in counts.items() if count)
+    yield "  critical path: " + _shares(critical_path(typical))
+    yield from _task_lines(replay, number, critical_tasks(typical, TASKS_ON_PATH))
+    yield "  device idle, by cause: " + (_shares(idle_causes(typical)) or "never")
+    stack = layers_if_clear(prepared.view, typical.position)
+    yield from [f"  layers: {stack}"] if stack else []
+    yield from _host_text(prepared.view.trace.host)
+    yield "  largest tasks:"
+    yield from _task_lines(replay, number, largest_tasks(typical, TASKS_SHOWN))
+    yield from (f"  warning: {text}" for text in warnings(replay, number))
+
+
+def _task_lines(replay: Replay, number: int, tasks: list[TaskTotal]) -> Iterator[str]:
+    step = typical_step(replay, number)
+    for task in (one for one in tasks if one.time_ns):
+        rank = "" if task.rank == step.prepared.view.trace.rank else f" on rank {task.rank}"
+        come = "" if rank else str(origin_of(step, task.name))
+        name = shorten(plain(task.name), NAME_WIDTH)
+        line = f"    {format_ns(task.time_ns):>10} {task.count:>5} x {name}{rank}"
+        yield line + (f"  ({shorten(come, max(WIDTH - len(line), NAME_WIDTH // 2))})" if come else "")
+
+
+def _host_text(host: HostUse | None) -> list[str]:
+    """What a host execution trace added."""
+    if host is None:
+        return []
+    repeated = f", an iteration that repeats {host.stretches} times" if host.stretches > 1 else ""
+    unsized = f" ({host.unsized} communication kernels without)" if host.unsized else ""
+    found = f"{host.found} of {host.operations} operations found by {host.matched_by}{repeated}"
+    return [
+        f"  host trace: {found}; shapes of {host.products} products, sizes of {host.collectives} collectives{unsized}"
+    ]
+
+
+def _because(replay: Replay, number: int) -> str:
+    """Which communication takes another time than recorded."""
+    found = changes(typical_step(replay, number))
+    parts = [
+        f"{change.count} {kind} {format_ns(change.new_ns)} instead of {format_ns(change.recorded_ns)}"
+        for kind, change in sorted(found.items())
+        if change.new_ns != change.recorded_ns
+    ]
+    return ": " + ", ".join(parts) if parts else ""
+
+
+def _shares(parts: dict[str, int]) -> str:
+    total = max(sum(parts.values()), 1)
+    ordered = sorted(parts.items(), key=lambda part: (-part[1], part[0]))
+    listed = [(name, value / total) for name, value in ordered if value >= LEAST_SHARE * total]
+    return ", ".join(f"{name.replace('_', ' ')} {share:.0%}" for name, share in listed)
