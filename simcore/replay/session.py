@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from simcore.replay.graph import Graph
 from simcore.replay.order import reordered
 from simcore.replay.rank import Window
 from simcore.replay.run import NULL, UNAIDED, Changes, Schedule, replay, steady
+from simcore.replay.waiting import Estimate
 from simcore.replay.whatif.changes import WhatIf
 from simcore.workload.kineto import KinetoTrace
 
@@ -22,6 +24,7 @@ __all__ = ["Period", "RecordedStep", "Replay", "StepReplay", "StreamOrder", "rep
 
 Column = NDArray[np.int64]
 MOST_ORDERS = 8  # how often streams are put into a new launch order before the recorded one is kept
+likely_ns, least_ns, most_ns = (attrgetter(name) for name in ("likely_ns", "least_ns", "most_ns"))
 BACKLOG_SHARE = 0.02  # a step whose GPU backlog changes by more than this share of it is not steady
 
 
@@ -169,22 +172,31 @@ def replay_prepared(ranks: Sequence[Prepared], changes: Changes, whats: Sequence
 
 
 class RecordedStep:
-    """The same step of all ranks that recorded it: its graph, and how it plays with changes."""
+    """The same step of all ranks that recorded it: its graph, and how it plays with changes.
 
-    def __init__(self, ranks: Sequence[Prepared], index: int, changes: Changes):
-        self.ranks, self.changes = tuple(ranks), changes
+    Where other ranks were not recorded, `estimate` chooses how much of a collective is transfer.
+    """
+
+    def __init__(
+        self, ranks: Sequence[Prepared], index: int, changes: Changes, estimate: Callable[[Estimate], int] = likely_ns
+    ):
+        self.ranks, self.index, self.changes = tuple(ranks), index, changes
         self.views = [rank.view for rank in ranks]
         self.steps = tuple(
             next(at for at, window in enumerate(view.windows) if window.index == index) for view in self.views
         )
         self.matches = match_collectives(self.views, self.steps) if len(ranks) > 1 else []
         self.intrinsic_ns = {(m.rank, m.task): match.intrinsic_ns for match in self.matches for m in match.members}
+        self.alone_ns = [
+            {task: estimate(found) for task, found in rank.transfers.items() if (number, task) not in self.intrinsic_ns}
+            for number, rank in enumerate(ranks)
+        ]
         self.graph = self._graph(changes)
         self.copies = 1 if all(len(view.windows) == 1 for view in self.views) else 0
         self.device_spans = [_device_span_ns(rank, step) for rank, step in zip(ranks, self.steps, strict=True)]
 
     def _graph(self, changes: Changes) -> Graph:
-        return build_step(self.ranks, self.steps, self.matches, coupled=changes.coupling)
+        return build_step(self.ranks, self.steps, self.matches, coupled=changes.coupling, alone_ns=self.alone_ns)
 
     def played(self, graph: Graph, changes: Changes) -> Schedule:
         """A graph of this step, replayed; a trace's only step once, from where it was recorded to begin."""
@@ -207,6 +219,16 @@ class RecordedStep:
         """How long a changed graph takes on the device of each rank."""
         graph, schedule, _ = self.ordered(graph, changes)
         return [self.period(graph, schedule, number).device_ns for number in range(len(self.ranks))]
+
+    def otherwise(self) -> list[RecordedStep]:
+        """The step with the least and the most that collectives may transfer; nothing where that is the same."""
+        others = [RecordedStep(self.ranks, self.index, self.changes, estimate) for estimate in (least_ns, most_ns)]
+        return [other for other in others if not other.graph.same(self.graph)]
+
+    def transfer_ns(self, number: int, task: int) -> int:
+        """How long a communication kernel of a rank transfers, without waiting."""
+        length_ns = self.views[number].trace.tasks.length_ns(task)
+        return self.intrinsic_ns.get((number, task), self.alone_ns[number].get(task, length_ns))
 
     def period(self, graph: Graph, schedule: Schedule, number: int) -> Period:
         """Both measures of one rank's step."""

@@ -195,7 +195,8 @@ def _path(step: StepReplay) -> Iterator[tuple[str, int, int]]:
 def _on_the_way(step: StepReplay, edge: int, length_ns: int) -> Iterator[tuple[str, int, int]]:
     """Parts of the time between two nodes: for no known reason, in the data loader, and what the edge stands for."""
     graph = step.graph
-    if graph.rank[graph.target[edge]] != step.number:
+    own = graph.rank[graph.target[edge]] == step.number
+    if not own or (graph.kind[graph.source[edge]] == NodeKind.ARRIVAL):
         yield OTHER_RANKS, -1, length_ns
         return
     unknown = min(int(graph.residual_ns[edge]), max(length_ns - max(int(graph.lag_ns[edge]), 0), 0))

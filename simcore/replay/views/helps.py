@@ -20,7 +20,8 @@ NOTICEABLE = 0.001  # of a step; what saves less is not listed
 class Help:
     """A change, the option that replays it, and what a step gets shorter by.
 
-    The interval is that of the typical, the shortest and the longest step, unexplained delays kept and left out.
+    The interval is that of the typical, the shortest and the longest step, unexplained delays kept and left out, and
+    of all that collectives of which one rank was recorded may transfer and wait.
     """
 
     what: str
@@ -36,6 +37,7 @@ def helps(replay: Replay) -> list[list[Help]]:
     first = next(iter(sources))
     variants = [(source, replay.changes) for source in sources]
     variants += [(first, replace(replay.changes, residual=False))] if replay.changes.residual else []
+    variants += [(other, replay.changes) for other in first.otherwise()]
     before = [source.device_times_ns(source.graph, changes) for source, changes in variants]
     found: list[list[Help]] = [[] for _ in first.ranks]
     for option, what in _candidates(first):

@@ -34,8 +34,8 @@ from simcore.timeline.breakdown import Breakdown
 from simcore.units import format_ns
 
 __all__ = [
-    "SCHEMA", "Trust", "Utilisation", "mean_breakdown", "noise", "start_errors", "stragglers", "to_dict", "trust",
-    "typical_step", "utilisation", "warnings",
+    "SCHEMA", "Trust", "Utilisation", "changed_interval_ns", "mean_breakdown", "noise", "start_errors", "stragglers", "to_dict", "trust",
+    "typical_step", "utilisation", "waiting", "warnings",
 ]  # fmt: skip
 
 SCHEMA = "simcore.replay/1"
@@ -107,15 +107,40 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         ],
         "layers": stack.to_dict() if (stack := layers_if_clear(prepared.view, typical.position)) else None,
         "launch_queue_depth": prepared.queue.depth,
-        **({"retimed": _retimed(replay, number)} if replay.whats else {}),
+        "waiting": waiting(typical),
+        **(_changed(replay, number) if replay.whats else {}),
         "warnings": warnings(replay, number),
     }
 
 
-def _retimed(replay: Replay, number: int) -> dict[str, dict[str, int]]:
-    """What the changes did to the communication of the typical step."""
+def changed_interval_ns(replay: Replay, number: int) -> tuple[int, int]:
+    """What a changed typical step takes on the device, by how much of the collectives may be waiting."""
+    step = typical_step(replay, number)
+    times = [
+        other.device_times_ns(other.edited(replay.whats), replay.changes)[step.number]
+        for other in step.source.otherwise()
+    ]
+    return min([*times, step.period.device_ns]), max([*times, step.period.device_ns])
+
+
+def waiting(step: StepReplay) -> dict[str, int]:
+    """Of a step's communication kernels: their time, what of it is waiting, and at least and at most."""
+    lengths = {task: step.prepared.view.trace.tasks.length_ns(task) for task in step.tasks}
+    found = {"time_ns": 0, "waiting_ns": 0, "least_ns": 0, "most_ns": 0}
+    for task in (each for each in step.tasks if each in step.prepared.transfers):
+        length, known = lengths[task], (step.number, task) in step.source.intrinsic_ns
+        estimate, waited = step.prepared.transfers[task], length - step.source.transfer_ns(step.number, task)
+        bounds = (waited, waited) if known else (length - estimate.most_ns, length - estimate.least_ns)
+        for key, value in zip(found, (length, waited, *bounds), strict=True):
+            found[key] += value
+    return found
+
+
+def _changed(replay: Replay, number: int) -> dict[str, object]:
+    """What the changes did to the typical step, and to its communication."""
     found = changes(typical_step(replay, number))
-    return {kind: asdict(change) for kind, change in sorted(found.items())}
+    retimed = {kind: asdict(change) for kind, change in sorted(found.items())}
+    return {"retimed": retimed, "changed_interval_ns": changed_interval_ns(replay, number)}
 
 
 def _step(step: StepReplay) -> dict[str, object]:

@@ -23,12 +23,14 @@ from simcore.replay.views.helps import Help
 from simcore.replay.views.origin import origin_of, pauses
 from simcore.replay.views.report import (
     Trust,
+    changed_interval_ns,
     mean_breakdown,
     noise,
     start_errors,
     stragglers,
     trust,
     typical_step,
+    waiting,
     warnings,
 )
 from simcore.replay.views.work import work
@@ -90,9 +92,11 @@ def answer(replay: Replay, number: int) -> str:
         )
         change = predicted_ns / baseline_ns - 1 if baseline_ns else 0.0
         what = ", ".join(change.title for change in replay.whats)
+        least, most = changed_interval_ns(replay, number)
+        interval = "" if least == most else f"; {format_ns(least)} to {format_ns(most)} by how much communication waits"
         return (
             f"Rank {rank}: with {what} a step takes {format_ns(predicted_ns)} instead of "
-            f"{format_ns(baseline_ns)} ({change:+.1%}){_because(replay, number)}."
+            f"{format_ns(baseline_ns)} ({change:+.1%}){_because(replay, number)}{interval}."
         )
     path = critical_path(typical)
     shares = sorted(sides(path).items(), key=lambda side: -side[1])
@@ -205,6 +209,15 @@ def _explanations(replay: Replay, number: int) -> Iterator[str]:
     yield "  critical path: " + _shares(critical_path(typical))
     yield from _task_lines(replay, number, critical_tasks(typical, TASKS_ON_PATH))
     yield "  device idle, by cause: " + (_shares(idle_causes(typical)) or "never")
+    waited = waiting(typical)
+    if waited["waiting_ns"]:
+        bounds = (
+            ""
+            if waited["least_ns"] == waited["most_ns"]
+            else ", {} to {}".format(*(format_ns(waited[key]) for key in ("least_ns", "most_ns")))
+        )
+        shown = (format_ns(waited[key]) for key in ("waiting_ns", "time_ns"))
+        yield "  communication: {} of {} is waiting for other ranks{}".format(*shown, bounds)
     stack = layers_if_clear(prepared.view, typical.position)
     yield from [f"  layers: {stack}"] if stack else []
     yield from _host_text(prepared.view.trace.host)

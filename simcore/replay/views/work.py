@@ -78,13 +78,12 @@ def _amounts(step: StepReplay, category: str, rows: list[int]) -> Iterator[tuple
                 own = [task for task in launched(view, row).tolist() if task in chosen]
                 yield 2.0 * product.m * product.k * product.n * bool(own), sum(map(trace.tasks.length_ns, own))
     elif category.startswith(COMMUNICATION):
-        alone = step.source.intrinsic_ns
         for task in rows:
             transfer = transfer_of(said) if (said := trace.collectives.get(task)) else None
             if transfer and transfer.size_bytes:
                 yield (
                     bus_bytes(transfer) * transfer.size_bytes,
-                    alone.get((step.number, task), trace.tasks.length_ns(task)),
+                    step.source.transfer_ns(step.number, task),
                 )
     else:
         yield from ((trace.copied[task], trace.tasks.length_ns(task)) for task in rows if task in trace.copied)

@@ -51,7 +51,10 @@ def said(operation, mebibytes, ranks, description="default_pg", **more):
 
 
 def communicating(kernels, rank=0, late_us=0, shapes=(), steps=2):
-    """A rank that launches kernels (length in us, arguments) behind its work, and products of given shapes."""
+    """A rank that launches kernels (length in us, arguments) behind its work, and products of given shapes.
+
+    What NCCL takes is known of real devices only, and so what of a kernel is waiting.
+    """
     recorder = Recorder(rank)
     for _ in range(steps):
         recorder.work(50 + late_us)
@@ -65,7 +68,8 @@ def communicating(kernels, rank=0, late_us=0, shapes=(), steps=2):
             recorder.events[-1]["args"] |= arguments
         recorder.synchronise()
         recorder.mark()
-    document = recorder.document() | {"deviceProperties": [{"name": "NVIDIA H100 80GB HBM3"}]}
+    device = "NVIDIA H100 80GB HBM3" if shapes else "made to order"
+    document = recorder.document() | {"deviceProperties": [{"name": device}]}
     return read_kineto(json.dumps(document).encode(), f"rank{rank}.json")
 
 
