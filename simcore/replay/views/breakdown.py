@@ -57,6 +57,7 @@ SIDES = {
     "data loader": (LOADER,),
     "device": ("computation", "communication", "between_tasks", "stream_wait", "synchronisation", "launch_queue_full"),
     "other ranks": (OTHER_RANKS,),
+    "delays that nothing explains": (UNEXPLAINED, "before_the_replay"),
 }
 HOST_TIME = ("host_calls", "host_between_calls", "thread_handover", LOADER)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean, stdev
@@ -25,6 +24,7 @@ from simcore.replay.views.breakdown import (
     sides,
 )
 from simcore.replay.views.helps import Help
+from simcore.replay.views.job import job
 from simcore.replay.views.origin import origin_of, pauses
 from simcore.replay.views.work import work
 from simcore.replay.whatif.communication import changes
@@ -34,8 +34,8 @@ from simcore.timeline.breakdown import Breakdown
 from simcore.units import format_ns
 
 __all__ = [
-    "SCHEMA", "Trust", "Utilisation", "changed_interval_ns", "mean_breakdown", "noise", "start_errors", "stragglers", "to_dict", "trust",
-    "typical_step", "utilisation", "waiting", "warnings",
+    "SCHEMA", "Trust", "Utilisation", "changed_interval_ns", "mean_breakdown", "noise", "start_errors", "to_dict",
+    "trust", "typical_step", "utilisation", "waiting", "warnings",
 ]  # fmt: skip
 
 SCHEMA = "simcore.replay/1"
@@ -52,7 +52,9 @@ def to_dict(
         rank["helps"] = [asdict(one) for one in own]
     for number, rank in enumerate(ranks if ablations else ()):
         rank["ablations"] = {name: errors[number] for name, errors in (ablations or {}).items()}
-    return {"schema": SCHEMA, "version": simcore.__version__, "ranks": ranks, "stragglers": stragglers(replay)}
+    found = job(replay)
+    last = {str(one.rank): one.last_in for one in found.ranks if one.last_in}
+    return {"schema": SCHEMA, "version": simcore.__version__, "ranks": ranks, "job": asdict(found), "stragglers": last}
 
 
 def typical_step(replay: Replay, rank: int) -> StepReplay:
@@ -219,18 +221,6 @@ def _coverage(replay: Replay, number: int) -> float:
     rows = [task for step in replay.scored(number) for task in step.tasks]
     late = int(prepared.delays.late_ns[rows].sum())
     return 1 - int(prepared.delays.unexplained_ns[rows].sum()) / late if late else 1.0
-
-
-def stragglers(replay: Replay) -> dict[str, int]:
-    """How many coupled collectives each rank reached last: its kernel, which did not wait, is the shortest."""
-    counts = Counter[int]()
-    steps = [step for steps in replay.steps for step in steps if step.number == 0]
-    for step in steps:
-        traces = [rank.view.trace for rank in step.source.ranks]
-        for match in step.source.matches:
-            _, rank = min((traces[m.rank].tasks.length_ns(m.task), traces[m.rank].rank) for m in match.members)
-            counts[rank] += 1
-    return {str(rank): count for rank, count in sorted(counts.items())}
 
 
 def warnings(replay: Replay, number: int) -> list[str]:

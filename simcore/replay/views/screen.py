@@ -20,6 +20,7 @@ from simcore.replay.views.breakdown import (
     sides,
 )
 from simcore.replay.views.helps import Help
+from simcore.replay.views.job import Job, job
 from simcore.replay.views.origin import origin_of, pauses
 from simcore.replay.views.report import (
     Trust,
@@ -27,7 +28,6 @@ from simcore.replay.views.report import (
     mean_breakdown,
     noise,
     start_errors,
-    stragglers,
     trust,
     typical_step,
     waiting,
@@ -50,14 +50,41 @@ LEAST_SHARE = 0.005
 
 def to_text(replay: Replay, helps: Sequence[Sequence[Help]] = (), ablations: Ablations | None = None) -> str:
     """The answer in a sentence, then what it rests on."""
-    parts = [_rank_text(replay, number, helps[number] if helps else ()) for number in range(len(replay.ranks))]
+    found = job(replay)
+    parts = [_job_text(found)] if len(replay.ranks) > 1 else []
+    waits = max(found.ranks, key=lambda one: (one.waiting_ns, -one.rank))
+    for number, one in enumerate(found.ranks):
+        if one in (found.slowest, waits):
+            parts.append(_rank_text(replay, number, helps[number] if helps else ()))
     if ablations:
         parts.append(_ablation_table(replay, ablations))
-    if len(replay.ranks) > 1:
-        counts = stragglers(replay)
-        reached = ", ".join(f"rank {rank} in {count}" for rank, count in counts.items())
-        parts.append(f"Who reached the {sum(counts.values())} matched collectives last: {reached or 'nobody'}.")
     return "\n\n".join(parts)
+
+
+def _job_text(found: Job) -> str:
+    """All ranks: how they share the time, and in which groups they talk. Two of them follow in full."""
+    one, times = found.slowest, [rank.step_ns for rank in found.ranks]
+    said = f"{len(found.ranks)} ranks: a step takes {format_ns(min(times))} to {format_ns(max(times))}. "
+    if found.matched:
+        waiting, skew = sum(rank.waiting_ns for rank in found.ranks), [format_ns(each) for each in found.skew_ns]
+        said += f"Rank {one.rank} is waited for most: {format_ns(one.awaited_ns)} of the {format_ns(waiting)} a step "
+        said += f"that ranks wait for each other in {found.matched} collectives, which they reach {skew[0]} apart "
+        said += f"(median; at most {skew[1]}). It and the rank that waits most follow; --json has all."
+    else:
+        said += "No collective was recorded on two of them: they are replayed apart."
+    rows = [
+        (f"{each.rank}", *map(format_ns, (each.step_ns, each.compute_ns, each.exposed_comm_ns, each.waiting_ns)),
+         format_ns(each.awaited_ns), f"{each.last_in}", f"{each.waits_for}" if each.waits_for >= 0 else "")
+        for each in found.ranks
+    ]  # fmt: skip
+    header = "rank", "step", "computing", "only talking", "waiting", "waited for", "last in", "waits for"
+    groups = [
+        (each.role or "?", each.description, f"{each.groups} x {each.size}", f"{each.collectives}",
+         *map(format_ns, (each.transfer_ns, each.waiting_ns)))
+        for each in found.groups
+    ]  # fmt: skip
+    titles = "group", "described as", "groups x ranks", "collectives", "transfer", "waiting"
+    return "\n\n".join(filter(None, (wrapped(said, WIDTH), _table(header, rows), _table(titles, groups, left=(0, 1)))))
 
 
 def _ablation_table(replay: Replay, ablations: Ablations) -> str:
@@ -92,8 +119,9 @@ def answer(replay: Replay, number: int) -> str:
         )
         change = predicted_ns / baseline_ns - 1 if baseline_ns else 0.0
         what = ", ".join(change.title for change in replay.whats)
-        least, most = changed_interval_ns(replay, number)
-        interval = "" if least == most else f"; {format_ns(least)} to {format_ns(most)} by how much communication waits"
+        bounds = [predicted_ns + end - typical.period.device_ns for end in changed_interval_ns(replay, number)]
+        span = " to ".join(map(format_ns, bounds))
+        interval = f"; {span} by how much of communication is waiting" if bounds[0] < bounds[1] else ""
         return (
             f"Rank {rank}: with {what} a step takes {format_ns(predicted_ns)} instead of "
             f"{format_ns(baseline_ns)} ({change:+.1%}){_because(replay, number)}{interval}."
@@ -102,7 +130,8 @@ def answer(replay: Replay, number: int) -> str:
     shares = sorted(sides(path).items(), key=lambda side: -side[1])
     listed = ", ".join(f"{share:.0%} {side}" for side, share in shares if share >= LEAST_SHARE)
     time_ns = mean(step.measured_ns for step in scored)
-    bound = f"is bound by the {shares[0][0]}" if shares[0][1] else "does nothing that is recorded"
+    first = shares[0][0] if shares[0][0].startswith("delays") else f"the {shares[0][0]}"
+    bound = f"is bound by {first}" if shares[0][1] else "does nothing that is recorded"
     return f"Rank {rank} {bound}: of the {format_ns(time_ns)} that a step takes, the critical path is {listed}."
 
 
@@ -113,7 +142,7 @@ def _trusted(found: Trust, replay: Replay, number: int) -> str:
     off += f" ({found.period_error:.1%} as asked)" if abs(found.period_error - found.unaided_error) >= 0.0005 else ""
     null = f"; a null model without waits between streams, ranks and for the device is {found.null_error:.1%} off"
     if len(replay.steps[number]) == 1:
-        says = ": a single step, of which the record is the replay; it tests nothing"
+        says = ": of a single step the record is the replay, which says little of the next"
     elif not found.tested:
         says = ": as good, so dependencies are not tested by this trace"
     else:
