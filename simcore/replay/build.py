@@ -116,7 +116,7 @@ class _RankStep:
         for task in self.tasks:
             start, lane, name = int(tasks.start_ns[task]), int(tasks.lane[task]), int(tasks.name[task])
             matched, whole = intrinsic.get((self.number, task)), tasks.length_ns(task)
-            length = alone_ns.get(task, whole) if matched is None else matched
+            length = min(alone_ns.get(task, whole), whole) if matched is None else matched
             waits = matched is not None or length < whole
             place = self.number, lane, start, name
             arrival = self.builder.node(NodeKind.ARRIVAL, 0, *place) if waits else NOWHERE

@@ -88,12 +88,9 @@ def _job_text(found: Job) -> str:
 
 
 def _ablation_table(replay: Replay, ablations: Ablations) -> str:
-    """The period's error with residuals, without, and then without one more kind of dependency."""
-    header = "Mean error of the period", *(name.replace("_", " ") for name in ablations)
-    rows = (
-        (f"rank {prepared.view.trace.rank}", *(f"{each[number]:.2%}" for each in ablations.values()))
-        for number, prepared in enumerate(replay.ranks)
-    )
+    """The mean error of a step with residuals, without, and then without one more kind of dependency."""
+    header = "mean error of a step", *(f"rank {prepared.view.trace.rank}" for prepared in replay.ranks)
+    rows = ((name.replace("_", " "), *(f"{error:.2%}" for error in errors)) for name, errors in ablations.items())
     return grid(header, rows, width=WIDTH)
 
 
