@@ -231,6 +231,22 @@ class KinetoTrace:
     host: HostUse | None = None
 
 
+# How files of other tools begin, and what they are.
+FOREIGN = (
+    (rb"\x80[\x02-\x05]|\s*\{\s*\"(segments|device_traces)\"", "a memory snapshot of PyTorch (torch.cuda.memory)"),
+    (rb"\s*\[\s*\[", "a memory timeline of PyTorch's profiler (export_memory_timeline)"),
+    (
+        rb"(?si)\s*<(!doctype|html)",
+        "a page, as of export_memory_timeline: the trace is what export_chrome_trace writes",
+    ),
+    (rb"SQLite format 3", "a database, as Nsight Systems and rocprof's rocpd write it"),
+    (rb"(?s).*\"(Kernel_Name|KernelName|TotalDurationNs)\"", "a table of rocprof or nsys stats"),
+    (rb"(?s).*\"rocprofiler-sdk|(?s:.*)\"BeginNs\"", "a trace of rocprof, which says nothing of PyTorch's calls"),
+    (rb"(?s).*/(device|host):(GPU|TPU|CPU)", "a trace of JAX's or TensorFlow's profiler"),
+    (rb"(?s).*\"workload_graph\"", "a Chakra execution trace; simcore run --workload takes it"),
+)
+HEAD_BYTES = 1 << 14  # in which they say so
+
 Number = int | float | str | None  # what the versions of the profiler write where a number is meant
 
 
@@ -483,7 +499,7 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
             collector = _Collector()
             _collect(document.events or [], collector)
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
-        found = "an empty file" if not content.strip() else str(error)
+        found = "an empty file" if not content.strip() else _foreign(content) or str(error)
         raise InputError.at(
             file, "this is not a profiler trace", expected="Kineto's JSON with traceEvents", found=found
         ) from error
@@ -491,7 +507,9 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
         raise _no_events(document, content, file)
     if not collector.tasks.start_us:
         hint = "record with ProfilerActivity.CUDA on a machine with a GPU"
-        raise InputError.at(file, "nothing in this trace ran on a GPU", expected="kernel events", hint=hint)
+        raise InputError.at(
+            file, "nothing in this trace ran on a GPU", expected="kernel events", found=_foreign(content), hint=hint
+        )
     in_name = RANK_IN_NAME.search(Path(file).name)
     named = document.distributed.rank if document.distributed else None
     rank = _whole(named) if named is not None else int(in_name[1]) if in_name else None
@@ -505,10 +523,13 @@ def _no_events(document: _Document, content: bytes, file: str) -> InputError:
     if document.nodes is not None:
         what = "a host execution trace says what ran, but not when on the GPU"
         hint = "record a profiler trace beside it: torch.profiler's export_chrome_trace"
-    elif b'"workload_graph"' in content[:4096]:
-        what = "there is no list of events: this is a Chakra execution trace"
-        hint = "simcore run --workload takes it"
-    return InputError.at(file, what, expected='the key "traceEvents"', hint=hint)
+    return InputError.at(file, what, expected='the key "traceEvents"', found=_foreign(content), hint=hint)
+
+
+def _foreign(content: bytes) -> str:
+    """What other tool's file this is; "" when it is not known."""
+    head = content[:HEAD_BYTES]
+    return next((what for pattern, what in FOREIGN if re.match(pattern, head)), "")
 
 
 def _document(content: bytes) -> _Document:

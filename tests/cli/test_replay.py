@@ -173,6 +173,29 @@ def test_changes_of_what_is_not_there_are_refused(trace, options, message, capsy
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"\x80\x04\x95abc", "memory snapshot"),
+        (b'{"segments": [], "device_traces": []}', "memory snapshot"),
+        (b"[[1, 2, 3], [[0, 1], [2, 3]]]", "memory timeline"),
+        (b"<!DOCTYPE html><html></html>", "export_memory_timeline"),
+        (b"SQLite format 3\0", "Nsight Systems"),
+        (b'"Kind","Agent_Id","Kernel_Name"\n', "rocprof"),
+        (b'{"rocprofiler-sdk-tool": []}', "rocprof"),
+        (
+            b'{"traceEvents": [{"ph": "X", "name": "hipMalloc", "ts": 1, "dur": 2, "args": {"BeginNs": "1"}}]}',
+            "rocprof",
+        ),
+        (b'{"traceEvents": [{"ph": "M", "args": {"name": "/device:GPU:0"}}]}', "JAX"),
+    ],
+)
+def test_other_tools_files_are_named_when_refused(content, what, tmp_path, capsys):
+    (tmp_path / "file.json").write_bytes(content)
+    assert main(["replay", str(tmp_path / "file.json")]) == 2
+    assert what in capsys.readouterr().err
+
+
 def test_a_step_without_communication_is_one_row_of_text(tmp_path, capsys):
     path = tmp_path / "trace.json"
     path.write_bytes(recorded([("work", 20), ("launch", "gemm", 50), ("synchronise",)]).content())
