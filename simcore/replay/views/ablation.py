@@ -28,8 +28,8 @@ VARIANTS = {
 def ablations(ranks: Sequence[Prepared]) -> Ablations:
     """Mean |error| of each rank's steps after the first: residuals kept, left out, and then each kind of edge.
 
-    Where steps run the same kernels, also of the next step from a step's graph and the next one's kernel times, from the
-    null model's graph, and taken to be as long as this one.
+    Where steps run the same kernels, also of the next step from a step's graph and the next one's kernel times, from
+    the null model's graph, and taken to be as long as this one.
     """
     ahead = foresight(ranks)
     replays = {name: replay_prepared(ranks, changes) for name, changes in VARIANTS.items()}
