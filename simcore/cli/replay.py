@@ -200,6 +200,9 @@ class _Assignments(click.Command):
     type=click.Choice(["off", "full"]),
     help="What if: communication never, or wherever streams allow it, beside computation.",
 )
+@click.option(
+    "--tokens", metavar="N", type=click.IntRange(0), default=0, help="Tokens of a recorded step: tokens/s are told."
+)
 @click.option("--ablations", "with_ablations", is_flag=True, help="The error without each kind of dependency.")
 @click.option(
     "--export-chakra",
@@ -233,6 +236,7 @@ def command(
     recorded_topology: str | None,
     recorded_system: str | None,
     overlap: Literal["off", "full"] | None,
+    tokens: int,
     with_ablations: bool,
     chakra: str | None,
     text: str | None,
@@ -277,7 +281,9 @@ def command(
         }
         _refuse(given | {"--group": groups, "--export-chakra": chakra, "-o": output})
         files = topology, system, recorded_topology, recorded_system
-        _another_pipeline(replay_prepared(ranks, changes), assignments, files, text, as_json, force)
+        _another_pipeline(
+            replace(replay_prepared(ranks, changes), tokens=tokens), assignments, files, text, as_json, force
+        )
         return
     changed = [CHANGES[name](int(number)) for name, number in assignments.items()]
     degrees = [replace(one, named=groups.get(one.role)) for one in changed if isinstance(one, Degree)]
@@ -291,6 +297,7 @@ def command(
     others = [one for one in changed if not isinstance(one, Degree)]
     replay = replay_prepared(ranks, changes, (*others, *retimed, *overlaps, *stragglers, *hosts_less, *scales))
     _check_changes(replay)
+    replay = replace(replay, tokens=tokens)
     table = ablations(ranks) if with_ablations else None
     advice = [] if replay.whats or changes != Changes() else helps(replay)
     document = encode(to_dict(replay, advice, table))
@@ -338,7 +345,7 @@ def _another_pipeline(
     if text is not None:
         write_files({Path(text): workload_text(compiled(rebuilt.recorded, rebuilt.plan)).encode()}, force=force)
     document = encode(to_dict(replay) | {"pipeline": pipeline_dict(rebuilt)})
-    click.echo(document if as_json else pipeline_text(rebuilt) + "\n", nl=False)
+    click.echo(document if as_json else pipeline_text(rebuilt, replay.tokens) + "\n", nl=False)
 
 
 def _check_aims(profiles: list[KinetoTrace], scales: tuple[WhatIf, ...], stragglers: tuple[Straggler, ...]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import prod
 from operator import attrgetter
 
 import numpy as np
@@ -17,7 +18,7 @@ from simcore.replay.order import reordered
 from simcore.replay.rank import Window
 from simcore.replay.run import NULL, UNAIDED, Changes, Schedule, replay, steady
 from simcore.replay.waiting import Estimate
-from simcore.replay.whatif.changes import WhatIf
+from simcore.replay.whatif.changes import Retimed, WhatIf
 from simcore.workload.kineto import KinetoTrace
 
 __all__ = ["Period", "RecordedStep", "Replay", "StepReplay", "StreamOrder", "replay_prepared", "replay_traces"]
@@ -137,12 +138,18 @@ class StepReplay:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replay:
-    """All ranks and, parallel to them, their steps in order."""
+    """All ranks and, parallel to them, their steps in order; `tokens` of a recorded step of the job, 0: not said."""
 
     ranks: tuple[Prepared, ...]
     steps: tuple[tuple[StepReplay, ...], ...]
     changes: Changes
     whats: tuple[WhatIf, ...]
+    tokens: int = 0
+
+    def batches(self, rank: int) -> float:
+        """By how much a step's samples grow with the changes."""
+        changed = (what for what in self.whats if isinstance(what, Retimed))
+        return prod(what.batches(self.ranks[rank].view) for what in changed)
 
     def scored(self, rank: int) -> tuple[StepReplay, ...]:
         """All steps after the first; the only one."""

@@ -34,8 +34,8 @@ from simcore.timeline.breakdown import Breakdown
 from simcore.units import format_ns
 
 __all__ = [
-    "SCHEMA", "Trust", "Utilisation", "changed_interval_ns", "mean_breakdown", "noise", "start_errors", "to_dict",
-    "trust", "typical_step", "utilisation", "waiting", "warnings",
+    "SCHEMA", "Trust", "Utilisation", "batch", "changed_interval_ns", "mean_breakdown", "noise", "start_errors",
+    "to_dict", "trust", "typical_step", "utilisation", "waiting", "warnings",
 ]  # fmt: skip
 
 SCHEMA = "simcore.replay/1"
@@ -125,6 +125,21 @@ def changed_interval_ns(replay: Replay, number: int) -> tuple[int, int]:
     return min([*times, step.period.device_ns]), max([*times, step.period.device_ns])
 
 
+def batch(batches: float, before_ns: float, after_ns: float, tokens: int) -> str:
+    """What the answer says of a step that takes in other samples than the recorded one, or of known `tokens`.
+
+    >>> batch(2.0, 100e6, 125e6, 1000)
+    '; the global batch is 2 times as large, 1.6 times the samples a second; 16,000 tokens/s instead of 10,000'
+    """
+    said = ""
+    if batches != 1:
+        said += f"; the global batch is {batches:.4g} times as large, "
+        said += f"{batches * before_ns / after_ns:.3g} times the samples a second"
+    if tokens:
+        said += f"; {tokens * batches / after_ns * 1e9:,.0f} tokens/s instead of {tokens / before_ns * 1e9:,.0f}"
+    return said
+
+
 def waiting(step: StepReplay) -> dict[str, int]:
     """Of a step's communication kernels: their time, what of it is waiting, and at least and at most."""
     lengths = {task: step.prepared.view.trace.tasks.length_ns(task) for task in step.tasks}
@@ -142,7 +157,8 @@ def _changed(replay: Replay, number: int) -> dict[str, object]:
     """What the changes did to the typical step, and to its communication."""
     found = changes(typical_step(replay, number))
     retimed = {kind: asdict(change) for kind, change in sorted(found.items())}
-    return {"retimed": retimed, "changed_interval_ns": changed_interval_ns(replay, number)}
+    interval, batches = changed_interval_ns(replay, number), replay.batches(number)
+    return {"retimed": retimed, "changed_interval_ns": interval, "global_batch_factor": batches}
 
 
 def _step(step: StepReplay) -> dict[str, object]:

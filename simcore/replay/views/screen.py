@@ -24,6 +24,7 @@ from simcore.replay.views.job import Job, job
 from simcore.replay.views.origin import origin_of, pauses
 from simcore.replay.views.report import (
     Trust,
+    batch,
     changed_interval_ns,
     mean_breakdown,
     noise,
@@ -51,7 +52,7 @@ LEAST_SHARE = 0.005
 def to_text(replay: Replay, helps: Sequence[Sequence[Help]] = (), ablations: Ablations | None = None) -> str:
     """The answer in a sentence, then what it rests on."""
     found = job(replay)
-    parts = [_job_text(found)] if len(replay.ranks) > 1 else []
+    parts = [_job_text(found)] if len(replay.ranks) > 1 and not replay.whats else []
     waits = max(found.ranks, key=lambda one: (one.waiting_ns, -one.rank))
     for number, one in enumerate(found.ranks):
         if one in (found.slowest, waits):
@@ -118,10 +119,15 @@ def answer(replay: Replay, number: int) -> str:
         what = ", ".join(change.title for change in replay.whats)
         bounds = [predicted_ns + end - typical.period.device_ns for end in changed_interval_ns(replay, number)]
         span = " to ".join(map(format_ns, bounds))
+        grown = (
+            batch(replay.batches(number), baseline_ns, predicted_ns, replay.tokens)
+            if baseline_ns and predicted_ns
+            else ""
+        )
         interval = f"; {span} by how much of communication is waiting" if bounds[0] < bounds[1] else ""
         return (
             f"Rank {rank}: with {what} a step takes {format_ns(predicted_ns)} instead of "
-            f"{format_ns(baseline_ns)} ({change:+.1%}){_because(replay, number)}{interval}."
+            f"{format_ns(baseline_ns)} ({change:+.1%}){_because(replay, number)}{grown}{interval}."
         )
     path = critical_path(typical)
     shares = sorted(sides(path).items(), key=lambda side: -side[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,10 @@ class Retimed:
             if degree.role == "tp" and old != degree.size:
                 factors *= shard_factors(rank, old, degree.size)
         return factors
+
+    def batches(self, rank: RankView) -> float:
+        """By how much the samples of a step grow: as the data parallel ranks do, each with its own."""
+        return prod(degree.size / degree.of(rank).old for degree in self.degrees if degree.role == "dp")
 
     def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
         """The graph with communication timed anew; coupled kernels still last equally long.
@@ -112,7 +117,7 @@ class Retimed:
         )
         notes = [f"{count} x {text}" for text, count in sorted(remarks.items())]
         if alone and self.network and not self.recorded and rank.communication[tasks].any():
-            notes.append("one rank's recorded times contain waiting for other ranks, times on a topology do not")
+            notes.append("how much of one rank's communication is waiting for other ranks is estimated, and stays")
         if any(group.role == "tp" and group.new != group.old for group in groups):
             notes.append(self._share(rank, tasks))
         return notes
