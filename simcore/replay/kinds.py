@@ -43,7 +43,7 @@ def kind_of_name(name: str) -> Kind:
     >>> kind_of_name("void deep_ep::internode::combine<4>(int*)"), kind_of_name("ampere_sgemm_128x64_nn").category
     (Kind(category='communication', library='DeepEP'), 'products')
     """
-    places = (name, plain(name))
+    places = (f"{name} {plain(name)}", plain(name))
     return next((kind for pattern, short, kind in _table() if pattern.search(places[short])), Kind(OTHER))
 
 

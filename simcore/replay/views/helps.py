@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from simcore.replay.kinds import COMMUNICATION
 from simcore.replay.session import RecordedStep, Replay
 from simcore.replay.whatif.changes import Kinds, WhatIf
 from simcore.replay.whatif.host import HOST_TIMES, CudaGraphs, Host, Unsynchronised
@@ -37,23 +37,27 @@ def helps(replay: Replay) -> list[list[Help]]:
     first = next(iter(sources))
     variants = [(source, replay.changes) for source in sources]
     variants += [(first, replace(replay.changes, residual=False))] if replay.changes.residual else []
-    variants += [(other, replay.changes) for other in first.otherwise()]
-    before = [source.device_times_ns(source.graph, changes) for source, changes in variants]
+    others = [(other, replay.changes) for other in first.otherwise()]
+    before = {(source, how): source.device_times_ns(source.graph, how) for source, how in [*variants, *others]}
     found: list[list[Help]] = [[] for _ in first.ranks]
     for option, what in _candidates(first):
+        asked = variants + (others if isinstance(what, Kinds) and what.category == COMMUNICATION else [])
+        edited = {source: source.edited([what]) for source in dict.fromkeys(source for source, _ in asked)}
+        if edited[first].same(first.graph):
+            continue
         saved = [
-            np.subtract(was, source.device_times_ns(source.edited([what]), changes)).tolist()
-            for was, (source, changes) in zip(before, variants, strict=True)
+            np.subtract(before[source, changes], source.device_times_ns(edited[source], changes)).tolist()
+            for source, changes in asked
         ]
         for number, rows in enumerate(found):
             own = [each[number] for each in saved if number < len(each)]
-            if own[0] > NOTICEABLE * before[0][number]:
+            if own[0] > NOTICEABLE * before[variants[0]][number]:
                 rows.append(Help(what.title, option, own[0], (min(own), max(own))))
     return [sorted(rows, key=lambda row: (-row.saved_ns, row.what)) for rows in found]
 
 
-def _candidates(source: RecordedStep) -> Iterator[tuple[str, WhatIf]]:
-    """Changes that change something: every kind of work in half the time, host time, launches and waits."""
+def _candidates(source: RecordedStep) -> list[tuple[str, WhatIf]]:
+    """What might help: every kind of work in half the time, host time, launches and waits."""
     categories = sorted({
         view.categories[name]
         for view, step in zip(source.views, source.steps, strict=True)
@@ -62,4 +66,4 @@ def _candidates(source: RecordedStep) -> Iterator[tuple[str, WhatIf]]:
     options: list[tuple[str, WhatIf]] = [(f"--scale {one}=0.5", Kinds(one, 0.5)) for one in categories]
     options += [(f"--scale {one}=0.5", Host(one, 0.5)) for one in HOST_TIMES]
     options += [("--scale synchronisation=0", Unsynchronised()), ("--cuda-graphs", CudaGraphs())]
-    return ((option, what) for option, what in options if not source.edited([what]).same(source.graph))
+    return options
