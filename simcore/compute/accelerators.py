@@ -66,6 +66,19 @@ Trainium1      2022   32  0.82      2  190     -   190  47.5  190    -     - AWS
 Trainium2      2024   96   2.9      8  667     -     -   181 1299    -     - AWS Neuron documentation
 Gaudi2         2022   96  2.46      2  432     -     -     -  865    -     - a measured table
 Gaudi3         2024  128   3.7      8 1677     -     -   229 1677    -     - a measured table
+L40S           2023   48 0.864    142  362   362   183  91.6  733  733     - NVIDIA L40S datasheet
+RTX-PRO-6000   2025   96 1.792    188  504   504   252   126 1008 1008  2015 NVIDIA RTX PRO 6000 Blackwell datasheet
+A100-PCIe-40GB 2020   40 1.555    108  312   312   156  19.5    -  624     - NVIDIA A100 datasheet
+A100-PCIe-80GB 2021   80 1.935    108  312   312   156  19.5    -  624     - NVIDIA A100 datasheet
+A40            2020   48 0.696     84  150   150    75  37.4    -  299     - NVIDIA A40 datasheet
+L4             2023   24   0.3     58  121   121    60  30.3  242  242     - NVIDIA L4 datasheet
+T4             2018   16  0.32     40    -    65     -   8.1    -  130     - NVIDIA T4 datasheet
+V100-PCIe      2017   16   0.9     80    -   112     -    14    -    -     - NVIDIA V100 datasheet
+P100           2016   16 0.732     56    -  18.7     -   9.3    -    -     - NVIDIA P100 datasheet
+P4             2016    8 0.192     20    -     -     -   5.5    -   22     - NVIDIA P4 datasheet
+MI100          2020   32 1.229    120   92   185     -  23.1    -  185     - AMD MI100 datasheet
+MI210          2021   64 1.638    104  181   181     -  22.6    -  181     - AMD MI210 datasheet
+Arc-B60        2025   24 0.456     20   98    98    49  12.3    -  197     - Intel Arc Pro B60 product page
 WSE-2          2021   40 20000 850000    -  7500     -     -    -    -     - vendor announcement; peak derived
 wafer-core     2025 0.05   0.1      1    -     4     -     -    4    -     - round figures of ours, no product
 wafer-node     2025  1.8   3.6     36    -   144     -     -  144    -     - 36 wafer-cores

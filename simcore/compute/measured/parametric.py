@@ -1,0 +1,66 @@
+"""A time from stated rates alone: arithmetic beside memory traffic, after a fixed part, and bytes over a link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
+from simcore.compute.measured.curves import Columns, Floats
+from simcore.compute.measured.operations import Operation
+
+__all__ = ["Rates", "element_bytes", "log_us", "plain_type", "stated_peak"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Shares of the stated rates, fixed and per-message microseconds, and how sharply the larger of two times wins."""
+
+    arithmetic: float = 0.75
+    memory: float = 0.8
+    fixed_us: float = 3.0
+    sharpness: float = 3.0
+    step_us: float = 2.0
+    link_bytes_per_s: float = 300e9
+
+
+_RATES = {
+    "gemm": Rates(),
+    "attention": Rates(arithmetic=0.6, memory=0.7, fixed_us=8.0, sharpness=2.0),
+    "mla": Rates(arithmetic=0.6, memory=0.7, fixed_us=8.0, sharpness=2.0),
+    "moe": Rates(arithmetic=0.6, memory=0.7, fixed_us=20.0, sharpness=2.0),
+}
+
+_PLAIN = {"fp8_block": "fp8", "fp8_static": "fp8", "nvfp4": "fp4", "mxfp4": "fp4", "w4a8_mxfp4_mxfp8": "fp8"}
+
+
+def plain_type(dtype: str) -> str:
+    """The arithmetic that a type of the tables runs in."""
+    return _PLAIN.get(dtype, dtype)
+
+
+def element_bytes(dtype: str) -> float:
+    """Bytes of an operand's element."""
+    return ELEMENT_BYTES[plain_type(dtype)]
+
+
+def stated_peak(device: Accelerator, dtype: str) -> float:
+    """FLOP/s stated for a type, or for the widest type near it that the device states."""
+    wanted = ELEMENT_BYTES[plain_type(dtype)]
+    rates = device.peak_flops_per_s
+    if plain_type(dtype) in rates:
+        return rates[plain_type(dtype)]
+    near = min(rates, key=lambda name: (abs(np.log2(ELEMENT_BYTES[name] / wanted)), -rates[name]))
+    return rates[near]
+
+
+def log_us(operation: Operation, sizes: Columns, device: Accelerator, dtype: str) -> Floats:
+    """log(us) of each row."""
+    rates = _RATES.get(operation.name.partition("_")[0], Rates())
+    work = operation.work(sizes, element_bytes(dtype))
+    arithmetic_us = work.flops / (stated_peak(device, dtype) * rates.arithmetic) * 1e6
+    memory_us = work.memory_bytes / (device.memory_bytes_per_s * rates.memory) * 1e6
+    both_us = (arithmetic_us**rates.sharpness + memory_us**rates.sharpness) ** (1 / rates.sharpness)
+    link_us = work.steps * rates.step_us + work.link_bytes / rates.link_bytes_per_s * 1e6
+    return np.log(rates.fixed_us + both_us + link_us)
