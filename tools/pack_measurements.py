@@ -18,7 +18,13 @@ import numpy as np
 from simcore.compute.measured.operations import OPERATIONS
 from simcore.compute.measured.tables import SHIPPED, pack, selected, split_name, thinned
 
-LICENCES = {"aic": "Apache-2.0", "simumax": "Apache-2.0", "neusight": "MIT", "vidur": "MIT", "llmcompass": "BSD-3-Clause"}
+LICENCES = {
+    "aic": "Apache-2.0",
+    "simumax": "Apache-2.0",
+    "neusight": "MIT",
+    "vidur": "MIT",
+    "llmcompass": "BSD-3-Clause",
+}
 
 
 def main() -> int:
@@ -52,8 +58,13 @@ def packed(path: Path, options: argparse.Namespace) -> dict[str, object] | None:
     np.savez_compressed(options.output / path.name, **table)
     types = sorted({str(word) for word in columns.get(f"{operation.type_column}_names", np.array([]))})
     return {
-        "name": path.stem, "device": device, "operation": name, "types": types, "rows": len(table["level"]),
-        "source": str(columns["source"]), "licence": LICENCES[source],
+        "name": path.stem,
+        "device": device,
+        "operation": name,
+        "types": types,
+        "rows": len(table["level"]),
+        "source": str(columns["source"]),
+        "licence": LICENCES[source],
     }
 
 

@@ -135,10 +135,15 @@ def _candidates(operation: str, device: Machine) -> list[Entry]:
 _ALIKE = {"fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("fp8_static",), "fp4": ("nvfp4",)}
 
 
+_LOOSE = ("framework", "launch")  # words that another may stand in for
+
+
 def _spellings(question: Question) -> list[tuple[Word, ...]]:
-    """The words asked for, then with a type that runs at the same rate."""
+    """The words asked for, then with a type that runs at the same rate, then of any software."""
     first, *others = question.words
-    return [question.words, *((alike, *others) for alike in _ALIKE.get(str(first), ()))]
+    loose = [None if name in _LOOSE else word for name, word in zip(question.operation.words, question.words)][1:]
+    types = [first, *_ALIKE.get(str(first), ())]
+    return list(dict.fromkeys((one, *words) for words in (others, loose) for one in types))
 
 
 def _from(question: Question, own: list[Curves]) -> Answer:
@@ -242,9 +247,7 @@ def _own_curve(question: Question, there: Curves) -> Integers:
     return np.array([known.get(row, -1) for row in asked], dtype=np.int64)
 
 
-def _between(
-    question: Question, there: Curves, below: Callable[[Question], Answer]
-) -> tuple[Floats, Floats, Floats]:
+def _between(question: Question, there: Curves, below: Callable[[Question], Answer]) -> tuple[Floats, Floats, Floats]:
     """log(us), distance and spread from the nearest configurations, each at the same swept size."""
     operation, along = question.operation, question.along
     places, asked = operation.places(_filled(there, operation)), operation.places(_stated(question, there))
@@ -255,15 +258,15 @@ def _between(
         apart[_forbidden(question, there)] = np.inf
     count = min(_KRIGING.neighbours, len(places))
     near = np.argpartition(apart, count - 1, axis=1)[:, :count]
-    offsets = np.concatenate(
-        [places[near] - asked[:, None], np.take_along_axis(beyond, near, 1)[..., None]], axis=2
-    )
+    offsets = np.concatenate([places[near] - asked[:, None], np.take_along_axis(beyond, near, 1)[..., None]], axis=2)
     offsets = np.where(np.isinf(np.take_along_axis(apart, near, 1))[..., None], _FAR, offsets)
     weights, left = _KRIGING.weights(offsets)
     residual = there.at(near, along[:, None]) - _base_at(question, there, near, below)
-    found = (weights * residual).sum(1)
-    varying = (residual - residual.mean(1, keepdims=True)).std(1)
-    return found + below(question).log_us, np.maximum(apart.min(1), 1e-3), 1.3 * varying * np.sqrt(left) + 0.02
+    base = below(question)
+    alone = np.isinf(apart.min(1))  # nothing measured that may be used
+    log_us = base.log_us + np.where(alone, 0.0, (weights * residual).sum(1))
+    spread = np.where(alone, base.spread, 1.3 * residual.std(1) * np.sqrt(left) + 0.02)
+    return log_us, np.where(alone, base.distance, np.maximum(apart.min(1), 1e-3)), spread
 
 
 def _filled(there: Curves, operation: Operation) -> dict[str, NDArray[np.generic]]:

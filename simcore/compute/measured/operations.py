@@ -227,7 +227,11 @@ OPERATIONS: dict[str, Operation] = {
             ("batch",),
         ),
         Operation(
-            "mla_prefill", "seq", ("dtype",), ({"heads": 1.0}, {"batch": 1.0}, {"prefix": 0.5}), _latent_prefill,
+            "mla_prefill",
+            "seq",
+            ("dtype",),
+            ({"heads": 1.0}, {"batch": 1.0}, {"prefix": 0.5}),
+            _latent_prefill,
             ("batch", "prefix"),
         ),
         Operation("mla_decode", "context", ("dtype",), ({"heads": 1.0}, {"batch": 1.0}), _latent_decode, ("batch",)),
@@ -236,9 +240,16 @@ OPERATIONS: dict[str, Operation] = {
         Operation("memory_fp32", "rows", ("dtype", "op"), ({"columns": 1.0},), _pass),
         Operation("quantize_scale_matrix", "m", ("dtype",), ({"k": 1.0},), _quantise),
         Operation("quantize_computescale", "m", ("dtype",), ({"k": 1.0},), _quantise),
-        Operation("nccl", "size_bytes", ("dtype", "op"), ({"ranks": 1.0}, {"ranks_per_node": 4.0}), _collective,
-                  by_point=True),
-        Operation("custom_all_reduce", "size_bytes", ("dtype", "framework", "launch"), ({"ranks": 1.0},), _collective,
-                  by_point=True),
+        Operation(
+            "nccl", "size_bytes", ("dtype", "op"), ({"ranks": 1.0}, {"ranks_per_node": 4.0}), _collective, by_point=True
+        ),
+        Operation(
+            "custom_all_reduce",
+            "size_bytes",
+            ("dtype", "framework", "launch"),
+            ({"ranks": 1.0},),
+            _collective,
+            by_point=True,
+        ),
     )
 }

@@ -9,6 +9,7 @@ import numpy as np
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.measured.curves import Columns, Floats
 from simcore.compute.measured.operations import Operation
+from simcore.errors import InputError, closest
 
 __all__ = ["Rates", "element_bytes", "log_us", "plain_type", "stated_peak"]
 
@@ -41,13 +42,17 @@ def plain_type(dtype: str) -> str:
 
 
 def element_bytes(dtype: str) -> float:
-    """Bytes of an operand's element."""
-    return ELEMENT_BYTES[plain_type(dtype)]
+    """Bytes of an operand's element; InputError names the nearest type."""
+    plain = plain_type(dtype)
+    if plain not in ELEMENT_BYTES:
+        known = closest(dtype, [*ELEMENT_BYTES, *_PLAIN])
+        raise InputError.at(dtype, "no such data type", expected=known, found=repr(dtype))
+    return ELEMENT_BYTES[plain]
 
 
 def stated_peak(device: Accelerator, dtype: str) -> float:
     """FLOP/s stated for a type, or for the widest type near it that the device states."""
-    wanted = ELEMENT_BYTES[plain_type(dtype)]
+    wanted = element_bytes(dtype)
     rates = device.peak_flops_per_s
     if plain_type(dtype) in rates:
         return rates[plain_type(dtype)]

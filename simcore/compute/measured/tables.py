@@ -107,7 +107,7 @@ def curves(entry: Entry, words: tuple[Word, ...]) -> Curves | None:
     archive, operation = _archive(entry.path), OPERATIONS[entry.operation]
     agreed = np.ones(len(archive["points"]), bool)
     for name, wanted in zip(operation.words, words, strict=True):
-        if name in archive:
+        if name in archive and agreed.any():
             agreed &= _agreeing(archive, name, wanted, agreed)
     if not agreed.any():
         return None
@@ -196,5 +196,3 @@ def selected(
     counts = np.bincount(curve[kept], minlength=len(packed["points"]))
     points = {name: packed[name][kept] for name in (operation.swept, "level")}
     return {**packed, "points": _smallest(counts), **points}
-
-
