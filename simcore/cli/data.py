@@ -81,8 +81,8 @@ def predict(table: Path, output: Path, without_exact: bool) -> None:
         raise InputError.at(str(output), "this is the table that is read", expected="another file", hint="name another")
     asked = read_table(table, operation, answers=False)
     answers = predicted(operation, device, asked, without_exact=without_exact)
-    kept: dict[str, Any] = {name: values for name, values in asked.items() if name != "source"}
+    columns: dict[str, Any] = asked | answers
     packed = io.BytesIO()
-    np.savez_compressed(packed, **kept, **answers)
+    np.savez_compressed(packed, **columns)
     write_bytes(output, packed.getvalue())
     click.echo(f"{output}: {len(answers['predicted_us']):,} rows")

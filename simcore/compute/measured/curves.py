@@ -44,25 +44,24 @@ class Curves:
 
     def at(self, curve: Integers, along: Floats) -> Floats:
         """log(us) on the straight lines between a curve's points; beyond its ends the value there. Any one shape."""
+        left, right, share = self.between(curve, along)
+        return self.log_us[left] + share * (self.log_us[right] - self.log_us[left])
+
+    def between(self, curve: Integers, along: Floats) -> tuple[Integers, Integers, Floats]:
+        """The points left and right of a place, and how far it is from the one to the other."""
         low, high = self.ends
         place = np.clip(along, low[curve], high[curve])
         right = np.searchsorted(self._keys, curve * _APART + place - 1e-9)
         right = np.clip(right, self.first[curve], self.first[curve + 1] - 1)
-        return self._line(np.maximum(right - 1, self.first[curve]), right, place)
+        return self._shared(np.maximum(right - 1, self.first[curve]), right, place)
 
-    def around(self, curve: Integers, along: Floats) -> Floats:
-        """As `at`, from the points beside the nearest one: what the curve says without it."""
+    def around(self, curve: Integers, along: Floats) -> tuple[Integers, Integers, Floats]:
+        """As `between`, without the point nearest to the place: what the curve says when that was not measured."""
         first, last = self.first[curve], self.first[curve + 1] - 1
         nearest = self._nearest(curve, along)
-        left, right = nearest - 1, nearest + 1
-        left, right = np.where(right > last, left - 1, left), np.where(left < first, right + 1, right)
-        left, right = np.where(left < first, nearest + 1, left), np.where(right > last, nearest - 1, right)
-        return self._line(np.clip(left, first, last), np.clip(right, first, last), along)
-
-    def octaves_to_point(self, curve: Integers, along: Floats) -> Floats:
-        """Distance to the curve's nearest point; 0 where it was measured."""
-        gap = np.abs(self.along[self._nearest(curve, along)] - along)
-        return np.where(gap < 1e-6, 0.0, gap)
+        left = nearest + np.where(nearest == first, 1, np.where(nearest == last, -2, -1))
+        right = nearest + np.where(nearest == first, 2, np.where(nearest == last, -1, 1))
+        return self._shared(np.clip(left, first, last), np.clip(right, first, last), along)
 
     def _nearest(self, curve: Integers, along: Floats) -> Integers:
         first, last = self.first[curve], self.first[curve + 1] - 1
@@ -70,7 +69,6 @@ class Curves:
         left = np.maximum(right - 1, first)
         return np.where(np.abs(self.along[left] - along) <= np.abs(self.along[right] - along), left, right)
 
-    def _line(self, left: Integers, right: Integers, along: Floats) -> Floats:
+    def _shared(self, left: Integers, right: Integers, along: Floats) -> tuple[Integers, Integers, Floats]:
         width = self.along[right] - self.along[left]
-        share = np.where(width != 0, (along - self.along[left]) / np.where(width != 0, width, 1.0), 0.0)
-        return self.log_us[left] + share * (self.log_us[right] - self.log_us[left])
+        return left, right, np.where(width > 0, (along - self.along[left]) / np.where(width > 0, width, 1.0), 0.0)

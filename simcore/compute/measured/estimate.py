@@ -27,6 +27,8 @@ __all__ = ["Answer", "Machine", "Question", "answer", "machine"]
 _KRIGING = Kriging()
 _REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size
 _FAR = 1e6
+_SAME = 1e-6  # octaves
+_REWIRED = 4.0  # octaves that another wiring of the same devices counts as
 _AT_ONCE = 256  # questions per block, to bound memory
 _NEAREST_DEVICES = 2
 
@@ -37,6 +39,11 @@ class Machine:
 
     name: str
     accelerator: Accelerator
+
+    @property
+    def site(self) -> frozenset[str]:
+        """Words of the name that are not the accelerator's: how it is wired."""
+        return frozenset(self.name.lower().split("_")) - set(self.accelerator.name.lower().split("-"))
 
 
 def machine(name: str) -> Machine:
@@ -100,8 +107,9 @@ class Answer:
 
     @property
     def seconds(self) -> Floats:
-        """Seconds."""
-        return np.asarray(np.exp(self.log_us) * 1e-6)
+        """Seconds of each row."""
+        found: Floats = np.exp(self.log_us) * 1e-6
+        return found
 
 
 _PLACE = {source: place for place, source in enumerate(Source)}
@@ -141,33 +149,37 @@ _LOOSE = ("framework", "launch")  # words that another may stand in for
 def _spellings(question: Question) -> list[tuple[Word, ...]]:
     """The words asked for, then with a type that runs at the same rate, then of any software."""
     first, *others = question.words
-    loose = [None if name in _LOOSE else word for name, word in zip(question.operation.words, question.words)][1:]
+    loose = [
+        None if name in _LOOSE else word for name, word in zip(question.operation.words, question.words, strict=True)
+    ][1:]
     types = [first, *_ALIKE.get(str(first), ())]
     return list(dict.fromkeys((one, *words) for words in (others, loose) for one in types))
 
 
-def _from(question: Question, own: list[Curves]) -> Answer:
-    """What the first curves say, upon what is known without them."""
+def _from(question: Question, own: list[Curves], *, alone: bool = False) -> Answer:
+    """What the first curves say, upon what is known without them; `alone`: without other devices."""
     if not own:
-        return _elsewhere(question)
+        return _beneath(question) if alone else _elsewhere(question)
     there, *others = own
 
     def below(asked: Question) -> Answer:
-        if others:
-            return _from(asked, others)
+        if others or question.operation.borrows:
+            return _from(asked, others, alone=alone)
         return _beneath(asked)
 
     return _interpolated(question, there, below)
 
 
 def _beneath(question: Question) -> Answer:
-    """What a time is a multiple of: another operation's, or the parametric one."""
-    operation = question.operation
+    """What a time is a multiple of: a better known operation's, by the ratio of their work, or the parametric one."""
+    computed, operation = _computed(question), question.operation
     if not operation.rests_on:
-        return _computed(question)
+        return computed
     simpler = OPERATIONS[operation.rests_on]
     words = (question.words[0], *(None for _ in simpler.words[1:]))
-    return answer(replace(question, operation=simpler, words=words))
+    asked = replace(question, operation=simpler, words=words, sizes=operation.there(question.sizes))
+    found = answer(asked)
+    return replace(found, log_us=found.log_us + computed.log_us - _computed(asked).log_us)
 
 
 def _computed(question: Question) -> Answer:
@@ -177,30 +189,32 @@ def _computed(question: Question) -> Answer:
 
 
 def _elsewhere(question: Question) -> Answer:
-    """From the nearest devices with such a table, by the ratio of parametric times; nearer ones count more."""
+    """From the nearest devices with such a table; nearer devices and measurements count more."""
     near = _near_devices(question)
     if not near:
         return _beneath(question)
-    shares = np.array([1 / (0.05 + distance) ** 2 for distance, _ in near])
-    found = [_moved(question, device) for _, device in near]
+    beneath = _beneath(question)
+    found = [_moved(question, device, beneath) for _, device in near]
+    away = np.array([distance for distance, _ in near])[:, None]
+    within = np.array([one.distance for one in found])
+    shares = ((0.05 + away) * (1.0 + within)) ** -2.0
     log_us = np.average([one.log_us for one in found], axis=0, weights=shares)
     nearest = found[0]
     source = np.full(len(log_us), _PLACE[Source.TRANSFERRED])
-    distance = nearest.distance + near[0][0]
-    return Answer(log_us, distance, nearest.spread + 0.05, source, nearest.table)
+    return Answer(log_us, (away + within).min(0), nearest.spread + 0.05, source, nearest.table)
 
 
-def _moved(question: Question, device: Machine) -> Answer:
-    """Another device's answer times the ratio of the parametric times."""
+def _moved(question: Question, device: Machine, beneath: Answer) -> Answer:
+    """Another device's answer times the ratio of what it rests on, here and there."""
     there = replace(question, device=device)
-    found = _from(there, _own(there))
-    return replace(found, log_us=found.log_us + _computed(question).log_us - _computed(there).log_us)
+    found = _from(there, _own(there), alone=True)
+    return replace(found, log_us=found.log_us + beneath.log_us - _beneath(there).log_us)
 
 
 def _near_devices(question: Question) -> list[tuple[float, Machine]]:
     """The nearest devices whose tables can answer, with their distance in octaves of the stated rates."""
     tried = {entry.device for entry in entries() if entry.operation == question.operation.name}
-    others = [machine(name) for name in sorted(tried)]
+    others = [machine(name) for name in sorted(tried) if name != question.device.name]
     ranked = sorted(((_apart(question, other), other) for other in others), key=lambda pair: (pair[0], pair[1].name))
     return [(distance, other) for distance, other in ranked if _own(replace(question, device=other))][:_NEAREST_DEVICES]
 
@@ -208,10 +222,17 @@ def _near_devices(question: Question) -> list[tuple[float, Machine]]:
 def _apart(question: Question, other: Machine) -> float:
     """Octaves between two devices' peak and memory rates."""
     here, there = question.device.accelerator, other.accelerator
-    dtype = question.dtype
-    peak = np.log2(parametric.stated_peak(here, dtype) / parametric.stated_peak(there, dtype))
-    memory = np.log2(here.memory_bytes_per_s / there.memory_bytes_per_s)
-    return float(np.hypot(peak, memory)) + 0.05 * abs(here.year - there.year)
+    later = 0.05 * abs(here.year - there.year)
+    if question.operation.borrows:
+        rewired = _REWIRED * (question.device.site != other.site)
+        return _octaves(here.link_bytes_per_s, there.link_bytes_per_s) + rewired + later
+    peaks = (parametric.stated_peak(one, question.dtype) for one in (here, there))
+    return float(np.hypot(_octaves(*peaks), _octaves(here.memory_bytes_per_s, there.memory_bytes_per_s))) + later
+
+
+def _octaves(one: float, other: float) -> float:
+    """Between two rates; far where only one is stated."""
+    return abs(float(np.log2(one / other))) if one and other else _REWIRED * (one != other)
 
 
 def _interpolated(question: Question, there: Curves, below: Callable[[Question], Answer]) -> Answer:
@@ -222,35 +243,43 @@ def _interpolated(question: Question, there: Curves, below: Callable[[Question],
     inside = (own >= 0) & (along >= low[own] - 1e-9) & (along <= high[own] + 1e-9)
     if question.without_exact and not question.operation.by_point:
         inside &= False
-    log_us, distance, spread = np.empty(rows), np.empty(rows), np.empty(rows)
-    source = np.full(rows, _PLACE[Source.INTERPOLATED])
+    log_us, distance, spread = np.empty(rows), np.empty(rows), np.full(rows, 0.02)
     if inside.any():
-        curve, place = own[inside], along[inside]
-        exact = there.octaves_to_point(curve, place)
-        log_us[inside] = there.around(curve, place) if question.without_exact else there.at(curve, place)
-        distance[inside] = np.maximum(exact, 0.5) if question.without_exact else exact
-        spread[inside] = 0.02
-        source[inside] = np.where(distance[inside] == 0, _PLACE[Source.MEASURED], source[inside])
+        log_us[inside], distance[inside] = _along_curve(_some(question, inside), there, own[inside])
     outside = np.flatnonzero(~inside)
     for start in range(0, len(outside), _AT_ONCE):
         block = outside[start : start + _AT_ONCE]
-        asked = replace(question, sizes={name: np.asarray(values)[block] for name, values in question.sizes.items()})
-        log_us[block], distance[block], spread[block] = _between(asked, there, below)
+        log_us[block], distance[block], spread[block] = _between(_some(question, block), there, below)
+    source = np.where(distance == 0, _PLACE[Source.MEASURED], _PLACE[Source.INTERPOLATED])
     return Answer(log_us, distance, spread, source, there.table)
+
+
+def _some(question: Question, rows: NDArray[np.generic]) -> Question:
+    """The same about some of the rows."""
+    return replace(question, sizes={name: np.asarray(values)[rows] for name, values in question.sizes.items()})
+
+
+def _along_curve(question: Question, there: Curves, own: Integers) -> tuple[Floats, Floats]:
+    """log(us) and distance on the line between a curve's own points."""
+    along = question.along
+    left, right, share = (there.around if question.without_exact else there.between)(own, along)
+    gap = np.minimum(np.abs(there.along[left] - along), np.abs(there.along[right] - along))
+    log_us = there.log_us[left] + share * (there.log_us[right] - there.log_us[left])
+    return log_us, np.where(gap < _SAME, 0.0, gap)
 
 
 def _own_curve(question: Question, there: Curves) -> Integers:
     """Which curve has each row's configuration; -1 where none has."""
-    names = [name for name in question.operation.sizes if name in there.sizes]
+    names, asked_for = question.operation.sizes, question.operation.filled(question.sizes)
     known = {row: place for place, row in enumerate(zip(*(there.sizes[name].tolist() for name in names), strict=True))}
-    asked = zip(*(np.asarray(question.sizes[name]).tolist() for name in names), strict=True)
+    asked = zip(*(np.asarray(asked_for[name]).tolist() for name in names), strict=True)
     return np.array([known.get(row, -1) for row in asked], dtype=np.int64)
 
 
 def _between(question: Question, there: Curves, below: Callable[[Question], Answer]) -> tuple[Floats, Floats, Floats]:
     """log(us), distance and spread from the nearest configurations, each at the same swept size."""
     operation, along = question.operation, question.along
-    places, asked = operation.places(_filled(there, operation)), operation.places(_stated(question, there))
+    places, asked = operation.places(there.sizes), operation.places(operation.filled(question.sizes))
     low, high = there.ends
     beyond = _REACH * (along[:, None] - np.clip(along[:, None], low, high))
     apart = np.sqrt((asked**2).sum(1)[:, None] + (places**2).sum(1) - 2 * asked @ places.T + beyond**2 + 1e-9)
@@ -269,28 +298,12 @@ def _between(question: Question, there: Curves, below: Callable[[Question], Answ
     return log_us, np.where(alone, base.distance, np.maximum(apart.min(1), 1e-3)), spread
 
 
-def _filled(there: Curves, operation: Operation) -> dict[str, NDArray[np.generic]]:
-    """All columns of the configurations; those that a table does not state are 1."""
-    ones = np.ones(len(there.first) - 1, np.int64)
-    return {name: there.sizes.get(name, ones) for name in operation.sizes}
-
-
-def _stated(question: Question, there: Curves) -> dict[str, NDArray[np.generic]]:
-    """The same of the rows asked for."""
-    ones = np.ones(len(question.along), np.int64)
-    return {
-        name: np.asarray(question.sizes[name]) if name in there.sizes and name in question.sizes else ones
-        for name in question.operation.sizes
-    }
-
-
 def _forbidden(question: Question, there: Curves) -> NDArray[np.bool_]:
     """[rows, curves]: the configurations asked for, whatever the sizes that belong to the sweep."""
-    names = [name for name in question.operation.sizes if name not in question.operation.repeated]
     same = np.ones((len(question.along), len(there.first) - 1), bool)
-    for name in names:
-        if name in there.sizes:
-            same &= np.asarray(question.sizes[name])[:, None] == there.sizes[name]
+    for name, values in question.operation.filled(question.sizes).items():
+        if name not in question.operation.repeated:
+            same &= np.asarray(values)[:, None] == there.sizes[name]
     return same
 
 
@@ -299,7 +312,7 @@ def _base_at(question: Question, there: Curves, near: Integers, below: Callable[
     operation = question.operation
     low, high = there.ends
     along = np.clip(question.along[:, None], low[near], high[near])
-    sizes = {name: values[near].ravel() for name, values in _filled(there, operation).items()}
+    sizes = {name: values[near].ravel() for name, values in there.sizes.items()}
     for name, values in question.sizes.items():
         sizes.setdefault(name, np.repeat(np.asarray(values), near.shape[1]))
     sizes[operation.swept] = (2.0**along).ravel()

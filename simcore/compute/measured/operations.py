@@ -8,7 +8,7 @@ octave in a column counts as its weight.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,7 +33,9 @@ class Work:
 class Operation:
     """`repeated` sizes belong to the sweep: `without exact` sets configurations that differ in them aside, too.
 
-    `rests_on` names the operation whose times, for the same columns after `renamed`, this one is a multiple of.
+    `borrows`: few curves a device, so that near devices' say what they have in common.
+
+    `rests_on` names a better known operation that does nearly the same work; `there` gives its columns.
     """
 
     name: str
@@ -43,9 +45,9 @@ class Operation:
     work: Callable[[Columns, float], Work]
     repeated: tuple[str, ...] = ()
     by_point: bool = False
+    borrows: bool = False
     rests_on: str = ""
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    given: Mapping[str, int | str] = field(default_factory=dict)
+    there: Callable[[Columns], Columns] = dict
 
     @property
     def sizes(self) -> tuple[str, ...]:
@@ -57,10 +59,20 @@ class Operation:
         """The column that says the data type."""
         return self.words[0]
 
+    def filled(self, sizes: Columns) -> Columns:
+        """All sizes: what is not stated is 1, or as large as the size it is a part of."""
+        rows = len(next(iter(sizes.values())))
+        return {
+            name: sizes.get(name, sizes.get(_PART_OF.get(name, ""), np.ones(rows, np.int64))) for name in self.sizes
+        }
+
     def places(self, sizes: Columns) -> Floats:
         """Coordinates [rows, axes] of configurations, in weighted octaves."""
         logs = {name: np.log2(np.maximum(np.asarray(sizes[name], float), 1.0)) for name in self.sizes}
         return np.stack([sum(weight * logs[name] for name, weight in axis.items()) for axis in self.axes], axis=1)
+
+
+_PART_OF = {"ranks_per_node": "ranks", "kv_heads": "heads"}
 
 
 def _product(c: Columns, size: float) -> Work:
@@ -101,7 +113,7 @@ _LATENT, _ROTARY, _LATENT_HEAD = 512.0, 64.0, 128.0  # sizes of the measured lat
 
 
 def _latent_prefill(c: Columns, size: float) -> Work:
-    heads, batch, seq, prefix = (_all(c, "heads", "batch", "seq")) + (np.asarray(c["prefix"], float),)
+    heads, batch, seq, prefix = (*_all(c, "heads", "batch", "seq"), np.asarray(c["prefix"], float))
     widths = 2 * _LATENT_HEAD + _ROTARY
     flops = batch * heads * seq * (seq + 2 * prefix) * widths
     return Work(flops, 2 * size * batch * (seq + prefix) * heads * widths)
@@ -133,6 +145,17 @@ def _experts(c: Columns, size: float) -> Work:
 def _grouped(c: Columns, size: float) -> Work:
     groups, m, n, k = _all(c, "groups", "m", "n", "k")
     return Work(2 * groups * m * n * k, groups * (size * k * (m + n) + 2 * m * n))
+
+
+def _side_by_side(c: Columns) -> Columns:
+    """Grouped products as one with all their rows."""
+    return {"m": np.asarray(c["groups"], float) * np.asarray(c["m"], float), "n": c["n"], "k": c["k"]}
+
+
+def _whole(c: Columns) -> Columns:
+    """A batch of products as one with all their rows."""
+    batch = np.asarray(c["batch"], float) if "batch" in c else 1.0
+    return {"m": batch * np.asarray(c["m"], float), "n": c["n"], "k": c["k"]}
 
 
 # Elements read and written for one of the result.
@@ -181,8 +204,17 @@ OPERATIONS: dict[str, Operation] = {
             ({"batch": 1.0}, *_PRODUCT),
             _product,
             rests_on="gemm",
+            there=_whole,
         ),
-        Operation("grouped_gemm", "m", ("dtype", "stage", "accumulate"), ({"groups": 1.0}, *_PRODUCT), _grouped),
+        Operation(
+            "grouped_gemm",
+            "m",
+            ("dtype", "stage", "accumulate"),
+            ({"groups": 1.0}, *_PRODUCT),
+            _grouped,
+            rests_on="gemm",
+            there=_side_by_side,
+        ),
         Operation("moe", "tokens", _FEED, (*_MODEL, *_SPREAD), _experts),
         Operation("attention_prefill", "seq", ("dtype",), (*_HEADS, {"window": 1.0}), _prefill, ("batch",)),
         Operation(
@@ -241,7 +273,13 @@ OPERATIONS: dict[str, Operation] = {
         Operation("quantize_scale_matrix", "m", ("dtype",), ({"k": 1.0},), _quantise),
         Operation("quantize_computescale", "m", ("dtype",), ({"k": 1.0},), _quantise),
         Operation(
-            "nccl", "size_bytes", ("dtype", "op"), ({"ranks": 1.0}, {"ranks_per_node": 4.0}), _collective, by_point=True
+            "nccl",
+            "size_bytes",
+            ("dtype", "op"),
+            ({"ranks": 1.0}, {"ranks_per_node": 4.0}),
+            _collective,
+            by_point=True,
+            borrows=True,
         ),
         Operation(
             "custom_all_reduce",
@@ -250,6 +288,7 @@ OPERATIONS: dict[str, Operation] = {
             ({"ranks": 1.0},),
             _collective,
             by_point=True,
+            borrows=True,
         ),
     )
 }

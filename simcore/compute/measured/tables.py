@@ -113,7 +113,7 @@ def curves(entry: Entry, words: tuple[Word, ...]) -> Curves | None:
         return None
     points = archive["points"].astype(np.int64)
     chosen = np.repeat(agreed, points)
-    sizes = {name: archive[name][agreed] for name in operation.sizes if name in archive}
+    sizes = operation.filled({name: archive[name][agreed] for name in ("points", *operation.sizes) if name in archive})
     first = np.concatenate([[0], np.cumsum(points[agreed])])
     along = np.log2(archive[operation.swept][chosen].astype(float))
     log_us = archive["level"][chosen].astype(float) * (np.log(2) / LEVELS)
