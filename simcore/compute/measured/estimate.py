@@ -28,6 +28,7 @@ _KRIGING = Kriging()
 _REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size
 _FAR = 1e6
 _SAME = 1e-6  # octaves
+_FOREIGN = 2.0  # octaves that another maker's device counts as
 _REWIRED = 4.0  # octaves that another wiring of the same devices counts as
 _AT_ONCE = 256  # questions per block, to bound memory
 _NEAREST_DEVICES = 2
@@ -77,7 +78,8 @@ class Question:
     @property
     def along(self) -> Floats:
         """log2 of the swept size."""
-        return np.log2(np.asarray(self.sizes[self.operation.swept], float))
+        found: Floats = np.log2(np.asarray(self.sizes[self.operation.swept], float))
+        return found
 
     @property
     def dtype(self) -> str:
@@ -222,12 +224,16 @@ def _near_devices(question: Question) -> list[tuple[float, Machine]]:
 def _apart(question: Question, other: Machine) -> float:
     """Octaves between two devices' peak and memory rates."""
     here, there = question.device.accelerator, other.accelerator
-    later = 0.05 * abs(here.year - there.year)
+    later = 0.05 * abs(here.year - there.year) + _FOREIGN * (here.maker != there.maker)
     if question.operation.borrows:
         rewired = _REWIRED * (question.device.site != other.site)
         return _octaves(here.link_bytes_per_s, there.link_bytes_per_s) + rewired + later
-    peaks = (parametric.stated_peak(one, question.dtype) for one in (here, there))
-    return float(np.hypot(_octaves(*peaks), _octaves(here.memory_bytes_per_s, there.memory_bytes_per_s))) + later
+    pairs = (
+        [parametric.stated_peak(one, question.dtype) for one in (here, there)],
+        (here.memory_bytes_per_s, there.memory_bytes_per_s),
+        (here.power_w, there.power_w),
+    )
+    return float(np.hypot.reduce([_octaves(*pair) for pair in pairs])) + later
 
 
 def _octaves(one: float, other: float) -> float:

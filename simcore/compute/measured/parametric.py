@@ -8,10 +8,10 @@ import numpy as np
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.measured.curves import Columns, Floats
-from simcore.compute.measured.operations import Operation
+from simcore.compute.measured.operations import Operation, Work
 from simcore.errors import InputError, closest
 
-__all__ = ["Rates", "element_bytes", "log_us", "plain_type", "stated_peak"]
+__all__ = ["Rates", "element_bytes", "log_us", "plain_type", "seconds", "stated_peak"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Rates:
     fixed_us: float = 3.0
     sharpness: float = 3.0
     step_us: float = 2.0
-    link_bytes_per_s: float = 300e9
+    link: float = 0.7
 
 
 _RATES = {
@@ -62,10 +62,28 @@ def stated_peak(device: Accelerator, dtype: str) -> float:
 
 def log_us(operation: Operation, sizes: Columns, device: Accelerator, dtype: str) -> Floats:
     """log(us) of each row."""
-    rates = _RATES.get(operation.name.partition("_")[0], Rates())
+    rates = _rates(operation)
     work = operation.work(sizes, element_bytes(dtype))
+    link_us = work.steps * rates.step_us + work.link_bytes / _link_rate(device, rates) * 1e6
+    found: Floats = np.log(_kernel_us(work, rates, device, dtype) + link_us)
+    return found
+
+
+def seconds(operation: Operation, flops: float, memory_bytes: float, device: Accelerator, dtype: str) -> float:
+    """Seconds of one kernel of this kind whose work is known."""
+    return float(_kernel_us(Work(flops, memory_bytes), _rates(operation), device, dtype)) * 1e-6
+
+
+def _rates(operation: Operation) -> Rates:
+    return _RATES.get(operation.name.partition("_")[0], Rates())
+
+
+def _kernel_us(work: Work, rates: Rates, device: Accelerator, dtype: str) -> Floats | float:
     arithmetic_us = work.flops / (stated_peak(device, dtype) * rates.arithmetic) * 1e6
     memory_us = work.memory_bytes / (device.memory_bytes_per_s * rates.memory) * 1e6
-    both_us = (arithmetic_us**rates.sharpness + memory_us**rates.sharpness) ** (1 / rates.sharpness)
-    link_us = work.steps * rates.step_us + work.link_bytes / rates.link_bytes_per_s * 1e6
-    return np.log(rates.fixed_us + both_us + link_us)
+    return rates.fixed_us + (arithmetic_us**rates.sharpness + memory_us**rates.sharpness) ** (1 / rates.sharpness)
+
+
+def _link_rate(device: Accelerator, rates: Rates) -> float:
+    """What a rank's link carries; of a device that states none, PCIe's."""
+    return (device.link_bytes_per_s or 32e9) * rates.link
