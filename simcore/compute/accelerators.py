@@ -52,7 +52,7 @@ NVIDIA   RTX-2080-Ti    2018   11 0.616     68   16  250    -  53.8     -  13.4 
 NVIDIA   A100-SXM-40GB  2020   40 1.555    108  300  400  312   312   156  19.5    -  624     - datasheet
 NVIDIA   A100-SXM-80GB  2020   80 2.039    108  300  400  312   312   156  19.5    -  624     - datasheet
 NVIDIA   H100-SXM-80GB  2022   80  3.35    132  450  700  989   989 494.5    67 1979 1979     - datasheet
-NVIDIA   H800-SXM-80GB  2023   80  3.35    132  200  700  989   989 494.5    67 1979 1979     - as H100 with slower NVLink
+NVIDIA   H800-SXM-80GB  2023   80  3.35    132  200  700  989   989 494.5    67 1979 1979     - H100, slower NVLink
 NVIDIA   H20-SXM        2023   96     4     78  450  400  148   148    74    44  296  296     - secondary
 NVIDIA   H200-SXM       2023  141   4.8    132  450  700  989   989 494.5    67 1979 1979     - datasheet
 NVIDIA   B200-SXM       2024  180     8    148  900 1000 2250  2250  1125    80 4500 4500  9000 DGX B200 datasheet
@@ -63,11 +63,11 @@ AMD      MI250X         2021  128  3.28    220  250  560  383   383     -  47.9 
 AMD      MI300X         2023  192   5.3    304  448  750 1307  1307     - 163.4 2615 2615     - datasheet
 AMD      MI325X         2024  256     6    304  448 1000 1300     -     - 163.4 2610    -     - datasheet
 AMD      MI355X         2025  288     8    256  538 1400 2500     -     - 157.3 5000    - 10100 datasheet
-Google   TPUv3          2018   32   0.9      2    -    -  123     -     -     -    -    -     - Google Cloud; Patterson 2021
-Google   TPUv4          2020   32   1.2      2    -  192  275     -     -     -    -  275     - Google Cloud; jax-ml scaling book
-Google   TPUv5e         2023   16  0.81      1    -    -  197     -     -     -    -  394     - Google Cloud; jax-ml scaling book
-Google   TPUv5p         2023   95  2.76      2    -    -  459     -     -     -    -  918     - Google Cloud; jax-ml scaling book
-Google   TPUv6e         2024   32   1.6      1    -    -  918     -     -     -    - 1836     - Google Cloud; jax-ml scaling book
+Google   TPUv3          2018   32   0.9      2    -    -  123     -     -     -    -    -     - Google Cloud
+Google   TPUv4          2020   32   1.2      2    -  192  275     -     -     -    -  275     - jax-ml scaling book
+Google   TPUv5e         2023   16  0.81      1    -    -  197     -     -     -    -  394     - jax-ml scaling book
+Google   TPUv5p         2023   95  2.76      2    -    -  459     -     -     -    -  918     - jax-ml scaling book
+Google   TPUv6e         2024   32   1.6      1    -    -  918     -     -     -    - 1836     - jax-ml scaling book
 Google   TPU7x          2025  192   7.4      2    -    - 2307     -     -     - 4614    -     - secondary
 AWS      Trainium1      2022   32  0.82      2    -    -  190     -   190  47.5  190    -     - Neuron documentation
 AWS      Trainium2      2024   96   2.9      8    -  500  667     -     -   181 1299    -     - Neuron documentation
@@ -86,10 +86,10 @@ NVIDIA   P4             2016    8 0.192     20   16   75    -     -     -   5.5 
 AMD      MI100          2020   32 1.229    120   92  300   92   185     -  23.1    -  185     - datasheet
 AMD      MI210          2021   64 1.638    104  100  300  181   181     -  22.6    -  181     - datasheet
 Intel    Arc-B60        2025   24 0.456     20   16  200   98    98    49  12.3    -  197     - product page
-Cerebras WSE-2          2021   40 20000 850000    -    -    -  7500     -     -    -    -     - vendor announcement; peak derived
-none     wafer-core     2025 0.05   0.1      1    -    -    -     4     -     -    4    -     - round figures of ours, no product
+Cerebras WSE-2          2021   40 20000 850000    -    -    -  7500     -     -    -    -     - announced; derived
+none     wafer-core     2025 0.05   0.1      1    -    -    -     4     -     -    4    -     - ours, no product
 none     wafer-node     2025  1.8   3.6     36    -    -    -   144     -     -  144    -     - 36 wafer-cores
-Cerebras WSE-3          2024   44 21000 900000    -    -    - 12500     -     -    -    -     - announcement; a tenth as dense
+Cerebras WSE-3          2024   44 21000 900000    -    -    - 12500     -     -    -    -     - announced; a tenth
 """
 
 
@@ -136,7 +136,7 @@ def accelerator(name: str) -> Accelerator:
 def recognised(device: str) -> Accelerator | None:
     """The preset that a driver's name of a device says, the one that agrees in most words; None without one.
 
-    >>> recognised("NVIDIA A100-SXM4-40GB").name, recognised("Tesla V100-SXM2-16GB").name, recognised("NVIDIA L4")
+    >>> recognised("NVIDIA A100-SXM4-40GB").name, recognised("Tesla V100-SXM2-16GB").name, recognised("NVIDIA K80")
     ('A100-SXM-40GB', 'V100-SXM2-16GB', None)
     """
     words = set(re.split(r"[\s-]+", device.lower()))

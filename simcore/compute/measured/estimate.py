@@ -201,6 +201,8 @@ def _elsewhere(question: Question) -> Answer:
     within = np.array([one.distance for one in found])
     shares = ((0.05 + away) * (1.0 + within)) ** -2.0
     log_us = np.average([one.log_us for one in found], axis=0, weights=shares)
+    here = (question.operation, question.complete(), question.device.accelerator, question.dtype)
+    log_us = np.maximum(log_us, parametric.least_log_us(*here))
     nearest = found[0]
     source = np.full(len(log_us), _PLACE[Source.TRANSFERRED])
     return Answer(log_us, (away + within).min(0), nearest.spread + 0.05, source, nearest.table)
