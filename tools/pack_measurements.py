@@ -18,6 +18,7 @@ import numpy as np
 from simcore.compute.measured.operations import OPERATIONS
 from simcore.compute.measured.tables import SHIPPED, pack, selected, split_name, thinned
 
+WHOLE = 10_000  # points up to which none is left out
 LICENCES = {
     "aic": "Apache-2.0",
     "simumax": "Apache-2.0",
@@ -54,7 +55,8 @@ def packed(path: Path, options: argparse.Namespace) -> dict[str, object] | None:
     with np.load(path) as archive:
         columns = dict(archive)
     whole = pack(operation, columns)
-    table = selected(whole, operation, thinned(operation, whole, options.within))
+    small = len(whole["level"]) <= WHOLE
+    table = whole if small else selected(whole, operation, thinned(operation, whole, options.within))
     np.savez_compressed(options.output / path.name, **table)
     types = sorted({str(word) for word in columns.get(f"{operation.type_column}_names", np.array([]))})
     return {

@@ -302,7 +302,7 @@ def _between(question: Question, there: Curves, below: Callable[[Question], Answ
     base = below(question)
     alone = np.isinf(apart.min(1))  # nothing measured that may be used
     log_us = base.log_us + np.where(alone, 0.0, (weights * residual).sum(1))
-    spread = np.where(alone, base.spread, 1.3 * residual.std(1) * np.sqrt(left) + 0.02)
+    spread = np.where(alone, base.spread, 1.5 * residual.std(1) * np.sqrt(left) + 0.02)
     return log_us, np.where(alone, base.distance, np.maximum(apart.min(1), 1e-3)), spread
 
 
