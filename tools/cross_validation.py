@@ -34,7 +34,9 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=1000, help="rows of every table and type")
     options = parser.parse_args()
     print(
-        "| left out | mean | median | p90 | bias | rows | large: mean | median | p90 |\n|---|---|---|---|---|---|---|---|---|"
+        "| left out | mean | median | p90 | bias | rows | large: mean | median | p90 |",
+        "|" + "---|" * 9,
+        sep="\n",
     )
     for name, tables, dtypes in COLUMNS:
         errors = [one_table(options, table, dtypes, without_exact=True) for table in tables]

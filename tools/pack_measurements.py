@@ -14,11 +14,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcore.compute.measured.operations import OPERATIONS
 from simcore.compute.measured.tables import SHIPPED, pack, selected, split_name, thinned
 
 WHOLE = 10_000  # points up to which none is left out
+Columns = dict[str, NDArray[np.generic]]
 LICENCES = {
     "aic": "Apache-2.0",
     "simumax": "Apache-2.0",
@@ -36,7 +38,11 @@ def main() -> int:
     parser.add_argument("--within", type=float, default=0.015, help="what a point left out may differ by")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
-    index = [line for path in sorted(options.folder.glob("*.npz")) if (line := packed(path, options))]
+    plain = [path for path in sorted(options.folder.glob("*.npz")) if "_deepep_" not in path.stem]
+    index = [line for path in plain if (line := packed(path.stem, read(path), options))]
+    for device in sorted({path.stem.split("_")[1] for path in options.folder.glob("*_deepep_*.npz")}):
+        modes = {mode: read(options.folder / f"aic_{device}_deepep_{mode}.npz") for mode in ("normal", "low_latency")}
+        index.append(packed(f"aic_{device}_expert_exchange", exchanges(modes), options))
     text = ",\n".join(json.dumps(line, sort_keys=True) for line in index)
     (options.output / "index.json").write_text(f"[\n{text}\n]\n", encoding="utf-8")
     total = sum(path.stat().st_size for path in options.output.glob("*.npz"))
@@ -44,23 +50,43 @@ def main() -> int:
     return 0
 
 
-def packed(path: Path, options: argparse.Namespace) -> dict[str, object] | None:
+def read(path: Path) -> Columns:
+    """The columns of a table."""
+    with np.load(path) as archive:
+        return dict(archive)
+
+
+def exchanges(modes: dict[str, Columns]) -> Columns:
+    """DeepEP's tables, which hold two times a row, with one row a time: mode, stage and the SMs that were taken."""
+    parts = []
+    for code, columns in enumerate(modes.values()):
+        for stage, name in enumerate(("dispatch", "combine")):
+            times = [values for column, values in columns.items() if column.startswith(name) and column.endswith("_us")]
+            rows = len(columns["tokens"])
+            sizes = {size: columns[size] for size in ("nodes", "ranks", "hidden", "topk", "experts", "tokens")}
+            words = {"mode": np.full(rows, code), "stage": np.full(rows, stage), "dtype": np.zeros(rows, int)}
+            sms = columns.get(f"{name}_sms", np.ones(rows, int))
+            parts.append(sizes | words | {"sms": sms, "time_us": np.sum(times, axis=0)})
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    spelt = {"mode_names": [*modes], "stage_names": ["dispatch", "combine"], "dtype_names": ["bf16"]}
+    return joined | {name: np.array(words) for name, words in spelt.items()} | {"source": modes["normal"]["source"]}
+
+
+def packed(stem: str, columns: Columns, options: argparse.Namespace) -> dict[str, object] | None:
     """Write one table; its line of the index."""
-    named = split_name(path.stem)
+    named = split_name(stem)
     if not named:
-        print(f"{path.name}: left out, its operation is not known")
+        print(f"{stem}: left out, its operation is not known")
         return None
     source, device, name = named
     operation = OPERATIONS[name]
-    with np.load(path) as archive:
-        columns = dict(archive)
     whole = pack(operation, columns)
     small = len(whole["level"]) <= WHOLE
     table = whole if small else selected(whole, operation, thinned(operation, whole, options.within))
-    np.savez_compressed(options.output / path.name, **table)
+    np.savez_compressed(options.output / f"{stem}.npz", **table)
     types = sorted({str(word) for word in columns.get(f"{operation.type_column}_names", np.array([]))})
     return {
-        "name": path.stem,
+        "name": stem,
         "device": device,
         "operation": name,
         "types": types,

@@ -34,7 +34,7 @@ from simcore.compute.measured.estimate import Machine, Question, answer
 from simcore.compute.measured.operations import OPERATIONS
 from simcore.compute.measured.tables import Word
 
-__all__ = ["duration"]
+__all__ = ["collective", "duration", "expert_exchange"]
 
 # Time of a gradient's product over the forward product of its own sizes (SimuMax, A100 PCIe and B200: medians of the
 # layouts NN and, summed in 32 bits, NT over TN).
@@ -66,6 +66,42 @@ def duration(kernel: Kernel, device: Accelerator, dtype: str, *, sustained: bool
 def _duration(kernel: Kernel, device: Accelerator, dtype: str, sustained: bool) -> Duration:
     found: Duration = _HOW[type(kernel)](kernel, device, dtype, sustained)
     return found
+
+
+def expert_exchange(
+    stage: str,
+    device: Accelerator,
+    *,
+    tokens: int,
+    hidden: int,
+    top_k: int,
+    experts: int,
+    ranks: int,
+    nodes: int = 1,
+    sms: int = 20,
+    low_latency: bool = False,
+) -> Duration:
+    """Seconds in which DeepEP sends each rank's `tokens` to their experts ("dispatch") or back ("combine").
+
+    Parameters
+    ----------
+    tokens
+        Of one rank. `ranks` share the experts, in `nodes` nodes.
+    sms
+        Multiprocessors that the normal kernels take from computation meanwhile; the low-latency ones take none.
+    """
+    mode = "low_latency" if low_latency else "normal"
+    sizes = {"nodes": nodes, "ranks": ranks, "hidden": hidden, "topk": top_k, "experts": experts, "tokens": tokens}
+    return _ask("expert_exchange", ("bf16", mode, stage), sizes | {"sms": 1 if low_latency else sms}, device)[1]
+
+
+def collective(kind: str, size_bytes: float, ranks: int, device: Accelerator) -> Duration:
+    """Seconds of a NCCL collective inside a node, as nccl-tests has it: back to back, nobody late.
+
+    `kind`: "all_reduce", "all_gather", "reduce_scatter" or "all_to_all"; `size_bytes`: the full buffer.
+    """
+    sizes = {"ranks": ranks, "ranks_per_node": ranks, "size_bytes": size_bytes}
+    return _ask("nccl", ("fp16", kind), sizes, device)[1]
 
 
 def _ask(

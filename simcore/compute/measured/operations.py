@@ -179,10 +179,14 @@ def _collective(c: Columns, _: float) -> Work:
     return Work(link_bytes=share * size, steps=np.log2(ranks))
 
 
+_NETWORK_SHARE = 8.0  # a node's link over a rank's network card
+
+
 def _exchange(c: Columns, _: float) -> Work:
+    """A token goes once to every rank, and once over the network to every node, that has an expert of it."""
     nodes, ranks, hidden, topk, tokens = _all(c, "nodes", "ranks", "hidden", "topk", "tokens")
-    copies = ranks * (1 - (1 - 1 / ranks) ** topk)
-    return Work(link_bytes=2 * tokens * hidden * copies * np.where(nodes > 1, 4, 1), steps=np.log2(ranks))
+    copies, away = (places * (1 - (1 - 1 / places) ** topk) * (1 - 1 / places) for places in (ranks, nodes))
+    return Work(link_bytes=2 * tokens * hidden * np.maximum(copies, _NETWORK_SHARE * away), steps=np.log2(ranks))
 
 
 _PRODUCT = ({"n": 1.0}, {"k": 1.0})
@@ -280,6 +284,20 @@ OPERATIONS: dict[str, Operation] = {
             _collective,
             by_point=True,
             borrows=True,
+        ),
+        Operation(
+            "expert_exchange",
+            "tokens",
+            ("dtype", "mode", "stage"),
+            (
+                {"nodes": 3.0},
+                {"ranks": 1.0},
+                {"hidden": 1.0},
+                {"topk": 1.0},
+                {"experts": 0.3},
+                {"sms": 1.0},
+            ),
+            _exchange,
         ),
         Operation(
             "custom_all_reduce",
