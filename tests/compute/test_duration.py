@@ -73,7 +73,7 @@ def test_experts_further_away_take_longer_to_reach_and_more_multiprocessors_help
     far = expert_exchange("dispatch", DEVICES[1], ranks=16, nodes=2, **shape)
     few = expert_exchange("dispatch", DEVICES[1], ranks=8, sms=4, **shape)
     assert near.seconds < few.seconds
-    assert 2 * near.seconds < far.seconds
+    assert 1.5 * near.seconds < far.seconds < 3 * near.seconds
     assert near.table == "aic_h100_expert_exchange"
 
 
