@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from simcore.cli import main
-from simcore.compute.measured.tables import forget
 
 HEADING = "dtype,n,k,m,time_us\n"
 
@@ -12,10 +11,6 @@ HEADING = "dtype,n,k,m,time_us\n"
 @pytest.fixture(autouse=True)
 def own_tables(tmp_path, monkeypatch):
     monkeypatch.setenv("SIMCORE_TABLES", str(tmp_path / "tables"))
-    forget()
-    yield
-    monkeypatch.undo()
-    forget()
 
 
 def write_question(path, rows=3):

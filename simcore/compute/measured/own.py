@@ -30,7 +30,7 @@ def add_table(path: Path, device: str = "") -> Entry:
     packed = pack(operation, table)
     types = [str(word) for word in table.get(f"{operation.type_column}_names", np.array([]))]
     name = f"{source}_{where}_{operation.name}"
-    entry = Entry(name, where, operation.name, tuple(types), len(packed["level"]), str(path), "your own", own=True)
+    entry = Entry(name, where, operation.name, tuple(types), len(packed["level"]), str(path), "your own", own_folder())
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **packed)  # type: ignore[arg-type]
     own_folder().mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ SHIPPED = Path(__file__).parent / "tables"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of the index. `types`: data types; `rows`: measured points; `own`: brought by the user."""
+    """A line of the index. `types`: data types; `rows`: measured points; `folder`: where it is."""
 
     name: str
     device: str
@@ -39,12 +39,17 @@ class Entry:
     rows: int
     source: str
     licence: str
-    own: bool = False
+    folder: Path = SHIPPED
 
     @property
     def path(self) -> Path:
         """Where its numbers are."""
-        return (own_folder() if self.own else SHIPPED) / f"{self.name}.npz"
+        return self.folder / f"{self.name}.npz"
+
+    @property
+    def own(self) -> bool:
+        """Whether the user brought it."""
+        return self.folder != SHIPPED
 
 
 def own_folder() -> Path:
@@ -54,21 +59,21 @@ def own_folder() -> Path:
     return Path(given) if given else Path(data) / "simcore" / "tables"
 
 
-@lru_cache(maxsize=1)
 def entries() -> tuple[Entry, ...]:
     """All tables, the user's own first."""
-    found: list[Entry] = []
-    for folder, own in ((own_folder(), True), (SHIPPED, False)):
-        index = folder / "index.json"
-        if index.exists():
-            lines = json.loads(index.read_text(encoding="utf-8"))
-            found += [Entry(**{**line, "types": tuple(line["types"])}, own=own) for line in lines]
-    return tuple(found)
+    return _listed(own_folder()) + _listed(SHIPPED)
+
+
+@lru_cache(maxsize=4)
+def _listed(folder: Path) -> tuple[Entry, ...]:
+    index = folder / "index.json"
+    lines = json.loads(index.read_text(encoding="utf-8")) if index.exists() else []
+    return tuple(Entry(**{**line, "types": tuple(line["types"]), "folder": folder}) for line in lines)
 
 
 def forget() -> None:
     """Read everything again when it is asked for next (a table was added)."""
-    for kept in (entries, curves, _archive):
+    for kept in (_listed, curves, _archive):
         kept.cache_clear()
 
 

@@ -17,23 +17,14 @@ def columns(rows):
     return {"m": m, "n": n, "k": k, "time_us": time_us, **words}
 
 
-def loaded(packed, tmp_path, monkeypatch):
-    np.savez(tmp_path / "own_h100_gemm.npz", **packed)
-    monkeypatch.setenv("SIMCORE_TABLES", str(tmp_path))
-    entry = Entry("own_h100_gemm", "h100", "gemm", ("bf16",), 1, "here", "ours", own=True)
-    curves.cache_clear()
-    from simcore.compute.measured.tables import _archive
-
-    _archive.cache_clear()
-    return curves(entry, ("bf16",))
+def loaded(packed, folder):
+    np.savez(folder / "own_h100_gemm.npz", **packed)
+    return curves(Entry("own_h100_gemm", "h100", "gemm", ("bf16",), 1, "here", "ours", folder), ("bf16",))
 
 
 @given(rows=ROWS)
 def test_a_packed_table_gives_every_measured_time_back(rows, tmp_path_factory):
-    import pytest
-
-    with pytest.MonkeyPatch.context() as patch:
-        found = loaded(pack(GEMM, columns(rows)), tmp_path_factory.mktemp("tables"), patch)
+    found = loaded(pack(GEMM, columns(rows)), tmp_path_factory.mktemp("tables"))
     places = {(n, k): place for place, (n, k) in enumerate(zip(*(found.sizes[c] for c in "nk"), strict=True))}
     for m, n, k, time_us in rows:
         at = found.at(np.array([places[n, k]]), np.array([np.log2(m)]))
