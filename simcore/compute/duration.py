@@ -29,12 +29,12 @@ from simcore.compute.kernel import (
     Touch,
 )
 from simcore.compute.measured import parametric
-from simcore.compute.measured.curves import Columns
+from simcore.compute.measured.curves import Columns, Floats
 from simcore.compute.measured.estimate import Machine, Question, answer
 from simcore.compute.measured.operations import OPERATIONS
 from simcore.compute.measured.tables import Word
 
-__all__ = ["collective", "duration", "expert_exchange"]
+__all__ = ["collective", "collective_curve", "duration", "expert_exchange"]
 
 # Time of a gradient's product over the forward product of its own sizes (SimuMax, A100 PCIe and B200: medians of the
 # layouts NN and, summed in 32 bits, NT over TN).
@@ -102,6 +102,17 @@ def collective(kind: str, size_bytes: float, ranks: int, device: Accelerator) ->
     """
     sizes = {"ranks": ranks, "ranks_per_node": ranks, "size_bytes": size_bytes}
     return _ask("nccl", ("fp16", kind), sizes, device)[1]
+
+
+_CURVE_BYTES = 2.0 ** np.arange(8, 30, 0.5)  # what the tables span
+
+
+@lru_cache(maxsize=1024)
+def collective_curve(kind: str, ranks: int, device: Accelerator) -> tuple[Floats, Floats]:
+    """Bytes and seconds of `collective`, from small to large, where more bytes never take less time."""
+    sizes = {"ranks": np.full(len(_CURVE_BYTES), ranks), "size_bytes": _CURVE_BYTES}
+    found = answer(Question(OPERATIONS["nccl"], Machine(_table_name(device), device), ("fp16", kind), sizes))
+    return _CURVE_BYTES, np.maximum.accumulate(found.seconds)
 
 
 def _ask(

@@ -1,5 +1,5 @@
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.compute.measured.kriging import Kriging
@@ -22,6 +22,7 @@ def loaded(packed, folder):
     return curves(Entry("own_h100_gemm", "h100", "gemm", ("bf16",), 1, "here", "ours", folder), ("bf16",))
 
 
+@settings(deadline=None)
 @given(rows=ROWS)
 def test_a_packed_table_gives_every_measured_time_back(rows, tmp_path_factory):
     found = loaded(pack(GEMM, columns(rows)), tmp_path_factory.mktemp("tables"))
@@ -31,6 +32,7 @@ def test_a_packed_table_gives_every_measured_time_back(rows, tmp_path_factory):
         assert abs(at[0] - np.log(time_us)) <= np.log(2) / LEVELS
 
 
+@settings(deadline=None)
 @given(rows=ROWS, share=st.floats(0.001, 0.5))
 def test_points_left_out_are_met_by_lines_between_those_kept(rows, share):
     whole = pack(GEMM, columns(rows))
