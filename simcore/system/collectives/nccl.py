@@ -45,7 +45,8 @@ class Fabric:
 
     `node`: lines inside a node of `node_ranks`; `across`: lines between nodes when every rank of a node takes part,
     their rate shared by all of a node's network cards; `nic_bytes_per_s`: what one card sustains; `hop_s`: a point-
-    to-point message. `card_ranks`: the ranks the curves of `across` were measured with, where a node holds more. `device`: whose tables say what a collective inside a node takes; "" = the lines do.
+    to-point message. `card_ranks`: the ranks the curves of `across` were measured with, where a node holds more.
+    `device`: whose measured tables say what a collective inside a node takes; "" = the lines do.
     """
 
     name: str
