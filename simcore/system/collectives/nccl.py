@@ -6,7 +6,7 @@ ring, the double tree and NVLS the high rate; which one wins at a size is NCCL's
 (reference: nccl src/graph/tuning.cc), here with rates measured on the system instead of the table's.
 
 Inside a node of a `device` that nccl-tests was run on, the time is what the measured tables say (docs/kernels.md), and
-`LONE_S`: the tables' calls follow each other without a gap, a lone one is launched and waits for its last peer.
+`lone_s`: the tables' calls follow each other without a gap, a lone one is launched and waits for its last peer.
 
 The lines' constants are fitted by `simcore.cost.published.calibrate_collectives`, per system, to published curves of
 1 MiB and more. Systems without a curve (V100, MI300X, H100 across nodes, one B200 node) take their stated peak bus
@@ -46,7 +46,9 @@ class Fabric:
     `node`: lines inside a node of `node_ranks`; `across`: lines between nodes when every rank of a node takes part,
     their rate shared by all of a node's network cards; `nic_bytes_per_s`: what one card sustains; `hop_s`: a point-
     to-point message. `card_ranks`: the ranks the curves of `across` were measured with, where a node holds more.
-    `device`: whose measured tables say what a collective inside a node takes; "" = the lines do.
+    `device`: whose measured tables say what a collective inside a node takes; "" = the lines do. `lone_s`: launch and
+    last peer of a lone call (published calls one by one, H200 and A100, over nccl-tests' back to back);
+    `over_measured`: how long the rest takes over the tables' time, 1 where links are as there.
     """
 
     name: str
@@ -58,6 +60,8 @@ class Fabric:
     multicast_ranks: int = 6
     card_ranks: int = 0
     device: str = ""
+    lone_s: float = 20e-6
+    over_measured: float = 1.0
 
     @property
     def sharing_ranks(self) -> int:
@@ -107,11 +111,10 @@ def choose(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: int, s
     algorithm = _ALGORITHMS.get(kind, name)
     taken_s = seconds(best)
     if nodes == 1 and system.device and max(ranks, system.multicast_ranks) <= _MEASURED_RANKS:
-        taken_s = LONE_S + _measured_s(kind, size_bytes, ranks, system.device)
+        taken_s = system.lone_s + system.over_measured * _measured_s(kind, size_bytes, ranks, system.device)
     return Choice(_WRITTEN.get(algorithm, algorithm), _WRITTEN[protocol], taken_s, wire * size_bytes)
 
 
-LONE_S = 20e-6  # launch and last peer: published calls one by one (H200, A100) over nccl-tests' back to back
 _MEASURED_RANKS = 8  # as NCCL chooses by itself: a system that may not use NVLS is left to its lines
 
 
