@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -103,7 +102,6 @@ def pairs(size):
 RING = Run(micro(KIND, 64), Topology((Dimension("Ring", 8, 37e9, 1.0),)))
 
 
-@pytest.mark.xfail(reason="symmetry is looked up by the algorithm's name, not asked of its plan", strict=True)
 @settings(deadline=None, max_examples=50)
 @example(RING, pairs)
 @example(RING, side_by_side([pairs, lambda size: Plan(size, ((Round(1, 1), 1),))]))
