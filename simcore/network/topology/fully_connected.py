@@ -15,6 +15,10 @@ class FullyConnected(Fabric):
 
     description = "a link between every two NPUs, in each direction"
 
+    def about_links(self) -> int:
+        """From every NPU to every other."""
+        return self.npus * (self.npus - 1)
+
     def ends(self) -> tuple[IntArray, IntArray]:
         """By source, then destination."""
         src, dst = np.nonzero(~np.eye(self.npus, dtype=bool))
