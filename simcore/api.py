@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from simcore import library
+from simcore.documents import read_text
 from simcore.engine.changes import changes
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings, noise_of, straggler_factors
@@ -42,6 +43,7 @@ __all__ = ["load_topology", "load_workload", "run"]
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
 SPECIFICATION_SUFFIXES = {".yaml", ".yml"}
 STANDARD_INPUT = "-"
+MOST_STEPS = 20_000_000
 TOLD = (
     *("queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "rendezvous", "dialect", "straggler"),
     *("schedule", "npu", "seed", "jitter", "fault"),
@@ -189,6 +191,7 @@ def run(
         iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
         not no_fold, schedule, straggler_factors(straggler, machine, groups), link_times=link_times,
     )  # fmt: skip
+    _check_length(iterations, source.content)
     given = config.read(system) if system else None
     memory = remote_memory_file.read(remote_memory) if remote_memory else None
     case = _Case(source.content, machine, _with_preset(given, npu, source, rules, machine), rules, settings, memory)
@@ -219,8 +222,8 @@ def _counted(workload: str) -> Iterator[None]:
     try:
         with np.errstate(over="raise", invalid="raise"):
             yield
-    except (OverflowError, FloatingPointError, MemoryError) as error:
-        message = "the sizes or times of this run grow beyond what can be counted or kept"
+    except (OverflowError, FloatingPointError) as error:
+        message = "the sizes or times of this run grow beyond what can be counted"
         raise InputError.at(workload, message, expected="times and sizes below 2^63", found=str(error)) from error
 
 
@@ -340,10 +343,12 @@ def _find_workload(name: str) -> Path:
 
 
 def _read_workload(path: Path, npus: int, dialect: Dialect | None, comm_groups: str | None, npu: str | None) -> _Source:
-    if str(path) == STANDARD_INPUT:
+    if str(path) == STANDARD_INPUT or path.is_fifo():
         _refuse_preset(npu)
-        content = sys.stdin.read()
-        return _Source(text.parse(content, "<stdin>", dialect), hashlib.sha256(content.encode()).hexdigest())
+        piped = path.is_fifo()
+        content = read_text(path) if piped else sys.stdin.read()
+        parsed = text.parse(content, str(path) if piped else "<stdin>", dialect)
+        return _Source(parsed, hashlib.sha256(content.encode()).hexdigest())
     if path.suffix not in TRACE_SUFFIXES and not path.is_dir() and (path.is_file() or path.suffix):
         return _Source(_program(path, dialect, npu), _sha256(path))
     from simcore.workload.chakra.groups import read_groups
@@ -391,9 +396,18 @@ def _network(name: str, rules: Profile) -> NetworkMode:
     return next((mode for mode in rules.networks if mode == name), rules.networks[0])
 
 
+def _check_length(iterations: int, workload: Workload | GraphSet) -> None:
+    """InputError for more steps than anybody would wait for."""
+    steps = iterations * 3 * len(workload.layers) if isinstance(workload, Workload) else 0
+    if steps > MOST_STEPS:
+        expected = f"at most {MOST_STEPS // (steps // iterations):,}; a few show what every further one takes"
+        message = f"{steps:,} phases of layers are too many to play and to keep"
+        raise InputError.at("--iterations", message, expected=expected, found=f"{iterations:,}")
+
+
 def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings, noise: Noise) -> Iterator[str]:
     """What the run leaves out or takes differently from what one may expect."""
-    if noise.compute and settings.fold:
+    if noise.compute:  # also with --no-fold: nothing may differ there
         yield "jitter tells NPUs apart: each is a process of its own, and the run's cost grows with their number"
     if isinstance(workload, Workload):
         if workload.parallelism.pp > 1 and not rules.pipelines:

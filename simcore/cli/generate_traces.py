@@ -100,7 +100,7 @@ def _involved(dims: str) -> list[bool]:
     if not dims:
         return []
     numbers = [part.strip() for part in dims.split(",")]
-    if not all(number.isdecimal() and len(number) < 3 and int(number) < 32 for number in numbers):
+    if not all(number.isascii() and number.isdecimal() and len(number) < 3 and int(number) < 32 for number in numbers):
         raise InputError.at("--dims", "not a list of dimensions", expected="numbers like 0,2", found=dims)
     named = {int(number) for number in numbers}
     return [dimension in named for dimension in range(max(named) + 1)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -109,8 +108,8 @@ def command(
         artefacts.write_links(report, path)
     left_out = [f"{path}: {text}" for path in timeline for text in artefacts.write_timeline(report, path, selection)]
     if output:
-        left_out += artefacts.write_directory(report, output, force=force, selection=selection)
-        run_config.write(Path(output) / "run.yaml", arguments, report)
+        more = {"run.yaml": run_config.text_of(arguments, report)}
+        left_out += artefacts.write_directory(report, output, force=force, selection=selection, more=more)
     _print(report, as_json, () if quiet else (*report.warnings, *left_out))
 
 

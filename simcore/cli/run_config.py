@@ -6,7 +6,6 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,18 +13,17 @@ import click
 from simcore import __version__, documents
 from simcore.documents import Node
 from simcore.errors import Problems
-from simcore.files import write_text
 
 if TYPE_CHECKING:
     from simcore.report.model import Report
 
-__all__ = ["option", "write"]
+__all__ = ["option", "text_of"]
 
 SCHEMA = "simcore.run/1"
 
 
-def write(path: Path, arguments: Mapping[str, Any], report: Report) -> None:
-    """Write the resolved configuration and where it came from."""
+def text_of(arguments: Mapping[str, Any], report: Report) -> str:
+    """The resolved configuration and where it came from."""
     options = {name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()}
     given = {name: value for name, value in sorted(options.items()) if value not in (None, "", [])}
     inputs = [{"role": entry.role, "path": entry.path, "sha256": entry.sha256} for entry in report.inputs]
@@ -33,7 +31,7 @@ def write(path: Path, arguments: Mapping[str, Any], report: Report) -> None:
     command = " ".join(map(shlex.quote, ["simcore", *sys.argv[1:]]))
     lines += ["provenance:", f"  version: {json.dumps(__version__)}", f"  command: {json.dumps(command)}", "  inputs:"]
     lines += [f"  - {json.dumps(entry)}" for entry in inputs]
-    write_text(path, "\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
 
 
 def _load(context: click.Context, parameter: click.Parameter, path: str | None) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from simcore.errors import InputError, closest
-from simcore.files import make_folder, write_bytes, write_text
+from simcore.files import folder as written_folder
+from simcore.files import write_bytes, write_text
 from simcore.report.model import Report
 from simcore.report.selection import Limits, Selection, View, choose
 
@@ -189,8 +191,11 @@ def write_directory(
     *,
     force: bool = False,
     selection: Selection | None = None,
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[str, ...]:
     """Write report.json, layers.csv, events.npz, breakdown.png, timeline.html and timeline.pftrace.gz into a folder.
+
+    The files, and `more` texts by name, come together or not at all.
 
     Returns
     -------
@@ -202,19 +207,21 @@ def write_directory(
     InputError
         If the folder is not empty and `force` is not set, or cannot be written.
     """
-    target = make_folder(folder, force=force)
-    for name, make in ARTEFACTS.items():
-        write_bytes(target / name, make(report))
-    if report.timeline.wafer:
-        from simcore.report.wafer_figure import write_wafer
+    with written_folder(folder, force=force) as target:
+        for name, make in ARTEFACTS.items():
+            write_bytes(target / name, make(report))
+        if report.timeline.wafer:
+            from simcore.report.wafer_figure import write_wafer
 
-        write_wafer(report.timeline.wafer.traffic, target)
-        if report.timeline.links is not None and report.timeline.links.coordinates is not None:
-            write_links(report, target / "links.png")
-    left_out = [
-        f"{name}: {missing}"
-        for name in ("timeline.html", "timeline.pftrace.gz")
-        for missing in write_timeline(report, target / name, selection)
-    ]
-    write_text(target / "report.json", report.to_json())
+            write_wafer(report.timeline.wafer.traffic, target)
+            if report.timeline.links is not None and report.timeline.links.coordinates is not None:
+                write_links(report, target / "links.png")
+        left_out = [
+            f"{name}: {missing}"
+            for name in ("timeline.html", "timeline.pftrace.gz")
+            for missing in write_timeline(report, target / name, selection)
+        ]
+        write_text(target / "report.json", report.to_json())
+        for name, text in more.items():
+            write_text(target / name, text)
     return tuple(left_out)

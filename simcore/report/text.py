@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Literal, TextIO
 
+from simcore.errors import printable
 from simcore.report.document import LayerRow, PhaseRow, RankRow, ReportDocument
 from simcore.report.grid import grid, top
 from simcore.report.tables import layers_by_name, phases
@@ -23,7 +24,6 @@ __all__ = [
     "dominating",
     "headline",
     "layer_total",
-    "printable",
     "render",
     "terminal_width",
     "use_colour",
@@ -68,11 +68,6 @@ def render(
     parts = _parts(document, operations, width, num_rows)
     first, *others = (printable(part) for part in parts if part)
     return "\n\n".join([f"\x1b[1m{first}\x1b[0m" if colour else first, *others]) + "\n"
-
-
-def printable(text: str) -> str:
-    """Names come from files: what a terminal could take for a command is shown as a question mark."""
-    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
 
 
 def wrapped(text: str, width: int) -> str:
