@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "simcore"
-BASE = {"collection", "errors", "registry", "units", "documents", "library", "files", "memory", "noise"}
+BASE = {"collection", "errors", "registry", "units", "documents", "library", "files", "memory", "noise", "options"}
 ALLOWED = {
     "collection": set(),
     "errors": set(),
@@ -16,6 +16,7 @@ ALLOWED = {
     "library": {"errors"},
     "files": {"errors"},
     "memory": set(),
+    "options": {"errors"},
     "noise": {"errors"},
     "workload": BASE,
     "timeline": BASE,

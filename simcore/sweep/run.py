@@ -126,7 +126,6 @@ def _figures(configuration: Configuration, folder: Path) -> dict[str, int]:
 def _arguments(configuration: Configuration, folder: Path) -> dict[str, Any]:
     """The arguments of `simcore.run`; inputs of which a part varies are written anew to `folder`."""
     arguments = {name: value for name, value in configuration.items() if not steps(name)}
-    arguments |= {name: tuple(arguments[name]) for name in ("straggler", "jitter", "fault") if name in arguments}
     if "workload" not in arguments:
         raise InputError.at("workload", "a workload is needed", expected="workload: NAME in run:, grid: or list:")
     for role in {role: None for role, _, _ in _parts(configuration)}:
