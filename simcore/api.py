@@ -40,7 +40,7 @@ from simcore.timeline.events import Timeline
 from simcore.workload import text
 from simcore.workload.model import Dialect, GraphSet, Workload
 
-__all__ = ["load_topology", "load_workload", "run"]
+__all__ = ["load_topology", "load_workload", "play", "run"]
 
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
 SPECIFICATION_SUFFIXES = {".yaml", ".yml"}
@@ -99,7 +99,25 @@ def run(
     >>> report.to_dict()["npus"]
     8
     """
-    asked = RunOptions.of(options)
+    return play(workload, topology, system, RunOptions.of(options))
+
+
+run.__signature__ = Signature(  # type: ignore[attr-defined]  # help(simcore.run) shows every option
+    [
+        *list(signature(run).parameters.values())[:3],
+        *(Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default) for each in fields(RunOptions)),
+    ],
+    return_annotation="Report",
+)
+
+
+def play(
+    workload: str | os.PathLike[str] | Workload | GraphSet,
+    topology: str | os.PathLike[str] | Topology | None,
+    system: str | os.PathLike[str] | None,
+    asked: RunOptions,
+) -> Report:
+    """`run` with options that have been read."""
     if asked.profile not in profiles:
         expected = closest(asked.profile, profiles.names())
         raise InputError.at(
@@ -125,15 +143,6 @@ def run(
     else:
         source = _read_workload(found or Path(), machine.npus, asked)
     return _run(source, str(workload) if found else "", machine, place, str(system) if system else "", rules, asked)
-
-
-run.__signature__ = Signature(  # type: ignore[attr-defined]  # help(simcore.run) shows every option
-    [
-        *list(signature(run).parameters.values())[:3],
-        *(Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default) for each in fields(RunOptions)),
-    ],
-    return_annotation="Report",
-)
 
 
 def _run(
@@ -165,6 +174,10 @@ def _run(
     schedules = given.schedules() if given else []
     inputs += [Input(f"schedule {Path(path).name}", path, _sha256(Path(path))) for path in schedules]
     warnings = (*source.content.warnings, *_warnings(source.content, rules, settings, noise), *timeline.notes)
+    if machine.npus == 1:
+        warnings += ("the machine has one NPU: nothing is sent",)
+    if not timeline.time_ns:
+        warnings += ("the workload computes nothing and sends nothing: it takes no time",)
     drawn = spread_of(noise.seed, asked.jitter, [timeline.time_ns, *others]) if noise else None
     if asked.seed is not None and not noise:
         warnings += (f"--seed {asked.seed} changes nothing: without --jitter a run draws no random numbers",)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from simcore.errors import InputError
 
-__all__ = ["Session", "folder", "make_folder", "read_bytes", "session", "write_bytes", "write_text"]
+__all__ = ["Session", "folder", "make_folder", "occupied", "read_bytes", "session", "write_bytes", "write_text"]
 
 PIECE_BYTES = 1 << 24
 PART = ".part"  # ends the name of what is not finished
@@ -30,6 +30,15 @@ class Session:
 
     read: dict[tuple[int, int], str] = field(default_factory=dict)
     written: dict[Path, None] = field(default_factory=dict)
+
+    def keep(self, path: str) -> None:
+        """Note a file that will be read, if it is one."""
+        try:
+            status = Path(path).stat()
+        except (OSError, ValueError):
+            return
+        if stat.S_ISREG(status.st_mode):
+            self.read[status.st_dev, status.st_ino] = path
 
     def check(self, target: Path) -> None:
         """InputError when a file to be written is one that was read."""
@@ -45,8 +54,8 @@ _SESSION: ContextVar[Session | None] = ContextVar("session", default=None)
 
 @contextmanager
 def session() -> Iterator[Session]:
-    """Keep an account of files as long as the block lasts."""
-    account = Session()
+    """Keep an account of files as long as the block lasts; inside another session, that one's."""
+    account = _SESSION.get() or Session()
     token = _SESSION.set(account)
     try:
         yield account
@@ -67,9 +76,8 @@ def read_bytes(path: str | os.PathLike[str], most_bytes: int = 1 << 38) -> bytes
             status = os.fstat(file.fileno())
             if stat.S_ISCHR(status.st_mode):
                 raise InputError.at(str(path), "cannot read: this is a device", expected="a file")
-            known = _SESSION.get()
-            if known and stat.S_ISREG(status.st_mode):
-                known.read[status.st_dev, status.st_ino] = str(path)
+            if account := _SESSION.get():
+                account.keep(str(path))
             data = _read(file, most_bytes)
     except OSError as error:
         raise InputError.at(str(path), f"cannot read: {error.strerror or error}", hint="check the path") from error
@@ -138,14 +146,19 @@ def make_folder(path: str | os.PathLike[str], *, force: bool = False) -> Path:
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        occupied = any(path.suffix != PART for path in folder.iterdir())
+        full = occupied(folder)
     except OSError as error:
         raise _unwritable(folder, error) from error
-    if occupied and not force:
+    if full and not force:
         raise InputError.at(
             str(folder), "the folder is not empty", expected="a new or an empty folder", hint="--force overwrites files"
         )
     return folder
+
+
+def occupied(folder: Path) -> bool:
+    """Whether a folder holds anything but what a process that was killed left unfinished."""
+    return any(path.suffix != PART for path in folder.iterdir())
 
 
 @contextmanager

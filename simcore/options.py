@@ -12,7 +12,7 @@ from typing import Any
 
 from simcore.errors import InputError, closest
 
-__all__ = ["RunOptions", "count", "factor", "spelled"]
+__all__ = ["RunOptions", "count", "factor", "flag", "spelled", "texts"]
 
 MOST_COUNT = 10**9
 LEAST_FACTOR, MOST_FACTOR = 1e-12, 1e30  # no product of a few factors leaves the range of a float

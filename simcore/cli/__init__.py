@@ -11,6 +11,7 @@ import click
 
 from simcore import __version__
 from simcore.errors import InputError, Location, Problem, SimcoreError, closest, printable
+from simcore.files import session
 from simcore.memory import Watch, watched
 
 __all__ = ["main"]
@@ -60,7 +61,14 @@ class Verbs(click.Group):
             formatter.write_dl([*VERBS.items()])
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+CONTEXT = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 110,
+    "token_normalize_func": lambda name: name.replace("_", "-"),
+}
+
+
+@click.group(cls=Verbs, invoke_without_command=True, context_settings=CONTEXT)
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show Python's own traceback of an error.")
 def cli(debug: bool) -> None:
@@ -75,6 +83,9 @@ def cli(debug: bool) -> None:
     eval "$(_SIMCORE_COMPLETE=bash_source simcore)"          # bash; zsh: zsh_source
     _SIMCORE_COMPLETE=fish_source simcore | source           # fish
     """
+    context = click.get_current_context()
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [*(sys.argv[1:] if arguments is None else arguments)]  # `list` is a module here once that verb is loaded
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
-    with watched() as memory:
+    with watched() as memory, session():
         return _status(words, debug, memory)
 
 

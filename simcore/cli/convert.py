@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import click
 
+from simcore.cli.command import Target, forced, verb
 from simcore.errors import InputError
 
 __all__ = ["command"]
 
 
-@click.command()
+@verb()
 @click.argument("source")
-@click.argument("target")
+@click.argument("target", type=Target(prefix=True))
 @click.option("--npus", type=click.IntRange(1), default=1, show_default=True, help="Ranks of a text workload.")
 @click.option("--iterations", type=click.IntRange(1), default=1, show_default=True, help="Passes of a text workload.")
 @click.option("--kineto", default="", metavar="FILE", help="The device trace that goes with a PyTorch host trace.")
@@ -22,7 +23,6 @@ __all__ = ["command"]
 )
 @click.option("--policy", type=click.Choice(["lifo", "fifo"]), default="lifo", help="With --native: priorities.")
 @click.option("--compat", type=click.Choice(["chakra"]), help="Exactly what Chakra's own converter makes.")
-@click.option("--force", is_flag=True, help="Overwrite files that are there.")
 def command(
     source: str,
     target: str,
@@ -34,7 +34,6 @@ def command(
     topology: str,
     policy: str,
     compat: str | None,
-    force: bool,
 ) -> None:
     """Convert SOURCE to Chakra traces TARGET.RANK.et, or a trace to TARGET.et or TARGET.json.
 
@@ -56,10 +55,7 @@ def command(
     sizes = (_dimensions(topology) if topology else (npus,)) if native else ()
     options = Options(npus, iterations, compat == "chakra", kineto, rank, sizes, policy.upper())
     files = convert(source, target, options)
-    writer.write_files(files, force=force)
-    names = list(files)
-    more = f" to {names[-1]}" if len(names) > 1 else ""
-    click.echo(f"{names[0]}{more}: {len(names)} file{'s' if len(names) > 1 else ''}", err=True)
+    writer.write_files(files, force=forced())
 
 
 def _dimensions(name: str) -> tuple[int, ...]:

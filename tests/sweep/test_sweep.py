@@ -215,7 +215,8 @@ def test_a_dask_worker_that_is_killed_costs_one_row(cluster, study, tmp_path, fi
 
 def test_a_dask_scheduler_that_goes_away_is_told_and_the_rows_are_kept(cluster, study, tmp_path, monkeypatch):
     (tmp_path / "slow_run.py").write_text(
-        "import time\nfrom simcore.sweep.run import execute\ndef run(task):\n    time.sleep(1)\n    return execute(task)\n"
+        "import time\nfrom simcore.sweep.run import execute\n"
+        "def run(task):\n    time.sleep(1)\n    return execute(task)\n"
     )
     import slow_run
 
