@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,6 @@ from simcore.sweep.run import Row, Task, execute, failed
 
 __all__ = ["Runner", "cores", "workers"]
 
-LOOK_S = 2.0  # how often to see whether the scheduler is there
 Runner = Callable[[Sequence[Task]], Iterator[Row]]
 """Tasks -> their rows, in the order in which they are done."""
 
@@ -92,23 +92,22 @@ def _dask(address: str) -> Iterator[Runner]:
     except (OSError, ValueError) as error:
         expected = "the address of a running Dask scheduler, for example tcp://host:8786"
         raise InputError.at("--scheduler", "no scheduler answers", expected=expected, found=address) from error
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # our errors say what happened
     with client:
         yield lambda tasks: _of_cluster(client, tasks)
 
 
 def _of_cluster(client: Any, tasks: Sequence[Task]) -> Iterator[Row]:
     """The rows as they come; a run whose workers died has failed, a scheduler that is gone ends the sweep."""
-    from distributed import wait
+    from distributed import CancelledError, wait
 
     futures = dict(zip(client.map(execute, tasks, pure=False), tasks, strict=True))
     waiting = set(futures)
-    while waiting:
-        try:
-            done, waiting = wait(waiting, timeout=LOOK_S, return_when="FIRST_COMPLETED")
-        except TimeoutError:
-            done = set()
-        if client.status != "running":
-            raise SimulationError("the Dask scheduler is gone; what is done is kept, run again to go on")
-        for future in done:
-            error = future.exception()
-            yield failed(futures[future], f"{type(error).__name__}: {error}") if error else future.result()
+    try:
+        while waiting:
+            done, waiting = wait(waiting, return_when="FIRST_COMPLETED")
+            for future in done:
+                error = future.exception()
+                yield failed(futures[future], f"{type(error).__name__}: {error}") if error else future.result()
+    except (CancelledError, OSError) as error:
+        raise SimulationError("the Dask scheduler is gone; what is done is kept, run again to go on") from error

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -213,22 +214,41 @@ def test_a_dask_worker_that_is_killed_costs_one_row(cluster, study, tmp_path, fi
     assert "KilledWorker" in rows[asked[1].key]["error"]
 
 
-def test_a_dask_scheduler_that_goes_away_is_told_and_the_rows_are_kept(cluster, study, tmp_path, monkeypatch):
+def test_a_dask_scheduler_that_goes_away_is_told_and_the_rows_are_kept(study, tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     (tmp_path / "slow_run.py").write_text(
         "import time\nfrom simcore.sweep.run import execute\n"
         "def run(task):\n    time.sleep(1)\n    return execute(task)\n"
     )
+    monkeypatch.syspath_prepend(tmp_path)
     import slow_run
 
     monkeypatch.setattr("simcore.sweep.workers.execute", slow_run.run)
-    with (
-        pytest.raises(SimulationError, match="scheduler is gone"),
-        workers(1, cluster.scheduler_address) as run,
-    ):
-        rows = run([*tasks(read_study(study).configurations)])
-        assert next(rows)["figures"]
-        cluster.close(timeout=1)
-        list(rows)
+    started = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard"]
+    address, processes = tmp_path / "scheduler.json", []
+    with ExitStack() as ending:
+        for words in (
+            started,
+            [sys.executable, "-m", "distributed.cli.dask_worker", "--nworkers", "1", "--no-dashboard"],
+        ):
+            command = [*words, "--scheduler-file", str(address)]
+            process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+            ending.callback(process.wait)
+            ending.callback(process.kill)
+            until = time.monotonic() + 60
+            while not address.exists():
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            processes.append(process)
+        with (
+            pytest.raises(SimulationError, match="scheduler is gone"),
+            workers(1, json.loads(address.read_text())["address"]) as run,
+        ):
+            rows = run([*tasks(read_study(study).configurations)])
+            assert next(rows)["figures"]
+            processes[0].kill()
+            list(rows)
 
 
 def test_parts_of_a_study_merge_to_the_whole(study, tmp_path, finished, capsys):
