@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from simcore.cli.command import Target, forced, verb
+from simcore.cli.command import Target, forced, verb, warn
 from simcore.errors import InputError
 
 __all__ = ["command"]
@@ -46,7 +46,7 @@ def command(
     simcore convert w.0.et w.0.json
     """
     from simcore.workload.chakra import writer
-    from simcore.workload.chakra.conversion import Options, convert
+    from simcore.workload.chakra.conversion import Options, convert, is_text
 
     if native and compat:
         raise InputError.at("--native", "excludes --compat", hint="Chakra's converter makes another graph")
@@ -56,6 +56,8 @@ def command(
     options = Options(npus, iterations, compat == "chakra", kineto, rank, sizes, policy.upper())
     files = convert(source, target, options)
     writer.write_files(files, force=forced())
+    if not (native or compat) and is_text(source):
+        warn("compute columns are taken as microseconds, as Chakra's converter does; --native takes nanoseconds")
 
 
 def _dimensions(name: str) -> tuple[int, ...]:
