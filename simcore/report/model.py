@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -96,11 +97,18 @@ class Report:
         """The figures of every layer, see docs/report.md."""
         return _layers(self.timeline)
 
+    def title(self) -> str:
+        """What was run and how long it took, for pictures."""
+        named = {entry.role: Path(entry.path).name for entry in self.inputs}
+        what = named.get("workload", "workload") + (f" on {named['topology']}" if "topology" in named else "")
+        each = format_ns(self.time_ns / max(1, len(self.timeline.iterations)))
+        return f"{what}: {each} an iteration"
+
     def plot(self) -> Figure:
         """Where the time goes, as a matplotlib figure that pyplot does not know; `savefig` writes it."""
-        from simcore.report.plots import breakdown_figure
+        from simcore.report.plots import breakdown_figure, titled
 
-        return breakdown_figure(self.to_dict())
+        return titled(breakdown_figure(self.to_dict()), self.title())
 
     def __repr__(self) -> str:
         return f"<Report: {format_ns(self.time_ns)} on {self.timeline.npus:,} NPUs, profile {self.profile}>"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.typing import RcKeyType
 
-__all__ = ["breakdown_figure", "image", "links_figure", "new_figure", "save", "styled", "time_unit"]
+__all__ = ["breakdown_figure", "image", "links_figure", "new_figure", "save", "styled", "time_unit", "titled"]
 
 STYLE = {
     "font.size": 9,
@@ -66,6 +66,13 @@ def image(figure: Figure, kind: Literal["png", "svg", "pdf"], about: str = "") -
         warnings.filterwarnings("ignore", "Glyph")  # names come from files: a box stands for a letter without a shape
         figure.savefig(out, format=kind, dpi=150, metadata=NO_DATES[kind] | ({ABOUT[kind]: about} if about else {}))
     return UNFIT_FOR_XML.sub(b"?", out.getvalue()) if kind == "svg" else out.getvalue()
+
+
+def titled(figure: Figure, title: str) -> Figure:
+    """The figure under a line that says what it shows."""
+    with styled():
+        figure.suptitle(shorten(title, 100).replace("$", r"\$"), fontsize=10, color=INK, x=0.01, ha="left")
+    return figure
 
 
 def save(figure: Figure, path: Path, about: str = "") -> None:
@@ -106,8 +113,7 @@ def time_unit(span_ns: float) -> tuple[float, str]:
 def breakdown_figure(document: ReportDocument) -> Figure:
     """Where rank 0's time goes, and the layers that cost most."""
     layers = layers_by_name(document)
-    by_cost = sorted(layers, key=lambda layer: -_cost(layer))[:NUM_LAYERS]
-    chosen = sorted((layer for layer in by_cost if _cost(layer)), key=lambda layer: layer["index"])
+    chosen = [layer for layer in sorted(layers, key=lambda layer: -_cost(layer))[:NUM_LAYERS] if _cost(layer)]
     with styled():
         heights = [1.0, 0.28 * len(chosen) + 0.6] if chosen else [1.0]
         figure = new_figure(9, sum(heights) + 1.1)

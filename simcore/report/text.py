@@ -316,7 +316,7 @@ def _links(document: ReportDocument, width: int, num_rows: int = 5) -> str:
         )
         for (size_bytes, busy_ns), names in [*alike.items()][:num_rows]
     ]
-    title = f"Hottest of {links['count']:,} links\n"
+    title = f"Hottest {len(links['hottest'])} of {links['count']:,} links\n"
     return title + grid(("link", "carried", "busy", "utilisation"), rows, width=width)
 
 
