@@ -163,3 +163,62 @@ def test_a_folder_that_is_killed_half_way_holds_the_files_of_one_run(tmp_path):
     process.kill()
     process.wait()
     assert {name: (tmp_path / "out" / name).read_bytes() for name in before} == before
+
+
+NET = '{"topology": ["Ring"], "npus_count": [4], "bandwidth": [50.0], "latency": [500.0]}'
+
+
+@pytest.mark.parametrize("force", ["", " --force"])
+def test_an_input_is_never_overwritten(force, tmp_path, capsys):
+    (tmp_path / "net.json").write_text(NET)
+    refused(capsys, f"run --workload dlrm --topology {tmp_path}/net.json --timeline {tmp_path}/net.json{force}")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "report.json").write_text(NET)
+    said = refused(capsys, f"run --workload dlrm --topology {tmp_path}/out/report.json -o {tmp_path}/out{force}")
+    assert ("is an input" if force else "not empty") in said
+    assert (tmp_path / "net.json").read_text() == (tmp_path / "out" / "report.json").read_text() == NET
+
+
+@pytest.mark.parametrize("option", ["--timeline {}/there.svg", "--links {}/there.svg", "-o {}"])
+def test_what_is_there_is_refused_before_the_simulation(option, tmp_path, capsys, monkeypatch):
+    (tmp_path / "there.svg").write_text("mine")
+    monkeypatch.setattr("simcore.api.play", lambda *_: pytest.fail("it was simulated"))
+    assert "--force" in refused(capsys, f"run --workload dlrm --topology ring8 {option.format(tmp_path)}")
+
+
+@pytest.mark.parametrize(
+    "line", ["force: true", "output: /tmp/x", "timeline: [x.png]", "iterations: 0", "comm_scale: .nan"]
+)
+def test_a_run_yaml_cannot_write_and_is_checked_as_options_are(line, tmp_path, capsys):
+    (tmp_path / "run.yaml").write_text(f"options:\n  {line}\n")
+    assert "run.yaml:2:" in refused(capsys, f"{RUN} ring8 --config {tmp_path}/run.yaml")
+
+
+@pytest.mark.parametrize("option", ["--gpus 8", "--tp-overlap 0.5", "--window 1ms:2ms", "--ranks 0", "--iteration 0"])
+def test_an_option_that_would_do_nothing_is_refused(option, capsys):
+    assert option.split()[0] in refused(capsys, f"{RUN} ring8 {option}")
+
+
+def test_options_are_written_with_hyphens_or_underscores(capsys):
+    assert main([*RUN.split(), "ring8", "--queues_per_dim", "2", "--no_fold"]) == 0
+
+
+def test_without_folding_the_warnings_are_the_same():
+    import simcore
+
+    folded, unfolded = (
+        simcore.run("dlrm", "ring8", jitter="compute=lognormal:0.02", no_fold=each).warnings for each in (False, True)
+    )
+    assert folded == unfolded
+
+
+def test_nothing_typed_prints_the_help(capsys):
+    assert main([]) == 0
+    assert "Simulate a workload on a topology." in capsys.readouterr().out
+
+
+def test_files_that_are_written_are_named_with_how_to_open_them(tmp_path, capsys):
+    assert main(f"run --workload dlrm --topology ring8 -o {tmp_path}/out".split()) == 0
+    told = capsys.readouterr().err
+    assert f"written: {tmp_path}/out/" in told
+    assert "https://ui.perfetto.dev" in told
