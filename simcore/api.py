@@ -174,6 +174,9 @@ def _run(
     schedules = given.schedules() if given else []
     inputs += [Input(f"schedule {Path(path).name}", path, _sha256(Path(path))) for path in schedules]
     warnings = (*source.content.warnings, *_warnings(source.content, rules, settings, noise), *timeline.notes)
+    if rows and rows.parallelism.all_gpus not in (0, machine.npus):
+        there = f"{rows.parallelism.all_gpus:,} GPUs and the topology {machine.npus:,} NPUs"
+        warnings += (f"the workload's header says {there}: it is run on those of the topology",)
     if machine.npus == 1:
         warnings += ("the machine has one NPU: nothing is sent",)
     if not timeline.time_ns:
