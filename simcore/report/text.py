@@ -91,7 +91,7 @@ def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width
     yield _simai(document)
     yield from wafer_steps(document)
     yield _definitions(document, width)
-    yield "" if "what_would_help" in document or not document["time_ns"] else ADVICE
+    yield "" if "what_would_help" in document or not document["time_ns"] else wrapped(ADVICE, width)
 
 
 def headline(document: ReportDocument) -> str:
@@ -331,7 +331,7 @@ def _definitions(document: ReportDocument, width: int) -> str:
     """Both definitions of exposed communication, with their figures."""
     figures = (document["exposed_comm_ns"], document["breakdown"]["exposed_comm_ns"])
     if figures[0] == figures[1]:
-        return f"Exposed communication: {format_ns(figures[0])}, by both definitions of docs/report.md."
+        return wrapped(f"Exposed communication: {format_ns(figures[0])}, by both definitions of docs/report.md.", width)
     lines = (f"  {format_ns(ns):>9}  {text}" for ns, text in zip(figures, EXPOSED_DEFINITIONS, strict=True))
     rows = (textwrap.fill(line, width, subsequent_indent=" " * 13) for line in lines)
     return "Exposed communication, by its two definitions\n" + "\n".join(rows)
