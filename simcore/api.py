@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +24,7 @@ from simcore.documents import read_text
 from simcore.engine.changes import changes
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings, noise_of, straggler_factors
-from simcore.errors import InputError, closest
+from simcore.errors import DeadlockError, InputError, closest
 from simcore.files import read_bytes
 from simcore.network.faults import parse_faults
 from simcore.network.topology import load as topology_file
@@ -32,7 +33,7 @@ from simcore.network.topology.model import Topology
 from simcore.noise import Noise
 from simcore.options import RunOptions, spelled
 from simcore.profiles import NetworkMode, Profile, profiles
-from simcore.report.document import HelpRow, Option
+from simcore.report.document import HelpRow, Option, RuleRow
 from simcore.report.model import Input, Report, spread_of
 from simcore.system import config
 from simcore.system import remote_memory as remote_memory_file
@@ -42,6 +43,7 @@ from simcore.workload.model import Dialect, GraphSet, Workload
 
 __all__ = ["load_topology", "load_workload", "play", "run"]
 
+NATIVE = "native"
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
 SPECIFICATION_SUFFIXES = {".yaml", ".yml"}
 STANDARD_INPUT = "-"
@@ -124,6 +126,7 @@ def play(
             "--profile", f"no such profile '{asked.profile}'", expected=expected, found=repr(asked.profile)
         )
     rules = profiles.get(asked.profile)
+    _refuse_native(asked.explain_profile, rules)
     if topology is None:
         raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
     machine = topology if isinstance(topology, Topology) else load_topology(topology, asked.profile)
@@ -157,6 +160,7 @@ def _run(
         asked.iterations, _network(asked.network, rules), asked.queues_per_dim, asked.compute_scale, asked.comm_scale,
         asked.injection_scale, asked.rendezvous, not asked.no_fold, asked.schedule,
         straggler_factors(asked.straggler, machine, groups), link_times=asked.link_times,
+        exact="messages" if asked.exact else "",
     )  # fmt: skip
     _check_length(asked.iterations, source.content)
     given = config.read(system) if system else None
@@ -184,6 +188,14 @@ def _run(
     drawn = spread_of(noise.seed, asked.jitter, [timeline.time_ns, *others]) if noise else None
     if asked.seed is not None and not noise:
         warnings += (f"--seed {asked.seed} changes nothing: without --jitter a run draws no random numbers",)
+
+    def time_under(other: Profile) -> int:
+        built = topology_file.load(place, gigabyte_forced=other.gigabyte) if machine.path else machine
+        chosen = replace(settings, network=_network(asked.network, other), link_times=False)
+        preset = _with_preset(given, asked.npu, source, other, built)
+        built = replace(built, faults=machine.faults)
+        return replace(case, machine=built, system=preset, rules=other, settings=chosen).play(noise).time_ns
+
     return Report(
         timeline,
         rules.name,
@@ -192,6 +204,7 @@ def _run(
         warnings,
         noise=drawn,
         helps=case.helps(timeline.time_ns, noise) if asked.what_would_help else (),
+        rules=_explained(timeline.time_ns, rules, time_under) if asked.explain_profile else (),
         workload=rows,
         options=_told(asked),
     )
@@ -247,6 +260,33 @@ def _helps(
     times = [(text, play(topology, changed).time_ns) for text, topology, changed in found]
     rows: list[HelpRow] = [{"change": text, "time_ns": took, "saved_ns": time_ns - took} for text, took in times]
     return tuple(sorted(rows, key=lambda row: -row["saved_ns"]))
+
+
+def _explained(time_ns: int, rules: Profile, time_under: Callable[[Profile], int]) -> tuple[RuleRow, ...]:
+    """The run without each rule of its profile, what changes most first; at the end without all of them."""
+    native = profiles.get(NATIVE)
+    found = [_without(rule.text, time_ns, partial(time_under, rules.turned(rule, native))) for rule in rules.rules]
+    found.sort(key=lambda row: -abs(row["added_ns"] or 0))
+    return (*found, _without(f"All of these: profile {NATIVE}.", time_ns, partial(time_under, native)))
+
+
+def _without(text: str, time_ns: int, other_time: Callable[[], int]) -> RuleRow:
+    """What a rule adds to a time; why there is no other time, when the run is refused or cannot finish without it."""
+    try:
+        took = other_time()
+    except InputError as error:
+        return {"rule": text, "time_ns": None, "added_ns": None, "refused": error.problems[0].message}
+    except DeadlockError as error:
+        return {"rule": text, "time_ns": None, "added_ns": None, "refused": str(error).partition("\n")[0]}
+    return {"rule": text, "time_ns": took, "added_ns": time_ns - took, "refused": ""}
+
+
+def _refuse_native(explain_profile: bool, rules: Profile) -> None:
+    """InputError when the rules of the model that rules depart from are to be explained."""
+    if explain_profile and not rules.rules:
+        expected = ", ".join(name for name in profiles.names() if profiles.get(name).rules)
+        message = f"profile {rules.name} departs from nothing"
+        raise InputError.at("--explain-profile", message, expected=f"--profile {expected}")
 
 
 def _with_preset(

@@ -82,6 +82,13 @@ def dialect(value: Any) -> str | None:
     return value or None
 
 
+def exact(value: Any) -> str:
+    """How a run must be played."""
+    if value not in (None, "", "messages"):
+        raise ValueError("messages")
+    return value or ""
+
+
 def _option(default: Any, read: Reader, group: str, help_text: str, metavar: str = "", **marks: bool) -> Any:
     """A field; marks: `told` in the report (it changes figures), taken by `wafer` workloads, `hidden` from commands."""
     about = {"read": read, "group": group, "help": help_text, "metavar": metavar, **marks}
@@ -113,6 +120,9 @@ class RunOptions:
     comm_scale: float = _option(1.0, factor, "Timing", "Factor on message sizes.", "X", told=True)
     injection_scale: float = _option(1.0, factor, "Timing", "Factor on endpoint delays.", "X", told=True)
     rendezvous: bool = _option(False, flag, "Timing", "Every message asks before it is sent.", told=True)
+    exact: str = _option(
+        "", exact, "Timing", "messages: every message of every NPU, the slow check of all else.", "messages", told=True
+    )
     no_fold: bool = _option(False, flag, "Timing", "One process for every NPU; the answer is the same.", wafer=True)
     straggler: tuple[str, ...] = _option(
         (), texts, "Noise", "Slow NPUs down: 0-3,7=1.5 or dp=3:1.2.", "RANKS=FACTOR", told=True, wafer=True
@@ -128,6 +138,9 @@ class RunOptions:
     )
     what_would_help: bool = _option(
         False, flag, "Output", "Run again with faster NPUs and links: what each would save.", wafer=True
+    )
+    explain_profile: bool = _option(
+        False, flag, "Output", "Run again without each rule of the profile: what each adds."
     )
     link_times: bool = _option(
         False, flag, "Output", "Keep when every link is occupied, which timelines show.", wafer=True, hidden=True

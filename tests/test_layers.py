@@ -23,7 +23,7 @@ ALLOWED = {
     "compute": BASE | {"workload"},
     "generate": BASE | {"workload", "compute"},
     "network": BASE | {"timeline"},
-    "system": BASE | {"workload", "network", "timeline"},
+    "system": BASE | {"compute", "workload", "network", "timeline"},
     "profiles": BASE | {"workload", "network", "system", "timeline"},
     "engine": BASE | {"workload", "network", "system", "profiles", "timeline"},
     "report": BASE | {"timeline", "workload"},

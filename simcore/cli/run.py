@@ -142,6 +142,7 @@ def command(
     simcore run --workload trace.txt --topology net.yaml --json
     simcore run --workload dlrm --topology ring64 --timeline dlrm.png -o results/
     simcore run --workload dlrm --topology torus_4x4x4 --what-would-help
+    simcore run --workload dlrm --topology torus_4x4x4 --profile astra-sim-1.0 --explain-profile
     """
     given = {name: value for name, value in options.items() if value not in (None, (), False)}
     if given.get("profile") in CLOSED_PROFILES:
