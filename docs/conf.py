@@ -3,9 +3,14 @@
 import sys
 from pathlib import Path
 
+import click
+from docutils import nodes
+from docutils.parsers.rst import Directive
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import simcore
+from simcore.cli import cli
 
 project = "simcore"
 author = "the simcore authors"
@@ -23,8 +28,36 @@ numpydoc_show_class_members = False
 suppress_warnings = ["misc.highlighting_failure"]  # outputs in console blocks
 
 
+class Commands(Directive):
+    """The help of every command, each under its name."""
+
+    def run(self):
+        """One section a command."""
+        return [self.entry(path, command) for path, command in leaves(cli, ("simcore",))]
+
+    def entry(self, path, command):
+        """The section of a command."""
+        name = " ".join(path)
+        entry = nodes.section(ids=[nodes.make_id(name)], names=[nodes.fully_normalize_name(name)])
+        with click.Context(command, info_name=name, terminal_width=100) as context:
+            text = command.get_help(context)
+        entry += [nodes.title(name, name), nodes.literal_block(text, text, language="none")]
+        return entry
+
+
+def leaves(command, path):
+    """Names and commands below a group of them."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command, info_name=path[-1])
+    for name in command.list_commands(context):
+        yield from leaves(command.get_command(context, name), (*path, name))
+
+
 def setup(app):
     """Console blocks hold commands without a prompt."""
     from pygments.lexers.shell import BashLexer
 
     app.add_lexer("console", BashLexer)
+    app.add_directive("commands", Commands)

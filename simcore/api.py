@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from inspect import signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast
 
 import numpy as np
 
 from simcore import library
+from simcore.documents import read_text
 from simcore.engine.changes import changes
 from simcore.engine.run import simulate
-from simcore.engine.settings import Exact, Settings, noise_of, straggler_factors
+from simcore.engine.settings import Settings, noise_of, straggler_factors
 from simcore.errors import DeadlockError, InputError, closest
 from simcore.files import read_bytes
 from simcore.network.faults import parse_faults
@@ -29,6 +31,7 @@ from simcore.network.topology import load as topology_file
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.noise import Noise
+from simcore.options import RunOptions, spelled
 from simcore.profiles import NetworkMode, Profile, profiles
 from simcore.report.document import HelpRow, Option, RuleRow
 from simcore.report.model import Input, Report, spread_of
@@ -38,123 +41,47 @@ from simcore.timeline.events import Timeline
 from simcore.workload import text
 from simcore.workload.model import Dialect, GraphSet, Workload
 
-__all__ = ["load_topology", "load_workload", "run"]
+__all__ = ["load_topology", "load_workload", "play", "run"]
 
 NATIVE = "native"
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
 SPECIFICATION_SUFFIXES = {".yaml", ".yml"}
 STANDARD_INPUT = "-"
-TOLD = (
-    *("queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "rendezvous", "dialect", "straggler"),
-    *("schedule", "exact", "npu", "seed", "jitter", "fault"),
-)
-"""Options that change figures, or how they were found, and are told nowhere else in the report."""
-WAFER_OPTIONS = {
-    "workload",
-    "topology",
-    "network",
-    "compute_scale",
-    "straggler",
-    "npu",
-    "no_fold",
-    "link_times",
-    "what_would_help",
-}
+MOST_STEPS = 20_000_000
 
 
-def load_topology(name_or_path: str, profile: str = "native") -> Topology:
+def load_topology(name_or_path: str | os.PathLike[str], profile: str = "native") -> Topology:
     """A topology file or a shipped name; `profile` decides what its gigabytes are."""
-    return topology_file.load(name_or_path, gigabyte_forced=profiles.get(profile).gigabyte)
+    return topology_file.load(str(name_or_path), gigabyte_forced=profiles.get(profile).gigabyte)
 
 
 def load_workload(
-    name_or_path: str, npus: int, *, dialect: Dialect | None = None, comm_groups: str | None = None
+    name_or_path: str | os.PathLike[str], npus: int, *, dialect: Dialect | None = None, comm_groups: str | None = None
 ) -> Workload | GraphSet:
     """A 12-column text, a set of execution traces for `npus` NPUs, a shipped name, or - for text on standard input."""
-    return _read_workload(_find_workload(name_or_path), npus, dialect, comm_groups, None).content
+    asked = RunOptions(dialect=dialect, comm_groups=comm_groups or "")
+    return _read_workload(_find_workload(str(name_or_path)), npus, asked).content
 
 
 def run(
-    workload: str,
-    topology: str | None = None,
-    system: str | None = None,
-    *,
-    profile: str = "native",
-    iterations: int = 1,
-    network: str = "",
-    queues_per_dim: int = 1,
-    compute_scale: float = 1.0,
-    comm_scale: float = 1.0,
-    injection_scale: float = 1.0,
-    rendezvous: bool = False,
-    dialect: Dialect | None = None,
-    comm_groups: str | None = None,
-    remote_memory: str | None = None,
-    straggler: tuple[str, ...] = (),
-    no_fold: bool = False,
-    exact: str = "",
-    schedule: str = "",
-    npu: str | None = None,
-    seed: int | None = None,
-    jitter: tuple[str, ...] = (),
-    runs: int = 1,
-    fault: tuple[str, ...] = (),
-    link_times: bool = False,
-    what_would_help: bool = False,
-    explain_profile: bool = False,
+    workload: str | os.PathLike[str] | Workload | GraphSet,
+    topology: str | os.PathLike[str] | Topology | None = None,
+    system: str | os.PathLike[str] | None = None,
+    **options: Any,
 ) -> Report:
     """Simulate a workload on a topology.
 
     Parameters
     ----------
-    workload, topology, system : str
-        Files, or names of shipped examples; "-" reads a text workload from standard input.
-    profile : str
-        Timing rules: native or a peer's (`simcore.profiles.profiles.names()`).
-    iterations : int
-        Training iterations; traces are run once.
-    network : str
-        congestion-free, congested or fair; "" = the profile's default.
-    queues_per_dim : int
-        Queues of every dimension, among which chunks are spread.
-    compute_scale, comm_scale, injection_scale : float
-        Factors on compute times, message sizes and endpoint delays.
-    rendezvous : bool
-        Every message asks, with a small one, before it is sent.
-    dialect : str
-        astra-sim or simai, where a text workload's header does not tell.
-    comm_groups, remote_memory : str
-        ASTRA-sim 2.x's JSON files.
-    straggler : tuple of str
-        ``RANKS=FACTOR`` or ``NAME=INDEXES:FACTOR`` each (tp, ep, dp, pp, dim0, ..): a factor on the compute times of
-        some NPUs.
-    no_fold : bool
-        One process for every NPU; the answer is the same.
-    exact : str
-        messages: every message of every NPU goes over its own links, nothing is folded, solved or remembered. The
-        answer is the same, which is what it is for; profile native.
-    schedule : str
-        Pipeline schedule of a text workload with ``pp`` > 1: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe;
-        "" = interleaved with virtual stages, else 1f1b.
-    npu : str
-        Accelerator preset (`simcore list npus`) for durations that are computed: of a specification's rows, of trace
-        nodes with operations (roofline), of a wafer's NPUs (default: wafer-node, or wafer-core for traces of cores).
-    seed : int
-        Of the noise; by default 0. Without `jitter` nothing is drawn.
-    jitter : tuple of str
-        ``compute=DISTRIBUTION:WIDTH``, ``links=DISTRIBUTION:WIDTH``: seeded noise, see docs/noise.md.
-    runs : int
-        With jitter, runs of the seeds ``seed`` to ``seed + runs - 1``; the report is the first one's, with mean, p5 and
-        p95 of the time over all.
-    fault : tuple of str
-        ``link A-B xFACTOR @ BEGIN-END`` or ``link A-B down @ BEGIN-`` each.
-    link_times : bool
-        Keep when every link is occupied, which timelines show; the figures stay the same.
-    what_would_help : bool
-        Run again with faster NPUs, faster links, and without what troubles the run; the report tells what each change
-        would save.
-    explain_profile : bool
-        Run again with every rule of the profile as the native model has it; the report tells what each rule adds.
+    workload : str, path or what `load_workload` gives
+        A file or the name of a shipped example; "-" reads a text workload from standard input.
+    topology : str, path or what `load_topology` gives
+        A file or the name of a shipped example.
+    system : str or path
+        A system file.
+    **options
+        Those of `simcore run`, with underscores; the ones that are repeated there take a text or several
+        (``straggler="5=2"``). `simcore.options.RunOptions` lists them with their defaults.
 
     Returns
     -------
@@ -174,64 +101,113 @@ def run(
     >>> report.to_dict()["npus"]
     8
     """
-    options = locals()
-    if profile not in profiles:
-        expected = closest(profile, profiles.names())
-        raise InputError.at("--profile", f"no such profile '{profile}'", expected=expected, found=repr(profile))
-    rules = profiles.get(profile)
+    return play(workload, topology, system, RunOptions.of(options))
+
+
+run.__signature__ = Signature(  # type: ignore[attr-defined]  # help(simcore.run) shows every option
+    [
+        *list(signature(run).parameters.values())[:3],
+        *(Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default) for each in fields(RunOptions)),
+    ],
+    return_annotation="Report",
+)
+
+
+def play(
+    workload: str | os.PathLike[str] | Workload | GraphSet,
+    topology: str | os.PathLike[str] | Topology | None,
+    system: str | os.PathLike[str] | None,
+    asked: RunOptions,
+) -> Report:
+    """`run` with options that have been read."""
+    if asked.profile not in profiles:
+        expected = closest(asked.profile, profiles.names())
+        raise InputError.at(
+            "--profile", f"no such profile '{asked.profile}'", expected=expected, found=repr(asked.profile)
+        )
+    rules = profiles.get(asked.profile)
+    _refuse_native(asked.explain_profile, rules)
     if topology is None:
         raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
-    found = _find_workload(workload)
-    _refuse_native(explain_profile, rules)
-    machine = load_topology(topology, profile)
-    if _is_wafer(found):
-        _refuse_other_options(options)
-        factors = straggler_factors(straggler, machine)
-        settings = Settings(network=_network(network, rules), compute_scale=compute_scale, stragglers=factors)
-        report = _run_wafer(found, (workload, topology), machine, settings, npu, help_wanted=what_would_help)
-        return replace(report, options=_told(options))
-    noise = noise_of(seed, jitter, runs, rules)
-    machine = replace(machine, faults=parse_faults(fault, LinkGraph(machine)) if fault else ())
-    source = _read_workload(found, machine.npus, dialect, comm_groups, npu)
+    machine = topology if isinstance(topology, Topology) else load_topology(topology, asked.profile)
+    place = topology.path or "topology" if isinstance(topology, Topology) else str(topology)
+    found = None if isinstance(workload, Workload | GraphSet) else _find_workload(str(workload))
+    if found is not None and _is_wafer(found):
+        _refuse_other_options(asked)
+        factors = straggler_factors(asked.straggler, machine)
+        mode = _network(asked.network, rules)
+        settings = Settings(network=mode, compute_scale=asked.compute_scale, stragglers=factors)
+        report = _run_wafer(
+            found, (str(workload), place), machine, settings, asked.npu, help_wanted=asked.what_would_help
+        )
+        return replace(report, options=_told(asked))
+    if isinstance(workload, Workload | GraphSet):
+        source = _Source(workload, "")
+    else:
+        source = _read_workload(found or Path(), machine.npus, asked)
+    return _run(source, str(workload) if found else "", machine, place, str(system) if system else "", rules, asked)
+
+
+def _run(
+    source: _Source, workload: str, machine: Topology, place: str, system: str, rules: Profile, asked: RunOptions
+) -> Report:
+    """A text workload or traces, played."""
+    noise = noise_of(asked.seed, asked.jitter, asked.runs, rules)
+    machine = replace(machine, faults=parse_faults(asked.fault, LinkGraph(machine)) if asked.fault else ())
     rows = source.content if isinstance(source.content, Workload) else None
     groups = rows.parallelism if rows else None
     settings = Settings(
-        iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
-        not no_fold, schedule, straggler_factors(straggler, machine, groups), link_times=link_times,
-        exact=_exact(exact),
+        asked.iterations, _network(asked.network, rules), asked.queues_per_dim, asked.compute_scale, asked.comm_scale,
+        asked.injection_scale, asked.rendezvous, not asked.no_fold, asked.schedule,
+        straggler_factors(asked.straggler, machine, groups), link_times=asked.link_times,
+        exact="messages" if asked.exact else "",
     )  # fmt: skip
+    _check_length(asked.iterations, source.content)
     given = config.read(system) if system else None
-    memory = remote_memory_file.read(remote_memory) if remote_memory else None
-    case = _Case(source.content, machine, _with_preset(given, npu, source, rules, machine), rules, settings, memory)
-    with _counted(workload):
+    memory = remote_memory_file.read(asked.remote_memory) if asked.remote_memory else None
+    case = _Case(
+        source.content, machine, _with_preset(given, asked.npu, source, rules, machine), rules, settings, memory
+    )
+    with _counted(workload or "workload"):
         timeline = case.play(noise)
-        others = [case.play(replace(noise, seed=noise.seed + number)).time_ns for number in range(1, runs)]
-    files = {"topology": machine.path, "system": system, "comm-groups": comm_groups, "remote-memory": remote_memory}
-    names = files | {"topology": topology}
-    inputs = [Input("workload", workload, source.sha256)]
-    inputs += [Input(role, str(names[role]), _sha256(Path(path))) for role, path in files.items() if path]
+        others = [case.play(replace(noise, seed=noise.seed + number)).time_ns for number in range(1, asked.runs)]
+    inputs = [Input("workload", workload, source.sha256)] if workload else []
+    inputs += [Input("topology", place, _sha256(Path(machine.path)))] if machine.path else []
+    named = {"system": system, "comm-groups": asked.comm_groups, "remote-memory": asked.remote_memory}
+    inputs += [Input(role, path, _sha256(Path(path))) for role, path in named.items() if path]
     schedules = given.schedules() if given else []
     inputs += [Input(f"schedule {Path(path).name}", path, _sha256(Path(path))) for path in schedules]
     warnings = (*source.content.warnings, *_warnings(source.content, rules, settings, noise), *timeline.notes)
-    drawn = spread_of(noise.seed, jitter, [timeline.time_ns, *others]) if noise else None
-    if seed is not None and not noise:
-        warnings += (f"--seed {seed} changes nothing: without --jitter a run draws no random numbers",)
-    helps = case.helps(timeline.time_ns, noise) if what_would_help else ()
-    mode = settings.network or rules.networks[0]
+    if rows and rows.parallelism.all_gpus not in (0, machine.npus):
+        there = f"{rows.parallelism.all_gpus:,} GPUs and the topology {machine.npus:,} NPUs"
+        warnings += (f"the workload's header says {there}: it is run on those of the topology",)
+    if machine.npus == 1:
+        warnings += ("the machine has one NPU: nothing is sent",)
+    if not timeline.time_ns:
+        warnings += ("the workload computes nothing and sends nothing: it takes no time",)
+    drawn = spread_of(noise.seed, asked.jitter, [timeline.time_ns, *others]) if noise else None
+    if asked.seed is not None and not noise:
+        warnings += (f"--seed {asked.seed} changes nothing: without --jitter a run draws no random numbers",)
 
     def time_under(other: Profile) -> int:
-        built = topology_file.load(topology, gigabyte_forced=other.gigabyte)
-        chosen = replace(settings, network=_network(network, other), link_times=False)
-        preset = _with_preset(given, npu, source, other, built)
+        built = topology_file.load(place, gigabyte_forced=other.gigabyte) if machine.path else machine
+        chosen = replace(settings, network=_network(asked.network, other), link_times=False)
+        preset = _with_preset(given, asked.npu, source, other, built)
         built = replace(built, faults=machine.faults)
         return replace(case, machine=built, system=preset, rules=other, settings=chosen).play(noise).time_ns
 
-    explained = _explained(timeline.time_ns, rules, time_under) if explain_profile else ()
-    told = _told(options)
     return Report(
-        timeline, profile, mode, tuple(inputs), warnings, noise=drawn, helps=helps, rules=explained, workload=rows,
-        options=told,
-    )  # fmt: skip
+        timeline,
+        rules.name,
+        settings.network or rules.networks[0],
+        tuple(inputs),
+        warnings,
+        noise=drawn,
+        helps=case.helps(timeline.time_ns, noise) if asked.what_would_help else (),
+        rules=_explained(timeline.time_ns, rules, time_under) if asked.explain_profile else (),
+        workload=rows,
+        options=_told(asked),
+    )
 
 
 @contextmanager
@@ -240,8 +216,8 @@ def _counted(workload: str) -> Iterator[None]:
     try:
         with np.errstate(over="raise", invalid="raise"):
             yield
-    except (OverflowError, FloatingPointError, MemoryError) as error:
-        message = "the sizes or times of this run grow beyond what can be counted or kept"
+    except (OverflowError, FloatingPointError) as error:
+        message = "the sizes or times of this run grow beyond what can be counted"
         raise InputError.at(workload, message, expected="times and sizes below 2^63", found=str(error)) from error
 
 
@@ -314,10 +290,10 @@ def _refuse_native(explain_profile: bool, rules: Profile) -> None:
 
 
 def _with_preset(
-    system: config.SystemConfig | None, npu: str | None, source: _Source, rules: Profile, machine: Topology
+    system: config.SystemConfig | None, npu: str, source: _Source, rules: Profile, machine: Topology
 ) -> config.SystemConfig | None:
     """The system settings; an accelerator's name is short for a roofline of its rates."""
-    if npu is None or isinstance(source.content, Workload):
+    if not npu or isinstance(source.content, Workload):
         return system
     from simcore.compute.accelerators import accelerator
 
@@ -328,23 +304,21 @@ def _with_preset(
     )  # fmt: skip
 
 
-def _refuse_other_options(options: Mapping[str, object]) -> None:
+def _refuse_other_options(asked: RunOptions) -> None:
     """InputError for an option that a workload of the wafer-scale generator does not take."""
-    for name, parameter in signature(run).parameters.items():
-        if name not in WAFER_OPTIONS and options[name] != parameter.default:
-            option = f"--{name.replace('_', '-')}"
-            raise InputError.at(option, "does not go with a workload of the wafer-scale generator")
+    for option, _ in asked.changed():
+        if not option.metadata.get("wafer"):
+            raise InputError.at(spelled(option.name), "does not go with a workload of the wafer-scale generator")
 
 
-def _told(options: Mapping[str, Any]) -> dict[str, Option]:
-    """Options that were given and change figures."""
-    defaults = signature(run).parameters
-    given = {name: options[name] for name in TOLD if options[name] != defaults[name].default}
+def _told(asked: RunOptions) -> dict[str, Option]:
+    """Options that were given, change figures, and are told nowhere else in the report."""
+    given = {option.name: value for option, value in asked.changed() if option.metadata.get("told")}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
 
 def _run_wafer(
-    path: Path, given: tuple[str, str], machine: Topology, settings: Settings, npu: str | None, *, help_wanted: bool
+    path: Path, given: tuple[str, str], machine: Topology, settings: Settings, npu: str, *, help_wanted: bool
 ) -> Report:
     """Play the steps of the wafer-scale generator."""
     from simcore.compute.accelerators import accelerator
@@ -387,11 +361,14 @@ def _find_workload(name: str) -> Path:
     return library.resolve(name, "workloads")
 
 
-def _read_workload(path: Path, npus: int, dialect: Dialect | None, comm_groups: str | None, npu: str | None) -> _Source:
-    if str(path) == STANDARD_INPUT:
+def _read_workload(path: Path, npus: int, asked: RunOptions) -> _Source:
+    npu, dialect, comm_groups = asked.npu, cast("Dialect | None", asked.dialect), asked.comm_groups
+    if str(path) == STANDARD_INPUT or path.is_fifo():
         _refuse_preset(npu)
-        content = sys.stdin.read()
-        return _Source(text.parse(content, "<stdin>", dialect), hashlib.sha256(content.encode()).hexdigest())
+        piped = path.is_fifo()
+        content = read_text(path) if piped else sys.stdin.read()
+        parsed = text.parse(content, str(path) if piped else "<stdin>", dialect)
+        return _Source(parsed, hashlib.sha256(content.encode()).hexdigest())
     if path.suffix not in TRACE_SUFFIXES and not path.is_dir() and (path.is_file() or path.suffix):
         return _Source(_program(path, dialect, npu), _sha256(path))
     from simcore.workload.chakra.groups import read_groups
@@ -405,14 +382,14 @@ def _read_workload(path: Path, npus: int, dialect: Dialect | None, comm_groups: 
     return _Source(graphs, digest.hexdigest())
 
 
-def _program(path: Path, dialect: Dialect | None, npu: str | None) -> Workload:
+def _program(path: Path, dialect: Dialect | None, npu: str) -> Workload:
     """The workload of a text file, or the one that a generator's specification describes."""
     if path.suffix not in SPECIFICATION_SUFFIXES:
         _refuse_preset(npu)
         return text.read(path, dialect)
     from simcore.generate.step import load_step
 
-    return load_step(path, npu).workload
+    return load_step(path, npu or None).workload
 
 
 def _is_wafer(path: Path) -> bool:
@@ -424,7 +401,7 @@ def _is_wafer(path: Path) -> bool:
     return is_source(path)
 
 
-def _refuse_preset(npu: str | None) -> None:
+def _refuse_preset(npu: str) -> None:
     """InputError when an accelerator is named for a text workload."""
     if npu:
         message = "every row of a text workload gives its own durations: nothing is left to compute"
@@ -439,16 +416,18 @@ def _network(name: str, rules: Profile) -> NetworkMode:
     return next((mode for mode in rules.networks if mode == name), rules.networks[0])
 
 
-def _exact(name: str) -> Exact:
-    """How a run must be played."""
-    if name not in get_args(Exact):
-        raise InputError.at("--exact", f"a run is not played by '{name}'", expected="messages", found=repr(name))
-    return "messages" if name else ""
+def _check_length(iterations: int, workload: Workload | GraphSet) -> None:
+    """InputError for more steps than anybody would wait for."""
+    steps = iterations * 3 * len(workload.layers) if isinstance(workload, Workload) else 0
+    if steps > MOST_STEPS:
+        expected = f"at most {MOST_STEPS // (steps // iterations):,}; a few show what every further one takes"
+        message = f"{steps:,} phases of layers are too many to play and to keep"
+        raise InputError.at("--iterations", message, expected=expected, found=f"{iterations:,}")
 
 
 def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings, noise: Noise) -> Iterator[str]:
     """What the run leaves out or takes differently from what one may expect."""
-    if noise.compute and settings.fold:
+    if noise.compute:  # also with --no-fold: nothing may differ there
         yield "jitter tells NPUs apart: each is a process of its own, and the run's cost grows with their number"
     if isinstance(workload, Workload):
         if workload.parallelism.pp > 1 and not rules.pipelines:

@@ -27,6 +27,7 @@ __all__ = [
     "SimulationError",
     "ToleranceError",
     "closest",
+    "printable",
 ]
 
 MAX_PROBLEMS = 20
@@ -165,3 +166,8 @@ def closest(name: str, candidates: Iterable[str]) -> str:
         near = [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)]
     there = f"There are: {', '.join(known)}" if known else "There are none"
     return f"did you mean '{near[0]}'? {there}" if near else there
+
+
+def printable(text: str) -> str:
+    """Names come from files: what a terminal could take for a command is shown as a question mark."""
+    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)

@@ -1,16 +1,66 @@
-"""Files read whole, and files written whole or not at all: under a temporary name beside the target, then renamed."""
+"""Files read whole, and files written whole or not at all: under a temporary name beside the target, then renamed.
+
+A `Session` (one command) knows what it read and wrote: it never overwrites what it has read.
+"""
 
 from __future__ import annotations
 
 import gzip
 import io
 import os
+import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from simcore.errors import InputError
 
-__all__ = ["make_folder", "read_bytes", "write_bytes", "write_text"]
+__all__ = ["Session", "folder", "make_folder", "occupied", "read_bytes", "session", "write_bytes", "write_text"]
+
+PIECE_BYTES = 1 << 24
+PART = ".part"  # ends the name of what is not finished
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a command has read, device and number of the file -> its path, and what it has written, in order."""
+
+    read: dict[tuple[int, int], str] = field(default_factory=dict)
+    written: dict[Path, None] = field(default_factory=dict)
+
+    def keep(self, path: str) -> None:
+        """Note a file that will be read, if it is one."""
+        try:
+            status = Path(path).stat()
+        except (OSError, ValueError):
+            return
+        if stat.S_ISREG(status.st_mode):
+            self.read[status.st_dev, status.st_ino] = path
+
+    def check(self, target: Path) -> None:
+        """InputError when a file to be written is one that was read."""
+        if not self.read or not target.exists():
+            return
+        status = target.stat()
+        if (status.st_dev, status.st_ino) in self.read:
+            raise InputError.at(str(target), "this file is an input: it is never overwritten", expected="another name")
+
+
+_SESSION: ContextVar[Session | None] = ContextVar("session", default=None)
+
+
+@contextmanager
+def session() -> Iterator[Session]:
+    """Keep an account of files as long as the block lasts; inside another session, that one's."""
+    account = _SESSION.get() or Session()
+    token = _SESSION.set(account)
+    try:
+        yield account
+    finally:
+        _SESSION.reset(token)
 
 
 def read_bytes(path: str | os.PathLike[str], most_bytes: int = 1 << 38) -> bytes:
@@ -26,8 +76,9 @@ def read_bytes(path: str | os.PathLike[str], most_bytes: int = 1 << 38) -> bytes
             status = os.fstat(file.fileno())
             if stat.S_ISCHR(status.st_mode):
                 raise InputError.at(str(path), "cannot read: this is a device", expected="a file")
-            regular = stat.S_ISREG(status.st_mode)
-            data = file.read() if regular and status.st_size <= most_bytes else file.read(most_bytes + 1)
+            if account := _SESSION.get():
+                account.keep(str(path))
+            data = _read(file, most_bytes)
     except OSError as error:
         raise InputError.at(str(path), f"cannot read: {error.strerror or error}", hint="check the path") from error
     except ValueError as error:
@@ -37,17 +88,28 @@ def read_bytes(path: str | os.PathLike[str], most_bytes: int = 1 << 38) -> bytes
     return data
 
 
+def _read(file: io.BufferedReader, most_bytes: int) -> bytes:
+    """The content, or what shows that it is too long; in pieces, for a pipe does not say how long it is."""
+    pieces, left = [], most_bytes + 1
+    while left > 0 and (piece := file.read(min(left, PIECE_BYTES))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file; compressed with gzip where its name ends in `.gz`, with the same bytes for the same content.
 
     Raises
     ------
     InputError
-        If the file cannot be written; an older file of that name stays as it was.
+        If the file cannot be written, or the command has read it; an older file of that name stays as it was.
     """
-    target = Path(path)
+    target, account = Path(path), _SESSION.get()
+    if account:
+        account.check(target)
     data = _gzipped(content) if target.suffix == ".gz" else content
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}{PART}")
     try:
         temporary.write_bytes(data)
         temporary.replace(target)
@@ -56,6 +118,8 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         if isinstance(error, OSError):
             raise _unwritable(target, error) from error
         raise
+    if account and target.parent.suffix != PART:
+        account.written[target] = None
 
 
 def _gzipped(content: bytes) -> bytes:
@@ -82,14 +146,48 @@ def make_folder(path: str | os.PathLike[str], *, force: bool = False) -> Path:
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        occupied = any(folder.iterdir())
+        full = occupied(folder)
     except OSError as error:
         raise _unwritable(folder, error) from error
-    if occupied and not force:
+    if full and not force:
         raise InputError.at(
             str(folder), "the folder is not empty", expected="a new or an empty folder", hint="--force overwrites files"
         )
     return folder
+
+
+def occupied(folder: Path) -> bool:
+    """Whether a folder holds anything but what a process that was killed left unfinished."""
+    return any(path.suffix != PART for path in folder.iterdir())
+
+
+@contextmanager
+def folder(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
+    """A place to write a folder's files to, which get their names together when the block ends well.
+
+    Raises
+    ------
+    InputError
+        As `make_folder`; if a file would overwrite what the command has read.
+    """
+    target, account = make_folder(path, force=force), _SESSION.get()
+    stage = target / f".{os.getpid()}{PART}"
+    try:
+        stage.mkdir(exist_ok=True)
+        yield stage
+        made = sorted(file.relative_to(stage) for file in stage.rglob("*") if file.is_file())
+        for name in made:
+            if account:
+                account.check(target / name)
+        for name in made:
+            (target / name).parent.mkdir(exist_ok=True)
+            (stage / name).replace(target / name)
+            if account:
+                account.written[target / name] = None
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
 
 
 def _unwritable(path: Path, error: OSError) -> InputError:

@@ -1,11 +1,15 @@
 """The Python face of `simcore run`: what it refuses and what it says then; what it takes."""
 
+from pathlib import Path
+
 import pytest
 
-from simcore.api import run
+from simcore.api import load_topology, load_workload, run
+from simcore.cli import main
 from simcore.engine.settings import parse_straggler, straggler_factors
 from simcore.errors import DeadlockError, InputError
 from simcore.network.topology.model import Dimension, Topology
+from simcore.report.document import json_schema
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import NodeType
 
@@ -114,3 +118,66 @@ def test_a_preset_computes_what_is_not_given_and_is_refused_where_all_is_given(t
     assert preset.to_dict()["time_ns"] == 8000
     with pytest.raises(InputError, match="--npu"):
         run("dlrm", "ring8", npu="H100")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("iterations", 0),
+        ("iterations", 1.5),
+        ("iterations", True),
+        ("iterations", "٣"),
+        ("queues_per_dim", 0),
+        ("comm_scale", -1),
+        ("comm_scale", float("nan")),
+        ("compute_scale", "fast"),
+        ("injection_scale", float("inf")),
+        ("rendezvous", "yes"),
+        ("straggler", 5),
+        ("seed", -1),
+        ("network", 3),
+        ("dialect", "english"),
+        ("iteratoins", 1),
+    ],
+)
+def test_python_and_the_command_line_refuse_the_same(name, value, capsys):
+    message = refused(**{name: value})
+    assert f"--{name.replace('_', '-')}: error:" in message
+    if isinstance(value, int | float | str) and not isinstance(value, bool) and name != "straggler":
+        words = ["run", "--workload", "micro_all_reduce", "--topology", "ring8"]
+        assert main([*words, f"--{name.replace('_', '-')}={value}"]) == 2
+        assert f"--{name.replace('_', '-')}" in capsys.readouterr().err
+
+
+def test_a_report_fits_its_published_schema():
+    schema = json_schema()
+    report = run("dlrm", "ring8", jitter="compute=lognormal:0.1", runs=2, what_would_help=True).to_dict()
+    known = schema["$defs"]["ReportDocument"]
+    assert set(known["required"]) <= set(report) <= set(known["properties"])
+
+
+def test_a_header_of_another_machine_is_told(tmp_path):
+    path = tmp_path / "w.txt"
+    header = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus: 9216 "
+    path.write_text(f"{header}checkpoints: 0 checkpoint_initiates: 0\n1\none -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 64 0\n")
+    assert "9,216 GPUs and the topology 8 NPUs" in " ".join(run(path, "ring8").warnings)
+
+
+def test_a_network_is_varied_without_a_file():
+    machine = load_topology("ring8")
+    assert (
+        run("micro_all_reduce", machine.replace(bandwidth="1 GB/s")).time_ns
+        > 10 * run("micro_all_reduce", "ring8").time_ns
+    )
+    for wrong in ({"bandwidth": 0}, {"bandwidth": "fast"}, {"latency": [1, 2]}, {"latency": -1}):
+        with pytest.raises(InputError):
+            machine.replace(**wrong)
+
+
+def test_loaded_inputs_paths_and_plain_texts_are_taken():
+    machine = load_topology(Path("topologies/ring8.yaml"))
+    rows = load_workload("dlrm", machine.npus)
+    by_object = run(rows, machine, straggler="5=2").to_dict()
+    by_name = run("dlrm", "ring8", straggler=("5=2",)).to_dict()
+    assert by_object["time_ns"] == by_name["time_ns"]
+    assert by_object["ranks"] == by_name["ranks"]

@@ -15,7 +15,7 @@ from tests.laws.inputs import inputs
 
 WRITERS = {
     "run": "run --workload {0}/w.txt --topology {0}/net.yml -o {1} --timeline {1}/t.svg --force -q",
-    "links": "run --workload {0}/w.txt --topology {0}/wafer.yml --links {1}/l.png -q",
+    "links": "run --workload {0}/w.txt --topology {0}/wafer.yml --links {1}/l.png -q --force",
     "topology": "topology show {0}/net.yml -o {1}/net.png --force",
     "convert": "convert {0}/w.txt {1}/t --npus 2 --force",
     "collective": "generate collective --kind all_reduce -o {1}/c.et --force",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "simcore"
-BASE = {"collection", "errors", "registry", "units", "documents", "library", "files", "noise"}
+BASE = {"collection", "errors", "registry", "units", "documents", "library", "files", "memory", "noise", "options"}
 ALLOWED = {
     "collection": set(),
     "errors": set(),
@@ -15,6 +15,8 @@ ALLOWED = {
     "documents": {"errors", "files"},
     "library": {"errors"},
     "files": {"errors"},
+    "memory": set(),
+    "options": {"errors"},
     "noise": {"errors"},
     "workload": BASE,
     "timeline": BASE,

@@ -9,7 +9,10 @@ from importlib import import_module
 
 import click
 
-from simcore.errors import InputError, Location, Problem, SimcoreError, closest
+from simcore import __version__
+from simcore.errors import InputError, Location, Problem, SimcoreError, closest, printable
+from simcore.files import session
+from simcore.memory import Watch, watched
 
 __all__ = ["main"]
 
@@ -59,8 +62,15 @@ class Verbs(click.Group):
             formatter.write_dl([*VERBS.items()])
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="simcore", message="%(prog)s %(version)s")
+CONTEXT = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 110,
+    "token_normalize_func": lambda name: name.replace("_", "-"),
+}
+
+
+@click.group(cls=Verbs, invoke_without_command=True, context_settings=CONTEXT)
+@click.version_option(__version__, message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show Python's own traceback of an error.")
 def cli(debug: bool) -> None:
     """Simulate distributed training steps and explain where the time goes.
@@ -74,6 +84,9 @@ def cli(debug: bool) -> None:
     eval "$(_SIMCORE_COMPLETE=bash_source simcore)"          # bash; zsh: zsh_source
     _SIMCORE_COMPLETE=fish_source simcore | source           # fish
     """
+    context = click.get_current_context()
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,47 +94,64 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [*(sys.argv[1:] if arguments is None else arguments)]  # `list` is a module here once that verb is loaded
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    with watched() as memory, session():
+        return _status(words, debug, memory)
+
+
+def _status(words: list[str], debug: bool, memory: Watch) -> int:
+    """Run a command and turn every error into its message and exit status."""
     try:
         status = cli.main(words, prog_name="simcore", standalone_mode=False)
     except click.ClickException as error:
-        return _usage(error, "--json" in words)
-    except SimcoreError as error:
-        if debug:
-            raise
-        return _failure(error, "--json" in words)
-    except (OverflowError, MemoryError) as error:
-        if debug:
-            raise
-        too_large = InputError.at(f"simcore {words[0]}", "a number of the input is too large", found=str(error))
-        return _failure(too_large, "--json" in words)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        return 130
+        return _failure(_usage(error), words)
     except BrokenPipeError:
         sys.stderr.close()
         return 0
-    except OSError as error:  # a name that is too long, a loop of links, a folder that may not be entered, a full disk
-        if debug:
+    except (SimcoreError, ArithmeticError, MemoryError, SystemError, OSError) as error:
+        known = _known(error, words[0], memory)
+        if debug or known is None:
             raise
-        unusable = InputError.at(str(error.filename or f"simcore {words[0]}"), error.strerror or str(error))
-        return _failure(unusable, "--json" in words)
+        return _failure(known, words)
+    except (click.Abort, KeyboardInterrupt) as error:
+        if memory.used_bytes and memory.ended(error):
+            return _failure(_out_of_memory(words[0], memory), words)
+        click.echo("interrupted", err=True)
+        return 130
     return status if isinstance(status, int) else 0
 
 
-def _failure(error: SimcoreError, as_json: bool) -> int:
+def _known(error: Exception, verb: str, memory: Watch) -> SimcoreError | None:
+    """The error as one of ours; None where it is a defect of simcore."""
+    if isinstance(error, SimcoreError):
+        return error
+    if isinstance(error, OSError):  # a name that is too long, a loop of links, a folder not to be entered, a full disk
+        return InputError.at(str(error.filename or f"simcore {verb}"), error.strerror or str(error))
+    if isinstance(error, MemoryError | SystemError):
+        return _out_of_memory(verb, memory, str(error)) if memory.ended(error) else None
+    if isinstance(error, OverflowError):
+        return InputError.at(f"simcore {verb}", "a number of the input is too large", found=str(error))
+    return None
+
+
+def _out_of_memory(verb: str, memory: Watch, asked: str = "") -> InputError:
+    used = f"{memory.used_bytes >> 20:,} MB taken, and no more to be had" + f" ({asked})" * ("allocate" in asked)
+    hint = "fewer NPUs, layers or iterations need less; NPUs of a symmetric network (no Mesh, no straggler) share one"
+    return InputError.at(f"simcore {verb}", "this needs more memory than there is", found=used, hint=hint)
+
+
+def _failure(error: SimcoreError, words: Sequence[str]) -> int:
     """Print an error of ours; its exit status."""
     text = str(error)
-    click.echo(text if "error:" in text else f"error: {text}", err=True)
-    if as_json:
+    click.echo(printable(text if "error:" in text else f"error: {text}"), err=True)
+    if "--json" in words:
         problems = error.problems if isinstance(error, InputError) else [Problem(Location(""), text)]
         click.echo(json.dumps({"error": [problem.to_dict() for problem in problems]}, sort_keys=True, indent=1))
     return error.exit_status
 
 
-def _usage(error: click.ClickException, as_json: bool) -> int:
-    """Print a wrong use of the command line as one of our errors."""
+def _usage(error: click.ClickException) -> InputError:
+    """A wrong use of the command line as one of our errors."""
     context = getattr(error, "ctx", None)
     where = context.command_path if context else "simcore"
     option = getattr(error, "option_name", None) or getattr(getattr(error, "param", None), "opts", [where])[0]
-    problem = Problem(Location(str(option)), error.format_message(), hint=f"try '{where} --help'")
-    return _failure(InputError(problem), as_json)
+    return InputError(Problem(Location(str(option)), error.format_message(), hint=f"try '{where} --help'"))

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import gzip
-import sys
 import zlib
+from collections.abc import Callable
 from glob import escape
 from pathlib import Path
+from typing import Any
 
 import click
 
 from simcore import library
+from simcore.cli.command import emit, terminal_width, verb
 
 __all__ = ["command"]
 
 
-@click.command(short_help="Compare two reports, workloads or traces.")
+@verb(short_help="Compare two reports, workloads or traces.")
 @click.argument("a")
 @click.argument("b")
-@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON, with every layer.")
 @click.option("--rows", default=12, show_default=True, type=click.IntRange(min=1), help="Most rows of a table.")
-def command(a: str, b: str, as_json: bool, rows: int) -> None:
+def command(a: str, b: str, rows: int) -> None:
     """Say what changed from report A to report B, and why: per layer, collective and dimension.
 
     A and B are folders written by `simcore run -o`, or files in them: report.json, or events.npz, the timeline, from
@@ -35,21 +36,27 @@ def command(a: str, b: str, as_json: bool, rows: int) -> None:
     simcore compare step.txt traces/llama
     simcore compare before/rank0.json.gz after/rank0.json.gz
     """
-    if _is_profile(a) and _is_profile(b):
-        _compare_profiles(a, b, as_json, rows)
-        return
-    if not (_is_report(a) or _is_report(b)) and (_is_workload(a) or _is_workload(b)):
-        _compare_workloads(a, b, as_json, rows)
-        return
-    from simcore.report.compare import compare, render
-    from simcore.report.document import encode, read_report
-    from simcore.report.text import terminal_width
+    comparison, render = _compared(a, b)
+    emit(comparison.to_dict(), lambda: render(comparison, width=terminal_width(), num_rows=rows))
 
-    comparison = compare(read_report(a), read_report(b))
-    if as_json:
-        click.echo(encode(comparison.to_dict()), nl=False)
-    else:
-        click.echo(render(comparison, width=terminal_width(sys.stdout), num_rows=rows), nl=False)
+
+def _compared(a: str, b: str) -> tuple[Any, Callable[..., str]]:
+    """What differs and how it is shown, by what A and B are."""
+    if _is_profile(a) and _is_profile(b):
+        from simcore.replay.views import compare as profiles
+        from simcore.workload.kineto import read_ranks
+
+        [first], [second] = (read_ranks([name])[:1] for name in (a, b))
+        return profiles.compare_traces(first, second), profiles.render
+    if not (_is_report(a) or _is_report(b)) and (_is_workload(a) or _is_workload(b)):
+        from simcore.generate.contents import read_contents
+        from simcore.report import workload_compare as workloads
+
+        return workloads.compare_contents(read_contents(a), read_contents(b)), workloads.render
+    from simcore.report import compare as reports
+    from simcore.report.document import read_report
+
+    return reports.compare(read_report(a), read_report(b)), reports.render
 
 
 def _is_profile(name: str) -> bool:
@@ -65,20 +72,6 @@ def _is_profile(name: str) -> bool:
     return b'"traceEvents"' in begin or begin.lstrip().startswith(b"[")
 
 
-def _compare_profiles(a: str, b: str, as_json: bool, rows: int) -> None:
-    from simcore.replay.views.compare import compare_traces, render
-    from simcore.report.document import encode
-    from simcore.report.text import terminal_width
-    from simcore.workload.kineto import read_ranks
-
-    [first], [second] = (read_ranks([name])[:1] for name in (a, b))
-    comparison = compare_traces(first, second)
-    if as_json:
-        click.echo(encode(comparison.to_dict()), nl=False)
-    else:
-        click.echo(render(comparison, width=terminal_width(sys.stdout), num_rows=rows), nl=False)
-
-
 def _is_report(name: str) -> bool:
     """Whether a name looks like a report."""
     return name.endswith((".json", ".npz")) or (Path(name) / "report.json").exists()
@@ -89,16 +82,3 @@ def _is_workload(name: str) -> bool:
     path = Path(name)
     traces = path.glob("*.e[tg]*") if path.is_dir() else path.parent.glob(f"{escape(path.name)}.*.e[tg]*")
     return path.is_file() or any(traces) or name in library.names("workloads")
-
-
-def _compare_workloads(a: str, b: str, as_json: bool, rows: int) -> None:
-    from simcore.generate.contents import read_contents
-    from simcore.report.document import encode
-    from simcore.report.text import terminal_width
-    from simcore.report.workload_compare import compare_contents, render
-
-    comparison = compare_contents(read_contents(a), read_contents(b))
-    if as_json:
-        click.echo(encode(comparison.to_dict()), nl=False)
-    else:
-        click.echo(render(comparison, width=terminal_width(sys.stdout), num_rows=rows), nl=False)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import click
 
+from simcore.cli.command import Target, forced, verb, warn
 from simcore.errors import InputError
 
 __all__ = ["command"]
 
 
-@click.command()
+@verb()
 @click.argument("source")
-@click.argument("target")
+@click.argument("target", type=Target(prefix=True))
 @click.option("--npus", type=click.IntRange(1), default=1, show_default=True, help="Ranks of a text workload.")
 @click.option("--iterations", type=click.IntRange(1), default=1, show_default=True, help="Passes of a text workload.")
 @click.option("--kineto", default="", metavar="FILE", help="The device trace that goes with a PyTorch host trace.")
@@ -22,7 +23,6 @@ __all__ = ["command"]
 )
 @click.option("--policy", type=click.Choice(["lifo", "fifo"]), default="lifo", help="With --native: priorities.")
 @click.option("--compat", type=click.Choice(["chakra"]), help="Exactly what Chakra's own converter makes.")
-@click.option("--force", is_flag=True, help="Overwrite files that are there.")
 def command(
     source: str,
     target: str,
@@ -34,7 +34,6 @@ def command(
     topology: str,
     policy: str,
     compat: str | None,
-    force: bool,
 ) -> None:
     """Convert SOURCE to Chakra traces TARGET.RANK.et, or a trace to TARGET.et or TARGET.json.
 
@@ -47,7 +46,7 @@ def command(
     simcore convert w.0.et w.0.json
     """
     from simcore.workload.chakra import writer
-    from simcore.workload.chakra.conversion import Options, convert
+    from simcore.workload.chakra.conversion import Options, convert, is_text
 
     if native and compat:
         raise InputError.at("--native", "excludes --compat", hint="Chakra's converter makes another graph")
@@ -56,10 +55,9 @@ def command(
     sizes = (_dimensions(topology) if topology else (npus,)) if native else ()
     options = Options(npus, iterations, compat == "chakra", kineto, rank, sizes, policy.upper())
     files = convert(source, target, options)
-    writer.write_files(files, force=force)
-    names = list(files)
-    more = f" to {names[-1]}" if len(names) > 1 else ""
-    click.echo(f"{names[0]}{more}: {len(names)} file{'s' if len(names) > 1 else ''}", err=True)
+    writer.write_files(files, force=forced())
+    if not (native or compat) and is_text(source):
+        warn("compute columns are taken as microseconds, as Chakra's converter does; --native takes nanoseconds")
 
 
 def _dimensions(name: str) -> tuple[int, ...]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from simcore.cli.generate_traces import FORCE
+from simcore.cli.command import Target, verb
 from simcore.errors import InputError
 from simcore.units import parse_bytes
 from simcore.workload.model import CollectiveKind
@@ -22,18 +21,15 @@ __all__ = ["schedule"]
 KINDS = [kind.value for kind in CollectiveKind if kind != CollectiveKind.BARRIER]
 
 
-@click.command()
+@verb()
 @click.option("--kind", type=click.Choice(KINDS), required=True, help="The collective.")
 @click.option("--algorithm", default="synthesised", show_default=True, help="One whose ranks do different things.")
 @click.option("--topology", "-t", required=True, metavar="T", help="Machine; all its NPUs take part, in order of ids.")
 @click.option("--bytes", "size", default="1 MiB", show_default=True, help="Size that it is made for.")
 @click.option("--pieces", type=click.IntRange(0), default=0, help="Pieces of a share; default: the algorithm's.")
 @click.option("--root", type=click.IntRange(0), default=0, help="Rank that it starts from or ends at.")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Schedule to write (YAML).")
-@FORCE
-def schedule(
-    kind: str, algorithm: str, topology: str, size: str, pieces: int, root: int, output: str, force: bool
-) -> None:
+@click.option("-o", "--output", type=Target(), required=True, metavar="FILE", help="Schedule to write (YAML).")
+def schedule(kind: str, algorithm: str, topology: str, size: str, pieces: int, root: int, output: str) -> None:
     """Who sends which chunk to whom, checked; a system file plays it with {schedule: FILE}.
 
     \b
@@ -43,8 +39,6 @@ def schedule(
     from simcore.network.topology.load import load
     from simcore.system.schedule import to_text
 
-    if Path(output).exists() and not force:
-        raise InputError.at(output, "the file is there already", hint="--force overwrites it")
     machine = load(topology)
     if root >= machine.npus:
         raise InputError.at("--root", "there is no such rank", expected=f"0 to {machine.npus - 1}", found=str(root))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from simcore.cli.command import Target, forced, verb, warn
 from simcore.errors import InputError
 from simcore.units import parse_bytes, parse_ns
 from simcore.workload.model import CollectiveKind
@@ -14,12 +15,16 @@ from simcore.workload.tokens import MAX_INTEGER
 __all__ = ["collective", "synthetic"]
 
 OUTPUT = click.option(
-    "-o", "--output", required=True, metavar="FILE", help="Trace to write, or prefix of PREFIX.RANK.et."
+    "-o",
+    "--output",
+    type=Target(prefix=True),
+    required=True,
+    metavar="FILE",
+    help="Trace, or prefix of PREFIX.RANK.et.",
 )
-FORCE = click.option("--force", is_flag=True, help="Overwrite files that are there.")
 
 
-@click.command()
+@verb()
 @click.option("--kind", type=click.Choice([kind.value for kind in CollectiveKind]), help="The collective.")
 @click.option("--bytes", "size", default="1 MiB", show_default=True, help="Per NPU, for example 4096 or '64 MiB'.")
 @click.option(
@@ -36,7 +41,6 @@ FORCE = click.option("--force", is_flag=True, help="Overwrite files that are the
 @click.option("--samples", is_flag=True, help="Instead: the fourteen small traces of Chakra's generator, in folder -o.")
 @click.option("--npus", type=click.IntRange(1), help="Write a file per rank; default: one for every NPU.")
 @OUTPUT
-@FORCE
 def collective(
     kind: str | None,
     size: str,
@@ -47,7 +51,6 @@ def collective(
     samples: bool,
     npus: int | None,
     output: str,
-    force: bool,
 ) -> None:
     """One collective on all NPUs: a micro-benchmark.
 
@@ -68,6 +71,8 @@ def collective(
                 "--kind", "which collective?", expected=", ".join(kind.value for kind in CollectiveKind)
             )
         size_bytes, compute_ns = _quantities(size, compute)
+        if not size_bytes:
+            warn("a collective of 0 bytes sends nothing and takes no time")
         data = collectives.collective(
             CollectiveKind(kind),
             size_bytes,
@@ -78,7 +83,7 @@ def collective(
         )
         base = output.removesuffix(".et")
         files = {Path(f"{base}.{rank}.et"): data for rank in range(npus or 0)} or {Path(f"{base}.et"): data}
-    writer.write_files(files, force=force)
+    writer.write_files(files, force=forced())
 
 
 def _quantities(size: str, compute: str) -> tuple[int, int]:
@@ -100,20 +105,19 @@ def _involved(dims: str) -> list[bool]:
     if not dims:
         return []
     numbers = [part.strip() for part in dims.split(",")]
-    if not all(number.isdecimal() and len(number) < 3 and int(number) < 32 for number in numbers):
+    if not all(number.isascii() and number.isdecimal() and len(number) < 3 and int(number) < 32 for number in numbers):
         raise InputError.at("--dims", "not a list of dimensions", expected="numbers like 0,2", found=dims)
     named = {int(number) for number in numbers}
     return [dimension in named for dimension in range(max(named) + 1)]
 
 
-@click.command()
+@verb()
 @click.option("--from", "source", required=True, metavar="TRACES", help="A folder or the prefix of PREFIX.RANK.et.")
 @click.option("--npus", type=click.IntRange(1), help="Ranks to write, a multiple of the source's.")
 @click.option("--length", type=click.IntRange(1), help="Collectives to sample; default: the source's number.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @OUTPUT
-@FORCE
-def synthetic(source: str, npus: int | None, length: int | None, seed: int, output: str, force: bool) -> None:
+def synthetic(source: str, npus: int | None, length: int | None, seed: int, output: str) -> None:
     """Traces statistically similar to given ones, without their names and sizes.
 
     \b
@@ -125,4 +129,4 @@ def synthetic(source: str, npus: int | None, length: int | None, seed: int, outp
     ranks = 1 if Path(source).is_file() else len(reader.files_of_set(source)) or 1
     master = merge(reader.read_graphs(source, ranks))
     made = project(sample(learn(master, source), length=length or 0, seed=seed), npus or 0)
-    writer.write_files({Path(f"{output}.{rank}.et"): data for rank, data in enumerate(made)}, force=force)
+    writer.write_files({Path(f"{output}.{rank}.et"): data for rank, data in enumerate(made)}, force=forced())

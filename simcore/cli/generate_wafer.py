@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.cli.command import Target, emit, verb
 from simcore.cli.numbers import COUNT
 from simcore.compute.accelerators import accelerator
 from simcore.engine.settings import Settings
@@ -103,7 +103,7 @@ def _counts(text: str) -> list[int]:
     return counts
 
 
-@click.command(short_help="Slowdown of steps by dead links or NPUs.")
+@verb(short_help="Slowdown of steps by dead links or NPUs.")
 @click.option("--workload", required=True, metavar="W", help="Specification, node rows or core traces, as for run.")
 @click.option(
     "--topology", required=True, metavar="T", help="Two Mesh dimensions; `wafer: {spare_rows: n}` for spares."
@@ -113,11 +113,9 @@ def _counts(text: str) -> list[int]:
 @click.option("--samples", default=5, show_default=True, type=COUNT, help="Draws per number of faults.")
 @click.option("--seed", default=42, show_default=True, type=click.IntRange(min=0), help="Seed of the draws.")
 @click.option("--npu", metavar="NAME", help="Accelerator preset of an NPU.")
-@click.option("-o", "--output", metavar="FILE", help="A picture, .png or .svg.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("-o", "--output", type=Target(lambda: (".png", ".svg")), metavar="FILE", help="A picture, .png or .svg.")
 def faults(
-    workload: str, topology: str, dead: str, counts: str, samples: int, seed: int, npu: str | None, output: str | None,
-    as_json: bool,
+    workload: str, topology: str, dead: str, counts: str, samples: int, seed: int, npu: str | None, output: str | None
 ) -> None:  # fmt: skip
     """Slowdown of a wafer's steps against the number of dead links or NPUs; spare rows take the place of dead NPUs.
 
@@ -139,10 +137,8 @@ def faults(
         {"dead": count, "slowdown": float(np.median(each)), "most": float(each.max())}
         for count, each in zip(numbers, ratios, strict=True)
     ]
-    if as_json:
-        click.echo(json.dumps({"dead": dead, "time_ns": whole, "rows": rows}, sort_keys=True))
-        return
-    for row in rows:
-        click.echo(
-            f"{row['dead']:>4} dead {dead}: {row['slowdown']:.3f} times as long (median), {row['most']:.3f} at most"
-        )
+    lines = (
+        f"{row['dead']:>4} dead {dead}: {row['slowdown']:.3f} times as long (median), {row['most']:.3f} at most"
+        for row in rows
+    )
+    emit({"dead": dead, "time_ns": whole, "rows": rows}, "\n".join(lines))

@@ -7,12 +7,14 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import reduce
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import click
 
+from simcore.cli.command import Group, Target, emit, forced
 from simcore.cli.generate_wafer import faults
 from simcore.errors import InputError, closest
 from simcore.generate.wse.files import GRAPH_HEADER, HEADER, graph_row, row, write_lines
@@ -33,9 +35,8 @@ COLUMNS = ("memory", "MAC", "HBM reads", "network")
 
 
 def _option(name: str, **details: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An option under the peer's name, with hyphens too."""
-    spellings = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
-    return click.option(*spellings, name, **details)
+    """An option under the peer's name."""
+    return click.option(f"--{name}", name, **details)
 
 
 def _count(minimum: int) -> click.IntRange:
@@ -43,7 +44,7 @@ def _count(minimum: int) -> click.IntRange:
 
 
 # The options that nodes and traces share, under the peer's names.
-SHARED = [
+SHARED: list[Callable[[Callable[..., Any]], Callable[..., Any]]] = [
     _option("model_config", required=True, type=click.Path(), help="Hugging Face's config.json of the model."),
     _option("system_config", required=True, type=click.Path(), help="Nodes and parallelism: system.json."),
     _option("bsz", default=1, show_default=True, type=_count(1), help="Sequences in the global batch."),
@@ -62,19 +63,15 @@ SHARED = [
     _option("routing", type=click.Path(), help="JSON of routing arrays; then only its steps are made."),
     _option("expert_counts", type=click.Path(), help="JSON of tokens per expert and layer for empirical routing."),
     _option("seed", default=42, show_default=True, type=_count(0), help="Seed of the routing."),
-    click.option("-o", "--outdir", type=click.Path(path_type=Path), help="Folder to write the files to."),
-    click.option("--force", is_flag=True, help="Overwrite files."),
-    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+    click.option("-o", "--outdir", type=Target(prefix=True), metavar="DIR", help="Folder to write the files to."),
 ]
 
 
 def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(SHARED):
-        command = option(command)
-    return command
+    return reduce(lambda made, option: option(made), reversed(SHARED), command)
 
 
-@click.group()
+@click.group(cls=Group)
 def wse() -> None:
     """Nodes and traces of a wafer-scale inference system.
 
@@ -92,6 +89,7 @@ def nodes(**options: Any) -> None:
     \b
     simcore generate wse nodes --model_config config.json --system_config system.json --bsz 1024 -o output
     """
+    options["force"] = forced()
     sums: dict[str, list[list[int]]] = {}
     footprint: list[int] = []
     for made in all_made(options):
@@ -102,8 +100,11 @@ def nodes(**options: Any) -> None:
             with no_collector():
                 _write_nodes(made, options)
     if options["outdir"] and footprint:
-        write_lines(options["outdir"] / "nodes" / "footprint.json", [json.dumps(footprint)], force=options["force"])
-    _print({"iters": sums, "footprint_bytes": footprint}, options["as_json"])
+        write_lines(
+            Path(options["outdir"]) / "nodes" / "footprint.json", [json.dumps(footprint)], force=options["force"]
+        )
+    result = {"iters": sums, "footprint_bytes": footprint}
+    emit(result, "\n".join(_lines(result)))
 
 
 def _write_nodes(made: Made, options: dict[str, Any]) -> None:
@@ -140,9 +141,9 @@ def _write_node(made: Made, options: dict[str, Any], node: int) -> None:
     if options["graph"]:
         rows = list(rows)
         lines = [GRAPH_HEADER, *(graph_row(each) for each in rows if each.kind != "Barrier")]
-        write_lines(options["outdir"] / "graph" / f"node_{node}" / name, lines, force=force)
+        write_lines(Path(options["outdir"]) / "graph" / f"node_{node}" / name, lines, force=force)
     lines = [HEADER, *map(row, rows)]
-    write_lines(options["outdir"] / "nodes" / made.job.phase / f"node_{node}" / name, lines, force=force)
+    write_lines(Path(options["outdir"]) / "nodes" / made.job.phase / f"node_{node}" / name, lines, force=force)
 
 
 @contextmanager
@@ -155,16 +156,13 @@ def no_collector() -> Iterator[None]:
         gc.enable()
 
 
-def _print(result: dict[str, Any], as_json: bool) -> None:
-    """The totals as JSON, or the range over nodes of every column."""
-    if as_json:
-        click.echo(json.dumps(result, sort_keys=True))
-        return
+def _lines(result: dict[str, Any]) -> Iterator[str]:
+    """The range over nodes of every column."""
     for step, rows in result["iters"].items():
         shown = [f"{name} {_range([row[place] for row in rows], name)}" for place, name in enumerate(COLUMNS)]
-        click.echo(f"{step:<10} {len(rows)} nodes: {', '.join(shown)}")
+        yield f"{step:<10} {len(rows)} nodes: {', '.join(shown)}"
     if result["footprint_bytes"]:
-        click.echo(f"footprint  {_range(result['footprint_bytes'], 'memory')} a node")
+        yield f"footprint  {_range(result['footprint_bytes'], 'memory')} a node"
 
 
 def _range(values: list[int], name: str) -> str:
@@ -185,6 +183,7 @@ def traces(**options: Any) -> None:
     \b
     simcore generate wse traces --model_config config.json --system_config system.json --layers decode5 -o output
     """
+    options["force"] = forced()
     tiling = read_tiling(options["tiling"]) if options["tiling"] else Tiling()
     result: dict[str, Any] = {}
     if options["train"]:
@@ -195,12 +194,11 @@ def traces(**options: Any) -> None:
             result[made.step.name] = summary(program, made.nodes)
             if options["outdir"]:
                 _write_traces(made, program, options)
-    if options["as_json"]:
-        click.echo(json.dumps({"iters": result}, sort_keys=True))
-        return
+    lines = []
     for step, counted in result.items():
         shown = ", ".join(f"{count} {kind}" for kind, count in counted["instructions"].items())
-        click.echo(f"{step:<10} {shown}")
+        lines.append(f"{step:<10} {shown}")
+    emit({"iters": result}, "\n".join(lines))
 
 
 def _chosen(options: dict[str, Any]) -> Iterator[Made]:
@@ -215,7 +213,7 @@ def _chosen(options: dict[str, Any]) -> Iterator[Made]:
 def _write_traces(made: Made, program: Program, options: dict[str, Any]) -> None:
     """One file per core."""
     for node in made.nodes:
-        folder = options["outdir"] / "traces" / made.job.phase / f"node_{node}" / made.step.name
+        folder = Path(options["outdir"]) / "traces" / made.job.phase / f"node_{node}" / made.step.name
         for core, held in enumerate(program.lists[node]):
             lines = [line(number, each) for number, each in enumerate(held)]
             write_lines(folder / f"core_{core}.csv", lines, force=options["force"])

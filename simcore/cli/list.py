@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from inspect import getmodule
 
 import click
 
+from simcore.cli.command import emit, verb
 from simcore.errors import closest
 
 __all__ = ["command"]
@@ -60,6 +60,51 @@ def _formats() -> Lines:
     yield from FORMATS.items()
 
 
+def _models() -> Lines:
+    from simcore.generate.presets import SHIPPED
+
+    for name, model in SHIPPED.items():
+        yield name, f"{model.layers} layers of {model.hidden}, {model.heads} heads, {model.vocab:,} words"
+
+
+def _profiles() -> Lines:
+    from simcore.cli.run import CLOSED_PROFILES
+    from simcore.profiles import profiles
+
+    for name in profiles.names():
+        yield name, f"networks {', '.join(profiles.get(name).networks)}"
+    for name in CLOSED_PROFILES:
+        yield name, "SimAI's closed forms; nothing is simulated"
+
+
+def _kinds() -> Lines:
+    from simcore.network.topology.kinds import FABRICS
+
+    for name in FABRICS.names():
+        yield name, FABRICS.get(name).description
+
+
+def _fabrics() -> Lines:
+    from simcore.system.collectives.nccl import FABRICS
+
+    for name in FABRICS:
+        yield name, "measured NCCL collectives; system key nccl-fabric"
+
+
+def _systems() -> Lines:
+    from simcore.cost.systems import CLUSTERS
+
+    for name, cluster in CLUSTERS.items():
+        yield name, cluster.accelerator
+
+
+def _suites() -> Lines:
+    from simcore.cost.published.suites import SUITES
+
+    for name in SUITES:
+        yield name, f"simcore validate {name}"
+
+
 def _npus() -> Lines:
     from simcore.compute.accelerators import accelerator, names
     from simcore.units import format_bytes, format_rate
@@ -91,13 +136,18 @@ SHELVES: dict[str, Callable[[], Lines]] = {
     "loops": _loops,
     "formats": _formats,
     "npus": _npus,
+    "models": _models,
+    "profiles": _profiles,
+    "kinds": _kinds,
+    "fabrics": _fabrics,
+    "systems": _systems,
+    "suites": _suites,
 }
 
 
-@click.command(short_help="List what exists.")
+@verb(short_help="List what exists.")
 @click.argument("what", metavar="|".join(SHELVES))
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
-def command(what: str, as_json: bool) -> None:
+def command(what: str) -> None:
     """List what exists, one line each.
 
     \b
@@ -107,10 +157,6 @@ def command(what: str, as_json: bool) -> None:
     if what not in SHELVES:
         raise click.BadParameter(f"there is nothing called '{what}' to list; {closest(what, SHELVES)}")
     lines = list(SHELVES[what]())
-    if as_json:
-        entries = [{"name": name, "description": text} for name, text in lines]
-        click.echo(json.dumps({what: entries}, indent=1, sort_keys=True))
-        return
     width = max((len(name) for name, _ in lines), default=0)
-    for name, text in lines:
-        click.echo(f"{name:<{width}}  {text}".rstrip())
+    entries = [{"name": name, "description": text} for name, text in lines]
+    emit({what: entries}, "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in lines))

@@ -3,84 +3,136 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from collections.abc import Collection
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from simcore import library
-from simcore.cli import run_config, run_simai
+from simcore.cli import run_config
+from simcore.cli.command import Command, Named, Option, Target, emit, forced, is_quiet, warn
 from simcore.cli.completion import shipped
-from simcore.cli.numbers import COUNT, POSITIVE
+from simcore.cli.numbers import COUNT, POSITIVE, SHARE
 from simcore.cli.progress import progress
 from simcore.errors import InputError
-from simcore.report.document import encode
+from simcore.options import RunOptions, flag, spelled, texts
 
 if TYPE_CHECKING:
     from simcore.report.model import Report
 
-__all__ = ["command"]
+__all__ = ["CLOSED_FORMS", "command"]
 
-CLOSED_NAMES = {"workload", "profile", "dialect", "as_json", "quiet", "force"}
-SIMAI_NAMES = {str(option.name) for option in run_simai.OPTIONS}
+CLOSED_PROFILES = ("simai-1.6", "simai-busbw")
 
 
-@click.command(short_help="Simulate a workload on a topology.")
-@click.option(
-    "--workload",
-    required=True,
-    metavar="W",
-    help="Text workload, trace set, shipped name, or - for stdin.",
-    shell_complete=shipped("workloads"),
+def _timelines() -> Collection[str]:
+    from simcore.report.artefacts import TIMELINES
+
+    return TIMELINES
+
+
+def _maps() -> Collection[str]:
+    from simcore.report.artefacts import MAPS
+
+    return MAPS
+
+
+def _gpus() -> list[str]:
+    from simcore.profiles.simai_bandwidth import GPUS
+
+    return list(GPUS)
+
+
+def _nics() -> list[str]:
+    from simcore.profiles.simai_bandwidth import NICS
+
+    return list(NICS)
+
+
+def _closed(name: str, *more: str, **about: Any) -> Option:
+    return Option([name, *more], group="SimAI's closed forms (--profile simai-1.6 or simai-busbw)", **about)
+
+
+CLOSED_FORMS = (
+    _closed("--gpus", type=COUNT, metavar="N", help="GPUs of the job; default: the header's all_gpus."),
+    _closed("--gpus-per-server", type=COUNT, metavar="N", help="GPUs of a server (8)."),
+    _closed("--nics-per-server", type=COUNT, metavar="N", help="NICs of a server (8)."),
+    _closed("--nvlink-bw", "nvlink_gib_per_s", type=POSITIVE, metavar="X", help="NVLink bandwidth of a GPU, GiB/s."),
+    _closed("--nic-bw", "nic_gib_per_s", type=POSITIVE, metavar="X", help="Bandwidth of a NIC, GiB/s."),
+    _closed("--gpu-type", type=Named(_gpus), help="NVLink bandwidth by name."),
+    _closed("--nic-type", type=Named(_nics), help="NIC bandwidth by name."),
+    _closed("--dp-overlap", type=SHARE, metavar="X", help="Share of data-parallel communication hidden (0)."),
+    _closed("--tp-overlap", type=SHARE, metavar="X", help="Share of tensor-parallel communication hidden (0)."),
+    _closed("--ep-overlap", type=SHARE, metavar="X", help="Share of expert-parallel communication hidden (0)."),
+    _closed("--pp-overlap", type=SHARE, metavar="X", help="Share of pipeline transfers hidden (1)."),
+    _closed("--busbw", "busbw", metavar="FILE", help="Bus bandwidths by group and collective (simai-busbw)."),
 )
-@click.option("--topology", metavar="T", help="Topology file, or a shipped name.", shell_complete=shipped("topologies"))
-@click.option("--system", metavar="S", help="System file of ASTRA-sim 2.x (JSON, YAML) or 1.0 (key: value).")
-@click.option("--profile", default="native", show_default=True, metavar="P", help="Timing rules.")
-@click.option("--iterations", default=1, show_default=True, type=COUNT, help="Training iterations.")
-@click.option("--network", default="", metavar="M", help="congestion-free, congested or fair; default: the profile's.")
-@click.option("--queues-per-dim", default=1, show_default=True, type=COUNT, help="Queues of every dimension.")
-@click.option("--compute-scale", default=1.0, type=POSITIVE, help="Factor on compute times.")
-@click.option("--comm-scale", default=1.0, type=POSITIVE, help="Factor on message sizes.")
-@click.option("--injection-scale", default=1.0, type=POSITIVE, help="Factor on endpoint delays.")
-@click.option("--rendezvous", is_flag=True, help="Every message asks before it is sent.")
-@click.option("--dialect", type=click.Choice(["astra-sim", "simai"]), help="Dialect of a text workload.")
-@click.option("--comm-groups", metavar="F", help="Communicators of a trace set (ASTRA-sim 2.x JSON).")
-@click.option("--remote-memory", metavar="F", help="Remote memory (ASTRA-sim 2.x JSON).")
-@click.option("--straggler", multiple=True, metavar="RANKS=FACTOR", help="Slow NPUs down: 0-3,7=1.5 or dp=3:1.2.")
-@click.option("--npu", metavar="NAME", help="Accelerator preset for computed durations: simcore list npus.")
-@click.option(
-    "--jitter", multiple=True, metavar="WHAT=DISTRIBUTION:WIDTH", help="compute=lognormal:0.02, links=normal:0.01"
+"""What the closed forms take besides --workload; parameter names are the fields of `SimaiOptions`."""
+
+INPUTS = (
+    Option(
+        ["--workload"],
+        required=True,
+        metavar="W",
+        group="Input",
+        help="Text workload, trace set, shipped name, or - for stdin.",
+        shell_complete=shipped("workloads"),
+    ),
+    Option(
+        ["--topology"],
+        metavar="T",
+        group="Input",
+        help="Topology file, or a shipped name.",
+        shell_complete=shipped("topologies"),
+    ),
+    Option(["--system"], metavar="S", group="Input", help="System file of ASTRA-sim 2.x (JSON, YAML) or 1.0."),
+    run_config.OPTION,
 )
-@click.option("--seed", type=click.IntRange(0, 2**62), help="Of the jitter; default 0.")
-@click.option("--runs", default=1, type=COUNT, help="With jitter: so many seeds, and mean, p5, p95 of their times.")
-@click.option("--fault", multiple=True, metavar="FAULT", help="'link 3-4 x0.5 @ 1ms-2ms' or 'link 3-4 down @ 1ms-'")
-@click.option("--no-fold", is_flag=True, help="One process for every NPU; the answer is the same.")
-@click.option("--exact", default="", metavar="messages", help="Every message of every NPU: the slow check of all else.")
-@click.option("--schedule", default="", metavar="NAME", help="gpipe 1f1b interleaved zb-h1 zb-v dualpipe")
-@click.option("--what-would-help", is_flag=True, help="Run again with faster NPUs and links: what each would save.")
-@click.option("--explain-profile", is_flag=True, help="Run again without each rule of the profile: what each adds.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("-o", "--output", metavar="DIR", help="Write the report and all its artefacts to a folder.")
-@click.option("--timeline", multiple=True, metavar="FILE", help=".png .svg .html .json(.gz) .pftrace(.gz) .tar(.gz)")
-@click.option(
-    "--links", multiple=True, metavar="FILE", help="Map of what links carried, .png .svg (mesh, torus, wafer)."
+OUTPUTS = (
+    Option(
+        ["-o", "--output"], type=Target(folder=True), metavar="DIR", group="Output",
+        help="Write the report and all its artefacts to a folder.",
+    ),
+    Option(["--timeline"], type=Target(_timelines), multiple=True, metavar="FILE", group="Output",
+           help=".png .svg .html .json(.gz) .pftrace(.gz) .tar(.gz)"),
+    Option(["--links"], type=Target(_maps), multiple=True, metavar="FILE", group="Output",
+           help="Map of what links carried, .png .svg (mesh, torus, wafer)."),
+    Option(["--ranks"], metavar="RANKS", group="Output", help="NPUs that timelines show, for example 0-3,7."),
+    Option(["--window"], metavar="BEGIN:END", group="Output", help="Time that timelines show: 1ms:2.5ms."),
+    Option(["--iteration"], type=click.IntRange(min=0), metavar="I", group="Output",
+           help="Iteration that timelines show."),
+)  # fmt: skip
+
+
+def _of_run() -> list[Option]:
+    """The options of `RunOptions`; values are read there."""
+    made = []
+    for each in fields(RunOptions):
+        about = each.metadata
+        if about.get("hidden"):
+            continue
+        kind = {"is_flag": True} if about["read"] is flag else {"metavar": about["metavar"] or None}
+        several = {"multiple": True} if about["read"] is texts else {}
+        made.append(Option([spelled(each.name)], group=about["group"], help=about["help"], **kind, **several))
+    return made
+
+
+@click.command(
+    cls=Command,
+    short_help="Simulate a workload on a topology.",
+    params=[*INPUTS, *_of_run(), *CLOSED_FORMS, *OUTPUTS],
 )
-@click.option("--ranks", metavar="RANKS", help="NPUs that the timelines show, for example 0-3,7.")
-@click.option("--window", metavar="BEGIN:END", help="Time that the timelines show, for example 1ms:2.5ms.")
-@click.option("--iteration", type=click.IntRange(min=0), help="Iteration that the timelines show.")
-@click.option("--force", is_flag=True, help="Overwrite what is there.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings on stderr.")
-@run_config.option
 def command(
-    as_json: bool,
+    workload: str,
+    topology: str | None,
+    system: str | None,
     output: str | None,
     timeline: tuple[str, ...],
     links: tuple[str, ...],
     ranks: str | None,
     window: str | None,
     iteration: int | None,
-    force: bool,
-    quiet: bool,
     **options: Any,
 ) -> None:
     """Simulate a workload on a topology and say where the time went.
@@ -92,58 +144,61 @@ def command(
     simcore run --workload dlrm --topology torus_4x4x4 --what-would-help
     simcore run --workload dlrm --topology torus_4x4x4 --profile astra-sim-1.0 --explain-profile
     """
-    if options["profile"] in run_simai.PROFILES:
-        _closed_forms(as_json, options)
+    given = {name: value for name, value in options.items() if value not in (None, (), False)}
+    if given.get("profile") in CLOSED_PROFILES:
+        _closed_forms(workload, given)
         return
+    _refuse({str(option.name) for option in CLOSED_FORMS}, "belongs to SimAI's closed forms", "--profile simai-1.6")
+    if not (timeline or output):
+        _refuse({"ranks", "window", "iteration"}, "chooses what a timeline shows", "--timeline FILE or -o DIR")
     from simcore.report import artefacts
     from simcore.report.selection import parse_selection
 
-    for path in timeline:
-        artefacts.check_timeline(path)
-    for path in links:
-        artefacts.check_links(path)
     selection = parse_selection(ranks, window, iteration)
-    arguments = {name: value for name, value in options.items() if name not in SIMAI_NAMES}
-    with progress("simulating", quiet=quiet):
-        from simcore.api import run
+    asked = RunOptions.of(given | {"link_times": bool(output or timeline)})
+    with progress("simulating", quiet=is_quiet()):
+        from simcore.api import play
 
-        report = run(**arguments, link_times=bool(output or timeline))
+        report = play(workload, topology, system, asked)
     for path in links:
         artefacts.write_links(report, path)
     left_out = [f"{path}: {text}" for path in timeline for text in artefacts.write_timeline(report, path, selection)]
     if output:
-        left_out += artefacts.write_directory(report, output, force=force, selection=selection)
-        run_config.write(Path(output) / "run.yaml", arguments, report)
-    _print(report, as_json, () if quiet else (*report.warnings, *left_out))
+        inputs = {"workload": workload, "topology": topology, "system": system}
+        more = {"run.yaml": run_config.text_of(inputs, asked, report)}
+        left_out += artefacts.write_directory(report, output, force=forced(), selection=selection, more=more)
+    for warning in (*report.warnings, *left_out):
+        warn(warning)
+    emit(report.to_dict(), lambda: _text(report))
 
 
-def _print(report: Report, as_json: bool, warnings: tuple[str, ...]) -> None:
-    """The answer on stdout, warnings on stderr."""
-    for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
-    if as_json:
-        click.echo(report.to_json(), nl=False)
-        return
+def _text(report: Report) -> str:
+    """The report for this terminal."""
     from simcore.report import text
     from simcore.timeline.breakdown import operation_totals
 
     width, colour = text.terminal_width(sys.stdout), text.use_colour(sys.stdout)
-    operations = operation_totals(report.timeline)
-    click.echo(text.render(report.to_dict(), operations=operations, width=width, colour=colour), nl=False)
+    return text.render(report.to_dict(), operations=operation_totals(report.timeline), width=width, colour=colour)
 
 
-def _closed_forms(as_json: bool, options: dict[str, Any]) -> None:
-    """SimAI's closed forms: nothing is simulated, and what only a simulation knows is refused."""
+def _refuse(names: set[str], message: str, expected: str) -> None:
+    """InputError for an option of these that was typed."""
     context = click.get_current_context()
     for parameter in context.command.params:
+        if parameter.name in names and context.params.get(str(parameter.name)) is not None:
+            raise InputError.at(parameter.opts[0], message, expected=expected)
+
+
+def _closed_forms(workload: str, given: dict[str, Any]) -> None:
+    """SimAI's closed forms: nothing is simulated, and what only a simulation knows is refused."""
+    context, known = click.get_current_context(), {str(option.name) for option in CLOSED_FORMS}
+    for parameter in context.command.params:
         name = str(parameter.name)
-        given = context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
-        if given and name not in SIMAI_NAMES | CLOSED_NAMES:
-            message = f"profile {options['profile']} has closed forms and simulates nothing"
+        typed = context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+        if typed and parameter.expose_value and name not in known | {"workload", "profile", "dialect"}:
+            message = f"profile {given['profile']} has closed forms and simulates nothing"
             raise InputError.at(parameter.opts[-1], message, expected="another profile", hint="see docs/simai.md")
-    path = library.resolve(options["workload"], "workloads")
-    shown, document = run_simai.run(path, options["profile"], options)
-    click.echo(encode(document) if as_json else shown, nl=False)
+    from simcore.cli import run_simai
 
-
-command.params.extend(run_simai.OPTIONS)
+    shown, document = run_simai.run(library.resolve(workload, "workloads"), given["profile"], given)
+    emit(document, shown)

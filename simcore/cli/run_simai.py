@@ -1,4 +1,4 @@
-"""`simcore run --profile simai-1.6 | simai-busbw`: options, report and text of SimAI's closed forms."""
+"""`simcore run --profile simai-1.6 | simai-busbw`: report and text of SimAI's closed forms."""
 
 from __future__ import annotations
 
@@ -8,43 +8,23 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
-import click
-
 from simcore import __version__
-from simcore.cli.numbers import COUNT, POSITIVE, SHARE
 from simcore.errors import InputError
 from simcore.profiles.simai import LayerFigures, PhaseFigures, SimaiOptions, SimaiResult, evaluate
-from simcore.profiles.simai_bandwidth import GPUS, NICS, read_bus_bandwidths
+from simcore.profiles.simai_bandwidth import read_bus_bandwidths
 from simcore.report.document import SCHEMA, BreakdownRow, InputRow, LayerRow, PhaseRow, RankRow, ReportDocument
 from simcore.timeline.events import format_ranks
 from simcore.units import format_ns
 from simcore.workload import text
 
-__all__ = ["OPTIONS", "PROFILES", "Profile", "run", "summary_text"]
+__all__ = ["Profile", "run", "summary_text"]
 
 Profile = Literal["simai-1.6", "simai-busbw"]
-PROFILES: tuple[Profile, ...] = ("simai-1.6", "simai-busbw")
 SHOWN_LAYERS = 10
-
-# What these profiles take besides --workload; parameter names are the fields of SimaiOptions.
-OPTIONS = (
-    click.Option(["--gpus"], type=COUNT, help="GPUs of the job; default: the header's all_gpus."),
-    click.Option(["--gpus-per-server"], type=COUNT, help="GPUs of a server (8)."),
-    click.Option(["--nics-per-server"], type=COUNT, help="NICs of a server (8)."),
-    click.Option(["--nvlink-bw", "nvlink_gib_per_s"], type=POSITIVE, help="NVLink bandwidth of a GPU, GiB/s."),
-    click.Option(["--nic-bw", "nic_gib_per_s"], type=POSITIVE, help="Bandwidth of a NIC, GiB/s."),
-    click.Option(["--gpu-type"], type=click.Choice(list(GPUS)), help="NVLink bandwidth by name."),
-    click.Option(["--nic-type"], type=click.Choice(list(NICS)), help="NIC bandwidth by name."),
-    click.Option(["--dp-overlap"], type=SHARE, help="Share of data-parallel communication hidden (0)."),
-    click.Option(["--tp-overlap"], type=SHARE, help="Share of tensor-parallel communication hidden (0)."),
-    click.Option(["--ep-overlap"], type=SHARE, help="Share of expert-parallel communication hidden (0)."),
-    click.Option(["--pp-overlap"], type=SHARE, help="Share of pipeline transfers hidden (1)."),
-    click.Option(["--busbw", "busbw"], metavar="FILE", help="Bus bandwidths by group and collective (simai-busbw)."),
-)
 
 
 def run(workload_path: Path | str, profile: Profile, values: Mapping[str, Any]) -> tuple[str, ReportDocument]:
-    """Text and document of one evaluation; `values` holds the parsed `OPTIONS`, None where not given."""
+    """Text and document of one evaluation; `values` holds options by their parameter."""
     given = {field.name: values[field.name] for field in fields(SimaiOptions) if values.get(field.name) is not None}
     inputs = [_input("workload", workload_path)]
     busbw = values.get("busbw")

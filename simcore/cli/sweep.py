@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import sys
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+from simcore.cli.command import Group, emit, is_quiet, terminal_width
+from simcore.errors import InputError
+
+if TYPE_CHECKING:
+    from simcore.sweep.study import Study
 
 __all__ = ["command"]
 
 
-class Sweep(click.Group):
+class Sweep(Group):
     """`simcore sweep STUDY` stands for `simcore sweep start STUDY`."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
@@ -35,10 +42,15 @@ def command() -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Results; default: STUDY.sweep.")
 @click.option("--jobs", type=click.IntRange(1, 1024), help="Local processes; default: one per core.")
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler instead, for example tcp://host:8786.")
+@click.option("--shard", metavar="I/N", help="Only the I-th of N parts: for arrays of jobs, see `sweep merge`.")
 @click.option("--retry-failed", is_flag=True, help="Do failed runs again.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def start(
-    study: Path, output: Path | None, jobs: int | None, scheduler: str | None, retry_failed: bool, quiet: bool
+    study: Path,
+    output: Path | None,
+    jobs: int | None,
+    scheduler: str | None,
+    shard: str | None,
+    retry_failed: bool,
 ) -> None:
     """Run what is missing of STUDY; the same command goes on after an interruption (`start` may be left out).
 
@@ -53,12 +65,42 @@ def start(
 
     asked = read_study(study)
     folder = output or study.with_suffix(".sweep")
-    total = len(asked.configurations) + (asked.search.num_runs if asked.search else 0)
+    part = _shard(shard, asked) if shard else None
+    total = len(asked.configurations[part[0] - 1 :: part[1]]) if part else len(asked.configurations)
+    total += asked.search.num_runs if asked.search else 0
     jobs = min(jobs or cores(), max(total, 1))
-    with tqdm(total=total, unit="run", disable=True if quiet else None) as bar:  # None: on a terminal only
-        rows = sweep(asked, folder, jobs=jobs, scheduler=scheduler, retry=retry_failed, advance=bar.update)
+    with tqdm(total=total, unit="run", disable=True if is_quiet() else None) as bar:  # None: on a terminal only
+        rows = sweep(asked, folder, jobs=jobs, scheduler=scheduler, retry=retry_failed, shard=part, advance=bar.update)
     failed = sum(bool(row["error"]) for row in rows)
-    click.echo(f"{len(rows)} runs, {failed} failed; simcore sweep report {folder} shows them")
+    then = f"simcore sweep merge {folder} when all parts are done" if part else f"simcore sweep report {folder}"
+    document = {"schema": "simcore.sweep/1", "runs": len(rows), "failed": failed, "folder": str(folder)}
+    emit(document, f"{len(rows)} runs, {failed} failed; next: {then}")
+
+
+def _shard(text: str, study: Study) -> tuple[int, int]:
+    """Which part of how many."""
+    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+    part, parts = (int(number) for number in found.groups()) if found else (0, 0)
+    if not 1 <= part <= parts:
+        raise InputError.at("--shard", "not a part of a study", expected="I/N, for example 1/8", found=repr(text))
+    if study.search:
+        raise InputError.at("--shard", "Optuna draws each run from those before", expected="a grid or a list")
+    return part, parts
+
+
+@command.command(short_help="Put the rows of all shards together.")
+@click.argument("folders", metavar="FOLDERS", nargs=-1, required=True, type=click.Path(path_type=Path))
+def merge(folders: tuple[Path, ...]) -> None:
+    """Put the rows of all shards into the first of FOLDERS; the others may be copies from other machines.
+
+    \b
+    simcore sweep merge results
+    """
+    from simcore.sweep.sweep import merge as together
+
+    count = together(folders[0], folders[1:])
+    document = {"schema": "simcore.sweep/1", "runs": count, "folder": str(folders[0])}
+    emit(document, f"{count} runs; next: simcore sweep report {folders[0]}")
 
 
 @command.command(short_help="Table and pictures of the results.")
@@ -72,12 +114,12 @@ def report(folder: Path, rows: int, pareto: tuple[str, str] | None) -> None:
     simcore sweep report results
     simcore sweep report results --pareto npus time_ns
     """
-    from simcore.report.text import terminal_width
     from simcore.sweep.report import read_results, render, unbeaten, write_files
 
-    results, width = read_results(folder), terminal_width(sys.stdout)
-    click.echo(render(results, width=width, num_rows=rows), nl=False)
-    if pareto and results.done:
-        click.echo("\n" + unbeaten(results, pareto, width=width), nl=False)
-    for path in write_files(results, folder, pareto):
-        click.echo(f"written: {path}", err=True)
+    results, width = read_results(folder), terminal_width()
+    best = "\n" + unbeaten(results, pareto, width=width) if pareto and results.done else ""
+    emit(
+        {"schema": "simcore.sweep/1", "varied": results.varied, "rows": results.rows},
+        lambda: render(results, width=width, num_rows=rows) + best,
+    )
+    write_files(results, folder, pareto)

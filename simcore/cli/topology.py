@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
+from simcore.cli.command import Group, Target, emit
 from simcore.cli.completion import shipped
-from simcore.errors import InputError, closest
 
 if TYPE_CHECKING:
     from simcore.network.topology.figures import Figures
@@ -20,7 +19,7 @@ __all__ = ["command"]
 PICTURES: dict[str, Literal["png", "svg"]] = {".png": "png", ".svg": "svg"}
 
 
-@click.group(short_help="Show a topology: figures and a picture.")
+@click.group(cls=Group, short_help="Show a topology: figures and a picture.")
 def command() -> None:
     """Look at a topology before anything runs on it.
 
@@ -32,10 +31,8 @@ def command() -> None:
 
 @command.command(short_help="Figures of a topology, and a picture of it.")
 @click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
-@click.option("-o", "--output", metavar="FILE", help="Draw it: a .png or .svg file.")
-@click.option("--force", is_flag=True, help="Overwrite the picture.")
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def show(topology: str, output: str | None, force: bool, as_json: bool) -> None:
+@click.option("-o", "--output", type=Target(PICTURES.keys), metavar="FILE", help="Draw it: a .png or .svg file.")
+def show(topology: str, output: str | None) -> None:
     """Print the figures of topology T, a file or a shipped name; draw it with -o.
 
     \b
@@ -46,27 +43,16 @@ def show(topology: str, output: str | None, force: bool, as_json: bool) -> None:
     from simcore.network.topology.links import LinkGraph
     from simcore.network.topology.load import load
 
-    target = _target(output, force) if output else None
     loaded = load(topology)
     links = LinkGraph(loaded)
     found = figures(links)
-    if target:
+    if output:
         from simcore.files import write_bytes
         from simcore.network.topology.draw import draw
         from simcore.report.plots import image
 
-        write_bytes(target, image(draw(links), PICTURES[target.suffix]))
-    click.echo(_document(loaded, found) if as_json else _text(loaded, found))
-
-
-def _target(output: str, force: bool) -> Path:
-    """Where the picture goes; refused before any work is done."""
-    path = Path(output)
-    if path.suffix not in PICTURES:
-        raise InputError.at("-o", "not a kind of picture", expected=closest(path.suffix, PICTURES), found=repr(output))
-    if path.exists() and not force:
-        raise InputError.at(str(path), "the file exists", expected="a new file", hint="--force overwrites it")
-    return path
+        write_bytes(output, image(draw(links), PICTURES[Path(output).suffix.lower()]))
+    emit(_document(loaded, found), lambda: _text(loaded, found))
 
 
 def _dimension(dim: Dimension) -> dict[str, object]:
@@ -79,7 +65,7 @@ def _dimension(dim: Dimension) -> dict[str, object]:
     }
 
 
-def _document(topology: Topology, found: Figures) -> str:
+def _document(topology: Topology, found: Figures) -> dict[str, object]:
     """All figures, keys sorted."""
     document: dict[str, object] = {
         "schema": "simcore.topology/1",
@@ -102,7 +88,7 @@ def _document(topology: Topology, found: Figures) -> str:
             "dead_links": wafer.dead_links,
             "spare_rows": wafer.spare_rows,
         }
-    return json.dumps(document, indent=1, sort_keys=True)
+    return document
 
 
 def _text(topology: Topology, found: Figures) -> str:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Collection
 from pathlib import Path
 
 import click
 
-from simcore.errors import InputError
+from simcore.cli.command import Group, Target, emit, forced, warn
 
 __all__ = ["command"]
 
-FORCE = click.option("--force", is_flag=True, help="Overwrite files that are there.")
-OUTPUT = click.option("-o", "--output", required=True, metavar="FILE", help="What to write.")
+DRAWN = (".dot", ".gv", ".graphml")
 
 
-@click.group()
+def _timelines() -> Collection[str]:
+    from simcore.report.artefacts import TIMELINES
+
+    return TIMELINES
+
+
+def _summaries() -> Collection[str]:
+    from simcore.report.workload import SUMMARIES
+
+    return SUMMARIES
+
+
+@click.group(cls=Group)
 def command() -> None:
     """Look into Chakra execution traces: a file, a folder, or the prefix of PREFIX.RANK.et.
 
@@ -27,8 +38,7 @@ def command() -> None:
 
 @command.command(short_help="Nodes, bytes, critical path, parallelism.")
 @click.argument("trace")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def info(trace: str, as_json: bool) -> None:
+def info(trace: str) -> None:
     """Nodes by kind, bytes by collective and group, critical path, parallelism.
 
     \b
@@ -41,24 +51,19 @@ def info(trace: str, as_json: bool) -> None:
         (rank_list, summary.summarise(found.graph), found.warnings)
         for rank_list, found in reader.distinct_traces(trace)
     ]
-    if as_json:
-        rows = [{"ranks": ranks, "warnings": list(warnings), **figures} for ranks, figures, warnings in made]
-        document = {"schema": "simcore.trace_info/1", "trace": trace, "traces": rows}
-        click.echo(json.dumps(document, indent=1, sort_keys=True))
-        return
-    for ranks, figures, warnings in made:
-        click.echo(f"ranks {ranks}" if ranks else trace)
-        click.echo(summary.render(figures))
-        for warning in warnings:
-            click.echo(f"warning: {warning}", err=True)
+    rows = [{"ranks": ranks, "warnings": list(warnings), **figures} for ranks, figures, warnings in made]
+    shown = [f"ranks {ranks}\n{text}" if ranks else f"{trace}\n{text}" for ranks, text in
+             ((ranks, summary.render(figures)) for ranks, figures, _ in made)]  # fmt: skip
+    for _, _, warnings in made:
+        for text in warnings:
+            warn(text)
+    emit({"schema": "simcore.trace_info/1", "trace": trace, "traces": rows}, "\n".join(shown))
 
 
 @command.command(short_help="What a workload sends and computes in a step.")
 @click.argument("workload")
-@click.option("-o", "--output", metavar="FILE", help="Write it: .html, .png, .svg, .pdf or .json; none: print it.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-@FORCE
-def summary(workload: str, output: str | None, as_json: bool, force: bool) -> None:
+@click.option("-o", "--output", type=Target(_summaries), metavar="FILE", help="Write it: .html .png .svg .pdf .json.")
+def summary(workload: str, output: str | None) -> None:
     """What a whole WORKLOAD sends and computes in a step: a text, a specification, or all traces of a set.
 
     Groups of traces are read from PREFIX.groups.json where that is beside them.
@@ -69,48 +74,36 @@ def summary(workload: str, output: str | None, as_json: bool, force: bool) -> No
     """
     from simcore.generate.contents import read_contents
     from simcore.report import workload as shown
-    from simcore.report.document import encode
-    from simcore.workload.chakra import writer
 
-    if output:
-        shown.check_summary(output)
-        writer.check_free([Path(output)], force=force)
     contents = read_contents(workload)
     if output:
         shown.write_summary(contents, output)
-    if as_json:
-        click.echo(encode(shown.document(contents)), nl=False)
-    elif not output:
-        click.echo(shown.render(contents), nl=False)
+    emit(shown.document(contents), lambda: shown.render(contents))
 
 
 @command.command(short_help="Dependencies as Graphviz (.dot) or GraphML.")
 @click.argument("trace")
-@OUTPUT
-@FORCE
-def graph(trace: str, output: str, force: bool) -> None:
+@click.option("-o", "--output", type=Target(lambda: DRAWN), required=True, metavar="FILE", help=".dot .gv .graphml")
+def graph(trace: str, output: str) -> None:
     """Dependencies of one trace file as Graphviz (.dot) or GraphML (.graphml).
 
     \b
     simcore trace graph traces/llama.0.et -o llama.graphml
     """
-    from simcore.workload.chakra import drawing, reader, writer
+    from simcore.files import write_text
+    from simcore.workload.chakra import drawing, reader
 
-    suffixes = {".dot": drawing.dot, ".gv": drawing.dot, ".graphml": drawing.graphml}
-    draw = suffixes.get(Path(output).suffix)
-    if draw is None:
-        raise InputError.at("--output", "cannot tell the format", expected=", ".join(suffixes), found=output)
-    writer.write_files({Path(output): draw(reader.read_columns(trace)).encode()}, force=force)
+    draw = drawing.graphml if output.endswith(".graphml") else drawing.dot
+    write_text(output, draw(reader.read_columns(trace)))
 
 
 @command.command(short_help="Recorded durations, or a log of ASTRA-sim's.")
 @click.argument("trace")
-@OUTPUT
+@click.option("-o", "--output", type=Target(_timelines), required=True, metavar="FILE", help="What to write.")
 @click.option("--ranks", metavar="RANKS", help="Ranks to show, for example 0-3,7.")
 @click.option("--window", metavar="BEGIN:END", help="Time to show, for example 1ms:2.5ms.")
 @click.option("--npu-frequency", type=click.FloatRange(0, min_open=True), default=1000.0, help="MHz of a log's ticks.")
-@FORCE
-def timeline(trace: str, output: str, ranks: str | None, window: str | None, npu_frequency: float, force: bool) -> None:
+def timeline(trace: str, output: str, ranks: str | None, window: str | None, npu_frequency: float) -> None:
     """A trace's recorded durations, or ASTRA-sim's log of issued and completed nodes, as a timeline.
 
     Nodes of a trace start as soon as they may: no network is simulated. The suffix says what is written: .png .svg
@@ -120,30 +113,29 @@ def timeline(trace: str, output: str, ranks: str | None, window: str | None, npu
     simcore trace timeline traces/llama.0.et -o llama.html
     simcore trace timeline log/log.log -o timeline.json.gz
     """
+    from simcore.files import write_text
     from simcore.report import artefacts
     from simcore.report.selection import parse_selection
-    from simcore.workload.chakra import log_timeline, reader, writer
+    from simcore.workload.chakra import log_timeline, reader
 
-    writer.check_free([Path(output)], force=force)
     suffix = artefacts.check_timeline(output)
     is_log = Path(trace).is_file() and not trace.endswith(reader.SUFFIXES)
     if is_log and suffix.startswith(".json"):
-        writer.write_files({Path(output): log_timeline.chrome_trace(trace, npu_frequency).encode()}, force=force)
+        write_text(output, log_timeline.chrome_trace(trace, npu_frequency))
         return
     from simcore.replay import recorded
 
     report = recorded.of_log(trace, npu_frequency) if is_log else recorded.of_trace(trace)
     for text in (*report.warnings, *artefacts.write_timeline(report, output, parse_selection(ranks, window, None))):
-        click.echo(f"warning: {text}", err=True)
+        warn(text)
 
 
 @command.command(short_help="The same trace without names and tensors.")
 @click.argument("trace")
-@click.argument("target")
+@click.argument("target", type=Target(prefix=True))
 @click.option("--keep-sizes", is_flag=True, help="Keep bytes and operation counts: simulated times stay equal.")
 @click.option("--salt", default="", help="Secret that the hashes depend on; default: the traces themselves.")
-@FORCE
-def obfuscate(trace: str, target: str, keep_sizes: bool, salt: str, force: bool) -> None:
+def obfuscate(trace: str, target: str, keep_sizes: bool, salt: str) -> None:
     """Write TRACE without names, tensors and sources to TARGET.et, or TARGET.RANK.et for a set.
 
     Sizes become the nearest power of two unless they are kept.
@@ -159,17 +151,16 @@ def obfuscate(trace: str, target: str, keep_sizes: bool, salt: str, force: bool)
     hidden = {content: obfuscation.obfuscate(content, key, keep_sizes=keep_sizes) for content in set(files.values())}
     base = target.removesuffix(".et")
     paths = {Path(f"{base}.{rank}.et" if rank >= 0 else f"{base}.et"): hidden[data] for rank, data in files.items()}
-    writer.write_files(paths, force=force)
+    writer.write_files(paths, force=forced())
 
 
 @command.command(short_help="Traces of few ranks laid out on many.")
 @click.argument("trace")
-@click.argument("target")
+@click.argument("target", type=Target(prefix=True))
 @click.option("--npus", type=click.IntRange(1), required=True, help="Ranks to write, a multiple of those traced.")
 @click.option("--comm-groups", default="", metavar="FILE", help="Groups that the traces name but do not define.")
 @click.option("--grow", multiple=True, metavar="GROUP", help="A group that spans all blocks; repeatable.")
-@FORCE
-def rescale(trace: str, target: str, npus: int, comm_groups: str, grow: tuple[str, ...], force: bool) -> None:
+def rescale(trace: str, target: str, npus: int, comm_groups: str, grow: tuple[str, ...]) -> None:
     """Lay out the traces of few ranks on many: TARGET.RANK.et for blocks of as many ranks as were traced.
 
     Groups and messages repeat in every block, collectives of all ranks span all of them.
@@ -184,4 +175,4 @@ def rescale(trace: str, target: str, npus: int, comm_groups: str, grow: tuple[st
     contents = list(reader.current_files(trace).values())
     known = read_groups(comm_groups, len(contents)) if comm_groups else {}
     made = lay_out(contents, npus, known, grow)
-    writer.write_files({Path(f"{target}.{rank}.et"): data for rank, data in enumerate(made)}, force=force)
+    writer.write_files({Path(f"{target}.{rank}.et"): data for rank, data in enumerate(made)}, force=forced())

@@ -84,6 +84,8 @@ def parse_straggler(text: str) -> tuple[list[range], float]:
 
 
 def _span(text: str) -> range:
+    if not text.isascii():
+        raise ValueError("digits of other scripts")
     first, _, last = text.partition("-")
     return range(int(first), int(last or first) + 1)
 

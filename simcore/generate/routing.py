@@ -50,7 +50,11 @@ def _counts(path: str, experts: int) -> NDArray[np.float64]:
         expected = "identical, uniform, zipf:EXPONENT or a file of counts"
         raise InputError.at(OPTION, "no such distribution and no such file", expected=expected, found=path)
     words = read_text(path).split()
-    if len(words) != experts or not all(word.isdecimal() for word in words) or not any(map(int, words)):
+    if (
+        len(words) != experts
+        or not all(word.isascii() and word.isdecimal() for word in words)
+        or not any(map(int, words))
+    ):
         expected = f"{experts} whole numbers, not all 0"
         raise InputError.at(
             OPTION, f"'{path}' holds no counts of {experts} experts", expected=expected, found=str(len(words))

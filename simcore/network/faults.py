@@ -24,6 +24,7 @@ from simcore.units import parse_ns
 
 __all__ = ["Outlook", "parse_faults"]
 
+LEAST_FACTOR = 1e-6
 EXAMPLE = "'link 3-4 x0.5 @ 1ms-2ms', or 'link 3>4 down @ 1ms-'"
 _FAULT = re.compile(r"\s*link\s+(?P<ends>\S.*?)\s+(?P<what>down|x\S+)\s*(?:@\s*(?P<window>.*?)\s*)?")
 
@@ -80,7 +81,7 @@ class Outlook:
         left_ns, at_ns = round(size_bytes / rate * 1e9, 3), start_ns
         if link not in self._of_link:
             return start_ns + ceil(left_ns)
-        while left_ns > (room_ns := (self.next_change(at_ns) - at_ns) * self._factor(link, at_ns)):
+        while at_ns < FOREVER and left_ns > (room_ns := (self.next_change(at_ns) - at_ns) * self._factor(link, at_ns)):
             left_ns -= room_ns
             at_ns = self.next_change(at_ns)
         end_ns = at_ns + ceil(round(left_ns / self._factor(link, at_ns), 3))
@@ -155,9 +156,10 @@ def _factor(text: str, what: str) -> float:
         factor = 0.0 if what == "down" else float(what[1:])
     except ValueError:
         factor = -1.0
-    if 0 <= factor < inf:
+    if factor == 0 or LEAST_FACTOR <= factor < inf:
         return factor
-    raise InputError.at("--fault", "not a factor on a bandwidth", expected="x0.5, x0 or down", found=repr(text))
+    expected = f"x0.5, at least x{LEAST_FACTOR:g}, or down"
+    raise InputError.at("--fault", "not a factor on a bandwidth", expected=expected, found=repr(text))
 
 
 def _window(text: str, window: str | None) -> tuple[int, int]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
 
 from simcore.errors import InputError, closest
-from simcore.files import make_folder, write_bytes, write_text
+from simcore.files import folder as written_folder
+from simcore.files import write_bytes, write_text
 from simcore.report.model import Report
 from simcore.report.selection import Limits, Selection, View, choose
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = [
     "ARTEFACTS",
@@ -24,25 +29,31 @@ __all__ = [
 ]
 
 
-def _png(report: Report, view: View) -> bytes:
-    from simcore.report.gantt import timeline_figure
-    from simcore.report.plots import image
-
-    return image(timeline_figure(report.timeline, view), "png", report.provenance())
+Kind = Literal["png", "svg"]
 
 
-def _svg(report: Report, view: View) -> bytes:
-    from simcore.report.gantt import timeline_figure
-    from simcore.report.plots import image
+def _picture(kind: Kind) -> Callable[[Report, View], bytes]:
+    """Draws a timeline."""
 
-    return image(timeline_figure(report.timeline, view), "svg", report.provenance())
+    def draw(report: Report, view: View) -> bytes:
+        from simcore.report.gantt import timeline_figure
+
+        return _image(report, timeline_figure(report.timeline, view), kind)
+
+    return draw
 
 
-def _stages(report: Report, view: View, kind: Literal["png", "svg"]) -> bytes:
-    from simcore.report.plots import image
+def _stages(report: Report, view: View, kind: Kind) -> bytes:
     from simcore.report.stages import stages_figure
 
-    return image(stages_figure(report.timeline, view), kind, report.provenance())
+    return _image(report, stages_figure(report.timeline, view), kind)
+
+
+def _image(report: Report, figure: Figure, kind: Kind) -> bytes:
+    """A picture says what it shows."""
+    from simcore.report.plots import image, titled
+
+    return image(titled(figure, report.title()), kind, report.provenance())
 
 
 def _html(report: Report, view: View) -> bytes:
@@ -70,12 +81,12 @@ def _kineto(report: Report, view: View) -> bytes:
 
 
 # Suffixes of pictures that show a pipelined run stage by stage, unless ranks are asked for
-STAGES: dict[str, Literal["png", "svg"]] = {".png": "png", ".svg": "svg"}
+STAGES: dict[str, Kind] = {".png": "png", ".svg": "svg"}
 
 # Suffix of a timeline's name -> (who draws it, what its viewer can hold)
 TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
-    ".png": (_png, Limits(num_classes=4, num_events=40_000)),
-    ".svg": (_svg, Limits(num_classes=4, num_events=10_000)),
+    ".png": (_picture("png"), Limits(num_classes=4, num_events=40_000)),
+    ".svg": (_picture("svg"), Limits(num_classes=4, num_events=10_000)),
     ".html": (_html, Limits(num_classes=1024, num_events=1_000_000)),
     ".json": (_chrome, Limits(num_classes=16, num_events=1_000_000)),
     ".json.gz": (_chrome, Limits(num_classes=16, num_events=1_000_000)),
@@ -87,7 +98,7 @@ TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
 
 
 # Suffix of a map of links -> its format
-MAPS: dict[str, Literal["png", "svg"]] = {".png": "png", ".svg": "svg"}
+MAPS: dict[str, Kind] = {".png": "png", ".svg": "svg"}
 
 
 def _suffix(path: str | os.PathLike[str], known: Iterable[str], what: str, option: str) -> str:
@@ -120,10 +131,9 @@ def check_links(path: str | os.PathLike[str]) -> str:
 def write_links(report: Report, path: str | os.PathLike[str]) -> None:
     """Write a map of what the links carried; InputError when the run has no links or its network is not flat."""
     from simcore.report.links import map_figure
-    from simcore.report.plots import image
 
     kind = MAPS[check_links(path)]
-    write_bytes(path, image(map_figure(report.timeline), kind, report.provenance()))
+    write_bytes(path, _image(report, map_figure(report.timeline), kind))
 
 
 def _check_folder(path: str | os.PathLike[str]) -> None:
@@ -158,9 +168,9 @@ def write_timeline(report: Report, path: str | os.PathLike[str], selection: Sele
 
 
 def _breakdown_png(report: Report) -> bytes:
-    from simcore.report.plots import breakdown_figure, image
+    from simcore.report.plots import breakdown_figure
 
-    return image(breakdown_figure(report.to_dict()), "png", report.provenance())
+    return _image(report, breakdown_figure(report.to_dict()), "png")
 
 
 def _layers(report: Report) -> bytes:
@@ -189,8 +199,11 @@ def write_directory(
     *,
     force: bool = False,
     selection: Selection | None = None,
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[str, ...]:
     """Write report.json, layers.csv, events.npz, breakdown.png, timeline.html and timeline.pftrace.gz into a folder.
+
+    The files, and `more` texts by name, come together or not at all.
 
     Returns
     -------
@@ -202,19 +215,21 @@ def write_directory(
     InputError
         If the folder is not empty and `force` is not set, or cannot be written.
     """
-    target = make_folder(folder, force=force)
-    for name, make in ARTEFACTS.items():
-        write_bytes(target / name, make(report))
-    if report.timeline.wafer:
-        from simcore.report.wafer_figure import write_wafer
+    with written_folder(folder, force=force) as target:
+        for name, make in ARTEFACTS.items():
+            write_bytes(target / name, make(report))
+        if report.timeline.wafer:
+            from simcore.report.wafer_figure import write_wafer
 
-        write_wafer(report.timeline.wafer.traffic, target)
-        if report.timeline.links is not None and report.timeline.links.coordinates is not None:
-            write_links(report, target / "links.png")
-    left_out = [
-        f"{name}: {missing}"
-        for name in ("timeline.html", "timeline.pftrace.gz")
-        for missing in write_timeline(report, target / name, selection)
-    ]
-    write_text(target / "report.json", report.to_json())
+            write_wafer(report.timeline.wafer.traffic, target)
+            if report.timeline.links is not None and report.timeline.links.coordinates is not None:
+                write_links(report, target / "links.png")
+        left_out = [
+            f"{name}: {missing}"
+            for name in ("timeline.html", "timeline.pftrace.gz")
+            for missing in write_timeline(report, target / name, selection)
+        ]
+        write_text(target / "report.json", report.to_json())
+        for name, text in more.items():
+            write_text(target / name, text)
     return tuple(left_out)

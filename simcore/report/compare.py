@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from simcore.errors import printable
 from simcore.report.document import Option, PhaseRow, ReportDocument
 from simcore.report.grid import grid, top
 from simcore.report.tables import phases
-from simcore.report.text import PHASE_WORDS, printable, wrapped
+from simcore.report.text import PHASE_WORDS, wrapped
 from simcore.units import format_bytes, format_ns
 from simcore.workload.model import PhaseName
 

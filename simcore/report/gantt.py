@@ -204,4 +204,4 @@ def _legend(figure: Figure, drawing: _Drawing) -> None:
     entries = [entry for entry in meanings(drawing.timeline, drawing.view) if entry[0] in used]
     handles = [Patch(color=colour, label=label) for colour, label in entries]
     if handles:
-        figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 7), frameon=False)
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7), frameon=False)

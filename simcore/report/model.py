@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -36,11 +37,13 @@ from simcore.report.document import (
 )
 from simcore.timeline.breakdown import breakdown, class_figures, dimension_traffic, layer_figures
 from simcore.timeline.events import FOREVER, FaultCount, LinkTable, Timeline, format_ranks
+from simcore.units import format_ns
 from simcore.workload.model import PhaseName, Workload
 
 if TYPE_CHECKING:
     import pandas
     import polars
+    from matplotlib.figure import Figure
 
 __all__ = ["Input", "Report", "spread_of"]
 
@@ -81,6 +84,37 @@ class Report:
     rules: tuple[RuleRow, ...] = ()
     workload: Workload | None = None
     options: Mapping[str, Option] = field(default_factory=dict)
+
+    @property
+    def time_ns(self) -> int:
+        """When the last iteration has ended, in nanoseconds."""
+        return int(self.timeline.time_ns)
+
+    @property
+    def exposed_ns(self) -> int:
+        """Nanoseconds in which rank 0 communicates and computes nothing."""
+        return int(breakdown(self.timeline).exposed_comm_ns)
+
+    @property
+    def layers(self) -> list[LayerRow]:
+        """The figures of every layer, see docs/report.md."""
+        return _layers(self.timeline)
+
+    def title(self) -> str:
+        """What was run and how long it took, for pictures."""
+        named = {entry.role: Path(entry.path).name for entry in self.inputs}
+        what = named.get("workload", "workload") + (f" on {named['topology']}" if "topology" in named else "")
+        each = format_ns(self.time_ns / max(1, len(self.timeline.iterations)))
+        return f"{what}: {each} an iteration"
+
+    def plot(self) -> Figure:
+        """Where the time goes, as a matplotlib figure that pyplot does not know; `savefig` writes it."""
+        from simcore.report.plots import breakdown_figure, titled
+
+        return titled(breakdown_figure(self.to_dict()), self.title())
+
+    def __repr__(self) -> str:
+        return f"<Report: {format_ns(self.time_ns)} on {self.timeline.npus:,} NPUs, profile {self.profile}>"
 
     def to_dict(self) -> ReportDocument:
         """The document of schema `simcore.report/1`: plain JSON values, whole nanoseconds, bytes."""
@@ -143,19 +177,17 @@ class Report:
         InputError
             If there is no such table.
         """
-        import pandas
+        from simcore.report.tables import columns, needed
 
-        from simcore.report.tables import columns
-
-        return pandas.DataFrame(columns(self, table))
+        made: pandas.DataFrame = needed("pandas").DataFrame(columns(self, table))
+        return made
 
     def to_polars(self, table: str = "layers") -> polars.DataFrame:
         """One table as a polars frame; the tables are those of `to_pandas`."""
-        import polars
+        from simcore.report.tables import columns, needed
 
-        from simcore.report.tables import columns
-
-        return polars.DataFrame(columns(self, table))
+        made: polars.DataFrame = needed("polars").DataFrame(columns(self, table))
+        return made
 
     def _repr_html_(self) -> str:
         from simcore.report.notebook import notebook_html

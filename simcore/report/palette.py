@@ -27,7 +27,7 @@ BREAKDOWN = {
     "idle_ns": ("idle", "#BFBFBF"),
 }
 INK = "#222222"
-HEAT = "cividis"  # matplotlib's colour map made for colour-vision deficiency
+HEAT = "cividis_r"  # made for colour-vision deficiency; reversed: what is hot is dark on white paper
 
 
 def dimension(index: int) -> str:

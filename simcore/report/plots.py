@@ -7,6 +7,8 @@ imported where it is needed: it takes most of a second.
 from __future__ import annotations
 
 import io
+import re
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.typing import RcKeyType
 
-__all__ = ["breakdown_figure", "image", "links_figure", "new_figure", "save", "styled", "time_unit"]
+__all__ = ["breakdown_figure", "image", "links_figure", "new_figure", "save", "styled", "time_unit", "titled"]
 
 STYLE = {
     "font.size": 9,
@@ -48,6 +50,7 @@ STYLE = {
 NO_DATES = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
 KINDS: dict[str, Literal["png", "svg", "pdf"]] = {"png": "png", "svg": "svg", "pdf": "pdf"}
 ABOUT = {"png": "Description", "svg": "Description", "pdf": "Subject"}  # where each format keeps a note
+UNFIT_FOR_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xef\xbf[\xbe\xbf]")
 NUM_LAYERS = 15
 MOST_NODES = 128
 LEAST_SHARE = 0.045  # of a bar; narrower parts have no room for their figure
@@ -59,9 +62,17 @@ def image(figure: Figure, kind: Literal["png", "svg", "pdf"], about: str = "") -
     `about` goes into the file's metadata, for instance `Report.provenance`.
     """
     out = io.BytesIO()
-    with styled():
+    with styled(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # names come from files: a box stands for a letter without a shape
         figure.savefig(out, format=kind, dpi=150, metadata=NO_DATES[kind] | ({ABOUT[kind]: about} if about else {}))
-    return out.getvalue()
+    return UNFIT_FOR_XML.sub(b"?", out.getvalue()) if kind == "svg" else out.getvalue()
+
+
+def titled(figure: Figure, title: str) -> Figure:
+    """The figure under a line that says what it shows."""
+    with styled():
+        figure.suptitle(shorten(title, 100).replace("$", r"\$"), fontsize=10, color=INK, x=0.01, ha="left")
+    return figure
 
 
 def save(figure: Figure, path: Path, about: str = "") -> None:
@@ -74,10 +85,11 @@ def save(figure: Figure, path: Path, about: str = "") -> None:
 
 
 def styled() -> AbstractContextManager[None]:
-    """Our style, for as long as the block lasts."""
-    from matplotlib import rc_context
+    """Our style for as long as the block lasts, whatever the user's matplotlibrc says."""
+    from matplotlib import rc_context, rcParamsDefault
 
-    return rc_context(cast("dict[RcKeyType, object]", STYLE))
+    usual = {key: value for key, value in rcParamsDefault.items() if not key.startswith("backend")}
+    return rc_context(cast("dict[RcKeyType, object]", usual | STYLE))
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -101,8 +113,7 @@ def time_unit(span_ns: float) -> tuple[float, str]:
 def breakdown_figure(document: ReportDocument) -> Figure:
     """Where rank 0's time goes, and the layers that cost most."""
     layers = layers_by_name(document)
-    by_cost = sorted(layers, key=lambda layer: -_cost(layer))[:NUM_LAYERS]
-    chosen = sorted((layer for layer in by_cost if _cost(layer)), key=lambda layer: layer["index"])
+    chosen = [layer for layer in sorted(layers, key=lambda layer: -_cost(layer))[:NUM_LAYERS] if _cost(layer)]
     with styled():
         heights = [1.0, 0.28 * len(chosen) + 0.6] if chosen else [1.0]
         figure = new_figure(9, sum(heights) + 1.1)

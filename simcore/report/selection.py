@@ -73,6 +73,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     (0, 1, 2, 3, 7)
     """
     try:
+        text.encode("ascii")
         spans = [tuple(int(end) for end in part.split("-")) for part in text.split(",")]
         found = sorted({rank for span in spans for rank in _span(*span)})
     except (TypeError, ValueError):

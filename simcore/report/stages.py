@@ -77,4 +77,4 @@ def _legend(figure: Figure, bars: Sequence[Bar], told: PipelineRun) -> None:
     handles.append(Patch(color=BUBBLE[1], alpha=0.35, label=BUBBLE[0]))
     title = f"{told.schedule}, {told.micro_batches} micro-batches"
     title += "; cells of later chunks are lower" * (told.chunks > 1)
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, title=title)
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, title=title)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,9 +16,18 @@ from simcore.workload.model import PhaseName
 if TYPE_CHECKING:
     from simcore.report.model import Report
 
-__all__ = ["TABLES", "columns", "layer_rows", "layers_by_name", "phases"]
+__all__ = ["TABLES", "columns", "layer_rows", "layers_by_name", "needed", "phases"]
 
 TABLES = ("layers", "ranks", "dims", "links", "iterations", "events", "what_would_help")
+
+
+def needed(package: str) -> Any:
+    """A package of the extra `tables`; InputError says how to get it."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        hint = "pip install 'simcore[tables]'"
+        raise InputError.at(package, f"{package} is not installed", expected="the extra 'tables'", hint=hint) from error
 
 
 def columns(report: Report, table: str) -> Mapping[str, object]:

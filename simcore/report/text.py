@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Literal, TextIO
 
+from simcore.errors import printable
 from simcore.report.document import LayerRow, PhaseRow, RankRow, ReportDocument
 from simcore.report.grid import grid, top
 from simcore.report.tables import layers_by_name, phases
@@ -23,7 +24,6 @@ __all__ = [
     "dominating",
     "headline",
     "layer_total",
-    "printable",
     "render",
     "terminal_width",
     "use_colour",
@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 NUM_ROWS = 12
+ADVICE = "--what-would-help runs it again with faster NPUs and links and says what each would save."
+UNEVEN = 1.02  # how much longer one computes than the others before it is named
 EXPOSED_DEFINITIONS = (
     "not computing: the run's time less the time rank 0 computes (ASTRA-sim's figure; waiting and idle time count)",
     "communication alone: the time in which rank 0 communicates and computes nothing",
@@ -70,11 +72,6 @@ def render(
     return "\n\n".join([f"\x1b[1m{first}\x1b[0m" if colour else first, *others]) + "\n"
 
 
-def printable(text: str) -> str:
-    """Names come from files: what a terminal could take for a command is shown as a question mark."""
-    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
-
-
 def wrapped(text: str, width: int) -> str:
     """Lines broken at the width."""
     return "\n".join(textwrap.fill(line, width) for line in text.splitlines())
@@ -95,6 +92,7 @@ def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width
     yield _simai(document)
     yield from wafer_steps(document)
     yield _definitions(document, width)
+    yield "" if "what_would_help" in document or not document["time_ns"] else wrapped(ADVICE, width)
 
 
 def headline(document: ReportDocument) -> str:
@@ -135,7 +133,8 @@ def _faults(document: ReportDocument) -> str:
 
 def dominating(document: ReportDocument) -> str:
     """Which layers and which dimension decide the time; a line each, none where there is nothing to say."""
-    return "\n".join(line for line in (_most_compute(document), _most_exposed(document), _busiest(document)) if line)
+    told = (_most_compute(document), _most_exposed(document), _straggler(document), _busiest(document))
+    return "\n".join(line for line in told if line)
 
 
 def _helps(document: ReportDocument, width: int) -> str:
@@ -196,6 +195,15 @@ def _most_exposed(document: ReportDocument) -> str:
     layer, phase, row = max(rows, key=lambda entry: entry[2]["exposed_ns"])
     what = f"{row['collective'] or 'collective'} of {layer['name']} ({PHASE_WORDS[phase]})"
     return f"Longest waiting: for the {what}, {_share(row['exposed_ns'], whole)} of all waiting."
+
+
+def _straggler(document: ReportDocument) -> str:
+    """The ranks that the others wait for: they compute longest."""
+    slowest, *others = sorted(document["ranks"], key=lambda row: -row["compute_ns"])
+    if not others or "pipeline" in document or slowest["compute_ns"] <= UNEVEN * others[0]["compute_ns"]:
+        return ""
+    times = f"{format_ns(slowest['compute_ns'])} where no other computes more than {format_ns(others[0]['compute_ns'])}"
+    return f"Everyone waits for rank {slowest['ranks']}: it computes {times}."
 
 
 def _busiest(document: ReportDocument) -> str:
@@ -316,16 +324,19 @@ def _links(document: ReportDocument, width: int, num_rows: int = 5) -> str:
     links, time_ns = document["links"], document["time_ns"]
     if not links["count"]:
         return ""
+    alike: dict[tuple[int, int], list[str]] = {}
+    for link in links["hottest"]:
+        alike.setdefault((link["bytes"], link["busy_ns"]), []).append(f"{link['src']} -> {link['dst']}")
     rows = [
         (
-            f"{link['src']} -> {link['dst']}",
-            format_bytes(link["bytes"]),
-            format_ns(link["busy_ns"]),
-            _share(link["busy_ns"], time_ns),
+            names[0] + f" and {len(names) - 1} alike" * (len(names) > 1),
+            format_bytes(size_bytes),
+            format_ns(busy_ns),
+            _share(busy_ns, time_ns),
         )
-        for link in links["hottest"][:num_rows]
+        for (size_bytes, busy_ns), names in [*alike.items()][:num_rows]
     ]
-    title = f"Hottest of {links['count']:,} links\n"
+    title = f"Hottest {len(links['hottest'])} of {links['count']:,} links\n"
     return title + grid(("link", "carried", "busy", "utilisation"), rows, width=width)
 
 
@@ -339,6 +350,8 @@ def _simai(document: ReportDocument) -> str:
 def _definitions(document: ReportDocument, width: int) -> str:
     """Both definitions of exposed communication, with their figures."""
     figures = (document["exposed_comm_ns"], document["breakdown"]["exposed_comm_ns"])
+    if figures[0] == figures[1]:
+        return wrapped(f"Exposed communication: {format_ns(figures[0])}, by both definitions of docs/report.md.", width)
     lines = (f"  {format_ns(ns):>9}  {text}" for ns, text in zip(figures, EXPOSED_DEFINITIONS, strict=True))
     rows = (textwrap.fill(line, width, subsequent_indent=" " * 13) for line in lines)
     return "Exposed communication, by its two definitions\n" + "\n".join(rows)

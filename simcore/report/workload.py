@@ -8,10 +8,10 @@ from dataclasses import asdict
 from html import escape
 from pathlib import Path
 
-from simcore.errors import InputError, closest
+from simcore.errors import InputError, closest, printable
 from simcore.files import write_bytes
 from simcore.report.grid import grid, top
-from simcore.report.text import PHASE_WORDS, printable
+from simcore.report.text import PHASE_WORDS
 from simcore.units import format_bytes, format_ns
 from simcore.workload.contents import Contents, Work
 from simcore.workload.model import PhaseName

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from simcore.errors import printable
 from simcore.report.compare import Pair
 from simcore.report.grid import grid, top
-from simcore.report.text import PHASE_WORDS, printable, wrapped
+from simcore.report.text import PHASE_WORDS, wrapped
 from simcore.report.workload import by_group
 from simcore.units import format_bytes, format_ns
 from simcore.workload.contents import SEND, Contents

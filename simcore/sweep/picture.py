@@ -84,7 +84,7 @@ def _write_cells(axes: Axes, times: Any) -> None:
     low, high = np.nanmin(times), np.nanmax(times)
     for (down, across), time in np.ndenumerate(times):
         if np.isfinite(time):
-            colour = "black" if high > low and (time - low) / (high - low) > 0.5 else "white"
+            colour = "white" if high > low and (time - low) / (high - low) > 0.5 else "black"
             axes.text(across, down, f"{time:.3g}", ha="center", va="center", color=colour)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from dataclasses import dataclass
@@ -11,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from simcore.documents import read
-from simcore.errors import InputError, Problems
+from simcore.errors import InputError, Problems, printable
 from simcore.files import write_bytes
+from simcore.report.csv import table_csv
 from simcore.report.grid import grid, top
 from simcore.report.plots import image
-from simcore.report.text import printable, wrapped
+from simcore.report.text import wrapped
 from simcore.sweep.picture import study_figure
 from simcore.sweep.run import FIGURES, Row
 from simcore.sweep.scaling import front, measure, scaling_figure, trade_figure
@@ -113,14 +113,10 @@ def _columns(results: Results) -> dict[str, list[Any]]:
 
 
 def results_csv(results: Results) -> str:
-    """All rows as CSV (RFC 4180, line feeds), in the order of the study; lists are written as JSON."""
-    out = io.StringIO()
+    """All rows as CSV, in the order of the study; lists are written as JSON."""
     columns = _columns(results)
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    for row in zip(*columns.values(), strict=True):
-        writer.writerow("" if value is None else _shown(value) for value in row)
-    return out.getvalue()
+    rows = zip(*columns.values(), strict=True)
+    return table_csv([*columns], ([None if value is None else _shown(value) for value in row] for row in rows))
 
 
 def unbeaten(results: Results, pareto: tuple[str, str], *, width: int = 80) -> str:

@@ -18,7 +18,7 @@ from simcore.errors import InputError, Problems, SimcoreError
 from simcore.files import read_bytes
 from simcore.sweep.space import Configuration, steps
 
-__all__ = ["FIGURES", "Row", "Task", "execute", "replaced", "tasks"]
+__all__ = ["FIGURES", "Row", "Task", "execute", "failed", "replaced", "tasks"]
 
 FIGURES = ("npus", "time_ns", "compute_ns", "overlapped_ns", "exposed_comm_ns", "idle_ns")
 """Figures of a row: docs/report.md defines them (`breakdown` of rank 0)."""
@@ -102,6 +102,15 @@ def execute(task: Task) -> Row:
             error = str(failure).replace(folder, "varied")
         except Exception as failure:  # noqa: BLE001 - one run must not end the others; its row tells what happened
             error = f"{type(failure).__name__}: {failure}".replace(folder, "varied")
+    return _row(task, figures, error)
+
+
+def failed(task: Task, error: str) -> Row:
+    """The row of a run that came to no end."""
+    return _row(task, {}, error)
+
+
+def _row(task: Task, figures: dict[str, int], error: str) -> Row:
     return Row(
         key=task.key, options=task.configuration, inputs=task.inputs, version=simcore.__version__, figures=figures,
         error=error,
@@ -117,7 +126,6 @@ def _figures(configuration: Configuration, folder: Path) -> dict[str, int]:
 def _arguments(configuration: Configuration, folder: Path) -> dict[str, Any]:
     """The arguments of `simcore.run`; inputs of which a part varies are written anew to `folder`."""
     arguments = {name: value for name, value in configuration.items() if not steps(name)}
-    arguments |= {name: tuple(arguments[name]) for name in ("straggler", "jitter", "fault") if name in arguments}
     if "workload" not in arguments:
         raise InputError.at("workload", "a workload is needed", expected="workload: NAME in run:, grid: or list:")
     for role in {role: None for role, _, _ in _parts(configuration)}:

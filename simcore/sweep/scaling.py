@@ -72,7 +72,8 @@ def scaling_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
             points = [(npus(row), time(row) / scale) for row in some]
             axes.plot(*zip(*points, strict=True), marker, color=colour, label=label or "runs", markersize=5)
             shortest = dict(sorted(points, reverse=True))
-            axes.plot(*zip(*sorted(shortest.items()), strict=True), "-", color=colour, linewidth=1)
+            if len({row["options"].get("topology") for row in some}) == 1:  # other networks make no curve
+                axes.plot(*zip(*sorted(shortest.items()), strict=True), "-", color=colour, linewidth=1)
         unbeaten = [(npus(row), time(row) / scale) for row in front(rows, npus, time)]
         _mark(axes, unbeaten, "no run is faster on as few NPUs")
         ticks = sorted({row["figures"]["npus"] for row in rows})

@@ -6,30 +6,22 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from simcore.documents import Node
+from simcore.errors import InputError
+from simcore.options import RunOptions, count, factor
 
 __all__ = ["OPTIONS", "Choice", "Configuration", "Range", "Space", "check_names", "read_space", "steps", "value"]
 
 Configuration = dict[str, Any]
 """Names of options and parts -> their values, plain data."""
 
-WHOLE = ("iterations", "queues_per_dim", "runs")
-FACTORS = ("compute_scale", "comm_scale", "injection_scale")
-TEXTS = ("workload", "topology", "system", "profile", "network", "comm_groups", "remote_memory", "npu", "schedule")
-OPTIONS: dict[str, Callable[[Node], Any]] = {
-    **dict.fromkeys(TEXTS, Node.text),
-    **dict.fromkeys(WHOLE, lambda node: node.integer(1)),
-    **dict.fromkeys(FACTORS, lambda node: node.number(above=True)),
-    **dict.fromkeys(("rendezvous", "no_fold"), Node.flag),
-    "exact": lambda node: node.choice(["messages"]),
-    "dialect": lambda node: node.choice(["astra-sim", "simai"]),
-    "seed": lambda node: node.integer(),
-    **dict.fromkeys(("straggler", "jitter", "fault"), lambda node: [item.text() for item in node.sequence()]),
-}
-"""The keyword arguments of `simcore.run`, each with the reader of its values."""
+INPUTS = ("workload", "topology", "system")
+NUMBERS = {option.name: option.metadata["read"] for read in (count, factor) for option in RunOptions.named(read=read)}
+OPTIONS = (*INPUTS, *(option.name for option in fields(RunOptions) if option.metadata["group"] != "Output"))
+"""The keyword arguments of `simcore.run` that change figures."""
 
 _PART = re.compile(r"(topology|workload|system|remote_memory)((?:\.[^.\[\]\s]+|\[\d+\])+)")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
@@ -55,8 +47,16 @@ def check_names(node: Node) -> None:
 
 def value(name: str, node: Node) -> Any:
     """The value of one option or part; a problem is noted where it stands."""
+    if name in INPUTS:
+        return node.text()
     if name in OPTIONS:
-        return OPTIONS[name](node)
+        try:
+            read = RunOptions.read(name, node.value)
+        except InputError as error:
+            expected = error.problems[0].expected
+            node.problem(f"{node.name} must be {expected}", expected=expected)
+            return None
+        return list(read) if isinstance(read, tuple) else read
     try:
         json.dumps(node.value, allow_nan=False)
     except ValueError:
@@ -115,16 +115,15 @@ def _choice(name: str, node: Node) -> Choice:
 
 def _range(name: str, node: Node) -> Range:
     node.keys(required=("low", "high"), optional=("log", "integer"))
-    if name in OPTIONS and name not in WHOLE + FACTORS:
+    if name in OPTIONS and name not in NUMBERS:
         node.problem(f"{name} is not a number", expected=f"{name}: [one, another]")
     if not ("low" in node and "high" in node):
         return Range(1, 1)
     log = "log" in node and node["log"].flag()
-    integer = name in WHOLE or ("integer" in node and node["integer"].flag())
+    integer = NUMBERS.get(name) is count or ("integer" in node and node["integer"].flag())
     read: Callable[[Node], float] = Node.integer if integer else Node.number
     low, high = read(node["low"]), read(node["high"])
-    least = 1 if name in WHOLE else 0
-    if high < low or low < least or (low == 0 and (log or name in FACTORS)):
+    if high < low or low < 0 or (low == 0 and (log or name in NUMBERS)):
         node.problem(f"{name}: not a range", expected="0 <= low <= high, low above 0 with log", found=f"{low}, {high}")
         return Range(1, 1)
     return Range(low, high, log, integer)

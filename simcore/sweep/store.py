@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,7 +50,7 @@ def appending(path: Path) -> Iterator[Callable[[Row], None]]:
         If another sweep writes to the file, or it cannot be written.
     """
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
     except OSError as error:
         raise InputError.at(str(path), "cannot be written", found=error.strerror or str(error)) from error
     try:
@@ -64,7 +64,14 @@ def appending(path: Path) -> Iterator[Callable[[Row], None]]:
 def _lock(file: int, path: Path) -> None:
     """Kept until the file is closed, at the latest by the end of the process, however it ends."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise InputError.at(
             str(path), "another sweep is writing here", hint="wait for it, or take another -o"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from simcore.errors import InputError
 from simcore.files import make_folder, write_text
 from simcore.sweep.run import Row, tasks
 from simcore.sweep.space import Configuration
@@ -14,9 +15,10 @@ from simcore.sweep.store import appending, read_rows
 from simcore.sweep.study import Study
 from simcore.sweep.workers import Runner, workers
 
-__all__ = ["RESULTS", "STUDY", "sweep"]
+__all__ = ["RESULTS", "STUDY", "merge", "sweep"]
 
 RESULTS = "results.jsonl"
+SHARD = "results-{}-of-{}.jsonl"
 STUDY = "study.json"
 """Which rows of RESULTS belong to the study, in its order."""
 SCHEMA = "simcore.sweep/1"
@@ -51,6 +53,7 @@ def sweep(
     jobs: int = 1,
     scheduler: str | None = None,
     retry: bool = False,
+    shard: tuple[int, int] | None = None,
     advance: Callable[[int], None] = lambda count: None,
 ) -> list[Row]:
     """Do what is missing of a study and return its rows in order.
@@ -67,23 +70,43 @@ def sweep(
         Address of a Dask scheduler, instead of local processes.
     retry : bool
         Do failed runs again.
+    shard : (int, int), optional
+        The part (from 1) and of how many parts this sweep does; its rows go to a file of its own for `merge`.
     advance : callable
         Called with the number of further runs that are done.
     """
-    results = folder / RESULTS
-    if not results.exists():
+    results = folder / (RESULTS if shard is None else SHARD.format(*shard))
+    if not any(folder.glob("results*.jsonl")):
         make_folder(folder)
     with appending(results) as append, workers(jobs, scheduler) as run:
         known = {key: row for key, row in read_rows(results).items() if not (retry and row["error"])}
         doing = _Sweep(known, run, append, advance)
         _describe(study, folder, [task.key for task in tasks(study.configurations)])
-        rows = doing.complete(study.configurations)
+        part, parts = shard or (1, 1)
+        rows = doing.complete(study.configurations[part - 1 :: parts])
         if study.search:
             from simcore.sweep.optimise import search
 
             rows += search(study.search, doing.complete)
             _describe(study, folder, [row["key"] for row in rows])
     return [*{row["key"]: row for row in rows}.values()]
+
+
+def merge(folder: Path, others: Sequence[Path] = ()) -> int:
+    """Put the rows of all shards in `folder` and in `others` into its `results.jsonl`; how many rows there are then."""
+    places = [folder, *others]
+    found = [path for place in places for path in sorted(place.glob("results*.jsonl"))]
+    if not found:
+        raise InputError.at(str(folder), "there is no sweep here", expected=f"a folder with {SHARD.format(1, 8)}")
+    if not (folder / STUDY).exists():
+        raise InputError.at(str(folder), f"there is no {STUDY} here", expected="the folder of a sweep")
+    rows = {key: row for path in found for key, row in read_rows(path).items()}
+    with appending(folder / RESULTS) as append:
+        known = read_rows(folder / RESULTS)
+        for key, row in rows.items():
+            if known.get(key) != row:
+                append(row)
+    return len(rows)
 
 
 def _describe(study: Study, folder: Path, keys: Sequence[str]) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from importlib.util import find_spec
 from multiprocessing import connection, get_context, parent_process
+from typing import Any
 
 from simcore.errors import InputError, SimulationError
-from simcore.sweep.run import Row, Task, execute
+from simcore.sweep.run import Row, Task, execute, failed
 
 __all__ = ["Runner", "cores", "workers"]
 
@@ -22,7 +24,7 @@ Runner = Callable[[Sequence[Task]], Iterator[Row]]
 
 def cores() -> int:
     """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
@@ -34,23 +36,35 @@ def workers(jobs: int, scheduler: str | None) -> Iterator[Runner]:
     elif jobs == 1:
         yield lambda tasks: map(execute, tasks)
     else:
-        # Started afresh, not forked: nothing of this process leaks into the runs, whatever the platform.
-        with ProcessPoolExecutor(jobs, get_context("spawn"), _end_with_parent) as pool:
-            yield lambda tasks: _pooled(pool, tasks)
+        yield lambda tasks: _pooled(jobs, tasks)
 
 
-def _pooled(pool: Executor, tasks: Sequence[Task]) -> Iterator[Row]:
-    futures = [pool.submit(execute, task) for task in tasks]
-    try:
-        for future in as_completed(futures):
-            yield future.result()
-    except BrokenProcessPool as error:
-        raise SimulationError(
-            "a worker process was ended from outside (out of memory?); run again with fewer --jobs to go on"
-        ) from error
-    finally:
-        for future in futures:
-            future.cancel()
+def _pool(jobs: int) -> ProcessPoolExecutor:
+    """Processes started afresh, not forked: nothing of this process leaks into the runs, whatever the platform."""
+    return ProcessPoolExecutor(jobs, get_context("spawn"), _end_with_parent)
+
+
+def _pooled(jobs: int, tasks: Sequence[Task]) -> Iterator[Row]:
+    """All tasks; when a worker is killed, those that were not done once more, each in a process of its own."""
+    left = []
+    with _pool(jobs) as pool:
+        futures = {pool.submit(execute, task): task for task in tasks}
+        try:
+            for future in as_completed(futures):
+                try:
+                    yield future.result()
+                except BrokenProcessPool:
+                    left.append(futures[future])
+        finally:
+            for future in futures:
+                future.cancel()
+    for task in left:
+        with _pool(1) as pool:
+            try:
+                row = pool.submit(execute, task).result()
+            except BrokenProcessPool:
+                row = failed(task, "its process was ended from outside (out of memory?)")
+        yield row
 
 
 def _end_with_parent() -> None:
@@ -71,12 +85,29 @@ def _dask(address: str) -> Iterator[Runner]:
     if find_spec("distributed") is None:
         hint = "pip install 'simcore[sweep]'"
         raise InputError.at("--scheduler", "Dask is not installed", expected="the extra 'sweep'", hint=hint)
-    from distributed import Client, as_completed
+    from distributed import Client
 
     try:
         client = Client(address, timeout="10s")
     except (OSError, ValueError) as error:
         expected = "the address of a running Dask scheduler, for example tcp://host:8786"
         raise InputError.at("--scheduler", "no scheduler answers", expected=expected, found=address) from error
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # our errors say what happened
     with client:
-        yield lambda tasks: (row for _, row in as_completed(client.map(execute, tasks, pure=False), with_results=True))
+        yield lambda tasks: _of_cluster(client, tasks)
+
+
+def _of_cluster(client: Any, tasks: Sequence[Task]) -> Iterator[Row]:
+    """The rows as they come; a run whose workers died has failed, a scheduler that is gone ends the sweep."""
+    from distributed import CancelledError, wait
+
+    futures = dict(zip(client.map(execute, tasks, pure=False), tasks, strict=True))
+    waiting = set(futures)
+    try:
+        while waiting:
+            done, waiting = wait(waiting, return_when="FIRST_COMPLETED")
+            for future in done:
+                error = future.exception()
+                yield failed(futures[future], f"{type(error).__name__}: {error}") if error else future.result()
+    except (CancelledError, OSError) as error:
+        raise SimulationError("the Dask scheduler is gone; what is done is kept, run again to go on") from error

@@ -22,6 +22,7 @@ from simcore.workload.model import CollectiveKind
 
 __all__ = ["NCCL", "Algorithm", "SystemConfig", "read"]
 
+MOST_SPLITS = 4096  # every chunk is a collective of its own: more of them cost time and change nothing
 NCCL = "nccl"  # no plan: its times are measured
 WHOLE_MACHINE = {
     "oneRing": "ring",
@@ -144,7 +145,7 @@ _FIELDS: dict[str, tuple[str, Callable[[Node], object]]] = {
     "scheduling-policy": ("scheduling_policy", lambda node: node.choice(["LIFO", "FIFO", "EXPLICIT"])),
     "endpoint-delay": ("endpoint_delay_ns", lambda node: node.integer(0)),
     "active-chunks-per-dimension": ("active_chunks_per_dimension", lambda node: node.integer(1)),
-    "preferred-dataset-splits": ("preferred_dataset_splits", lambda node: node.integer(1)),
+    "preferred-dataset-splits": ("preferred_dataset_splits", lambda node: node.integer(1, MOST_SPLITS)),
     "collective-optimization": ("collective_optimization", lambda node: node.choice(OPTIMIZATIONS)),
     "intra-dimension-scheduling": ("intra_dimension_scheduling", lambda node: node.choice(INTRA)),
     "inter-dimension-scheduling": ("inter_dimension_scheduling", lambda node: node.choice(INTER)),
@@ -285,7 +286,7 @@ def _node_prefixes(node: Node) -> dict[int, str]:
         return {}
     found = {}
     for key, item in documents.read(_beside(node), node.problems).mapping():
-        if key.isdecimal():
+        if key.isascii() and key.isdecimal():
             found[int(key)] = _beside(item)
         else:
             item.problem(f"'{key}' is no node id", expected="the id of a node and the prefix of its traces: 3: my_ring")

@@ -17,6 +17,7 @@ __all__ = ["documents", "unpacked"]
 GZIP = b"\x1f\x8b"
 LEAST_LIMIT_BYTES, MOST_GROWTH = 1 << 26, 200
 """Real traces shrink to a twentieth; a gzip bomb grows a thousandfold. Small files may grow to 64 MiB."""
+PIECE_BYTES = 1 << 24
 SUFFIXES = (".json", ".json.gz")
 
 
@@ -68,11 +69,13 @@ def _unpacked(content: bytes, file: str, most_bytes: int) -> bytes:
 
 def unpacked(content: bytes, file: str, most_bytes: int = 0) -> bytes:
     """Gzip's content; InputError when it grows beyond all reason, gzip's own errors when it is broken."""
-    limit = most_bytes or _most_bytes(content)
-    with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
-        data = packed.read(limit + 1)
-    _check_growth(len(data), limit, file)
-    return data
+    limit, packed, pieces, size = most_bytes or _most_bytes(content), io.BytesIO(content), [], 0
+    with gzip.GzipFile(fileobj=packed) as unpacking:
+        while piece := unpacking.read(PIECE_BYTES):
+            pieces.append(piece)
+            size += len(piece)
+            _check_growth(size, min(limit, max(LEAST_LIMIT_BYTES, MOST_GROWTH * packed.tell())), file)
+    return b"".join(pieces)
 
 
 def _check_growth(size: int, most_bytes: int, file: str) -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from simcore.cli.run_simai import OPTIONS, run
+from simcore.cli.run import CLOSED_FORMS
+from simcore.cli.run_simai import run
 from simcore.errors import InputError
 from simcore.report.document import encode
 
@@ -13,7 +14,7 @@ embedding_layer -1 600 ALLREDUCE 50331648 1 NONE 0 1500 NONE 0 100
 mlp_layer -1 175084 ALLREDUCE 50331648 87542 NONE 0 87542 NONE 0 100
 grads -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 1073741824 100
 """
-VALUES = {option.name: None for option in OPTIONS} | {"gpu_type": "H100", "nic_type": "cx7", "tp_overlap": 0.5}
+VALUES = {option.name: None for option in CLOSED_FORMS} | {"gpu_type": "H100", "nic_type": "cx7", "tp_overlap": 0.5}
 
 
 @pytest.fixture

@@ -31,8 +31,11 @@ def test_layers_and_the_dimension_that_dominate_are_named():
 
 
 def test_both_definitions_of_exposed_communication_are_named():
-    text = render(report().to_dict(), width=300)
-    assert all(definition in text for definition in EXPOSED_DEFINITIONS)
+    document = report().to_dict()
+    equal = document | {"exposed_comm_ns": document["breakdown"]["exposed_comm_ns"]}
+    differ = document | {"exposed_comm_ns": document["breakdown"]["exposed_comm_ns"] + 1}
+    assert all(definition in render(differ, width=300) for definition in EXPOSED_DEFINITIONS)
+    assert "by both definitions" in render(equal, width=300)
 
 
 def test_a_table_says_how_many_rows_it_leaves_out():

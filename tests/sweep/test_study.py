@@ -83,7 +83,7 @@ def test_grid_list_and_random_follow_each_other_on_the_same_base(tmp_path):
         ("grid:\n  iterations: [1, zero]\n", 2, 19, "iterations[1] must be a whole number"),
         ("grid:\n  iterations: []\n", 2, 15, "iterations has no value"),
         ("grid:\n  topologie.bandwidth[0]: [1]\n", 2, 3, "unknown key 'topologie.bandwidth[0]'"),
-        ("list:\n- {comm_scale: -1}\n", 2, 16, "comm_scale must be > 0"),
+        ("list:\n- {comm_scale: -1}\n", 2, 16, "comm_scale must be a number above 0"),
         ("random: {samples: 1, values: {comm_scale: {low: 2, high: 1}}}\n", 1, 43, "comm_scale: not a range"),
         ("random: {samples: 1, values: {topology: {low: 1, high: 2}}}\n", 1, 41, "topology is not a number"),
         ("random: {values: {}}\n", 1, 9, "the key 'samples' is missing"),

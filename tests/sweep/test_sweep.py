@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.cli import main
-from simcore.errors import InputError
+from simcore.errors import InputError, SimulationError
 from simcore.sweep.run import execute, tasks
 from simcore.sweep.store import appending, read_rows
 from simcore.sweep.study import Study, read_study
 from simcore.sweep.sweep import RESULTS, sweep
+from simcore.sweep.workers import workers
 
 STUDY = """\
 run: {workload: micro_all_reduce}
@@ -165,3 +167,103 @@ def test_a_dask_cluster_gives_the_rows_of_this_process(study, tmp_path, finished
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as local:
         sweep(read_study(study), tmp_path, scheduler=local.scheduler_address)
     assert sorted((tmp_path / RESULTS).read_bytes().splitlines()) == sorted(finished.splitlines())
+
+
+def test_a_run_that_kills_its_worker_is_a_row_and_the_others_go_on(study, tmp_path, finished, monkeypatch):
+    known = [json.loads(line) for line in finished.splitlines()]
+    asked = [*tasks(read_study(study).configurations)]
+    (tmp_path / "deadly.py").write_text(
+        "import os\nfrom simcore.sweep.run import execute\n"
+        f"def run(task):\n    return os._exit(9) if task.key == {asked[1].key!r} else execute(task)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import deadly
+
+    monkeypatch.setattr("simcore.sweep.workers.execute", deadly.run)
+    with workers(2, None) as run:
+        rows = {row["key"]: row for row in run(asked)}
+    assert len(rows) == len(known)
+    assert "ended from outside" in rows[asked[1].key]["error"]
+    assert [rows[row["key"]] for row in known if row["key"] != asked[1].key] == [*known[:1], *known[2:]]
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """A Dask cluster of processes that know `deadly`."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
+    monkeypatch.syspath_prepend(tmp_path)
+    dask = pytest.importorskip("dask")
+    dask.config.set({"distributed.scheduler.allowed-failures": 0})
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as local:
+        yield local
+
+
+def test_a_dask_worker_that_is_killed_costs_one_row(cluster, study, tmp_path, finished, monkeypatch):
+    asked = [*tasks(read_study(study).configurations)]
+    (tmp_path / "deadly_run.py").write_text(
+        "import os\nfrom simcore.sweep.run import execute\n"
+        f"def run(task):\n    return os._exit(9) if task.key == {asked[1].key!r} else execute(task)\n"
+    )
+    import deadly_run
+
+    monkeypatch.setattr("simcore.sweep.workers.execute", deadly_run.run)
+    with workers(1, cluster.scheduler_address) as run:
+        rows = {row["key"]: row for row in run(asked)}
+    assert len(rows) == len(asked)
+    assert "KilledWorker" in rows[asked[1].key]["error"]
+
+
+def test_a_dask_scheduler_that_goes_away_is_told_and_the_rows_are_kept(study, tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    (tmp_path / "slow_run.py").write_text(
+        "import time\nfrom simcore.sweep.run import execute\n"
+        "def run(task):\n    time.sleep(1)\n    return execute(task)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import slow_run
+
+    monkeypatch.setattr("simcore.sweep.workers.execute", slow_run.run)
+    started = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard"]
+    address, processes = tmp_path / "scheduler.json", []
+    with ExitStack() as ending:
+        for words in (
+            started,
+            [sys.executable, "-m", "distributed.cli.dask_worker", "--nworkers", "1", "--no-dashboard"],
+        ):
+            command = [*words, "--scheduler-file", str(address)]
+            process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+            ending.callback(process.wait)
+            ending.callback(process.kill)
+            until = time.monotonic() + 60
+            while not address.exists():
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            processes.append(process)
+        with (
+            pytest.raises(SimulationError, match="scheduler is gone"),
+            workers(1, json.loads(address.read_text())["address"]) as run,
+        ):
+            rows = run([*tasks(read_study(study).configurations)])
+            assert next(rows)["figures"]
+            processes[0].kill()
+            list(rows)
+
+
+def test_parts_of_a_study_merge_to_the_whole(study, tmp_path, finished, capsys):
+    for part in (1, 2):
+        assert main(f"sweep {study} -o {tmp_path / 'all'} --jobs 1 --shard {part}/2 -q".split()) == 0
+    (tmp_path / "other").mkdir()
+    (tmp_path / "all" / "results-2-of-2.jsonl").rename(tmp_path / "other" / "results-2-of-2.jsonl")
+    assert main(f"sweep merge {tmp_path / 'all'} {tmp_path / 'other'}".split()) == 0
+    lines = (tmp_path / "all" / RESULTS).read_bytes().splitlines()
+    assert sorted(lines) == sorted(finished.splitlines())
+    assert main(f"sweep merge {tmp_path / 'all'}".split()) == 0
+    assert len((tmp_path / "all" / RESULTS).read_bytes().splitlines()) == len(lines)
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "2", "a/b", "1/٢"])
+def test_a_part_that_is_none_is_refused(study, tmp_path, shard, capsys):
+    assert main(["sweep", str(study), "-o", str(tmp_path / "x"), "--shard", shard]) == 2
+    assert "--shard" in capsys.readouterr().err

@@ -193,7 +193,7 @@ def _row(columns: list[str]) -> Operation:
 
 def _count(text: str) -> int:
     """A number of a row, not below zero."""
-    if not text.isdecimal() or len(text) >= MOST_DIGITS:
+    if not (text.isascii() and text.isdecimal()) or len(text) >= MOST_DIGITS:
         raise ValueError(text)
     return int(text)
 

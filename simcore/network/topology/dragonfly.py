@@ -36,6 +36,10 @@ class Dragonfly(Fabric):
         """The router of group `here` that has the link to group `there`."""
         return (there - here - 1) % self.groups // self.ports
 
+    def about_links(self) -> int:
+        """Of NPUs, inside groups, between groups."""
+        return self._global + self.groups * (self.groups - 1)
+
     def ends(self) -> tuple[IntArray, IntArray]:
         """Routers are the nodes after the NPUs, by group."""
         npus = np.arange(self.npus)

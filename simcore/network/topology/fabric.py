@@ -61,6 +61,10 @@ class Fabric(ABC):
     def ends(self) -> tuple[IntArray, IntArray]:
         """Source and destination node of every link."""
 
+    def about_links(self) -> int:
+        """Roughly how many links there are, without making them."""
+        return 2 * self.npus
+
     @abstractmethod
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
         """The links that messages from `src` to `dst` take; none from an NPU to itself."""

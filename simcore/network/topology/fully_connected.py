@@ -17,6 +17,10 @@ class FullyConnected(Fabric):
     turns = True
     permutes = True
 
+    def about_links(self) -> int:
+        """From every NPU to every other."""
+        return self.npus * (self.npus - 1)
+
     def ends(self) -> tuple[IntArray, IntArray]:
         """By source, then destination."""
         src, dst = np.nonzero(~np.eye(self.npus, dtype=bool))

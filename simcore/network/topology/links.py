@@ -10,6 +10,7 @@ from typing import overload
 
 import numpy as np
 
+from simcore.memory import check_room
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.graph import GraphFabric
 from simcore.network.topology.kinds import FABRICS
@@ -21,6 +22,7 @@ from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
 __all__ = ["Axis", "LinkGraph", "fabrics"]
 
+LINK_BYTES = 64  # ends, rates and what a link carried, in columns
 MOST_PLACED = 1 << 16  # links whose table says where they lie
 
 
@@ -197,7 +199,8 @@ def _axes(parts: tuple[Fabric, ...]) -> Iterator[Axis]:
     """The dimensions with their places in the whole."""
     npus = prod(fabric.npus for fabric in parts)
     stride, links_before, devices_before = 1, 0, npus
-    for fabric in parts:
+    for index, fabric in enumerate(parts):
+        check_room(fabric.about_links() * LINK_BYTES, f"the links of {fabric.npus:,} NPUs in dimension {index}")
         ends, devices, groups = fabric.ends(), len(fabric.devices()), npus // fabric.npus
         links = len(ends[0])
         yield Axis(fabric, stride, groups, links_before, links, devices_before, devices, ends)

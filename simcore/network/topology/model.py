@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 
+from simcore.errors import InputError
 from simcore.noise import QUIET, Noise
+from simcore.units import parse_bytes_per_s, parse_ns
 
 __all__ = ["Dimension", "Fault", "Graph", "Memory", "Topology", "Wafer"]
 
@@ -118,6 +121,43 @@ class Topology:
     path: str = field(default="", compare=False)
     noise: Noise = QUIET
     faults: tuple[Fault, ...] = ()
+
+    def replace(
+        self,
+        bandwidth: float | str | Sequence[float | str] | None = None,
+        latency: float | str | Sequence[float | str] | None = None,
+    ) -> Topology:
+        """The same network with other links, for studies without files.
+
+        `bandwidth` in GB/s or as "400 Gb/s", `latency` in ns or as "1.5 us"; one for all dimensions, or one each.
+
+        >>> Topology((Dimension("Ring", 8, 50e9, 500.0),)).replace(bandwidth="400 Gb/s").dims[0].bandwidth_bytes_per_s
+        50000000000.0
+        """
+        if self.graph or self.wafer:
+            raise InputError.at(self.name or "topology", "links of a graph or wafer are varied in its file")
+        dims = self.dims
+        for name, given, parse in (
+            ("bandwidth_bytes_per_s", bandwidth, parse_bytes_per_s),
+            ("latency_ns", latency, parse_ns),
+        ):
+            if given is None:
+                continue
+            values = [given] * len(dims) if isinstance(given, int | float | str) else list(given)
+            if len(values) != len(dims):
+                expected = f"one value, or {len(dims)}"
+                raise InputError.at(name, "not a value for every dimension", expected=expected, found=str(len(values)))
+            try:
+                parsed = [parse(value) for value in values]
+            except ValueError as error:
+                raise InputError.at(name, str(error)) from error
+            if min(parsed) < 0 or (name.startswith("bandwidth") and not all(parsed)):
+                raise InputError.at(name, "not above 0", found=repr(given))
+            dims = tuple(
+                replace(dim, **{name: value})  # type: ignore[arg-type]  # both are floats
+                for dim, value in zip(dims, parsed, strict=True)
+            )
+        return replace(self, dims=dims, path="")
 
     @property
     def npus(self) -> int:

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from simcore.errors import printable
 from simcore.replay.kinds import plain
 from simcore.report.compare import Pair
 from simcore.report.grid import grid, shorten, top
-from simcore.report.text import printable, wrapped
+from simcore.report.text import wrapped
 from simcore.timeline.breakdown import union_ns
 from simcore.units import format_ns
 from simcore.workload.kineto import Intervals, KinetoTrace

@@ -11,7 +11,7 @@ from simcore.errors import InputError
 from simcore.workload import text
 from simcore.workload.chakra import flexflow, json_form, legacy, native_converter, pytorch, reader, text_converter
 
-__all__ = ["Options", "convert"]
+__all__ = ["Options", "convert", "is_text"]
 
 Files = dict[Path, bytes]
 
@@ -36,14 +36,21 @@ class Options:
 
 def convert(source: str, target: str, options: Options) -> Files:
     """Path -> content of every file that converting `source` makes; InputError when it cannot be converted."""
+    return _maker(source)(source, target, options)
+
+
+def is_text(source: str) -> bool:
+    """Whether a source is taken for a text workload."""
+    return _maker(source) is _from_text
+
+
+def _maker(source: str) -> Callable[[str, str, Options], Files]:
+    """What converts a source."""
     path = Path(source)
     if path.is_dir() or not path.exists():
-        return _trace_set(source, target) if reader.is_trace(source) else _from_text(source, target, options)
+        return _trace_set if reader.is_trace(source) else _from_text
     data = reader.content(path)
-    for recognise, make in SOURCES:
-        if recognise(path, data):
-            return make(source, target, options)
-    return _from_text(source, target, options)
+    return next((make for recognise, make in SOURCES if recognise(path, data)), _from_text)
 
 
 def _is_trace(path: Path, data: bytes) -> bool:
@@ -70,7 +77,7 @@ def _from_trace(source: str, target: str, options: Options) -> Files:
     return {Path(target): data}
 
 
-def _trace_set(source: str, target: str) -> Files:
+def _trace_set(source: str, target: str, options: Options) -> Files:
     """Every rank of a set, of any schema, in today's."""
     return {Path(f"{target}.{rank}.et"): data for rank, data in reader.current_files(source).items()}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
+from simcore.errors import printable
 from simcore.workload.chakra.columns import Columns
 
 __all__ = ["dot", "graphml"]
@@ -48,7 +49,7 @@ def graphml(columns: Columns) -> str:
     for number, name in zip(columns.node_id.tolist(), columns.names, strict=True):
         lines += [
             f"    <node id={quoteattr(str(number))}>",
-            f'      <data key="d0">{escape(name)}</data>',
+            f'      <data key="d0">{escape(printable(name))}</data>',
             "    </node>",
         ]
     for source, target, kind in sorted(_edges(columns), key=lambda edge: edge[0]):

@@ -27,7 +27,7 @@ def read_groups(path: str, npus: int) -> Groups:
 
 def _ranks(name: str, node: documents.Node, npus: int) -> tuple[int, ...]:
     """The ranks of one group of the file."""
-    if not name.isdecimal() or int(name) < 1:
+    if not (name.isascii() and name.isdecimal()) or int(name) < 1:
         node.problem(f"'{name}' is no group id", "a whole number >= 1", repr(name), "0 means all NPUs")
     ranks = [item.integer() for item in node.sequence()]
     for item, rank in zip(node.items, ranks, strict=False):

@@ -77,6 +77,9 @@ def _from_messages(document: Mapping[str, Any], path: str) -> bytes:
     from google.protobuf.json_format import ParseDict, ParseError
 
     made = []
+    if not isinstance(document["nodes"], list):
+        found = type(document["nodes"]).__name__
+        raise InputError.at(path, "nodes must be a list", expected="a list of nodes", found=found)
     entries = [("meta", document.get("meta", {}), "GlobalMetadata")]
     entries += [(f"nodes[{index}]", entry, "Node") for index, entry in enumerate(document["nodes"])]
     for place, entry, kind in entries:

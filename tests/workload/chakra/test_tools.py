@@ -175,9 +175,13 @@ def test_the_commands_work_together(tmp_path):
 def test_files_are_not_overwritten_without_force(tmp_path, capsys):
     path = tmp_path / "d.et"
     path.write_bytes(diamond())
-    assert main(["convert", str(path), str(path)]) == 2
+    other = tmp_path / "other.et"
+    assert main(["convert", str(path), str(other)]) == 0
+    assert main(["convert", str(path), str(other)]) == 2
     assert "--force" in capsys.readouterr().err
-    assert main(["convert", str(path), str(path), "--force"]) == 0
+    assert main(["convert", str(path), str(other), "--force"]) == 0
+    assert main(["convert", str(path), str(path), "--force"]) == 2
+    assert "is an input" in capsys.readouterr().err
 
 
 def test_sizes_are_rounded_to_the_nearest_power_of_two():

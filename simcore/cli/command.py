@@ -1,0 +1,221 @@
+"""What every verb shares: options in groups, one way to print, to warn and to write."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from simcore import files
+from simcore.errors import InputError, closest, printable
+
+__all__ = [
+    "Command",
+    "Group",
+    "Named",
+    "Option",
+    "Target",
+    "emit",
+    "forced",
+    "is_quiet",
+    "terminal_width",
+    "verb",
+    "warn",
+]
+
+EXIT_CODES = "Exit codes: 0 done, 1 the run failed, 2 bad input, 3 outside a tolerance, 130 interrupted."
+OPENED_WITH = {
+    ".html": "in a browser",
+    ".pftrace": "at https://ui.perfetto.dev",
+    ".pftrace.gz": "at https://ui.perfetto.dev",
+    ".tar": "with simcore replay",
+    ".tar.gz": "with simcore replay",
+    ".npz": "with simcore compare",
+}
+"""How people open a file, by the end of its name; pictures and tables need no word."""
+
+
+class Option(click.Option):
+    """An option with the group of the help that it stands in."""
+
+    def __init__(self, *arguments: Any, group: str = "", **more: Any):
+        super().__init__(*arguments, **more)
+        self.group = group
+
+    def get_help_extra(self, ctx: click.Context) -> click.types.OptionHelpExtra:
+        """Without ranges: what is out of them is told when it is typed."""
+        extra = super().get_help_extra(ctx)
+        extra.pop("range", None)
+        return extra
+
+
+class Named(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """One of some names, which are looked up when one is given, not for the help."""
+
+    name = "name"
+
+    def __init__(self, names: Callable[[], Collection[str]]):
+        self._names = names
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name; a usage error tells the nearest."""
+        known = self._names()
+        if value not in known:
+            self.fail(f"no such name '{value}'; {closest(str(value), known)}", param, ctx)
+        return str(value)
+
+
+class Target(click.ParamType):  # type: ignore[type-arg]
+    """A file to write: refused before any work where it could not be, or would overwrite something.
+
+    A `folder` holds several files; of a `prefix` the names are known, and checked, when there is something to write.
+    """
+
+    name = "file"
+
+    def __init__(self, suffixes: Callable[[], Collection[str]] = tuple, *, folder: bool = False, prefix: bool = False):
+        self._suffixes, self.folder, self.prefix = suffixes, folder, prefix
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name as it was given."""
+        if self.prefix:
+            return str(value)
+        path, option, known = Path(value), param.opts[-1] if param else "--output", tuple(self._suffixes())
+        if known and not path.name.lower().endswith(known):
+            found = "".join(path.suffixes[-2:]) or path.name
+            message, expected = f"{option} writes no file of this kind", closest(found, known)
+            raise InputError.at(str(value), message, expected=expected, found=repr(found), field=option)
+        if self.folder:
+            if path.exists() and files.occupied(path) and not forced():
+                hint = "--force overwrites files"
+                raise InputError.at(str(value), "the folder is not empty", expected="a new or empty one", hint=hint)
+            return str(value)
+        if not path.parent.is_dir():
+            expected = "a folder that exists"
+            raise InputError.at(str(value), "the folder does not exist", expected=expected, found=str(path.parent))
+        if path.exists() and not forced():
+            raise InputError.at(str(value), "the file exists", expected="a new file", hint="--force overwrites it")
+        return str(value)
+
+
+def _keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    context.meta[f"simcore.{parameter.name}"] = value
+
+
+def _common(*, writes: bool) -> Iterator[Option]:
+    option = partial(Option, is_flag=True, expose_value=False, is_eager=True, callback=_keep, group="Output")
+    yield option(["--json"], help="Print one JSON document.")
+    if writes:
+        yield option(["--force"], help="Overwrite what is there; inputs never are.")
+    yield option(["-q", "--quiet"], help="No progress, no warnings, no notes.")
+    yield option(["-v", "--verbose"], help="Name every file that is read.")
+
+
+class Command(click.Command):
+    """A verb. Its options stand in groups, and all verbs have -q -v --json, and --force if they write files."""
+
+    def __init__(self, *arguments: Any, **more: Any):
+        super().__init__(*arguments, **more)
+        self.params += _common(writes=any(isinstance(parameter.type, Target) for parameter in self.params))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do the work, then name what was written."""
+        with files.session() as account:
+            self._keep_inputs(ctx, account)
+            status = super().invoke(ctx)
+        if ctx.meta.get("simcore.verbose"):
+            for path in account.read.values():
+                click.echo(printable(f"read: {path}"), err=True)
+        if not is_quiet():
+            for line in _told(list(account.written)):
+                click.echo(printable(line), err=True)
+        return status
+
+    def _keep_inputs(self, context: click.Context, account: files.Session) -> None:
+        """What other options name is an input: no target may be one, not even before it is read."""
+        for parameter in self.params:
+            if isinstance(parameter.type, Target) or not isinstance(context.params.get(str(parameter.name)), str):
+                continue
+            account.keep(context.params[str(parameter.name)])
+        for parameter in self.params:
+            given = context.params.get(str(parameter.name)) if isinstance(parameter.type, Target) else None
+            for path in given if isinstance(given, tuple) else (given,) if given else ():
+                account.check(Path(path))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options by group, in the order in which groups are first named."""
+        groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record:
+                groups["Output" if parameter.name == "help" else getattr(parameter, "group", "")].append(record)
+        for name in sorted(groups, key=lambda name: (name == "Output", name == "")):
+            with formatter.section(name or "Options"):
+                formatter.write_dl(groups[name])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What the exit status says."""
+        super().format_epilog(ctx, formatter)
+        formatter.write_paragraph()
+        formatter.write_text(EXIT_CODES)
+
+
+class Group(click.Group):
+    """Verbs of a verb."""
+
+    command_class = Command
+
+
+verb = partial(click.command, cls=Command)
+
+
+def _told(written: list[Path]) -> Iterator[str]:
+    """Where the files are and how to open them."""
+    folders: dict[Path, list[Path]] = defaultdict(list)
+    for path in written:
+        folders[path.parent].append(path)
+    for paths in folders.values():
+        many = f" to {paths[-1].name}, {len(paths)} files" if len(paths) > 1 else ""
+        yield f"written: {paths[0]}{many}"
+    for suffix, how in OPENED_WITH.items():
+        if found := [path for path in written if path.name.endswith(suffix)]:
+            yield f"open {found[0]} {how}"
+
+
+def emit(document: Mapping[str, object], shown: str | Callable[[], str]) -> None:
+    """Print the answer: the document with --json, else the text (or what makes it)."""
+    if click.get_current_context().meta.get("simcore.json"):
+        from simcore.report.document import encode
+
+        click.echo(encode(document), nl=False)
+        return
+    made = shown if isinstance(shown, str) else shown()
+    click.echo(made, nl=not made.endswith("\n"))
+
+
+def warn(message: str) -> None:
+    """A warning on stderr."""
+    if not is_quiet():
+        click.echo(printable(f"warning: {message}"), err=True)
+
+
+def is_quiet() -> bool:
+    """Whether -q was given."""
+    return bool(click.get_current_context().meta.get("simcore.quiet"))
+
+
+def forced() -> bool:
+    """Whether --force was given."""
+    return bool(click.get_current_context().meta.get("simcore.force"))
+
+
+def terminal_width() -> int:
+    """Columns that a text may take."""
+    from simcore.report.text import terminal_width as columns
+
+    return columns(sys.stdout)

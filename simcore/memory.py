@@ -1,0 +1,109 @@
+"""What memory this process may still take: a command ends in good order before there is none.
+
+Python cannot be trusted once an allocation of a few bytes has failed (SimPy's processes lose their error, the
+interpreter aborts), so a thread looks ahead.
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Watch", "check_room", "left_bytes", "watched"]
+
+RESERVE_BYTES = 48 << 20
+BALLAST_BYTES = 16 << 20
+EVERY_S = 0.02
+
+
+@dataclass(slots=True)
+class Watch:
+    """Whether memory came to its end, and how much this process had then; `ballast` is thrown off to say so."""
+
+    used_bytes: int = 0
+    ballast: bytearray = field(default_factory=lambda: bytearray(BALLAST_BYTES))
+
+    def ended(self, error: BaseException) -> bool:
+        """Whether an error is the end of memory; CPython then also says that a function set no exception."""
+        self.ballast = bytearray()
+        lost = isinstance(error, SystemError) and ("without exception" in str(error) or "without setting" in str(error))
+        if lost or isinstance(error, MemoryError):
+            self.used_bytes = self.used_bytes or _used_bytes()
+        return bool(self.used_bytes)
+
+
+def left_bytes() -> int | None:
+    """The least that any limit leaves: of the address space, of the control group, of the machine; None = not known."""
+    found = [*_address_space(), *_control_group(), *_machine()]
+    return min(found) if found else None
+
+
+def _words(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="ascii").split()
+    except OSError:
+        return []
+
+
+def _address_space() -> Iterator[int]:
+    if sys.platform == "win32":
+        return
+    import resource
+
+    limit, pages = resource.getrlimit(resource.RLIMIT_AS)[0], _words("/proc/self/statm")
+    if limit != resource.RLIM_INFINITY and pages:
+        yield limit - int(pages[0]) * resource.getpagesize()
+
+
+def _control_group() -> Iterator[int]:
+    most, used = _words("/sys/fs/cgroup/memory.max"), _words("/sys/fs/cgroup/memory.current")
+    if most and used and most[0].isdecimal():
+        cache = dict(zip(*[iter(_words("/sys/fs/cgroup/memory.stat"))] * 2, strict=False)).get("inactive_file", "0")
+        yield int(most[0]) - int(used[0]) + int(cache)
+
+
+def _machine() -> Iterator[int]:
+    words = _words("/proc/meminfo")
+    if "MemAvailable:" in words:
+        yield int(words[words.index("MemAvailable:") + 1]) * 1024
+
+
+def _used_bytes() -> int:
+    pages = _words("/proc/self/statm")
+    return int(pages[1]) * 4096 if pages else 0
+
+
+def check_room(needed_bytes: int, what: str) -> None:
+    """MemoryError, which says how much is needed, when that is more than there is."""
+    left = left_bytes()
+    if left is not None and needed_bytes > left:
+        raise MemoryError(f"unable to allocate some {needed_bytes >> 20:,} MB for {what}")
+
+
+@contextmanager
+def watched() -> Iterator[Watch]:
+    """Interrupt the main thread, as Ctrl-C does, when memory ends; the `Watch` says that it was that."""
+    watch, ended = Watch(), threading.Event()
+
+    def look() -> None:
+        while not ended.wait(EVERY_S):
+            left = left_bytes()
+            if left is None:
+                return
+            if left < RESERVE_BYTES:
+                watch.used_bytes = _used_bytes()
+                _thread.interrupt_main()
+                return
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,186 @@
+"""The options of a run: one description for the command line, Python, run.yaml and studies of sweeps.
+
+A field says how its value is read, which is all the checking there is; `RunOptions.of` reads a whole set of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any
+
+from simcore.errors import InputError, closest
+
+__all__ = ["RunOptions", "count", "factor", "flag", "spelled", "texts"]
+
+MOST_COUNT = 10**9
+LEAST_FACTOR, MOST_FACTOR = 1e-12, 1e30  # no product of a few factors leaves the range of a float
+MOST_SEED = 2**62
+
+Reader = Callable[[Any], Any]
+"""A value as it was given -> what it means; ValueError says what is expected."""
+
+
+def count(value: Any) -> int:
+    """A whole number of at least 1."""
+    return _whole(value, 1, MOST_COUNT)
+
+
+def seed(value: Any) -> int:
+    """A whole number of at least 0."""
+    return _whole(value, 0, MOST_SEED)
+
+
+def _whole(value: Any, least: int, most: int) -> int:
+    text = str(value)
+    number = int(text) if text.isascii() and text.isdecimal() and not isinstance(value, bool) else -1
+    if isinstance(value, float) and value.is_integer():
+        number = int(value)
+    if not least <= number <= most:
+        raise ValueError(f"a whole number from {least} to {most:,}")
+    return number
+
+
+def factor(value: Any) -> float:
+    """A number above 0."""
+    try:
+        number = math.nan if isinstance(value, bool) or not str(value).isascii() else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not LEAST_FACTOR <= number <= MOST_FACTOR:
+        raise ValueError("a number above 0, for example 1.5")
+    return number
+
+
+def flag(value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise ValueError("true or false")  # noqa: TRY004 - as every reader
+    return value
+
+
+def text(value: Any) -> str:
+    """A text; None is none."""
+    if not isinstance(value, str | None):
+        raise ValueError("a text")  # noqa: TRY004 - as every reader
+    return value or ""
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """One text or several."""
+    several = (value,) if isinstance(value, str) else value
+    if not isinstance(several, list | tuple) or not all(isinstance(item, str) for item in several):
+        raise ValueError("a text, or a list of texts")
+    return tuple(several)
+
+
+def dialect(value: Any) -> str | None:
+    """Whose text workloads."""
+    if value not in (None, "astra-sim", "simai"):
+        raise ValueError("astra-sim or simai")
+    return value or None
+
+
+def exact(value: Any) -> str:
+    """How a run must be played."""
+    if value not in (None, "", "messages"):
+        raise ValueError("messages")
+    return value or ""
+
+
+def _option(default: Any, read: Reader, group: str, help_text: str, metavar: str = "", **marks: bool) -> Any:
+    """A field; marks: `told` in the report (it changes figures), taken by `wafer` workloads, `hidden` from commands."""
+    about = {"read": read, "group": group, "help": help_text, "metavar": metavar, **marks}
+    return field(default=default, metadata=about)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What a run may be given beside workload, topology and system; docs/cli.md has a table of all."""
+
+    profile: str = _option("native", text, "Timing", "Timing rules; simcore list profiles.", "P")
+    network: str = _option(
+        "", text, "Timing", "congestion-free, congested or fair; default: the profile's.", "M", wafer=True
+    )
+    iterations: int = _option(1, count, "Input", "Training iterations; traces are run once.", "N")
+    dialect: str | None = _option(
+        None, dialect, "Input", "astra-sim or simai, where a text's header does not tell.", "NAME", told=True
+    )
+    comm_groups: str = _option("", text, "Input", "Communicators of a trace set (ASTRA-sim 2.x JSON).", "FILE")
+    remote_memory: str = _option("", text, "Input", "Remote memory (ASTRA-sim 2.x JSON).", "FILE")
+    npu: str = _option(
+        "", text, "Input", "Accelerator for computed durations; simcore list npus.", "NAME", told=True, wafer=True
+    )
+    schedule: str = _option(
+        "", text, "Timing", "Pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe.", "NAME", told=True
+    )
+    queues_per_dim: int = _option(1, count, "Timing", "Queues of every dimension.", "N", told=True)
+    compute_scale: float = _option(1.0, factor, "Timing", "Factor on compute times.", "X", told=True, wafer=True)
+    comm_scale: float = _option(1.0, factor, "Timing", "Factor on message sizes.", "X", told=True)
+    injection_scale: float = _option(1.0, factor, "Timing", "Factor on endpoint delays.", "X", told=True)
+    rendezvous: bool = _option(False, flag, "Timing", "Every message asks before it is sent.", told=True)
+    exact: str = _option(
+        "", exact, "Timing", "messages: every message of every NPU, the slow check of all else.", "messages", told=True
+    )
+    no_fold: bool = _option(False, flag, "Timing", "One process for every NPU; the answer is the same.", wafer=True)
+    straggler: tuple[str, ...] = _option(
+        (), texts, "Noise", "Slow NPUs down: 0-3,7=1.5 or dp=3:1.2.", "RANKS=FACTOR", told=True, wafer=True
+    )
+    jitter: tuple[str, ...] = _option(
+        (), texts, "Noise", "compute=lognormal:0.02, links=normal:0.01", "WHAT=KIND:WIDTH", told=True
+    )
+    seed: int | None = _option(None, lambda value: None if value is None else seed(value), "Noise",
+                               "Of the jitter; default 0.", "N", told=True)  # fmt: skip
+    runs: int = _option(1, count, "Noise", "With jitter: so many seeds, and mean, p5, p95 of their times.", "N")
+    fault: tuple[str, ...] = _option(
+        (), texts, "Noise", "'link 3-4 x0.5 @ 1ms-2ms' or 'link 3-4 down @ 1ms-'", "FAULT", told=True
+    )
+    what_would_help: bool = _option(
+        False, flag, "Output", "Run again with faster NPUs and links: what each would save.", wafer=True
+    )
+    explain_profile: bool = _option(
+        False, flag, "Output", "Run again without each rule of the profile: what each adds."
+    )
+    link_times: bool = _option(
+        False, flag, "Output", "Keep when every link is occupied, which timelines show.", wafer=True, hidden=True
+    )
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> RunOptions:
+        """Read and check options by name; InputError names the one that is wrong as it is on the command line."""
+        return cls(**{name: cls.read(name, value) for name, value in given.items()})
+
+    @classmethod
+    def read(cls, name: str, value: Any) -> Any:
+        """What a value of one option means."""
+        known = {each.name: each for each in fields(cls)}
+        if name not in known:
+            raise InputError.at(spelled(name), "there is no such option", expected=closest(name, known))
+        try:
+            return known[name].metadata["read"](value)
+        except ValueError as error:
+            raise InputError.at(
+                spelled(name), f"{name} must be {error}", expected=str(error), found=repr(value)
+            ) from error
+
+    @classmethod
+    def named(cls, **marks: object) -> list[Field[Any]]:
+        """The fields with such metadata, in order."""
+        return [each for each in fields(cls) if all(each.metadata.get(key) == value for key, value in marks.items())]
+
+    def changed(self) -> Iterator[tuple[Field[Any], Any]]:
+        """The options that are not their defaults."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.default is not MISSING and value != each.default:
+                yield each, value
+
+
+def spelled(name: str) -> str:
+    """An option as it is typed.
+
+    >>> spelled("queues_per_dim")
+    '--queues-per-dim'
+    """
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,224 @@
+"""What somebody hostile, careless or short of memory types: every one ends soon, with a message and no traceback."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from simcore.cli import main
+from simcore.report.csv import table_csv
+from simcore.workload import archives
+
+MESH = "topology: [{0}]\nnpus_count: [{1}]\nbandwidth: [50.0]\nlatency: [500.0]\n"
+RUN = "run -q --workload micro_all_reduce --topology"
+
+
+def refused(capsys, words: str) -> str:
+    assert main(words.split() if isinstance(words, str) else words) == 2
+    said = capsys.readouterr().err
+    assert "error:" in said
+    assert "Traceback" not in said
+    return said
+
+
+def limited(words: str, folder: Path, most_bytes: int) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own with so much address space."""
+    code = f"import resource, sys; resource.setrlimit(resource.RLIMIT_AS, ({most_bytes},) * 2)\n"
+    code += "from simcore.cli import main; sys.exit(main(sys.argv[1:]))"
+    env = {**os.environ, "PYTHONPATH": str(Path.cwd()), "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", code, *words.split()]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("count", ["20000", "8000, 8"])
+def test_a_mesh_that_needs_more_memory_than_there_is_says_so(count, tmp_path):
+    dims = count.count(",") + 1
+    text = MESH.format(", ".join(["Mesh"] * dims), count).replace("50.0", ", ".join(["50.0"] * dims))
+    (tmp_path / "net.yaml").write_text(text.replace("500.0", ", ".join(["500.0"] * dims)))
+    done = limited(f"{RUN} net.yaml", tmp_path, 450 << 20)
+    assert done.returncode == 2, done.stderr
+    assert "needs more memory than there is" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_dense_network_is_estimated_before_it_is_built(tmp_path):
+    (tmp_path / "net.yaml").write_text(MESH.format("FullyConnected", 300_000))
+    done = limited(f"topology show {tmp_path}/net.yaml", tmp_path, 2 << 30)
+    assert done.returncode == 2
+    assert "MB for the links of 300,000 NPUs in dimension 0" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [("--fault|link 3-4 x1e-15", "at least x1e-06"), ("--iterations|1000000000", "--iterations")],
+)
+def test_a_run_that_would_not_end_is_refused(option, named, capsys):
+    assert named in refused(capsys, [*RUN.split(), "ring8", *option.split("|")])
+
+
+def test_more_chunks_than_help_are_refused(tmp_path, capsys):
+    (tmp_path / "system.json").write_text('{"preferred-dataset-splits": 1000000000000000000}')
+    said = refused(capsys, f"{RUN} ring8 --system {tmp_path}/system.json")
+    assert "system.json:1:" in said
+    assert "4,096" in said
+
+
+def piped(path: Path, content: bytes) -> None:
+    """A named pipe with somebody who writes into it."""
+    os.mkfifo(path)
+    threading.Thread(target=path.write_bytes, args=(content,), daemon=True).start()
+
+
+def test_a_pipe_is_read_as_the_file_it_stands_for(tmp_path, capsys):
+    text = Path("workloads/micro_all_reduce.txt").read_bytes()
+    piped(tmp_path / "pipe", text)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert main(["run", "--json", "--workload", str(tmp_path / "pipe"), "--topology", "ring8"]) == 0
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 500_000
+    by_pipe = json.loads(capsys.readouterr().out)
+    assert main(["run", "--json", "--workload", "workloads/micro_all_reduce.txt", "--topology", "ring8"]) == 0
+    by_file = json.loads(capsys.readouterr().out)
+    assert by_pipe["inputs"][0].pop("path") != by_file["inputs"][0].pop("path")
+    assert by_pipe == by_file
+
+
+def test_a_chakra_document_whose_nodes_are_no_list_is_refused(tmp_path, capsys):
+    (tmp_path / "t.json").write_text('{"meta":{},"nodes":5}')
+    assert "nodes must be a list" in refused(capsys, f"trace info {tmp_path}/t.json")
+
+
+def test_a_name_cannot_steer_the_terminal(tmp_path, capsys):
+    (tmp_path / "w.txt").write_text("DATA\n1\nfc\x1b[31m -1 x NONE 0 1 NONE 0 1 ALLREDUCE 4 1\n")
+    assert "\x1b" not in refused(capsys, f"run --workload {tmp_path}/w.txt --topology ring8")
+
+
+def test_a_name_cannot_become_a_spreadsheets_formula():
+    assert table_csv(["name"], [["=cmd|' /C calc'!A0"], ["-1.5"], [None], [-2]]) == (
+        "name\n'=cmd|' /C calc'!A0\n-1.5\n\"\"\n-2\n"
+    )
+
+
+@pytest.mark.parametrize("words", ["--straggler ٣=2", "--ranks ٣ --timeline t.svg"])
+def test_digits_of_other_scripts_are_no_numbers(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused(capsys, f"{RUN} ring8 {words}")
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
+    import gzip
+
+    bomb = gzip.compress(bytes(1 << 29), compresslevel=1)
+    unpacked = []
+
+    class Counting(gzip.GzipFile):
+        def read(self, size=-1):
+            unpacked.append(len(piece := super().read(size)))
+            return piece
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(archives.InputError, match="unpacks to more than"):
+        patch.setattr(gzip, "GzipFile", Counting)
+        archives.unpacked(bomb, "bomb.gz")
+    assert sum(unpacked) <= archives.LEAST_LIMIT_BYTES + archives.PIECE_BYTES
+
+
+def test_a_name_with_control_characters_leaves_pictures_that_can_be_read(tmp_path, capsys):
+    from xml.etree import ElementTree
+
+    (tmp_path / "w.txt").write_text("DATA\n1\nfc\x02\x7f -1 1000 NONE 0 1 NONE 0 1 ALLREDUCE 4096 1\n")
+    assert main(f"run -q --workload {tmp_path}/w.txt --topology ring8 --timeline {tmp_path}/t.svg".split()) == 0
+    ElementTree.parse(tmp_path / "t.svg")  # noqa: S314 - our own file
+
+
+def test_a_users_matplotlibrc_changes_no_byte(tmp_path):
+    made = []
+    for name, rc in (("plain", ""), ("own", "lines.linewidth: 9\nsavefig.dpi: 30\naxes.grid: True\nfont.size: 30\n")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "matplotlibrc").write_text(rc)
+        env = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+        words = [sys.executable, "-m", "simcore", *RUN.split(), "ring8", "--timeline", "t.svg"]
+        assert subprocess.run(words, cwd=folder, env=env).returncode == 0
+        made.append((folder / "t.svg").read_bytes())
+    assert made[0] == made[1]
+
+
+def test_a_folder_that_is_killed_half_way_holds_the_files_of_one_run(tmp_path):
+    """The process is killed once some files are made: those of the run before stay together."""
+    words = f"{RUN} ring8 -o {tmp_path}/out --force"
+    assert main(words.split()) == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    code = "import sys; from simcore.cli import main; sys.exit(main(sys.argv[1:]))"
+    env = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    command = [sys.executable, "-c", code, *words.replace("ring8", "ring64").split()]
+    process = subprocess.Popen(command, env=env)
+    end = time.monotonic() + 120
+    while not list((tmp_path / "out").glob(".*.part/events.npz")) and time.monotonic() < end:
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in before} == before
+
+
+NET = '{"topology": ["Ring"], "npus_count": [4], "bandwidth": [50.0], "latency": [500.0]}'
+
+
+@pytest.mark.parametrize("force", ["", " --force"])
+def test_an_input_is_never_overwritten(force, tmp_path, capsys):
+    (tmp_path / "net.json").write_text(NET)
+    refused(capsys, f"run --workload dlrm --topology {tmp_path}/net.json --timeline {tmp_path}/net.json{force}")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "report.json").write_text(NET)
+    said = refused(capsys, f"run --workload dlrm --topology {tmp_path}/out/report.json -o {tmp_path}/out{force}")
+    assert ("is an input" if force else "not empty") in said
+    assert (tmp_path / "net.json").read_text() == (tmp_path / "out" / "report.json").read_text() == NET
+
+
+@pytest.mark.parametrize("option", ["--timeline {}/there.svg", "--links {}/there.svg", "-o {}"])
+def test_what_is_there_is_refused_before_the_simulation(option, tmp_path, capsys, monkeypatch):
+    (tmp_path / "there.svg").write_text("mine")
+    monkeypatch.setattr("simcore.api.play", lambda *_: pytest.fail("it was simulated"))
+    assert "--force" in refused(capsys, f"run --workload dlrm --topology ring8 {option.format(tmp_path)}")
+
+
+@pytest.mark.parametrize(
+    "line", ["force: true", "output: /tmp/x", "timeline: [x.png]", "iterations: 0", "comm_scale: .nan"]
+)
+def test_a_run_yaml_cannot_write_and_is_checked_as_options_are(line, tmp_path, capsys):
+    (tmp_path / "run.yaml").write_text(f"options:\n  {line}\n")
+    assert "run.yaml:2:" in refused(capsys, f"{RUN} ring8 --config {tmp_path}/run.yaml")
+
+
+@pytest.mark.parametrize("option", ["--gpus 8", "--tp-overlap 0.5", "--window 1ms:2ms", "--ranks 0", "--iteration 0"])
+def test_an_option_that_would_do_nothing_is_refused(option, capsys):
+    assert option.split()[0] in refused(capsys, f"{RUN} ring8 {option}")
+
+
+def test_options_are_written_with_hyphens_or_underscores(capsys):
+    assert main([*RUN.split(), "ring8", "--queues_per_dim", "2", "--no_fold"]) == 0
+
+
+def test_without_folding_the_warnings_are_the_same():
+    import simcore
+
+    folded, unfolded = (
+        simcore.run("dlrm", "ring8", jitter="compute=lognormal:0.02", no_fold=each).warnings for each in (False, True)
+    )
+    assert folded == unfolded
+
+
+def test_nothing_typed_prints_the_help(capsys):
+    assert main([]) == 0
+    assert "Simulate a workload on a topology." in capsys.readouterr().out
+
+
+def test_files_that_are_written_are_named_with_how_to_open_them(tmp_path, capsys):
+    assert main(f"run --workload dlrm --topology ring8 -o {tmp_path}/out".split()) == 0
+    told = capsys.readouterr().err
+    assert f"written: {tmp_path}/out/" in told
+    assert "https://ui.perfetto.dev" in told

@@ -1,0 +1,32 @@
+"""What all tests share: properties without deadlines, and a switch that refuses skips."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("simcore", deadline=None)  # a loaded machine is no error; speed is measured in benchmarks/
+settings.load_profile("simcore")
+
+EXPECTED_SKIPS = ("shared/ beside the checkout",)
+REFUSED = os.environ.get("SIMCORE_SKIPS") == "refused"
+
+
+def refuse(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Let a test fail that is skipped, unless it compares with material that is not shipped."""
+    if REFUSED and report.skipped and not any(reason in str(report.longrepr) for reason in EXPECTED_SKIPS):
+        report.outcome, report.longrepr = "failed", f"unexpected skip: {report.longrepr}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    report = yield
+    refuse(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    report = yield
+    refuse(report)
+    return report
