@@ -43,10 +43,10 @@ class Ground:
         self.placeless = all((site.alike and not site.meets) or site.messages for site in sites)
 
 
-def survey(setup: Setup, links: LinkGraph, costs: Costs, *, foldable: bool) -> Ground:
+def survey(setup: Setup, links: LinkGraph, costs: Costs, *, folds: bool) -> Ground:
     """Look at the machine and at what its collectives send.
 
-    `foldable`: the network can be played on links that stand for others.
+    `folds`: one NPU may play for others, on links that stand for theirs.
     """
     placement, count = setup.placement, len(setup.topology.dims)
     lanes = [lane for lane in placement.every_lane if lane.dim.size > 1]
@@ -59,10 +59,16 @@ def survey(setup: Setup, links: LinkGraph, costs: Costs, *, foldable: bool) -> G
     for part in parts(links, together):
         own = _used(part, lanes)
         messages = crossed is not None and part.first <= crossed[1] and crossed[0] <= part.last
-        alike = not messages and _one_for_all(part, own, placement.dims, symmetry)
+        stages = _stages(part, setup.stages) if messages else 1
+        width = part.stride * part.npus // max(stages, 1)
+        dims = [dim for dim in placement.dims if dim.stride < width]
+        alike = bool(stages) and _one_for_all(part, own, dims, symmetry, whole=stages == 1)
         alone = exclusive and not messages and len(own) < 2 and all(_whole(part, dim) or alike for dim in own)
-        sites.append(Site(part, alike, alike and foldable, not alone, messages and not own))
-        if not alike:
+        least = min((symmetry[dim][0] for dim in own if dim in symmetry), default=Symmetry.NONE)
+        sites.append(Site(part, alike, stages if alike and folds else 0, not alone, messages and not own, least))
+        if alike:
+            colours = colours * stages + np.arange(links.npus) // part.stride % part.npus // (part.npus // stages)
+        else:
             distinct = part.npus if messages else _distinct(part, placement.dims, symmetry)
             colours = colours * distinct + np.arange(links.npus) // part.stride % distinct
     plain = not costs.rendezvous and all(plan_playable for _, plan_playable in symmetry.values())
@@ -145,17 +151,28 @@ def _sampled(size: int) -> int:
     return SAMPLED_RANKS - 2 + size % 2
 
 
+def _stages(part: Part, stages: int) -> int:
+    """How many parts of a place are stages of a pipeline, each a row of neighbours; 0 where that cannot be said."""
+    width = part.links.npus // stages // part.stride  # NPUs of a place that one stage has
+    return part.npus // width if stages > 1 and width > 0 and part.npus % width == 0 else 0
+
+
 def _one_for_all(
-    part: Part, used: Iterable[GroupDim], dims: Sequence[LogicalDim], symmetry: dict[GroupDim, tuple[Symmetry, bool]]
+    part: Part,
+    used: Iterable[GroupDim],
+    dims: Sequence[LogicalDim],
+    symmetry: dict[GroupDim, tuple[Symmetry, bool]],
+    *,
+    whole: bool = True,
 ) -> bool:
-    """Whether all NPUs of a place may change places, groups and all."""
+    """Whether all NPUs of a place may change places, groups and all; those of a stage where that is not the `whole`."""
     topology = part.links.topology
     if part.first < part.last or topology.noise.links or topology.faults or topology.graph or topology.wafer:
         return False
     fabric = part.graph.axes[0].fabric
     inside = [dim for dim in dims if dim.index == part.first and dim.size > 1]
     return all(_alike(fabric, dim, inside, symmetry) for dim in used) and (
-        len(inside) < 2 or fabric.permutes or not set(used)
+        fabric.permutes or (whole and (len(inside) < 2 or not set(used)))
     )
 
 

@@ -66,7 +66,7 @@ def make_transport(env: simpy.Environment, ranks: Sequence[Sequence[int]], setup
         return _without_contention(env, ranks, setup, costs)
     if not profile.gang:
         return _each_for_itself(env, ranks, setup, links, network, costs)
-    ground = survey(setup, links, costs, foldable=network.foldable)
+    ground = survey(setup, links, costs, folds=network.foldable and len(ranks) < topology.npus)
     if (ground.playable and network is CutThrough) or not ground.meets:
         phases = partial(Phases, network=network, costs=costs, plain=network is CutThrough)
         shares = _parts(setup.placement, topology)
@@ -88,7 +88,7 @@ def fold_of(setup: Setup, kinds: Ints) -> list[Sequence[int]]:
     if network is None or setup.system.fabric or not setup.profile.gang:
         placeless = setup.profile.gang and all_alike(setup.placement, topology, costs)
         return fold(dims, kinds, placeless=placeless)
-    ground = survey(setup, links, costs, foldable=network.foldable)
+    ground = survey(setup, links, costs, folds=network.foldable)
     if ground.meets and not (ground.playable and network is CutThrough):
         return classes_of(everyone)
     if (np.diff(kinds.reshape(setup.stages, -1)) == 0).all():

@@ -63,7 +63,7 @@ class Phases:
     ) -> PhaseTimes:
         """Of a phase whose groups begin together; `groups` are NPUs of a place, `plans` what each group sends."""
         costs = self._costs.of(phase.lane.dim)
-        if not (self._plain and all(map(playable, plans))):
+        if costs.rendezvous or not (self._plain and all(map(playable, plans))):
             return self._stepped(shape, phase, plans, groups, costs)
         plan = plans[0]
         if len(plans) == 1 and isinstance(plan, Plan) and not shape.graph.timed:

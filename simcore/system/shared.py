@@ -29,10 +29,10 @@ from simcore.system.explicit import Explicit
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Layouts, Running, Shape
 from simcore.system.performance import peers_of
-from simcore.system.plan import Plan, SideBySide
+from simcore.system.plan import Plan, SideBySide, Symmetry
 from simcore.system.plans import Costs, Plans
 from simcore.system.streams import Stream, StreamPhase
-from simcore.system.transport import Done, class_of
+from simcore.system.transport import AsymmetryError, Done, class_of
 from simcore.timeline.events import LinkTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
@@ -48,21 +48,24 @@ Begun = tuple[int, StreamPhase]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A part of the network and how it is played: by one NPU for all (`lone`), and with phases that may meet.
+    """A part of the network and how it is played.
 
-    `alike`: all NPUs of a place may change places. `messages`: nothing is there but messages of no phase.
+    `alike`: all NPUs of a place that one stage has may change places, as all plans have at least the symmetry `least`.
+    `lone`: one of each of so many stages plays for all; 0: everybody plays. `meets`: phases may want one link at once.
+    `messages`: nothing is there but messages of no phase.
     """
 
     part: Part
     alike: bool
-    lone: bool
+    lone: int
     meets: bool
     messages: bool = False
+    least: Symmetry = Symmetry.NONE
 
     @property
     def repeats(self) -> bool:
         """Whether what happens there happens again whenever the same begins."""
-        return self.lone and not self.meets
+        return bool(self.lone) and not self.meets
 
 
 @dataclass(slots=True, eq=False)
@@ -124,7 +127,8 @@ class _Place:
     def _find(self, dim: GroupDim) -> tuple[list[IntArray], dict[int, list[tuple[int, int]]]]:
         part = self.site.part
         firsts: dict[int, IntArray] = {}
-        for npu in [self.base] if self.site.lone else part.members(self.base).tolist():
+        own = part.members(self.base)
+        for npu in own[:: part.npus // (self.site.lone or part.npus)].tolist():
             members = dim.members(npu)
             firsts.setdefault(int(members[0]), members)
         groups: list[IntArray] = []
@@ -398,15 +402,19 @@ class Shared:
             if name not in self._shapes:
                 graph = site.part.graph_of(base)
                 if site.lone:
-                    graph = FoldedLinks(graph, self._shares[site.part.first : site.part.last + 1])
-                self._shapes[name] = Shape(name, graph, site.lone)
+                    graph = FoldedLinks(graph, self._shares[site.part.first : site.part.last + 1], site.lone)
+                self._shapes[name] = Shape(name, graph, bool(site.lone))
             shape = self._shapes[name]
             shift = self._running.add_links(len(shape.graph))
             found = self._places[number, base] = _Place(site, base, shape, shift, self._class_of)
         return found
 
     def _plan(self, place: _Place, phase: StreamPhase, members: IntArray) -> AnyPlan:
-        return self._plans.of(phase, place.base + int(members[0]) * place.site.part.stride)
+        """What a group sends; AsymmetryError where that makes NPUs differ that were taken to be alike."""
+        plan = self._plans.of(phase, place.base + int(members[0]) * place.site.part.stride)
+        if place.site.alike and plan.symmetry < place.site.least:
+            raise AsymmetryError
+        return plan
 
     def _times_of(self, place: _Place, phase: StreamPhase, groups: tuple[int, ...]) -> PhaseTimes:
         key = (place.shape.name, phase, groups)
