@@ -9,7 +9,7 @@ from math import ceil, fsum, inf
 from pathlib import Path
 from typing import Any
 
-from simcore.cost.job import Cluster
+from simcore.cost.cluster import Cluster
 from simcore.cost.played import cells, engine_ns
 from simcore.cost.predict import Prediction
 from simcore.cost.published.rows import Row, Step
@@ -99,8 +99,8 @@ def _run(row: Row) -> float | None:
     if not isinstance(question, Step) or question.phase:
         return None
     cluster = CLUSTERS[question.cluster]
-    job = question.chosen(cluster)
-    return engine_ns(job, cluster) * 1e-9 if cells(job) <= MOST_CELLS else None
+    model, plan = question.chosen(cluster)
+    return engine_ns(model, plan, cluster) * 1e-9 if cells(plan) <= MOST_CELLS else None
 
 
 def rows_of(suite: Suite, documents: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:

@@ -1,0 +1,23 @@
+"""How long kernels take on an accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import fsum
+
+from simcore.compute.accelerators import Accelerator
+from simcore.compute.efficiency import Efficiency
+from simcore.compute.roofline import duration_s
+from simcore.model.layer import Kernel
+
+__all__ = ["kernel_s", "seconds"]
+
+
+def kernel_s(kernel: Kernel, device: Accelerator, dtype: str, constants: Efficiency | None = None) -> float:
+    """Seconds of a kernel."""
+    return duration_s(kernel.work, device, dtype, constants, launches=kernel.launches, wide=kernel.wide)
+
+
+def seconds(kernels: Iterable[Kernel], device: Accelerator, dtype: str, constants: Efficiency | None = None) -> float:
+    """Seconds of kernels one after the other."""
+    return fsum(kernel_s(kernel, device, dtype, constants) for kernel in kernels)
