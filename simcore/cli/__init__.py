@@ -23,6 +23,7 @@ VERBS = {
     "trace": "Look into a trace: info, graph, timeline, obfuscate.",
     "replay": "Replay real profiler traces against their measured steps.",
     "cost": "Cost of a whole training run.",
+    "predict": "Predict a training step: time, memory, what it consists of.",
     "validate": "Predict published measurements and report the error.",
     "search": "Find the best parallelisation of a model on a cluster.",
     "sweep": "Run a study of many configurations.",

@@ -63,20 +63,18 @@ def _too_large(found: Found, asked: Study) -> str:
 def _explained(best: Candidate, asked: Study) -> dict[str, Any]:
     """How sure the best step is, from measured steps on the system, and what it follows."""
     from simcore.cost.predict import predict
-    from simcore.cost.published.validate import interval, margin
+    from simcore.cost.margins import interval, margin_of
     from simcore.cost.sensitivity import of_cluster
 
-    share, rows = margin(asked.cluster)
     followed = of_cluster(asked.cluster, lambda moved: predict(asked.model, best.plan, moved).step_s)
     found = [{"constant": one.constant, "elasticity": one.elasticity} for one in followed[:3]]
-    return {"interval_s": list(interval(best.step_s, share)), "interval_rows": rows, "sensitivities": found}
+    return {"interval_s": list(interval(best.step_s, margin_of(asked.cluster))), "sensitivities": found}
 
 
 def _explained_lines(explained: dict[str, Any]) -> Iterator[str]:
     if explained:
         low, high = explained["interval_s"]
-        rows = explained["interval_rows"]
-        yield f"\nthe best takes {low:.3f} to {high:.3f} s, if it is as near as nine in ten of {rows} measured steps"
+        yield f"\nthe best takes {low:.3f} to {high:.3f} s, if it is as near as nine in ten measured steps"
         told = ", ".join(f"{one['constant']} {one['elasticity']:+.2f}" for one in explained["sensitivities"])
         yield f"follows most (change of time per change of constant): {told}"
 

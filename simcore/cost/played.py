@@ -12,12 +12,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from math import fsum
+from pathlib import Path
 
 from simcore.cost.cluster import Cluster
 from simcore.cost.predict import gradient_sums, message_bytes, messages_s, part_cells, predict
 from simcore.cost.step import Cell, whole_ns
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
+from simcore.generate.aicb.operations import Operation
+from simcore.generate.listing import listed_step
+from simcore.generate.traces import check_set, write_set
 from simcore.model.layer import Axis
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
@@ -25,9 +29,10 @@ from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.system.collectives.nccl import Fabric
 from simcore.system.config import NCCL, Algorithm, SystemConfig
-from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, Workload
+from simcore.workload.loops.pipeline import pipeline_of
+from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
 
-__all__ = ["cells", "engine_ns", "program", "run_ns"]
+__all__ = ["cells", "engine_ns", "program", "run_ns", "write_step"]
 
 
 def engine_ns(model: Model, plan: Plan, cluster: Cluster) -> int:
@@ -51,7 +56,7 @@ def cells(plan: Plan) -> int:
 
 def program(model: Model, plan: Plan, cluster: Cluster) -> Workload:
     """The step as a text workload: every part of the model with its micro-batches, what ends the step ahead of them."""
-    count, ends = plan.micro_batches, (_end(model, plan, cluster),)
+    count, ends = plan.micro_batches, _ends(model, plan, cluster)
     blocked_s = 0.0 if plan.overlap_pipeline else max(messages_s(model, plan, cluster))
     rows = [_rows(part_cells(model, plan, cluster, part), blocked_s) for part in range(plan.outline.parts)]
     cp = plan.cp if plan.cp > 1 else 0
@@ -67,6 +72,18 @@ def program(model: Model, plan: Plan, cluster: Cluster) -> Workload:
     return Workload("HYBRID_TRANSFORMER", layers, sizes, "simai", pipeline_bytes=handed, stage_rows=lengths)
 
 
+def write_step(model: Model, plan: Plan, cluster: Cluster, prefix: Path, *, force: bool) -> list[Path]:
+    """Write the step as execution traces PREFIX.RANK.et of all ranks, and PREFIX.groups.json; the paths."""
+    check_set(prefix, plan, (), force=force)
+    workload = program(model, plan, cluster)
+    pipeline = pipeline_of(workload, plan.schedule_name if plan.pp > 1 else "")
+
+    def listed(stage: int) -> list[Operation]:
+        return listed_step(workload, plan, stage, pipeline=pipeline)
+
+    return write_set(prefix, plan, (), listed)
+
+
 def _rows(some: Sequence[tuple[Cell, int]], blocked_s: float) -> tuple[Layer, ...]:
     """One micro-batch of a part of the model; waiting for transfers stands in its first row."""
     first, *others = (row for cell, count in some for row in cell.rows * count)
@@ -77,16 +94,20 @@ def _rows(some: Sequence[tuple[Cell, int]], blocked_s: float) -> tuple[Layer, ..
     return (replace(first, forward=ahead, input_grad=back), *others)
 
 
-def _end(model: Model, plan: Plan, cluster: Cluster) -> Layer:
-    """The sum of gradients over the replicas, where nothing hides it; all else behind the pipeline as computation."""
+def _ends(model: Model, plan: Plan, cluster: Cluster) -> tuple[Layer, ...]:
+    """The sums over the replicas, where nothing hides them; all else behind the pipeline as computation."""
     parts = predict(model, plan, cluster).parts
     after_s = parts["gradients"] + parts["optimizer"] + parts["other"]
     sums = [] if plan.overlap or plan.replicas == 1 else gradient_sums(model, plan)
     shown = [one for one in sums if one.axis is Axis.DATA]
     after_s -= fsum(one.seconds(plan, cluster) for one in shown)
-    phases = {one.kind == CollectiveKind.ALL_GATHER: (one.kind, one.size_bytes, Group.DP) for one in shown}
-    summed = Phase(0, *phases[False]) if False in phases else Phase()
-    return Layer("gradient_reduce", Phase(whole_ns(after_s), *phases.get(True, ())), weight_grad=summed)
+    names = {CollectiveKind.ALL_GATHER: "parameter_gather"}
+    # The upward pass comes to the last row first.
+    rows = [
+        Layer(names.get(one.kind, "gradient_reduce"), weight_grad=Phase(0, one.kind, one.size_bytes))
+        for one in reversed(shown)
+    ]
+    return (*rows, Layer("optimizer", Phase(whole_ns(after_s))))
 
 
 def _machine(plan: Plan) -> Topology:

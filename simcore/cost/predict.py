@@ -6,6 +6,7 @@ what follows the last backward: gradient reduction, optimizer, parameter gatheri
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from math import fsum
@@ -14,7 +15,7 @@ from simcore.cost.cluster import Cluster, Software
 from simcore.cost.step import Cell, Machine, edge, layer, layer_plan
 from simcore.model.held import Held, held_parameters, tied_gradient_bytes
 from simcore.model.layer import Axis, optimizer
-from simcore.model.plan import Plan
+from simcore.model.plan import Plan, unlike
 from simcore.model.shape import Model, kinds
 from simcore.system.collectives.nccl import collective_s, point_to_point_s
 from simcore.workload.loops.schedules import Durations
@@ -74,7 +75,14 @@ _WAITS = {
 
 def _wait_shares(model: Model, plan: Plan, cluster: Cluster) -> dict[str, float]:
     """Exposed collectives in all layers, as shares of their time."""
-    cells = [cell for part in range(plan.outline.parts) for cell in part_cells(model, plan, cluster, part)]
+    alike = {part: _alike(model, plan, part) for part in range(plan.outline.parts)}
+    shown = {kind: part for part, kind in alike.items()}
+    counts = Counter(alike.values())
+    cells = [
+        (cell, count * counts[kind])
+        for kind, part in shown.items()
+        for cell, count in part_cells(model, plan, cluster, part)
+    ]
     whole_s = 1e-9 * sum(count * (cell.forward_ns + cell.backward_ns + cell.weight_ns) for cell, count in cells)
     return {
         name: fsum(count * cell.waits.get(axis, 0.0) for cell, count in cells) / whole_s for name, axis in _WAITS.items()
@@ -160,13 +168,31 @@ def part_times(model: Model, plan: Plan, cluster: Cluster) -> Durations:
     """
     sent_s = messages_s(model, plan, cluster)
     blocked_s = 0.0 if plan.overlap_pipeline else max(sent_s)
-    forward, backward, weight = [], [], []
+    known: dict[tuple[object, ...], tuple[float, float, float]] = {}
+    times = []
     for part in range(plan.outline.parts):
-        cells = part_cells(model, plan, cluster, part)
-        forward.append(1e-9 * sum(count * cell.forward_ns for cell, count in cells) + blocked_s)
-        backward.append(1e-9 * sum(count * cell.backward_ns for cell, count in cells) + blocked_s)
-        weight.append(1e-9 * sum(count * cell.weight_ns for cell, count in cells))
+        kind = _alike(model, plan, part)
+        if kind not in known:
+            cells = part_cells(model, plan, cluster, part)
+            ahead, back, apart = (
+                1e-9 * sum(count * time_ns for time_ns, count in some)
+                for some in (
+                    [(cell.forward_ns, count) for cell, count in cells],
+                    [(cell.backward_ns, count) for cell, count in cells],
+                    [(cell.weight_ns, count) for cell, count in cells],
+                )
+            )
+            known[kind] = ahead + blocked_s, back + blocked_s, apart
+        times.append(known[kind])
+    forward, backward, weight = ([*some] for some in zip(*times, strict=True))
     return Durations(forward, backward, weight, sent_s if plan.overlap_pipeline else 0.0)
+
+
+def _alike(model: Model, plan: Plan, part: int) -> tuple[object, ...]:
+    """What tells a part of the model from others: parts with the same take as long."""
+    ends = part == 0, part == plan.outline.parts - 1
+    layers = plan.layers(model, part)
+    return (*ends, len(layers), kinds(model, layers) if model.experts or model.window or model.encoder_layers else ())
 
 
 def messages_s(model: Model, plan: Plan, cluster: Cluster) -> list[float]:
@@ -189,7 +215,7 @@ def message_bytes(model: Model, plan: Plan) -> float:
 @lru_cache(maxsize=4096)
 def _fullest(model: Model, plan: Plan) -> Held:
     """Parameters of the fullest stage on one rank, of one pipeline."""
-    held = max((held_parameters(model, plan, stage) for stage in range(plan.pp)), key=lambda one: one.whole)
+    held = max((held_parameters(model, plan, stage) for stage in unlike(model, plan.outline, plan.cuts)), key=lambda one: one.whole)
     copies = plan.copies
     counts = (held.dense, held.experts, held.replicated, held.trained, held.trained_experts)
     return Held(*(count // copies for count in counts))

@@ -139,6 +139,7 @@ class Cell:
     waits: dict[Axis, float]
 
 
+@lru_cache(maxsize=8192)
 def layer_plan(plan: Plan) -> Plan:
     """The plan as one layer sees it: what differs elsewhere is left at its default."""
     sharded = plan.zero >= _SHARDS_EVERY_PASS

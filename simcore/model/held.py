@@ -79,7 +79,6 @@ def _layer(model: Model, plan: Plan, kind: LayerKind) -> Held:
     return of_weights(model.layer_weights(kind), plan)
 
 
-@lru_cache(maxsize=4096)
 def _edges(model: Model, plan: Plan) -> tuple[Held, Held, Held]:
     """Embedding, head, and the copy of the word table that a head may need."""
     frozen = plan if plan.lora_rank == 0 else replace(plan, lora_rank=0)
@@ -92,9 +91,10 @@ def _edges(model: Model, plan: Plan) -> tuple[Held, Held, Held]:
     return found[0], found[1], found[2]
 
 
-def _shape(plan: Plan) -> Plan:
+@lru_cache(maxsize=1024)
+def _shape(tp: int, ep: int, expert_tp: int, lora_rank: int, pad_vocab_to: int) -> Plan:
     """What of a plan decides what is held."""
-    return Plan(1, 1, plan.tp, ep=plan.ep, expert_tp=plan.expert_tp, lora_rank=plan.lora_rank)
+    return Plan(1, 1, tp, ep=ep, expert_tp=expert_tp, lora_rank=lora_rank, pad_vocab_to=pad_vocab_to)
 
 
 def part_parameters(model: Model, plan: Plan, part: int) -> Held:
@@ -103,16 +103,25 @@ def part_parameters(model: Model, plan: Plan, part: int) -> Held:
     The first part has the embedding, the last the head, MTP modules and, unless its stage has one, a word table for
     those that need it.
     """
-    shape, padded = _shape(plan), replace(model, vocab=plan.padded_vocab(model.vocab))
-    first, last, copy = _edges(padded, shape)
-    held = first if part == 0 else NOTHING
-    for kind, count in kinds(model, plan.layers(model, part)):
+    shape = _shape(plan.tp, plan.ep, plan.expert_tp, plan.lora_rank, plan.pad_vocab_to)
+    last = part == plan.outline.parts - 1
+    copied = last and (model.tied or model.mtp_layers > 0) and (plan.copies > 1 or not plan.ends(0)[1])
+    return _part(model, shape, kinds(model, plan.layers(model, part)), part == 0, last, copied)
+
+
+@lru_cache(maxsize=8192)
+def _part(
+    model: Model, shape: Plan, layers: tuple[tuple[LayerKind, int], ...], first: bool, last: bool, copied: bool
+) -> Held:
+    """Some layers with the embedding, with the head, and with a copy of the word table."""
+    padded = replace(model, vocab=shape.padded_vocab(model.vocab))
+    before, behind, copy = _edges(padded, shape)
+    held = before if first else NOTHING
+    for kind, count in layers:
         held += _layer(padded, shape, kind) * count
-    if part < plan.outline.parts - 1:
+    if not last:
         return held
-    held += last
-    if (model.tied or model.mtp_layers) and (plan.copies > 1 or not plan.ends(0)[1]):
-        held += copy
+    held += behind + copy if copied else behind
     for layer in range(model.depth, model.depth + model.mtp_layers):
         held = held + _layer(padded, shape, model.kind(layer)) + of_weights(model.mtp_weights(), shape)
     return held

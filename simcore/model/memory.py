@@ -14,7 +14,7 @@ from math import ceil
 
 from simcore.model.held import Held, held_parameters, of_weights
 from simcore.model.layer import Block, blocks, dropped, embedding, head, mtp_blocks
-from simcore.model.plan import Plan
+from simcore.model.plan import Plan, unlike
 from simcore.model.shape import LayerKind, Model, kinds
 
 __all__ = ["Memory", "activation_bytes", "advice", "in_flight", "kv_cache_bytes", "peak", "stage_memory", "states"]
@@ -49,14 +49,8 @@ def peak(model: Model, plan: Plan) -> Memory:
 
     Earlier stages keep no fewer micro-batches than later ones, so of those that hold as much the first is fullest.
     """
-    shape = plan.outline
-    seen: dict[tuple[object, ...], int] = {}
-    for stage in range(plan.pp):
-        held = tuple(len(plan.layers(model, part)) for part in plan.parts(stage))
-        alike = not model.experts and not model.window
-        ends = (0 in plan.parts(stage), shape.parts - 1 in plan.parts(stage))
-        seen.setdefault((held, ends, () if alike else kinds_of(model, plan, stage)), stage)
-    return max((stage_memory(model, plan, stage) for stage in seen.values()), key=lambda memory: memory.total)
+    stages = unlike(model, plan.outline, plan.cuts)
+    return max((stage_memory(model, plan, stage) for stage in stages), key=lambda memory: memory.total)
 
 
 def kinds_of(model: Model, plan: Plan, stage: int) -> tuple[tuple[LayerKind, int], ...]:

@@ -10,10 +10,10 @@ from typing import Literal
 
 from simcore.compute.accelerators import ELEMENT_BYTES
 from simcore.errors import InputError, Location, Problem, Problems
-from simcore.model.shape import Model
+from simcore.model.shape import Model, kinds
 from simcore.workload.loops.schedules import Schedule, make, outline, splits_backward
 
-__all__ = ["CONTEXTS", "RECOMPUTED", "Context", "Plan", "Recompute", "check", "split"]
+__all__ = ["CONTEXTS", "RECOMPUTED", "Context", "Plan", "Recompute", "check", "split", "unlike"]
 
 Recompute = Literal["none", "selective", "full"]
 Context = Literal["gather", "ring", "all_to_all"]
@@ -158,7 +158,7 @@ class Plan:
     @property
     def outline(self) -> Schedule:
         """The schedule's shape without the order of its cells, which the number of micro-batches does not change."""
-        return outline(self.schedule_name, self.pp, 1, self._chunks)
+        return _outline(self.schedule_name, self.pp, self._chunks)
 
     @property
     def _chunks(self) -> int | None:
@@ -176,8 +176,7 @@ class Plan:
 
     def parts(self, stage: int) -> tuple[int, ...]:
         """Which parts of the model a stage holds."""
-        shape = self.outline
-        return tuple(shape.part(stage, chunk) for chunk in range(shape.chunks))
+        return _parts(self.outline)[stage]
 
     def layers(self, model: Model, part: int) -> range:
         """Layers of a part of the model, MTP modules left out."""
@@ -204,6 +203,28 @@ class Plan:
     def ties_stages(self, model: Model) -> bool:
         """Whether two stages hold the same word table and sum its gradients."""
         return (model.tied or model.mtp_layers > 0) and not self.ends(0)[1]
+
+
+@lru_cache(maxsize=4096)
+def _outline(name: str, stages: int, chunks: int | None) -> Schedule:
+    return outline(name, stages, 1, chunks)
+
+
+@lru_cache(maxsize=4096)
+def _parts(shape: Schedule) -> tuple[tuple[int, ...], ...]:
+    """The parts of every stage."""
+    return tuple(tuple(shape.part(stage, chunk) for chunk in range(shape.chunks)) for stage in range(shape.stages))
+
+
+@lru_cache(maxsize=4096)
+def unlike(model: Model, shape: Schedule, cuts: tuple[int, ...]) -> tuple[int, ...]:
+    """The first stage of every kind: stages with the same layers and ends hold and do the same."""
+    seen: dict[object, int] = {}
+    parts, layers = _parts(shape), split(model.depth, shape.parts, cuts)
+    for stage, held in enumerate(parts):
+        kind = tuple((kinds(model, layers[part]), part == 0, part == shape.parts - 1) for part in held)
+        seen.setdefault(kind, stage)
+    return tuple(seen.values())
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,67 @@
+"""How far predictions of steps miss the measured ones, by system: what intervals are made of.
+
+`python -m simcore.cost.margins` prints the table anew; a test holds it to what is computed.
+"""
+
+from __future__ import annotations
+
+from simcore.cost.cluster import Cluster
+from simcore.cost.systems import CLUSTERS
+
+__all__ = ["MARGINS", "interval", "margin_of"]
+
+# The |error| that nine in ten measured steps do not pass: of a system, of all with its accelerator, of all.
+MARGINS: dict[str, float] = {
+    "selene": 0.0152,
+    "A100-SXM-80GB": 0.1679,
+    "all": 0.1662,
+    "selene-2021": 0.3895,
+    "megascale-megatron": 0.0954,
+    "megascale": 0.0888,
+    "vtrain-cluster": 0.2298,
+    "vtrain-node": 0.1578,
+    "h100": 0.1889,
+    "H100-SXM-80GB": 0.1618,
+    "gb300": 0.2192,
+    "GB300": 0.1579,
+    "gb200": 0.1301,
+    "GB200": 0.1640,
+    "dgx-b300": 0.1829,
+    "B300-SXM": 0.1829,
+    "gb300-26.04": 0.1450,
+    "gb200-26.04": 0.1640,
+    "dgx-b300-26.04": 0.3593,
+    "dgx-b200-26.04": 0.3770,
+    "B200-SXM": 0.1435,
+    "h100-26.04": 0.5350,
+    "b200": 0.1411,
+    "foundry-h100": 0.1537,
+    "foundry-a100": 0.1281,
+    "foundry-a100-40gb": 0.1205,
+    "A100-SXM-40GB": 0.1205,
+    "jean-zay": 0.2164,
+    "jean-zay-bf16": 0.1131,
+}
+
+
+def margin_of(cluster: Cluster) -> float:
+    """The margin of a system; nobody measured it: that of its accelerator; nobody measured that: of all."""
+    name = next((name for name, known in CLUSTERS.items() if known == cluster), "")
+    return next(MARGINS[key] for key in (name, cluster.accelerator, "all") if key in MARGINS)
+
+
+def interval(answer: float, margin: float) -> tuple[float, float]:
+    """What an answer is within a factor of 1 + `margin` of."""
+    return answer / (1 + margin), answer * (1 + margin)
+
+
+def main() -> None:
+    """Print the table."""
+    from simcore.cost.published.validate import margins
+
+    for name, share in margins().items():
+        print(f'    "{name}": {share:.4f},')
+
+
+if __name__ == "__main__":
+    main()
