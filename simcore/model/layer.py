@@ -96,7 +96,6 @@ class Beside(Enum):
     WEIGHT_GRADIENT = "the weight gradients of the kernels behind it"
     INPUT_GRADIENT = "the input gradients of the kernels ahead of it"
     ATTENTION = "the attention itself"
-    BLOCK = "the whole block"
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,12 +448,12 @@ def _column(label: str, plan: Plan, size: int, kernels: Sequence[Kernel]) -> Ite
     yield from kernels
 
 
-def _output(label: str, plan: Plan, size: int, beside: Beside = Beside.PRODUCTS) -> Iterator[Collective]:
+def _output(label: str, plan: Plan, size: int) -> Iterator[Collective]:
     """The output of row-split weights is summed; under sequence parallelism it is split, its gradient gathered."""
     if plan.shards_sequence:
-        yield Collective(f"{label}_output", Axis.TENSOR, size, REDUCE_SCATTER, ALL_GATHER, beside)
+        yield Collective(f"{label}_output", Axis.TENSOR, size, REDUCE_SCATTER, ALL_GATHER, Beside.PRODUCTS)
     elif plan.tp > 1:
-        yield Collective(f"{label}_output", Axis.TENSOR, size, ALL_REDUCE, None, beside)
+        yield Collective(f"{label}_output", Axis.TENSOR, size, ALL_REDUCE, None, Beside.PRODUCTS)
 
 
 # --- feed-forward
@@ -575,7 +574,7 @@ def embedding(model: Model, plan: Plan) -> Block:
     kept = _local(model, plan) * int(plan.dropout)
     growth = 0.0 if plan.lora_rank else (size + 8) / (4 * size)
     kernel = Kernel(Part.EMBEDDING, work, 3, kept, input_growth=0.0, weight_growth=growth)
-    return Block("embedding", (kernel, *_output("embedding", plan, elements * size, Beside.NOTHING)), model.embedding_weights())
+    return Block("embedding", (kernel, *_output("embedding", plan, elements * size)), model.embedding_weights())
 
 
 @lru_cache(maxsize=1024)

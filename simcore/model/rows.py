@@ -85,25 +85,34 @@ class Rows:
         made: list[Layer] = []
         run: list[Kernel] = []
         back, experts = IDLE, -1
-        for step in (*block.steps, None):
+
+        def flush() -> int:
+            """Make a row of the run, if there is one; its number."""
+            nonlocal run, back, experts
+            if not run:
+                return -1
+            at = len(made)
+            experts = at if run[0].part is Part.EXPERTS else experts
+            made.extend(self._run(run, back, again=again))
+            run, back = [], IDLE
+            return at
+
+        for step in block.steps:
             if isinstance(step, Kernel):
+                # Experts have replicas of their own: their gradients go out with a row of their own.
+                if run and run[-1].part is not step.part and Part.EXPERTS in (run[-1].part, step.part):
+                    flush()
                 run.append(step)
                 continue
-            at = len(made)
-            if run:
-                experts = at if run[0].part is Part.EXPERTS else experts
-                made, run, back, ran = [*made, *self._run(run, back, again=again)], [], IDLE, True
-            else:
-                ran = False
-            if step is None:
-                break
+            at = flush()
             forward, backward = _phase(step, step.forward), _phase(step, step.backward)
             if step.beside is Beside.WEIGHT_GRADIENT:
                 backward, back = IDLE, backward
-            if ran and backward == IDLE:
+            if at >= 0 and backward == IDLE and step.beside is Beside.PRODUCTS:
                 made[at] = _with(made[at], forward)
             elif forward != IDLE or backward != IDLE:
                 made.append(Layer(step.name, forward, backward))
+        flush()
         if again:
             # The upward pass reads these first, from the last to the first.
             more = (Layer(f"{row.name}_recompute", input_grad=row.forward) for row in reversed(made))

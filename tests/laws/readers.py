@@ -17,7 +17,7 @@ from simcore.cost.published import suites as published
 from simcore.cost.published.validate import read_from, rows_of
 from simcore.cost.study import read_study as read_search
 from simcore.generate.aicb.times import inference_times, training_times
-from simcore.generate.huggingface import configuration
+from simcore.model.huggingface import configuration
 from simcore.generate.step import load_step
 from simcore.generate.wse import source as wafer_source
 from simcore.generate.wse.jobs import specification

@@ -2,12 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.compute.operations import Shard, Transformer, layer_operations, parameters
+from simcore.compute.operations import Shard, Model, layer_operations, parameters
 from simcore.workload.model import PhaseName
 
-GPT3 = Transformer(96, 12288, 96, 49152, 51200, 2048, attention="unfused")
-LLAMA = Transformer(126, 16384, 128, 53248, 128256, 8192, kv_heads=8, gated=True, tied=False, learned_positions=False)
-MIXTRAL = Transformer(
+GPT3 = Model(96, 12288, 96, 49152, 51200, 2048, attention="unfused")
+LLAMA = Model(126, 16384, 128, 53248, 128256, 8192, kv_heads=8, gated=True, tied=False, learned_positions=False)
+MIXTRAL = Model(
     32,
     4096,
     32,
@@ -67,7 +67,7 @@ def test_sequence_parallelism_shares_the_memory_passes_too():
 
 def test_fused_causal_attention_skips_half_the_scores_and_a_window_more():
     def attention(**changes):
-        model = Transformer(1, 4096, 32, 16384, 32000, 4096, **changes)
+        model = Model(1, 4096, 32, 16384, 32000, 4096, **changes)
         return sum(one.flops for one in layer_operations(model, Shard(), PhaseName.FORWARD) if one.kind == "attention")
 
     assert attention() == 2 * 4096 * 4096 * 4096

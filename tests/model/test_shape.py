@@ -5,9 +5,9 @@ import json
 import pytest
 
 from simcore.errors import InputError
-from simcore.generate.huggingface import configuration
-from simcore.generate.models import elements, mtp_parameters, total_parameters
-from simcore.generate.presets import SHIPPED, model
+from simcore.model.huggingface import configuration
+from simcore.model.shape import elements, mtp_parameters, total_parameters
+from simcore.model.presets import SHIPPED, model
 
 PUBLISHED = {
     "gpt-1.7b": (1.7e9, 0.03, "SC21 table 1"),
@@ -64,7 +64,8 @@ def test_active_parameters_are_those_a_token_sees():
 @pytest.mark.parametrize("tp", [1, 2, 8])
 def test_tensor_ranks_hold_no_less_than_their_share_of_a_layer(name, tp):
     """What is split over ranks adds up to the whole; norms, routers and scarce key heads are held by every rank."""
-    weights = SHIPPED[name].layer_weights(SHIPPED[name].layers - 1)
+    shape = SHIPPED[name]
+    weights = shape.layer_weights(shape.kind(shape.layers - 1))
     whole, held = elements(weights, experts=False), elements(weights, tp, experts=False)
     assert whole <= held * tp
     assert held <= whole

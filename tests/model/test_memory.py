@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.generate.memory import activation_bytes_per_layer, advice, in_flight, kv_cache_bytes, stage_memory
-from simcore.generate.plan import Plan
-from simcore.generate.presets import model
+from simcore.model.memory import activation_bytes_per_layer, advice, in_flight, kv_cache_bytes, stage_memory
+from simcore.model.plan import Plan
+from simcore.model.presets import model
 
 GPT = model("gpt-22b")
 
