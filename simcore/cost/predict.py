@@ -168,7 +168,7 @@ def part_times(model: Model, plan: Plan, cluster: Cluster) -> Durations:
     """
     sent_s = messages_s(model, plan, cluster)
     blocked_s = 0.0 if plan.overlap_pipeline else max(sent_s)
-    known: dict[tuple[object, ...], tuple[float, float, float]] = {}
+    known: dict[tuple[object, ...], tuple[float, ...]] = {}
     times = []
     for part in range(plan.outline.parts):
         kind = _alike(model, plan, part)

@@ -142,13 +142,13 @@ class Cell:
 @lru_cache(maxsize=8192)
 def layer_plan(plan: Plan) -> Plan:
     """The plan as one layer sees it: what differs elsewhere is left at its default."""
-    sharded = plan.zero >= _SHARDS_EVERY_PASS
-    ranks = plan.tp * plan.cp * (plan.dp if sharded else 1)
-    plain = replace(
-        plan, world_size=ranks, pp=1, virtual_stages=1, global_batch=1, overlap=False, overlap_pipeline=False, cuts=(),
-        scatter_pipeline=False, schedule=_SPLITTING if plan.splits_backward else "", recompute_layers=0,
-    )  # fmt: skip
-    return plain if sharded else replace(plain, zero=0, gradient_bytes=0, shard=0)
+    splits = _SPLITTING if plan.splits_backward else ""
+    recompute = "none" if plan.recompute == "full" else plan.recompute  # cells are told which layers are done again
+    alone = replace(plan.of_layer, schedule=splits, recompute=recompute, recompute_layers=0)
+    if plan.zero < _SHARDS_EVERY_PASS:
+        return alone
+    ranks = plan.tp * plan.cp * plan.dp
+    return replace(alone, world_size=ranks, zero=plan.zero, shard=plan.shard, gradient_bytes=plan.gradient_bytes)
 
 
 _SPLITTING = "zb-h1"  # any schedule with cells for weight gradients

@@ -119,13 +119,19 @@ def _kept(some: Iterable[Block], plan: Plan) -> float:
 
 def _activations(model: Model, plan: Plan, stage: int) -> tuple[float, float]:
     """What a micro-batch leaves in a stage, and what only one layer or the head needs at a time."""
-    lasting = sum(_of_part(model, plan, plan.layers(model, part)) for part in plan.parts(stage))
-    working = 0.0
     first, last = plan.ends(stage)
+    layers = tuple(plan.layers(model, part) for part in plan.parts(stage))
+    return _of_stage(model, plan.of_layer, layers, first > 0, last > 0)
+
+
+@lru_cache(maxsize=8192)
+def _of_stage(model: Model, plan: Plan, parts: tuple[range, ...], first: bool, last: bool) -> tuple[float, float]:
+    lasting, working = sum(_of_part(model, plan, layers) for layers in parts), 0.0
     if first:
         lasting += _kept([embedding(model, plan)], plan)
     if plan.recompute == "full":
-        working = max(activation_bytes(model, plan, kind, again=False) for kind, _ in kinds_of(model, plan, stage))
+        held = (kind for layers in parts for kind, _ in kinds(model, layers))
+        working = max(activation_bytes(model, plan, kind, again=False) for kind in held)
     if last:
         working += _kept([head(model, plan)], plan)
         for layer in range(model.depth, model.depth + model.mtp_layers):
@@ -133,7 +139,6 @@ def _activations(model: Model, plan: Plan, stage: int) -> tuple[float, float]:
     return lasting, working
 
 
-@lru_cache(maxsize=8192)
 def _of_part(model: Model, plan: Plan, layers: range) -> float:
     """What a micro-batch leaves in the layers of a part of the model."""
     if plan.recompute == "full" and plan.recompute_method == "uniform" and plan.recompute_layers:

@@ -143,6 +143,11 @@ class Plan:
         multiple = self.pad_vocab_to * self.tp
         return -(-vocab // multiple) * multiple
 
+    @property
+    def of_layer(self) -> Plan:
+        """The plan as a layer's kernels and activations see it: what does not matter there is left at its default."""
+        return _of_layer(self)
+
     # --- the pipeline
 
     @property
@@ -203,6 +208,14 @@ class Plan:
     def ties_stages(self, model: Model) -> bool:
         """Whether two stages hold the same word table and sum its gradients."""
         return (model.tied or model.mtp_layers > 0) and not self.ends(0)[1]
+
+
+@lru_cache(maxsize=8192)
+def _of_layer(plan: Plan) -> Plan:
+    return replace(
+        plan, world_size=plan.tp * plan.cp, pp=1, virtual_stages=1, global_batch=1, overlap=False, cuts=(), zero=0,
+        overlap_pipeline=False, scatter_pipeline=False, schedule="", gradient_bytes=0, shard=0,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)

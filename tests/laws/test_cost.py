@@ -57,7 +57,7 @@ def strategies(draw):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(strategies(), st.sampled_from(["selene", "vtrain-cluster", "h100", "gb200"]))
 def test_the_engine_takes_as_long_for_a_step_as_predicted(asked, system):
     """With the collectives of tensor, context, expert and data parallelism: to the rounding of messages and ends."""
@@ -132,4 +132,4 @@ def test_generator_kernels_and_engine_give_the_predicted_step(model, tp, pp, dp,
     )  # fmt: skip
     workload = pipeline_workload(model, plan, roofline(model, plan, accelerator(BARE.accelerator)))
     more_s = run_ns(workload, plan, BARE.fabric) * 1e-9 - predict(model, plan, BARE).step_s
-    assert -1e-5 < more_s < (150e-6 * chunks if dp > 1 or chunks > 1 else 1e-5)
+    assert -1e-5 < more_s < (200e-6 * chunks if dp > 1 or chunks > 1 else 1e-5)

@@ -19,10 +19,14 @@ def test_an_ablation_never_takes_an_optimisation_back():
 
 
 def test_activations_equal_the_published_figure():
-    """Korthikanti et al. 2023, figure 1, the 1T model: 131.25 and 26.5625 GiB."""
+    """Korthikanti et al. 2023, figure 1, the 1T model: 131.25 and 26.5625 GiB.
+
+    Beside that stands what section 4.3 adds for the dropout of the embedding: a byte an element and stage.
+    """
+    masks = 2048 * 25600 * 64 / 2**30
     found = {row.id.removeprefix("mlsys23-fig1-mem-1T-"): row.question.seconds() / 2**30 for row in rows(activations)}
-    assert found["activation_GiB_baseline"] == pytest.approx(131.25, rel=1e-3)
-    assert found["activation_GiB_selective_seqpar"] == pytest.approx(26.5625, rel=1e-3)
+    assert found["activation_GiB_baseline"] == pytest.approx(131.25 + masks, rel=1e-3)
+    assert found["activation_GiB_selective_seqpar"] == pytest.approx(26.5625 + masks / 8, rel=1e-3)
 
 
 @pytest.mark.parametrize("suite", [lumos, automodel])
