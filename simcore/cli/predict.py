@@ -19,7 +19,7 @@ __all__ = ["command"]
 COUNT, NONE_OR_MORE = click.IntRange(1, 1 << 30), click.IntRange(0, 1 << 20)
 
 # Words of a plan: a number, one of some (None: see `simcore.cost.words`), or yes (bool).
-WORDS: dict[str, tuple[click.ParamType | None, str]] = {
+WORDS: dict[str, tuple[click.ParamType[Any], str]] = {
     "tp": (COUNT, "Tensor parallel ranks."),
     "cp": (COUNT, "Context parallel ranks."),
     "ep": (COUNT, "Expert parallel ranks."),

@@ -62,8 +62,8 @@ def _too_large(found: Found, asked: Study) -> str:
 
 def _explained(best: Candidate, asked: Study) -> dict[str, Any]:
     """How sure the best step is, from measured steps on the system, and what it follows."""
-    from simcore.cost.predict import predict
     from simcore.cost.margins import interval, margin_of
+    from simcore.cost.predict import predict
     from simcore.cost.sensitivity import of_cluster
 
     followed = of_cluster(asked.cluster, lambda moved: predict(asked.model, best.plan, moved).step_s)
@@ -121,7 +121,9 @@ def _lines(found: Found) -> list[str]:
 
 def _line(one: Candidate) -> str:
     plan = one.plan
-    figures = f"{one.step_s:8.3f}s {one.memory_bytes / 1e9:6.1f} GB  {plan.tp:>3} {plan.pp:>3} {plan.cp:>4} {plan.ep:>4}"
+    figures = (
+        f"{one.step_s:8.3f}s {one.memory_bytes / 1e9:6.1f} GB  {plan.tp:>3} {plan.pp:>3} {plan.cp:>4} {plan.ep:>4}"
+    )
     chosen = f"{plan.dp:>4} {plan.virtual_stages:>6} {plan.micro_batch:>5} {plan.recompute:>10} {plan.zero:>4}"
     return f"{figures} {chosen}  {plan.schedule_name}"
 

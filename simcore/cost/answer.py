@@ -13,10 +13,11 @@ from simcore.cost.cluster import Cluster
 from simcore.cost.margins import interval, margin_of
 from simcore.cost.played import engine_ns
 from simcore.cost.predict import Prediction, part_cells, predict
-from simcore.model.layer import Block, Kernel, blocks, embedding, head, in_phase, mtp_blocks
+from simcore.model.layer import blocks, embedding, head, mtp_blocks
 from simcore.model.memory import Memory, stage_memory
 from simcore.model.plan import Plan
 from simcore.model.shape import Model, kinds
+from simcore.model.steps import Block, Kernel, in_phase
 from simcore.model.timing import duration
 from simcore.workload.model import PhaseName
 

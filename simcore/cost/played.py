@@ -22,9 +22,9 @@ from simcore.engine.settings import Settings
 from simcore.generate.aicb.operations import Operation
 from simcore.generate.listing import listed_step
 from simcore.generate.traces import check_set, write_set
-from simcore.model.layer import Axis
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
+from simcore.model.steps import Axis
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.system.collectives.nccl import Fabric

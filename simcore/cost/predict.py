@@ -14,9 +14,10 @@ from math import fsum
 from simcore.cost.cluster import Cluster, Software
 from simcore.cost.step import Cell, Machine, edge, layer, layer_plan
 from simcore.model.held import Held, held_parameters, tied_gradient_bytes
-from simcore.model.layer import Axis, optimizer
+from simcore.model.layer import optimizer
 from simcore.model.plan import Plan, unlike
 from simcore.model.shape import Model, kinds
+from simcore.model.steps import Axis
 from simcore.system.collectives.nccl import collective_s, point_to_point_s
 from simcore.workload.loops.schedules import Durations
 from simcore.workload.loops.steady import length
@@ -85,7 +86,8 @@ def _wait_shares(model: Model, plan: Plan, cluster: Cluster) -> dict[str, float]
     ]
     whole_s = 1e-9 * sum(count * (cell.forward_ns + cell.backward_ns + cell.weight_ns) for cell, count in cells)
     return {
-        name: fsum(count * cell.waits.get(axis, 0.0) for cell, count in cells) / whole_s for name, axis in _WAITS.items()
+        name: fsum(count * cell.waits.get(axis, 0.0) for cell, count in cells) / whole_s
+        for name, axis in _WAITS.items()
     }
 
 
@@ -215,7 +217,10 @@ def message_bytes(model: Model, plan: Plan) -> float:
 @lru_cache(maxsize=4096)
 def _fullest(model: Model, plan: Plan) -> Held:
     """Parameters of the fullest stage on one rank, of one pipeline."""
-    held = max((held_parameters(model, plan, stage) for stage in unlike(model, plan.outline, plan.cuts)), key=lambda one: one.whole)
+    held = max(
+        (held_parameters(model, plan, stage) for stage in unlike(model, plan.outline, plan.cuts)),
+        key=lambda one: one.whole,
+    )
     copies = plan.copies
     counts = (held.dense, held.experts, held.replicated, held.trained, held.trained_experts)
     return Held(*(count // copies for count in counts))

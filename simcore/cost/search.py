@@ -212,7 +212,15 @@ def search(study: Study, top: int = 10) -> Found:
     for one in sorted(fitting, key=lambda each: each.bound_s):
         if known.misses(one):
             known.add(replace(one, prediction=predict(model, one.plan, study.cluster)))
-    return Found(tuple(known.best), len(plans), len(fitting), known.count, tuple(known.front), known.leaders, min((size for _, size in sized), default=0))
+    return Found(
+        tuple(known.best),
+        len(plans),
+        len(fitting),
+        known.count,
+        tuple(known.front),
+        known.leaders,
+        min((size for _, size in sized), default=0),
+    )
 
 
 _ROUNDING = 1 - 1e-9  # a bound and its step add up the same times in another order

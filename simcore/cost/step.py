@@ -18,26 +18,11 @@ from simcore.compute.accelerators import accelerator
 from simcore.compute.kernel import Attention
 from simcore.cost.cluster import Cluster, Software
 from simcore.model.held import NOTHING, Held, of_weights
-from simcore.model.layer import (
-    Axis,
-    Beside,
-    Block,
-    Collective,
-    Kernel,
-    Part,
-    Step,
-    accumulation,
-    blocks,
-    dropped,
-    embedding,
-    head,
-    in_phase,
-    mtp_blocks,
-    optimizer,
-)
+from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks, optimizer
 from simcore.model.plan import Plan
 from simcore.model.rows import Rows
 from simcore.model.shape import LayerKind, Model
+from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step, dropped, in_phase
 from simcore.model.timing import seconds
 from simcore.system.collectives.nccl import collective_s
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName
@@ -309,7 +294,7 @@ class _Placed:
     # --- what data parallelism costs
 
     def _sharding(self, held: Held, rows: Sequence[Layer]) -> tuple[float, float]:
-        """Gathering weights and reducing their gradients in every micro-batch, where they are sharded (ZeRO 2 and 3)."""
+        """Gathering weights and reducing their gradients in every micro-batch, where these are sharded (ZeRO 2, 3)."""
         plan, machine = self.machine.plan, self.machine
         if plan.zero < _SHARDS_EVERY_PASS:
             return 0.0, 0.0
@@ -354,5 +339,10 @@ class _Placed:
 
 def _longer(row: Layer, forward_s: float, backward_s: float, weight_s: float = 0.0) -> Layer:
     """The row with more to compute."""
-    phases = zip((row.forward, row.input_grad, row.weight_grad), (forward_s, backward_s, weight_s), strict=True)
-    return Layer(row.name, *(replace(phase, compute_ns=phase.compute_ns + whole_ns(more)) for phase, more in phases))
+    return Layer(
+        row.name, _more(row.forward, forward_s), _more(row.input_grad, backward_s), _more(row.weight_grad, weight_s)
+    )
+
+
+def _more(phase: Phase, seconds_: float) -> Phase:
+    return replace(phase, compute_ns=phase.compute_ns + whole_ns(seconds_))

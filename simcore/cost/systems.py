@@ -95,7 +95,9 @@ def clusters(values: Mapping[str, float]) -> dict[str, Cluster]:
         "selene": Cluster(device, fabric, replace(plain, hides_input_gradient=True), kernels),
         # The MegaScale paper's cluster with its Megatron-LM baseline, and with the paper's own optimisations.
         "megascale-megatron": Cluster(device, fabric, baseline, kernels),
-        "megascale": Cluster(device, fabric, replace(baseline, tiles=True, slowdown=values["megascale.slowdown"]), kernels),
+        "megascale": Cluster(
+            device, fabric, replace(baseline, tiles=True, slowdown=values["megascale.slowdown"]), kernels
+        ),
         # Today's Megatron-Core and its like on Hopper and Blackwell: graphs launch the kernels.
         **modern,
         **{f"{name}-26.04": _one_by_one(cluster, values) for name, cluster in modern.items()},

@@ -12,10 +12,10 @@ from simcore.cost.cluster import Cluster, Software
 from simcore.cost.systems import CLUSTERS
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problem, Problems, closest
-from simcore.model.layer import Module
 from simcore.model.plan import CONTEXTS, RECOMPUTED, Plan, check
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model
+from simcore.model.steps import Module
 from simcore.system.collectives.nccl import fabric
 from simcore.workload.loops import schedules
 
@@ -36,7 +36,8 @@ def model_of(name: str) -> Model:
     """A shipped model, or the one that a Hugging Face config.json or a YAML file of fields describes."""
     if Path(name).suffix in (".yaml", ".yml"):
         with Problems() as problems:
-            return read_model(read(name, problems))
+            model: Model = read_model(read(name, problems))
+        return model
     return named_model(name)
 
 
@@ -44,7 +45,8 @@ def read_model(node: Node) -> Model:
     """A model by its name, its config.json, or the fields of `Model`."""
     if isinstance(node.value, str):
         return named_model(node.text())
-    return _built(node, Model, {"name": "model"})
+    model: Model = _built(node, Model, {"name": "model"})
+    return model
 
 
 def _built(node: Node, kind: type[Any], given: Mapping[str, object]) -> Any:
@@ -151,4 +153,3 @@ def _check(model: Model, plan: Plan) -> None:
 def _renamed(problem: Problem) -> Problem:
     name = _OPTIONS.get(problem.field or "", problem.field or "")
     return replace(problem, location=Location(f"--{name.replace('_', '-')}"), field=name) if name else problem
-

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from simcore.errors import InputError
 from simcore.generate.aicb.options import Options
-from simcore.model.shape import Experts, Latent, Model
+from simcore.generate.routing import busiest_load, expert_shares
 from simcore.model.plan import Plan, Recompute
 from simcore.model.presets import model as named_model
-from simcore.generate.routing import busiest_load, expert_shares
+from simcore.model.shape import Experts, Latent, Model
 
 __all__ = ["SIZES", "Asked", "Extra", "aicb_options", "model_of", "plan_of"]
 

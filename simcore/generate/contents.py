@@ -8,8 +8,8 @@ from pathlib import Path
 from simcore import library
 from simcore.errors import InputError
 from simcore.generate.durations import Roofline
-from simcore.model.layer import Part
 from simcore.model.rows import Timer
+from simcore.model.steps import Part
 from simcore.workload.contents import Contents, Roof, Work, of_graphs, of_workload
 from simcore.workload.model import PhaseName
 

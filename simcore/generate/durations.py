@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from simcore.compute.accelerators import Accelerator
 from simcore.generate.aicb.times import sections
-from simcore.model.layer import Kernel, Part, blocks, embedding, head, in_phase, mtp_blocks, optimizer
+from simcore.model.layer import blocks, embedding, head, mtp_blocks, optimizer
 from simcore.model.plan import Plan
 from simcore.model.rows import Timer
 from simcore.model.shape import Model, kinds
+from simcore.model.steps import Kernel, Part, in_phase
 from simcore.model.timing import kernel_s, seconds
 from simcore.workload.model import PhaseName
 

@@ -14,10 +14,10 @@ from simcore.compute.accelerators import Accelerator
 from simcore.compute.kernel import Attention
 from simcore.generate.durations import Roofline, roofline
 from simcore.model.held import held_parameters
-from simcore.model.layer import Kernel, Part
 from simcore.model.memory import kv_cache_bytes
 from simcore.model.plan import Plan, check
 from simcore.model.shape import Experts, Model
+from simcore.model.steps import Kernel, Part
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, PhaseName, Workload
 
 __all__ = ["Request", "durations_of", "held_bytes", "inference_pipeline", "inference_workload"]
@@ -146,7 +146,9 @@ class _Rows:
     def layer(self, index: int) -> Iterator[Layer]:
         """Attention and the feed-forward block or the experts."""
         down: tuple[Part, ...] = (Part.ATTENTION_DOWN,) if self.model.latent else ()
-        yield self._row("attention_layer", *down, Part.ATTENTION_IN, Part.ATTENTION_CORE, Part.ATTENTION_OUT, summed=True)
+        yield self._row(
+            "attention_layer", *down, Part.ATTENTION_IN, Part.ATTENTION_CORE, Part.ATTENTION_OUT, summed=True
+        )
         if self.model.experts is None or self.model.dense(index):
             yield self._row("mlp_layer", Part.MLP_IN, Part.MLP_OUT, summed=True)
         else:

@@ -15,9 +15,9 @@ from simcore.generate.durations import chosen_gpu
 from simcore.generate.inference import Request, durations_of, held_bytes, inference_pipeline, inference_workload
 from simcore.generate.listing import listed_step
 from simcore.generate.made import Document, Made, row_document
-from simcore.model.shape import Model
-from simcore.model.presets import model as named_model
 from simcore.generate.traces import check_set, write_set
+from simcore.model.presets import model as named_model
+from simcore.model.shape import Model
 from simcore.workload.contents import Contents, of_workload
 from simcore.workload.headers import write_header
 from simcore.workload.text import write

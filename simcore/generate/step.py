@@ -25,13 +25,13 @@ from simcore.generate.durations import (
 )
 from simcore.generate.listing import listed_step
 from simcore.generate.made import Document, Made, row_document
-from simcore.model.memory import advice, stage_memory
-from simcore.model.shape import Model, mtp_parameters, total_parameters
-from simcore.model.plan import Plan, check
 from simcore.generate.traces import check_set, write_set
 from simcore.generate.training import pipeline_workload, stage_workload, unsaid
 from simcore.model.held import held_parameters, tied_gradient_bytes
+from simcore.model.memory import advice, stage_memory
+from simcore.model.plan import Plan, check
 from simcore.model.rows import Timer
+from simcore.model.shape import Model, mtp_parameters, total_parameters
 from simcore.workload.contents import Contents, of_workload
 from simcore.workload.headers import write_header
 from simcore.workload.loops.pipeline import pipeline_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -53,7 +52,7 @@ class Held:
 NOTHING = Held()
 
 
-def of_weights(weights: Sequence[Weight], plan: Plan) -> Held:
+def of_weights(weights: tuple[Weight, ...], plan: Plan) -> Held:
     """What a rank holds of some weights; under LoRA adapters, which alone are trained, beside every matrix."""
     whole = tuple(weight for weight in weights if weight.split == "none" and weight.name != "positions")
     routed = (weight for weight in weights if weight.split == "expert")

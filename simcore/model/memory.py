@@ -13,9 +13,10 @@ from functools import lru_cache
 from math import ceil
 
 from simcore.model.held import Held, held_parameters, of_weights
-from simcore.model.layer import Block, blocks, dropped, embedding, head, mtp_blocks
+from simcore.model.layer import blocks, embedding, head, mtp_blocks
 from simcore.model.plan import Plan, unlike
 from simcore.model.shape import LayerKind, Model, kinds
+from simcore.model.steps import Block, dropped
 
 __all__ = ["Memory", "activation_bytes", "advice", "in_flight", "kv_cache_bytes", "peak", "stage_memory", "states"]
 
@@ -153,7 +154,7 @@ def _of_part(model: Model, plan: Plan, layers: range) -> float:
 
 
 def _gathered(model: Model, plan: Plan, stage: int) -> float:
-    """ZeRO-3: the parameters of the layer at work and of the next, and the first one's gradients before they are sent."""
+    """ZeRO-3: parameters of the layer at work and of the next, and the first one's gradients until they are sent."""
     each = (of_weights(model.layer_weights(kind), plan) for kind, _ in kinds_of(model, plan, stage))
     largest = max((held.whole for held in each), default=0)
     return float((2 * plan.element_bytes + plan.gradient_bytes) * largest)

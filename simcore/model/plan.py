@@ -252,7 +252,9 @@ def split(layers: int, parts: int, cuts: tuple[int, ...] = ()) -> tuple[range, .
     """
     if cuts and (len(cuts) != parts or sum(cuts) != layers):
         expected = f"{parts} numbers that add up to {layers}"
-        raise InputError.at("cuts", "the layers of the parts are not those of the model", expected=expected, found=str(cuts))
+        raise InputError.at(
+            "cuts", "the layers of the parts are not those of the model", expected=expected, found=str(cuts)
+        )
     base, extra = divmod(layers, parts)
     longer = sorted(range(parts), key=lambda part: (part in (0, parts - 1), part))[:extra]
     sizes = cuts or [base + (part in longer) for part in range(parts)]

@@ -17,9 +17,7 @@ def _gpt(name: str, layers: int, hidden: int, heads: int) -> Model:
     return Model(name, layers, hidden, heads, 4 * hidden, 51200, norm="layer", **shape)  # type: ignore[arg-type]
 
 
-def _llama(
-    name: str, layers: int, hidden: int, heads: int, ffn: int, vocab: int = 32000, kv_heads: int = 0
-) -> Model:
+def _llama(name: str, layers: int, hidden: int, heads: int, ffn: int, vocab: int = 32000, kv_heads: int = 0) -> Model:
     """A model of Touvron et al. 2023 or Grattafiori et al. 2024."""
     return Model(name, layers, hidden, heads, ffn, vocab, kv_heads)
 

@@ -13,21 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from simcore.model.held import Held, of_weights
-from simcore.model.layer import (
-    Axis,
-    Beside,
-    Block,
-    Collective,
-    Kernel,
-    Part,
-    blocks,
-    dropped,
-    embedding,
-    head,
-    mtp_blocks,
-)
+from simcore.model.layer import blocks, embedding, head, mtp_blocks
 from simcore.model.plan import Plan
 from simcore.model.shape import LayerKind, Model
+from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, dropped
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName
 
 __all__ = ["Rows", "Timer"]
@@ -123,8 +112,8 @@ class Rows:
         """The row of a run of kernels, and what of it selective recomputation does again just before its gradients."""
         if not kernels:
             return []
-        phases = (Phase(self._time(kernels, phase)) for phase in PhaseName)
-        made = [_with(Layer(_name(kernels), *phases), input_grad=back)]
+        forward, input_grad, weight_grad = (Phase(self._time(kernels, phase)) for phase in PhaseName)
+        made = [_with(Layer(_name(kernels), forward, input_grad, weight_grad), input_grad=back)]
         repeated = () if again else dropped(kernels, self.plan)
         if repeated:
             made.append(Layer(f"{made[0].name}_recompute", input_grad=Phase(self._time(repeated, FORWARD))))
@@ -228,7 +217,9 @@ class Rows:
         if plan.zero in (1, 2):
             rows += self._both("parameter_gather", plan.element_bytes, ALL_GATHER, held)
         if plan.zero < 2 and not plan.overlap:
-            rows += self._both("gradient_reduce", plan.gradient_bytes, REDUCE_SCATTER if plan.zero else ALL_REDUCE, held)
+            rows += self._both(
+                "gradient_reduce", plan.gradient_bytes, REDUCE_SCATTER if plan.zero else ALL_REDUCE, held
+            )
         if plan.shards_sequence:
             summed = Collective("replicated_gradients", Axis.TENSOR, plan.gradient_bytes * held.replicated, ALL_REDUCE)
             rows.append(Layer(summed.name, _phase(summed, summed.forward)))
@@ -263,10 +254,15 @@ def _phase(collective: Collective, kind: CollectiveKind | None) -> Phase:
     return IDLE if kind is None else Phase(0, kind, collective.size_bytes, GROUPS[collective.axis])
 
 
-def _with(
-    row: Layer, forward: Phase = IDLE, input_grad: Phase = IDLE, *, weight_grad: Phase = IDLE
-) -> Layer:
+def _with(row: Layer, forward: Phase = IDLE, input_grad: Phase = IDLE, *, weight_grad: Phase = IDLE) -> Layer:
     """The row with these collectives behind its computations."""
-    added = zip((row.forward, row.input_grad, row.weight_grad), (forward, input_grad, weight_grad), strict=True)
-    phases = (computed if more == IDLE else replace(more, compute_ns=computed.compute_ns) for computed, more in added)
-    return Layer(row.name, *phases)
+    return Layer(
+        row.name,
+        _behind(row.forward, forward),
+        _behind(row.input_grad, input_grad),
+        _behind(row.weight_grad, weight_grad),
+    )
+
+
+def _behind(computed: Phase, added: Phase) -> Phase:
+    return computed if added == IDLE else replace(added, compute_ns=computed.compute_ns)

@@ -9,7 +9,17 @@ from functools import lru_cache
 from math import ceil
 from typing import Literal
 
-__all__ = ["Experts", "Latent", "LayerKind", "Model", "Weight", "elements", "kinds", "mtp_parameters", "total_parameters"]
+__all__ = [
+    "Experts",
+    "Latent",
+    "LayerKind",
+    "Model",
+    "Weight",
+    "elements",
+    "kinds",
+    "mtp_parameters",
+    "total_parameters",
+]
 
 Split = Literal["column", "row", "none", "expert"]
 

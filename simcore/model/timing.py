@@ -9,7 +9,7 @@ from simcore.compute.accelerators import Accelerator
 from simcore.compute.efficiency import Efficiency
 from simcore.compute.kernel import Duration, Source
 from simcore.compute.roofline import duration_s
-from simcore.model.layer import Kernel
+from simcore.model.steps import Kernel
 
 __all__ = ["duration", "kernel_s", "seconds"]
 

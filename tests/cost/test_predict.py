@@ -15,8 +15,13 @@ from simcore.model.presets import model
 GPT = replace(model("gpt-7.5b"), layers=24)
 BASE = Plan.of(
     *(2048, 64),
-    **{"tp": 4, "pp": 2, "dp": 4, "recompute": "selective", "sequence_parallel": True},
-    **{"fused_attention": False, "dropout": True},
+    tp=4,
+    pp=2,
+    dp=4,
+    recompute="selective",
+    sequence_parallel=True,
+    fused_attention=False,
+    dropout=True,
 )
 SELENE = CLUSTERS["selene"]
 
@@ -37,7 +42,9 @@ def test_recomputation_costs_time_and_saves_memory():
     jobs = [replace(BASE, recompute=kind) for kind in ("none", "selective", "full")]
     times = [predict(GPT, job, SELENE).step_s for job in jobs]
     assert times == sorted(times)
-    assert [peak(GPT, job).activations for job in jobs] == sorted((peak(GPT, job).activations for job in jobs), reverse=True)
+    assert [peak(GPT, job).activations for job in jobs] == sorted(
+        (peak(GPT, job).activations for job in jobs), reverse=True
+    )
 
 
 def test_interleaving_shortens_the_bubble():
@@ -47,9 +54,7 @@ def test_interleaving_shortens_the_bubble():
 
 
 def test_hidden_gradients_never_cost_more():
-    plain, hidden = (
-        predict(GPT, replace(BASE, overlap=value), SELENE).parts["gradients"] for value in (False, True)
-    )
+    plain, hidden = (predict(GPT, replace(BASE, overlap=value), SELENE).parts["gradients"] for value in (False, True))
     assert hidden < plain
 
 

@@ -16,11 +16,11 @@ from simcore.generate.deviations import deviations
 from simcore.generate.durations import roofline
 from simcore.generate.groups import groups_of
 from simcore.generate.listing import listed_step
-from simcore.model.shape import Experts, Model, elements, mtp_parameters, total_parameters
-from simcore.model.plan import Plan
 from simcore.generate.step import make_step
 from simcore.generate.training import stage_workload
 from simcore.model.held import held_parameters, tied_gradient_bytes
+from simcore.model.plan import Plan
+from simcore.model.shape import Experts, Model, elements, mtp_parameters, total_parameters
 from simcore.network.topology.model import Dimension, Topology
 from simcore.workload import text
 from simcore.workload.model import CollectiveKind, Group, PhaseName, Workload

@@ -14,9 +14,9 @@ from simcore.cost.predict import part_times, predict
 from simcore.cost.systems import CLUSTERS
 from simcore.generate.durations import roofline
 from simcore.generate.training import pipeline_workload
-from simcore.model.layer import Axis
 from simcore.model.plan import Plan
 from simcore.model.shape import Experts, Model
+from simcore.model.steps import Axis
 from simcore.workload.loops import schedules
 
 SELENE = CLUSTERS["selene"]
@@ -36,14 +36,21 @@ def strategies(draw):
     tp, dp, ep = draw(st.sampled_from([(1, 1, 1), (2, 2, 2), (4, 2, 1), (2, 4, 4), (1, 8, 2)]))
     chunks = 2 if name in TWO_CHUNKS else draw(st.sampled_from([2, 3])) if name == "interleaved" else 1
     count = pp * draw(st.sampled_from([2, 3, 20])) if name == "interleaved" else 2 * draw(st.integers(pp, 10 * pp))
-    model = draw(st.sampled_from([replace(GPT, layers=15), replace(LLAMA, layers=17), replace(MIXED, layers=13), AHEAD, T5]))
+    model = draw(
+        st.sampled_from([replace(GPT, layers=15), replace(LLAMA, layers=17), replace(MIXED, layers=13), AHEAD, T5])
+    )
     assume(model.depth >= pp * chunks)
     zero = draw(st.integers(0, 3))
     return model, Plan.of(
         1024,
         count * dp,
-        **{"tp": tp, "pp": pp, "dp": dp, "ep": ep if model.experts else 1, "schedule": name},
-        **{"cp": draw(st.sampled_from([1, 2])), "context": draw(st.sampled_from(["gather", "ring", "all_to_all"]))},
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        ep=ep if model.experts else 1,
+        schedule=name,
+        cp=draw(st.sampled_from([1, 2])),
+        context=draw(st.sampled_from(["gather", "ring", "all_to_all"])),
         expert_tp=tp,
         virtual_stages=chunks,
         sequence_parallel=bool(model.experts) or draw(st.booleans()),
@@ -62,7 +69,10 @@ def strategies(draw):
 def test_the_engine_takes_as_long_for_a_step_as_predicted(asked, system):
     """With the collectives of tensor, context, expert and data parallelism: to the rounding of messages and ends."""
     model, plan = asked
-    predicted_s, engine_s = predict(model, plan, CLUSTERS[system]).step_s, engine_ns(model, plan, CLUSTERS[system]) * 1e-9
+    predicted_s, engine_s = (
+        predict(model, plan, CLUSTERS[system]).step_s,
+        engine_ns(model, plan, CLUSTERS[system]) * 1e-9,
+    )
     assert engine_s == pytest.approx(predicted_s, abs=(3 * cells(plan) + 4) * 1e-9)
 
 

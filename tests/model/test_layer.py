@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.compute.kernel import Attention, MemoryPass
-from simcore.model.layer import Axis, Kernel, Module, Part, blocks, dropped, in_phase, steps
+from simcore.model.layer import blocks, steps
 from simcore.model.plan import Plan
 from simcore.model.presets import SHIPPED, model
 from simcore.model.shape import LayerKind, Model
+from simcore.model.steps import Axis, Kernel, Module, Part, dropped, in_phase
 from simcore.workload.model import CollectiveKind, PhaseName
 
 GPT3 = model("gpt-175b")

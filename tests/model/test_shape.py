@@ -6,8 +6,8 @@ import pytest
 
 from simcore.errors import InputError
 from simcore.model.huggingface import configuration
-from simcore.model.shape import elements, mtp_parameters, total_parameters
 from simcore.model.presets import SHIPPED, model
+from simcore.model.shape import elements, mtp_parameters, total_parameters
 
 PUBLISHED = {
     "gpt-1.7b": (1.7e9, 0.03, "SC21 table 1"),

@@ -44,7 +44,9 @@ def megatron_core(document: Mapping[str, Any]) -> Iterator[Row]:
         model = gpt({**shape, "ffn": 4 * h}, tied=False)
         split = {name: degrees[name] for name in ("tp", "pp", "dp")}
         sizes = [micro for micro in (1, 2, 4) if batch // degrees["dp"] % micro == 0]
-        jobs = [one for micro in sizes for one in _interleavings(job(model, s, batch, micro_batch=micro, **split, **MODERN))]
+        jobs = [
+            one for micro in sizes for one in _interleavings(job(model, s, batch, micro_batch=micro, **split, **MODERN))
+        ]
         flops = 72 * batch * s * layers * h * h * (1 + s / (6 * h) + vocab / (12 * layers * h))
         yield Row(row["id"], _seconds(row, flops), Step(tuple(jobs), "h100"))
 

@@ -11,7 +11,19 @@ from simcore.cost.published.rows import Held, Job, Row, Step, guarded, job
 from simcore.model.plan import Recompute
 from simcore.model.shape import Model
 
-__all__ = ["CLASSIC", "ablations", "activations", "gpt", "layers", "lumos", "megascale", "mlsys23", "sc21", "unfitted", "zero3"]
+__all__ = [
+    "CLASSIC",
+    "ablations",
+    "activations",
+    "gpt",
+    "layers",
+    "lumos",
+    "megascale",
+    "mlsys23",
+    "sc21",
+    "unfitted",
+    "zero3",
+]
 
 
 # Attention in products, a softmax and dropout of its own.
@@ -21,7 +33,13 @@ CLASSIC: dict[str, Any] = {"fused_attention": False, "dropout": True}
 def gpt(shape: Mapping[str, Any], **changes: Any) -> Model:
     """A GPT of Megatron-LM's kind from the source's figures."""
     hidden = shape["hidden"]
-    base: dict[str, Any] = {"gated": False, "tied": True, "positions": shape["seq"], "norm": "layer", "linear_bias": True}
+    base: dict[str, Any] = {
+        "gated": False,
+        "tied": True,
+        "positions": shape["seq"],
+        "norm": "layer",
+        "linear_bias": True,
+    }
     sizes = shape["layers"], hidden, shape["heads"], shape.get("ffn", 4 * hidden), shape.get("vocab", 51200)
     return Model("gpt", *sizes, **{**base, **changes})
 
