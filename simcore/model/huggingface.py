@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from simcore.documents import Node, read
@@ -135,6 +136,36 @@ def _gpt2(name: str, entries: _Entries) -> Model:
     )
 
 
+def _gemma(name: str, entries: _Entries) -> Model:
+    return replace(_base(name, entries), tied=entries.flag("tie_word_embeddings", default=True))
+
+
+def _gpt_oss(name: str, entries: _Entries) -> Model:
+    """Every second layer sees all; attention has sinks; everything but norms a bias (OpenAI 2025)."""
+    count, top_k = entries.integer("num_local_experts"), entries.integer("num_experts_per_tok", 4)
+    experts = Experts(count, top_k, entries.integer("intermediate_size"), router_bias=True)
+    read = _base(name, entries, experts, window=entries.integer("sliding_window", 0), full_every=2)
+    return replace(read, linear_bias=True, sinks=True)
+
+
+def _t5(name: str, entries: _Entries) -> Model:
+    """An encoder and a decoder with cross-attention (Raffel et al. 2020); from 1.1 on gated, with a head of its own."""
+    layers, projection = entries.integer("num_layers"), entries.nodes.get("feed_forward_proj")
+    return Model(
+        name,
+        layers=entries.integer("num_decoder_layers", layers),
+        hidden=entries.integer("d_model"),
+        heads=max(1, entries.integer("num_heads")),
+        ffn=entries.integer("d_ff"),
+        vocab=entries.integer("vocab_size"),
+        head_size=entries.integer("d_kv"),
+        gated=projection is not None and str(projection.value).startswith("gated"),
+        tied=entries.flag("tie_word_embeddings", default=True),
+        encoder_layers=layers,
+        relative_positions=entries.integer("relative_attention_num_buckets", 32),
+    )
+
+
 FAMILIES: dict[str, Callable[[str, _Entries], Model]] = {
     "llama": _llama,
     "mistral": _llama,
@@ -145,5 +176,8 @@ FAMILIES: dict[str, Callable[[str, _Entries], Model]] = {
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
     "gpt2": _gpt2,
+    "gpt_oss": _gpt_oss,
+    "gemma": _gemma,
+    "t5": _t5,
 }
 """`model_type` -> reader."""

@@ -112,6 +112,52 @@ def test_a_hugging_face_configuration_gives_the_shipped_model(values, name, tmp_
     assert total_parameters(configuration(path)) == total_parameters(model(name))
 
 
+GPT_OSS = {
+    "model_type": "gpt_oss",
+    "head_dim": 64,
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "num_attention_heads": 64,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 8,
+    "num_local_experts": 32,
+    "sliding_window": 128,
+    "vocab_size": 201088,
+}
+GEMMA = {
+    "model_type": "gemma",
+    "head_dim": 256,
+    "hidden_size": 3072,
+    "intermediate_size": 24576,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 16,
+    "vocab_size": 256000,
+}
+T5 = {
+    "model_type": "t5",
+    "d_ff": 2048,
+    "d_kv": 64,
+    "d_model": 768,
+    "feed_forward_proj": "gated-gelu",
+    "num_decoder_layers": 12,
+    "num_heads": 12,
+    "num_layers": 12,
+    "relative_attention_num_buckets": 32,
+    "tie_word_embeddings": False,
+    "vocab_size": 32128,
+}
+
+
+@pytest.mark.parametrize(("values", "count"), [(GPT_OSS, 20914757184), (GEMMA, 8537680896), (T5, 247577856)])
+def test_a_configuration_has_as_many_parameters_as_the_released_weights(values, count, tmp_path):
+    """Source: the sizes of the weights of gpt-oss-20b, gemma-7b and t5-v1_1-base."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values))
+    assert total_parameters(configuration(path)) == count
+
+
 def test_a_configuration_with_modules_that_predict_further_tokens_has_their_parameters_apart(tmp_path):
     """Source: DeepSeek-V3's README_WEIGHTS.md: 671B, and 11.5B more of one module that shares word table and head."""
     path = tmp_path / "config.json"
