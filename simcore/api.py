@@ -11,17 +11,18 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from simcore import library
 from simcore.engine.changes import changes
 from simcore.engine.run import simulate
-from simcore.engine.settings import Settings, noise_of, straggler_factors
-from simcore.errors import InputError, closest
+from simcore.engine.settings import Exact, Settings, noise_of, straggler_factors
+from simcore.errors import DeadlockError, InputError, closest
 from simcore.files import read_bytes
 from simcore.network.faults import parse_faults
 from simcore.network.topology import load as topology_file
@@ -29,7 +30,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.noise import Noise
 from simcore.profiles import NetworkMode, Profile, profiles
-from simcore.report.document import HelpRow, Option
+from simcore.report.document import HelpRow, Option, RuleRow
 from simcore.report.model import Input, Report, spread_of
 from simcore.system import config
 from simcore.system import remote_memory as remote_memory_file
@@ -44,14 +45,15 @@ if TYPE_CHECKING:
 
 __all__ = ["load_topology", "load_workload", "predict", "run"]
 
+NATIVE = "native"
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
 SPECIFICATION_SUFFIXES = {".yaml", ".yml"}
 STANDARD_INPUT = "-"
 TOLD = (
     *("queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "rendezvous", "dialect", "straggler"),
-    *("schedule", "npu", "seed", "jitter", "fault"),
+    *("schedule", "exact", "npu", "seed", "jitter", "fault"),
 )
-"""Options that change figures and are told nowhere else in the report."""
+"""Options that change figures, or how they were found, and are told nowhere else in the report."""
 WAFER_OPTIONS = {
     "workload",
     "topology",
@@ -127,6 +129,7 @@ def run(
     remote_memory: str | None = None,
     straggler: tuple[str, ...] = (),
     no_fold: bool = False,
+    exact: str = "",
     schedule: str = "",
     npu: str | None = None,
     seed: int | None = None,
@@ -135,6 +138,7 @@ def run(
     fault: tuple[str, ...] = (),
     link_times: bool = False,
     what_would_help: bool = False,
+    explain_profile: bool = False,
 ) -> Report:
     """Simulate a workload on a topology.
 
@@ -163,6 +167,9 @@ def run(
         some NPUs.
     no_fold : bool
         One process for every NPU; the answer is the same.
+    exact : str
+        messages: every message of every NPU goes over its own links, nothing is folded, solved or remembered. The
+        answer is the same, which is what it is for; profile native.
     schedule : str
         Pipeline schedule of a text workload with ``pp`` > 1: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe;
         "" = interleaved with virtual stages, else 1f1b.
@@ -183,6 +190,8 @@ def run(
     what_would_help : bool
         Run again with faster NPUs, faster links, and without what troubles the run; the report tells what each change
         would save.
+    explain_profile : bool
+        Run again with every rule of the profile as the native model has it; the report tells what each rule adds.
 
     Returns
     -------
@@ -210,6 +219,7 @@ def run(
     if topology is None:
         raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
     found = _find_workload(workload)
+    _refuse_native(explain_profile, rules)
     machine = load_topology(topology, profile)
     if _is_wafer(found):
         _refuse_other_options(options)
@@ -225,6 +235,7 @@ def run(
     settings = Settings(
         iterations, _network(network, rules), queues_per_dim, compute_scale, comm_scale, injection_scale, rendezvous,
         not no_fold, schedule, straggler_factors(straggler, machine, groups), link_times=link_times,
+        exact=_exact(exact),
     )  # fmt: skip
     given = config.read(system) if system else None
     memory = remote_memory_file.read(remote_memory) if remote_memory else None
@@ -244,10 +255,20 @@ def run(
         warnings += (f"--seed {seed} changes nothing: without --jitter a run draws no random numbers",)
     helps = case.helps(timeline.time_ns, noise) if what_would_help else ()
     mode = settings.network or rules.networks[0]
+
+    def time_under(other: Profile) -> int:
+        built = topology_file.load(topology, gigabyte_forced=other.gigabyte)
+        chosen = replace(settings, network=_network(network, other), link_times=False)
+        preset = _with_preset(given, npu, source, other, built)
+        built = replace(built, faults=machine.faults)
+        return replace(case, machine=built, system=preset, rules=other, settings=chosen).play(noise).time_ns
+
+    explained = _explained(timeline.time_ns, rules, time_under) if explain_profile else ()
     told = _told(options)
     return Report(
-        timeline, profile, mode, tuple(inputs), warnings, noise=drawn, helps=helps, workload=rows, options=told
-    )
+        timeline, profile, mode, tuple(inputs), warnings, noise=drawn, helps=helps, rules=explained, workload=rows,
+        options=told,
+    )  # fmt: skip
 
 
 @contextmanager
@@ -300,6 +321,33 @@ def _helps(
     times = [(text, play(topology, changed).time_ns) for text, topology, changed in found]
     rows: list[HelpRow] = [{"change": text, "time_ns": took, "saved_ns": time_ns - took} for text, took in times]
     return tuple(sorted(rows, key=lambda row: -row["saved_ns"]))
+
+
+def _explained(time_ns: int, rules: Profile, time_under: Callable[[Profile], int]) -> tuple[RuleRow, ...]:
+    """The run without each rule of its profile, what changes most first; at the end without all of them."""
+    native = profiles.get(NATIVE)
+    found = [_without(rule.text, time_ns, partial(time_under, rules.turned(rule, native))) for rule in rules.rules]
+    found.sort(key=lambda row: -abs(row["added_ns"] or 0))
+    return (*found, _without(f"All of these: profile {NATIVE}.", time_ns, partial(time_under, native)))
+
+
+def _without(text: str, time_ns: int, other_time: Callable[[], int]) -> RuleRow:
+    """What a rule adds to a time; why there is no other time, when the run is refused or cannot finish without it."""
+    try:
+        took = other_time()
+    except InputError as error:
+        return {"rule": text, "time_ns": None, "added_ns": None, "refused": error.problems[0].message}
+    except DeadlockError as error:
+        return {"rule": text, "time_ns": None, "added_ns": None, "refused": str(error).partition("\n")[0]}
+    return {"rule": text, "time_ns": took, "added_ns": time_ns - took, "refused": ""}
+
+
+def _refuse_native(explain_profile: bool, rules: Profile) -> None:
+    """InputError when the rules of the model that rules depart from are to be explained."""
+    if explain_profile and not rules.rules:
+        expected = ", ".join(name for name in profiles.names() if profiles.get(name).rules)
+        message = f"profile {rules.name} departs from nothing"
+        raise InputError.at("--explain-profile", message, expected=f"--profile {expected}")
 
 
 def _with_preset(
@@ -426,6 +474,13 @@ def _network(name: str, rules: Profile) -> NetworkMode:
         message = f"profile {rules.name} has no network '{name}'"
         raise InputError.at("--network", message, expected=closest(name, rules.networks), found=repr(name))
     return next((mode for mode in rules.networks if mode == name), rules.networks[0])
+
+
+def _exact(name: str) -> Exact:
+    """How a run must be played."""
+    if name not in get_args(Exact):
+        raise InputError.at("--exact", f"a run is not played by '{name}'", expected="messages", found=repr(name))
+    return "messages" if name else ""
 
 
 def _warnings(workload: Workload | GraphSet, rules: Profile, settings: Settings, noise: Noise) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from simcore.errors import InputError, closest
@@ -40,6 +41,20 @@ class Registry(Generic[T]):
             return entry
 
         return enter
+
+    @contextmanager
+    def lend(self, entry: T) -> Iterator[str]:
+        """A name of `entry`: its own, or one that it has for as long as this lasts."""
+        for name, known in self._entries.items():
+            if known is entry:
+                yield name
+                return
+        name = f"unnamed {self.kind}"
+        self.register(name)(entry)
+        try:
+            yield name
+        finally:
+            del self._entries[name]
 
     def get(self, name: str) -> T:
         """The entry called `name`; InputError names what exists and what is close."""

@@ -5,7 +5,10 @@ Each function raises `LawError` with what is broken where; nothing is returned. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,9 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.report.model import Report
-from simcore.system.collectives import AnyPlan, PlanOptions
+from simcore.system import config
+from simcore.system.collectives import AnyPlan, PlanOptions, algorithms
+from simcore.system.config import SystemConfig
 from simcore.system.explicit import Explicit
 from simcore.system.flow import Claim, faults
 from simcore.system.plan import Plan
@@ -29,6 +34,7 @@ __all__ = ["LawError", "check_collective", "check_folding", "check_loop", "check
 
 Algorithm = Callable[[CollectiveKind, int, int, PlanOptions], AnyPlan]
 RANKS = (2, 3, 4, 5, 8, 9, 16)
+PLACES = ("Ring", "Switch", "FullyConnected", "Mesh")
 SMALL = Topology((Dimension("Ring", 4, 1e9, 10.0), Dimension("Switch", 2, 1e9, 10.0)))
 
 
@@ -42,11 +48,17 @@ def _hold(holds: object, law: str) -> None:
 
 
 def check_collective(
-    algorithm: Algorithm, kind: CollectiveKind, ranks: Iterable[int] = RANKS, share_bytes: int = 1000
+    algorithm: Algorithm,
+    kind: CollectiveKind,
+    ranks: Iterable[int] = RANKS,
+    share_bytes: int = 1000,
+    system: str | Path | None = None,
 ) -> None:
-    """The plans of an algorithm for each number of ranks, with `share_bytes` for every rank.
+    """The plans of an algorithm for each number of ranks, with `share_bytes` for every rank, and its runs.
 
-    Numbers that the algorithm refuses (InputError, ValueError) are passed over, as long as it takes one.
+    It is run on a ring, a line, a switch and a full mesh, and must take as long as message by message; `system` is a
+    file with the settings of these runs. Numbers and places that the algorithm refuses (InputError, ValueError) are
+    passed over, as long as it takes one.
     """
     taken = 0
     for size in ranks:
@@ -54,9 +66,27 @@ def check_collective(
             plan = algorithm(kind, size, size * share_bytes, PlanOptions())
         except (InputError, ValueError):
             continue
-        taken += 1
         check_plan(plan, kind, size, share_bytes)
+        taken += _check_runs(algorithm, kind, size, share_bytes, system)
     _hold(taken, f"the algorithm refuses {kind} on every number of ranks")
+
+
+def _check_runs(
+    algorithm: Algorithm, kind: CollectiveKind, size: int, share_bytes: int, system: str | Path | None
+) -> int:
+    """In how many places the algorithm could be run, as it is message by message."""
+    settings = config.read(system) if system else SystemConfig()
+    workload = Workload("MICRO", (Layer("alone", weight_grad=Phase(0, kind, size * share_bytes)),))
+    taken = 0
+    with algorithms.lend(algorithm) as name:
+        chosen = {**settings.implementations, kind: (config.Algorithm(name),)}
+        for dim in PLACES:
+            topology = Topology((Dimension(dim, size, 1e9, 500.0),))
+            what = f"{kind} on a {dim} of {size} ranks"
+            with suppress(InputError):
+                _check_messages(what, workload, topology, replace(settings, implementations=chosen))
+                taken += 1
+    return taken
 
 
 def check_plan(plan: AnyPlan, kind: CollectiveKind, size: int, share_bytes: int) -> None:
@@ -147,11 +177,19 @@ def check_loop(name: str, layers: int = 3) -> None:
     check_folding(workload)
 
 
-def check_folding(workload: Workload, topology: Topology = SMALL) -> None:
-    """A run whose equal NPUs are simulated once gives the report of one in which each is simulated."""
-    folded, whole = (
-        Report(simulate(workload, topology, None, profiles.get("native"), Settings(fold=fold)), "native", "").to_dict()
-        for fold in (True, False)
-    )
-    for key in sorted({*folded} - {"classes"}):
-        _hold(folded.get(key) == whole.get(key), f"folded and unfolded runs differ in {key}")
+def check_folding(workload: Workload, topology: Topology = SMALL, system: str | Path | None = None) -> None:
+    """A run gives the report of one in which every message of every NPU is sent, folded or not; `system` is a file."""
+    _check_messages(workload.loop, workload, topology, config.read(system) if system else None)
+
+
+def _check_messages(what: str, workload: Workload, topology: Topology, system: SystemConfig | None) -> None:
+    def report(settings: Settings) -> Mapping[str, Any]:
+        timeline = simulate(workload, topology, system, profiles.get("native"), settings)
+        return Report(timeline, "native", "").to_dict()
+
+    messages = report(Settings(exact="messages"))
+    for way, settings in (("folded", Settings()), ("unfolded", Settings(fold=False))):
+        found = report(settings)
+        for key in sorted({*messages} - {"classes"}, key=lambda key: (key != "time_ns", key)):
+            law = f"{what}: message by message {key} is {messages[key]}, {way} {found[key]}"
+            _hold(found[key] == messages[key], law)

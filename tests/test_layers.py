@@ -22,7 +22,7 @@ ALLOWED = {
     "model": BASE | {"workload", "compute"},
     "generate": BASE | {"workload", "compute", "model"},
     "network": BASE | {"timeline"},
-    "system": BASE | {"workload", "network", "timeline"},
+    "system": BASE | {"compute", "workload", "network", "timeline"},
     "profiles": BASE | {"workload", "network", "system", "timeline"},
     "engine": BASE | {"workload", "network", "system", "profiles", "timeline"},
     "report": BASE | {"timeline", "workload"},

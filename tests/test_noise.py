@@ -80,8 +80,8 @@ def test_runs_of_many_seeds_are_those_of_each_seed():
 
 @pytest.mark.parametrize("network", ["congested", "congestion-free", "fair"])
 @pytest.mark.parametrize("jitter", ["compute=exponential:0.1", "links=uniform:0.1"])
-def test_noise_is_the_same_folded_and_unfolded(jitter, network):
-    both = [run(jitter=(jitter,), seed=1, network=network, no_fold=flag, iterations=2) for flag in (False, True)]
+def test_noise_is_the_same_message_by_message(jitter, network):
+    both = [run(jitter=(jitter,), seed=1, network=network, exact=exact, iterations=2) for exact in ("", "messages")]
     assert both[0]["time_ns"] == both[1]["time_ns"] != run(network=network, iterations=2)["time_ns"]
 
 

@@ -1,18 +1,21 @@
 """The laws that users try on their own: what is shipped keeps them, what is broken is named."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
+from simcore import testing
+from simcore.engine.run import simulate
 from simcore.errors import InputError
 from simcore.network.topology.fabric import FABRICS
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.collectives import algorithms
 from simcore.system.explicit import Explicit, Transfer
 from simcore.system.plan import Plan, Round
-from simcore.testing import LawError, check_collective, check_loop, check_topology
+from simcore.testing import LawError, check_collective, check_folding, check_loop, check_topology
 from simcore.workload.loops import Loop, Ref, Step, loops
-from simcore.workload.model import CollectiveKind, PhaseName
+from simcore.workload.model import CollectiveKind, Layer, Phase, PhaseName, Workload
 
 ALL_REDUCE, ALL_TO_ALL = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL
 
@@ -39,6 +42,32 @@ def refuses(kind, size, data_bytes, options):
 def test_what_a_broken_collective_breaks_is_said(algorithm, law):
     with pytest.raises(LawError, match=law):
         check_collective(algorithm, ALL_REDUCE)
+
+
+def pairwise(kind, size, data_bytes, options):
+    """The rounds of the shipped algorithm, as a user would register them."""
+    if size & (size - 1):
+        raise InputError.at("mine", "powers of two only")
+    return Plan(size, tuple((Round(hop, data_bytes // size), 1) for hop in range(1, size)), exchange=True)
+
+
+def test_rounds_of_pairs_take_as_long_under_any_name():
+    check_collective(pairwise, ALL_TO_ALL)
+
+
+def test_a_run_that_is_faster_than_its_messages_is_named(monkeypatch, tmp_path):
+    def hurried(workload, topology, system, profile, settings):
+        scale = 1.0 if settings.exact else 0.5
+        return simulate(workload, topology, system, profile, replace(settings, comm_scale=scale))
+
+    monkeypatch.setattr(testing, "simulate", hurried)
+    system = tmp_path / "system.yaml"
+    system.write_text("preferred-dataset-splits: 1\n")
+    with pytest.raises(LawError, match="on a Ring of 4 ranks: message by message time_ns is 9000, folded 6000"):
+        check_collective(algorithms.get("ring"), ALL_REDUCE, ranks=(4,), system=system)
+    workload = Workload("DATA", (Layer("layer", weight_grad=Phase(0, ALL_REDUCE, 4096)),))
+    with pytest.raises(LawError, match="DATA: message by message time_ns"):
+        check_folding(workload, system=system)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ VERBS = {
     "convert": "Convert workloads and traces to Chakra, JSON and back.",
     "trace": "Look into a trace: info, graph, timeline, obfuscate.",
     "replay": "Replay real profiler traces against their measured steps.",
+    "data": "Measured kernel times: list them, add your own, predict.",
     "cost": "Cost of a whole training run.",
     "predict": "Predict a training step: time, memory, what it consists of.",
     "validate": "Predict published measurements and report the error.",

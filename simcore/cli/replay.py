@@ -17,15 +17,19 @@ from simcore.api import load_topology
 from simcore.engine.settings import parse_straggler
 from simcore.errors import InputError
 from simcore.replay.build import prepare
+from simcore.replay.kinds import categories
 from simcore.replay.run import Changes
 from simcore.replay.session import Replay, replay_prepared
 from simcore.replay.views.ablation import ablations
 from simcore.replay.views.chakra import to_chakra
 from simcore.replay.views.export import write
-from simcore.replay.views.report import to_dict, to_text
+from simcore.replay.views.helps import helps
+from simcore.replay.views.report import to_dict
+from simcore.replay.views.screen import to_text
 from simcore.replay.views.text import to_workload_text
-from simcore.replay.whatif.changes import Layers, Overlap, Retimed, Scale, Straggler, WhatIf, Width
+from simcore.replay.whatif.changes import Fused, Kinds, Layers, Overlap, Retimed, Scale, Straggler, WhatIf, Width
 from simcore.replay.whatif.degrees import Degree
+from simcore.replay.whatif.host import HOST_TIMES, CudaGraphs, Host, Unsynchronised
 from simcore.replay.whatif.interconnect import Interconnect
 from simcore.report.document import encode
 from simcore.system import config
@@ -38,20 +42,35 @@ __all__ = ["command"]
 ASSIGNMENT = re.compile(r"[a-z_]+=[\w-]+")
 
 
-def _scale(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[Scale, ...]:
-    """REGEX=FACTOR, split at the last equals sign."""
+def _scale(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[WhatIf, ...]:
+    """NAME=FACTOR, split at the last equals sign."""
     return tuple(_parse_scale(value) for value in values)
 
 
-def _parse_scale(value: str) -> Scale:
-    pattern, separator, factor = value.rpartition("=")
+def _parse_scale(value: str) -> WhatIf:
+    """Host time, perhaps on some ranks, synchronisation, a category of work, or a regular expression on names."""
+    name, separator, number = value.rpartition("=")
     try:
-        scale = Scale(re.compile(pattern), float(factor))
+        factor, pattern = float(number), re.compile(name)
     except (re.error, ValueError) as error:
-        raise click.BadParameter(f"expected REGEX=FACTOR, for example 'gemm=0.5', found {value!r}: {error}") from error
-    if not (separator and pattern and 0 <= scale.factor < float("inf")):
-        raise click.BadParameter(f"expected REGEX=FACTOR with a factor of at least 0, found {value!r}")
-    return scale
+        raise click.BadParameter(f"expected NAME=FACTOR, for example 'gemm=0.5', found {value!r}: {error}") from error
+    if not (separator and name and 0 <= factor < float("inf")):
+        raise click.BadParameter(f"expected NAME=FACTOR with a factor of at least 0, found {value!r}")
+    which, at, ranks = name.partition("@")
+    if which in HOST_TIMES:
+        return Host(which, factor, tuple(parse_straggler(f"{ranks}={number}")[0]) if at else ())
+    if name == "synchronisation":
+        if factor:
+            raise click.BadParameter(f"a wait takes what it waits for; expected synchronisation=0, found {value!r}")
+        return Unsynchronised()
+    return Kinds(name, factor) if name in categories() else Scale(pattern, factor)
+
+
+def _fuse(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[Fused, ...]:
+    try:
+        return tuple(Fused(re.compile(value)) for value in values)
+    except re.error as error:
+        raise click.BadParameter(f"expected a regular expression: {error}") from error
 
 
 def _straggler(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[Straggler, ...]:
@@ -135,8 +154,18 @@ class _Assignments(click.Command):
 @click.option("--no-coupling", is_flag=True, help="Let no rank wait for another one in a collective.")
 @click.option("--no-residual", is_flag=True, help="Leave out delays that no dependency explains.")
 @click.option(
-    "--scale", "scales", multiple=True, callback=_scale, metavar="REGEX=FACTOR", help="What if: task durations by name."
+    "--scale",
+    "scales",
+    multiple=True,
+    callback=_scale,
+    metavar="NAME=FACTOR",
+    help="What if: durations of tasks by name (a regular expression; 0 removes them and their launches) or category "
+    f"({', '.join(categories())}), of the host ({', '.join(HOST_TIMES)}; host@0-3=2 on some ranks), synchronisation=0.",
 )
+@click.option(
+    "--fuse", "fused", multiple=True, callback=_fuse, metavar="REGEX", help="What if: neighbours as one task."
+)
+@click.option("--cuda-graphs", is_flag=True, help="What if: one launch in place of many.")
 @click.option(
     "--straggler",
     "stragglers",
@@ -171,6 +200,9 @@ class _Assignments(click.Command):
     type=click.Choice(["off", "full"]),
     help="What if: communication never, or wherever streams allow it, beside computation.",
 )
+@click.option(
+    "--tokens", metavar="N", type=click.IntRange(0), default=0, help="Tokens of a recorded step: tokens/s are told."
+)
 @click.option("--ablations", "with_ablations", is_flag=True, help="The error without each kind of dependency.")
 @click.option(
     "--export-chakra",
@@ -193,7 +225,9 @@ def command(
     no_gaps: bool,
     no_coupling: bool,
     no_residual: bool,
-    scales: tuple[Scale, ...],
+    scales: tuple[WhatIf, ...],
+    fused: tuple[Fused, ...],
+    cuda_graphs: bool,
     stragglers: tuple[Straggler, ...],
     assignments: dict[str, int | str],
     groups: dict[str, re.Pattern[str]],
@@ -202,6 +236,7 @@ def command(
     recorded_topology: str | None,
     recorded_system: str | None,
     overlap: Literal["off", "full"] | None,
+    tokens: int,
     with_ablations: bool,
     chakra: str | None,
     text: str | None,
@@ -229,16 +264,26 @@ def command(
         residual=not no_residual,
     )
     overlaps = (Overlap(overlap),) if overlap else ()
+    hosts_less: tuple[WhatIf, ...] = (*fused, *((CudaGraphs(),) if cuda_graphs else ()))
     profiles, alone = read_recorded(traces, hosts)
     for host in alone:
         click.echo(f"{host.file}: no trace here is of process {host.process}; this host trace is left out", err=True)
     _check_aims(profiles, scales, stragglers)
     ranks = [prepare(trace) for trace in profiles]
     if not assignments.keys().isdisjoint(PIPELINE):
-        given = {"--scale": scales, "--straggler": stragglers, "--overlap": overlap, "--ablations": with_ablations}
+        given = {
+            "--scale": scales,
+            "--fuse": fused,
+            "--cuda-graphs": cuda_graphs,
+            "--straggler": stragglers,
+            "--overlap": overlap,
+            "--ablations": with_ablations,
+        }
         _refuse(given | {"--group": groups, "--export-chakra": chakra, "-o": output})
         files = topology, system, recorded_topology, recorded_system
-        _another_pipeline(replay_prepared(ranks, changes), assignments, files, text, as_json, force)
+        _another_pipeline(
+            replace(replay_prepared(ranks, changes), tokens=tokens), assignments, files, text, as_json, force
+        )
         return
     changed = [CHANGES[name](int(number)) for name, number in assignments.items()]
     degrees = [replace(one, named=groups.get(one.role)) for one in changed if isinstance(one, Degree)]
@@ -250,16 +295,19 @@ def command(
         raise click.UsageError(f"--group {lost[0]} needs --set {lost[0]}=N")
     retimed = (Retimed(tuple(degrees), network, recorded),) if degrees or network else ()
     others = [one for one in changed if not isinstance(one, Degree)]
-    replay = replay_prepared(ranks, changes, (*scales, *stragglers, *others, *retimed, *overlaps))
+    replay = replay_prepared(ranks, changes, (*others, *retimed, *overlaps, *stragglers, *hosts_less, *scales))
+    _check_changes(replay)
+    replay = replace(replay, tokens=tokens)
     table = ablations(ranks) if with_ablations else None
-    document = encode(to_dict(replay, table))
+    advice = [] if replay.whats or changes != Changes() else helps(replay)
+    document = encode(to_dict(replay, advice, table))
     if output is not None:
         write(replay, document, Path(output), force=force)
     if chakra is not None:
         _export_chakra(replay, Path(chakra), force)
     if text is not None:
         write_files({Path(text): to_workload_text(replay).encode()}, force=force)
-    click.echo(document if as_json else to_text(replay, table) + "\n", nl=False)
+    click.echo(document if as_json else to_text(replay, advice, table) + "\n", nl=False)
 
 
 def _interconnect(topology: str | None, system: str | None, prefix: str) -> Interconnect | None:
@@ -297,10 +345,10 @@ def _another_pipeline(
     if text is not None:
         write_files({Path(text): workload_text(compiled(rebuilt.recorded, rebuilt.plan)).encode()}, force=force)
     document = encode(to_dict(replay) | {"pipeline": pipeline_dict(rebuilt)})
-    click.echo(document if as_json else pipeline_text(rebuilt) + "\n", nl=False)
+    click.echo(document if as_json else pipeline_text(rebuilt, replay.tokens) + "\n", nl=False)
 
 
-def _check_aims(profiles: list[KinetoTrace], scales: tuple[Scale, ...], stragglers: tuple[Straggler, ...]) -> None:
+def _check_aims(profiles: list[KinetoTrace], scales: tuple[WhatIf, ...], stragglers: tuple[Straggler, ...]) -> None:
     """Refuse changes of what is not there.
 
     Raises
@@ -309,15 +357,25 @@ def _check_aims(profiles: list[KinetoTrace], scales: tuple[Scale, ...], straggle
         When a pattern matches no task of any trace, or a straggler is none of the ranks.
     """
     names = sorted({trace.names[name] for trace in profiles for name in np.unique(trace.tasks.name).tolist()})
-    for pattern in (scale.pattern for scale in scales):
+    for pattern in (scale.pattern for scale in scales if isinstance(scale, Scale)):
         if not any(pattern.search(name) for name in names):
             shown = ", ".join(name[:30] for name in names[:3])
             raise InputError.at("--scale", "no task's name matches", expected=f"{shown}, ...", found=pattern.pattern)
     known = [trace.rank for trace in profiles]
-    for span in (span for one in stragglers for span in one.ranks):
-        if not any(rank in span for rank in known):
+    hosts = [one for one in scales if isinstance(one, Host)]
+    for option, ranks in [("--straggler", one.ranks) for one in stragglers] + [("--scale", one.ranks) for one in hosts]:
+        for span in (span for span in ranks if not any(rank in span for rank in known)):
             listed, found = ", ".join(map(str, known)), f"{span[0]}" if len(span) == 1 else f"{span[0]}-{span[-1]}"
-            raise InputError.at("--straggler", "no trace is of this rank", expected=f"one of {listed}", found=found)
+            raise InputError.at(option, "no trace is of this rank", expected=f"one of {listed}", found=found)
+
+
+def _check_changes(replay: Replay) -> None:
+    """InputError for a change after which every step is as it was recorded."""
+    sources = dict.fromkeys(step.source for steps in replay.steps for step in steps)
+    for what in replay.whats:
+        if all(source.edited([what]).same(source.graph) for source in sources):
+            message = f"'{what.title}' changes nothing: the recorded steps have none of what it changes, or have it so"
+            raise InputError.at("what if", message, hint="simcore replay without it lists what would help")
 
 
 def _export_chakra(replay: Replay, folder: Path, force: bool) -> None:

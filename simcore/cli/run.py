@@ -55,8 +55,10 @@ SIMAI_NAMES = {str(option.name) for option in run_simai.OPTIONS}
 @click.option("--runs", default=1, type=COUNT, help="With jitter: so many seeds, and mean, p5, p95 of their times.")
 @click.option("--fault", multiple=True, metavar="FAULT", help="'link 3-4 x0.5 @ 1ms-2ms' or 'link 3-4 down @ 1ms-'")
 @click.option("--no-fold", is_flag=True, help="One process for every NPU; the answer is the same.")
+@click.option("--exact", default="", metavar="messages", help="Every message of every NPU: the slow check of all else.")
 @click.option("--schedule", default="", metavar="NAME", help="gpipe 1f1b interleaved zb-h1 zb-v dualpipe")
 @click.option("--what-would-help", is_flag=True, help="Run again with faster NPUs and links: what each would save.")
+@click.option("--explain-profile", is_flag=True, help="Run again without each rule of the profile: what each adds.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-o", "--output", metavar="DIR", help="Write the report and all its artefacts to a folder.")
 @click.option("--timeline", multiple=True, metavar="FILE", help=".png .svg .html .json(.gz) .pftrace(.gz) .tar(.gz)")
@@ -88,6 +90,7 @@ def command(
     simcore run --workload trace.txt --topology net.yaml --json
     simcore run --workload dlrm --topology ring64 --timeline dlrm.png -o results/
     simcore run --workload dlrm --topology torus_4x4x4 --what-would-help
+    simcore run --workload dlrm --topology torus_4x4x4 --profile astra-sim-1.0 --explain-profile
     """
     if options["profile"] in run_simai.PROFILES:
         _closed_forms(as_json, options)

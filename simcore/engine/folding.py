@@ -11,7 +11,7 @@ from simcore.system.groups import GroupDim, LogicalDim
 from simcore.system.streams import Stream
 from simcore.system.transport import class_of
 
-__all__ = ["GroupNames", "fold", "kinds_of"]
+__all__ = ["GroupNames", "classes_of", "fold", "kinds_of"]
 
 Ints = NDArray[np.int64]
 
@@ -34,6 +34,18 @@ def fold(dims: Sequence[LogicalDim], kinds: Ints, *, placeless: bool) -> list[Se
         if refined.max() == colours.max():
             return _members(refined)
         colours = refined
+
+
+def classes_of(kinds: Ints) -> list[Sequence[int]]:
+    """The NPUs of every kind, ascending; a class of neighbours is a range."""
+    if (kinds == kinds[0]).all():
+        return [range(len(kinds))]
+    return [_range(members) for members in _members(kinds)]
+
+
+def _range(members: Sequence[int]) -> Sequence[int]:
+    first, last = int(members[0]), int(members[-1])
+    return range(first, last + 1) if last - first + 1 == len(members) else members
 
 
 def kinds_of(stragglers: Mapping[int, float], npus: int) -> Ints:

@@ -11,28 +11,32 @@ from typing import TYPE_CHECKING
 import simpy
 
 from simcore.engine.deadlock import deadlock
-from simcore.engine.folding import fold, kinds_of
+from simcore.engine.folding import kinds_of
 from simcore.engine.placement import Placement
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Setup, prepare
-from simcore.engine.transports import Assumptions, Wired, all_alike, make_transport, notes_of
-from simcore.engine.wiring import first_that_holds, make_gates, make_phases, play
+from simcore.engine.transports import Wired, fold_of, make_transport, notes_of
+from simcore.engine.wiring import folded_if_alike, make_gates, make_phases, play
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.config import SystemConfig
-from simcore.system.isolated import Isolated
+from simcore.system.groups import GroupDim
+from simcore.system.inter_dimension import THEMIS
 from simcore.system.npu import LoopProgram, Npu, Priorities
 from simcore.system.played import Played
+from simcore.system.precedence import Precedence
 from simcore.system.scheduler import Scheduler, Transport
+from simcore.system.shared import Shared
 from simcore.system.streams import Request
-from simcore.system.transport import class_of
+from simcore.system.transport import Solved, class_of
 from simcore.timeline.events import EventBuffer, PipelineRun, Timeline, format_ranks
 from simcore.workload.loops import Order, Ref, loops
 from simcore.workload.loops.groups import column_group
 from simcore.workload.model import CollectiveKind, PhaseName, Workload
 
 if TYPE_CHECKING:  # pipelines are imported where there are some
+    from simcore.system.pipeline_npu import StageProgram
     from simcore.workload.loops.pipeline import Pipeline
 
 __all__ = ["simulate"]
@@ -70,24 +74,13 @@ def simulate(
 
         check_fits(workload, topology, placement)
     case = _Case(topology, setup.system, profile, settings, placement, workload, pipeline)
-    folded = None
-    if settings.fold and not settings.noise.compute:
-        folded = _classes(case, placeless=profile.gang and all_alike(placement, topology))
-    return first_that_holds(partial(_run, case), folded, topology.npus)
-
-
-def _classes(case: _Case, *, placeless: bool) -> list[Sequence[int]]:
-    """NPUs that do the same: those of a stage, where nothing else tells them apart."""
-    npus = case.topology.npus
-    if not case.settings.stragglers and (placeless or case.stages == 1):
-        width = npus // case.stages
-        return [range(first, first + width) for first in range(0, npus, width)]
-    kinds = kinds_of(case.settings.stragglers, npus)
-    if case.pipeline:
+    kinds = kinds_of(settings.stragglers, topology.npus)
+    if pipeline:
         from simcore.engine.stages import stage_kinds
 
         kinds = stage_kinds(kinds, case.stages)
-    return fold(case.placement.dims, kinds, placeless=placeless)
+    folded = fold_of(case, kinds) if settings.folds else None
+    return folded_if_alike(partial(_run, case), folded, topology.npus)
 
 
 def _pipeline(workload: Workload, profile: Profile, settings: Settings) -> Pipeline | None:
@@ -115,16 +108,17 @@ def _refuse_custom(system: SystemConfig) -> None:
         raise InputError.at(system.at(keys[0]), message, expected="a Chakra trace as the workload, or a schedule")
 
 
-def _run(case: _Case, ranks: Sequence[Sequence[int]], holds: Assumptions) -> Timeline:
+def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
     profile, settings, system = case.profile, case.settings, case.system
-    transport = make_transport(env, ranks, case, holds)
+    transport = make_transport(env, ranks, case)
     gates = make_gates(env, ranks, case)
     names = [events.name(layer.name) for layer in case.workload.layers]
     requests = _requests(case, names)
     steps = () if case.pipeline else loops.get(case.workload.loop).steps(case.workload)
     compute_times = _ComputeTimes(case)
-    make = _stage_npus(case, case.pipeline, env, ranks, events, transport) if case.pipeline else Npu
+    precedence = _precedence(case, transport)
+    make = _stage_npus(case, case.pipeline, env, ranks, events, transport, requests) if case.pipeline else Npu
     npus: list[Npu] = []
     schedulers = []
     for npu_class, members in enumerate(ranks):
@@ -133,7 +127,7 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], holds: Assumptions) -> Tim
             profile.first_layer_tail_only,
         )  # fmt: skip
         phases = make_phases(int(members[0]), case)
-        scheduler = Scheduler(env, npu_class, phases, transport, events, gates)
+        scheduler = Scheduler(env, npu_class, phases, transport, events, gates, precedence)
         schedulers.append(scheduler)
         npus.append(make(program, scheduler, Priorities(_order(system))))
     for npu in npus:
@@ -145,6 +139,15 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], holds: Assumptions) -> Tim
     return _timeline(case, ranks, npus, events, transport)
 
 
+def _precedence(case: _Case, transport: Wired) -> Precedence | None:
+    """Who acts first, for the profile and the policy that ask."""
+    asked = case.profile.late_clearing and case.system.inter_dimension_scheduling in THEMIS
+    if not asked or not isinstance(transport, Solved | Played):
+        return None
+    topology = case.topology
+    return Precedence(topology.npus, transport.plans, case.profile.delay(topology), case.settings.queues_per_dim)
+
+
 def _stage_npus(
     case: _Case,
     pipeline: Pipeline,
@@ -152,6 +155,7 @@ def _stage_npus(
     ranks: Sequence[Sequence[int]],
     events: EventBuffer,
     transport: Wired,
+    requests: Mapping[Ref, Request],
 ) -> Callable[[LoopProgram, Scheduler, Priorities], Npu]:
     """Makes the processes of a pipeline's stages in place of plain ones."""
     from simcore.engine.stages import stage_programs, stateless
@@ -170,14 +174,21 @@ def _stage_npus(
         rendezvous=case.settings.rendezvous,
     )
     steady = stateless(case.placement, case.system, case.settings.queues_per_dim) and not case.settings.noise.compute
-    remembers = steady and len(ranks) == case.stages and not isinstance(transport, Played)
+    remembers = steady and isinstance(transport, Shared) and transport.keeps_apart(_inside(programs, requests))
 
     def make(program: LoopProgram, scheduler: Scheduler, priorities: Priorities) -> Npu:
         stage = programs[int(ranks[scheduler.npu_class][0]) // width]
-        played = transport.played(scheduler.npu_class) if isinstance(transport, Isolated) else []
+        played = transport.played(scheduler.npu_class) if remembers and isinstance(transport, Shared) else []
         return PipelineNpu(program, scheduler, priorities, stage, handovers, remembers=remembers, played=played)
 
     return make
+
+
+def _inside(programs: Sequence[StageProgram], requests: Mapping[Ref, Request]) -> set[GroupDim]:
+    """The groups in which collectives inside of cells are."""
+    cells = {cell.content: cell for program in programs for cell in program.cells}
+    refs = {step.issue for cell in cells.values() for step in cell.steps if step.issue}
+    return {lane.dim for ref in refs if ref in requests for lane in requests[ref].lanes}
 
 
 def _order(system: SystemConfig) -> Order:

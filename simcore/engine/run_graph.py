@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -11,15 +12,15 @@ import simpy
 
 from simcore.engine.custom import Customs
 from simcore.engine.deadlock import deadlock
-from simcore.engine.folding import fold, kinds_of
+from simcore.engine.folding import kinds_of
 from simcore.engine.node_checks import check_nodes
-from simcore.engine.placement import joined
+from simcore.engine.placement import Placement, joined
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Setup, prepare
-from simcore.engine.transports import Assumptions, all_alike, make_transport, notes_of
-from simcore.engine.wiring import first_that_holds, make_gates, make_phases, play
+from simcore.engine.transports import fold_of, make_transport, notes_of
+from simcore.engine.wiring import folded_if_alike, make_gates, make_phases, play
 from simcore.errors import InputError, Location
-from simcore.network.instant import after
+from simcore.network.instant import TimersOfNpus
 from simcore.network.topology.model import Topology
 from simcore.noise import Noise
 from simcore.profiles import Profile
@@ -27,6 +28,7 @@ from simcore.system.collectives import ROOTED
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.system.graph_npu import GraphNpu, GraphProgram
 from simcore.system.groups import Communicator
+from simcore.system.played import Played
 from simcore.system.point_to_point import Mailbox
 from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import Scheduler
@@ -49,9 +51,24 @@ class _Case(Setup):
     memory: RemoteMemory | None
 
     @property
+    def names(self) -> Sequence[str]:
+        """As `Setup.names`."""
+        return sorted({name for graph in self.graphs.graphs for name in graph.group_names})
+
+    @property
     def collectives_only(self) -> bool:
         """As `Setup.collectives_only`."""
         return len(self.graphs.graphs) == 1 and not _tells_apart(self)
+
+    @property
+    def in_turn(self) -> bool:
+        """As `Setup.in_turn`."""
+        return not self.profile.gang and self.shares_memory
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether NPUs wait for each other's loads and stores."""
+        return self.memory is not None and self.memory.npus_per_node != 0
 
 
 def simulate_graphs(
@@ -69,28 +86,31 @@ def simulate_graphs(
     DeadlockError when some node never gets what it waits for.
     """
     setup = prepare(Workload("", ()), topology, system, profile, settings)
-    placement = setup.placement
+    placement = _used(graphs, setup.placement)
     for graph in graphs.graphs:
         check_nodes(graph, profile, setup.system)
     case = _Case(topology, setup.system, profile, settings, placement, graphs, memory)
     alike = not _has_roots(case)
     folded = None
-    if settings.fold and not settings.noise.compute and alike and not _tells_apart(case):
+    if settings.folds and alike and not _tells_apart(case):
         stragglers = kinds_of(settings.stragglers, topology.npus)
-        kinds = graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers
-        folded = fold(placement.dims, kinds, placeless=profile.gang and all_alike(placement, topology))
-    return first_that_holds(partial(_run, case), folded, topology.npus, alike=alike)
+        folded = fold_of(case, graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers)
+    return folded_if_alike(partial(_run, case), folded, topology.npus)
+
+
+def _used(graphs: GraphSet, placement: Placement) -> Placement:
+    """The placement with the lanes of those collectives only that some graph has."""
+    kinds = {KINDS[code] for graph in graphs.graphs for code in np.unique(graph.collective).tolist() if code >= 0}
+    return replace(placement, lanes={kind: lanes for kind, lanes in placement.lanes.items() if kind in kinds})
 
 
 def _tells_apart(case: _Case) -> bool:
     """Whether NPUs with the same graph may still fare differently."""
-    shared = case.memory is not None and case.memory.npus_per_node != 0
     kinds = np.concatenate([graph.kind for graph in case.graphs.graphs])
     messages = np.isin(kinds, [NodeKind.SEND, NodeKind.RECV]).any()
     custom = case.system.custom or case.system.custom_nodes
-    return (
-        shared or bool(messages) or bool(custom) or any(len(ranks) < case.topology.npus for ranks in _used_groups(case))
-    )
+    groups = any(len(ranks) < case.topology.npus for ranks in _used_groups(case))
+    return case.shares_memory or bool(messages) or bool(custom) or groups
 
 
 def _has_roots(case: _Case) -> bool:
@@ -105,12 +125,13 @@ def _used_groups(case: _Case) -> Iterable[tuple[int, ...]]:
     return [case.graphs.groups[name] for name in sorted(names) if name in case.graphs.groups]
 
 
-def _run(case: _Case, ranks: Sequence[Sequence[int]], holds: Assumptions) -> Timeline:
+def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
-    transport = make_transport(env, ranks, case, holds)
+    transport = make_transport(env, ranks, case)
     gates = make_gates(env, ranks, case)
     mailbox = Mailbox(env, transport.carry, rendezvous=case.settings.rendezvous)
-    access = _memory(env, case.memory)
+    timers = transport.timers if isinstance(transport, Played) else TimersOfNpus(env)
+    access = _memory(timers, case.memory)
     customs = Customs(case.system, case.topology.npus, case.profile.graph.shortest_ns)
     program_of = cache(partial(_program, case, events, customs))
     npus, schedulers = [], []
@@ -120,7 +141,7 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]], holds: Assumptions) -> Tim
         scheduler = Scheduler(env, npu_class, make_phases(npu, case), transport, events, gates)
         schedulers.append(scheduler)
         durations = _noisy(program, case.settings.noise, npu)
-        npus.append(GraphNpu(npu, program, scheduler, mailbox, access, events, durations))
+        npus.append(GraphNpu(npu, program, scheduler, mailbox, access, events, durations, timers[npu]))
     for process in npus:
         env.process(process.run())
     play(env)
@@ -155,7 +176,18 @@ def _program(case: _Case, events: EventBuffer, customs: Customs, number: int, fa
         elif not replayed[row]:
             requests[row] = _request(case, graph, row, kind, groups[row], names[row])
     slots = map(rules.slot, kinds, graph.on_cpu.tolist(), graph.stream.tolist(), groups)
-    return GraphProgram(graph, _durations(case, graph, factor), list(slots), replayed, names, requests, played)
+    durations, skipped = _durations(case, graph, factor), _skipped(case, graph)
+    return GraphProgram(graph, durations, list(slots), replayed, names, requests, played, skipped)
+
+
+def _skipped(case: _Case, graph: Graph) -> frozenset[int]:
+    """Nodes that do nothing: for ASTRA-sim 2.x's roofline those without data, too."""
+    if case.system.replay_only:
+        return frozenset()
+    nothing = np.isin(graph.kind, [NodeKind.INVALID, NodeKind.METADATA])
+    if case.system.roofline and case.profile.graph.strict:
+        nothing |= (graph.kind == NodeKind.COMPUTE) & ~graph.on_cpu & (graph.size_bytes == 0)
+    return frozenset(np.flatnonzero(nothing).tolist())
 
 
 def _durations(case: _Case, graph: Graph, factor: float) -> list[int]:
@@ -241,9 +273,9 @@ def _group_algorithm(case: _Case, kind: CollectiveKind) -> Algorithm:
     return lanes[0].algorithm if len(lanes) == 1 and not lanes[0].algorithm.whole_machine else fallback
 
 
-def _memory(env: simpy.Environment, memory: RemoteMemory | None) -> Callable[[int, int, Callable[[], None]], None]:
+def _memory(timers: TimersOfNpus, memory: RemoteMemory | None) -> Callable[[int, int, Callable[[], None]], None]:
     """Loads and stores: one at a time at every port, first come, first served."""
-    free_ns: dict[int, int] = {}
+    lines: dict[int, deque[tuple[int, int, Callable[[], None]]]] = {}
 
     def access(npu: int, size_bytes: int, done: Callable[[], None]) -> None:
         if memory is None:
@@ -252,10 +284,24 @@ def _memory(env: simpy.Environment, memory: RemoteMemory | None) -> Callable[[in
         if 0 < memory.max_npus <= npu:
             message = f"NPU {npu} loads or stores remote memory, but its node has none"
             raise InputError.at("--remote-memory", message, expected="nodes for all NPUs", found=str(memory.max_npus))
-        port, now_ns = memory.port(npu), int(env.now)
-        start_ns = max(now_ns, free_ns.get(port, 0)) if memory.npus_per_node else now_ns
-        free_ns[port] = start_ns + memory.transfer_ns(size_bytes)
-        after(env, free_ns[port] - now_ns, lambda _: done())
+        if not memory.npus_per_node:
+            timers[npu].after(memory.transfer_ns(size_bytes), done)
+            return
+        line = lines.setdefault(memory.port(npu), deque())
+        line.append((npu, size_bytes, done))
+        if len(line) == 1:
+            serve(line, memory)
+
+    def serve(line: deque[tuple[int, int, Callable[[], None]]], memory: RemoteMemory) -> None:
+        npu, size_bytes, done = line[0]
+
+        def served() -> None:
+            done()
+            line.popleft()
+            if line:
+                serve(line, memory)
+
+        timers[npu].after(memory.transfer_ns(size_bytes), served)
 
     return access
 

@@ -13,7 +13,9 @@ from simcore.noise import QUIET, Noise, parse_jitter
 from simcore.profiles import NetworkMode, Profile
 from simcore.workload.model import Parallelism
 
-__all__ = ["Settings", "noise_of", "parse_straggler", "straggler_factors"]
+__all__ = ["Exact", "Settings", "noise_of", "parse_straggler", "straggler_factors"]
+
+Exact = Literal["", "messages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class Settings:
     `network` is a mode of the profile, "" = its default. The scales multiply compute times, message sizes and endpoint
     delays. `stragglers` maps an NPU to the factor on its compute times. `fold` lets equal NPUs share a process.
     `schedule` names the pipeline schedule, "" = the workload's usual one. `noise` is that of
-    compute times; noisy links are the topology's. `link_times` keeps when every link is occupied.
+    compute times; noisy links are the topology's. `link_times` keeps when every link is occupied. `exact` = "messages"
+    sends every message of every NPU over its own links, whatever faster way there is.
     """
 
     iterations: int = 1
@@ -38,6 +41,12 @@ class Settings:
     stragglers: Mapping[int, float] = field(default_factory=dict)
     noise: Noise = QUIET
     link_times: bool = False
+    exact: Exact = ""
+
+    @property
+    def folds(self) -> bool:
+        """Whether equal NPUs may share a process: noise tells all of them apart."""
+        return self.fold and not self.noise.compute and not self.exact
 
 
 def noise_of(seed: int | None, jitter: tuple[str, ...], runs: int, profile: Profile) -> Noise:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simcore.engine.placement import Placement, place
@@ -31,9 +32,19 @@ class Setup:
         return 1
 
     @property
+    def names(self) -> Sequence[str]:
+        """Of the communicators of the workload."""
+        return ()
+
+    @property
     def collectives_only(self) -> bool:
         """Whether there are no other messages than those of collectives along the dimensions."""
         return True
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether NPUs share something beside links, and get it in the order in which they ask for it."""
+        return False
 
 
 def prepare(

@@ -3,73 +3,105 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import simpy
+from numpy.typing import NDArray
 
+from simcore.engine.folding import classes_of, fold
 from simcore.engine.placement import Placement
 from simcore.engine.setup import Setup
+from simcore.engine.sites import looks_alike, survey
 from simcore.errors import InputError
 from simcore.network.congested import CutThrough, FaultyCutThrough, StoreAndForward
 from simcore.network.congestion_free import CongestionFree
 from simcore.network.fair import FairShare
-from simcore.network.folded import FoldedLinks, symmetric
+from simcore.network.folded import FoldedLinks
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
-from simcore.system.alone import Alone, has_own_links
-from simcore.system.collectives import NETWORK_AWARE
-from simcore.system.columns import Columns
+from simcore.system.alone import Phases
 from simcore.system.config import NCCL, SystemConfig
-from simcore.system.isolated import Isolated
 from simcore.system.measured import Measured
 from simcore.system.plans import Costs
 from simcore.system.played import Played
 from simcore.system.scheduler import Transport
+from simcore.system.shared import Shared
 from simcore.system.transport import AsymmetryError, Solved
 
-__all__ = ["Assumptions", "Wired", "all_alike", "make_transport", "notes_of"]
+__all__ = ["Wired", "fold_of", "make_transport", "notes_of"]
 
-Wired = Solved | Measured | Played | Isolated | Alone
+Wired = Solved | Measured | Played | Shared
+Ints = NDArray[np.int64]
 
 TREES = {"inNetwork", "multicast"}
 UNASKED = {NCCL, *TREES}  # their messages have no one receiver that could ask for them
 FAULTY: dict[object, type[FaultyCutThrough | FairShare]] = {CutThrough: FaultyCutThrough, FairShare: FairShare}
-PAIRED = {"halvingDoubling", "pairwise", "recursiveDoubling"}
 
 
-@dataclass(frozen=True, slots=True)
-class Assumptions:
-    """What a run may count on until it finds otherwise: NPUs are alike, phases that could meet on a link do not."""
+def make_transport(env: simpy.Environment, ranks: Sequence[Sequence[int]], setup: Setup) -> Wired:
+    """Without contention phases are solved; on shared links they share them; NCCL's were measured.
 
-    alike: bool = True
-    apart: bool = True
-
-
-def make_transport(env: simpy.Environment, ranks: Sequence[Sequence[int]], setup: Setup, holds: Assumptions) -> Wired:
-    """Without contention phases are solved; on shared links they are played; NCCL's were measured.
-
-    `holds` is what earlier attempts at the run have left to assume. Raises AsymmetryError when a folded machine is not
-    symmetric on its links, or has more classes than pipeline stages.
+    Raises AsymmetryError when a folded machine is not symmetric on its links.
     """
     topology, system, profile = setup.topology, setup.system, setup.profile
     _check_bus(system, profile)
     links = LinkGraph(topology, timed=setup.settings.link_times)
-    costs = _costs(setup, links)
+    costs = costs_of(setup, links)
     if costs.rendezvous:
         _refuse(setup.placement, UNASKED, "--rendezvous", "cannot wait for its receivers to ask")
+    if setup.settings.exact:
+        _check_exact(system, profile)
     if system.fabric:
         _refuse_links(topology)
         return Measured(env, ranks, system.fabric, costs)
-    network = profile.shared_links.get(setup.settings.network or profile.networks[0])
+    network = network_of(setup)
     if topology.faults:
         return _faulty(env, ranks, setup.placement, links, network, costs)
+    if setup.settings.exact:
+        return _message_by_message(env, ranks, setup, links, network, costs)
     if network is None:
         return _without_contention(env, ranks, setup, costs)
-    return _on_shared_links(env, ranks, setup, holds, links, network, costs)
+    if not profile.gang:
+        return _each_for_itself(env, ranks, setup, links, network, costs)
+    ground = survey(setup, links, costs, foldable=network.foldable)
+    if (ground.playable and network is CutThrough) or not ground.meets:
+        phases = partial(Phases, network=network, costs=costs, plain=network is CutThrough)
+        shares = _parts(setup.placement, topology)
+        return Shared(env, ranks, links, phases, costs, sites=ground.sites, shares=shares, names=setup.names)
+    return Played(env, ranks, network(env, links), costs)
 
 
-def _costs(setup: Setup, links: LinkGraph) -> Costs:
+def fold_of(setup: Setup, kinds: Ints) -> list[Sequence[int]]:
+    """Classes of NPUs that do the same, where `kinds` numbers them by what they compute.
+
+    Where only a run can tell whether places differ, those that it may begin with.
+    """
+    network, topology, dims = network_of(setup), setup.topology, setup.placement.dims
+    everyone = np.arange(topology.npus)
+    if topology.faults and not setup.system.fabric:
+        return classes_of(everyone)
+    links = LinkGraph(topology)
+    costs = costs_of(setup, links)
+    if network is None or setup.system.fabric or not setup.profile.gang:
+        placeless = setup.profile.gang and all_alike(setup.placement, topology, costs)
+        return fold(dims, kinds, placeless=placeless)
+    ground = survey(setup, links, costs, foldable=network.foldable)
+    if ground.meets and not (ground.playable and network is CutThrough):
+        return classes_of(everyone)
+    if (np.diff(kinds.reshape(setup.stages, -1)) == 0).all():
+        return classes_of(kinds * (ground.colours.max() + 1) + ground.colours)
+    return fold(dims, kinds, placeless=True) if ground.placeless else classes_of(everyone)
+
+
+def network_of(setup: Setup) -> type[CutThrough | StoreAndForward | FairShare] | None:
+    """The network of the run, None where links are not shared."""
+    return setup.profile.shared_links.get(setup.settings.network or setup.profile.networks[0])
+
+
+def costs_of(setup: Setup, links: LinkGraph) -> Costs:
     """What ranks pay beside the network."""
     profile, system, settings = setup.profile, setup.system, setup.settings
     endpoint_ns = profile.scale(system.endpoint_ns(profile.system(setup.topology)), settings.injection_scale)
@@ -80,44 +112,59 @@ def _costs(setup: Setup, links: LinkGraph) -> Costs:
     return Costs(endpoint_ns, profile.reduction(system), options, group_ns, asks, system.bus, links)
 
 
-def _on_shared_links(
+def _each_for_itself(
     env: simpy.Environment,
     ranks: Sequence[Sequence[int]],
     setup: Setup,
-    holds: Assumptions,
     links: LinkGraph,
     network: type[CutThrough | StoreAndForward | FairShare],
     costs: Costs,
-) -> Isolated | Alone | Played:
-    """The cheapest that is exact; a machine folded into its stages plays on representative links."""
-    topology, placement, stages = setup.topology, setup.placement, setup.stages
-    parts = _parts(placement, topology)
-    whole = all(len(sizes) == 1 for sizes in parts)
-    columns = Columns(env, ranks, links, network, stages) if stages > 1 and whole else None
-    alike = holds.alike and network.foldable and all_alike(placement, topology)
-    apart = holds.apart and _can_be_apart(setup, columns)
-    if alike and apart:
-        folded = FoldedLinks(links, parts)
-        return Isolated(env, ranks, folded, CutThrough, costs, never_meet=whole, columns=columns, stages=stages)
-    unfolded, never_meet = len(ranks) == topology.npus, _never_meet(placement, topology)
-    if unfolded and apart and _can_be_alone(placement) and (stages == 1 or never_meet):
-        return Alone(env, ranks, links, network, costs, never_meet=never_meet, columns=columns)
-    if unfolded:
+) -> Played:
+    """Every message, by one NPU for all where they are alike."""
+    topology, placement = setup.topology, setup.placement
+    if len(ranks) == topology.npus:
         return Played(env, ranks, network(env, links), costs)
-    if alike and len(ranks) <= stages:
-        return Played(env, ranks, network(env, FoldedLinks(links, parts, stages)), costs)
+    alike = all_alike(placement, topology, costs) and not (network.by_event and _both_ways(setup))
+    if network.foldable and len(ranks) == 1 and alike:
+        return Played(env, ranks, network(env, FoldedLinks(links, _parts(placement, topology))), costs)
     raise AsymmetryError
 
 
-def _can_be_apart(setup: Setup, columns: Columns | None) -> bool:
-    """Whether phases may turn out to meet nobody, so that every shape is played only once."""
-    settings, system = setup.settings, setup.system
-    exclusive = settings.queues_per_dim == 1 and system.active_chunks_per_dimension == 1
-    apart = setup.collectives_only and setup.profile.gang and exclusive
-    if setup.stages == 1:
-        return apart
-    # Messages between stages are solved on links of their own that look all the same.
-    return apart and columns is not None and not (settings.noise.compute or setup.topology.noise.links)
+def _check_exact(system: SystemConfig, profile: Profile) -> None:
+    """InputError for times that are not those of messages, and for rules whose messages are not played."""
+    if not profile.by_messages:
+        message = f"profile {profile.name} is not played message by message"
+        raise InputError.at("--exact", message, expected="profile native", found=profile.name)
+    if system.fabric:
+        message = "collectives: nccl takes measured times, which are not those of messages"
+        raise InputError.at(system.at("collectives"), message, expected="algorithms, or no --exact messages")
+
+
+def _message_by_message(
+    env: simpy.Environment,
+    ranks: Sequence[Sequence[int]],
+    setup: Setup,
+    links: LinkGraph,
+    network: type[CutThrough | StoreAndForward | FairShare] | None,
+    costs: Costs,
+) -> Played:
+    """What every other way to play a run must equal: each message of each NPU on its own links."""
+    if network is not None:
+        return Played(env, ranks, network(env, links), costs)
+    option = "--exact messages with --network congestion-free"
+    _refuse(setup.placement, TREES, option, "copies or reduces on links, which are not there without contention")
+    return Played(env, ranks, CongestionFree(env, setup.profile.delay(setup.topology)), costs)
+
+
+def _both_ways(setup: Setup) -> bool:
+    """Whether messages may go round both ways and share links: of two that come at one time, one NPU gets the one from
+    before it first, its neighbour the one from behind.
+
+    Those of rings share no link then.
+    """
+    queues, dims = setup.settings.queues_per_dim, len(setup.topology.dims)
+    rings = all(lane.algorithm.name == "ring" for lane in setup.placement.every_lane)
+    return not rings and (setup.settings.rendezvous or queues > 1 or dims > 1)
 
 
 def _faulty(
@@ -141,14 +188,14 @@ def _faulty(
 def _without_contention(
     env: simpy.Environment, ranks: Sequence[Sequence[int]], setup: Setup, costs: Costs
 ) -> Solved | Played:
-    """Phases are solved, or played where packets share a memory bus."""
+    """Phases are solved; played where packets share a memory bus, or who leaves first in an instant matters."""
     topology, profile = setup.topology, setup.profile
     delay = profile.delay(topology)
     if topology.noise.links and len(ranks) < topology.npus:
         raise AsymmetryError
-    if not costs.bus:
+    if not costs.bus and not setup.in_turn:
         return Solved(env, ranks, delay, costs, barrier=profile.barrier)
-    if len(ranks) < topology.npus and (len(ranks) > 1 or not all_alike(setup.placement, topology)):
+    if len(ranks) < topology.npus and (len(ranks) > 1 or not all_alike(setup.placement, topology, costs)):
         raise AsymmetryError
     return Played(env, ranks, CongestionFree(env, delay), costs, barrier=profile.barrier)
 
@@ -186,38 +233,15 @@ def _parts(placement: Placement, topology: Topology) -> list[list[int]]:
     return [[dim.size for dim in placement.dims if dim.index == at] for at in range(len(topology.dims))]
 
 
-def all_alike(placement: Placement, topology: Topology) -> bool:
-    """Whether an NPU's place in its groups makes no difference, when a group begins together.
+def all_alike(placement: Placement, topology: Topology, costs: Costs) -> bool:
+    """Whether an NPU's place in its groups makes no difference on links that are taken in the order of events.
 
-    The topology must look the same from everywhere, and every algorithm must treat all ranks the same. A ring through
-    all dimensions does not; explicit plans do not either, which the run notices by itself. `PAIRED` ones pair ranks by
-    XOR, which is no shift: behind a switch their ranks are alike, and where they are two. NCCL's do not depend on
-    the topology.
+    Where a link has no latency, messages of two senders come to the next at one time, and their order breaks the
+    symmetry; a ring of one hop at a time has none of these. NCCL's times do not depend on the topology.
     """
     lanes = placement.every_lane
     if any(lane.algorithm.name == NCCL for lane in lanes):
         return True
-    paired = [lane.dim for lane in lanes if lane.algorithm.name in PAIRED]
-    pairs = any(dim.size > 2 and topology.dims[dim.index].kind != "Switch" for dim in paired)
-    aware = any(lane.algorithm.name in NETWORK_AWARE for lane in lanes)
-    # Without a latency, messages of two senders come to a link at one time; who is served first breaks the symmetry.
     far = [topology.dims[lane.dim.index] for lane in lanes if lane.algorithm.name != "ring"]
     instant = any(dim.kind == "Ring" and dim.npus > 3 and dim.latency_ns < 1 for dim in far)
-    across = len(topology.dims) > 1 and any(_across(placement))
-    return symmetric(topology, _parts(placement, topology)) and not (pairs or aware or across or instant)
-
-
-def _across(placement: Placement) -> list[bool]:
-    """Of every lane, whether it takes the whole machine as one dimension."""
-    return [lane.algorithm.whole_machine for lane in placement.every_lane]
-
-
-def _can_be_alone(placement: Placement) -> bool:
-    """Whether phases may turn out to use different links: they take the machine by dimensions, or all as one."""
-    return len(set(_across(placement))) < 2
-
-
-def _never_meet(placement: Placement, topology: Topology) -> bool:
-    """Whether phases that are in different queues use different links: queues are the dimensions' or there is one."""
-    across = _across(placement)
-    return all(across) or (not any(across) and has_own_links(topology, placement.dims))
+    return not instant and looks_alike(placement, LinkGraph(topology), costs)

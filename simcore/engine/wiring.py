@@ -1,20 +1,17 @@
-"""How a run is put together: repeated until its assumptions hold, with gates and phases for every NPU, and played."""
+"""How a run is put together: folded where it can be, with gates and phases for every NPU, and played."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import simpy
 
 from simcore.collection import collection_paused
 from simcore.engine.folding import GroupNames
 from simcore.engine.setup import Setup
-from simcore.engine.transports import Assumptions
 from simcore.errors import InputError
 from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate
 from simcore.system.inter_dimension import DimensionOrder
-from simcore.system.meetings import MeetingError
 from simcore.system.phases import PhaseMaker
 from simcore.system.queues import INSERTION
 from simcore.system.streams import Stream
@@ -22,30 +19,17 @@ from simcore.system.transport import AsymmetryError
 from simcore.timeline.events import Timeline
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["first_that_holds", "make_gates", "make_phases", "play"]
+__all__ = ["folded_if_alike", "make_gates", "make_phases", "play"]
 
 
-def first_that_holds(
-    run: Callable[[Sequence[Sequence[int]], Assumptions], Timeline],
-    folded: Sequence[Sequence[int]] | None,
-    npus: int,
-    *,
-    alike: bool = True,
+def folded_if_alike(
+    run: Callable[[Sequence[Sequence[int]]], Timeline], folded: Sequence[Sequence[int]] | None, npus: int
 ) -> Timeline:
-    """The run under the best assumptions that hold: folded if that is offered, then with a class for every NPU."""
-    holds, ranks = replace(Assumptions(), alike=alike), folded or _everyone(npus)
-    while True:
-        try:
-            return run(ranks, holds)
-        except MeetingError:
-            holds = replace(holds, apart=False)
-        except AsymmetryError:
-            if ranks is folded:
-                ranks = _everyone(npus)
-            elif holds.alike:
-                holds = replace(holds, alike=False)
-            else:
-                raise
+    """The run, folded if that is offered; where only the run shows that NPUs differ, with a class for each of them."""
+    try:
+        return run(folded or _everyone(npus))
+    except AsymmetryError:
+        return run(_everyone(npus))
 
 
 def _everyone(npus: int) -> list[range]:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from math import ceil
 from operator import attrgetter
@@ -43,9 +44,13 @@ Deliver = Callable[[], None]
 
 
 class Network(Protocol):
-    """Takes messages and delivers them when their last byte has arrived."""
+    """Takes messages and delivers them when their last byte has arrived.
+
+    `by_event`: of messages that come at one time it serves first what was sent first in the simulation's order.
+    """
 
     foldable: bool
+    by_event: bool
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """Send a message now. `key` orders messages that meet at one time; keys of one network must compare."""
@@ -88,15 +93,15 @@ class _Path(NamedTuple):
 class _Message:
     """On its way: `hop` counts the links behind it, `tail_ns` is when its last byte reaches the node it is at."""
 
-    __slots__ = ("deliver", "hop", "key", "path", "reached", "size_bytes", "tail_ns")
+    __slots__ = ("deliver", "ends", "hop", "key", "path", "reached", "size_bytes", "tail_ns")
 
-    def __init__(self, key: Any, size_bytes: int, path: _Path, deliver: Deliver, now_ns: int):
-        self.key, self.size_bytes, self.path, self.deliver = key, size_bytes, path, deliver
+    def __init__(self, key: Any, ends: tuple[int, int], size_bytes: int, path: _Path, deliver: Deliver, now_ns: int):
+        self.key, self.ends, self.size_bytes, self.path, self.deliver = key, ends, size_bytes, path, deliver
         self.hop, self.tail_ns = 0, now_ns
         self.reached: Callable[[int], None] | None = None
 
 
-_by_key = attrgetter("key")
+_by_key = attrgetter("key", "ends")
 
 
 def whole_steps(latencies_ns: list[float]) -> tuple[int, ...]:
@@ -118,6 +123,7 @@ class _Counted:
     """The links with their counters; finds routes."""
 
     foldable = True  # a route may use one link several times, see `network.folded`
+    by_event = False
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         self.env, self.links = env, links
@@ -164,6 +170,9 @@ class _Counted:
 class CutThrough(_Counted):
     """First come, first served on every link; who comes at the same time is served in the order of the keys.
 
+    Of equal keys who has fewer links behind goes first, then the lower sender: an order that stays when all NPUs of a
+    ring move on by one, so that ranks that do the same fare the same.
+
     A message that waits for a link blocks none of those behind it (routers have room), so no routing deadlocks.
     Arrivals of one time are gathered until nothing else happens at that time, so the order in which the
     simulation happened to call `send` never matters.
@@ -189,7 +198,7 @@ class CutThrough(_Counted):
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
         now_ns = int(self.env.now)
-        message = _Message(key, size_bytes, self._path(src, dst), deliver, now_ns)
+        message = _Message(key, (src, dst), size_bytes, self._path(src, dst), deliver, now_ns)
         if message.path.links:
             self._arrive(message, now_ns, now_ns)
         else:
@@ -200,7 +209,8 @@ class CutThrough(_Counted):
     ) -> None:
         """Send over one link; `reached(tail_ns)` is called when the head is at its end, with the last byte's time."""
         now_ns = int(self.env.now)
-        message = _Message(key, size_bytes, _Path((link,), (step_ns,), (self._rates[link],)), _nothing, now_ns)
+        path = _Path((link,), (step_ns,), (self._rates[link],))
+        message = _Message(key, (link, link), size_bytes, path, _nothing, now_ns)
         message.tail_ns, message.reached = tail_ns, reached
         self._arrive(message, now_ns, now_ns)
 
@@ -245,36 +255,37 @@ class CutThrough(_Counted):
     def _serve(self, _: simpy.Event) -> None:
         """Give links to the heads that are there now."""
         now_ns = int(self.env.now)
-        batch = self._arrivals.pop(now_ns)
-        if len(batch) > 1:
-            batch.sort(key=_by_key)
-        for message in batch:
+        waiting = [
+            (message.key, message.hop, message.ends, n, message) for n, message in enumerate(self._arrivals.pop(now_ns))
+        ]
+        heapify(waiting)
+        while waiting:
+            key, _hop, ends, number, message = heappop(waiting)
             head_ns = self._advance(message, now_ns)
-            if message.hop < len(message.path.links):
-                self._arrive(message, head_ns, now_ns)
-            elif message.reached:
-                after(self.env, head_ns - now_ns, partial(_reach, message))
+            if message.hop == len(message.path.links):
+                self._pass_on(message, head_ns, now_ns)
+            elif head_ns == now_ns:
+                heappush(waiting, (key, message.hop, ends, number, message))
             else:
-                self._finish(message, now_ns)
+                self._arrive(message, head_ns, now_ns)
+
+    def _pass_on(self, message: _Message, head_ns: int, now_ns: int) -> None:
+        """The head is through."""
+        if message.reached:
+            after(self.env, head_ns - now_ns, partial(_reach, message))
+        else:
+            self._finish(message, now_ns)
 
     def _advance(self, message: _Message, now_ns: int) -> int:
-        """Over as many links as the head reaches without time passing; when it reaches the next one."""
-        links, steps_ns, rates = message.path
-        hop, head_ns, tail_ns = message.hop, now_ns, message.tail_ns
-        while head_ns == now_ns and hop < len(links):
-            link, occupied_ns = links[hop], self._occupied_ns(message.size_bytes, rates[hop])
-            start_ns = self._free_ns[link]
-            if start_ns < now_ns:
-                start_ns = now_ns
-            end_ns = self._free_ns[link] = start_ns + occupied_ns
-            self._size_bytes[link] += message.size_bytes
-            self._busy_ns[link] += occupied_ns
-            if self._times:
-                self._times.add(link, start_ns, end_ns)
-            head_ns = start_ns + steps_ns[hop]
-            tail_ns = max(tail_ns, end_ns) + steps_ns[hop]
-            hop += 1
-        message.hop, message.tail_ns = hop, tail_ns
+        """Over one link; when the head reaches the next one."""
+        hop = message.hop
+        link, step_ns = message.path.links[hop], message.path.steps_ns[hop]
+        start_ns = max(self._free_ns[link], now_ns)
+        end_ns = self._free_ns[link] = start_ns + self._occupied_ns(message.size_bytes, message.path.rates[hop])
+        self._count(link, message.size_bytes, start_ns, end_ns)
+        message.tail_ns = max(message.tail_ns, end_ns) + step_ns
+        message.hop += 1
+        head_ns: int = start_ns + step_ns
         return head_ns
 
 
@@ -310,22 +321,19 @@ class FaultyCutThrough(CutThrough):
         return usual if way is None or way == usual.links else self._along(way)
 
     def _advance(self, message: _Message, now_ns: int) -> int:
-        """As `CutThrough`, link by link, around those that are down."""
-        head_ns = now_ns
-        while head_ns == now_ns and message.hop < len(message.path.links):
-            link, hop = message.path.links[message.hop], message.hop
-            if self._outlook.down(link, now_ns):
-                if not self._lead_around(message, now_ns):
-                    return self._outlook.next_change(now_ns)
-                link = message.path.links[hop]
-            start_ns = max(self._free_ns[link], now_ns)
-            end_ns = self._outlook.end_ns(link, start_ns, message.size_bytes, self._rates[link])
-            self._free_ns[link] = end_ns
-            self._count(link, message.size_bytes, start_ns, end_ns)
-            head_ns = start_ns + message.path.steps_ns[hop]
-            message.tail_ns = max(message.tail_ns, end_ns) + message.path.steps_ns[hop]
-            message.hop += 1
-        return head_ns
+        """As `CutThrough`, around links that are down."""
+        link, hop = message.path.links[message.hop], message.hop
+        if self._outlook.down(link, now_ns):
+            if not self._lead_around(message, now_ns):
+                return self._outlook.next_change(now_ns)
+            link = message.path.links[hop]
+        start_ns = max(self._free_ns[link], now_ns)
+        end_ns = self._outlook.end_ns(link, start_ns, message.size_bytes, self._rates[link])
+        self._free_ns[link] = end_ns
+        self._count(link, message.size_bytes, start_ns, end_ns)
+        message.tail_ns = max(message.tail_ns, end_ns) + message.path.steps_ns[hop]
+        message.hop += 1
+        return start_ns + message.path.steps_ns[hop]
 
     def _lead_around(self, message: _Message, now_ns: int) -> bool:
         """Another way from the node where the head is; False when there is none for now."""
@@ -345,13 +353,15 @@ class StoreAndForward(_Counted):
     a link serves its queue first in, first out. `key` plays no part.
     """
 
+    by_event = True
+
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)
         self._queues: list[deque[_Message] | None] = [None] * len(links)  # None: the link is idle
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`; a message to itself arrives at once."""
-        message = _Message(key, size_bytes, self._path(src, dst), deliver, int(self.env.now))
+        message = _Message(key, (src, dst), size_bytes, self._path(src, dst), deliver, int(self.env.now))
         if message.path.links:
             self._enter(message)
         else:

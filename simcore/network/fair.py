@@ -49,6 +49,7 @@ class FairShare(Network):
     """
 
     foldable = False
+    by_event = False
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         self.env, self.links = env, links

@@ -16,22 +16,10 @@ import numpy as np
 
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.links import Axis, LinkGraph
-from simcore.network.topology.model import Topology
 from simcore.timeline.events import LinkTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
-__all__ = ["FoldedLinks", "symmetric"]
-
-SYMMETRIC = {"Ring", "Torus", "Switch", "FullyConnected"}
-SPLITTABLE = {"Switch", "FullyConnected"}  # any NPU may change places with any other, so parts of them are alike too
-
-
-def symmetric(topology: Topology, parts: Sequence[Sequence[int]]) -> bool:
-    """Whether all NPUs look alike when dimension d is used in groups of `parts[d]` (their product is its size)."""
-    if topology.graph or topology.wafer or topology.noise.links or topology.faults:
-        return False
-    kinds = [dim.kind for dim in topology.dims]
-    return all(kind in (SYMMETRIC if len(sizes) == 1 else SPLITTABLE) for kind, sizes in zip(kinds, parts, strict=True))
+__all__ = ["FoldedLinks"]
 
 
 class FoldedLinks(LinkGraph):

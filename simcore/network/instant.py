@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import simpy
 
-__all__ = ["Timers", "after", "at_end_of_instant"]
+__all__ = ["Timers", "TimersOfNpus", "after", "at_end_of_instant"]
 
 DECISION, TRANSMISSION = 2, 3  # SimPy: 0 urgent, 1 normal; everything else of an instant comes first
 
@@ -22,7 +22,10 @@ class _EndOfInstant(simpy.Event):
 
 
 class Timers:
-    """Callbacks later, one event for all that are due at one time; they run in the order of their calls."""
+    """Callbacks later, one event for all that are due at one time; they run in the order of their calls.
+
+    What is called for the time that is running joins it. ASTRA-sim gives every NPU such a list.
+    """
 
     def __init__(self, env: simpy.Environment):
         self._env = env
@@ -38,8 +41,22 @@ class Timers:
             due.append(callback)
 
     def _ring(self, _: simpy.Event) -> None:
-        for callback in self._due.pop(self._env.now):
+        for callback in self._due[self._env.now]:  # grows while it runs
             callback()
+        del self._due[self._env.now]
+
+
+class TimersOfNpus(dict[int, Timers]):
+    """The timers of every NPU, by its number."""
+
+    def __init__(self, env: simpy.Environment):
+        super().__init__()
+        self._env = env
+
+    def __missing__(self, npu: int) -> Timers:
+        """An NPU's first."""
+        timers = self[npu] = Timers(self._env)
+        return timers
 
 
 def after(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:

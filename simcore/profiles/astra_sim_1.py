@@ -2,7 +2,7 @@
 
 Its ways: every state of the training loop costs 1 ns; a chunk leaves a phase when the whole machine has finished it;
 the network has no contention; a message is charged to the highest dimension in which its ends differ, in an int that
-is truncated after each term.
+is truncated after each term, or to that dimension's memory, whose fraction of a nanosecond carries on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simcore.network.distance import addresses, hops
 from simcore.network.topology.model import Dimension, Topology
-from simcore.profiles.profile import Profile, profiles, rings
+from simcore.profiles.profile import Profile, Rule, profiles, rings
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
@@ -45,19 +45,18 @@ def delay(topology: Topology) -> Delay:
     """Time of messages."""
     speeds = [effective_bytes_per_ns(dim) for dim in topology.dims]
     fixed = [2 * dim.nic_latency_ns + (dim.router_latency_ns if dim.kind == "Switch" else 0) for dim in topology.dims]
-    memory = topology.memory
 
     def times(src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
         here, there = addresses(topology, src), addresses(topology, dst)
-        found = np.zeros(len(src), dtype=np.int64)
+        found = np.zeros(len(src), dtype=np.float64)
         for index, dim in enumerate(topology.dims):
             differ = here[index] != there[index]
             time = (hops(dim, here[index], there[index]) * dim.latency_ns).astype(np.int64)
             time = (time + size_bytes / speeds[index]).astype(np.int64)
             time = (time + fixed[index]).astype(np.int64)
-            found = np.where(differ, time, found)
-        floor_ns = (memory.latency_ns + size_bytes / memory.bandwidth_bytes_per_ns) * memory.scale
-        return np.maximum(found, floor_ns) if floor_ns else found
+            found = np.where(differ, np.maximum(time, dim.memory.floor_ns(size_bytes)), found)
+        whole: NDArray[np.int64] = found.astype(np.int64)
+        return whole if (whole == found).all() else found  # type: ignore[return-value]  # the one that has fractions
 
     return times
 
@@ -87,6 +86,7 @@ ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
         step_ns=1,
         barrier=True,
         first_layer_tail_only=True,
+        late_clearing=True,
         delay=delay,
         chunks=chunks,
         reduction=reduction,
@@ -96,5 +96,32 @@ ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
         dimension_bandwidth=dimension_bandwidth,
         oversized_groups=True,
         memory_bus=True,
+        rules=(
+            Rule("Messages share no links: each takes as long as if it were alone.", ("networks", "shared_links")),
+            Rule(
+                "A message pays the highest dimension in which its ends differ and no other, "
+                "cut to whole nanoseconds term by term.",
+                ("delay",),
+            ),
+            Rule("A gigabyte is 2^30 bytes.", ("gigabyte",)),
+            Rule("Every state of the training loop costs a nanosecond.", ("step_ns",)),
+            Rule("A chunk leaves a phase when all NPUs of the machine have finished it.", ("barrier",)),
+            Rule("An NPU begins a phase when it has room, whether or not its partners have.", ("gang",)),
+            Rule("What is left of a collective's equal chunks is one chunk more.", ("chunks",)),
+            Rule("A reduction takes 3 ns for every whole 500,000 bytes.", ("reduction",)),
+            Rule("Which receives pay for a reduction follows the original's counters.", ("plan_options",)),
+            Rule("Scaled sizes and times are cut to whole numbers.", ("scale",)),
+            Rule("Without a system file there are rings, and endpoints take 10 ns.", ("system", "native_algorithms")),
+            Rule("Themis weighs dimensions by all links of an NPU together.", ("dimension_bandwidth",)),
+            Rule("Themis forgets its loads only when NPU 0 is the first to issue.", ("late_clearing",)),
+            Rule("The wait at the end is booked on the first layer alone.", ("first_layer_tail_only",)),
+            Rule("A model-parallel group larger than the machine is none.", ("oversized_groups",)),
+            Rule("All-gather sizes of SimAI's files are taken per rank.", ("total_all_gather",)),
+            Rule("There are no pipelines: the rows are those of one stage.", ("pipelines",)),
+            Rule(
+                "It has a memory bus that packets share, no noisy links, and no --exact messages.",
+                ("memory_bus", "noisy_links", "by_messages"),
+            ),
+        ),
     )
 )

@@ -95,6 +95,7 @@ NATIVE = profiles.register("native")(
         total_all_gather=True,
         gang=True,
         native_algorithms=True,
+        by_messages=True,
         pipelines=True,
     )
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from simcore.network.congested import CutThrough, StoreAndForward
@@ -16,7 +16,7 @@ from simcore.system.groups import Delay
 from simcore.system.phases import QueueChoice
 from simcore.workload.model import CollectiveKind, NodeKind
 
-__all__ = ["GraphRules", "NetworkMode", "Profile", "profiles", "rings"]
+__all__ = ["GraphRules", "NetworkMode", "Profile", "Rule", "profiles", "rings"]
 
 NetworkMode = Literal["congestion-free", "congested", "fair"]
 
@@ -48,9 +48,17 @@ def _stream_slot(kind: int, on_cpu: bool, stream: int, group: str) -> str:
     return f"group {group}" if kind == NodeKind.COLLECTIVE else ""
 
 
-def _every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[int, int]:
-    """Every phase may use every queue of its dimension."""
-    return 0, num_queues
+def _every_queue(kind: CollectiveKind, decomposed: bool, num_queues: int) -> tuple[tuple[int, bool], ...]:
+    """Every phase may use every queue of its dimension, and goes forward."""
+    return tuple((queue, False) for queue in range(num_queues))
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A departure from the native model in words, and the fields that make it ("graph.x" is a field of `graph`)."""
+
+    text: str
+    fields: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +70,14 @@ class Profile:
     makes a chunk wait for the whole machine after every phase. `delay` times a message on an idle network. `chunks`
     cuts a collective of so many bytes on so many NPUs into pieces. `reduction` times a local reduction. `scale` applies
     a scale option to a size or a time. `dimension_bandwidth` weighs dimensions against each other (Themis).
-    `total_all_gather` reads all-gather sizes of SimAI files as totals. With `oversized_groups`, a model-parallel group
+    `total_all_gather` reads all-gather sizes of SimAI files as totals. With `late_clearing`, Themis' loads of the last
+    collective are gone only when NPU 0 itself issues the next. With `oversized_groups`, a model-parallel group
     larger than the machine means none (ASTRA-sim 1.0). `shared_links` makes the network of the modes whose links are
     shared. `memory_bus` allows the shared memory bus. `noisy_links` says that its networks look at every link for
     itself. With `gang`, a chunk's phase begins on all NPUs of its group at once. `native_algorithms` allows the
-    collective algorithms that ASTRA-sim has not. `pipelines` plays `pp` > 1 as stages, and takes a loop's groups from
-    the header where that has them. `graph` is for graph workloads.
+    collective algorithms that ASTRA-sim has not. `by_messages` allows `--exact messages`. `pipelines`
+    plays `pp` > 1 as stages, and takes a loop's groups from the header where that has them. `graph` is for graph
+    workloads. `rules` say in words where all this departs from native.
     """
 
     name: str
@@ -82,6 +92,7 @@ class Profile:
     step_ns: int = 0
     barrier: bool = False
     first_layer_tail_only: bool = False
+    late_clearing: bool = False
     queue_choice: QueueChoice = _every_queue
     plan_options: PlanOptions = field(default_factory=PlanOptions)
     shared_links: Mapping[NetworkMode, type[CutThrough | StoreAndForward | FairShare]] = field(default_factory=dict)
@@ -91,8 +102,21 @@ class Profile:
     memory_bus: bool = False
     gang: bool = False
     native_algorithms: bool = False
+    by_messages: bool = False
     pipelines: bool = False
     graph: GraphRules = field(default_factory=lambda: GraphRules(_stream_slot))
+    rules: tuple[Rule, ...] = ()
+
+    def turned(self, rule: Rule, other: Profile) -> Profile:
+        """With the fields of a rule as another profile has them.
+
+        >>> one, other = profiles.get("astra-sim-1.0"), profiles.get("native")
+        >>> one.turned(Rule("a state costs 1 ns", ("step_ns",)), other).step_ns
+        0
+        """
+        own = {name: getattr(other, name) for name in rule.fields if "." not in name}
+        nodes = {name.partition(".")[2] for name in rule.fields} - {""}
+        return replace(self, **own, graph=replace(self.graph, **{name: getattr(other.graph, name) for name in nodes}))
 
 
 profiles: Registry[Profile] = Registry("profile")

@@ -251,4 +251,5 @@ def _pipeline_us(size_bytes: int, job: Job, options: SimaiOptions, warnings: dic
         )
     if bandwidth == 0:
         return 0.0
-    return exposed * math.trunc(2 * job.vpp * job.gradient_accumulation * size_bytes / GIB / bandwidth * 1e9 / 1000)
+    transfers_us = math.trunc(2 * job.vpp * job.gradient_accumulation * size_bytes / GIB / bandwidth * 1e9 / 1000)
+    return math.trunc(exposed * transfers_us)  # a whole number before and after

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from simcore.replay.device import Delays, LaunchQueue, explain, launch_queue
 from simcore.replay.graph import EdgeKind, Graph, GraphBuilder, NodeKind, RankNodes
 from simcore.replay.host import SyncCall, find_syncs
 from simcore.replay.rank import NOWHERE, RankView, view
+from simcore.replay.waiting import Estimate, transfers
 from simcore.workload.kineto import KinetoTrace
 
 __all__ = ["Prepared", "build_step", "prepare"]
@@ -31,21 +32,28 @@ class Prepared:
     delays: Delays
     queue: LaunchQueue
     syncs: dict[int, SyncCall]
+    transfers: dict[int, Estimate]
 
 
 def prepare(trace: KinetoTrace) -> Prepared:
     """Look for launches, waits, synchronisation and the launch queue's limit in a whole trace."""
     rank = view(trace)
-    return Prepared(rank, explain(rank), launch_queue(rank), find_syncs(rank))
+    return Prepared(rank, explain(rank), launch_queue(rank), find_syncs(rank), transfers(rank))
 
 
 def build_step(
-    ranks: Sequence[Prepared], steps: Sequence[int], matches: Sequence[Match], *, coupled: bool = True
+    ranks: Sequence[Prepared],
+    steps: Sequence[int],
+    matches: Sequence[Match],
+    *,
+    coupled: bool = True,
+    alone_ns: Sequence[Mapping[int, int]] = (),
 ) -> Graph:
     """One step of several ranks as one graph.
 
     `steps[r]` is the position of the step in rank r's windows; `matches` are the collectives that they share, which
-    take their intrinsic time after the last arrival, or after their own when not `coupled`.
+    take their intrinsic time after the last arrival, or after their own when not `coupled`. `alone_ns` says of each
+    rank how long communication transfers that no other rank recorded; the rest of its time is waiting, and stays.
 
     Raises
     ------
@@ -58,7 +66,7 @@ def build_step(
     ]
     intrinsic = {(m.rank, m.task): match.intrinsic_ns for match in matches for m in match.members}
     for rank_step in made:
-        rank_step.add_tasks(intrinsic)
+        rank_step.add_tasks(intrinsic, alone_ns[rank_step.number] if alone_ns else {})
         rank_step.add_dependencies(coupled=coupled)
     for match in matches if coupled else ():
         _couple(builder, made, match)
@@ -97,24 +105,26 @@ class _RankStep:
         self.arrival: dict[int, int] = {}
         self.finish: dict[int, int] = {}
         self.on_stream: dict[int, list[int]] = defaultdict(list)
-        self.sent = set[int]()
+        self.sent, self.coupled = set[int](), set[int]()
         for task in self.tasks:
             self.on_stream[int(self.trace.tasks.lane[task])].append(task)
 
-    def add_tasks(self, intrinsic: dict[tuple[int, int], int]) -> None:
-        """A node per task; a coupled collective is its arrival and the part after the last arrival."""
+    def add_tasks(self, intrinsic: Mapping[tuple[int, int], int], alone_ns: Mapping[int, int]) -> None:
+        """A node per task; a collective that waits is its arrival and the part after the last arrival."""
         tasks, nodes = self.trace.tasks, RankNodes(self.host.begin, self.host.end)
         self.builder.ranks.append(nodes)
         for task in self.tasks:
             start, lane, name = int(tasks.start_ns[task]), int(tasks.lane[task]), int(tasks.name[task])
-            alone = intrinsic.get((self.number, task))
-            length = tasks.length_ns(task) if alone is None else alone
+            matched, whole = intrinsic.get((self.number, task)), tasks.length_ns(task)
+            length = min(alone_ns.get(task, whole), whole) if matched is None else matched
+            waits = matched is not None or length < whole
             place = self.number, lane, start, name
-            arrival = self.builder.node(NodeKind.ARRIVAL, 0, *place) if alone is not None else NOWHERE
+            arrival = self.builder.node(NodeKind.ARRIVAL, 0, *place) if waits else NOWHERE
             node = self.builder.node(NodeKind.TASK, length, *place)
-            if alone is not None:
-                self.builder.edge(EdgeKind.STREAM, arrival, node)
-            self.arrival[task], self.finish[task] = (node if alone is None else arrival), node
+            if waits:
+                self.builder.edge(EdgeKind.STREAM, arrival, node, whole - length if matched is None else 0)
+            self.arrival[task], self.finish[task] = (arrival if waits else node), node
+            self.coupled |= {task} if matched is not None else set()
             nodes.tasks.append(task)
             nodes.begins.append(self.arrival[task])
             nodes.ends.append(node)
@@ -122,7 +132,7 @@ class _RankStep:
     def follows_send(self, task: int) -> bool:
         """Whether a coupled receive began late for no reason of its own: with its send then; the end is the same."""
         said = self.trace.collectives.get(task)
-        late = self.finish[task] != self.arrival[task] and self.prepared.delays.late_ns[task] > 0
+        late = task in self.coupled and self.prepared.delays.late_ns[task] > 0
         recorded = any(wait.recorded for wait in self.prepared.delays.waits.get(task, ()))
         return bool(said and said.operation.lower().endswith("recv") and late and not recorded)
 
@@ -138,11 +148,13 @@ class _RankStep:
     def _start_edges(self, before: int, task: int, back: int) -> None:
         delays, node, sent = self.prepared.delays, self.arrival[task], task in self.sent
         call, left = int(self.rank.launch[task]), 0 if sent else int(delays.unexplained_ns[task])
-        by_launch = bool(delays.bound_by_launch[task]) and call in self.host.launcher
+        # What delayed a stream since the step before is no property of this step: it is counted from the launch.
+        by_launch = (bool(delays.bound_by_launch[task]) or back > 0) and call in self.host.launcher
         if call in self.host.launcher:
             source, source_ns = self.host.launcher[call]
-            lag = int(self.trace.calls.start_ns[call] + delays.launch_lag_ns[task]) - source_ns
-            self.builder.edge(EdgeKind.LAUNCH, source, node, lag, residual_ns=left if by_launch else 0)
+            ready_ns = int(self.trace.calls.start_ns[call] + delays.launch_lag_ns[task])
+            late_ns = int(self.trace.tasks.start_ns[task]) - ready_ns if left and by_launch else 0
+            self.builder.edge(EdgeKind.LAUNCH, source, node, ready_ns - source_ns, residual_ns=late_ns)
         lag = max(int(delays.stream_lag_ns[task]), -self.trace.tasks.length_ns(before))
         residual = 0 if by_launch else left
         self.builder.edge(EdgeKind.STREAM, self.finish[before], node, lag, residual_ns=residual, back=back)

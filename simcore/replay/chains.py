@@ -152,7 +152,10 @@ class _Threads:
             lag = max(lag, 0)
         own = self.rank.activities.get(thread)
         busy = own.busy_ns(last.end_ns, until_ns) if own is not None else 0
-        self.builder.edge(EdgeKind.PROGRAM_ORDER, last.node, node, lag, idle_ns=max(lag - busy, 0))
+        loading = self.rank.loading.get(thread)
+        loader_ns = min(loading.busy_ns(last.end_ns, until_ns), max(lag, 0)) if loading is not None else 0
+        idle_ns = max(lag - max(busy, loader_ns), 0)
+        self.builder.edge(EdgeKind.PROGRAM_ORDER, last.node, node, lag, idle_ns=idle_ns, loader_ns=loader_ns)
 
     def hand_over(self, wake: Wake) -> None:
         """Let a thread resume after another one got to a point, by the recorded time in between."""

@@ -8,14 +8,14 @@ step's copy.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EdgeKind", "Graph", "GraphBuilder", "NodeKind", "RankNodes", "ordered"]
+__all__ = ["EDGE_COLUMNS", "NODE_COLUMNS", "EdgeKind", "Graph", "GraphBuilder", "NodeKind", "RankNodes", "ordered"]
 
 Column = NDArray[np.int64]
 
@@ -61,9 +61,9 @@ class Graph:
     """Columns of nodes (`kind`, `duration_ns`, `rank`, `lane`, `name`, `measured_ns`) and of edges.
 
     `lane` is a thread of a HOST node, else a stream; `name` a number of the rank's names or -1. `lag_ns` includes
-    `idle_ns` (host time in which nothing was recorded) and leaves out `residual_ns` (delay nothing explains).
-    `order` lists the nodes so that every source within the same copy comes first; `left_out` counts edges that
-    contradicted the recorded times.
+    `idle_ns` (host time in which nothing was recorded) and `loader_ns` (in the data loader) and leaves out
+    `residual_ns` (delay nothing explains). `order` lists the nodes so that every source within the same copy comes
+    first; `left_out` counts edges that contradicted the recorded times.
     """
 
     kind: Column
@@ -77,11 +77,28 @@ class Graph:
     edge_kind: Column
     lag_ns: Column
     idle_ns: Column
+    loader_ns: Column
     residual_ns: Column
     back: Column
     order: list[int]
     ranks: tuple[RankNodes, ...]
     left_out: int = 0
+
+    def kept(self, edges: NDArray[np.bool_]) -> Graph:
+        """The graph with some of its edges."""
+        return replace(self, **{name: getattr(self, name)[edges] for name in EDGE_COLUMNS})
+
+    def lasting(self, factors: Sequence[NDArray[np.float64]]) -> Graph:
+        """The graph in which each task takes its factor times as long; `factors` of each rank's trace, by its tasks."""
+        durations = self.duration_ns.astype(float)
+        for nodes, factor in zip(self.ranks, factors, strict=True):
+            durations[nodes.ends] *= factor[nodes.tasks]
+        return replace(self, duration_ns=np.rint(durations).astype(np.int64))
+
+    def same(self, other: Graph) -> bool:
+        """Whether both say the same."""
+        columns = (*NODE_COLUMNS, *EDGE_COLUMNS)
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
 
     def edge_counts(self, rank: int) -> dict[str, int]:
         """Edges into the nodes of one rank, by kind."""
@@ -89,7 +106,10 @@ class Graph:
         return {kind.name.lower(): int(counts[kind]) for kind in EdgeKind}
 
 
-COLUMNS = tuple(Graph.__slots__)[:13]  # the order of the rows that the builder collects
+NODE_COLUMNS, EDGE_COLUMNS = (
+    Graph.__slots__[:6],
+    Graph.__slots__[6:14],
+)  # the order of the rows that the builder collects
 
 
 class GraphBuilder:
@@ -97,7 +117,7 @@ class GraphBuilder:
 
     def __init__(self) -> None:
         self.nodes: list[tuple[int, int, int, int, int, int]] = []
-        self.edges: list[tuple[int, int, int, int, int, int, int]] = []
+        self.edges: list[tuple[int, int, int, int, int, int, int, int]] = []
         self.ranks: list[RankNodes] = []
 
     def node(self, kind: NodeKind, duration_ns: int, rank: int, lane: int, measured_ns: int, name: int = -1) -> int:
@@ -113,11 +133,12 @@ class GraphBuilder:
         lag_ns: int = 0,
         *,
         idle_ns: int = 0,
+        loader_ns: int = 0,
         residual_ns: int = 0,
         back: int = 0,
     ) -> None:
         """Let `target` start no earlier than the end of `source`, `back` copies ago, plus the lag."""
-        self.edges.append((source, target, kind, lag_ns, idle_ns, residual_ns, back))
+        self.edges.append((source, target, kind, lag_ns, idle_ns, loader_ns, residual_ns, back))
 
     def graph(self, blocked: Callable[[list[int]], Exception]) -> Graph:
         """The finished graph.
@@ -126,7 +147,7 @@ class GraphBuilder:
         that lead back in recorded time are left out; `blocked(nodes)` makes the error raised when that does not help.
         """
         nodes = np.array(self.nodes, dtype=np.int64).reshape(-1, 6).T.copy()
-        edges = np.array(self.edges, dtype=np.int64).reshape(-1, 7).T.copy()
+        edges = np.array(self.edges, dtype=np.int64).reshape(-1, 8).T.copy()
         order, left_out = _order(len(self.nodes), edges), 0
         if len(order) < len(self.nodes):
             back_in_time = _back_in_time(nodes, edges)
@@ -134,7 +155,7 @@ class GraphBuilder:
             order = _order(len(self.nodes), edges)
         if len(order) < len(self.nodes):
             raise blocked(sorted(set(range(len(self.nodes))) - set(order)))
-        columns = dict(zip(COLUMNS, (*nodes, *edges), strict=True))
+        columns = dict(zip((*NODE_COLUMNS, *EDGE_COLUMNS), (*nodes, *edges), strict=True))
         return Graph(**columns, order=order, ranks=tuple(self.ranks), left_out=left_out)
 
 
@@ -145,7 +166,7 @@ def _back_in_time(nodes: Column, edges: Column) -> NDArray[np.bool_]:
     later = (measured_ns[source] > measured_ns[target]) | (
         (measured_ns[source] == measured_ns[target]) & (source > target)
     )
-    chosen: NDArray[np.bool_] = (edges[6] == 0) & (rank[source] == rank[target]) & later
+    chosen: NDArray[np.bool_] = (edges[7] == 0) & (rank[source] == rank[target]) & later
     return chosen
 
 
@@ -157,7 +178,7 @@ def ordered(graph: Graph) -> list[int]:
 
 def _order(count: int, edges: Column) -> list[int]:
     """Nodes in the order of the edges within a copy."""
-    within = edges[:, edges[6] == 0]
+    within = edges[:, edges[7] == 0]
     return _topological(count, within[0].tolist(), within[1].tolist())
 
 

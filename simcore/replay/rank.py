@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.replay.kinds import COMMUNICATION, LOADER, kind_of_name
 from simcore.timeline.breakdown import merge
 from simcore.workload.kineto import Intervals, KinetoTrace, TaskKind
 
-__all__ = ["Activity", "RankView", "Window", "is_communication", "view"]
+__all__ = ["Activity", "RankView", "Window", "view"]
 
 Column = NDArray[np.int64]
 NOWHERE = -1
 LONG_AGO = -(1 << 62)
-COMMUNICATION = re.compile(
-    r"nccl|rccl|msccl|nvshmem|deep_?ep|cross_device_reduce|memcpy (p2p|ptop|peer)", re.IGNORECASE
-)
-
-
-def is_communication(name: str) -> bool:
-    """Whether a task moves data between devices: NCCL's and its relatives' kernels, peer copies."""
-    return bool(COMMUNICATION.search(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +85,7 @@ class RankView:
     that launched it or -1, `launch_ns` when, `launch_order` the tasks in that order. `previous[task]` ran before it on
     its stream (-1: none). `task_step` and `call_step` are positions in `windows` or -1; a task belongs to the step that
     launched it. `stream_tasks` are the tasks of each stream in order, `stream_launch_ns` when each was launched at the
-    latest.
+    latest. `categories` are those of kinds.txt for each of the trace's names, `loading` a thread's times in the loader.
     """
 
     trace: KinetoTrace
@@ -105,8 +97,10 @@ class RankView:
     previous: Column
     call_step: Column
     task_step: Column
+    categories: tuple[str, ...]
     communication: NDArray[np.bool_]
     activities: dict[int, Activity]
+    loading: dict[int, Activity]
     stream_tasks: tuple[Column, ...]
     stream_launch_ns: tuple[Column, ...]
 
@@ -114,6 +108,11 @@ class RankView:
         """Which tasks are the communication kernels of a step."""
         kernels = self.communication & (self.trace.tasks.kind == TaskKind.KERNEL)
         chosen: NDArray[np.bool_] = kernels & (self.task_step == step)
+        return chosen
+
+    def of_category(self, *categories: str) -> NDArray[np.bool_]:
+        """Which tasks are of some categories."""
+        chosen: NDArray[np.bool_] = np.isin(self.categories, categories)[self.trace.tasks.name]
         return chosen
 
     def last_launched(self, lane: int, before_ns: int) -> int:
@@ -134,7 +133,7 @@ def view(trace: KinetoTrace) -> RankView:
     for rows in stream_tasks:
         previous[rows[1:]] = rows[:-1]
     call_step = _step_at(windows, calls.start_ns)
-    communicating = np.array([is_communication(name) for name in trace.names], dtype=bool)
+    categories = tuple(kind_of_name(name).category for name in trace.names)
     return RankView(
         trace=trace,
         windows=windows,
@@ -145,8 +144,10 @@ def view(trace: KinetoTrace) -> RankView:
         previous=previous,
         call_step=call_step,
         task_step=_task_steps(launch, call_step, stream_tasks),
-        communication=communicating[tasks.name],
-        activities=_activities(trace),
+        categories=categories,
+        communication=np.array([one == COMMUNICATION for one in categories], dtype=bool)[tasks.name],
+        activities=_activities(trace.calls, trace.operators),
+        loading=_activities(*(_named(rows, categories, LOADER) for rows in (trace.operators, trace.annotations))),
         stream_tasks=stream_tasks,
         stream_launch_ns=tuple(np.maximum.accumulate(launch_ns[rows]) for rows in stream_tasks),
     )
@@ -223,11 +224,16 @@ def _task_steps(launch: Column, call_step: Column, stream_tasks: tuple[Column, .
     return steps
 
 
-def _activities(trace: KinetoTrace) -> dict[int, Activity]:
-    """Calls and operators of each thread, merged."""
-    start = np.r_[trace.calls.start_ns, trace.operators.start_ns]
-    end = np.r_[trace.calls.end_ns, trace.operators.end_ns]
-    lane = np.r_[trace.calls.lane, trace.operators.lane]
+def _activities(*some: Intervals) -> dict[int, Activity]:
+    """Intervals of each thread, merged."""
+    start, end, lane = (
+        np.concatenate([getattr(rows, name) for rows in some]) for name in ("start_ns", "end_ns", "lane")
+    )
     order = np.argsort(start, kind="stable")
     start, end, lane = start[order], end[order], lane[order]
     return {int(one): activity(start[lane == one], end[lane == one]) for one in np.unique(lane)}
+
+
+def _named(rows: Intervals, categories: tuple[str, ...], wanted: str) -> Intervals:
+    """Those intervals whose name is of a category."""
+    return rows.where(np.isin(categories, [wanted])[rows.name] if len(rows) else np.zeros(0, dtype=bool))

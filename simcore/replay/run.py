@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simcore.replay.graph import EdgeKind, Graph
 
-__all__ = ["Changes", "Schedule", "replay", "steady"]
+__all__ = ["NULL", "UNAIDED", "Changes", "Schedule", "replay", "steady"]
 
 Column = NDArray[np.int64]
 LEAST_COPIES, MOST_COPIES = 4, 12
@@ -34,6 +34,10 @@ class Changes:
             (self.coupling, {EdgeKind.COLLECTIVE}),
         )
         return {kind for kept, kinds in groups if not kept for kind in kinds}
+
+
+UNAIDED = Changes(residual=False)  # dependencies alone
+NULL = Changes(interstream=False, sync=False, coupling=False, residual=False)  # the null model: hardly any of them
 
 
 @dataclass(frozen=True, slots=True, eq=False)

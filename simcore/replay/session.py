@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import prod
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +16,16 @@ from simcore.replay.coupling import Match, clock_offsets_ns, match_collectives
 from simcore.replay.graph import Graph
 from simcore.replay.order import reordered
 from simcore.replay.rank import Window
-from simcore.replay.run import Changes, Schedule, replay, steady
-from simcore.replay.whatif.changes import WhatIf, combined, edited
+from simcore.replay.run import NULL, UNAIDED, Changes, Schedule, replay, steady
+from simcore.replay.waiting import Estimate
+from simcore.replay.whatif.changes import Retimed, WhatIf
 from simcore.workload.kineto import KinetoTrace
 
-__all__ = ["Period", "Replay", "StepReplay", "StreamOrder", "replay_prepared", "replay_traces"]
+__all__ = ["Period", "RecordedStep", "Replay", "StepReplay", "StreamOrder", "replay_prepared", "replay_traces"]
 
 Column = NDArray[np.int64]
 MOST_ORDERS = 8  # how often streams are put into a new launch order before the recorded one is kept
+likely_ns, least_ns, most_ns = (attrgetter(name) for name in ("likely_ns", "least_ns", "most_ns"))
 BACKLOG_SHARE = 0.02  # a step whose GPU backlog changes by more than this share of it is not steady
 
 
@@ -48,21 +52,20 @@ class StreamOrder(Enum):
 class StepReplay:
     """One step of one rank, measured and predicted.
 
-    `number` is the rank's position in `graph.ranks`, `members` are all their positions in the replay. The span
-    [`from_ns`, `to_ns`) of the schedule is one predicted period. `device_span_ns` are the times at which the device was
-    done with what had been launched by the step's start and by its end. `baseline` is `period` without changes. The
-    only step of a trace counts as steady.
+    `source` is the step of all ranks that recorded it, `number` this one's position among them. The span [`from_ns`,
+    `to_ns`) of the schedule is one predicted period. `device_span_ns` are the times at which the device was
+    done with what had been launched by the step's start and by its end. `baseline` is `period` without changes,
+    `unaided` what dependencies alone give, `null` what the null model does.
     """
 
-    window: Window
-    position: int
+    source: RecordedStep
     number: int
-    members: tuple[int, ...]
     graph: Graph
     schedule: Schedule
-    matches: tuple[Match, ...]
     period: Period
     baseline: Period
+    unaided: Period
+    null: Period
     from_ns: int
     to_ns: int
     device_span_ns: tuple[int, int]
@@ -70,22 +73,42 @@ class StepReplay:
     steady: bool
 
     @property
-    def predicted_ns(self) -> int:
-        """What the replay gives for the time that was measured.
+    def prepared(self) -> Prepared:
+        """The rank's trace."""
+        return self.source.ranks[self.number]
 
-        In a step in which the recorded device fell behind, the marks measured the host alone, and so does this.
+    @property
+    def position(self) -> int:
+        """Which of the rank's windows the step is."""
+        return self.source.steps[self.number]
+
+    @property
+    def window(self) -> Window:
+        """The step as it was marked."""
+        return self.prepared.view.windows[self.position]
+
+    @property
+    def tasks(self) -> list[int]:
+        """Rows in the trace of what the step launched."""
+        return self.graph.ranks[self.number].tasks
+
+    def between_marks_ns(self, period: Period) -> int:
+        """What a period gives for the time that was measured between marks.
+
+        Where the device keeps up with its host its own period is that time, too: in steady copies, not in the only
+        step of a trace.
         """
-        return self.period.device_ns if self._by_device else self.period.marks_ns
+        return period.device_ns if self.steady and self.schedule.copies > 1 else period.marks_ns
+
+    @property
+    def predicted_ns(self) -> int:
+        """What the replay gives for the time that was measured."""
+        return self.between_marks_ns(self.period)
 
     @property
     def baseline_ns(self) -> int:
         """As `predicted_ns`, without changes."""
-        return self.baseline.device_ns if self._by_device else self.baseline.marks_ns
-
-    @property
-    def _by_device(self) -> bool:
-        """Whether the time between marks is the device's too: in steady copies, not in the only step of a trace."""
-        return self.steady and self.schedule.copies > 1
+        return self.between_marks_ns(self.baseline)
 
     @property
     def device_ns(self) -> int:
@@ -98,24 +121,39 @@ class StepReplay:
         return (self.window.start_ns, self.window.end_ns) if self.steady else self.device_span_ns
 
     @property
+    def measured_ns(self) -> int:
+        """The length of that span."""
+        return self.measured_span_ns[1] - self.measured_span_ns[0]
+
+    @property
     def error(self) -> float:
-        """Predicted / measured - 1; 0 when nothing was measured."""
+        """Predicted / measured - 1 between marks; 0 when nothing was measured."""
         return self.predicted_ns / self.window.length_ns - 1 if self.window.length_ns else 0.0
+
+    def error_of(self, period: Period) -> float:
+        """As `error`, but of the device's own time where it falls behind its marks."""
+        found = self.between_marks_ns(period) if self.steady else period.device_ns
+        return found / self.measured_ns - 1 if self.measured_ns else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replay:
-    """All ranks and, parallel to them, their steps in order."""
+    """All ranks and, parallel to them, their steps in order; `tokens` of a recorded step of the job, 0: not said."""
 
     ranks: tuple[Prepared, ...]
     steps: tuple[tuple[StepReplay, ...], ...]
     changes: Changes
     whats: tuple[WhatIf, ...]
+    tokens: int = 0
+
+    def batches(self, rank: int) -> float:
+        """By how much a step's samples grow with the changes."""
+        changed = (what for what in self.whats if isinstance(what, Retimed))
+        return prod(what.batches(self.ranks[rank].view) for what in changed)
 
     def scored(self, rank: int) -> tuple[StepReplay, ...]:
-        """The steady steps after the first; all after the first when none is steady; the only one."""
-        later = self.steps[rank][1:] or self.steps[rank]
-        return tuple(step for step in later if step.steady) or later
+        """All steps after the first; the only one."""
+        return self.steps[rank][1:] or self.steps[rank]
 
 
 def replay_traces(traces: Sequence[KinetoTrace], changes: Changes, whats: Sequence[WhatIf] = ()) -> Replay:
@@ -134,57 +172,116 @@ def replay_prepared(ranks: Sequence[Prepared], changes: Changes, whats: Sequence
     found: list[list[StepReplay]] = [[] for _ in ranks]
     for index in sorted({window.index for rank in ranks for window in rank.view.windows}):
         members = [n for n, rank in enumerate(ranks) if any(w.index == index for w in rank.view.windows)]
-        for number, step in zip(members, _replay_step(ranks, members, index, changes, whats), strict=True):
-            found[number].append(step)
+        step = RecordedStep([ranks[number] for number in members], index, changes)
+        for number, made in zip(members, step.replayed(whats), strict=True):
+            found[number].append(made)
     return Replay(tuple(ranks), tuple(map(tuple, found)), changes, tuple(whats))
 
 
-def _replay_step(
-    ranks: Sequence[Prepared], members: list[int], index: int, changes: Changes, whats: Sequence[WhatIf]
-) -> list[StepReplay]:
-    """The same step on all ranks that recorded it."""
-    chosen = [ranks[number] for number in members]
-    views = [rank.view for rank in chosen]
-    steps = [next(at for at, window in enumerate(view.windows) if window.index == index) for view in views]
-    matches = match_collectives(views, steps) if len(chosen) > 1 else []
-    graph = build_step(chosen, steps, matches, coupled=changes.coupling)
-    copies = 1 if all(len(view.windows) == 1 for view in views) else 0
+class RecordedStep:
+    """The same step of all ranks that recorded it: its graph, and how it plays with changes.
 
-    def played(one: Graph, durations: Column) -> Schedule:
-        begins = _begins(chosen, steps, one, matches)
-        before = _left_over(chosen, steps, one, begins) if copies else {}
-        return replay(one, changes, durations, begins_ns=begins, before_ns=before, copies=copies)
+    Where other ranks were not recorded, `estimate` chooses how much of a collective is transfer.
+    """
 
-    plain, recorded, order = played(graph, graph.duration_ns), graph, StreamOrder.RECORDED
-    schedule = plain
-    if whats:
-        graph = edited(whats, graph, views, steps)
-        durations = _durations(graph, chosen, whats)
-        graph, schedule, order = _in_launch_order(graph, played(graph, durations), lambda one: played(one, durations))
-    made = []
-    for number, (rank, step) in enumerate(zip(chosen, steps, strict=True)):
-        start, end = _span(graph, schedule, number)
-        window, device_span = rank.view.windows[step], _device_span_ns(rank, step)
-        fell_behind_ns = device_span[1] - device_span[0] - window.length_ns
-        made.append(
-            StepReplay(
-                window=window,
-                position=step,
-                number=number,
-                members=tuple(members),
-                graph=graph,
-                schedule=schedule,
-                matches=tuple(matches),
-                period=_period(graph, schedule, number, device_span[0] - window.start_ns),
-                baseline=_period(recorded, plain, number, device_span[0] - window.start_ns),
-                from_ns=start,
-                to_ns=end,
-                device_span_ns=device_span,
-                stream_order=order,
-                steady=bool(copies) or abs(fell_behind_ns) <= BACKLOG_SHARE * window.length_ns,
-            )
+    def __init__(
+        self, ranks: Sequence[Prepared], index: int, changes: Changes, estimate: Callable[[Estimate], int] = likely_ns
+    ):
+        self.ranks, self.index, self.changes = tuple(ranks), index, changes
+        self.views = [rank.view for rank in ranks]
+        self.steps = tuple(
+            next(at for at, window in enumerate(view.windows) if window.index == index) for view in self.views
         )
-    return made
+        self.matches = match_collectives(self.views, self.steps) if len(ranks) > 1 else []
+        self.intrinsic_ns = {(m.rank, m.task): match.intrinsic_ns for match in self.matches for m in match.members}
+        self.alone_ns = [
+            {task: estimate(found) for task, found in rank.transfers.items() if (number, task) not in self.intrinsic_ns}
+            for number, rank in enumerate(ranks)
+        ]
+        self.graph = self._graph(changes)
+        self.copies = 1 if all(len(view.windows) == 1 for view in self.views) else 0
+        self.device_spans = [_device_span_ns(rank, step) for rank, step in zip(ranks, self.steps, strict=True)]
+
+    def _graph(self, changes: Changes) -> Graph:
+        return build_step(self.ranks, self.steps, self.matches, coupled=changes.coupling, alone_ns=self.alone_ns)
+
+    def played(self, graph: Graph, changes: Changes) -> Schedule:
+        """A graph of this step, replayed; a trace's only step once, from where it was recorded to begin."""
+        begins = _begins(self.ranks, self.steps, graph, self.matches)
+        before = _left_over(self.ranks, self.steps, graph, begins) if self.copies else {}
+        return replay(graph, changes, begins_ns=begins, before_ns=before, copies=self.copies)
+
+    def edited(self, whats: Sequence[WhatIf]) -> Graph:
+        """The step's graph with changes."""
+        graph = self.graph
+        for what in whats:
+            graph = what.edit(graph, self.views, self.steps)
+        return graph
+
+    def ordered(self, graph: Graph, changes: Changes) -> tuple[Graph, Schedule, StreamOrder]:
+        """A changed graph, replayed; launches at run time decide the order on the streams."""
+        return _in_launch_order(graph, self.played(graph, changes), lambda one: self.played(one, changes))
+
+    def device_times_ns(self, graph: Graph, changes: Changes) -> list[int]:
+        """How long a changed graph takes on the device of each rank."""
+        graph, schedule, _ = self.ordered(graph, changes)
+        return [self.period(graph, schedule, number).device_ns for number in range(len(self.ranks))]
+
+    def otherwise(self) -> list[RecordedStep]:
+        """The step with the least and the most that collectives may transfer; nothing where that is the same."""
+        others = [RecordedStep(self.ranks, self.index, self.changes, estimate) for estimate in (least_ns, most_ns)]
+        return [other for other in others if not other.graph.same(self.graph)]
+
+    def transfer_ns(self, number: int, task: int) -> int:
+        """How long a communication kernel of a rank transfers, without waiting."""
+        length_ns = self.views[number].trace.tasks.length_ns(task)
+        return self.intrinsic_ns.get((number, task), self.alone_ns[number].get(task, length_ns))
+
+    def period(self, graph: Graph, schedule: Schedule, number: int) -> Period:
+        """Both measures of one rank's step."""
+        backlog_ns = self.device_spans[number][0] - self.views[number].windows[self.steps[number]].start_ns
+        return _period(graph, schedule, number, backlog_ns)
+
+    def reference(self, changes: Changes) -> tuple[Graph, Schedule]:
+        """The recorded step with other dependencies left out."""
+        graph = self.graph if changes.coupling == self.changes.coupling or not self.matches else self._graph(changes)
+        return graph, self.played(graph, changes)
+
+    def replayed(self, whats: Sequence[WhatIf]) -> list[StepReplay]:
+        """The step of each rank, with changes and without."""
+        recorded = self.graph, self.played(self.graph, self.changes)
+        order, edited = StreamOrder.RECORDED, self.edited(whats)
+        graph, schedule = recorded
+        if edited is not self.graph:
+            graph, schedule, order = self.ordered(edited, self.changes)
+        sides = (graph, schedule), recorded, self.reference(UNAIDED), self.reference(NULL)
+        made = []
+        for number, (rank, step) in enumerate(zip(self.ranks, self.steps, strict=True)):
+            window, (done_before_ns, done_ns) = rank.view.windows[step], self.device_spans[number]
+            steady = abs(done_ns - done_before_ns - window.length_ns) <= BACKLOG_SHARE * window.length_ns
+            start, end = _span(graph, schedule, number)
+            if schedule.copies == 1 and not steady:
+                start += done_before_ns - window.start_ns
+                end = max(int(schedule.latest_ns(graph.rank == number)[0]), start)
+            period, baseline, unaided, null = (self.period(*side, number) for side in sides)
+            made.append(
+                StepReplay(
+                    source=self,
+                    number=number,
+                    graph=graph,
+                    schedule=schedule,
+                    period=period,
+                    baseline=baseline,
+                    unaided=unaided,
+                    null=null,
+                    from_ns=start,
+                    to_ns=end,
+                    device_span_ns=(done_before_ns, done_ns),
+                    stream_order=order,
+                    steady=steady,
+                )
+            )
+        return made
 
 
 def _in_launch_order(
@@ -224,15 +321,6 @@ def _left_over(
             if len(old):
                 ends[node] = begins_ns[nodes.begin] + int(tasks.end_ns[old].max()) - window.start_ns
     return ends
-
-
-def _durations(graph: Graph, ranks: Sequence[Prepared], whats: Sequence[WhatIf]) -> Column:
-    """Durations of the nodes with the changes made."""
-    durations = graph.duration_ns.astype(float)
-    for rank, nodes in zip(ranks, graph.ranks, strict=True):
-        durations[nodes.ends] *= combined(whats, rank.view)[nodes.tasks]
-    whole: Column = np.rint(durations).astype(np.int64)
-    return whole
 
 
 def _span(graph: Graph, schedule: Schedule, number: int) -> tuple[int, int]:

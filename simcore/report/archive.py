@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.files import read_bytes
-from simcore.report.document import HelpRow, NoiseRow, Option, StepRow
+from simcore.report.document import HelpRow, NoiseRow, Option, RuleRow, StepRow
 from simcore.report.model import Input, Report
 from simcore.timeline.events import (
     COLUMNS,
@@ -67,6 +67,7 @@ class _About:
     steps: list[StepRow] | None
     helps: tuple[HelpRow, ...] = ()
     options: dict[str, Option] = field(default_factory=dict)
+    rules: tuple[RuleRow, ...] = ()
 
 
 def events_npz(report: Report) -> bytes:
@@ -99,6 +100,7 @@ def _about(report: Report) -> bytes:
             faults=timeline.links.faults if timeline.links else (),
             steps=cast(list[StepRow], list(timeline.wafer.steps)) if timeline.wafer else None,
             helps=report.helps,
+            rules=report.rules,
             options=dict(report.options),
         ),
         order="sorted",
@@ -176,6 +178,7 @@ def _report(arrays: Arrays) -> Report:
         about.simai,
         about.noise,
         about.helps,
+        about.rules,
         options=about.options,
     )
 

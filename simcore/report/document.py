@@ -170,6 +170,18 @@ class HelpRow(TypedDict):
     saved_ns: int
 
 
+class RuleRow(TypedDict):
+    """The run with one rule of its profile as native has it; `added_ns` is what the rule adds to the profile's time.
+
+    Where such a run is refused, `refused` says why, and there are no times.
+    """
+
+    rule: str
+    time_ns: int | None
+    added_ns: int | None
+    refused: str
+
+
 class InputRow(TypedDict):
     """A file the run read."""
 
@@ -238,6 +250,7 @@ class ReportDocument(TypedDict):
     noise: NotRequired[NoiseRow]
     faults: NotRequired[list[FaultRow]]
     what_would_help: NotRequired[list[HelpRow]]
+    profile_rules: NotRequired[list[RuleRow]]
     options: NotRequired[dict[str, Option]]
 
 

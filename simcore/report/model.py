@@ -28,6 +28,7 @@ from simcore.report.document import (
     Pipeline,
     RankRow,
     ReportDocument,
+    RuleRow,
     SpreadRow,
     StageRow,
     StepRow,
@@ -64,8 +65,9 @@ class Report:
     """What a run found.
 
     `profile` and `network` are the names of the timing rules, `simai` the summary of SimAI's closed forms (us).
-    `noise` is what many seeds gave, `helps` what changes of the run would save, `workload` what was run where it is one
-    of rows, `options` those that were given and change figures. docs/report.md defines every figure.
+    `noise` is what many seeds gave, `helps` what changes of the run would save, `rules` what those of the profile add,
+    `workload` what was run where it is one of rows, `options` those that were given and change figures. docs/report.md
+    defines every figure.
     """
 
     timeline: Timeline
@@ -76,6 +78,7 @@ class Report:
     simai: Mapping[str, float] | None = None
     noise: NoiseRow | None = None
     helps: tuple[HelpRow, ...] = ()
+    rules: tuple[RuleRow, ...] = ()
     workload: Workload | None = None
     options: Mapping[str, Option] = field(default_factory=dict)
 
@@ -115,6 +118,8 @@ class Report:
             document["options"] = dict(self.options)
         if self.helps:
             document["what_would_help"] = list(self.helps)
+        if self.rules:
+            document["profile_rules"] = list(self.rules)
         if timeline.links is not None and timeline.links.faults:
             document["faults"] = [_fault(counted) for counted in timeline.links.faults]
         return document

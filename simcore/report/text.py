@@ -85,6 +85,7 @@ def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width
     yield wrapped(_noise(document), width)
     yield wrapped(dominating(document), width)
     yield _helps(document, width)
+    yield _rules(document, width)
     yield _layers(document, width, num_rows) or _operations(document, operations, width, num_rows)
     yield _dims(document, width)
     yield _pipeline(document, width)
@@ -147,6 +148,25 @@ def _helps(document: ReportDocument, width: int) -> str:
     whole = f": {count} iterations" if count > 1 else ""
     title = f"What would help (the same run with one change, simulated again{whole})\n"
     return title + grid(("change", "time", "difference"), rows, width=width) if rows else ""
+
+
+def _rules(document: ReportDocument, width: int) -> str:
+    """What the rules of the profile add to the native model: those that matter in this run, or cannot be told apart."""
+    rows = document.get("profile_rules", ())
+    if not rows:
+        return ""
+    lines = [f"What profile {document['profile']} adds to this run, by the same run without the rule"]
+    margin = " " * 25
+    for row in rows:
+        added_ns = row["added_ns"] or 0
+        share = f"{added_ns / max(document['time_ns'], 1):+.2%}"
+        said = f"{added_ns:+14,} ns {share:>7}" if row["time_ns"] is not None else f"{'not alone':>25}"
+        why = f" ({row['refused']})" * bool(row["refused"])
+        if added_ns or why:
+            lines.append(textwrap.fill(f"{said}  {row['rule']}{why}", width, subsequent_indent=f"{margin}  "))
+    silent = sum(row["added_ns"] == 0 for row in rows)
+    lines += [f"{silent} rules change nothing here."] * bool(silent)
+    return "\n".join(lines)
 
 
 def layer_total(layer: LayerRow, figure: Figure) -> int:

@@ -31,6 +31,7 @@ _BELOW: _Families = {
     "memory": ("memory", (EventKind.MEMORY,)),
     "collective": ("collectives", (EventKind.COLLECTIVE,)),
 }
+_OF_STREAMS = {EventKind.COLLECTIVE: "collective", EventKind.CPU: "host"}  # by what most events on them are
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,8 +67,8 @@ def _groups(timeline: Timeline, events: EventTable, of_class: Ints) -> Iterator[
     kind = events.kind[of_class]
     for stream in np.unique(events.stream[of_class]).tolist() if timeline.streams else ():
         rows = of_class[events.stream[of_class] == stream]
-        talks = (events.kind[rows] == EventKind.COLLECTIVE).mean() > 0.5
-        yield "collective" if talks else "compute", timeline.streams[stream], -1, rows
+        usual = EventKind(int(np.bincount(events.kind[rows]).argmax()))
+        yield _OF_STREAMS.get(usual, "compute"), timeline.streams[stream], -1, rows
     if timeline.streams:
         return
     for family, (title, kinds) in _ABOVE.items():

@@ -24,6 +24,7 @@ OPTIONS: dict[str, Callable[[Node], Any]] = {
     **dict.fromkeys(WHOLE, lambda node: node.integer(1)),
     **dict.fromkeys(FACTORS, lambda node: node.number(above=True)),
     **dict.fromkeys(("rendezvous", "no_fold"), Node.flag),
+    "exact": lambda node: node.choice(["messages"]),
     "dialect": lambda node: node.choice(["astra-sim", "simai"]),
     "seed": lambda node: node.integer(),
     **dict.fromkeys(("straggler", "jitter", "fault"), lambda node: [item.text() for item in node.sequence()]),

@@ -1,219 +1,127 @@
-"""Phases that have their links for themselves, on NPUs that are not alike: each shape is played once for its group."""
+"""How long a phase takes that has its links for itself: a chain of ways to tell, the cheapest that holds first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import simpy
 
-from simcore.network.congested import CutThrough, LinkNetwork
-from simcore.network.instant import Timers
+from simcore.network.congested import LinkNetwork
+from simcore.network.folded import FoldedLinks
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
-from simcore.network.topology.model import Topology
+from simcore.system.closed import solve_alike
 from simcore.system.collectives import AnyPlan
-from simcore.system.columns import Columns
-from simcore.system.explicit import Explicit
-from simcore.system.groups import Communicator, GroupDim, LogicalDim
-from simcore.system.meetings import InUse, bits
-from simcore.system.performance import Performance, peers_of, solve_alone
+from simcore.system.groups import Communicator
+from simcore.system.layouts import Layouts, Running, Shape, playable
+from simcore.system.performance import solve_alone
 from simcore.system.plan import Plan
 from simcore.system.plans import Costs
 from simcore.system.played import Played
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
-from simcore.system.transport import Done
-from simcore.timeline.events import LinkTable
-from simcore.timeline.link_use import LinkUse, OccupiedLinks
+from simcore.timeline.link_use import OccupiedLinks
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Alone", "has_own_links"]
+__all__ = ["PhaseTimes", "Phases"]
 
-
-def has_own_links(topology: Topology, dims: Sequence[LogicalDim]) -> bool:
-    """Whether phases in different groups or dimensions never share a link.
-
-    So it is when every logical dimension is a whole dimension of the topology; but routes around the dead of a wafer
-    lead through other rows and columns.
-    """
-    whole = all(dim.size == topology.dims[dim.index].npus for dim in dims)
-    return whole and (topology.wafer is None or len(topology.dims) == 1)
+Network = Callable[[simpy.Environment, LinkGraph], LinkNetwork]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Stage:
-    """Where a group plays: a part of the network with links of its own, from link `first` on, with the members' ids.
+class PhaseTimes:
+    """A phase of some groups, alone on their links: when each rank of each group left, counted from the beginning.
 
-    Groups of equal `shape` play alike.
+    What every link of the place carried and for how long; and when, where that is kept.
     """
 
-    shape: Hashable
-    part: LinkGraph
-    first: int
-    members: IntArray
+    exits_ns: Sequence[Sequence[int]]
+    size_bytes: IntArray
+    busy_ns: IntArray
+    occupied: OccupiedLinks | None = None
+
+    @property
+    def end_ns(self) -> int:
+        """When the last one left."""
+        return max(max(exits) for exits in self.exits_ns)
 
 
-class Alone:
-    """Transport for an unfolded machine whose phases do not meet on any link, and whose groups begin them together.
+class Phases:
+    """Times of phases on their own, by what they are: each is worked out once.
 
-    Exact: a phase that meets nobody takes as long whenever it begins. Unless the caller answers for it (`never_meet`),
-    that is checked: MeetingError says that two phases met. Plans are solved for the whole group where that can be done,
-    anything else is played message by message.
+    `network` plays the plans that `network.core` does not know, and all of them where it is another one than first
+    come, first served (`plain` is false).
     """
 
-    def __init__(
-        self,
-        env: simpy.Environment,
-        ranks: Sequence[Sequence[int]],
-        links: LinkGraph,
-        network: Callable[[simpy.Environment, LinkGraph], LinkNetwork],
-        costs: Costs,
-        *,
-        never_meet: bool = True,
-        columns: Columns | None = None,
-    ):
-        self._columns = columns
-        self._env, self._ranks, self._links, self._network, self._costs = env, ranks, links, network, costs
-        self._timers, self._in_use, self._never_meet = Timers(env), InUse(), never_meet
-        self._performances: dict[tuple[StreamPhase, Hashable], Performance] = {}
-        self._begins_ns: dict[tuple[StreamPhase, Hashable, int], list[int]] = {}  # by the first link of the part
-        self._stages: dict[tuple[GroupDim, int], _Stage] = {}
-        self._used: dict[tuple[StreamPhase, Hashable], int] = {}
-        self._parts: dict[Hashable, LinkGraph] = {}
-        self._plans = Played(env, ranks, network(env, links), costs)
+    def __init__(self, layouts: Layouts, network: Network, costs: Costs, *, plain: bool):
+        self._layouts, self._network, self._costs, self._plain = layouts, network, costs, plain
 
-    def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
-        """Deliver a message between stages; a run with other messages has no phase alone."""
-        if self._columns is None:
-            raise NotImplementedError
-        self._columns.carry(src, dst, size_bytes, key, deliver)
+    def times(
+        self, shape: Shape, phase: StreamPhase, plans: Sequence[AnyPlan], groups: Sequence[IntArray]
+    ) -> PhaseTimes:
+        """Of a phase whose groups begin together; `groups` are NPUs of a place, `plans` what each group sends."""
+        costs = self._costs.of(phase.lane.dim)
+        if not (self._plain and all(map(playable, plans))):
+            return self._stepped(shape, phase, plans, groups, costs)
+        plan = plans[0]
+        if len(plans) == 1 and isinstance(plan, Plan) and not shape.graph.timed:
+            found = _solved(shape, plan, groups[0], costs)
+            if found:
+                return found
+        return self._played(shape, plans, groups, costs)
 
-    def links(self) -> LinkTable:
-        """What every link carried: each shape's bytes as often as a group played it."""
-        size_bytes, busy_ns = np.zeros((2, len(self._links)), np.int64)
-        for (phase, shape, first), begins_ns in self._begins_ns.items():
-            played = self._performances[phase, shape]
-            own = slice(first, first + len(played.size_bytes))
-            size_bytes[own] += len(begins_ns) * played.size_bytes
-            busy_ns[own] += len(begins_ns) * played.busy_ns
-        if self._columns:
-            self._columns.add_to(size_bytes, busy_ns)
-        return replace(self._links.table(size_bytes, busy_ns), use=self._use())
+    def _played(self, shape: Shape, plans: Sequence[AnyPlan], groups: Sequence[IntArray], costs: Costs) -> PhaseTimes:
+        """Message by message, as columns."""
+        running = Running(self._layouts, len(shape.graph))
+        group_of = {}
+        exits = [np.zeros(len(members), np.int64) for members in groups]
+        for index, (plan, members) in enumerate(zip(plans, groups, strict=True)):
+            for layout, base in self._layouts.of(shape, plan, members, costs):
+                group_of[running.start(layout, 0, base, 0, 0)] = index
+        for time_ns, instance, position in running.drain():
+            own = exits[group_of[instance]]
+            if shape.lone:
+                np.maximum(own, time_ns, out=own)
+            else:
+                own[position] = max(own[position], time_ns)
+        s = running.state
+        occupied = OccupiedLinks.of(np.array(s.rows, np.int64).reshape(-1, 3)) if s.timed else None
+        return PhaseTimes([own.tolist() for own in exits], np.array(s.carried), np.array(s.busy), occupied)
 
-    def _use(self) -> LinkUse | None:
-        """When links were occupied: as in the performances, each time one began."""
-        if not self._links.timed:
-            return None
-        parts: list[OccupiedLinks] = []
-        for (phase, shape, first), begins_ns in self._begins_ns.items():
-            occupied = self._performances[phase, shape].occupied
-            if occupied is None:
-                return None
-            parts.append(occupied.again(first, begins_ns))
-        use = LinkUse(parts, np.arange(len(self._links)))
-        return self._columns.added(use) if self._columns else use
+    def _stepped(
+        self, shape: Shape, phase: StreamPhase, plans: Sequence[AnyPlan], groups: Sequence[IntArray], costs: Costs
+    ) -> PhaseTimes:
+        """Message by message, in an environment of its own."""
+        env = simpy.Environment()
+        network = self._network(env, shape.graph)
+        npus = range(shape.graph.npus)
+        ranks = [npus] if shape.lone else [range(npu, npu + 1) for npu in npus]
+        transport = Played(env, ranks, network, costs)
+        exits_ns = [[0] * len(members) for members in groups]
 
-    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
-        """What one NPU sends in the phase."""
-        return self._plans.bytes_sent(npu_class, stream)
+        def leave(index: int, position: int, _: Stream) -> None:
+            exits_ns[index][position] = int(env.now)
 
-    def start(self, npu_class: int, stream: Stream, done: Done) -> None:
-        """Call back after the phase's own time."""
-        npu, phase = self._ranks[npu_class][0], stream.phase
-        position = phase.lane.dim.position(npu)
-        stage = self._stage(phase.lane.dim, npu, position)
-        played = self._performances.get((phase, stage.shape))
-        if played is None:
-            played = self._performances[phase, stage.shape] = self._play(phase, stage, npu)
-        if position == 0:
-            self._begin(phase, stage, played)
-        self._timers.after(played.exits_ns[position], partial(done, stream))
-
-    def _begin(self, phase: StreamPhase, stage: _Stage, played: Performance) -> None:
-        """Note a group that begins a phase; its first NPU is the first to say so."""
-        now_ns = int(self._env.now)
-        self._begins_ns.setdefault((phase, stage.shape, stage.first), []).append(now_ns)
-        if not self._never_meet:
-            self._in_use.take(stage.first, self._used[phase, stage.shape], now_ns, now_ns + max(played.exits_ns))
-
-    def _stage(self, dim: GroupDim, npu: int, position: int) -> _Stage:
-        """Where the group of an NPU plays."""
-        key = (dim, npu - position * dim.stride) if isinstance(dim, LogicalDim) else (dim, int(dim.members(npu)[0]))
-        found = self._stages.get(key)
-        if found is None:
-            found = self._stages[key] = self._stage_of(dim, dim.members(npu))
-        return found
-
-    def _stage_of(self, dim: GroupDim, members: IntArray) -> _Stage:
-        topology, first = self._links.topology, int(members[0])
-        if (
-            not isinstance(dim, LogicalDim)
-            or dim.size == self._links.npus
-            or len(self._links.axes) < len(topology.dims)
-        ):
-            return _Stage((dim, first), self._links, 0, members)
-        axis = self._links.axes[dim.index]
-        size = axis.fabric.npus
-        group = first // (axis.stride * size) * axis.stride + first % axis.stride
-        first_link, noisy = axis.links_before + group * axis.links, bool(topology.noise.links)
-        local = members // axis.stride % size
-        part = self._part(dim.index, first_link, axis.links, noisy=noisy)
-        return _Stage((dim, int(local[0]), first_link if noisy else 0), part, first_link, local)
-
-    def _part(self, index: int, first: int, count: int, *, noisy: bool) -> LinkGraph:
-        """The links of one group of a dimension; without noise all groups have the same."""
-        key = (index, first if noisy else 0)
-        if key not in self._parts:
-            part = self._parts[key] = LinkGraph(Topology((self._links.topology.dims[index],)), timed=self._links.timed)
-            part.bandwidth_bytes_per_s = self._links.bandwidth_bytes_per_s[first : first + count]
-        return self._parts[key]
-
-    def _play(self, phase: StreamPhase, stage: _Stage, npu: int) -> Performance:
-        """Play the phase alone on its links, in an environment of its own."""
-        plan = self._plans.plans.of(phase, npu)
-        if not self._never_meet:
-            self._used[phase, stage.shape] = _links_of(plan, stage, rendezvous=self._costs.rendezvous)
-        if self._network is CutThrough and isinstance(plan, Plan) and not self._links.timed:
-            solved = solve_alone(plan, stage.members, stage.part, self._costs.of(phase.lane.dim))
-            if solved:
-                return solved
-        return self._step(phase, stage, plan)
-
-    def _step(self, phase: StreamPhase, stage: _Stage, plan: AnyPlan) -> Performance:
-        """Message by message."""
-        env, members = simpy.Environment(), stage.members.tolist()
-        network = self._network(env, stage.part)
-        everyone = [range(npu, npu + 1) for npu in range(stage.part.npus)]
-        transport = Played(env, everyone, network, self._costs.of(phase.lane.dim))
-        here = replace(phase, lane=replace(phase.lane, dim=Communicator(tuple(members))))
-        transport.plans.know(here, members[0], plan)
-        dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (here.lane,), 0))
-        exits_ns = [0] * len(members)
-
-        def leave(position: int, _: Stream) -> None:
-            exits_ns[position] = int(env.now)
-
-        for position, npu in enumerate(members):
-            transport.start(npu, Stream(("", 0), dataset, (here,)), partial(leave, position))
+        for index, (plan, members) in enumerate(zip(plans, groups, strict=True)):
+            ids = members.tolist()
+            here = replace(phase, lane=replace(phase.lane, dim=Communicator(tuple(ids))))
+            transport.plans.know(here, ids[0], plan)
+            dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (here.lane,), 0))
+            for position, npu in enumerate(ids[:1] if shape.lone else ids):
+                transport.start(npu, Stream(("", 0), dataset, (here,)), partial(leave, index, position))
         env.run()
+        if shape.lone:
+            exits_ns = [[exits[0]] * len(exits) for exits in exits_ns]
         rows = network.times()
-        return Performance(exits_ns, *network.counts(), None if rows is None else OccupiedLinks.of(rows))
+        return PhaseTimes(exits_ns, *network.counts(), None if rows is None else OccupiedLinks.of(rows))
 
 
-def _links_of(plan: AnyPlan, stage: _Stage, *, rendezvous: bool) -> int:
-    """The links of a stage that a plan's messages take, a bit for each; all where a plan does not say."""
-    if isinstance(plan, Explicit):
-        src = np.array([entry.src for entry in plan.transfers], np.int64)
-        dst = np.array([entry.dst for entry in plan.transfers], np.int64)
-    elif not isinstance(plan, Plan):
-        return bits(np.arange(len(stage.part)), len(stage.part))
-    else:
-        hops = sorted({entry.hop for entry, _ in plan.rounds})
-        src = np.tile(np.arange(plan.size), len(hops))
-        dst = np.concatenate([peers_of(plan, hop) for hop in hops]) if hops else src
-    src, dst = stage.members[src], stage.members[dst]
-    if rendezvous:
-        src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
-    return bits(stage.part.routes(src, dst).links, len(stage.part))
+def _solved(shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> PhaseTimes | None:
+    """By a formula, or in rounds of all ranks together; None where neither holds."""
+    if isinstance(shape.graph, FoldedLinks):
+        alike = solve_alike(plan, members, shape.graph, costs)
+        return PhaseTimes([[alike[0]] * len(members)], *alike[1:]) if alike else None
+    found = solve_alone(plan, members, shape.graph, costs)
+    return PhaseTimes([found.exits_ns], found.size_bytes, found.busy_ns, found.occupied) if found else None

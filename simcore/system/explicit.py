@@ -8,6 +8,8 @@ from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 
+from simcore.system.plan import Symmetry
+
 __all__ = ["Explicit", "Transfer"]
 
 
@@ -44,6 +46,7 @@ class Explicit:
     size: int
     transfers: tuple[Transfer, ...] = ()
     multicast: bool = False
+    symmetry = Symmetry.NONE
 
     @classmethod
     def ordered(cls, size: int, transfers: Iterable[Transfer]) -> Explicit:

@@ -47,15 +47,15 @@ class ExplicitMachine:
         self._early: list[int] | None = []
 
     def start(self) -> None:
-        """Begin the phase; messages that came before it are received now."""
+        """Begin the phase; messages that came before it are received in this instant."""
         early, self._early = self._early or [], None
         if not self._left:
             self.after(0, self.done)
         for index in [index for index, waits in self._open.items() if not waits]:
             self._open[index] = 1
             self.pay(~index, 0, partial(self._released, (index,)))
-        for index in early:
-            self.arrive(index)
+        for index in sorted(early):
+            self.after(0, partial(self.arrive, index))
 
     def arrive(self, index: int) -> None:
         """The message of transfer `index` is here."""
@@ -87,7 +87,8 @@ def exits(plan: Explicit, group: RankGroup, arrivals_ns: NDArray[np.int64], cost
     are gone, as on a link of their own.
     """
     delays_ns, occupied_ns = _times(plan, group)
-    leave: list[int] = arrivals_ns.tolist()
+    arrived_ns: list[int] = arrivals_ns.tolist()
+    leave = list(arrived_ns)
     ready_ns = [arrival_ns + costs.endpoint_ns for arrival_ns in leave]
     received_ns: list[int] = []
     left_ns: list[int] = []
@@ -99,10 +100,10 @@ def exits(plan: Explicit, group: RankGroup, arrivals_ns: NDArray[np.int64], cost
         start_ns = max(sent_ns, free_ns.get(pair, sent_ns))
         if costs.rendezvous:
             before = plan.asked_after[index]
-            listens_ns = left_ns[before] if before >= 0 else int(arrivals_ns[entry.dst])
+            listens_ns = left_ns[before] if before >= 0 else arrived_ns[entry.dst]
             start_ns = max(start_ns, listens_ns + group.delay(entry.dst, entry.src, RENDEZVOUS_BYTES))
         free_ns[pair] = start_ns + occupied_ns[index]
-        here_ns = max(start_ns + delays_ns[index], int(arrivals_ns[entry.dst])) + costs.endpoint_ns
+        here_ns = max(start_ns + delays_ns[index], arrived_ns[entry.dst]) + costs.endpoint_ns
         received_ns.append(here_ns + (costs.reduction_ns(entry.charge_bytes) if entry.charge_bytes else 0))
         leave[entry.src] = max(leave[entry.src], sent_ns)
         leave[entry.dst] = max(leave[entry.dst], received_ns[-1])
@@ -114,9 +115,10 @@ def _times(plan: Explicit, group: RankGroup) -> tuple[list[int], list[int]]:
     size_bytes = np.array([entry.size_bytes for entry in plan.transfers], np.int64)
     src = np.array([entry.src for entry in plan.transfers], np.int64)
     dst = np.array([entry.dst for entry in plan.transfers], np.int64)
-    delays_ns = np.zeros_like(size_bytes)
+    delays_ns: list[int] = [0] * len(size_bytes)
     for size in np.unique(size_bytes).tolist():
-        same = size_bytes == size
-        delays_ns[same] = group.between(src[same], dst[same], size)
-    empty_ns = group.between(src, dst, 0) if len(src) else delays_ns
-    return delays_ns.tolist(), (delays_ns - empty_ns).tolist()
+        same = np.flatnonzero(size_bytes == size)
+        for index, delay_ns in zip(same.tolist(), group.between(src[same], dst[same], size).tolist(), strict=True):
+            delays_ns[index] = delay_ns
+    empty_ns = group.between(src, dst, 0).tolist() if len(src) else []
+    return delays_ns, [delay_ns - empty for delay_ns, empty in zip(delays_ns, empty_ns, strict=True)]

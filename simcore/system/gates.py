@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 import simpy
@@ -62,8 +63,19 @@ GANG_ORDERS: dict[str, Order] = {
 }
 
 
-_Complete = tuple[tuple[object, ...], dict[int, Stream]]  # its rank, and the chunk on every class
-_Place = tuple[int, Hashable]  # a queue and the name of a group
+_Rank = tuple[object, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """Where chunks of one group wait for one queue: `members` are its classes, in the heap the first in order is first.
+
+    All that wait at a place need the same room: while the first has none, no other has.
+    """
+
+    queue: int
+    members: list[tuple[int, int]]  # each with the queue
+    waiting: list[tuple[_Rank, Mapping[int, Stream]]] = field(default_factory=list)
 
 
 class Gang:
@@ -84,8 +96,9 @@ class Gang:
         self._env, self._limit, self._order, self._group_of = env, limit, order, group_of
         self._gates: dict[int, GangGate] = {}
         self._there: dict[tuple[Hashable, ...], dict[int, Stream]] = {}
-        self._complete: dict[_Place, list[_Complete]] = {}
-        self._places: dict[tuple[int, int], dict[_Place, None]] = {}  # by class and queue: where it meets others
+        self._places: dict[tuple[int, Hashable], _Place] = {}  # by queue and name of a group
+        self._places_of: dict[tuple[int, int], list[_Place]] = {}  # by class and queue: where it meets others
+        self._complete: list[tuple[_Place, _Rank, Mapping[int, Stream]]] = []  # since the last decision
         self._running: dict[tuple[int, int], int] = {}
         self._full: set[tuple[int, int]] = set()  # classes that have no room in a queue
         self._touched: dict[_Place, None] = {}
@@ -97,7 +110,7 @@ class Gang:
         return self._gates[npu_class]
 
     def offer(self, npu_class: int, stream: Stream) -> None:
-        """A class has a chunk ready for its phase."""
+        """A class has a chunk ready for its phase; the last of its group completes it."""
         name, classes = self._group_of(npu_class, stream)
         key = (stream.key, stream.at, name)
         there = self._there.setdefault(key, {})
@@ -106,23 +119,24 @@ class Gang:
             del self._there[key]
             self._num_complete += 1
             rank = (*self._order(stream), stream.key, stream.at, classes[0], self._num_complete)
-            self._wait((stream.phase.queue, name), (rank, there))
+            place = self._place(stream.phase.queue, name, classes)
+            self._complete.append((place, rank, there))
+            self._touch(place)
 
     def release(self, npu_class: int, queue: int) -> None:
         """A class has room again."""
         self._running[npu_class, queue] -= 1
         self._full.discard((npu_class, queue))
-        for place in self._places[npu_class, queue]:
+        for place in self._places_of[npu_class, queue]:
             self._touch(place)
 
-    def _wait(self, place: _Place, complete: _Complete) -> None:
-        """A group is complete and starts as soon as all have room."""
-        if place not in self._complete:
-            self._complete[place] = []
-            for npu_class in complete[1]:
-                self._places.setdefault((npu_class, place[0]), {})[place] = None
-        insort(self._complete[place], complete, key=_rank)
-        self._touch(place)
+    def _place(self, queue: int, name: Hashable, classes: Sequence[int]) -> _Place:
+        place = self._places.get((queue, name))
+        if place is None:
+            place = self._places[queue, name] = _Place(queue, [(npu_class, queue) for npu_class in classes])
+            for member in place.members:
+                self._places_of.setdefault(member, []).append(place)
+        return place
 
     def _touch(self, place: _Place) -> None:
         if not self._touched:
@@ -130,19 +144,23 @@ class Gang:
         self._touched[place] = None
 
     def _settle(self, _: simpy.Event) -> None:
-        """Start all that may start, the first in order first; only where something has changed there can be any."""
+        """Start all that may start, the first in order first; only where something has changed there can be any.
+
+        Chunks that become complete meanwhile wait for the next decision.
+        """
+        for place, rank, there in self._complete:
+            heappush(place.waiting, (rank, there))
+        self._complete.clear()
         touched, self._touched = self._touched, {}
-        waiting = []
-        for place in touched:
-            waiting += [(place[0], complete, place) for complete in self._complete[place]]
-            self._complete[place] = []
-        waiting.sort(key=_queue_and_rank)
-        for queue, complete, place in waiting:
-            members = [(npu_class, queue) for npu_class in complete[1]]
-            if self._full.isdisjoint(members):
-                self._start(sorted(members), complete[1])
-            else:
-                self._complete[place].append(complete)
+        heads = [(place.queue, place.waiting[0][0], place) for place in touched if place.waiting]
+        heapify(heads)
+        while heads:
+            place = heappop(heads)[2]
+            if self._full.isdisjoint(place.members):
+                there = heappop(place.waiting)[1]
+                if place.waiting:
+                    heappush(heads, (place.queue, place.waiting[0][0], place))
+                self._start(place.members, there)
 
     def _start(self, members: Sequence[tuple[int, int]], streams: Mapping[int, Stream]) -> None:
         running = self._running
@@ -152,14 +170,6 @@ class Gang:
                 self._full.add(member)
         for npu_class, _ in members:
             self._gates[npu_class].begin(streams[npu_class])
-
-
-def _rank(entry: _Complete) -> tuple[object, ...]:
-    return entry[0]
-
-
-def _queue_and_rank(entry: tuple[int, _Complete, _Place]) -> tuple[object, ...]:
-    return entry[0], entry[1][0]
 
 
 class GangGate:

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 import numpy as np
 import simpy
 
-from simcore.network.instant import after
+from simcore.network.instant import Timers, after
 from simcore.system.point_to_point import Mail, Mailbox
 from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Request
@@ -20,7 +20,7 @@ from simcore.workload.model import Graph, NodeKind
 
 __all__ = ["GraphNpu", "GraphProgram"]
 
-_COMPUTE, _TIMELESS = int(NodeKind.COMPUTE), (int(NodeKind.INVALID), int(NodeKind.METADATA))  # plain: compared often
+_COMPUTE = int(NodeKind.COMPUTE)  # plain: compared often
 Done = Callable[..., None]  # also takes the event that it follows
 
 
@@ -30,7 +30,8 @@ class GraphProgram:
 
     `duration_ns[row]` is the time of a compute (or replayed) node, `slot[row]` the resource it holds while it runs (""
     = none): one node at a time. `replayed[row]` nodes just take their time. `names[row]` are numbers of event names.
-    `requests[row]` are the collectives; `customs[row]` those that are programs themselves, one for every NPU.
+    `requests[row]` are the collectives; `customs[row]` those that are programs themselves, one for every NPU. The rows
+    in `skipped` do nothing.
     """
 
     graph: Graph
@@ -40,6 +41,7 @@ class GraphProgram:
     names: Sequence[int]
     requests: Mapping[int, Request]
     customs: Mapping[int, Sequence[GraphProgram]] = field(default_factory=dict)
+    skipped: frozenset[int] = frozenset()
 
     @cached_property
     def successors(self) -> list[list[int]]:
@@ -83,7 +85,8 @@ class GraphNpu:
     """State of one NPU: which nodes have finished, which are ready, which slots are taken.
 
     After every completion the ready nodes are looked at in order of their id; those whose slot is free start
-    (ASTRA-sim 2.x). `duration_ns` are the program's, or with noise those of this NPU.
+    (ASTRA-sim 2.x). `duration_ns` are the program's, or with noise those of this NPU, which ends computations by its
+    `timers`.
     """
 
     def __init__(
@@ -95,10 +98,11 @@ class GraphNpu:
         access_memory: Callable[[int, int, Done], None],
         events: EventBuffer,
         duration_ns: Sequence[int],
+        timers: Timers,
     ):
         self.env, self.npu, self.npu_class, self.program = scheduler.env, npu, scheduler.npu_class, program
         self._scheduler, self._mailbox, self._access_memory = scheduler, mailbox, access_memory
-        self._events, self._duration_ns = events, duration_ns
+        self._events, self._duration_ns, self._timers = events, duration_ns, timers
         self._posted: dict[int, tuple[Mail, int]] = {}  # message of a row that sends or receives
         self._open = list(program.num_dependencies)
         self._ready: dict[str, list[int]] = {}
@@ -144,19 +148,18 @@ class GraphNpu:
                 break
 
     def _start(self, row: int, slot: str) -> None:
-        kind = self.program.kinds[row]
-        if kind in _TIMELESS and not self.program.replayed[row]:
+        if row in self.program.skipped:
             self._skipped.append(row)
             return
         if slot:
             self._taken.add(slot)
         self._running.add(row)
-        self._begin(row, kind, partial(self._complete, row, int(self.env.now), slot))
+        self._begin(row, self.program.kinds[row], partial(self._complete, row, int(self.env.now), slot))
 
     def _begin(self, row: int, kind: int, done: Done) -> None:
         graph, program = self.program.graph, self.program
         if kind == _COMPUTE or program.replayed[row]:
-            after(self.env, self._duration_ns[row], done)
+            self._timers.after(self._duration_ns[row], done)
         elif row in program.customs:
             self._play(program.customs[row][self.npu], done)
         elif kind == NodeKind.COLLECTIVE:
@@ -164,7 +167,7 @@ class GraphNpu:
             if dataset.done.triggered:
                 after(self.env, 0, done)
             else:
-                dataset.done.callbacks.append(done)
+                dataset.then = done
         elif kind in {NodeKind.MEM_LOAD, NodeKind.MEM_STORE}:
             self._access_memory(self.npu, int(graph.size_bytes[row]), done)
         else:
@@ -177,7 +180,7 @@ class GraphNpu:
     def _play(self, program: GraphProgram, done: Done) -> None:
         """Play a program in the place of a node; what it does in detail is not recorded."""
         around = self._scheduler, self._mailbox, self._access_memory
-        inner = GraphNpu(self.npu, program, *around, EventBuffer(), program.duration_ns)
+        inner = GraphNpu(self.npu, program, *around, EventBuffer(), program.duration_ns, self._timers)
         self.env.process(inner.run()).callbacks.append(done)
 
     def _complete(self, row: int, start_ns: int, slot: str, _: simpy.Event | None = None) -> None:

@@ -10,7 +10,17 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Communicator", "Delay", "GroupDim", "JointDim", "LogicalDim", "RankGroup", "cut", "logical_dims"]
+__all__ = [
+    "Backward",
+    "Communicator",
+    "Delay",
+    "GroupDim",
+    "JointDim",
+    "LogicalDim",
+    "RankGroup",
+    "cut",
+    "logical_dims",
+]
 
 # Times in ns of messages of `size_bytes` from each `src` to each `dst` (arrays of NPU ids of equal length).
 Delay = Callable[[NDArray[np.int64], NDArray[np.int64], int], NDArray[np.int64]]
@@ -108,7 +118,37 @@ class Communicator:
         return self.ranks.index(npu)
 
 
-GroupDim = LogicalDim | JointDim | Communicator
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """A dimension whose groups are taken in reverse order: what goes to the next NPU goes to the one before."""
+
+    dim: LogicalDim | JointDim | Communicator
+
+    @property
+    def local(self) -> bool:
+        """As of the dimension."""
+        return self.dim.local
+
+    @property
+    def index(self) -> int:
+        """As of the dimension."""
+        return self.dim.index
+
+    @property
+    def size(self) -> int:
+        """As of the dimension."""
+        return self.dim.size
+
+    def members(self, npu: int) -> NDArray[np.int64]:
+        """The NPUs of the group that `npu` is in, from the last."""
+        return self.dim.members(npu)[::-1]
+
+    def position(self, npu: int) -> int:
+        """Its place in its group."""
+        return self.dim.size - 1 - self.dim.position(npu)
+
+
+GroupDim = LogicalDim | JointDim | Communicator | Backward
 
 
 def logical_dims(sizes: Sequence[int]) -> list[LogicalDim]:
@@ -160,10 +200,16 @@ class RankGroup:
         """Time of the message that each member sends `hop` positions on (or to position XOR hop)."""
         key = (hop, exchange, size_bytes)
         if key not in self._known:
-            positions = np.arange(len(self))
-            peers = positions ^ hop if exchange else (positions + hop) % len(self)
-            self._known[key] = self._delay(self.members, self.members[peers], size_bytes)
+            self._known[key] = self._delay(self.members, self._peers(hop, exchange), size_bytes)
         return self._known[key]
+
+    def requests(self, hop: int, exchange: bool, size_bytes: int) -> NDArray[np.int64]:
+        """Time of the message by which each member is asked for the one that it sends `hop` positions on."""
+        return self._delay(self._peers(hop, exchange), self.members, size_bytes)
+
+    def _peers(self, hop: int, exchange: bool) -> NDArray[np.int64]:
+        positions = np.arange(len(self))
+        return self.members[positions ^ hop if exchange else (positions + hop) % len(self)]
 
     def delay(self, src: int, dst: int, size_bytes: int) -> int:
         """Time of one message between two positions."""

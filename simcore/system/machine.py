@@ -22,10 +22,10 @@ Pay = Callable[[int, int, Callable[[], None]], None]
 
 
 def at_endpoint(after: After, endpoint_ns: int, reduction_ns: Callable[[int], int]) -> Pay:
-    """What packets cost without a memory bus: the endpoint's delay and a reduction, which never queue."""
+    """What packets cost without a memory bus: the endpoint's delay, then a reduction, which never queue."""
 
     def pay(number: int, reduce_bytes: int, credit: Callable[[], None]) -> None:
-        after(endpoint_ns + (reduction_ns(reduce_bytes) if reduce_bytes else 0), credit)
+        after(endpoint_ns, partial(after, reduction_ns(reduce_bytes), credit) if reduce_bytes else credit)
 
     return pay
 
@@ -179,7 +179,6 @@ def simulate(
     leaves when the receiver's request is there, which takes `request_ns(rank, hop)` once the receiver listens. With a
     single arrival time all ranks are alike: one of them is played, receiving what it sends.
     """
-    handshakes = Handshakes()
     queue: list[tuple[int, int, Callable[[], None]]] = []
     order = count()
     exits = [0] * len(arrivals_ns)
@@ -191,6 +190,8 @@ def simulate(
 
     def after(delay_ns: int, callback: Callable[[], None]) -> None:
         at(now + delay_ns, callback)
+
+    handshakes = Handshakes(after)
 
     def machine(rank: int) -> Machine:
         def send(index: int, entry: Round) -> None:

@@ -12,7 +12,7 @@ import simpy
 from numpy.typing import NDArray
 
 from simcore.system.collectives.nccl import Choice, Fabric, choose, point_to_point_s
-from simcore.system.groups import Communicator, Delay, GroupDim, JointDim, LogicalDim, RankGroup
+from simcore.system.groups import Delay, GroupDim, JointDim, LogicalDim, RankGroup
 from simcore.system.plans import Costs
 from simcore.system.streams import Stream, StreamPhase
 from simcore.system.transport import AsymmetryError, Solved
@@ -60,7 +60,7 @@ class Measured(Solved):
 
     def _most_per_node(self, dim: GroupDim, group: RankGroup) -> int:
         """Ranks of a group in a node; in a folded run all groups must have as many, as one stands for all."""
-        if len(self._ranks) < len(self._class_of) and not isinstance(dim, Communicator):
+        if len(self._ranks) < len(self._class_of) and isinstance(dim, LogicalDim | JointDim):
             npus = np.arange(len(self._class_of))
             shares = _first(dim, npus) * len(npus) + npus // self._fabric.node_ranks  # of groups in nodes
             if len(set(np.unique(shares, return_counts=True)[1].tolist())) > 1:

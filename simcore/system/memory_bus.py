@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import simpy
 
-from simcore.network.instant import after
+from simcore.network.instant import Timers
 
-__all__ = ["BusCosts", "Clock", "MemoryBus", "Route"]
+__all__ = ["BusCosts", "MemoryBus", "Route"]
 
 Done = Callable[[], None]
 After = Callable[[int, Done], None]
@@ -45,34 +45,12 @@ class Route(NamedTuple):
     send_back: bool = False
 
 
-class Clock:
-    """Callbacks of one NPU: those of one time run in one go, in order, as ASTRA-sim's do."""
-
-    def __init__(self, env: simpy.Environment):
-        self._env = env
-        self._due: dict[float, list[Done]] = {}
-
-    def after(self, delay_ns: int, callback: Done) -> None:
-        """Call back in `delay_ns`."""
-        time_ns = self._env.now + delay_ns
-        if time_ns in self._due:
-            self._due[time_ns].append(callback)
-        else:
-            self._due[time_ns] = [callback]
-            after(self._env, delay_ns, self._run)
-
-    def _run(self, _: simpy.Event) -> None:
-        for callback in self._due[self._env.now]:  # grows while it runs
-            callback()
-        del self._due[self._env.now]
-
-
 class MemoryBus:
-    """The bus of one NPU. `clock` calls back after a delay; the NPU's end has a second, faster bus behind it."""
+    """The bus of one NPU. `timers` are the NPU's; its end has a second, faster bus behind it."""
 
-    def __init__(self, env: simpy.Environment, clock: Clock, costs: BusCosts, *, inner: bool = True):
-        second = MemoryBus(env, clock, replace(costs, ns_per_byte=INNER_NS_PER_BYTE), inner=False) if inner else None
-        self._npu, self._memory = _End(env, clock.after, costs, second), _End(env, clock.after, costs, None)
+    def __init__(self, env: simpy.Environment, timers: Timers, costs: BusCosts, *, inner: bool = True):
+        second = MemoryBus(env, timers, replace(costs, ns_per_byte=INNER_NS_PER_BYTE), inner=False) if inner else None
+        self._npu, self._memory = _End(env, timers.after, costs, second), _End(env, timers.after, costs, None)
         self._npu.partner, self._memory.partner = self._memory, self._npu
 
     def carry(self, route: Route, size_bytes: int, done: Done) -> None:

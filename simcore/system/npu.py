@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import simpy
 
 from simcore.system.scheduler import Scheduler
-from simcore.system.streams import Dataset, Request
+from simcore.system.streams import Dataset, Request, Turns
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventKind
 from simcore.workload.loops import Order, Ref, Step
 from simcore.workload.model import PhaseName
@@ -63,6 +63,7 @@ class Npu:
         self.env, self.npu_class, self._events = scheduler.env, scheduler.npu_class, scheduler.events
         self.program, self.scheduler, self._priorities = program, scheduler, priorities
         self._pending: dict[Ref, list[Dataset]] = {}
+        self._order: Turns = ()
         self.iterations: list[tuple[int, int]] = []
         self.iteration = 0
         self.finish_ns = -1
@@ -108,9 +109,11 @@ class Npu:
         if request is None:
             return
         priority = self._priorities.next(order)
-        if request.lanes:
-            dataset = self.scheduler.issue(_stamped(request, priority, self.iteration))
-            self._pending.setdefault(ref, []).append(dataset)
+        if not request.lanes:
+            self.scheduler.pass_over(request, self._order)
+            return
+        dataset = self.scheduler.issue(_stamped(request, priority, self.iteration), self._order)
+        self._pending.setdefault(ref, []).append(dataset)
 
     def _wait(self, ref: Ref) -> Generator[simpy.Event, object, None]:
         """Stand still until nothing of `ref` is on its way."""
@@ -122,6 +125,7 @@ class Npu:
         for dataset in pending:
             if not dataset.done.processed:
                 yield dataset.done
+                self._order = dataset.order
         pending.clear()
         self.waits_for = ""
         self._record(EventKind.WAIT, start_ns, ref)
@@ -134,11 +138,21 @@ class Npu:
         loop_end_ns = start_ns = int(self.env.now)
         refs = {dataset: ref for ref, datasets in self._pending.items() for dataset in datasets}
         first_layer = self.program.first_layer_tail_only
+        issued = {dataset: number for number, dataset in enumerate(self.scheduler.outstanding)}
+        some = self.env.event()
+
+        def wake(_: simpy.Event) -> None:
+            if not some.triggered:
+                some.succeed()
+
+        for dataset in issued:
+            dataset.done.callbacks.append(wake)
         while self.scheduler.outstanding:
             self.waits_for = "the last collectives"
-            waited = list(self.scheduler.outstanding)
-            yield simpy.AnyOf(self.env, [dataset.done for dataset in waited])
-            for ref in (refs[dataset] for dataset in waited if dataset not in self.scheduler.outstanding):
+            self.scheduler.ended.clear()
+            yield some
+            some = self.env.event()
+            for ref in (refs[dataset] for dataset in sorted(self.scheduler.ended, key=issued.__getitem__)):
                 if not first_layer:
                     self._record(EventKind.WAIT, start_ns, ref)
                 elif ref == FIRST_TAIL and loop_end_ns >= 0:

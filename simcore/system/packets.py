@@ -7,9 +7,10 @@ from functools import partial
 
 import simpy
 
+from simcore.network.instant import TimersOfNpus
 from simcore.system.explicit import Explicit
 from simcore.system.machine import Pay
-from simcore.system.memory_bus import BusCosts, Clock, MemoryBus, Route
+from simcore.system.memory_bus import BusCosts, MemoryBus, Route
 from simcore.system.plan import Plan
 from simcore.system.streams import StreamPhase
 from simcore.workload.model import CollectiveKind
@@ -49,10 +50,10 @@ def packet_sizes(algorithm: str, kind: CollectiveKind, plan: Plan) -> list[int]:
 class Packets:
     """Takes packets over the buses of all NPUs."""
 
-    def __init__(self, env: simpy.Environment, costs: BusCosts):
-        self._env, self._costs = env, costs
+    def __init__(self, env: simpy.Environment, timers: TimersOfNpus, costs: BusCosts):
+        self._env, self._timers, self._costs = env, timers, costs
         self._known: dict[StreamPhase, list[tuple[Route, int]]] = {}
-        self._buses: dict[int, tuple[Clock, MemoryBus]] = {}
+        self._buses: dict[int, MemoryBus] = {}
 
     def pay(self, npu: int, phase: StreamPhase, plan: Plan | Explicit, reduction_ns: Callable[[int], int]) -> Pay:
         """What the packets of a phase cost on one NPU; reductions cost as much again as without a bus."""
@@ -67,11 +68,9 @@ class Packets:
 
     def _carry(self, npu: int, reduction_ns: Callable[[int], int], route: Route, size_bytes: int, credit: Done) -> None:
         if npu not in self._buses:
-            clock = Clock(self._env)
-            self._buses[npu] = clock, MemoryBus(self._env, clock, self._costs)
-        clock, bus = self._buses[npu]
-        then = partial(clock.after, reduction_ns(size_bytes), credit) if route.reduced else credit
-        bus.carry(route, size_bytes, then)
+            self._buses[npu] = MemoryBus(self._env, self._timers[npu], self._costs)
+        then = partial(self._timers[npu].after, reduction_ns(size_bytes), credit) if route.reduced else credit
+        self._buses[npu].carry(route, size_bytes, then)
 
 
 def _of_transfers(plan: Explicit, carry: Carry) -> Pay:

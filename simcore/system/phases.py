@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from simcore.system.collectives import ROOTED
 from simcore.system.inter_dimension import DimensionOrder
-from simcore.system.streams import IDLE, Lane, Request, StreamPhase
+from simcore.system.streams import IDLE, Lane, Request, StreamPhase, Turns
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["PhaseMaker", "QueueChoice"]
@@ -16,8 +16,9 @@ ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 GATHER, SCATTER = CollectiveKind.GATHER, CollectiveKind.SCATTER
 REDUCE_SCATTER = CollectiveKind.REDUCE_SCATTER
 
-# (kind of the phase, whether it is part of a decomposed all-reduce, queues per dimension) -> (first queue, how many).
-QueueChoice = Callable[[CollectiveKind, bool, int], tuple[int, int]]
+# (kind of the phase, whether it is part of a decomposed all-reduce, queues per dimension) -> the queues that it takes
+# in turn, each with whether they go the other way round there.
+QueueChoice = Callable[[CollectiveKind, bool, int], tuple[tuple[int, bool], ...]]
 
 
 class PhaseMaker:
@@ -39,44 +40,50 @@ class PhaseMaker:
     ):
         self._chunks, self._order, self._decompose = chunks, order, decompose
         self._npu, self._num_queues, self._queue_choice = npu, num_queues, queue_choice
-        self._turns: dict[tuple[int, int], int] = {}
+        self._turns: dict[tuple[int, tuple[tuple[int, bool], ...]], int] = {}
         self._trees: dict[tuple[int, CollectiveKind], bool] = {}
         self._steady = num_queues == 1 and order.steady
         self._known: dict[tuple[CollectiveKind, int, tuple[Lane, ...], int], list[tuple[StreamPhase, ...]]] = {}
 
-    def split(self, request: Request, now_ns: int) -> Iterable[tuple[StreamPhase, ...]]:
-        """The phases of every chunk of a collective; none when an NPU is alone in its group.
+    def split(self, request: Request, now_ns: int, order: Turns) -> Iterable[tuple[StreamPhase, ...]]:
+        """The phases of every chunk of a collective, issued by the NPUs in some order; none for an NPU alone.
 
         Where nothing is taken in turns, equal collectives are split only once.
         """
         if not self._steady or any(map(_is_tree, request.lanes)):
-            return self._split(request, now_ns)
+            self._order.begin(now_ns, order)
+            return self._split(request)
         key = (request.kind, request.size_bytes, request.lanes, request.root)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = list(self._split(request, now_ns))
+            found = self._known[key] = list(self._split(request))
         return found
 
-    def _split(self, request: Request, now_ns: int) -> Iterator[tuple[StreamPhase, ...]]:
+    def pass_over(self, request: Request, now_ns: int, order: Turns) -> None:
+        """A collective that nobody takes part in."""
+        self._order.begin(now_ns, order)
+        if request.size_bytes:
+            self._order.pass_over()
+
+    def _split(self, request: Request) -> Iterator[tuple[StreamPhase, ...]]:
         if not request.lanes:
             return
         if self._order.balances(request.kind):
-            yield from self._balanced(request, now_ns)
+            yield from self._balanced(request)
             return
         colours = self._order.colours(request)
         for number, size_bytes in enumerate(self._chunks(request.kind, request.size_bytes, colours)):
             lanes = self._order.lanes(request, number)
             yield self._phases(request, size_bytes, self._visits(request.kind, lanes))
 
-    def _balanced(self, request: Request, now_ns: int) -> Iterator[tuple[StreamPhase, ...]]:
-        """Chunks whose order evens out the dimensions' load; an all-reduce has no all-reduce phase then."""
+    def _balanced(self, request: Request) -> Iterator[tuple[StreamPhase, ...]]:
+        """Chunks whose order evens out the dimensions' load; a decomposed all-reduce has no all-reduce phase then."""
         left = request.size_bytes
         chunk = next(self._chunks(request.kind, left, 1), 0)
         while left > 0:
-            lanes, size_bytes = self._order.balanced(request, min(chunk, left), now_ns)
-            size_bytes = min(size_bytes, left)
+            lanes, size_bytes = self._order.balanced(request, chunk, left)
             visits = [(request.kind, lane) for lane in lanes]
-            if request.kind == ALL_REDUCE:
+            if request.kind == ALL_REDUCE and self._decompose:
                 visits = [(REDUCE_SCATTER, lane) for lane in lanes] + [(ALL_GATHER, lane) for lane in reversed(lanes)]
             yield self._phases(request, size_bytes, visits)
             left -= size_bytes
@@ -94,9 +101,14 @@ class PhaseMaker:
     ) -> tuple[StreamPhase, ...]:
         roots = self._roots(request, [lane for _, lane in visits])
         decomposed = request.kind == ALL_REDUCE and self._decompose
-        queues = tuple(self._queue(wanted, decomposed, lane.position) for wanted, lane in visits)
-        mirrored = tuple(_is_tree(lane) and self._tree(lane.position, request.kind) for _, lane in visits)
-        return _chain(size_bytes, tuple(visits), queues, mirrored, tuple(roots))
+        turns = [self._queue(wanted, decomposed, lane.position) for wanted, lane in visits]
+        queues = tuple(queue for queue, _ in turns)
+        trees = tuple(_is_tree(lane) and self._tree(lane.position, request.kind) for _, lane in visits)
+        ways = (
+            (wanted, lane.backward if back and not _is_tree(lane) else lane)
+            for (wanted, lane), (_, back) in zip(visits, turns, strict=True)
+        )
+        return _chain(size_bytes, tuple(ways), queues, trees, tuple(roots))
 
     def _roots(self, request: Request, lanes: Sequence[Lane]) -> list[int]:
         """The root's place in the group of every phase, IDLE where the group has no part.
@@ -112,12 +124,13 @@ class PhaseMaker:
         others = [off[at + 1 :] if down else off[:at] for at in range(len(lanes))]
         return [IDLE if any(other) else place for place, other in zip(places, others, strict=True)]
 
-    def _queue(self, kind: CollectiveKind, decomposed: bool, position: int) -> int:
-        """The next queue of the dimension, in turn among those that this phase may use."""
-        first, count = self._queue_choice(kind, decomposed, self._num_queues)
-        turn = self._turns.get((position, first + count), 0)
-        self._turns[position, first + count] = (turn + 1) % count
-        return position * self._num_queues + first + turn
+    def _queue(self, kind: CollectiveKind, decomposed: bool, position: int) -> tuple[int, bool]:
+        """The next queue of the dimension, in turn among those that this phase may use, and whether it goes back."""
+        choice = self._queue_choice(kind, decomposed, self._num_queues)
+        turn = self._turns.get((position, choice), 0)
+        self._turns[position, choice] = (turn + 1) % len(choice)
+        queue, back = choice[turn]
+        return position * self._num_queues + queue, back
 
     def _tree(self, position: int, kind: CollectiveKind) -> bool:
         mirrored = self._trees.get((position, kind), False)

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import repeat
 
-__all__ = ["InNetwork", "Plan", "Round", "SideBySide"]
+__all__ = ["InNetwork", "Plan", "Round", "SideBySide", "Symmetry"]
+
+
+class Symmetry(IntEnum):
+    """What may be done with the ranks of a plan that then is the same as before: the more the higher."""
+
+    NONE = 0
+    """Nothing: every rank has its own part."""
+    EXCHANGES = 1
+    """All ranks may become rank XOR something."""
+    TURNS = 2
+    """All ranks may move on by some places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +47,11 @@ class Plan:
     window: int = 1
     exchange: bool = False
     half: int = 0
+
+    @property
+    def symmetry(self) -> Symmetry:
+        """Where two ranks are exchanged, they are turned."""
+        return Symmetry.EXCHANGES if self.exchange and self.size > 2 else Symmetry.TURNS
 
     @property
     def num_rounds(self) -> int:
@@ -71,6 +88,11 @@ class SideBySide:
     plans: tuple[Plan, ...]
 
     @property
+    def symmetry(self) -> Symmetry:
+        """What may be done with all of them."""
+        return min(plan.symmetry for plan in self.plans)
+
+    @property
     def bytes_per_rank(self) -> int:
         """Bytes that each rank sends."""
         return sum(plan.bytes_per_rank for plan in self.plans)
@@ -89,6 +111,7 @@ class InNetwork:
     size_bytes: int
     latency_ns: int = 0
     bytes_per_s: float = 0.0
+    symmetry = Symmetry.TURNS
 
     @property
     def bytes_per_rank(self) -> int:

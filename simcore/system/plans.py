@@ -35,6 +35,10 @@ class Costs:
     bus: BusCosts | None = None
     links: LinkGraph | None = None
 
+    def received_ns(self, reduce_bytes: int) -> int:
+        """What a rank spends on a message that is here."""
+        return self.endpoint_ns + (self.reduction_ns(reduce_bytes) if reduce_bytes else 0)
+
     def of(self, dim: GroupDim) -> Costs:
         """The costs in a dimension: communicators may have their own endpoint delay, and no bus (ASTRA-sim 2.x)."""
         if not dim.local or self.group_endpoint_ns < 0:
@@ -47,7 +51,7 @@ class Plans:
     """Makes plans: one for every shape of phase, and for every group where the algorithm looks at the network."""
 
     def __init__(self, costs: Costs):
-        self._costs = costs
+        self.costs = costs
         self._known: dict[tuple[StreamPhase, int], AnyPlan] = {}
 
     def of(self, phase: StreamPhase, npu: int) -> AnyPlan:
@@ -72,7 +76,7 @@ class Plans:
         algorithm, dim = phase.lane.algorithm, phase.lane.dim
         if phase.root == IDLE:
             return Explicit(dim.size)
-        costs = self._costs.of(dim)
+        costs = self.costs.of(dim)
         options = replace(costs.options, window=algorithm.window, mirrored=phase.mirrored, root=phase.root)
         if costs.links:
             options = replace(options, wires=partial(wires, costs.links, dim.members(npu)))

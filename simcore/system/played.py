@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import simpy
 
 from simcore.network.congested import Network, TreeNetwork
-from simcore.network.instant import after
+from simcore.network.congestion_free import CongestionFree
+from simcore.network.instant import TimersOfNpus, after
 from simcore.network.trees import Reduction
 from simcore.system.explicit import Explicit
 from simcore.system.explicit_machine import ExplicitMachine
@@ -26,6 +28,7 @@ __all__ = ["Played"]
 
 LAST = ("~", 0)  # sorts behind the keys of chunks
 _Player = Machine | Together | SwitchMachine | ExplicitMachine
+Send = Callable[[int, int, int, Any, Callable[[], None]], None]
 
 
 class Played:
@@ -51,14 +54,17 @@ class Played:
         self._early: dict[tuple[object, int, int], list[int]] = {}
         self._groups: dict[tuple[GroupDim, int], list[int]] = {}
         self.plans = Plans(costs)
-        self._packets = Packets(env, costs.bus) if costs.bus else None
-        self._handshakes = Handshakes()
+        self.timers = TimersOfNpus(env)
+        self._packets = Packets(env, self.timers, costs.bus) if costs.bus else None
+        self._handshakes = Handshakes(partial(_later, env))
         self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
         self._sent: dict[StreamPhase, int] = {}
+        # Pieces of one plan go one behind the other, also where nothing else meets.
+        self._in_turn = network.send_in_turn if isinstance(network, CongestionFree) else network.send
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a point-to-point message; at one time it goes behind the collectives'."""
-        self._network.send(src, dst, size_bytes, (LAST, *key), deliver)
+        self._network.send(src, dst, size_bytes, (LAST, key[0]), deliver)
 
     def links(self) -> LinkTable | None:
         """What every link carried, where links are modelled."""
@@ -106,7 +112,7 @@ class Played:
         position = phase.lane.dim.position(npu)
         later = partial(_later, self._env)
         plan = self.plans.of(phase, npu)
-        pay = at_endpoint(later, costs.endpoint_ns, costs.reduction_ns)
+        pay = at_endpoint(self.timers[npu].after, costs.endpoint_ns, costs.reduction_ns)
         if self._packets and costs.bus and isinstance(plan, Plan | Explicit):
             pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
         if isinstance(plan, Explicit):
@@ -123,7 +129,7 @@ class Played:
         def machine(part: Plan, first: int, done: Callable[[], None]) -> Machine:
             def forward(index: int, entry: Round) -> None:
                 peer = part.peer(position, entry.hop)
-                self._send_to(stream, npu, members, entry.size_bytes, peer, first + index)
+                self._send_to(stream, npu, members, entry.size_bytes, peer, first + index, self._network.send)
                 self._ask(stream, npu, members[part.source(position, entry.hop)], first + index)
 
             return Machine(part, pay, later, forward, done)
@@ -146,7 +152,7 @@ class Played:
         if plan.multicast:
             self._multicast(stream, npu, members, plan, index)
             return
-        self._send_to(stream, npu, members, entry.size_bytes, entry.dst, index)
+        self._send_to(stream, npu, members, entry.size_bytes, entry.dst, index, self._in_turn)
         self._ask_all(stream, npu, members, plan, index)
 
     def _multicast(self, stream: Stream, npu: int, members: Sequence[int], plan: Explicit, index: int) -> None:
@@ -177,14 +183,14 @@ class Played:
         raise NotImplementedError("profiles whose networks copy and reduce nothing refuse the algorithms that need it")
 
     def _send_to(
-        self, stream: Stream, npu: int, members: Sequence[int], size_bytes: int, peer: int, index: int
+        self, stream: Stream, npu: int, members: Sequence[int], size_bytes: int, peer: int, index: int, send: Send
     ) -> None:
         """Send message `index` of a chunk's phase to a position of its group."""
         target = members[peer]
         key = (stream.key, stream.at, npu if self._folded else target)
         deliver = partial(self._deliver, key, index)
-        order = (stream.key, stream.at, index, npu)
-        transmit = partial(self._network.send, npu, target, size_bytes, order, deliver)
+        order = (stream.key, stream.at, index)
+        transmit = partial(send, npu, target, size_bytes, order, deliver)
         if self._costs.rendezvous:
             self._handshakes.send((stream.key, stream.at, npu, index), transmit)
         else:
@@ -194,7 +200,7 @@ class Played:
         """Under rendezvous, ask an NPU for message `index` of a chunk's phase."""
         if self._costs.rendezvous:
             asked = partial(self._handshakes.ask, (stream.key, stream.at, npu if self._folded else source, index))
-            self._network.send(npu, source, RENDEZVOUS_BYTES, (stream.key, stream.at, index, source), asked)
+            self._network.send(npu, source, RENDEZVOUS_BYTES, (stream.key, stream.at, index), asked)
 
     def _ask_all(self, stream: Stream, npu: int, members: Sequence[int], plan: Explicit, after: int) -> None:
         """Ask for what an NPU listens for once it has sent transfer `after` (-1: from the start)."""

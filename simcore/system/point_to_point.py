@@ -30,9 +30,13 @@ class Mail:
 
 
 class Handshakes:
-    """Messages that leave when their receiver has asked for them (rendezvous); `waiting` are those ready to."""
+    """Messages that leave when their receiver has asked for them (rendezvous); `waiting` are those ready to.
 
-    def __init__(self) -> None:
+    One that was asked for before leaves at once, but behind what its sender does first in that instant (`after`).
+    """
+
+    def __init__(self, after: Callable[[int, Done], None]) -> None:
+        self._after = after
         self.waiting: dict[Any, Done] = {}
         self._asked: set[Hashable] = set()
 
@@ -40,7 +44,7 @@ class Handshakes:
         """The sender has a message ready."""
         if key in self._asked:
             self._asked.discard(key)
-            transmit()
+            self._after(0, transmit)
         else:
             self.waiting[key] = transmit
 
@@ -66,7 +70,7 @@ class Mailbox:
         self._received: Counter[Mail] = Counter()
         self._expected: dict[tuple[Mail, int], Done] = {}
         self._arrived: set[tuple[Mail, int]] = set()
-        self._handshakes = Handshakes()
+        self._handshakes = Handshakes(lambda delay_ns, done: after(env, delay_ns, lambda _: done()))
 
     def send(self, mail: Mail, done: Done) -> tuple[Mail, int]:
         """Send now, or when the receiver has asked; gives what sender and receiver know the message by."""

@@ -1,7 +1,8 @@
 """When every rank leaves a phase, computed rather than stepped; equal to `machine.simulate` to the nanosecond.
 
 Exact while the phase has its links for itself. Three ways, the cheapest that holds: all ranks alike (a sum), one
-message in flight (max-plus rounds on arrays), anything else message by message.
+message in flight (max-plus rounds on arrays), anything else message by message. Fractions of a nanosecond (ASTRA-sim
+1.0's memory) are added one message after the other, as that does: a sum of floats depends on the order.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ def solve(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: C
     rendezvous = costs.rendezvous
     delays = {entry: group.delays(entry.hop, plan.exchange, entry.size_bytes) for entry, _ in plan.rounds}
     together = bool((arrivals_ns == arrivals_ns[0]).all())
-    alike = together and all((column == column[0]).all() for column in delays.values())
-    asked = {entry.hop: group.delays(entry.hop, plan.exchange, RENDEZVOUS_BYTES) for entry in delays if rendezvous}
-    if alike and plan.window == 1:
+    asked = {entry.hop: group.requests(entry.hop, plan.exchange, RENDEZVOUS_BYTES) for entry in delays if rendezvous}
+    alike = together and all((column == column[0]).all() for column in (*delays.values(), *asked.values()))
+    whole = all(column.dtype == np.int64 for column in delays.values())
+    if alike and plan.window == 1 and whole:
         delays = {entry: delay + asked.get(entry.hop, 0) for entry, delay in delays.items()}
         return arrivals_ns + _sum(plan, delays, costs)
     if plan.window == 1 and not rendezvous:
@@ -35,15 +37,15 @@ def solve(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: C
     by_message = {(entry.hop, entry.size_bytes): column for entry, column in delays.items()}
 
     def delay_ns(rank: int, hop: int, size_bytes: int) -> int:
-        return int(by_message[hop, size_bytes][rank])
+        return by_message[hop, size_bytes][rank].item()  # type: ignore[no-any-return]
 
     def request_ns(rank: int, hop: int) -> int:
-        return int(asked[hop][rank])
+        return asked[hop][rank].item()  # type: ignore[no-any-return]
 
     starts = arrivals_ns[:1] if alike else arrivals_ns
     request = request_ns if rendezvous else None
     exits = simulate(plan, starts.tolist(), delay_ns, costs.endpoint_ns, costs.reduction_ns, request)
-    return np.full_like(arrivals_ns, exits[0]) if alike else np.array(exits, dtype=arrivals_ns.dtype)
+    return np.full(len(group), exits[0]) if alike else np.array(exits)
 
 
 def _received_ns(entry: Round, costs: Costs) -> int:
@@ -52,10 +54,7 @@ def _received_ns(entry: Round, costs: Costs) -> int:
 
 
 def _sum(plan: Plan, delays: Delays, costs: Costs) -> int:
-    """All ranks in lockstep: the endpoint once, then every round's message, endpoint and reduction.
-
-    Fractions of a nanosecond, which ASTRA-sim 1.0's memory gives, count until the end.
-    """
+    """All ranks in lockstep: the endpoint once, then every round's message, endpoint and reduction."""
     rounds = (count * (delays[entry][0] + _received_ns(entry, costs)) for entry, count in plan.rounds)
     total: int = costs.endpoint_ns + sum(rounds)
     return total

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import simpy
 
 from simcore.system.config import Algorithm
-from simcore.system.groups import GroupDim
+from simcore.system.groups import Backward, GroupDim
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["IDLE", "Dataset", "Lane", "Request", "Stream", "StreamPhase"]
+__all__ = ["IDLE", "Dataset", "Lane", "Request", "Stream", "StreamPhase", "Turns"]
 
 IDLE = -1
+Turns = tuple[int, ...]
+"""All NPUs, the one first that acts first of those that act in the same nanosecond; () = as their ids are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,12 @@ class Lane:
     def __hash__(self) -> int:
         """Computed once: lanes are looked up for every phase of every chunk."""
         return self._hash
+
+    @property
+    def backward(self) -> Lane:
+        """The same dimension taken the other way round."""
+        dim = self.dim
+        return replace(self, dim=dim.dim if isinstance(dim, Backward) else Backward(dim))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,36 +86,41 @@ class StreamPhase:
 
 
 class Dataset:
-    """A collective on its way: `done` succeeds when all its chunks have arrived and the update delay is over."""
+    """A collective on its way: `done` succeeds when all its chunks have arrived and the update delay is over.
 
-    __slots__ = ("done", "issue_ns", "remaining", "request")
+    `then` is called at once, before anything else of that instant. `order` is the one in which NPUs saw the last chunk
+    arrive, where that matters.
+    """
+
+    __slots__ = ("done", "issue_ns", "order", "remaining", "request", "then")
 
     def __init__(self, env: simpy.Environment, request: Request):
         self.request, self.issue_ns = request, env.now
         self.done = env.event()
         self.remaining = 0
+        self.then: Callable[[], object] | None = None
+        self.order: Turns = ()
 
 
 class Stream:
     """A chunk: `phase` after phase, `at` numbers the one it is in or, until it has `begun`, waits for; `key` (group,
-    number) is the same on all its NPUs.
+    number) is the same on all its NPUs. `order` is the one in which NPUs began the phase, where that matters, which was
+    at `begin_ns`.
     """
 
-    __slots__ = ("at", "begun", "dataset", "key", "phase", "phases", "priority")
+    __slots__ = ("at", "begin_ns", "begun", "dataset", "key", "order", "phase", "phases", "priority")
 
     def __init__(self, key: tuple[str, int], dataset: Dataset, phases: tuple[StreamPhase, ...]):
         self.key, self.dataset, self.phases = key, dataset, phases
         self.priority = dataset.request.priority
-        self.at, self.begun, self.phase = 0, False, phases[0]
+        self.at, self.begun, self.phase, self.begin_ns = 0, False, phases[0], 0
+        self.order: Turns = ()
 
-    def advance(self) -> bool:
-        """A phase is over; whether there is another one."""
+    def advance(self) -> None:
+        """A phase is over, the next one waits."""
         self.at += 1
         self.begun = False
-        if self.at == len(self.phases):
-            return False
         self.phase = self.phases[self.at]
-        return True
 
     @property
     def remaining(self) -> int:

@@ -56,17 +56,17 @@ class Solved:
         barrier: bool = False,
     ):
         self._env, self._ranks, self._delay, self._costs, self._barrier = env, ranks, delay, costs, barrier
+        self.plans = Plans(costs)
         self._class_of = class_of(ranks)
         self._meetings: dict[tuple[object, ...], _Meeting] = {}
         self._groups: dict[tuple[GroupDim, int], RankGroup] = {}
         self._classes: dict[RankGroup, NDArray[np.int64]] = {}
         self._names: dict[RankGroup, Hashable] = {}
-        self._plans = Plans(costs)
         self._lockstep: dict[tuple[RankGroup, StreamPhase], NDArray[np.int64]] = {}
 
     def bytes_sent(self, npu_class: int, stream: Stream) -> int:
         """What one NPU sends in the phase."""
-        return self._plans.bytes_of(stream.phase, self._ranks[npu_class][0])
+        return self.plans.bytes_of(stream.phase, self._ranks[npu_class][0])
 
     def start(self, npu_class: int, stream: Stream, done: Done) -> None:
         """Note an arrival; the last one settles the phase for all."""
@@ -105,8 +105,10 @@ class Solved:
         arrivals = np.array([meeting.there[c][0] for c in classes.tolist()])
         if (arrivals == arrivals[0]).all():
             if (group, phase) not in self._lockstep:
-                self._lockstep[group, phase] = self._solve(group, np.zeros_like(arrivals), phase)
-            exits = arrivals + self._lockstep[group, phase]
+                self._lockstep[group, phase] = self._solve(group, np.zeros(len(group), np.int64), phase)
+            lockstep = self._lockstep[group, phase]
+            # Fractions are added up from the beginning: a sum of floats depends on the order.
+            exits = arrivals + lockstep if lockstep.dtype == np.int64 else self._solve(group, arrivals, phase)
         else:
             exits = self._solve(group, arrivals, phase)
         leave: dict[int, float] = {}
@@ -118,7 +120,7 @@ class Solved:
         return leave
 
     def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
-        costs, plan = self._costs.of(phase.lane.dim), self._plans.of(phase, group.ids[0])
+        costs, plan = self._costs.of(phase.lane.dim), self.plans.of(phase, group.ids[0])
         if isinstance(plan, InNetwork):
             return _through_switch(plan, group, arrivals, costs.endpoint_ns)
         if not isinstance(plan, Explicit):
@@ -143,10 +145,13 @@ class Solved:
         return self._classes[group]
 
     def _name(self, group: RankGroup) -> Hashable:
-        """Of a group; in a folded run groups of equal classes are one: a class stands for members of all of them."""
+        """Of a group, whichever way its members go round: two need not agree.
+
+        In a folded run groups of equal classes are one: a class stands for members of all of them.
+        """
         if group not in self._names:
             unfolded = len(self._ranks) == len(self._class_of)
-            self._names[group] = group.ids[0] if unfolded else tuple(sorted(self._members(group).tolist()))
+            self._names[group] = min(group.ids) if unfolded else tuple(sorted(self._members(group).tolist()))
         return self._names[group]
 
 

@@ -59,6 +59,7 @@ class TaskKind(IntEnum):
 
 EXTERNAL_ID, RECORD_ID = "External id", "Record function id"
 CALL, OPERATOR, ANNOTATION, SYNC, PYTHON = 10, 11, 12, 13, 14
+SOURCE_LINE = re.compile(r"\.py\(\d+\): ")  # in the names of Python functions of a trace with stacks
 MODULE = "nn.Module: "  # how the names of modules begin among the Python functions of a trace with stacks
 ELEMENT_BYTES = {
     **dict.fromkeys(("byte", "char", "bool", "float8_e4m3fn", "float8_e5m2"), 1),
@@ -103,6 +104,10 @@ class Intervals:
     def length_ns(self, row: int) -> int:
         """The duration of one interval."""
         return int(self.end_ns[row] - self.start_ns[row])
+
+    def where(self, chosen: NDArray[np.bool_]) -> Intervals:
+        """Some of the rows."""
+        return Intervals(*(getattr(self, name)[chosen] for name in Intervals.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +203,8 @@ class KinetoTrace:
     """One rank's trace. Times are ns since `base_us`; `tasks` run on `streams` (device, stream), the rest on `threads`.
 
     `collectives` maps a row of `tasks`, `syncs` a call's correlation to what the profiler says of it.
-    `annotations` are the program's own ranges without the step marks, and PyTorch modules where stacks were recorded.
+    `annotations` are the program's own ranges without the step marks, and PyTorch modules where stacks were recorded;
+    `frames` are the Python functions of these stacks. `copied` maps a row of `tasks` to the bytes that a copy moves.
     `products` maps a row of `operators` to the matrix product it was asked for, where shapes were recorded. The
     `correlation` of operators is what `operator_ids` names. `host` tells what a host execution trace added.
     """
@@ -218,10 +224,28 @@ class KinetoTrace:
     collectives: dict[int, Collective] = field(default_factory=dict)
     syncs: dict[int, StreamSync] = field(default_factory=dict)
     annotations: Intervals = field(default_factory=lambda: _Rows().intervals(0.0)[0])
+    frames: Intervals = field(default_factory=lambda: _Rows().intervals(0.0)[0])
     products: dict[int, Product] = field(default_factory=dict)
+    copied: dict[int, int] = field(default_factory=dict)
     operator_ids: str = EXTERNAL_ID
     host: HostUse | None = None
 
+
+# How files of other tools begin, and what they are.
+FOREIGN = (
+    (rb"\x80[\x02-\x05]|\s*\{\s*\"(segments|device_traces)\"", "a memory snapshot of PyTorch (torch.cuda.memory)"),
+    (rb"\s*\[\s*\[", "a memory timeline of PyTorch's profiler (export_memory_timeline)"),
+    (
+        rb"(?si)\s*<(!doctype|html)",
+        "a page, as of export_memory_timeline: the trace is what export_chrome_trace writes",
+    ),
+    (rb"SQLite format 3", "a database, as Nsight Systems and rocprof's rocpd write it"),
+    (rb"(?s).*\"(Kernel_Name|KernelName|TotalDurationNs)\"", "a table of rocprof or nsys stats"),
+    (rb"(?s).*\"rocprofiler-sdk|(?s:.*)\"BeginNs\"", "a trace of rocprof, which says nothing of PyTorch's calls"),
+    (rb"(?s).*/(device|host):(GPU|TPU|CPU)", "a trace of JAX's or TensorFlow's profiler"),
+    (rb"(?s).*\"workload_graph\"", "a Chakra execution trace; simcore run --workload takes it"),
+)
+HEAD_BYTES = 1 << 14  # in which they say so
 
 Number = int | float | str | None  # what the versions of the profiler write where a number is meant
 
@@ -242,6 +266,7 @@ class _Arguments(msgspec.Struct, gc=False):
     stride: Number = msgspec.field(default=0, name="Global rank stride")
     description: str | None = msgspec.field(default="", name="Process Group Description")
     dtype: str | None = ""
+    copied: Number = msgspec.field(default=0, name="bytes")
     source: Number = msgspec.field(default=None, name="Src Rank")
     destination: Number = msgspec.field(default=None, name="Dst Rank")
 
@@ -337,9 +362,10 @@ class _Collector:
         self.names: dict[str, int] = {}
         self.threads: dict[str, int] = {}
         self.streams: dict[tuple[int, int], int] = {}
-        self.calls, self.operators, self.tasks, self.annotations = _Rows(), _Rows(), _Rows(), _Rows()
+        self.calls, self.operators, self.tasks, self.annotations, self.frames = (_Rows() for _ in range(5))
         self.marks: dict[int, tuple[_Event, int]] = {}
         self.products: dict[int, Product] = {}
+        self.copied: dict[int, int] = {}
         self.collectives: dict[int, Collective] = {}
         self.syncs: dict[int, StreamSync] = {}
         self.arguments = msgspec.json.Decoder(_Arguments)
@@ -354,6 +380,8 @@ class _Collector:
         if kind >= OPERATOR and kind != SYNC:
             if kind != PYTHON or name.startswith(MODULE):
                 self._add_operator(event, name, kind)
+            elif SOURCE_LINE.search(name):
+                self.frames.add(event, self._thread(event), self._name(name), NO_CORRELATION, kind)
             return
         arguments = self.arguments.decode(event.args) if len(bytes(event.args)) > 2 else _Arguments()
         if kind == SYNC:
@@ -403,6 +431,8 @@ class _Collector:
             texts = arguments.description or "", arguments.dtype or ""
             said = Collective(arguments.operation or "", group, elements, size, *texts, first, stride)
             self.collectives[len(self.tasks.start_us)] = said
+        elif kind == TaskKind.MEMCPY and arguments.copied:
+            self.copied[len(self.tasks.start_us)] = _whole(arguments.copied)
         self.tasks.add(event, stream, self._name(name), _whole(arguments.correlation), kind)
 
     def _add_sync(self, arguments: _Arguments) -> None:
@@ -433,6 +463,8 @@ class _Collector:
             collectives={int(position[row]): _with_ends(what, rank) for row, what in self.collectives.items()},
             syncs=self.syncs,
             annotations=self.annotations.intervals(base_us)[0],
+            frames=self.frames.intervals(base_us)[0],
+            copied={int(position[row]): size for row, size in self.copied.items()},
             products={int(place[row]): product for row, product in self.products.items()},
             operator_ids=self.operator_ids,
         )
@@ -467,7 +499,7 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
             collector = _Collector()
             _collect(document.events or [], collector)
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
-        found = "an empty file" if not content.strip() else str(error)
+        found = "an empty file" if not content.strip() else _foreign(content) or str(error)
         raise InputError.at(
             file, "this is not a profiler trace", expected="Kineto's JSON with traceEvents", found=found
         ) from error
@@ -475,7 +507,9 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
         raise _no_events(document, content, file)
     if not collector.tasks.start_us:
         hint = "record with ProfilerActivity.CUDA on a machine with a GPU"
-        raise InputError.at(file, "nothing in this trace ran on a GPU", expected="kernel events", hint=hint)
+        raise InputError.at(
+            file, "nothing in this trace ran on a GPU", expected="kernel events", found=_foreign(content), hint=hint
+        )
     in_name = RANK_IN_NAME.search(Path(file).name)
     named = document.distributed.rank if document.distributed else None
     rank = _whole(named) if named is not None else int(in_name[1]) if in_name else None
@@ -489,10 +523,13 @@ def _no_events(document: _Document, content: bytes, file: str) -> InputError:
     if document.nodes is not None:
         what = "a host execution trace says what ran, but not when on the GPU"
         hint = "record a profiler trace beside it: torch.profiler's export_chrome_trace"
-    elif b'"workload_graph"' in content[:4096]:
-        what = "there is no list of events: this is a Chakra execution trace"
-        hint = "simcore run --workload takes it"
-    return InputError.at(file, what, expected='the key "traceEvents"', hint=hint)
+    return InputError.at(file, what, expected='the key "traceEvents"', found=_foreign(content), hint=hint)
+
+
+def _foreign(content: bytes) -> str:
+    """What other tool's file this is; "" when it is not known."""
+    head = content[:HEAD_BYTES]
+    return next((what for pattern, what in FOREIGN if re.match(pattern, head)), "")
 
 
 def _document(content: bytes) -> _Document:

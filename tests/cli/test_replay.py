@@ -21,9 +21,43 @@ def trace(tmp_path):
 
 
 def test_the_first_sentence_answers(trace, capsys):
+    """150 us of host, 5 to launch, 8 of latency and 2 to return; the rest runs on the device."""
     assert main(["replay", str(trace)]) == 0
     first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith("Rank 0: its dependencies predict 862 us a step where 862 us was measured")
+    assert first == (
+        "Rank 0 is bound by the device: of the 862 us that a step takes, the critical path is 81% device, 19% host."
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "time"),
+    [
+        (["--scale", "host=0.5"], "783.5 us"),  # of 150 us between calls, 5 us to launch and 2 us to return
+        (["--scale", "products=0"], "460 us"),  # the kernel and its launch are gone: 150 + 8 + 300 + 2
+        (["--scale", "synchronisation=0"], "401.5 us"),  # the kernel after itself; communication runs beside the next
+        (["--scale", "host@0=0.5"], "783.5 us"),
+    ],
+)
+def test_host_time_kinds_of_work_and_waits_are_what_ifs(trace, options, time, capsys):
+    assert main(["replay", str(trace), *options]) == 0
+    assert f"a step takes {time} instead of 862 us" in capsys.readouterr().out
+
+
+def test_the_list_of_what_would_help_names_the_options_that_replay_it(trace, capsys):
+    assert main(["replay", str(trace), "--json"]) == 0
+    helps = json.loads(capsys.readouterr().out)["ranks"][0]["helps"]
+    assert [row["saved_ns"] for row in helps] == sorted((row["saved_ns"] for row in helps), reverse=True)
+    for row in helps:
+        assert main(["replay", str(trace), *row["option"].split(), "--json"]) == 0
+        steps = json.loads(capsys.readouterr().out)["ranks"][0]["steps"]
+        assert 862_000 - steps[1]["predicted_ns"] == row["saved_ns"]
+        assert row["interval_ns"][0] <= row["saved_ns"] <= row["interval_ns"][1]
+
+
+@pytest.mark.parametrize("options", [["--scale", "gemm=1"], ["--scale", "loader=0.5"], ["--fuse", "gemm"]])
+def test_a_change_of_nothing_is_refused(trace, options, capsys):
+    assert main(["replay", str(trace), *options]) == 2
+    assert "changes nothing" in capsys.readouterr().err
 
 
 def test_what_if_says_what_a_step_would_take(trace, capsys):
@@ -79,14 +113,13 @@ def test_another_interconnect_is_answered_in_the_first_sentence_and_the_document
     first = capsys.readouterr().out.splitlines()[0]
     assert first == (
         "Rank 0: with the interconnect of ring8.yaml a step takes 1.237 ms instead of 862 us (+43.5%): "
-        "1 all_reduce 675.1 us instead of 300 us."
+        "1 all_reduce 675.1 us instead of 300 us; 1.237 ms to 1.537 ms by how much of communication is waiting."
     )
     assert main([*command, "--json"]) == 0
     (rank,) = json.loads(capsys.readouterr().out)["ranks"]
     assert rank["retimed"]["all_reduce"]["count"] == 1
-    assert main([*command, "--recorded-topology", "ring8", "--json"]) == 0
-    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
-    assert rank["retimed"]["all_reduce"] == {"count": 1, "recorded_ns": 300_000, "new_ns": 300_000}
+    assert main([*command, "--recorded-topology", "ring8", "--json"]) == 2
+    assert "changes nothing" in capsys.readouterr().err
 
 
 def test_nccls_measured_times_stand_in_for_the_links(reducing, tmp_path, capsys):
@@ -105,6 +138,14 @@ def test_one_option_sets_several_numbers_and_leaves_files_alone(reducing, capsys
     assert "one process group cannot have two degrees" in capsys.readouterr().err
     assert main(["replay", "--set", "dp=4", "layers=3"]) == 0
     assert "with dp = 4 a step takes" in capsys.readouterr().out
+
+
+def test_another_batch_is_said_and_so_are_tokens_a_second(reducing, capsys):
+    """300 us become 3/4 over 1/2 of that: 1012 us instead of 862 for twice the samples."""
+    assert main(["replay", str(reducing), "--set", "dp=4", "--tokens", "1000"]) == 0
+    said = capsys.readouterr().out
+    assert "the global batch is 2 times as large, 1.7 times the samples a second" in said
+    assert "1,976,285 tokens/s instead of 1,160,093" in said
 
 
 @pytest.mark.parametrize(
@@ -129,13 +170,38 @@ def test_what_cannot_be_retimed_is_refused_with_the_reason(reducing, capsys, opt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--scale", "attention=2"], "--scale: error: no task's name matches"),
+        (["--scale", "attend=2"], "--scale: error: no task's name matches"),
+        (["--scale", "attention=2"], "'attention x 2' changes nothing"),
+        (["--scale", "host@4=2"], "--scale: error: no trace is of this rank"),
         (["--straggler", "4-7=2"], "--straggler: error: no trace is of this rank"),
     ],
 )
 def test_changes_of_what_is_not_there_are_refused(trace, options, message, capsys):
     assert main(["replay", str(trace), *options]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"\x80\x04\x95abc", "memory snapshot"),
+        (b'{"segments": [], "device_traces": []}', "memory snapshot"),
+        (b"[[1, 2, 3], [[0, 1], [2, 3]]]", "memory timeline"),
+        (b"<!DOCTYPE html><html></html>", "export_memory_timeline"),
+        (b"SQLite format 3\0", "Nsight Systems"),
+        (b'"Kind","Agent_Id","Kernel_Name"\n', "rocprof"),
+        (b'{"rocprofiler-sdk-tool": []}', "rocprof"),
+        (
+            b'{"traceEvents": [{"ph": "X", "name": "hipMalloc", "ts": 1, "dur": 2, "args": {"BeginNs": "1"}}]}',
+            "rocprof",
+        ),
+        (b'{"traceEvents": [{"ph": "M", "args": {"name": "/device:GPU:0"}}]}', "JAX"),
+    ],
+)
+def test_other_tools_files_are_named_when_refused(content, what, tmp_path, capsys):
+    (tmp_path / "file.json").write_bytes(content)
+    assert main(["replay", str(tmp_path / "file.json")]) == 2
+    assert what in capsys.readouterr().err
 
 
 def test_a_step_without_communication_is_one_row_of_text(tmp_path, capsys):

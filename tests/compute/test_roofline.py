@@ -45,7 +45,7 @@ def test_a_product_one_tile_past_a_full_wave_pays_a_second_wave():
 @pytest.mark.parametrize("name", names())
 def test_every_accelerator_times_a_layer_and_a_faster_one_is_not_slower(name):
     device = accelerator(name)
-    dtype = "bf16" if "bf16" in device.peak_flops_per_s else "fp16"
+    dtype = next(one for one in ("bf16", "fp16", "fp32") if one in device.peak_flops_per_s)
     works = [Product(2048, 12288, 4096), Attention(1, 32, 32, 2048, 2048, 128), MemoryPass(2048 * 4096 * 4.0)]
     faster = replace(device, peak_flops_per_s={dtype: 2 * device.peak(dtype)}, memory_bytes_per_s=1e17)
     for work in works:

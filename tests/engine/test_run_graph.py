@@ -15,44 +15,12 @@ from simcore.profiles import profiles
 from simcore.report.model import Report
 from simcore.system.config import SystemConfig
 from simcore.system.remote_memory import RemoteMemory, read
-from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind
+from simcore.workload.model import CollectiveKind, GraphSet, NodeKind
+from tests.graphs import graph, node
 
 RING = Topology((Dimension("Ring", 4, 1e9, 100.0),))
 KINDS = list(CollectiveKind)
 COMPUTE, SEND, RECV, COLLECTIVE = NodeKind.COMPUTE, NodeKind.SEND, NodeKind.RECV, NodeKind.COLLECTIVE
-
-
-def node(kind, *deps, **details):
-    """A row: what it is, the rows it waits for, and columns that are not zero."""
-    return {"kind": kind, "deps": deps, **details}
-
-
-def graph(*rows, path="trace.et"):
-    """A rank's graph."""
-    empty = {"collective": -1, "dims": ALL_DIMENSIONS, "stream": -1, "group": 0}
-    columns = (
-        "duration_ns",
-        "size_bytes",
-        "collective",
-        "group",
-        "dims",
-        "peer",
-        "tag",
-        "priority",
-        "num_ops",
-        "stream",
-    )
-    found = {name: np.array([row.get(name, empty.get(name, 0)) for row in rows], np.int64) for name in columns}
-    return Graph(
-        node_id=np.arange(len(rows)),
-        kind=np.array([row["kind"] for row in rows], np.uint8),
-        on_cpu=np.array([row.get("on_cpu", False) for row in rows]),
-        dep_offsets=np.cumsum([0, *(len(row["deps"]) for row in rows)]),
-        deps=np.array([dep for row in rows for dep in row["deps"]], np.int32),
-        names=tuple(row.get("name", f"node {number}") for number, row in enumerate(rows)),
-        path=path,
-        **found,
-    )
 
 
 def run(graphs, topology=RING, profile="native", memory=None, **options):
@@ -171,7 +139,8 @@ def test_folding_graphs_changes_nothing(case, profile, factor):
         timeline = simulate_graphs(found, topology, None, profiles.get(profile), options)
         return Report(timeline, profile, "").to_dict() | {"classes": 0}
 
-    assert report(slow) == report(replace(slow, fold=False))
+    unfolded = {"exact": "messages"} if profile == "native" else {"fold": False}
+    assert report(slow) == report(replace(slow, **unfolded))
 
 
 # --- remote memory

@@ -63,6 +63,7 @@ def registries(monkeypatch, tmp_path):
 def test_what_a_page_says_can_be_done(page, tmp_path, monkeypatch, capsys, registries):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("SIMCORE_TABLES", str(tmp_path / "tables"))
     for folder in ("docs", "workloads", "topologies"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     reader = Reader(capsys)

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simcore
-from simcore.engine import stages, wiring
+from simcore.engine import stages
 from simcore.errors import DeadlockError
 from simcore.network import times
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Fault
 from simcore.timeline.breakdown import merge
 from tests.laws.test_pipelines import pipelines
-from tests.laws.test_transports import ANYWHERE, APART, NATIVE
+from tests.laws.test_transports import ANYWHERE, NATIVE
 from tests.runs import runs
 
 SHARED = [*NATIVE, ("astra-sim-2", "congested")]
@@ -59,8 +59,7 @@ def test_folded_solved_and_played_runs_occupy_links_at_the_same_times(run):
         run = replace(run, system=replace(run.system, active_chunks_per_dimension=1))
     run = replace(run, settings=replace(run.settings, queues_per_dim=1, link_times=True))
     folded, unfolded = use(run.timeline()), use(run.timeline(fold=False))
-    with mock.patch.object(wiring, "Assumptions", lambda: replace(APART, apart=False)):
-        played = use(run.timeline(fold=False))
+    played = use(run.timeline(exact="messages"))
     assert same(folded, unfolded)
     assert same(folded, played)
 
@@ -73,11 +72,11 @@ def test_pipelines_occupy_links_at_the_same_times_folded_repeated_and_played(run
     with mock.patch.object(stages, "stateless", lambda *_: False):
         step_by_step = use(run.timeline(link_times=True))
     assert same(use(folded), step_by_step)
-    assert same(use(folded), use(run.timeline(fold=False, link_times=True)))
+    assert same(use(folded), use(run.timeline(exact="messages", link_times=True)))
 
 
-def test_a_shipped_run_is_the_same_folded_and_not():
-    folded, unfolded = (simcore.run("dlrm", "torus_4x4x4", no_fold=each, link_times=True) for each in (False, True))
+def test_a_shipped_run_is_the_same_folded_and_message_by_message():
+    folded, unfolded = (simcore.run("dlrm", "torus_4x4x4", exact=each, link_times=True) for each in ("", "messages"))
     assert same(use(folded.timeline, step=17), use(unfolded.timeline, step=17))
 
 

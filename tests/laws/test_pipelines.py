@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 import simcore
 from simcore.cli import main
-from simcore.engine import stages, transports
+from simcore.engine import stages
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Fault, Topology
 from simcore.noise import parse_jitter
-from simcore.system.played import Played
 from simcore.timeline.events import FOREVER
 from simcore.workload import text
 from simcore.workload.loops import schedules
@@ -130,8 +129,8 @@ def pipelines(draw, kinds=("Ring", "Switch", "FullyConnected"), *, stragglers=Tr
 
 @settings(deadline=None, max_examples=100)
 @given(pipelines(kinds=("Ring", "Switch", "FullyConnected", "Mesh")))
-def test_folding_a_pipeline_changes_nothing(run):
-    assert run.report() == run.report(fold=False)
+def test_a_pipeline_folded_repeated_and_on_links_of_its_stages_is_the_one_message_by_message(run):
+    assert run.report() == run.report(exact="messages")
 
 
 @settings(deadline=None, max_examples=60)
@@ -142,30 +141,17 @@ def test_cells_played_once_are_as_those_played_every_time(run):
     assert run.report() == every_time
 
 
-@settings(deadline=None, max_examples=60)
-@given(pipelines())
-def test_stages_on_links_of_their_own_are_as_those_on_shared_links(run):
-    run = replace(run, settings=replace(run.settings, network="congested"))
-
-    def shared(env, ranks, links, network, costs, **_):
-        return Played(env, ranks, network(env, LinkGraph(run.topology)), costs)
-
-    with mock.patch.object(transports, "Isolated", shared), mock.patch.object(transports, "Alone", shared):
-        everything = run.report(fold=False)
-    assert run.report() == everything
-
-
 @settings(deadline=None, max_examples=20)
 @given(pipelines(), st.sampled_from(["compute=lognormal:0.1", "links=uniform:0.2"]), st.integers(0, 3))
-def test_noise_in_a_pipeline_is_the_same_folded_and_unfolded(run, jitter, seed):
+def test_noise_in_a_pipeline_is_the_same_message_by_message(run, jitter, seed):
     noise = parse_jitter((jitter,), seed)
     noisy = Run(run.workload, replace(run.topology, noise=noise), settings=replace(run.settings, noise=noise))
-    assert noisy.report() == noisy.report(fold=False)
+    assert noisy.report() == noisy.report(exact="messages")
 
 
 @settings(deadline=None, max_examples=20)
 @given(pipelines(), st.integers(0, 1 << 20), st.sampled_from([0.0, 0.5]), st.sampled_from([1000, 50_000, 1_000_000]))
-def test_a_fault_in_a_pipeline_is_felt_the_same_folded_and_unfolded(run, link, factor, until_ns):
+def test_a_fault_in_a_pipeline_is_felt_the_same_message_by_message(run, link, factor, until_ns):
     links = len(LinkGraph(run.topology))
     usual = replace(run, settings=replace(run.settings, network="congested"))
     time_ns = usual.report()["time_ns"]
@@ -176,7 +162,7 @@ def test_a_fault_in_a_pipeline_is_felt_the_same_folded_and_unfolded(run, link, f
 
     assert during(time_ns + 1, FOREVER).report()["time_ns"] == time_ns
     hit = during(0, until_ns)
-    assert hit.report() == hit.report(fold=False)
+    assert hit.report() == hit.report(exact="messages")
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-v"])

@@ -1,26 +1,24 @@
 """Laws of the transports: what is solved for a group, or folded, is what playing every message of every NPU gives."""
 
 from dataclasses import replace
-from unittest import mock
 
 import numpy as np
 import pytest
-import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.engine import transports, wiring
 from simcore.engine.settings import Settings
 from simcore.network.congested import CutThrough
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Fault, Topology
 from simcore.noise import Noise, Spread
-from simcore.system.alone import Alone
+from simcore.system.alone import Phases
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import LogicalDim
+from simcore.system.layouts import Layouts, Shape
 from simcore.system.performance import solve_alone
-from simcore.system.plans import Costs
+from simcore.system.plans import Costs, Plans
 from simcore.system.streams import Lane, StreamPhase
 from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
 from tests.runs import KINDS, Run, runs
@@ -31,15 +29,6 @@ SPREADS = st.builds(Spread, st.sampled_from(["normal", "uniform", "exponential"]
 NOISE = st.builds(Noise, st.integers(0, 99), st.none() | SPREADS, st.none() | SPREADS)
 
 
-def message_by_message(run):
-    """The report with every message of every NPU sent over its links."""
-    with mock.patch.object(wiring, "Assumptions", lambda: replace(APART, apart=False)):
-        return run.report(fold=False)
-
-
-APART = transports.Assumptions()
-
-
 @settings(deadline=None, max_examples=60)
 @given(runs(kinds=ANYWHERE, modes=NATIVE))
 def test_folded_solved_and_played_runs_are_the_same(run):
@@ -47,14 +36,14 @@ def test_folded_solved_and_played_runs_are_the_same(run):
     chosen = system.implementations or dict.fromkeys(KINDS, (Algorithm("ring"),) * len(run.topology.dims))
     system = replace(system, active_chunks_per_dimension=1, implementations=chosen)
     run = replace(run, system=system, settings=replace(run.settings, queues_per_dim=1))
-    assert run.report() == run.report(fold=False) == message_by_message(run)
+    assert run.report() == run.report(fold=False) == run.report(exact="messages")
 
 
 @settings(deadline=None, max_examples=40)
 @given(runs(kinds=ANYWHERE, modes=[*NATIVE, ("native", "congestion-free")]), NOISE)
 def test_noisy_runs_are_the_same_folded_solved_and_played(run, noise):
     run = replace(run, topology=replace(run.topology, noise=noise), settings=replace(run.settings, noise=noise))
-    assert run.report() == run.report(fold=False) == message_by_message(run)
+    assert run.report() == run.report(fold=False) == run.report(exact="messages")
 
 
 def test_links_that_differ_tell_npus_apart_where_messages_never_meet():
@@ -75,7 +64,7 @@ def test_faults_that_change_nothing_change_nothing(run, data):
     fault = Fault("idle", (data.draw(st.integers(0, links - 1)),), 1.0, 10, 10_000)
     faulty = replace(run, topology=replace(run.topology, faults=(fault,))).report()
     faulty.pop("faults")
-    assert faulty == message_by_message(run)
+    assert faulty == run.report(exact="messages")
 
 
 @st.composite
@@ -110,19 +99,20 @@ def test_a_phase_that_is_solved_ends_as_the_one_that_is_stepped(case, endpoint_n
     links, costs = LinkGraph(topology), Costs(endpoint_ns, lambda size: reduction_ns * (size > 0), PlanOptions())
     lane = Lane(0, LogicalDim(0, len(members), int(members[1] - members[0])), algorithm)
     phase = StreamPhase(kind, lane, size_bytes, size_bytes, 0)
-    env = simpy.Environment()
-    alone = Alone(env, [range(npu, npu + 1) for npu in range(topology.npus)], links, CutThrough, costs)
     try:
-        plan = alone._plans.plans.of(phase, 0)
+        plan = Plans(costs).of(phase, 0)
     except Exception:  # noqa: BLE001 - an algorithm that does not do this kind of collective
         return
-    solved = solve_alone(plan, members, links, costs)
-    if solved is None:
-        return
-    stepped = alone._step(phase, alone._stage_of(lane.dim, members), plan)
-    assert solved.exits_ns == stepped.exits_ns
-    assert solved.size_bytes.tolist() == stepped.size_bytes.tolist()
-    assert solved.busy_ns.tolist() == stepped.busy_ns.tolist()
+    columns = Phases(Layouts(timed=False), CutThrough, costs, plain=True)
+    messages = Phases(Layouts(timed=False), CutThrough, costs, plain=False)
+    shape = Shape("all", links)
+    stepped = messages.times(shape, phase, [plan], [members])
+    for found in (solve_alone(plan, members, links, costs), columns._played(shape, [plan], [members], costs)):
+        if found:
+            exits_ns = found.exits_ns
+            assert [*map(list, exits_ns if isinstance(exits_ns[0], list) else [exits_ns])] == stepped.exits_ns
+            assert found.size_bytes.tolist() == stepped.size_bytes.tolist()
+            assert found.busy_ns.tolist() == stepped.busy_ns.tolist()
 
 
 @pytest.mark.parametrize("kind", ["Ring", "Mesh", "Switch"])

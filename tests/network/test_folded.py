@@ -1,14 +1,12 @@
 """Folded links: what one NPU sees stands for what all see; and distances without links."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.network.distance import addresses, hops
-from simcore.network.folded import FoldedLinks, symmetric
+from simcore.network.folded import FoldedLinks
 from simcore.network.topology.links import LinkGraph
-from simcore.network.topology.model import Dimension, Topology
 from tests.runs import machines
 
 
@@ -24,7 +22,6 @@ def shifted(topology, npu, offset):
 @given(machines(), st.data())
 def test_a_message_so_far_on_takes_the_same_folded_links_from_everywhere(topology, data):
     parts = [[dim.npus] for dim in topology.dims]
-    assert symmetric(topology, parts)
     links = FoldedLinks(LinkGraph(topology), parts)
     offset = data.draw(st.integers(0, topology.npus - 1))
     ways = {links.route(npu, shifted(topology, npu, offset)) for npu in range(topology.npus)}
@@ -41,20 +38,6 @@ def test_every_link_stands_for_links_as_fast_as_itself(topology):
     assert sorted(set(stands_for.tolist())) == numbers.tolist()
     assert (links.bandwidth_bytes_per_s[stands_for] == whole.bandwidth_bytes_per_s).all()
     assert (links.latency_ns[stands_for] == whole.latency_ns).all()
-
-
-@pytest.mark.parametrize(
-    ("kind", "parts", "expected"),
-    [
-        ("Ring", [8], True),
-        ("Ring", [2, 4], False),  # the ends of a part of a ring are not neighbours
-        ("Switch", [2, 4], True),
-        ("FullyConnected", [2, 4], True),
-        ("Mesh", [8], False),
-    ],
-)
-def test_what_looks_the_same_from_everywhere(kind, parts, expected):
-    assert symmetric(Topology((Dimension(kind, 8, 1e9, 1.0),)), [parts]) is expected
 
 
 @settings(deadline=None, max_examples=30)

@@ -7,6 +7,7 @@ import pytest
 from simcore import library
 from simcore.errors import InputError
 from simcore.network.topology.load import load
+from simcore.network.topology.model import Memory
 
 RING = "topology: [Ring]\nnpus_count: [4]\nbandwidth: [50.0]\nlatency: [500.0]\n"
 MESH = "topology: [Mesh, Mesh]\nnpus_count: [4, 4]\nbandwidth: [50.0, 50.0]\nlatency: [10.0, 10.0]\n"
@@ -64,7 +65,7 @@ def test_hierarchical_json_of_astra_sim_1_fills_the_extra_terms(tmp_path):
     ring, switch = topology.dims
     assert (ring.npus, ring.links, ring.bandwidth_bytes_per_s) == (4, 2, 25 * 2**30)
     assert (switch.nic_latency_ns, switch.router_latency_ns) == (100, 20)
-    assert (topology.memory.latency_ns, topology.memory.bandwidth_bytes_per_ns, topology.memory.scale) == (500, 370, 1)
+    assert (ring.memory, switch.memory) == (Memory(500, 370, 1), Memory(1, 1, 0))
 
 
 def test_a_wafer_shows_its_workload_the_mesh_without_spare_rows_or_the_live_npus(tmp_path):

@@ -235,7 +235,7 @@ def test_pipeline_transfers_use_the_files_bandwidth():
     bandwidths = BusBandwidths("f", {"PP": {"busbw": 47.5}})
     made = replace(workload(Layer("row"), pp=4, vpp=2, gradient_accumulation=8), pipeline_bytes=8 * MIB)
     options = replace(OPTIONS, bandwidths=bandwidths, pp_overlap=0.5)
-    assert int(evaluate(made, options).summary.exposed_pp_us) == 2631  # SimAI of March 2025 prints 2631
+    assert evaluate(made, options).summary.exposed_pp_us == 2631  # SimAI of March 2025 prints 2631, not 2631.5
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,13 @@ def test_public_models_have_as_many_blocks_as_layers(file):
     assert find_layers(view(trace), 0).title.startswith("nn.Module: ")
 
 
+@pytest.mark.parametrize("place", [("kineto", "r50_w4.pt.trace"), ("hta", "nccl_parser_config__nccl_data")])
+def test_blocks_that_are_not_most_of_a_step_or_not_alike_are_no_layers(place):
+    (trace,) = read_ranks([shared("data", "traces", place[0], f"{place[1]}.json.gz")])
+    with pytest.raises(InputError, match="does not say which calls and kernels are a layer"):
+        find_layers(view(trace), 1)
+
+
 def test_public_models_grow_by_their_layers():
     """Inference on an H100 with PyTorch's module stack: Qwen1.5-0.5B has 24 layers, 47.15 ms a pass."""
     traces = read_ranks([shared("data", "traces", "tracelens", "h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz")])

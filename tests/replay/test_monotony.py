@@ -104,13 +104,13 @@ def test_public_traces_with_some_tasks_of_half_the_time_and_some_edges_less(plac
 def test_what_a_step_consists_of_adds_up_to_it(place):
     """The critical path to the step; idle time by cause to the idle time, and to what the curve leaves free."""
     found = replay_traces(read_ranks([shared("data", "traces", *place)]), Changes())
-    for rank, steps in zip(found.ranks, found.steps, strict=True):
+    for steps in found.steps:
         for step in steps:
-            length_ns, idle_ns = step.to_ns - step.from_ns, predicted(rank, step).idle_ns
-            assert sum(critical_path(rank, step).values()) == length_ns
-            assert sum(idle_causes(rank, step).values()) == idle_ns
-            assert sum(task.time_ns for task in critical_tasks(rank, step, 10**6)) <= length_ns
+            length_ns, idle_ns = step.to_ns - step.from_ns, predicted(step).idle_ns
+            assert sum(critical_path(step).values()) == length_ns
+            assert sum(idle_causes(step).values()) == idle_ns
+            assert sum(task.time_ns for task in critical_tasks(step, 10**6)) <= length_ns
             size_ns = length_ns // 300 + 1
-            _, curve = busy(rank, step, size_ns)
+            _, curve = busy(step, size_ns)
             bins_ns = np.minimum(size_ns, length_ns - size_ns * np.arange(len(curve)))
             assert np.dot(curve, bins_ns) == pytest.approx(length_ns - idle_ns, abs=length_ns * 1e-4)

@@ -48,7 +48,7 @@ OUTCOMES = {
     "tracelens/h100__Falconsai_nsfw_image_detection__1016002.json.gz": (1, 1, 0.001, ()),
     "tracelens/h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz": (1, 1, 0.001, ()),
     "tracelens/h100__gaunernst_bert-small-uncased__1016001.json.gz": (1, 1, 0.001, ()),
-    "tracelens/mi300__resnet_act_checkpoint.json.gz": (1, 3, 0.001, (AHEAD,)),
+    "tracelens/mi300__resnet_act_checkpoint.json.gz": (1, 3, 0.002, (AHEAD,)),
 }
 
 

@@ -294,7 +294,8 @@ def test_eight_coupled_ranks_keep_their_step_times():
 
 def test_the_ablation_table_says_what_each_kind_of_dependency_is_worth():
     table = ablations([prepare(trace) for trace in public(*CONTROL)])
-    assert list(table) == list(VARIANTS)
+    assert list(table)[: len(VARIANTS)] == list(VARIANTS)
+    assert table["null_model"][0] > 0.1 > table["next_step_as_this"][0]
     assert table["no_residual"][0] < 0.01 < 0.1 < min(table["no_interstream"][0], table["no_sync"][0])
 
 

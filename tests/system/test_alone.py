@@ -5,8 +5,6 @@ import json
 import pytest
 
 from simcore.api import run
-from simcore.engine import transports
-from simcore.system.alone import Alone
 
 WORKLOAD = """DATA
 2
@@ -34,7 +32,7 @@ SYSTEMS = {
 @pytest.mark.parametrize("network", ["congested", "fair"])
 @pytest.mark.parametrize("algorithm", SYSTEMS)
 @pytest.mark.parametrize("name", TOPOLOGIES)
-def test_the_report_is_that_of_the_message_level_simulation(tmp_path, monkeypatch, name, algorithm, network):
+def test_the_report_is_that_of_the_message_level_simulation(tmp_path, name, algorithm, network):
     topology, dims = TOPOLOGIES[name]
     files = {"w.txt": WORKLOAD, "net.yml": topology}
     system = {key: value[:dims] for key, value in SYSTEMS[algorithm].items()}
@@ -42,18 +40,8 @@ def test_the_report_is_that_of_the_message_level_simulation(tmp_path, monkeypatc
     files["sys.json"] = json.dumps(system)
     for file, text in files.items():
         (tmp_path / file).write_text(text)
-    used = []
-
-    def report(alone):
-        def made(*arguments, **options):
-            used.append(alone)
-            return Alone(*arguments, **options)
-
-        monkeypatch.setattr(transports, "Alone", made)
-        if not alone:
-            monkeypatch.setattr(transports, "_can_be_alone", lambda *_: False)
-        paths = [str(tmp_path / file) for file in ("w.txt", "net.yml", "sys.json")]
-        return run(paths[0], paths[1], paths[2], network=network).to_dict()
-
-    assert report(alone=True) == report(alone=False)
-    assert used == [True]
+    paths = [str(tmp_path / file) for file in ("w.txt", "net.yml", "sys.json")]
+    usual, messages = (run(*paths, network=network, exact=exact).to_dict() for exact in ("", "messages"))
+    for report in (usual, messages):
+        report.pop("classes"), report.pop("options", None)
+    assert usual == messages

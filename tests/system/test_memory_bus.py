@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
+from simcore.network.instant import Timers
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
-from simcore.system.memory_bus import BusCosts, Clock, MemoryBus, Route
+from simcore.system.memory_bus import BusCosts, MemoryBus, Route
 from simcore.system.packets import packet_sizes, routes
 from simcore.workload.model import CollectiveKind
 from tests.runs import KINDS, Run, micro
@@ -84,7 +85,7 @@ def test_the_bus_reduces_the_packets_that_the_plan_reduces(algorithm, kind, leve
 @given(st.integers(1, 10**6), st.booleans(), st.booleans())
 def test_a_lonely_packet_pays_both_buses_and_its_reduction(size_bytes, reduced, send_back):
     env, ends = simpy.Environment(), []
-    bus = MemoryBus(env, Clock(env), BusCosts(10, 5, 0, 0.5, 3))
+    bus = MemoryBus(env, Timers(env), BusCosts(10, 5, 0, 0.5, 3))
     bus.carry(Route(False, reduced, send_back), size_bytes, lambda: ends.append(env.now))
     env.run()
     outer = int(20 + 0.5 * (size_bytes - 1))

@@ -40,11 +40,17 @@ class Routes:
 class Fabric(ABC):
     """The network among the NPUs of one dimension, of which every group of NPUs has its own copy.
 
+    It looks the same when all NPUs move on by one place (`turns`), when any two change places (`permutes`), and, as
+    each link belongs to one NPU and not to a pair of them, whomever each NPU sends to (`own_links`).
+
     Nodes 0 to `dim.npus` - 1 are the NPUs, further ones are switches. A link has one direction; parallel links
     between the same two nodes count as one link of their joint bandwidth.
     """
 
     description: ClassVar[str]
+    turns: ClassVar[bool] = False
+    permutes: ClassVar[bool] = False
+    own_links: ClassVar[bool] = False
     bisection_how: ClassVar[str] = "the links across a straight cut of dimension {dimension}"
 
     def __init__(self, dim: Dimension):

@@ -14,6 +14,8 @@ class FullyConnected(Fabric):
     """Links in the order (0, 1), (0, 2), .., (1, 0), (1, 2), ..: n - 1 from every NPU."""
 
     description = "a link between every two NPUs, in each direction"
+    turns = True
+    permutes = True
 
     def ends(self) -> tuple[IntArray, IntArray]:
         """By source, then destination."""

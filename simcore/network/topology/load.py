@@ -260,13 +260,15 @@ def _hierarchical(root: Node) -> Topology:
         _column(root, "router-latency", time, count, 0.0),
         strict=False,
     )
-    memory = [
+    memories = zip(
         _column(root, "hbm-latency", time, count, 0.0),
         _column(root, "hbm-bandwidth", partial(Node.number, above=True), count, 1.0),
         _column(root, "hbm-scale", Node.number, count, 0.0),
-    ]
-    # ASTRA-sim 1.0 keeps one memory per NPU: the values of dimension 0 count.
+        strict=False,
+    )
     return Topology(
-        tuple(replace(Dimension(str(kind), *rest), links_per_npu=True) for kind, *rest in dims),
-        memory=Memory(*(column[0] for column in memory)) if all(memory) else Memory(),
+        tuple(
+            replace(Dimension(str(kind), *rest), links_per_npu=True, memory=Memory(*memory))
+            for (kind, *rest), memory in zip(dims, memories, strict=False)
+        )
     )

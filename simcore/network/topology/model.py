@@ -11,13 +11,27 @@ __all__ = ["Dimension", "Fault", "Graph", "Memory", "Topology", "Wafer"]
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """ASTRA-sim 1.0's memory floor of a message: (latency + size / bandwidth) * scale, in ns."""
+
+    latency_ns: float = 0.0
+    bandwidth_bytes_per_ns: float = 1.0
+    scale: float = 0.0
+
+    def floor_ns(self, size_bytes: int) -> float:
+        """A message of so many bytes takes no less."""
+        return (self.latency_ns + size_bytes / self.bandwidth_bytes_per_ns) * self.scale
+
+
+@dataclass(frozen=True, slots=True)
 class Dimension:
     """One dimension: `npus` per group, joined as `kind` says.
 
     `bandwidth_bytes_per_s` is of one link in one direction, `latency_ns` per hop; `links` counts parallel links to a
     neighbour or, with `links_per_npu`, the links of an NPU to all its neighbours of this dimension (ASTRA-sim 1.0).
-    `nic_latency_ns` and `router_latency_ns` are ASTRA-sim 1.0's extra terms. `oversubscription` belongs to a FatTree,
-    `groups` and `routing` ("minimal" or "valiant") to a Dragonfly, `routers` to both (leaves; routers of a group).
+    `nic_latency_ns`, `router_latency_ns` and `memory` are ASTRA-sim 1.0's extra terms. `oversubscription` belongs to a
+    FatTree, `groups` and `routing` ("minimal" or "valiant") to a Dragonfly, `routers` to both (leaves; routers of a
+    group).
     """
 
     kind: str
@@ -32,21 +46,13 @@ class Dimension:
     routers: int = 0
     routing: str = "minimal"
     links_per_npu: bool = False
+    memory: Memory = Memory()
 
     @property
     def parallel_links(self) -> int:
         """Links to one neighbour, at least one."""
         neighbours = {"Ring": 2, "FullyConnected": self.npus - 1}.get(self.kind, 1) if self.links_per_npu else 1
         return max(self.links // max(neighbours, 1), 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """ASTRA-sim 1.0's memory floor of a message: (latency + size / bandwidth) * scale, in ns."""
-
-    latency_ns: float = 0.0
-    bandwidth_bytes_per_ns: float = 1.0
-    scale: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +113,6 @@ class Topology:
     dims: tuple[Dimension, ...]
     name: str = ""
     description: str = ""
-    memory: Memory = Memory()
     wafer: Wafer | None = None
     graph: Graph | None = None
     path: str = field(default="", compare=False)

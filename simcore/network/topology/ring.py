@@ -25,6 +25,7 @@ class Ring(Fabric):
     description = (
         "every NPU linked to the next in both directions, the last to the first; the shorter way, a tie upwards"
     )
+    turns = True
 
     def ends(self) -> tuple[IntArray, IntArray]:
         """Upwards links first."""

@@ -14,6 +14,9 @@ class Switch(Fabric):
     """Link i goes from NPU i up to the switch, link n + i down to it; the switch itself is never the bottleneck."""
 
     description = "every NPU linked to one switch; latency is paid up and down"
+    turns = True
+    permutes = True
+    own_links = True
 
     def ends(self) -> tuple[IntArray, IntArray]:
         """Upwards links first; the switch is node n. A single NPU needs no switch."""

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from simcore.replay.pipelines.pipeline import Rebuilt
 from simcore.replay.pipelines.stages import Plan
+from simcore.replay.views.report import batch
 from simcore.units import format_ns
 
 __all__ = ["pipeline_dict", "pipeline_text"]
@@ -39,10 +40,13 @@ def _plan(plan: Plan) -> str:
     return f"{sizes}, {plan.schedule}" + (f" with {plan.vpp} chunks" if plan.vpp > 1 else "")
 
 
-def pipeline_text(rebuilt: Rebuilt) -> str:
+def pipeline_text(rebuilt: Rebuilt, tokens: int = 0) -> str:
     """The answer in a sentence, its stages, and how good the same way of predicting is for the recorded step."""
     time_ns, period_ns = rebuilt.report.timeline.time_ns, rebuilt.period_ns
     answer = f"{format_ns(time_ns)} instead of {format_ns(period_ns)} ({time_ns / period_ns - 1:+.1%})"
+    plan, old = rebuilt.plan, rebuilt.recorded.plan
+    batches = plan.dp * plan.micro_batches / (old.dp * old.micro_batches)
+    answer += batch(batches, period_ns, time_ns, tokens)
     lines = [
         f"With {_plan(rebuilt.plan)} a step takes {answer}.",
         "",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.replay.build import Prepared
 from simcore.replay.graph import EdgeKind, NodeKind
+from simcore.replay.kinds import COMMUNICATION
 from simcore.replay.session import StepReplay
 from simcore.timeline.breakdown import Breakdown, coverage, union_ns
 
@@ -19,23 +19,26 @@ __all__ = [
     "busy",
     "critical_path",
     "critical_tasks",
+    "host_share",
     "idle_causes",
     "largest_tasks",
+    "lengths_ns",
     "measured",
     "predicted",
     "predicted_tasks",
+    "sides",
 ]
 
 Column = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-UNEXPLAINED = "unexplained"
+UNEXPLAINED, OTHER_RANKS, LOADER = "unexplained", "other_ranks", "data_loader"
 # What a task waited for while its device stood idle, by the edge that held it.
 IDLE_CAUSES = {
     EdgeKind.LAUNCH: "host",
     EdgeKind.STREAM: "between_tasks",
     EdgeKind.INTERSTREAM: "other_stream",
     EdgeKind.INTERSTREAM_INFERRED: "other_stream",
-    EdgeKind.COLLECTIVE: "other_ranks",
+    EdgeKind.COLLECTIVE: OTHER_RANKS,
 }
 PATH_LABELS = {
     EdgeKind.PROGRAM_ORDER: "host_between_calls",
@@ -46,15 +49,25 @@ PATH_LABELS = {
     EdgeKind.INTERSTREAM_INFERRED: "stream_wait",
     EdgeKind.SYNC: "synchronisation",
     EdgeKind.BACKPRESSURE: "launch_queue_full",
-    EdgeKind.COLLECTIVE: "other_ranks",
+    EdgeKind.COLLECTIVE: OTHER_RANKS,
 }
+# Whose fault the parts of a critical path are; the first three are recorded host time.
+SIDES = {
+    "host": ("host_calls", "host_between_calls", "thread_handover", "launch_latency"),
+    "data loader": (LOADER,),
+    "device": ("computation", "communication", "between_tasks", "stream_wait", "synchronisation", "launch_queue_full"),
+    "other ranks": (OTHER_RANKS,),
+    "delays that nothing explains": (UNEXPLAINED, "before_the_replay"),
+}
+HOST_TIME = ("host_calls", "host_between_calls", "thread_handover", LOADER)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskTotal:
-    """Everything one name did in a step."""
+    """Everything one name did in a step of a rank."""
 
     name: str
+    rank: int
     count: int
     time_ns: int
 
@@ -69,24 +82,24 @@ def _breakdown(start_ns: Column, end_ns: Column, communication: Mask, span: tupl
     return Breakdown(working - overlapped, overlapped, talking - overlapped, span[1] - span[0] - either)
 
 
-def measured(rank: Prepared, step: StepReplay) -> Breakdown:
+def measured(step: StepReplay) -> Breakdown:
     """The breakdown of a step as it was recorded."""
-    tasks = rank.view.trace.tasks
-    return _breakdown(tasks.start_ns, tasks.end_ns, rank.view.communication, step.measured_span_ns)
+    view = step.prepared.view
+    return _breakdown(view.trace.tasks.start_ns, view.trace.tasks.end_ns, view.communication, step.measured_span_ns)
 
 
-def predicted(rank: Prepared, step: StepReplay) -> Breakdown:
+def predicted(step: StepReplay) -> Breakdown:
     """The breakdown of the predicted period."""
-    start, end, rows, _ = _played(rank, step)
-    return _breakdown(start, end, rank.view.communication[rows], (step.from_ns, step.to_ns))
+    start, end, rows, _ = _played(step)
+    return _breakdown(start, end, step.prepared.view.communication[rows], (step.from_ns, step.to_ns))
 
 
-def predicted_tasks(rank: Prepared, step: StepReplay) -> tuple[Column, Column, Column]:
+def predicted_tasks(step: StepReplay) -> tuple[Column, Column, Column]:
     """Start, end and row in the trace of every task that runs within the predicted period, whichever copy it is of."""
-    return _played(rank, step)[:3]
+    return _played(step)[:3]
 
 
-def _played(rank: Prepared, step: StepReplay) -> tuple[Column, Column, Column, Column]:
+def _played(step: StepReplay) -> tuple[Column, Column, Column, Column]:
     """Start, end, row and binding edge (-1: none) of every task within the predicted period.
 
     A single copy begins with what the device had left to do, as recorded.
@@ -96,8 +109,9 @@ def _played(rank: Prepared, step: StepReplay) -> tuple[Column, Column, Column, C
     start, end = schedule.start_ns[:, begins].ravel(), schedule.end_ns[:, ends].ravel()
     rows, held = np.tile(np.array(nodes.tasks, dtype=np.int64), schedule.copies), schedule.binding[:, begins].ravel()
     if schedule.copies == 1:
-        tasks, later_ns = rank.view.trace.tasks, step.from_ns - step.window.start_ns
-        old = np.flatnonzero((rank.view.launch_ns < step.window.start_ns) & (tasks.end_ns > step.window.start_ns))
+        view, later_ns = step.prepared.view, int(schedule.start_ns[0, nodes.begin]) - step.window.start_ns
+        tasks = view.trace.tasks
+        old = np.flatnonzero((view.launch_ns < step.window.start_ns) & (tasks.end_ns > step.window.start_ns))
         old = old[~np.isin(old, rows)]
         start, end = np.r_[start, tasks.start_ns[old] + later_ns], np.r_[end, tasks.end_ns[old] + later_ns]
         rows, held = np.r_[rows, old], np.r_[held, np.full(len(old), -1)]
@@ -105,10 +119,10 @@ def _played(rank: Prepared, step: StepReplay) -> tuple[Column, Column, Column, C
     return start[inside], end[inside], rows[inside], held[inside]
 
 
-def busy(rank: Prepared, step: StepReplay, bin_ns: int) -> tuple[list[float], list[float]]:
+def busy(step: StepReplay, bin_ns: int) -> tuple[list[float], list[float]]:
     """The share of each bin of a step in which at least one stream ran something, measured and predicted."""
-    tasks, span = rank.view.trace.tasks, (step.from_ns, step.to_ns)
-    start, end, _, _ = _played(rank, step)
+    tasks, span = step.prepared.view.trace.tasks, (step.from_ns, step.to_ns)
+    start, end, _, _ = _played(step)
     sides = ((tasks.start_ns, tasks.end_ns, step.measured_span_ns), (start, end, span))
     first, second = ([round(share, 4) for share in _shares(*side, bin_ns)] for side in sides)
     return first, second
@@ -121,34 +135,53 @@ def _shares(start_ns: Column, end_ns: Column, span: tuple[int, int], bin_ns: int
     return shares
 
 
-def critical_path(rank: Prepared, step: StepReplay) -> dict[str, int]:
+def critical_path(step: StepReplay) -> dict[str, int]:
     """What one period consists of along the chain of binding edges that ends with its last node, in ns."""
     parts = Counter[str]()
-    for label, _, length in _path(rank, step):
+    for label, _, length in _path(step):
         parts[label] += length
     return {name: length for name, length in sorted(parts.items()) if length}
 
 
-def critical_tasks(rank: Prepared, step: StepReplay, count: int = 10) -> list[TaskTotal]:
+def sides(path: Mapping[str, int]) -> dict[str, float]:
+    """The shares of a critical path that are the host's, the data loader's, the device's and the other ranks'."""
+    total = sum(path.values())
+    return {
+        side: sum(path.get(label, 0) for label in labels) / total if total else 0.0 for side, labels in SIDES.items()
+    }
+
+
+def host_share(path: Mapping[str, int]) -> float:
+    """The share of a critical path that is recorded host time."""
+    return sum(path.get(label, 0) for label in HOST_TIME) / max(sum(path.values()), 1)
+
+
+def critical_tasks(step: StepReplay, count: int = 10) -> list[TaskTotal]:
     """The names of tasks, of this or another rank, that take most of the critical path."""
-    graph, often, total = step.graph, Counter[int](), Counter[int]()
-    for _, node, length in _path(rank, step):
+    graph, often, total = step.graph, Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+    for _, node, length in _path(step):
         if node >= 0 and length and graph.kind[node] != NodeKind.HOST:
-            often[int(graph.name[node])] += 1
-            total[int(graph.name[node])] += length
-    order = sorted(total, key=lambda name: (-total[name], name))[:count]
-    return [TaskTotal(rank.view.trace.names[name], often[name], total[name]) for name in order]
+            owned = int(graph.rank[node]), int(graph.name[node])
+            often[owned] += 1
+            total[owned] += length
+    order = sorted(total, key=lambda owned: (-total[owned], owned))[:count]
+    traces = [rank.view.trace for rank in step.source.ranks]
+    return [
+        TaskTotal(traces[owner].names[name], traces[owner].rank, often[owner, name], total[owner, name])
+        for owner, name in order
+    ]
 
 
-def _path(rank: Prepared, step: StepReplay) -> Iterator[tuple[str, int, int]]:
+def _path(step: StepReplay) -> Iterator[tuple[str, int, int]]:
     """From the end of a period to its start: what was going on, at which node (-1: between two) and for how long."""
     graph, schedule = step.graph, step.schedule
     own = np.flatnonzero(graph.rank == step.number)
     copy, cursor = schedule.copies - 1, step.to_ns
-    node = int(own[schedule.end_ns[copy, own].argmax()]) if copy else graph.ranks[step.number].end
+    latest = int(own[schedule.end_ns[copy, own].argmax()])
+    node = latest if copy or not step.steady else graph.ranks[step.number].end
     while cursor > step.from_ns:
         start = max(int(schedule.start_ns[copy, node]), step.from_ns)
-        yield _label(rank, step, node), node, max(cursor - start, 0)
+        yield _label(step, node), node, max(cursor - start, 0)
         cursor = min(cursor, start)
         edge = int(schedule.binding[copy, node])
         if edge < 0 or copy < graph.back[edge]:
@@ -156,23 +189,36 @@ def _path(rank: Prepared, step: StepReplay) -> Iterator[tuple[str, int, int]]:
             return
         node, copy = int(graph.source[edge]), copy - int(graph.back[edge])
         reached = max(int(schedule.end_ns[copy, node]), step.from_ns)
-        yield PATH_LABELS[EdgeKind(graph.edge_kind[edge])], -1, max(cursor - reached, 0)
+        yield from _on_the_way(step, edge, max(cursor - reached, 0))
         cursor = min(cursor, reached)
 
 
-def _label(rank: Prepared, step: StepReplay, node: int) -> str:
+def _on_the_way(step: StepReplay, edge: int, length_ns: int) -> Iterator[tuple[str, int, int]]:
+    """Parts of the time between two nodes: for no known reason, in the data loader, and what the edge stands for."""
     graph = step.graph
+    own = graph.rank[graph.target[edge]] == step.number
+    if not own or (graph.kind[graph.source[edge]] == NodeKind.ARRIVAL):
+        yield OTHER_RANKS, -1, length_ns
+        return
+    unknown = min(int(graph.residual_ns[edge]), max(length_ns - max(int(graph.lag_ns[edge]), 0), 0))
+    loader = min(int(graph.loader_ns[edge]), length_ns - unknown)
+    yield UNEXPLAINED, -1, unknown
+    yield LOADER, -1, loader
+    yield PATH_LABELS[EdgeKind(graph.edge_kind[edge])], -1, length_ns - unknown - loader
+
+
+def _label(step: StepReplay, node: int) -> str:
+    graph = step.graph
+    if graph.rank[node] != step.number:
+        return OTHER_RANKS
     if graph.kind[node] == NodeKind.HOST:
         return "host_calls"
-    if graph.rank[node] != step.number:
-        return "other_ranks"
-    talks = rank.view.communication[rank.view.trace.tasks.name == graph.name[node]]
-    return "communication" if talks.any() else "computation"
+    return "communication" if step.prepared.view.categories[graph.name[node]] == COMMUNICATION else "computation"
 
 
-def idle_causes(rank: Prepared, step: StepReplay) -> dict[str, int]:
+def idle_causes(step: StepReplay) -> dict[str, int]:
     """Predicted time in which the device had nothing to do, by what held the task that ended each pause, in ns."""
-    graph, (start, end, _, held) = step.graph, _played(rank, step)
+    graph, (start, end, _, held) = step.graph, _played(step)
     causes, reach = Counter[str](), step.from_ns
     for at in np.argsort(start, kind="stable").tolist():
         pause = int(start[at]) - reach
@@ -185,13 +231,19 @@ def idle_causes(rank: Prepared, step: StepReplay) -> dict[str, int]:
     return dict(sorted(causes.items()))
 
 
-def largest_tasks(rank: Prepared, step: StepReplay, count: int = 10) -> list[TaskTotal]:
+def largest_tasks(step: StepReplay, count: int = 10) -> list[TaskTotal]:
     """The names on which the device spends most of a predicted step."""
-    names, nodes, schedule = rank.view.trace.names, step.graph.ranks[step.number], step.schedule
-    number = rank.view.trace.tasks.name[np.array(nodes.tasks, dtype=np.int64)]
-    begins, ends = np.array(nodes.begins, dtype=np.int64), np.array(nodes.ends, dtype=np.int64)
-    length = schedule.end_ns[-1, ends] - schedule.start_ns[-1, begins]
-    total = np.bincount(number, weights=length, minlength=len(names)).astype(np.int64)
-    often = np.bincount(number, minlength=len(names))
+    trace = step.prepared.view.trace
+    number, length = trace.tasks.name[np.array(step.tasks, dtype=np.int64)], lengths_ns(step)
+    total = np.bincount(number, weights=length, minlength=len(trace.names)).astype(np.int64)
+    often = np.bincount(number, minlength=len(trace.names))
     order = [int(n) for n in np.argsort(-total, kind="stable")[:count] if often[n]]
-    return [TaskTotal(names[n], int(often[n]), int(total[n])) for n in order]
+    return [TaskTotal(trace.names[n], trace.rank, int(often[n]), int(total[n])) for n in order]
+
+
+def lengths_ns(step: StepReplay) -> Column:
+    """How long each of the step's tasks lasts as predicted, its waiting for other ranks included."""
+    nodes, schedule = step.graph.ranks[step.number], step.schedule
+    begins, ends = np.array(nodes.begins, dtype=np.int64), np.array(nodes.ends, dtype=np.int64)
+    lengths: Column = schedule.end_ns[-1, ends] - schedule.start_ns[-1, begins]
+    return lengths

@@ -66,10 +66,10 @@ def collectives(trace: KinetoTrace) -> dict[int, tuple[CollectiveKind, Collectiv
 
 def _together(replay: Replay, step: StepReplay) -> dict[int, tuple[int, ...]]:
     """The ranks of each collective of a rank that all recorded ranks took part in."""
-    ranks = tuple(sorted(replay.ranks[member].view.trace.rank for member in step.members))
+    ranks = tuple(sorted(rank.view.trace.rank for rank in step.source.ranks))
     return {
         member.task: ranks
-        for match in step.matches
+        for match in step.source.matches
         for member in match.members
         if member.rank == step.number and len(match.members) == len(replay.ranks) > 1
     }

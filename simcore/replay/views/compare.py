@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from simcore.replay.kinds import plain
 from simcore.report.compare import Pair
 from simcore.report.grid import grid, shorten, top
 from simcore.report.text import printable, wrapped
@@ -106,17 +106,8 @@ def headline(comparison: TraceComparison) -> str:
     if not moved:
         return said + "; no kernel changed."
     most = moved[0]
-    what = f"{shorten(_plain(most.name), MOST_NAME)} ({_more(most.time_ns)} a step{_runs(comparison, most)})"
+    what = f"{shorten(plain(most.name), MOST_NAME)} ({_more(most.time_ns)} a step{_runs(comparison, most)})"
     return f"{said}; of what runs on it {what} changed most."
-
-
-def _plain(name: str) -> str:
-    """A kernel's name without its result, template arguments and parameters, which hide it.
-
-    >>> _plain("void cudnn::wgrad<float, 512>(int, float*)"), _plain("Memcpy HtoD (Pageable -> Device)")
-    ('cudnn::wgrad', 'Memcpy HtoD (Pageable -> Device)')
-    """
-    return re.sub(r"(?<=\w)[<(].*", "", name.removeprefix("void "))
 
 
 def _more(pair: Pair) -> str:
@@ -137,7 +128,7 @@ def render(comparison: TraceComparison, *, width: int = 80, num_rows: int = 12) 
     figures = (("step", comparison.step_ns), ("GPU busy", comparison.busy_ns))
     times = grid(("mean step", "A", "B", "B - A"), ((name, *_cells(pair)) for name, pair in figures), width=width)
     rows = (
-        (_plain(row.name), f"{row.count.a / steps.a:.4g}", f"{row.count.b / steps.b:.4g}", *_cells(row.time_ns))
+        (plain(row.name), f"{row.count.a / steps.a:.4g}", f"{row.count.b / steps.b:.4g}", *_cells(row.time_ns))
         for row in shown
     )
     table = grid(("on the GPU", "runs A", "runs B", "A", "B", "B - A"), rows, width=width)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +12,15 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.replay.build import Prepared
+from simcore.replay.graph import EdgeKind
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.breakdown import predicted_tasks
-from simcore.replay.views.report import Utilisation, answer, typical_step, utilisation, warnings
+from simcore.replay.views.report import Utilisation, typical_step, utilisation, warnings
+from simcore.replay.views.screen import answer
 from simcore.report.chrome import chrome_json
 from simcore.report.html import page
 from simcore.report.model import Input, Report
-from simcore.report.palette import BREAKDOWN, DIMENSIONS, FAMILIES, INK
+from simcore.report.palette import BREAKDOWN, FAMILIES, INK
 from simcore.report.perfetto import perfetto_trace
 from simcore.report.plots import image, new_figure, styled, time_unit
 from simcore.report.selection import View
@@ -33,8 +37,12 @@ __all__ = ["MEASURED", "PREDICTED", "streams_figure", "timeline", "write"]
 Column = NDArray[np.int64]
 MEASURED, PREDICTED = 0, 1  # classes of the timeline
 SIDES = ("measured", "predicted")
-COLOURS = {EventKind.COMPUTE: FAMILIES["compute"], EventKind.COLLECTIVE: DIMENSIONS[0]}
-LABELS = {EventKind.COMPUTE: "computation", EventKind.COLLECTIVE: "communication"}
+COLOURS = {
+    EventKind.COMPUTE: FAMILIES["compute"],
+    EventKind.COLLECTIVE: FAMILIES["collective"],
+    EventKind.CPU: FAMILIES["host"],
+}
+LABELS = {EventKind.COMPUTE: "computation", EventKind.COLLECTIVE: "communication", EventKind.CPU: "host"}
 CURVES: tuple[dict[str, Any], ...] = (
     {"color": BREAKDOWN["idle_ns"][1], "fill": True},
     {"color": INK, "linewidth": 1.0},
@@ -45,45 +53,63 @@ NO_PHASE = -1
 def timeline(replay: Replay, rank: int) -> Timeline:
     """The typical step of one rank: class 0 as measured, class 1 as predicted, each from its own start.
 
-    Streams are numbered as in the trace; `streams` names them.
+    Streams are numbered as in the trace, threads behind them; `streams` names both.
     """
     prepared, step = replay.ranks[rank], typical_step(replay, rank)
-    buffer = EventBuffer()
+    buffer, streams = EventBuffer(), prepared.view.trace.streams
     spans = (step.measured_span_ns, (step.from_ns, step.to_ns))
-    for side, (start, end, rows) in enumerate((_measured_tasks(prepared, step), predicted_tasks(prepared, step))):
-        from_ns, to_ns = spans[side]
-        begin, finish = np.clip(start, from_ns, to_ns) - from_ns, np.clip(end, from_ns, to_ns) - from_ns
-        for row, started, ended in zip(rows.tolist(), begin.tolist(), finish.tolist(), strict=True):
-            buffer.append((side, *_event(prepared, buffer, row, started, ended, step.window.index)))
+    tasks = _measured_tasks(prepared, step), predicted_tasks(step)
+    for side, (from_ns, to_ns) in enumerate(spans):
+        start, end, rows = tasks[side]
+        events = [*_task_events(prepared, start, end, rows), *_host_events(step, side, len(streams))]
+        for lane, started, ended, kind, name in events:
+            begin, finish = max(started, from_ns) - from_ns, min(ended, to_ns) - from_ns
+            if begin < finish:
+                place = NO_LAYER, NO_PHASE, 0, step.window.index
+                buffer.append((side, lane, begin, finish, kind, buffer.name(name), *place))
     lengths = tuple(to_ns - from_ns for from_ns, to_ns in spans)
+    threads = tuple(f"thread {thread.rpartition('/')[2]}" for thread in prepared.view.trace.threads)
     return Timeline(
         events=buffer.table(),
         time_ns=max(lengths),
         iterations=((0, max(lengths)),),
         ranks=((MEASURED,), (PREDICTED,)),
         finish_ns=lengths,
-        streams=_stream_names(prepared),
+        streams=(*(f"stream {stream}" for _, stream in streams), *threads),
     )
 
 
-def _event(
-    prepared: Prepared, buffer: EventBuffer, row: int, start_ns: int, end_ns: int, step: int
-) -> tuple[int, int, int, int, int, int, int, int, int]:
-    """The columns of one task behind its class."""
-    tasks = prepared.view.trace.tasks
-    kind = EventKind.COLLECTIVE if prepared.view.communication[row] else EventKind.COMPUTE
-    name = buffer.name(prepared.view.trace.names[tasks.name[row]])
-    return int(tasks.lane[row]), start_ns, end_ns, kind, name, NO_LAYER, NO_PHASE, 0, step
+Event = tuple[int, int, int, EventKind, str]  # lane, start, end, kind, name
+
+
+def _task_events(prepared: Prepared, start_ns: Column, end_ns: Column, rows: Column) -> Iterator[Event]:
+    view = prepared.view
+    for row, start, end in zip(rows.tolist(), start_ns.tolist(), end_ns.tolist(), strict=True):
+        kind = EventKind.COLLECTIVE if view.communication[row] else EventKind.COMPUTE
+        yield int(view.trace.tasks.lane[row]), start, end, kind, view.trace.names[view.trace.tasks.name[row]]
+
+
+def _host_events(step: StepReplay, side: int, first_lane: int) -> Iterator[Event]:
+    """What the threads did that launch and wait: calls, and recorded host time before each."""
+    graph, names = step.graph, step.prepared.view.trace.names
+    if side == MEASURED:
+        graph, starts = step.source.graph, step.source.graph.measured_ns[None, :]
+    else:
+        starts = step.schedule.start_ns
+    chain = np.flatnonzero((graph.edge_kind == EdgeKind.PROGRAM_ORDER) & (graph.back == 0))
+    chain = chain[graph.rank[graph.target[chain]] == step.number]
+    for edge, node in zip(chain.tolist(), graph.target[chain].tolist(), strict=True):
+        busy_ns = max(int(graph.lag_ns[edge] - graph.idle_ns[edge]), 0)
+        lane, call, length = first_lane + int(graph.lane[node]), int(graph.name[node]), int(graph.duration_ns[node])
+        for start in starts[:, node].tolist():
+            yield lane, start - busy_ns, start, EventKind.CPU, "between calls"
+            yield lane, start, start + length, EventKind.CPU, names[call] if call >= 0 else "mark"
 
 
 def _measured_tasks(prepared: Prepared, step: StepReplay) -> tuple[Column, Column, Column]:
     tasks, (from_ns, to_ns) = prepared.view.trace.tasks, step.measured_span_ns
     rows = np.flatnonzero((tasks.end_ns > from_ns) & (tasks.start_ns < to_ns))
     return tasks.start_ns[rows], tasks.end_ns[rows], rows
-
-
-def _stream_names(prepared: Prepared) -> tuple[str, ...]:
-    return tuple(f"stream {stream}" for _, stream in prepared.view.trace.streams)
 
 
 def _view(shown: Timeline) -> View:
@@ -116,7 +142,8 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
 def _page(replay: Replay, number: int, shown: Timeline) -> str:
     """The step as an interactive page; the shares are those of the step as measured."""
     trace = replay.ranks[number].view.trace
-    report = Report(shown, "replay", "recorded", (Input("trace", trace.file, ""),), tuple(warnings(replay, number)))
+    device = replace(shown, events=shown.events.where(shown.events.kind != EventKind.CPU))  # shares are the device's
+    report = Report(device, "replay", "recorded", (Input("trace", trace.file, ""),), tuple(warnings(replay, number)))
     document = {**report.to_dict(), "ranks": [], "npus": 1}
     said = "The typical step, measured above predicted; the shares are those of the measured one."
     told = {"report": document, "headline": answer(replay, number), "dominating": said, "name": Path(trace.file).name}
@@ -124,7 +151,7 @@ def _page(replay: Replay, number: int, shown: Timeline) -> str:
 
 
 def streams_figure(shown: Timeline, curve: Utilisation) -> Figure:
-    """Streams of both sides on one time axis, and below how much of each bin the device was busy."""
+    """Streams and threads of both sides on one time axis, and below how much of each bin the device was busy."""
     used = sorted(set(shown.events.stream.tolist()))
     scale, unit = time_unit(shown.time_ns)
     height = 0.35 * len(used) + 0.5
@@ -139,7 +166,7 @@ def streams_figure(shown: Timeline, curve: Utilisation) -> Figure:
             edges = np.arange(len(share) + 1) * curve.bin_ns / scale
             axes[2].stairs(share, edges, label=title, **CURVES[side])
         for axis in (axes[0], axes[2]):
-            axis.legend(loc="lower right", ncols=2, bbox_to_anchor=(1, 1), frameon=False)
+            axis.legend(loc="lower right", ncols=3, bbox_to_anchor=(1, 1), frameon=False)
         axes[2].set(xlabel=f"time ({unit})", ylabel="share busy", ylim=(0, 1.05), xlim=(0, shown.time_ns / scale or 1))
         figure.align_ylabels()
     return figure

@@ -1,54 +1,65 @@
-"""The report of a replay: the JSON document and the text."""
+"""The report of a replay: the figures and the JSON document."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean, stdev
 
 import numpy as np
 
 import simcore
+from simcore.replay.kinds import SUSPECTED, plain
 from simcore.replay.session import Replay, StepReplay
+from simcore.replay.views.ablation import Ablations
 from simcore.replay.views.breakdown import (
-    TaskTotal,
     busy,
     critical_path,
     critical_tasks,
+    host_share,
     idle_causes,
     largest_tasks,
     measured,
     predicted,
+    sides,
 )
+from simcore.replay.views.helps import Help
+from simcore.replay.views.job import job
+from simcore.replay.views.origin import origin_of, pauses
+from simcore.replay.views.work import work
 from simcore.replay.whatif.communication import changes
 from simcore.replay.whatif.layers import layers_if_clear
 from simcore.replay.whatif.retiming import Retimed
 from simcore.timeline.breakdown import Breakdown
 from simcore.units import format_ns
-from simcore.workload.kineto import HostUse
 
-__all__ = ["SCHEMA", "Utilisation", "answer", "to_dict", "to_text", "typical_step", "utilisation"]
+__all__ = [
+    "SCHEMA", "Trust", "Utilisation", "batch", "changed_interval_ns", "mean_breakdown", "noise", "start_errors",
+    "to_dict", "trust", "typical_step", "utilisation", "waiting", "warnings",
+]  # fmt: skip
 
 SCHEMA = "simcore.replay/1"
-TASKS_SHOWN, TASKS_ON_PATH = 5, 3
-NAME_WIDTH = 60
+TESTED = 0.01  # by so much the null model must be worse for a trace to test anything
 BIN_NS, LEAST_BINS = 1_000_000, 40
 
 
-Ablations = dict[str, list[float]]
-
-
-def to_dict(replay: Replay, ablations: Ablations | None = None) -> dict[str, object]:
+def to_dict(
+    replay: Replay, helps: Sequence[Sequence[Help]] = (), ablations: Ablations | None = None
+) -> dict[str, object]:
     """The JSON document: plain data, ready to be written with sorted keys."""
     ranks = [_rank(replay, number) for number in range(len(replay.ranks))]
+    for rank, own in zip(ranks, helps, strict=False):
+        rank["helps"] = [asdict(one) for one in own]
     for number, rank in enumerate(ranks if ablations else ()):
         rank["ablations"] = {name: errors[number] for name, errors in (ablations or {}).items()}
-    return {"schema": SCHEMA, "version": simcore.__version__, "ranks": ranks, "stragglers": stragglers(replay)}
+    found = job(replay)
+    last = {str(one.rank): one.last_in for one in found.ranks if one.last_in}
+    return {"schema": SCHEMA, "version": simcore.__version__, "ranks": ranks, "job": asdict(found), "stragglers": last}
 
 
 def typical_step(replay: Replay, rank: int) -> StepReplay:
     """The scored step whose measured time is the median."""
-    ordered = sorted(replay.scored(rank), key=lambda step: (step.window.length_ns, step.window.index))
+    ordered = sorted(replay.scored(rank), key=lambda step: (step.measured_ns, step.window.index))
     return ordered[(len(ordered) - 1) // 2]
 
 
@@ -67,7 +78,7 @@ def utilisation(replay: Replay, number: int) -> Utilisation:
     longest_ns = max(step.measured_span_ns[1] - step.measured_span_ns[0], step.to_ns - step.from_ns)
     fine = [size for power in (1_000, 10_000, 100_000) for size in (power, 2 * power, 5 * power)]
     bin_ns = max((size for size in (*fine, BIN_NS) if size * LEAST_BINS <= longest_ns), default=fine[0])
-    return Utilisation(bin_ns, *busy(replay.ranks[number], step, bin_ns))
+    return Utilisation(bin_ns, *busy(step, bin_ns))
 
 
 def _rank(replay: Replay, number: int) -> dict[str, object]:
@@ -78,31 +89,76 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "device": prepared.view.trace.device,
         "host_trace": asdict(prepared.view.trace.host) if prepared.view.trace.host else None,
         "steps": [_step(step) for step in replay.steps[number]],
-        "period_error": mean(abs(step.error) for step in scored),
-        "step_noise": _noise([step.window.length_ns for step in scored]),
+        **asdict(trust(replay, number)),
+        "step_noise": noise([step.window.length_ns for step in scored]),
         "breakdown": {
-            "measured": asdict(_mean([measured(prepared, step) for step in scored])),
-            "predicted": asdict(_mean([predicted(prepared, step) for step in scored])),
+            "measured": asdict(mean_breakdown([measured(step) for step in scored])),
+            "predicted": asdict(mean_breakdown([predicted(step) for step in scored])),
         },
-        "kernel_start_error_ns": _start_errors(replay, number),
-        "coverage": _coverage(replay, number),
+        "kernel_start_error_ns": start_errors(replay, number),
         "edges": typical.graph.edge_counts(typical.number),
         "utilisation": asdict(utilisation(replay, number)),
-        "critical_tasks": [asdict(task) for task in critical_tasks(prepared, typical)],
-        "critical_path_ns": critical_path(prepared, typical),
-        "idle_causes_ns": idle_causes(prepared, typical),
-        "largest_tasks": [asdict(task) for task in largest_tasks(prepared, typical)],
+        "sides": sides(critical_path(typical)),
+        "work": [asdict(one) for one in work(typical)],
+        "pauses": [asdict(one) for one in pauses(typical)],
+        "critical_tasks": [asdict(task) for task in critical_tasks(typical)],
+        "critical_path_ns": critical_path(typical),
+        "idle_causes_ns": idle_causes(typical),
+        "largest_tasks": [
+            asdict(task) | {"origin": asdict(origin_of(typical, task.name))} for task in largest_tasks(typical)
+        ],
         "layers": stack.to_dict() if (stack := layers_if_clear(prepared.view, typical.position)) else None,
         "launch_queue_depth": prepared.queue.depth,
-        **({"retimed": _retimed(replay, number)} if replay.whats else {}),
+        "waiting": waiting(typical),
+        **(_changed(replay, number) if replay.whats else {}),
         "warnings": warnings(replay, number),
     }
 
 
-def _retimed(replay: Replay, number: int) -> dict[str, dict[str, int]]:
-    """What the changes did to the communication of the typical step."""
-    found = changes(replay.ranks[number], typical_step(replay, number))
-    return {kind: asdict(change) for kind, change in sorted(found.items())}
+def changed_interval_ns(replay: Replay, number: int) -> tuple[int, int]:
+    """What a changed typical step takes on the device, by how much of the collectives may be waiting."""
+    step = typical_step(replay, number)
+    times = [
+        other.device_times_ns(other.edited(replay.whats), replay.changes)[step.number]
+        for other in step.source.otherwise()
+    ]
+    return min([*times, step.period.device_ns]), max([*times, step.period.device_ns])
+
+
+def batch(batches: float, before_ns: float, after_ns: float, tokens: int) -> str:
+    """What the answer says of a step that takes in other samples than the recorded one, or of known `tokens`.
+
+    >>> batch(2.0, 100e6, 125e6, 1000)
+    '; the global batch is 2 times as large, 1.6 times the samples a second; 16,000 tokens/s instead of 10,000'
+    """
+    said = ""
+    if batches != 1:
+        said += f"; the global batch is {batches:.4g} times as large, "
+        said += f"{batches * before_ns / after_ns:.3g} times the samples a second"
+    if tokens:
+        said += f"; {tokens * batches / after_ns * 1e9:,.0f} tokens/s instead of {tokens / before_ns * 1e9:,.0f}"
+    return said
+
+
+def waiting(step: StepReplay) -> dict[str, int]:
+    """Of a step's communication kernels: their time, what of it is waiting, and at least and at most."""
+    lengths = {task: step.prepared.view.trace.tasks.length_ns(task) for task in step.tasks}
+    found = {"time_ns": 0, "waiting_ns": 0, "least_ns": 0, "most_ns": 0}
+    for task in (each for each in step.tasks if each in step.prepared.transfers):
+        length, known = lengths[task], (step.number, task) in step.source.intrinsic_ns
+        estimate, waited = step.prepared.transfers[task], length - step.source.transfer_ns(step.number, task)
+        bounds = (waited, waited) if known else (length - estimate.most_ns, length - estimate.least_ns)
+        for key, value in zip(found, (length, waited, *bounds), strict=True):
+            found[key] += value
+    return found
+
+
+def _changed(replay: Replay, number: int) -> dict[str, object]:
+    """What the changes did to the typical step, and to its communication."""
+    found = changes(typical_step(replay, number))
+    retimed = {kind: asdict(change) for kind, change in sorted(found.items())}
+    interval, batches = changed_interval_ns(replay, number), replay.batches(number)
+    return {"retimed": retimed, "changed_interval_ns": interval, "global_batch_factor": batches}
 
 
 def _step(step: StepReplay) -> dict[str, object]:
@@ -112,17 +168,45 @@ def _step(step: StepReplay) -> dict[str, object]:
         "predicted_ns": step.predicted_ns,
         "baseline_ns": step.baseline_ns,
         "error": step.error,
-        "device_ns": step.device_ns,
-        "predicted_device_ns": step.period.device_ns,
+        **({} if step.steady else {"device_ns": step.device_ns, "predicted_device_ns": step.period.device_ns}),
         "steady": step.steady,
     }
 
 
-def _noise(lengths: list[int]) -> float:
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How far the replay is off, and what the trace can say of it.
+
+    `unaided_error` is that of dependencies alone, without residuals; where the null model's is as small, or there is a
+    single step, the trace tests nothing. `host_share` is the share of the critical path that is recorded host time,
+    `coverage` the share of late starts that dependencies explain.
+    """
+
+    period_error: float
+    unaided_error: float
+    null_error: float
+    tested: bool
+    host_share: float
+    coverage: float
+
+
+def trust(replay: Replay, number: int) -> Trust:
+    """Over all steps after the first."""
+    scored = replay.scored(number)
+    period, alone, null = (
+        mean(abs(step.error_of(getattr(step, side))) for step in scored) for side in ("baseline", "unaided", "null")
+    )
+    tested = len(replay.steps[number]) > 1 and null - alone > TESTED
+    share = host_share(critical_path(typical_step(replay, number)))
+    return Trust(period, alone, null, tested, share, _coverage(replay, number))
+
+
+def noise(lengths: list[int]) -> float:
+    """The relative spread of measured steps; 0 for one."""
     return stdev(lengths) / mean(lengths) if len(lengths) > 1 and mean(lengths) else 0.0
 
 
-def _mean(parts: list[Breakdown]) -> Breakdown:
+def mean_breakdown(parts: list[Breakdown]) -> Breakdown:
     """The mean of several breakdowns; idle takes the rounding so that the four still add up."""
     total = sum(part.compute_ns + part.overlapped_ns + part.exposed_comm_ns + part.idle_ns for part in parts)
     compute, overlapped, exposed = (
@@ -132,7 +216,7 @@ def _mean(parts: list[Breakdown]) -> Breakdown:
     return Breakdown(compute, overlapped, exposed, total // len(parts) - compute - overlapped - exposed)
 
 
-def _start_errors(replay: Replay, number: int) -> dict[str, int]:
+def start_errors(replay: Replay, number: int) -> dict[str, int]:
     """How far starts of tasks, counted from the step's mark or the device's start of it, are from the recorded ones."""
     errors = []
     tasks = replay.ranks[number].view.trace.tasks
@@ -147,29 +231,12 @@ def _start_errors(replay: Replay, number: int) -> dict[str, int]:
     return {"p50": round(p50), "p90": round(p90)}
 
 
-def _tasks(step: StepReplay) -> list[int]:
-    """Rows in the trace of the tasks that a step launched."""
-    return step.graph.ranks[step.number].tasks
-
-
 def _coverage(replay: Replay, number: int) -> float:
     """The share of the delay beyond launch and stream order that a dependency explains; 1 when there is none."""
     prepared = replay.ranks[number]
-    rows = [task for step in replay.scored(number) for task in _tasks(step)]
+    rows = [task for step in replay.scored(number) for task in step.tasks]
     late = int(prepared.delays.late_ns[rows].sum())
     return 1 - int(prepared.delays.unexplained_ns[rows].sum()) / late if late else 1.0
-
-
-def stragglers(replay: Replay) -> dict[str, int]:
-    """How many coupled collectives each rank reached last: its kernel, which did not wait, is the shortest."""
-    counts = Counter[int]()
-    steps = [step for steps in replay.steps for step in steps if step.number == 0]
-    for step in steps:
-        traces = [replay.ranks[member].view.trace for member in step.members]
-        for match in step.matches:
-            _, rank = min((traces[m.rank].tasks.length_ns(m.task), traces[m.rank].rank) for m in match.members)
-            counts[rank] += 1
-    return {str(rank): count for rank, count in sorted(counts.items())}
 
 
 def warnings(replay: Replay, number: int) -> list[str]:
@@ -178,7 +245,7 @@ def warnings(replay: Replay, number: int) -> list[str]:
     trace = prepared.view.trace
     if not trace.steps:
         found.append("no ProfilerStep marks: the whole trace is taken as one step")
-    silent = mean(int(prepared.delays.unrecorded_ns[_tasks(step)].sum()) for step in replay.scored(number))
+    silent = mean(int(prepared.delays.unrecorded_ns[step.tasks].sum()) for step in replay.scored(number))
     if silent:
         found.append(f"incomplete trace: {format_ns(silent)} a step inside graphs has no recorded kernel; kept as work")
     unlaunched = int(((prepared.view.launch < 0) & (prepared.view.task_step >= 0)).sum())
@@ -188,15 +255,19 @@ def warnings(replay: Replay, number: int) -> list[str]:
     if len(steps) > 1 and not any(step.steady for step in later):
         needed = format_ns(mean(step.device_ns for step in later))
         found.append(f"no step is steady: the marks are the host's, the device took {needed} a step")
+    strange = np.unique(trace.tasks.name[prepared.view.of_category(SUSPECTED)]).tolist()
+    if strange:
+        listed = ", ".join(plain(trace.names[name]) for name in strange[:3])
+        found.append(f"{len(strange)} kernels look like communication of no known library, taken as work: {listed}")
     contradictions = sum(step.graph.left_out for step in steps)
     if contradictions:
         found.append(f"{contradictions} dependencies contradict the recorded times and are left out")
     found += sorted({step.stream_order.value for step in steps} - {""})
     for what in (what for what in replay.whats if isinstance(what, Retimed)):
-        found += what.notes(prepared.view, _tasks(typical_step(replay, number)), alone=len(replay.ranks) == 1)
+        found += what.notes(prepared.view, typical_step(replay, number).tasks, alone=len(replay.ranks) == 1)
     if len(replay.ranks) > 1 and replay.changes.coupling and _uncoupled(replay, number):
         found.append("some collectives have no counterpart on another rank and wait for nobody")
-    if any(not _tasks(step) for step in steps):
+    if any(not step.tasks for step in steps):
         found.append("a step launched nothing on the GPU")
     return found
 
@@ -204,126 +275,7 @@ def warnings(replay: Replay, number: int) -> list[str]:
 def _uncoupled(replay: Replay, number: int) -> bool:
     """Whether a communication kernel of a rank belongs to no match."""
     return any(
-        prepared_rows > sum(member.rank == step.number for match in step.matches for member in match.members)
+        prepared_rows > sum(member.rank == step.number for match in step.source.matches for member in match.members)
         for step in replay.steps[number]
         for prepared_rows in (int(replay.ranks[number].view.communicating(step.position).sum()),)
     )
-
-
-def to_text(replay: Replay, ablations: Ablations | None = None) -> str:
-    """The answer in a sentence, then what it rests on."""
-    parts = [_rank_text(replay, number) for number in range(len(replay.ranks))]
-    if ablations:
-        parts.append(_ablation_table(replay, ablations))
-    if len(replay.ranks) > 1:
-        counts = stragglers(replay)
-        reached = ", ".join(f"rank {rank} in {count}" for rank, count in counts.items())
-        parts.append(f"Who reached the {sum(counts.values())} matched collectives last: {reached or 'nobody'}.")
-    return "\n\n".join(parts)
-
-
-def _ablation_table(replay: Replay, ablations: Ablations) -> str:
-    """The period's error with residuals, without, and then without one more kind of dependency."""
-    rows = [f"Mean error of the period{'':8}" + "".join(f"{name.replace('_', ' '):>16}" for name in ablations)]
-    for number, prepared in enumerate(replay.ranks):
-        errors = "".join(f"{each[number]:>16.2%}" for each in ablations.values())
-        rows.append(f"  rank {prepared.view.trace.rank:<25}{errors}")
-    return "\n".join(rows)
-
-
-def _rank_text(replay: Replay, number: int) -> str:
-    prepared, scored = replay.ranks[number], replay.scored(number)
-    lines = [answer(replay, number), "", "  step      measured     predicted    error"]
-    for step in replay.steps[number]:
-        shown = format_ns(step.window.length_ns), format_ns(step.predicted_ns)
-        note = "" if step.steady else f"   not steady: the device took {format_ns(step.device_ns)}"
-        lines.append(f"  {step.window.index:<6}{shown[0]:>12}  {shown[1]:>12}  {step.error:>+7.1%}{note}")
-    sides = [asdict(_mean([side(prepared, step) for step in scored])) for side in (measured, predicted)]
-    lines += ["", "  breakdown           measured              predicted"]
-    for key in sides[0]:
-        cells = [f"{format_ns(side[key]):>12} {side[key] / max(sum(side.values()), 1):>6.1%}" for side in sides]
-        lines.append(f"  {key.removesuffix('_ns'):<14}{cells[0]}   {cells[1]}")
-    lines += ["", *_explanations(replay, number)]
-    return "\n".join(lines + [f"  warning: {text}" for text in warnings(replay, number)])
-
-
-def _explanations(replay: Replay, number: int) -> list[str]:
-    """What the prediction rests on, for the typical step."""
-    prepared, typical = replay.ranks[number], typical_step(replay, number)
-    errors, coverage = _start_errors(replay, number), _coverage(replay, number)
-    starts = f"{format_ns(errors['p50'])} (median), {format_ns(errors['p90'])} (p90)"
-    counts = typical.graph.edge_counts(typical.number)
-    stack = layers_if_clear(prepared.view, typical.position)
-    return [
-        f"  task starts off by {starts}; dependencies explain {coverage:.0%} of late starts",
-        "  edges: " + ", ".join(f"{kind} {count}" for kind, count in counts.items() if count),
-        "  critical path: " + _shares(critical_path(prepared, typical)),
-        *_task_lines(critical_tasks(prepared, typical, TASKS_ON_PATH)),
-        "  device idle, by cause: " + (_shares(idle_causes(prepared, typical)) or "never"),
-        *([f"  layers: {stack}"] if stack else []),
-        *_host_text(prepared.view.trace.host),
-        "  largest tasks:",
-        *_task_lines(largest_tasks(prepared, typical, TASKS_SHOWN)),
-    ]
-
-
-def _task_lines(tasks: list[TaskTotal]) -> list[str]:
-    return [f"    {format_ns(task.time_ns):>10} {task.count:>5} x {task.name[:NAME_WIDTH]}" for task in tasks]
-
-
-def _host_text(host: HostUse | None) -> list[str]:
-    """What a host execution trace added."""
-    if host is None:
-        return []
-    repeated = f", an iteration that repeats {host.stretches} times" if host.stretches > 1 else ""
-    unsized = f" ({host.unsized} communication kernels without)" if host.unsized else ""
-    found = f"{host.found} of {host.operations} operations found by {host.matched_by}{repeated}"
-    return [
-        f"  host trace: {found}; shapes of {host.products} products, sizes of {host.collectives} collectives{unsized}"
-    ]
-
-
-def answer(replay: Replay, number: int) -> str:
-    """The first sentence: the predicted step against the measured one, or against the one before the change."""
-    scored = replay.scored(number)
-    trace = replay.ranks[number].view.trace
-    measured_ns = mean(step.window.length_ns for step in scored)
-    predicted_ns = mean(step.period.device_ns for step in scored)
-    if replay.whats:
-        baseline_ns = mean(step.baseline.device_ns for step in scored)
-        change = predicted_ns / baseline_ns - 1 if baseline_ns else 0.0
-        what = ", ".join(change.title for change in replay.whats)
-        return (
-            f"Rank {trace.rank}: with {what} a step takes {format_ns(predicted_ns)} instead of "
-            f"{format_ns(baseline_ns)} ({change:+.1%}){_because(replay, number)}."
-        )
-    if not any(step.steady for step in scored):
-        return (
-            f"Rank {trace.rank}: the host runs ahead. Its dependencies predict {format_ns(predicted_ns)} a step where "
-            f"the device took {format_ns(mean(step.device_ns for step in scored))}, and marks "
-            f"{format_ns(mean(step.predicted_ns for step in scored))} apart where they were {format_ns(measured_ns)}."
-        )
-    predicted_ns = mean(step.predicted_ns for step in scored)
-    error = mean(abs(step.error) for step in scored)
-    noise = _noise([step.window.length_ns for step in scored])
-    return (
-        f"Rank {trace.rank}: its dependencies predict {format_ns(predicted_ns)} a step where {format_ns(measured_ns)} "
-        f"was measured ({error:.1%} off; the measured steps vary by {noise:.1%})."
-    )
-
-
-def _because(replay: Replay, number: int) -> str:
-    """Which communication takes another time than recorded."""
-    found = changes(replay.ranks[number], typical_step(replay, number))
-    parts = [
-        f"{change.count} {kind} {format_ns(change.new_ns)} instead of {format_ns(change.recorded_ns)}"
-        for kind, change in sorted(found.items())
-        if change.new_ns != change.recorded_ns
-    ]
-    return ": " + ", ".join(parts) if parts else ""
-
-
-def _shares(parts: dict[str, int]) -> str:
-    total = max(sum(parts.values()), 1)
-    ordered = sorted(parts.items(), key=lambda part: (-part[1], part[0]))
-    return ", ".join(f"{name.replace('_', ' ')} {value / total:.0%}" for name, value in ordered if value * 200 >= total)

@@ -1,43 +1,68 @@
-"""What could be different: factors on the durations of tasks, and how often layers are run."""
+"""What could be different in a step: every change makes its graph another one."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
-from simcore.replay.graph import Graph, RankNodes
+from simcore.replay.graph import EdgeKind, Graph, RankNodes
 from simcore.replay.rank import RankView
+from simcore.replay.whatif.host import spans, within
 from simcore.replay.whatif.layers import LayerStack, Segment, find_layers
 from simcore.replay.whatif.overlap import one_after_another, without_waits
 from simcore.replay.whatif.products import width_factors
 from simcore.replay.whatif.retiming import Retimed
 from simcore.replay.whatif.splice import block_of, spliced
 
-__all__ = ["Layers", "Overlap", "Retimed", "Scale", "Straggler", "WhatIf", "Width", "combined", "edited"]
+__all__ = ["Fused", "Kinds", "Layers", "Overlap", "Retimed", "Scale", "Straggler", "WhatIf", "Width", "without_tasks"]
 
 Factors = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 
 class WhatIf(Protocol):
-    """A change of durations; `title` says it in the answer."""
+    """A change of a step; `title` says it in the answer."""
 
     @property
     def title(self) -> str:
         """What is changed, in words."""
 
-    def factors(self, rank: RankView) -> Factors:
-        """The factor on the duration of each task of a rank."""
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """The changed graph of one step of some ranks, `steps` its positions in their windows."""
+
+
+def without_tasks(graph: Graph, factors: Sequence[Factors]) -> Graph:
+    """The graph with each task lasting its factor times as long; where that is 0, its launch goes with it.
+
+    What a removed task waited for still holds what comes behind it; a call goes when all that it launched goes.
+    """
+    changed, gone = graph.lasting(factors), np.zeros(len(graph.kind), dtype=bool)
+    for nodes, factor in zip(graph.ranks, factors, strict=True):
+        for column in (nodes.begins, nodes.ends):
+            gone[column] = factor[nodes.tasks] == 0
+    if not gone.any():
+        return changed
+    launch = graph.edge_kind == EdgeKind.LAUNCH
+    going = np.setdiff1d(graph.source[launch & gone[graph.target]], graph.source[launch & ~gone[graph.target]])
+    durations, behind = changed.duration_ns.copy(), gone[graph.target] & (graph.edge_kind == EdgeKind.STREAM)
+    durations[going] = 0
+    return replace(
+        changed,
+        duration_ns=durations,
+        lag_ns=np.where(behind, np.minimum(graph.lag_ns, 0), graph.lag_ns),
+        residual_ns=np.where(gone[graph.target], 0, graph.residual_ns),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Tasks whose name matches take `factor` times as long."""
+    """Tasks whose name matches take `factor` times as long; 0 removes them and their launches."""
 
     pattern: re.Pattern[str]
     factor: float
@@ -47,10 +72,64 @@ class Scale:
         """What is changed, in words."""
         return f"{self.pattern.pattern} x {self.factor:g}"
 
-    def factors(self, rank: RankView) -> Factors:
-        """The factor where the name matches, else 1."""
-        hit = np.array([bool(self.pattern.search(name)) for name in rank.trace.names])
-        return np.where(hit[rank.trace.tasks.name], self.factor, 1.0)
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """The factor where the name matches."""
+        return without_tasks(graph, [np.where(matching(self.pattern, rank), self.factor, 1.0) for rank in ranks])
+
+
+def matching(pattern: re.Pattern[str], rank: RankView) -> Mask:
+    """Which tasks have a name that matches."""
+    hit = np.array([bool(pattern.search(name)) for name in rank.trace.names])
+    found: Mask = hit[rank.trace.tasks.name]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """Tasks of a category of `kinds.txt` take `factor` times as long."""
+
+    category: str
+    factor: float
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+        return f"{self.category} x {self.factor:g}"
+
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """The factor where the name is of the category."""
+        return without_tasks(graph, [np.where(rank.of_category(self.category), self.factor, 1.0) for rank in ranks])
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Neighbours on a stream that match become one kernel, which takes as long as the longest of them.
+
+    What streams the same data once is bound by its largest pass; the launches of the others go.
+    """
+
+    pattern: re.Pattern[str]
+
+    @property
+    def title(self) -> str:
+        """What is changed, in words."""
+        return f"{self.pattern.pattern} fused"
+
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """All but the longest of each row of neighbours removed."""
+        return without_tasks(graph, [self._factors(rank) for rank in ranks])
+
+    def _factors(self, rank: RankView) -> Factors:
+        tasks, chosen = rank.trace.tasks, matching(self.pattern, rank)
+        factors = np.ones(len(tasks))
+        for rows in rank.stream_tasks:
+            begins = np.flatnonzero(
+                np.diff(chosen[rows], prepend=False) | np.r_[False, np.diff(rank.task_step[rows]) != 0]
+            )
+            for run in (run for run in np.split(rows, begins) if len(run) > 1 and chosen[run[0]]):
+                factors[run] = 0.0
+                factors[run[(tasks.end_ns - tasks.start_ns)[run].argmax()]] = 1.0
+        return factors
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +142,15 @@ class Straggler:
     @property
     def title(self) -> str:
         """What is changed, in words."""
-        spans = ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in self.ranks if span)
-        return f"computation on rank {spans} x {self.factor:g}"
+        return f"computation on rank {spans(self.ranks)} x {self.factor:g}"
 
-    def factors(self, rank: RankView) -> Factors:
-        """The factor on a straggler's computation, else 1."""
-        slow = any(rank.trace.rank in span for span in self.ranks)
-        return np.where(rank.communication | (not slow), 1.0, self.factor)
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """The factor on a straggler's computation."""
+        slow = [within(rank, self.ranks) for rank in ranks]
+        return without_tasks(
+            graph,
+            [np.where(one.communication | (not late), 1.0, self.factor) for one, late in zip(ranks, slow, strict=True)],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +166,6 @@ class Layers:
     def title(self) -> str:
         """What is changed, in words."""
         return f"layers = {self.count}"
-
-    def factors(self, rank: RankView) -> Factors:
-        """Every kernel takes its time."""
-        return np.ones(len(rank.trace.tasks))
 
     def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
         """The step's graph with that many layers.
@@ -139,10 +216,6 @@ class Overlap:
         """What is changed, in words."""
         return f"overlap {self.mode}"
 
-    def factors(self, rank: RankView) -> Factors:
-        """Every kernel takes its time."""
-        return np.ones(len(rank.trace.tasks))
-
     def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
         """The step's graph with other waits between communication and computation."""
         if self.mode == "full":
@@ -183,21 +256,6 @@ class Width:
         """What is changed, in words."""
         return f"{self.which} = {self.size}"
 
-    def factors(self, rank: RankView) -> Factors:
-        """The ratio of roofline times where a product has the dimension, else 1 (see `width_factors`)."""
-        return width_factors(rank, self.which, self.size)
-
-
-def edited(whats: Sequence[WhatIf], graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
-    """The graph with all changes of what is run."""
-    for what in whats:
-        graph = what.edit(graph, ranks, steps) if isinstance(what, Layers | Overlap | Retimed) else graph
-    return graph
-
-
-def combined(whats: Sequence[WhatIf], rank: RankView) -> Factors:
-    """The product of all changes, per task."""
-    factors = np.ones(len(rank.trace.tasks))
-    for what in whats:
-        factors = factors * what.factors(rank)
-    return factors
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """The ratio of roofline times where a product has the dimension (see `width_factors`)."""
+        return graph.lasting([width_factors(rank, self.which, self.size) for rank in ranks])

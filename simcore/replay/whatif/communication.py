@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simcore.replay.build import Prepared
 from simcore.replay.session import StepReplay
 from simcore.replay.whatif.transfers import kind_of
 
@@ -20,12 +19,9 @@ class Change:
     new_ns: int = 0
 
 
-def changes(prepared: Prepared, step: StepReplay) -> dict[str, Change]:
+def changes(step: StepReplay) -> dict[str, Change]:
     """The communication kernels of one rank's step whose arguments were recorded, by kind."""
-    trace, nodes = prepared.view.trace, step.graph.ranks[step.number]
-    intrinsic = {
-        one.task: match.intrinsic_ns for match in step.matches for one in match.members if one.rank == step.number
-    }
+    trace, nodes = step.prepared.view.trace, step.graph.ranks[step.number]
     lengths = (step.schedule.end_ns - step.schedule.start_ns)[-1]
     found: dict[str, Change] = {}
     for task, node in zip(nodes.tasks, nodes.ends, strict=True):
@@ -34,6 +30,6 @@ def changes(prepared: Prepared, step: StepReplay) -> dict[str, Change]:
             continue
         kind = kind_of(said.operation) or said.operation
         before = found.get(kind, Change())
-        recorded_ns = intrinsic.get(task, trace.tasks.length_ns(task))
+        recorded_ns = step.source.transfer_ns(step.number, task)
         found[kind] = Change(before.count + 1, before.recorded_ns + recorded_ns, before.new_ns + int(lengths[node]))
     return found

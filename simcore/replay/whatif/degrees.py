@@ -12,7 +12,7 @@ from simcore.replay.whatif.transfers import SEND, Transfer, kind_of
 from simcore.workload.kineto import Collective
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Degree", "Regrouping", "Role"]
+__all__ = ["Degree", "Regrouping", "Role", "role_of"]
 
 Role = Literal["dp", "tp"]
 TITLES: dict[Role, str] = {"dp": "data parallel", "tp": "tensor parallel"}
@@ -22,7 +22,11 @@ DESCRIBED: dict[Role, re.Pattern[str]] = {
     "dp": re.compile(r"data|(^|[^a-z])(d|fsd)p([^a-z]|$)", re.IGNORECASE),
     "tp": re.compile(r"tensor|(^|[^a-z])tp([^a-z]|$)", re.IGNORECASE),
 }
-OTHER = re.compile(r"pipeline|context|embedding|(^|[^a-z])[cep]p([^a-z]|$)", re.IGNORECASE)
+OTHERS = {
+    "ep": re.compile(r"expert|(^|[^a-z])ep([^a-z]|$)", re.IGNORECASE),
+    "cp": re.compile(r"context|(^|[^a-z])cp([^a-z]|$)", re.IGNORECASE),
+    "pp": re.compile(r"pipeline|embedding|(^|[^a-z])pp([^a-z]|$)", re.IGNORECASE),
+}
 NEITHER = re.compile(r"_and_|expert", re.IGNORECASE)
 OF_ONE_RANK = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER}  # their sizes are a rank's part of the buffer
 
@@ -125,9 +129,15 @@ def _plays(role: Role, description: str) -> bool:
     return told == [role] and not NEITHER.search(description)
 
 
+def role_of(said: Collective) -> str:
+    """The role of a process group by its description: what divides the model first; transfers are a pipeline's."""
+    told = [name for name, pattern in (OTHERS | DESCRIBED).items() if pattern.search(said.description)]
+    return next(iter(told), "pp" if kind_of(said.operation) == SEND else "")
+
+
 def _untold(description: str) -> bool:
     """Whether a group's description tells no role at all, as PyTorch's default_pg."""
-    return not any(pattern.search(description) for pattern in (*DESCRIBED.values(), OTHER, NEITHER))
+    return not any(pattern.search(description) for pattern in (*DESCRIBED.values(), *OTHERS.values(), NEITHER))
 
 
 def _groups(rank: RankView) -> list[Collective]:

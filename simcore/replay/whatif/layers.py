@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.replay.rank import RankView
-from simcore.replay.whatif.repetition import Segment, UnclearError, repeated_segments
+from simcore.replay.whatif.repetition import LEAST_SHARE, Segment, UnclearError, repeated_segments
 
 __all__ = ["LayerStack", "Segment", "find_layers", "layers_if_clear"]
 
@@ -87,9 +87,17 @@ def _repeated(rank: RankView, step: int, unnamed: str) -> LayerStack:
         stack = _stack(rank, step, "", repeated_segments(rank, step))
     except UnclearError as unclear:
         raise _unnamed(rank, f"{unnamed}; {unclear}") from unclear
+    if len(stack.alike) < 2 or stack.kernel_ns < LEAST_SHARE * _computation_ns(rank, step):
+        raise _unnamed(rank, f"{unnamed}; blocks that repeat are less than half of the step, or not alike")
     if _backward_outside(rank, step, stack):
         raise _unnamed(rank, f"{unnamed}; in the backward pass no block of kernels repeats as often as in the forward")
     return stack
+
+
+def _computation_ns(rank: RankView, step: int) -> int:
+    """The time of all kernels of a step that do not communicate."""
+    own = (rank.task_step == step) & ~rank.communication
+    return int((rank.trace.tasks.end_ns - rank.trace.tasks.start_ns)[own].sum())
 
 
 def _unnamed(rank: RankView, found: str) -> InputError:

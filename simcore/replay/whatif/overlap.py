@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import SimulationError
-from simcore.replay.graph import EdgeKind, Graph, ordered
+from simcore.replay.graph import EDGE_COLUMNS, EdgeKind, Graph, ordered
 
 __all__ = ["one_after_another", "without_waits"]
 
@@ -19,21 +19,7 @@ BETWEEN_STREAMS = (EdgeKind.INTERSTREAM, EdgeKind.INTERSTREAM_INFERRED)
 def without_waits(graph: Graph, talks: NDArray[np.bool_]) -> Graph:
     """The graph without waits of one stream for another in which just one of the two tasks is communication."""
     between = np.isin(graph.edge_kind, BETWEEN_STREAMS) & (talks[graph.source] != talks[graph.target])
-    return _kept(graph, ~between)
-
-
-def _kept(graph: Graph, keep: NDArray[np.bool_]) -> Graph:
-    """The graph with some of its edges."""
-    return replace(
-        graph,
-        source=graph.source[keep],
-        target=graph.target[keep],
-        edge_kind=graph.edge_kind[keep],
-        lag_ns=graph.lag_ns[keep],
-        idle_ns=graph.idle_ns[keep],
-        residual_ns=graph.residual_ns[keep],
-        back=graph.back[keep],
-    )
+    return graph.kept(~between)
 
 
 def one_after_another(graph: Graph, ranks: Sequence[Sequence[tuple[int, int, bool]]]) -> Graph:
@@ -43,20 +29,12 @@ def one_after_another(graph: Graph, ranks: Sequence[Sequence[tuple[int, int, boo
     last one of the other kind on every stream before it; the step's first ones for the previous copy's last. A wait for
     a kernel that was launched later and held the device is left out: it may not hold it any more.
     """
-    graph = _kept(graph, ~_for_later_ones(graph, ranks))
+    graph = graph.kept(~_for_later_ones(graph, ranks))
     pairs = [pair for tasks in ranks for pair in _turns(graph, tasks)]
     source, target, back = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
-    nothing = np.zeros(len(pairs), dtype=np.int64)
-    changed = replace(
-        graph,
-        source=np.r_[graph.source, source],
-        target=np.r_[graph.target, target],
-        edge_kind=np.r_[graph.edge_kind, np.full(len(pairs), EdgeKind.INTERSTREAM)],
-        lag_ns=np.r_[graph.lag_ns, nothing],
-        idle_ns=np.r_[graph.idle_ns, nothing],
-        residual_ns=np.r_[graph.residual_ns, nothing],
-        back=np.r_[graph.back, back],
-    )
+    new = dict.fromkeys(EDGE_COLUMNS, np.zeros(len(pairs), dtype=np.int64))
+    new |= {"source": source, "target": target, "back": back, "edge_kind": np.full(len(pairs), EdgeKind.INTERSTREAM)}
+    changed = replace(graph, **{name: np.r_[getattr(graph, name), new[name]] for name in EDGE_COLUMNS})
     changed = replace(changed, order=ordered(changed))
     if len(changed.order) < len(graph.kind):
         raise SimulationError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -14,13 +13,11 @@ from simcore.compute import kernel
 from simcore.compute.accelerators import Accelerator, recognised
 from simcore.compute.roofline import duration_s
 from simcore.errors import InputError
+from simcore.replay.kinds import ATTENTION
 from simcore.replay.rank import RankView
 from simcore.workload.kineto import Product
 
-__all__ = ["shard_factors", "width_factors", "widths"]
-
-# Kernels of fused attention: FlashAttention's, cuDNN's, xFormers', Triton's.
-ATTENTION = re.compile(r"flash|fmha|sdpa|attention|_attn_(fwd|bwd)", re.IGNORECASE)
+__all__ = ["launched", "shard_factors", "width_factors", "widths"]
 
 
 def width_factors(rank: RankView, which: str, size: int) -> NDArray[np.float64]:
@@ -69,8 +66,7 @@ def shard_factors(rank: RankView, old: int, new: int) -> NDArray[np.float64]:
         return replace(product, m=m, k=k, n=n)
 
     factors = _factors(rank, "tp", divided)
-    attention = np.array([bool(ATTENTION.search(name)) for name in rank.trace.names])[rank.trace.tasks.name]
-    return np.where(attention & ~rank.communication, old / new, factors)
+    return np.where(rank.of_category(ATTENTION), old / new, factors)
 
 
 def _width(rank: RankView, which: str, name: str) -> int:
@@ -94,7 +90,7 @@ def _factors(rank: RankView, which: str, changed: Callable[[Product], Product]) 
     for row, product in rank.trace.products.items():
         other = changed(product)
         if other != product:
-            factors[_launched(rank, row)] = _seconds(other, device) / _seconds(product, device)
+            factors[launched(rank, row)] = _seconds(other, device) / _seconds(product, device)
     return factors
 
 
@@ -119,7 +115,7 @@ def widths(products: Iterable[Product]) -> dict[str, int]:
     return {"hidden": hidden, "ffn": ffn}
 
 
-def _launched(rank: RankView, operator: int) -> NDArray[np.int64]:
+def launched(rank: RankView, operator: int) -> NDArray[np.int64]:
     """The tasks launched by an operator."""
     operators, calls, launch = rank.trace.operators, rank.trace.calls, rank.launch
     begin, end = operators.start_ns[operator], operators.end_ns[operator]

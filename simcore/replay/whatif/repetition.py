@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simcore.replay.rank import RankView
 
-__all__ = ["Run", "Segment", "UnclearError", "repeated_segments", "repetitions"]
+__all__ = ["LEAST_SHARE", "Run", "Segment", "UnclearError", "repeated_segments", "repetitions"]
 
 Column = NDArray[np.int64]
 LEAST_BLOCK = 2  # kernels; one kernel after another is no layer

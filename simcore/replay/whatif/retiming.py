@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
-from simcore.replay.graph import EdgeKind, Graph
+from simcore.replay.graph import EdgeKind, Graph, NodeKind
 from simcore.replay.rank import RankView
 from simcore.replay.whatif.degrees import Degree, Regrouping
 from simcore.replay.whatif.interconnect import Interconnect
@@ -54,6 +55,10 @@ class Retimed:
                 factors *= shard_factors(rank, old, degree.size)
         return factors
 
+    def batches(self, rank: RankView) -> float:
+        """By how much the samples of a step grow: as the data parallel ranks do, each with its own."""
+        return prod(degree.size / degree.of(rank).old for degree in self.degrees if degree.role == "dp")
+
     def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
         """The graph with communication timed anew; coupled kernels still last equally long.
 
@@ -62,14 +67,21 @@ class Retimed:
         InputError
             When the network has too few NPUs, or the trace does not say whose degree changes.
         """
-        durations = graph.duration_ns.copy()
+        durations, lags = graph.duration_ns.copy(), graph.lag_ns.copy()
+        waits = (graph.edge_kind == EdgeKind.STREAM) & (graph.kind[graph.source] == NodeKind.ARRIVAL)
+        waiting = dict(zip(graph.target[waits].tolist(), np.flatnonzero(waits).tolist(), strict=True))
+        coupled = set(graph.target[graph.edge_kind == EdgeKind.COLLECTIVE].tolist())
         for nodes, rank in zip(graph.ranks, ranks, strict=True):
             groups = self._groups(rank)
-            for task, arrival, node in zip(nodes.tasks, nodes.begins, nodes.ends, strict=True):
-                said = rank.trace.collectives.get(task)
+            for task, node in zip(nodes.tasks, nodes.ends, strict=True):
+                said, edge = rank.trace.collectives.get(task), waiting.get(node, -1)
+                waited_ns = int(lags[edge]) if edge >= 0 and node not in coupled else 0
                 if said is not None:
-                    durations[node] = self._time_ns(said, groups, int(durations[node]), coupled=arrival != node)
-        return replace(graph, duration_ns=_together(graph, durations))
+                    both = self._times_ns(said, groups, int(durations[node]), waited_ns, coupled=node in coupled)
+                    durations[node] = sum(both) if edge < 0 else both[0]
+                    lags[edge] = both[1] if waited_ns else lags[edge]
+        changed = replace(graph, duration_ns=_together(graph, durations), lag_ns=lags)
+        return changed.lasting([self.factors(rank) for rank in ranks])
 
     def _groups(self, rank: RankView) -> list[Regrouping]:
         """Outermost first: the numbers inside a group do not change with those outside of it."""
@@ -78,19 +90,24 @@ class Retimed:
             raise InputError.at("--group", "one process group cannot have two degrees", found=groups[0].name)
         return groups
 
-    def _time_ns(self, said: Collective, groups: Sequence[Regrouping], recorded_ns: int, *, coupled: bool) -> int:
-        """The new time; of a kernel that is not coupled, what the recorded network does not explain was waiting."""
+    def _times_ns(
+        self, said: Collective, groups: Sequence[Regrouping], transfer_ns: int, waited_ns: int, *, coupled: bool
+    ) -> tuple[int, int]:
+        """The new time and the waiting; of one rank alone, what the recorded network does not explain was waiting."""
         before = transfer_of(said)
         after = _regrouped(said, before, groups)
         if before is None or after is None or (self.network and not before.sized):
-            return recorded_ns
+            return transfer_ns, waited_ns
         if self.network and not self.recorded:
-            return self.network.time_ns(after)
-        new, old, waited_ns = bus_bytes(after), bus_bytes(before), 0
+            return self.network.time_ns(after), waited_ns
+        new, old = bus_bytes(after), bus_bytes(before)
         if self.network and self.recorded:
             new, old = self.network.time_ns(after), self.recorded.time_ns(before)
-            waited_ns = 0 if coupled else max(recorded_ns - old, 0)
-        return waited_ns + round((recorded_ns - waited_ns) * (new / old)) if old else recorded_ns
+            if not coupled:
+                whole_ns = transfer_ns + waited_ns
+                transfer_ns = min(old, whole_ns)
+                waited_ns = whole_ns - transfer_ns
+        return round(transfer_ns * (new / old)) if old else transfer_ns, waited_ns
 
     def notes(self, rank: RankView, tasks: Sequence[int], *, alone: bool) -> list[str]:
         """What was assumed, and what kept its time, among some tasks of a rank that was recorded `alone` or not."""
@@ -100,7 +117,7 @@ class Retimed:
         )
         notes = [f"{count} x {text}" for text, count in sorted(remarks.items())]
         if alone and self.network and not self.recorded and rank.communication[tasks].any():
-            notes.append("one rank's recorded times contain waiting for other ranks, times on a topology do not")
+            notes.append("how much of one rank's communication is waiting for other ranks is estimated, and stays")
         if any(group.role == "tp" and group.new != group.old for group in groups):
             notes.append(self._share(rank, tasks))
         return notes

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, SimulationError
-from simcore.replay.graph import EdgeKind, Graph, NodeKind, RankNodes, ordered
+from simcore.replay.graph import EDGE_COLUMNS, NODE_COLUMNS, EdgeKind, Graph, NodeKind, RankNodes, ordered
 from simcore.replay.whatif.layers import Segment
 
 __all__ = ["Block", "block_of", "spliced"]
@@ -17,8 +17,6 @@ __all__ = ["Block", "block_of", "spliced"]
 Mask = NDArray[np.bool_]
 Nodes = NDArray[np.int64]
 CHAINS = (EdgeKind.PROGRAM_ORDER, EdgeKind.STREAM)
-NODE_COLUMNS = ("kind", "duration_ns", "rank", "lane", "name", "measured_ns")
-EDGE_COLUMNS = ("source", "target", "edge_kind", "lag_ns", "idle_ns", "residual_ns", "back")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,18 +183,7 @@ def _without(graph: Graph, block: Block) -> Graph:
         else:
             origin = -1 if border.chain[edge] else border.origin(node)
             source[edge], keep[edge] = max(origin, 0), origin >= 0
-    return _ordered(
-        replace(
-            graph,
-            source=source[keep],
-            target=graph.target[keep],
-            edge_kind=graph.edge_kind[keep],
-            lag_ns=lag[keep],
-            idle_ns=idle[keep],
-            residual_ns=graph.residual_ns[keep],
-            back=back[keep],
-        )
-    )
+    return _ordered(replace(graph, source=source, back=back, lag_ns=lag, idle_ns=idle).kept(keep))
 
 
 def _kept(graph: Graph, keep: Mask) -> Graph:

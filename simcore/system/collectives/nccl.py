@@ -5,9 +5,12 @@ buffer), `levels` is log2 of the ranks in a node or of the nodes. LL-like lines 
 ring, the double tree and NVLS the high rate; which one wins at a size is NCCL's own choice by its tuning table
 (reference: nccl src/graph/tuning.cc), here with rates measured on the system instead of the table's.
 
-The constants are fitted by `simcore.cost.published.calibrate_collectives`, per system, to published curves of 1 MiB
-and more. Systems without a curve (V100, MI300X, H100 across nodes, one B200 node) take their stated peak bus
-bandwidth and the latencies of the nearest fitted system.
+Inside a node of a `device` that nccl-tests was run on, the time is what the measured tables say (docs/kernels.md), and
+`lone_s`: the tables' calls follow each other without a gap, a lone one is launched and waits for its last peer.
+
+The lines' constants are fitted by `simcore.cost.published.calibrate_collectives`, per system, to published curves of
+1 MiB and more. Systems without a curve (V100, MI300X, H100 across nodes, one B200 node) take their stated peak bus
+bandwidth and the latencies of the nearest fitted system. The low-latency tree between nodes is NCCL's own estimate.
 """
 
 from __future__ import annotations
@@ -16,6 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import log2
 
+import numpy as np
+
+from simcore.compute.accelerators import accelerator
+from simcore.compute.duration import collective_curve
 from simcore.errors import InputError, closest
 from simcore.workload.model import CollectiveKind
 
@@ -39,6 +46,9 @@ class Fabric:
     `node`: lines inside a node of `node_ranks`; `across`: lines between nodes when every rank of a node takes part,
     their rate shared by all of a node's network cards; `nic_bytes_per_s`: what one card sustains; `hop_s`: a point-
     to-point message. `card_ranks`: the ranks the curves of `across` were measured with, where a node holds more.
+    `device`: whose measured tables say what a collective inside a node takes; "" = the lines do. `lone_s`: launch and
+    last peer of a lone call (published calls one by one, H200 and A100, over nccl-tests' back to back);
+    `over_measured`: how long the rest takes over the tables' time, 1 where links are as there.
     """
 
     name: str
@@ -49,6 +59,9 @@ class Fabric:
     hop_s: float = 10e-6
     multicast_ranks: int = 6
     card_ranks: int = 0
+    device: str = ""
+    lone_s: float = 20e-6
+    over_measured: float = 1.0
 
     @property
     def sharing_ranks(self) -> int:
@@ -75,7 +88,7 @@ def choose(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: int, s
     >>> str(choose(CollectiveKind.ALL_REDUCE, 1 << 30, 8, 8, FABRICS["hgx-h100"]))
     'NVLS Simple'
     >>> str(choose(CollectiveKind.ALL_REDUCE, 1 << 12, 64, 8, FABRICS["hgx-h100"]))
-    'tree LL128'
+    'tree LL'
     """
     passes, wire = _WIRE[kind](ranks)
     if ranks <= 1 or (size_bytes <= 0 and wire):
@@ -96,7 +109,34 @@ def choose(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: int, s
     best = min(lines, key=seconds)
     name, _, protocol = best.algorithm.partition("-")
     algorithm = _ALGORITHMS.get(kind, name)
-    return Choice(_WRITTEN.get(algorithm, algorithm), _WRITTEN[protocol], seconds(best), wire * size_bytes)
+    taken_s = seconds(best)
+    if nodes == 1 and system.device and max(ranks, system.multicast_ranks) <= _MEASURED_RANKS:
+        taken_s = system.lone_s + system.over_measured * _measured_s(kind, size_bytes, ranks, system.device)
+    return Choice(_WRITTEN.get(algorithm, algorithm), _WRITTEN[protocol], taken_s, wire * size_bytes)
+
+
+_MEASURED_RANKS = 8  # as NCCL chooses by itself: a system that may not use NVLS is left to its lines
+
+
+def _measured_s(kind: CollectiveKind, size_bytes: float, ranks: int, device: str) -> float:
+    """What nccl-tests shows for it, or for the one that sends as it does; beyond its sizes at the last rate."""
+    sizes, seconds = collective_curve(_MEASURED_AS[kind], ranks, accelerator(device))
+    beyond = max(0.0, size_bytes - float(sizes[-1])) * float(seconds[-1] - seconds[-3]) / float(sizes[-1] - sizes[-3])
+    within = np.interp(np.log(max(size_bytes, 1.0)), np.log(sizes), np.log(seconds))
+    return float(np.exp(within)) + beyond
+
+
+_MEASURED_AS = {
+    CollectiveKind.ALL_REDUCE: "all_reduce",
+    CollectiveKind.ALL_GATHER: "all_gather",
+    CollectiveKind.REDUCE_SCATTER: "reduce_scatter",
+    CollectiveKind.ALL_TO_ALL: "all_to_all",
+    CollectiveKind.BROADCAST: "all_gather",
+    CollectiveKind.REDUCE: "reduce_scatter",
+    CollectiveKind.GATHER: "all_to_all",
+    CollectiveKind.SCATTER: "all_to_all",
+    CollectiveKind.BARRIER: "all_reduce",
+}
 
 
 def collective_s(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: int, system: Fabric) -> float:
@@ -104,7 +144,7 @@ def collective_s(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: 
 
     >>> one = collective_s(CollectiveKind.ALL_REDUCE, 1 << 30, 8, 8, FABRICS["dgx-a100"])
     >>> round(one * 1e3, 1)
-    8.3
+    8.4
     """
     return choose(kind, size_bytes, ranks, per_node, system).seconds
 
@@ -153,7 +193,7 @@ _ALGORITHMS: dict[CollectiveKind, str] = {
     **dict.fromkeys((CollectiveKind.GATHER, CollectiveKind.SCATTER), "direct"),
     CollectiveKind.ALL_TO_ALL: "pairwise",
 }
-_WRITTEN = {"nvls": "NVLS", "ll128": "LL128", "simple": "Simple", "": "Simple"}
+_WRITTEN = {"nvls": "NVLS", "ll": "LL", "ll128": "LL128", "simple": "Simple", "": "Simple"}
 
 
 def _lines(*rows: tuple[str, float, float, float]) -> tuple[Line, ...]:
@@ -167,33 +207,50 @@ def _share(lines: tuple[Line, ...], share: float) -> tuple[Line, ...]:
 
 
 _A100_NODE = _lines(("ring-ll128", 48.5, 5.0, 173.0), ("ring-simple", 91.0, 4.6, 229.0))
-_A100_ACROSS = _lines(("tree-ll128", 47.0, 34.4, 106.0), ("ring-simple", 1.0, 120.0, 127.0))
+_A100_ACROSS = _lines(
+    ("tree-ll", 35.0, 10.0, 10.0), ("tree-ll128", 47.0, 34.4, 106.0), ("ring-simple", 1.0, 120.0, 127.0)
+)
 _H100_NODE = _lines(("ring-ll128", 40.0, 1.2, 306.0), ("ring-simple", 64.8, 5.5, 376.0), ("nvls", 86.0, 1.2, 476.0))
-_H100_ACROSS = _lines(("tree-ll128", 47.0, 34.4, 180.0), ("ring-simple", 1.0, 120.0, 340.0))
-_V100_NODE = _lines(("ring-ll128", 48.5, 5.0, 90.0), ("ring-simple", 91.0, 4.6, 134.0))
-_MI300X_NODE = _lines(("ring-ll128", 60.0, 5.0, 150.0), ("ring-simple", 120.0, 5.0, 313.0))
-_B200_NODE = _lines(("ring-ll128", 40.0, 1.2, 420.0), ("ring-simple", 64.8, 5.5, 682.0), ("nvls", 86.0, 1.2, 838.0))
-_NVL72_NODE = _lines(("ring-ll128", 40.0, 1.2, 420.0), ("ring-simple", 64.8, 5.5, 680.0), ("nvls", 86.0, 1.2, 850.0))
+_H100_ACROSS = _lines(
+    ("tree-ll", 35.0, 10.0, 10.0), ("tree-ll128", 47.0, 34.4, 180.0), ("ring-simple", 1.0, 120.0, 340.0)
+)
+_V100_NODE = _lines(("ring-ll", 25.0, 4.0, 30.0), ("ring-ll128", 48.5, 5.0, 90.0), ("ring-simple", 91.0, 4.6, 134.0))
+_MI300X_NODE = _lines(
+    ("ring-ll", 25.0, 4.0, 40.0), ("ring-ll128", 60.0, 5.0, 150.0), ("ring-simple", 120.0, 5.0, 313.0)
+)
+_B200_NODE = _lines(
+    ("ring-ll", 25.0, 4.0, 100.0),
+    ("ring-ll128", 40.0, 1.2, 420.0),
+    ("ring-simple", 64.8, 5.5, 682.0),
+    ("nvls", 86.0, 1.2, 838.0),
+)
+_NVL72_NODE = _lines(
+    ("ring-ll", 25.0, 4.0, 100.0),
+    ("ring-ll128", 40.0, 1.2, 420.0),
+    ("ring-simple", 64.8, 5.5, 680.0),
+    ("nvls", 86.0, 1.2, 850.0),
+)
 _B200_ACROSS = _lines(("tree-ll128", 368.0, 1.0, 190.0), ("ring-simple", 543.0, 1.0, 387.0))
 
 FABRICS: dict[str, Fabric] = {
     entry.name: entry
     for entry in (
-        Fabric("azure-a100", 8, _A100_NODE, _A100_ACROSS, 15.9e9),
+        Fabric("azure-a100", 8, _A100_NODE, _A100_ACROSS, 15.9e9, device="a100"),
         Fabric(
             "dgx-a100",
             8,
             _lines(("ring-ll128", 68.3, 4.5, 188.6), ("ring-simple", 406.0, 1.8, 236.9)),
             _A100_ACROSS,
             15.9e9,
+            device="a100",
         ),
-        Fabric("a100-800g", 8, _A100_NODE, _share(_A100_ACROSS, 1 / 2), 15.9e9 / 2),
-        Fabric("jean-zay", 8, _A100_NODE, _share(_A100_ACROSS, 1 / 4), 15.9e9 / 4),
-        Fabric("hgx-h100", 8, _H100_NODE, _H100_ACROSS, 42.5e9),
-        Fabric("hgx-h200", 8, _H100_NODE, _H100_ACROSS, 42.5e9),
+        Fabric("a100-800g", 8, _A100_NODE, _share(_A100_ACROSS, 1 / 2), 15.9e9 / 2, device="a100"),
+        Fabric("jean-zay", 8, _A100_NODE, _share(_A100_ACROSS, 1 / 4), 15.9e9 / 4, device="a100"),
+        Fabric("hgx-h100", 8, _H100_NODE, _H100_ACROSS, 42.5e9, device="h100"),
+        Fabric("hgx-h200", 8, _H100_NODE, _H100_ACROSS, 42.5e9, device="h200"),
         Fabric("hgx-v100", 8, _V100_NODE, _A100_ACROSS, 11.0e9),
         Fabric("mi300x", 8, _MI300X_NODE, _H100_ACROSS, 42.5e9),
-        Fabric("efa-b200", 8, _B200_NODE, _B200_ACROSS, 48.4e9),
+        Fabric("efa-b200", 8, _B200_NODE, _B200_ACROSS, 48.4e9, device="b200"),
         Fabric("nvl72", 64, _NVL72_NODE, _B200_ACROSS, 48.4e9, card_ranks=8),
     )
 }

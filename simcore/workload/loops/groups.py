@@ -13,13 +13,15 @@ def column_group(
 ) -> Group | Span:
     """Which group the collective of a column spans: its own suffix, or what the training loop says.
 
-    With `from_header`, activations that a loop sends to everybody stay in the header's model-parallel group.
+    Row 0 is special where the file's loop says so, whatever the row's own (ASTRA-sim 1.0). With `from_header`,
+    activations that a loop sends to everybody stay in the header's model-parallel group.
     """
     if own != Group.LOOP:
         return own
+    of_file: Loop = loops.get(workload.loop)
+    if of_file.first_row and index == 0:
+        return of_file.first_row
     loop: Loop = loops.get(layer.loop or workload.loop)
-    if loop.first_row and index == 0:
-        return loop.first_row
     span = loop.gradients if phase == PhaseName.WEIGHT_GRAD else loop.activations
     return Span.MODEL if from_header and span == Span.ALL and workload.parallelism.tp else span
 

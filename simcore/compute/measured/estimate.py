@@ -1,0 +1,327 @@
+"""How long something takes that tables measure: looked up, interpolated, transferred from a near device, or computed.
+
+Every answer corrects a simpler one by what measurements near by say about it: a parametric time by the device's own
+table, short runs by sustained ones, forward products by gradients, shipped tables by a user's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.compute.accelerators import Accelerator, names, recognised
+from simcore.compute.accelerators import accelerator as preset
+from simcore.compute.kernel import Source
+from simcore.compute.measured import parametric
+from simcore.compute.measured.curves import Columns, Curves, Floats, Integers
+from simcore.compute.measured.kriging import Kriging
+from simcore.compute.measured.operations import OPERATIONS, Operation
+from simcore.compute.measured.tables import Entry, Word, curves, entries
+from simcore.errors import InputError, closest
+
+__all__ = ["Answer", "Machine", "Question", "answer", "machine"]
+
+_KRIGING = Kriging()
+_REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size
+_FAR = 1e6
+_SAME = 1e-6  # octaves
+_FOREIGN = 2.0  # octaves that another maker's device counts as
+_REWIRED = 4.0  # octaves that another wiring of the same devices counts as
+_AT_ONCE = 256  # questions per block, to bound memory
+_NEAREST_DEVICES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A device as tables call it, and what is stated about it."""
+
+    name: str
+    accelerator: Accelerator
+
+    @property
+    def site(self) -> frozenset[str]:
+        """Words of the name that are not the accelerator's: how it is wired."""
+        return frozenset(self.name.lower().split("_")) - set(self.accelerator.name.lower().split("-"))
+
+
+def machine(name: str) -> Machine:
+    """The device or system that a table's name says; InputError names the nearest.
+
+    >>> machine("h100_dgx").accelerator.name
+    'H100-SXM-80GB'
+    """
+    try:
+        return Machine(name, preset(name))
+    except InputError:
+        found = recognised(name.replace("_", " "))
+    if found is None:
+        raise InputError.at(name, "no such device", expected=closest(name, names()), found=repr(name))
+    return Machine(name, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Rows of one operation with the same words on one device; `sizes` as columns, the swept one among them.
+
+    `without_exact`: as though the configurations asked for had not been measured (of a collective: the very points).
+    """
+
+    operation: Operation
+    device: Machine
+    words: tuple[Word, ...]
+    sizes: Columns
+    without_exact: bool = False
+
+    @property
+    def along(self) -> Floats:
+        """log2 of the swept size."""
+        found: Floats = np.log2(np.asarray(self.sizes[self.operation.swept], float))
+        return found
+
+    @property
+    def dtype(self) -> str:
+        """The data type."""
+        return str(self.words[0])
+
+    def at(self, sizes: Columns) -> Question:
+        """The same about other rows, measured ones too."""
+        return replace(self, sizes=sizes, without_exact=False)
+
+    def complete(self) -> Columns:
+        """Sizes and words alike as columns."""
+        rows = len(self.along)
+        words = zip(self.operation.words, self.words, strict=True)
+        return {**self.sizes, **{name: np.repeat(np.array([word]), rows) for name, word in words if word is not None}}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Row by row: natural logarithm of microseconds, distance in octaves, spread, place of the source in `Source`."""
+
+    log_us: Floats
+    distance: Floats
+    spread: Floats
+    source: Integers
+    table: str
+
+    @property
+    def seconds(self) -> Floats:
+        """Seconds of each row."""
+        found: Floats = np.exp(self.log_us) * 1e-6
+        return found
+
+
+_PLACE = {source: place for place, source in enumerate(Source)}
+
+
+def answer(question: Question) -> Answer:
+    """The best that is known."""
+    own = _own(question)
+    return _from(question, own)
+
+
+def _own(question: Question) -> list[Curves]:
+    """Curves of the device itself, best first; each corrects larger ones that come after it."""
+    tables = _candidates(question.operation.name, question.device)
+    found = [there for words in _spellings(question) for entry in tables if (there := curves(entry, words))]
+    chain: list[Curves] = []
+    for there in found:
+        if not chain or len(there.along) > len(chain[-1].along):
+            chain.append(there)
+    return chain
+
+
+def _candidates(operation: str, device: Machine) -> list[Entry]:
+    """Tables of an operation on a device: the user's own, then by that name, then of the same accelerator."""
+    of_kind = [entry for entry in entries() if entry.operation == operation]
+    named = [entry for entry in of_kind if entry.device == device.name]
+    alike = named or [entry for entry in of_kind if machine(entry.device).accelerator is device.accelerator]
+    return sorted(alike, key=lambda entry: (not entry.own, len(entry.device), -entry.rows))
+
+
+_ALIKE = {"fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("fp8_static",), "fp4": ("nvfp4",)}
+
+
+_LOOSE = ("framework", "launch")  # words that another may stand in for
+
+
+def _spellings(question: Question) -> list[tuple[Word, ...]]:
+    """The words asked for, then with a type that runs at the same rate, then of any software."""
+    first, *others = question.words
+    loose = [
+        None if name in _LOOSE else word for name, word in zip(question.operation.words, question.words, strict=True)
+    ][1:]
+    types = [first, *_ALIKE.get(str(first), ())]
+    return list(dict.fromkeys((one, *words) for words in (others, loose) for one in types))
+
+
+def _from(question: Question, own: list[Curves], *, alone: bool = False) -> Answer:
+    """What the first curves say, upon what is known without them; `alone`: without other devices."""
+    if not own:
+        return _beneath(question) if alone else _elsewhere(question)
+    there, *others = own
+
+    def below(asked: Question) -> Answer:
+        if others or question.operation.borrows:
+            return _from(asked, others, alone=alone)
+        return _beneath(asked)
+
+    return _interpolated(question, there, below)
+
+
+def _beneath(question: Question) -> Answer:
+    """What a time is a multiple of: a better known operation's, by the ratio of their work, or the parametric one."""
+    computed, operation = _computed(question), question.operation
+    if not operation.rests_on:
+        return computed
+    simpler = OPERATIONS[operation.rests_on]
+    words = (question.words[0], *(None for _ in simpler.words[1:]))
+    asked = replace(question, operation=simpler, words=words, sizes=operation.there(question.sizes))
+    found = answer(asked)
+    return replace(found, log_us=found.log_us + computed.log_us - _computed(asked).log_us)
+
+
+def _computed(question: Question) -> Answer:
+    log_us = parametric.log_us(question.operation, question.complete(), question.device.accelerator, question.dtype)
+    rows = len(log_us)
+    return Answer(log_us, np.full(rows, _FAR), np.full(rows, 0.5), np.full(rows, _PLACE[Source.ROOFLINE]), "")
+
+
+def _elsewhere(question: Question) -> Answer:
+    """From the nearest devices with such a table; nearer devices and measurements count more."""
+    near = _near_devices(question)
+    if not near:
+        return _beneath(question)
+    beneath = _beneath(question)
+    found = [_moved(question, device, beneath) for _, device in near]
+    away = np.array([distance for distance, _ in near])[:, None]
+    within = np.array([one.distance for one in found])
+    shares = ((0.05 + away) * (1.0 + within)) ** -2.0
+    log_us = np.average([one.log_us for one in found], axis=0, weights=shares)
+    here = (question.operation, question.complete(), question.device.accelerator, question.dtype)
+    log_us = np.maximum(log_us, parametric.least_log_us(*here))
+    nearest = found[0]
+    source = np.full(len(log_us), _PLACE[Source.TRANSFERRED])
+    return Answer(log_us, (away + within).min(0), nearest.spread + 0.05, source, nearest.table)
+
+
+def _moved(question: Question, device: Machine, beneath: Answer) -> Answer:
+    """Another device's answer times the ratio of what it rests on, here and there."""
+    there = replace(question, device=device)
+    found = _from(there, _own(there), alone=True)
+    return replace(found, log_us=found.log_us + beneath.log_us - _beneath(there).log_us)
+
+
+def _near_devices(question: Question) -> list[tuple[float, Machine]]:
+    """The nearest devices whose tables can answer, with their distance in octaves of the stated rates."""
+    tried = {entry.device for entry in entries() if entry.operation == question.operation.name}
+    others = [machine(name) for name in sorted(tried) if name != question.device.name]
+    ranked = sorted(((_apart(question, other), other) for other in others), key=lambda pair: (pair[0], pair[1].name))
+    return [(distance, other) for distance, other in ranked if _own(replace(question, device=other))][:_NEAREST_DEVICES]
+
+
+def _apart(question: Question, other: Machine) -> float:
+    """Octaves between two devices' peak and memory rates."""
+    here, there = question.device.accelerator, other.accelerator
+    later = 0.05 * abs(here.year - there.year) + _FOREIGN * (here.maker != there.maker)
+    if question.operation.borrows:
+        rewired = _REWIRED * (question.device.site != other.site)
+        return _octaves(here.link_bytes_per_s, there.link_bytes_per_s) + rewired + later
+    pairs = (
+        [parametric.stated_peak(one, question.dtype) for one in (here, there)],
+        (here.memory_bytes_per_s, there.memory_bytes_per_s),
+        (here.power_w, there.power_w),
+    )
+    return float(np.hypot.reduce([_octaves(*pair) for pair in pairs])) + later
+
+
+def _octaves(one: float, other: float) -> float:
+    """Between two rates; far where only one is stated."""
+    return abs(float(np.log2(one / other))) if one and other else _REWIRED * (one != other)
+
+
+def _interpolated(question: Question, there: Curves, below: Callable[[Question], Answer]) -> Answer:
+    """On the configuration's own curve where there is one, otherwise between the nearest."""
+    rows, along = len(question.along), question.along
+    own = _own_curve(question, there)
+    low, high = there.ends
+    inside = (own >= 0) & (along >= low[own] - 1e-9) & (along <= high[own] + 1e-9)
+    if question.without_exact and not question.operation.by_point:
+        inside &= False
+    log_us, distance, spread = np.empty(rows), np.empty(rows), np.full(rows, 0.02)
+    if inside.any():
+        log_us[inside], distance[inside] = _along_curve(_some(question, inside), there, own[inside])
+    outside = np.flatnonzero(~inside)
+    for start in range(0, len(outside), _AT_ONCE):
+        block = outside[start : start + _AT_ONCE]
+        log_us[block], distance[block], spread[block] = _between(_some(question, block), there, below)
+    source = np.where(distance == 0, _PLACE[Source.MEASURED], _PLACE[Source.INTERPOLATED])
+    return Answer(log_us, distance, spread, source, there.table)
+
+
+def _some(question: Question, rows: NDArray[np.generic]) -> Question:
+    """The same about some of the rows."""
+    return replace(question, sizes={name: np.asarray(values)[rows] for name, values in question.sizes.items()})
+
+
+def _along_curve(question: Question, there: Curves, own: Integers) -> tuple[Floats, Floats]:
+    """log(us) and distance on the line between a curve's own points."""
+    along = question.along
+    left, right, share = (there.around if question.without_exact else there.between)(own, along)
+    gap = np.minimum(np.abs(there.along[left] - along), np.abs(there.along[right] - along))
+    log_us = there.log_us[left] + share * (there.log_us[right] - there.log_us[left])
+    return log_us, np.where(gap < _SAME, 0.0, gap)
+
+
+def _own_curve(question: Question, there: Curves) -> Integers:
+    """Which curve has each row's configuration; -1 where none has."""
+    names, asked_for = question.operation.sizes, question.operation.filled(question.sizes)
+    known = {row: place for place, row in enumerate(zip(*(there.sizes[name].tolist() for name in names), strict=True))}
+    asked = zip(*(np.asarray(asked_for[name]).tolist() for name in names), strict=True)
+    return np.array([known.get(row, -1) for row in asked], dtype=np.int64)
+
+
+def _between(question: Question, there: Curves, below: Callable[[Question], Answer]) -> tuple[Floats, Floats, Floats]:
+    """log(us), distance and spread from the nearest configurations, each at the same swept size."""
+    operation, along = question.operation, question.along
+    places, asked = operation.places(there.sizes), operation.places(operation.filled(question.sizes))
+    low, high = there.ends
+    beyond = _REACH * (along[:, None] - np.clip(along[:, None], low, high))
+    apart = np.sqrt((asked**2).sum(1)[:, None] + (places**2).sum(1) - 2 * asked @ places.T + beyond**2 + 1e-9)
+    if question.without_exact:
+        apart[_forbidden(question, there)] = np.inf
+    count = min(_KRIGING.neighbours, len(places))
+    near = np.argpartition(apart, count - 1, axis=1)[:, :count]
+    offsets = np.concatenate([places[near] - asked[:, None], np.take_along_axis(beyond, near, 1)[..., None]], axis=2)
+    offsets = np.where(np.isinf(np.take_along_axis(apart, near, 1))[..., None], _FAR, offsets)
+    weights, left = _KRIGING.weights(offsets)
+    residual = there.at(near, along[:, None]) - _base_at(question, there, near, below)
+    base = below(question)
+    alone = np.isinf(apart.min(1))  # nothing measured that may be used
+    log_us = base.log_us + np.where(alone, 0.0, (weights * residual).sum(1))
+    spread = np.where(alone, base.spread, 1.5 * residual.std(1) * np.sqrt(left) + 0.02)
+    return log_us, np.where(alone, base.distance, np.maximum(apart.min(1), 1e-3)), spread
+
+
+def _forbidden(question: Question, there: Curves) -> NDArray[np.bool_]:
+    """[rows, curves]: the configurations asked for, whatever the sizes that belong to the sweep."""
+    same = np.ones((len(question.along), len(there.first) - 1), bool)
+    for name, values in question.operation.filled(question.sizes).items():
+        if name not in question.operation.repeated:
+            same &= np.asarray(values)[:, None] == there.sizes[name]
+    return same
+
+
+def _base_at(question: Question, there: Curves, near: Integers, below: Callable[[Question], Answer]) -> Floats:
+    """What is known without these curves at the neighbours' configurations and the swept sizes they have there."""
+    operation = question.operation
+    low, high = there.ends
+    along = np.clip(question.along[:, None], low[near], high[near])
+    sizes = {name: values[near].ravel() for name, values in there.sizes.items()}
+    for name, values in question.sizes.items():
+        sizes.setdefault(name, np.repeat(np.asarray(values), near.shape[1]))
+    sizes[operation.swept] = (2.0**along).ravel()
+    return below(question.at(sizes)).log_us.reshape(near.shape)

@@ -1,0 +1,140 @@
+"""A user's table of measurements: a numpy file or CSV of the documented columns, checked with located errors."""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.compute.measured.operations import OPERATIONS, Operation
+from simcore.compute.measured.tables import split_name
+from simcore.errors import InputError, Location, Problem, Problems, closest
+from simcore.files import read_bytes
+
+__all__ = ["Table", "columns_of", "read_table"]
+
+Table = dict[str, NDArray[np.generic]]
+_MOST_BYTES = 1 << 30
+_OPTIONAL = {"batch", "window", "prefix", "kv_heads", "ranks_per_node", "gated", "distribution", "framework", "launch"}
+
+
+def columns_of(path: Path, device: str = "") -> tuple[str, str, Operation]:
+    """Source, device and operation that a file's name says; `device` replaces the one in the name.
+
+    Raises
+    ------
+    InputError
+        If the name does not end in a known operation.
+    """
+    named = split_name(path.stem) or (split_name(f"own_{device}_{path.stem}") if device else None)
+    if named is None:
+        raise InputError.at(
+            str(path),
+            "the name says no operation",
+            expected="SOURCE_DEVICE_OPERATION.npz or .csv",
+            found=path.name,
+            hint=closest(path.stem.split("_")[-1], OPERATIONS),
+        )
+    return named[0], device or named[1], OPERATIONS[named[2]]
+
+
+def read_table(path: Path, operation: Operation, *, answers: bool) -> Table:
+    """The columns of a table; with `answers` it must hold `time_us`.
+
+    Raises
+    ------
+    InputError
+        With a place for everything that is wrong: a missing or unreadable column, a size below 1, a word left out.
+    """
+    data = read_bytes(path, _MOST_BYTES)
+    table = _csv(path, data.decode("utf-8", "replace"), operation) if path.suffix == ".csv" else _npz(path, data)
+    with Problems() as problems:
+        for problem in _wrong(str(path), table, operation, answers):
+            problems.add(problem)
+    return table
+
+
+def _npz(path: Path, data: bytes) -> Table:
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (AttributeError, EOFError, OSError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError.at(
+            str(path), "this is not a table", expected="an .npz file of arrays, or .csv", found=str(error)
+        ) from error
+
+
+def _csv(path: Path, text: str, operation: Operation) -> Table:
+    """Words become codes with their spelling, everything else numbers."""
+    lines = list(csv.reader(io.StringIO(text)))
+    if not lines:
+        raise InputError.at(str(path), "the file is empty", expected="a heading and a line for every measurement")
+    heading, *rows = [[cell.strip() for cell in line] for line in lines if line]
+    problems = Problems()
+    table: Table = {}
+    with problems:
+        for place, name in enumerate(heading):
+            cells = [row[place] if place < len(row) else "" for row in rows]
+            if name in operation.words and not all(cell.lstrip("-").isdigit() for cell in cells):
+                spelt = sorted(set(cells))
+                table |= {name: np.array([spelt.index(cell) for cell in cells]), f"{name}_names": np.array(spelt)}
+            else:
+                table[name] = _numbers(path, name, place, cells, problems)
+    return table
+
+
+def _numbers(path: Path, name: str, place: int, cells: list[str], problems: Problems) -> NDArray[np.float64]:
+    found = []
+    for line, cell in enumerate(cells, start=2):
+        try:
+            found.append(float(cell))
+        except ValueError:
+            where = Location(str(path), line, place + 1)
+            problems.add(Problem(where, f"column {name} is not a number", "a number", repr(cell)))
+            found.append(1.0)
+    return np.array(found)
+
+
+def _wrong(
+    file: str, table: Mapping[str, NDArray[np.generic]], operation: Operation, answers: bool
+) -> Iterator[Problem]:
+    """Everything that is wrong with the columns."""
+    place = Location(file)
+    rows = {len(values) for name, values in table.items() if values.ndim == 1 and not name.endswith("_names")}
+    if len(rows) != 1:
+        yield Problem(place, "the columns differ in length", "one row per measurement", f"{sorted(rows)} rows")
+        return
+    needed = [operation.type_column, operation.swept, *operation.words, *operation.sizes]
+    for name in dict.fromkeys([*needed, *(["time_us"] if answers else [])]):
+        if name not in table and name not in _OPTIONAL:
+            known = ", ".join(dict.fromkeys([*needed, "time_us"]))
+            yield Problem(place, f"column {name} is missing", known, ", ".join(sorted(table)))
+    sizes = {operation.swept, *operation.sizes, *(["time_us"] if answers else [])}
+    for name in sorted(sizes & set(table)):
+        yield from _out_of_range(place, name, table[name])
+    for name in sorted(set(operation.words) & set(table)):
+        yield from _unspelt(place, name, table)
+
+
+def _out_of_range(place: Location, name: str, values: NDArray[np.generic]) -> Iterator[Problem]:
+    if not np.issubdtype(values.dtype, np.number):
+        yield Problem(place, f"column {name} holds no numbers", "numbers", str(values.dtype))
+        return
+    least = 0.0 if name in _OPTIONAL else 1e-3 if name == "time_us" else 1.0
+    bad = ~(np.isfinite(values.astype(float)) & (values.astype(float) >= least))
+    if bad.any():
+        row = int(np.argmax(bad))
+        yield Problem(place, f"column {name}, row {row + 1}", f"a number from {least:g}", str(values[row]))
+
+
+def _unspelt(place: Location, name: str, table: Mapping[str, NDArray[np.generic]]) -> Iterator[Problem]:
+    codes, spelt = table[name], table.get(f"{name}_names")
+    if not np.issubdtype(codes.dtype, np.integer) and not np.all(codes.astype(float) == np.rint(codes.astype(float))):
+        yield Problem(place, f"column {name} holds no codes", "whole numbers", str(codes.dtype))
+    elif spelt is not None and not (codes.min(initial=0) >= 0 and codes.astype(int).max(initial=-1) < len(spelt)):
+        yield Problem(place, f"column {name}: a code without its word", f"0 to {len(spelt) - 1}", str(codes.max()))

@@ -1,0 +1,40 @@
+"""What the nearest measured configurations say about one in between: a weighted mean that follows a local trend.
+
+Kriging (Matheron 1963; Cressie, Statistics for Spatial Data, 1993) with an exponential covariance, an unknown level
+and gently sloping planes as prior: near points count most, points that say the same share their weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simcore.compute.measured.curves import Floats
+
+__all__ = ["Kriging"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kriging:
+    """`range_octaves`: how far points know of each other; `noise`, `slope`, `level`: variances over the sill's."""
+
+    neighbours: int = 16
+    range_octaves: float = 4.0
+    noise: float = 0.02
+    slope: float = 0.03
+    level: float = 100.0
+
+    def weights(self, offsets: Floats) -> tuple[Floats, Floats]:
+        """Weights [questions, neighbours] of neighbours at `offsets` [questions, neighbours, axes] from the question.
+
+        Also the variance [questions] that is left, over the sill's (the variance of points far from each other).
+        """
+        between = np.sqrt(((offsets[:, :, None] - offsets[:, None]) ** 2).sum(-1))
+        planes = self.slope * offsets @ np.swapaxes(offsets, 1, 2)
+        system = np.exp(-between / self.range_octaves) + planes + self.level
+        system += self.noise * np.eye(offsets.shape[1])
+        towards = np.exp(-np.sqrt((offsets**2).sum(-1)) / self.range_octaves) + self.level
+        found = np.linalg.solve(system, towards[..., None])[..., 0]
+        left = 1.0 + self.level - (found * towards).sum(-1)
+        return found, np.maximum(left, 0.0) + self.noise

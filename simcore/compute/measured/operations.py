@@ -1,0 +1,312 @@
+"""What a table of measurements measures: its columns, which sizes are near each other, and the work that is done.
+
+The columns are those of the open tables (docs/kernels.md). One column is swept, the other sizes make a configuration,
+words (type, framework, stage) must agree. Axes say how far two configurations are from each other: a difference of one
+octave in a column counts as its weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from simcore.compute.measured.curves import Columns, Floats
+
+__all__ = ["OPERATIONS", "Operation", "Work"]
+
+Axis = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a device has to do, row by row: FLOPs, bytes of memory, bytes over a rank's link, messages one by one."""
+
+    flops: Floats | float = 0.0
+    memory_bytes: Floats | float = 0.0
+    link_bytes: Floats | float = 0.0
+    steps: Floats | float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """`repeated` sizes belong to the sweep: `without exact` sets configurations that differ in them aside, too.
+
+    `borrows`: few curves a device, so that near devices' say what they have in common.
+
+    `rests_on` names a better known operation that does nearly the same work; `there` gives its columns.
+    """
+
+    name: str
+    swept: str
+    words: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    work: Callable[[Columns, float], Work]
+    repeated: tuple[str, ...] = ()
+    by_point: bool = False
+    borrows: bool = False
+    rests_on: str = ""
+    there: Callable[[Columns], Columns] = dict
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Columns of a configuration, in the order of their first axis."""
+        return tuple(dict.fromkeys(name for axis in self.axes for name in axis if name != self.swept))
+
+    @property
+    def type_column(self) -> str:
+        """The column that says the data type."""
+        return self.words[0]
+
+    def filled(self, sizes: Columns) -> Columns:
+        """All sizes: what is not stated is 1, or as large as the size it is a part of."""
+        rows = len(next(iter(sizes.values())))
+        return {
+            name: sizes.get(name, sizes.get(_PART_OF.get(name, ""), np.ones(rows, np.int64))) for name in self.sizes
+        }
+
+    def places(self, sizes: Columns) -> Floats:
+        """Coordinates [rows, axes] of configurations, in weighted octaves."""
+        logs = {name: np.log2(np.maximum(np.asarray(sizes[name], float), 1.0)) for name in self.sizes}
+        return np.stack([sum(weight * logs[name] for name, weight in axis.items()) for axis in self.axes], axis=1)
+
+
+_PART_OF = {"ranks_per_node": "ranks", "kv_heads": "heads"}
+
+
+def _product(c: Columns, size: float) -> Work:
+    m, n, k, batch = _all(c, "m", "n", "k", "batch")
+    return Work(2 * batch * m * n * k, batch * (size * k * (m + n) + max(size, 2) * m * n))
+
+
+def _all(c: Columns, *names: str) -> tuple[Floats, ...]:
+    """Columns as floats; a size that a table does not state is 1."""
+    rows = len(next(iter(c.values())))
+    return tuple(np.asarray(c[name], float) if name in c else np.ones(rows) for name in names)
+
+
+def _prefill(c: Columns, size: float) -> Work:
+    heads, keys, width, batch, seq = _all(c, "heads", "kv_heads", "head_dim", "batch", "seq")
+    window = np.asarray(c["window"], float)
+    seen = np.minimum(np.where(window > 0, window, seq), seq)
+    moved = batch * seq * width * ((size + 2) * heads + 4 * size * keys)  # keys and values also go to a cache
+    return Work(4 * batch * heads * (seen * seq - seen * seen / 2) * width, moved)
+
+
+def _bidirectional(c: Columns, size: float) -> Work:
+    heads, width, batch, seq = _all(c, "heads", "head_dim", "batch", "seq")
+    return Work(4 * batch * heads * seq * seq * width, 4 * size * batch * seq * heads * width)
+
+
+def _decode(c: Columns, size: float) -> Work:
+    heads, keys, width, batch, seen = _all(c, "heads", "kv_heads", "head_dim", "batch", "context")
+    return Work(4 * batch * heads * seen * width, batch * (2 * size * keys * seen + 4 * heads) * width)
+
+
+def _causal(c: Columns, size: float) -> Work:
+    heads, keys, width, value, batch, seq = _all(c, "heads", "kv_heads", "qk_head_dim", "v_head_dim", "batch", "seq")
+    return Work(batch * heads * seq * seq * (width + value), size * batch * seq * (heads + keys) * (width + value))
+
+
+_LATENT, _ROTARY, _LATENT_HEAD = 512.0, 64.0, 128.0  # sizes of the measured latent attention (DeepSeek-V2, V3)
+
+
+def _latent_prefill(c: Columns, size: float) -> Work:
+    heads, batch, seq, prefix = (*_all(c, "heads", "batch", "seq"), np.asarray(c["prefix"], float))
+    widths = 2 * _LATENT_HEAD + _ROTARY
+    flops = batch * heads * seq * (seq + 2 * prefix) * widths
+    return Work(flops, 2 * size * batch * (seq + prefix) * heads * widths)
+
+
+def _latent_decode(c: Columns, size: float) -> Work:
+    heads, batch, seen = _all(c, "heads", "batch", "context")
+    cached = _LATENT + _ROTARY
+    return Work(2 * batch * heads * seen * (_LATENT + cached), batch * (size * seen * cached + 4 * heads * cached))
+
+
+def _latent_product(c: Columns, size: float) -> Work:
+    heads, tokens = _all(c, "heads", "tokens")
+    weights = _LATENT * _LATENT_HEAD
+    return Work(2 * heads * tokens * weights, heads * (size * weights + 2 * tokens * (_LATENT + _LATENT_HEAD)))
+
+
+def _experts(c: Columns, size: float) -> Work:
+    """A routed feed-forward: experts that get a token read their weights; few tokens still fill a tile."""
+    names = ("gated", "hidden", "inter", "experts", "topk", "tp", "ep", "tokens")
+    gated, hidden, inter, experts, topk, tp, ep, tokens = _all(c, *names)
+    local, rows, width = np.maximum(1, experts / ep), tokens * topk / ep, inter / tp
+    reached = local * (1 - np.exp(-rows / local))
+    weights = hidden * width * np.where(gated > 0, 3, 2)
+    moved = reached * weights * size + rows * 4 * (hidden + width) + tokens * hidden * 4
+    return Work(2 * np.maximum(rows, 32 * reached) * weights, moved)
+
+
+def _grouped(c: Columns, size: float) -> Work:
+    groups, m, n, k = _all(c, "groups", "m", "n", "k")
+    return Work(2 * groups * m * n * k, groups * (size * k * (m + n) + 2 * m * n))
+
+
+def _side_by_side(c: Columns) -> Columns:
+    """Grouped products as one with all their rows."""
+    return {"m": np.asarray(c["groups"], float) * np.asarray(c["m"], float), "n": c["n"], "k": c["k"]}
+
+
+def _whole(c: Columns) -> Columns:
+    """A batch of products as one with all their rows."""
+    batch = np.asarray(c["batch"], float) if "batch" in c else 1.0
+    return {"m": batch * np.asarray(c["m"], float), "n": c["n"], "k": c["k"]}
+
+
+# Elements read and written for one of the result.
+_TRAFFIC = {"add": 3.0, "div": 3.0, "mul": 3.0, "pow": 3.0, "activation": 2.0}
+
+
+def _pass(c: Columns, size: float) -> Work:
+    rows, columns = _all(c, "rows", "columns")
+    traffic = np.array([_TRAFFIC.get(str(name), 2.0) for name in c["op"]]) if "op" in c else 2.0
+    return Work(memory_bytes=size * traffic * rows * columns)
+
+
+def _quantise(c: Columns, size: float) -> Work:
+    m, k = _all(c, "m", "k")
+    return Work(memory_bytes=(2 + size) * m * k)
+
+
+def _collective(c: Columns, _: float) -> Work:
+    ranks, size = _all(c, "ranks", "size_bytes")
+    share = (ranks - 1) / ranks
+    return Work(link_bytes=share * size, steps=np.log2(ranks))
+
+
+_NETWORK_SHARE = 8.0  # a node's link over a rank's network card
+
+
+def _exchange(c: Columns, _: float) -> Work:
+    """A token goes once to every rank, and once over the network to every node, that has an expert of it."""
+    nodes, ranks, hidden, topk, tokens = _all(c, "nodes", "ranks", "hidden", "topk", "tokens")
+    copies, away = (places * (1 - (1 - 1 / places) ** topk) * (1 - 1 / places) for places in (ranks, nodes))
+    return Work(link_bytes=2 * tokens * hidden * np.maximum(copies, _NETWORK_SHARE * away), steps=np.log2(ranks))
+
+
+_PRODUCT = ({"n": 1.0}, {"k": 1.0})
+_HEADS = ({"heads": 0.3}, {"heads": 0.5, "kv_heads": -0.5}, {"head_dim": 6.0}, {"heads": 1.5, "batch": 1.5})
+_MODEL = ({"hidden": 2.3}, {"inter": 0.4, "tp": -0.4}, {"experts": 0.7, "ep": -0.7}, {"topk": 12.0}, {"inter": 4.5})
+_SPREAD = ({"ep": 0.3}, {"experts": 0.7}, {"tp": 0.7}, {"topk": 1.1, "experts": -1.1})
+_FEED = ("dtype", "gated", "distribution")
+
+OPERATIONS: dict[str, Operation] = {
+    one.name: one
+    for one in (
+        Operation("gemm", "m", ("dtype",), _PRODUCT, _product),
+        Operation("gemm_sustained", "m", ("dtype", "framework"), _PRODUCT, _product, rests_on="gemm"),
+        Operation("gemm_fp32", "m", ("dtype", "op"), ({"batch": 1.0}, *_PRODUCT), _product),
+        Operation(
+            "gemm_gradients",
+            "m",
+            ("dtype", "layout", "out_dtype", "accumulate"),
+            ({"batch": 1.0}, *_PRODUCT),
+            _product,
+            rests_on="gemm",
+            there=_whole,
+        ),
+        Operation(
+            "grouped_gemm",
+            "m",
+            ("dtype", "stage", "accumulate"),
+            ({"groups": 1.0}, *_PRODUCT),
+            _grouped,
+            rests_on="gemm",
+            there=_side_by_side,
+        ),
+        Operation("moe", "tokens", _FEED, (*_MODEL, *_SPREAD), _experts),
+        Operation("attention_prefill", "seq", ("dtype",), (*_HEADS, {"window": 1.0}), _prefill, ("batch",)),
+        Operation(
+            "attention_prefill_sustained",
+            "seq",
+            ("dtype", "framework"),
+            (*_HEADS, {"window": 1.0}),
+            _prefill,
+            ("batch",),
+            rests_on="attention_prefill",
+        ),
+        Operation(
+            "attention_bidirectional",
+            "seq",
+            ("dtype",),
+            ({"heads": 0.3}, {"head_dim": 6.0}, {"heads": 1.5, "batch": 1.5}),
+            _bidirectional,
+            ("batch",),
+        ),
+        Operation(
+            "attention_bidirectional_sustained",
+            "seq",
+            ("dtype", "framework"),
+            ({"heads": 0.3}, {"head_dim": 6.0}, {"heads": 1.5, "batch": 1.5}),
+            _bidirectional,
+            ("batch",),
+            rests_on="attention_bidirectional",
+        ),
+        Operation("attention_decode", "context", ("kv_dtype",), (*_HEADS, {"window": 1.0}), _decode, ("batch",)),
+        Operation(
+            "attention_causal",
+            "seq",
+            ("dtype", "stage", "contiguous"),
+            (
+                {"heads": 0.7},
+                {"heads": 0.5, "kv_heads": -0.5},
+                {"qk_head_dim": 3.0},
+                {"v_head_dim": 3.0},
+                {"batch": 0.7},
+            ),
+            _causal,
+            ("batch",),
+        ),
+        Operation(
+            "mla_prefill",
+            "seq",
+            ("dtype",),
+            ({"heads": 1.0}, {"batch": 1.0}, {"prefix": 0.5}),
+            _latent_prefill,
+            ("batch", "prefix"),
+        ),
+        Operation("mla_decode", "context", ("dtype",), ({"heads": 1.0}, {"batch": 1.0}), _latent_decode, ("batch",)),
+        Operation("mla_bmm", "tokens", ("dtype", "op"), ({"heads": 1.0},), _latent_product),
+        Operation("memory", "rows", ("dtype", "op", "gated"), ({"columns": 1.0},), _pass),
+        Operation("memory_fp32", "rows", ("dtype", "op"), ({"columns": 1.0},), _pass),
+        Operation("quantize_scale_matrix", "m", ("dtype",), ({"k": 1.0},), _quantise),
+        Operation("quantize_computescale", "m", ("dtype",), ({"k": 1.0},), _quantise),
+        Operation(
+            "nccl",
+            "size_bytes",
+            ("dtype", "op"),
+            ({"ranks": 1.0}, {"ranks_per_node": 4.0}),
+            _collective,
+            by_point=True,
+            borrows=True,
+        ),
+        Operation(
+            "expert_exchange",
+            "tokens",
+            ("dtype", "mode", "stage"),
+            (
+                {"nodes": 3.0},
+                {"ranks": 1.0},
+                {"hidden": 1.0},
+                {"topk": 1.0},
+                {"experts": 0.3},
+                {"sms": 1.0},
+            ),
+            _exchange,
+        ),
+        Operation(
+            "custom_all_reduce",
+            "size_bytes",
+            ("dtype", "framework", "launch"),
+            ({"ranks": 1.0},),
+            _collective,
+            by_point=True,
+            borrows=True,
+        ),
+    )
+}

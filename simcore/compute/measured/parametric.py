@@ -1,0 +1,96 @@
+"""A time from stated rates alone: arithmetic beside memory traffic, after a fixed part, and bytes over a link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
+from simcore.compute.measured.curves import Columns, Floats
+from simcore.compute.measured.operations import Operation, Work
+from simcore.errors import InputError, closest
+
+__all__ = ["Rates", "element_bytes", "least_log_us", "log_us", "plain_type", "seconds", "stated_peak"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Shares of the stated rates, fixed and per-message microseconds, and how sharply the larger of two times wins."""
+
+    arithmetic: float = 0.75
+    memory: float = 0.8
+    fixed_us: float = 3.0
+    sharpness: float = 3.0
+    step_us: float = 2.0
+    link: float = 0.7
+
+
+_RATES = {
+    "gemm": Rates(),
+    "attention": Rates(arithmetic=0.6, memory=0.7, fixed_us=8.0, sharpness=2.0),
+    "mla": Rates(arithmetic=0.6, memory=0.7, fixed_us=8.0, sharpness=2.0),
+    "moe": Rates(arithmetic=0.6, memory=0.7, fixed_us=20.0, sharpness=2.0),
+}
+
+_PLAIN = {"fp8_block": "fp8", "fp8_static": "fp8", "nvfp4": "fp4", "mxfp4": "fp4", "w4a8_mxfp4_mxfp8": "fp8"}
+
+
+def plain_type(dtype: str) -> str:
+    """The arithmetic that a type of the tables runs in."""
+    return _PLAIN.get(dtype, dtype)
+
+
+def element_bytes(dtype: str) -> float:
+    """Bytes of an operand's element; InputError names the nearest type."""
+    plain = plain_type(dtype)
+    if plain not in ELEMENT_BYTES:
+        known = closest(dtype, [*ELEMENT_BYTES, *_PLAIN])
+        raise InputError.at(dtype, "no such data type", expected=known, found=repr(dtype))
+    return ELEMENT_BYTES[plain]
+
+
+def stated_peak(device: Accelerator, dtype: str) -> float:
+    """FLOP/s stated for a type, or for the widest type near it that the device states."""
+    wanted = element_bytes(dtype)
+    rates = device.peak_flops_per_s
+    if plain_type(dtype) in rates:
+        return rates[plain_type(dtype)]
+    near = min(rates, key=lambda name: (abs(np.log2(ELEMENT_BYTES[name] / wanted)), -rates[name]))
+    return rates[near]
+
+
+def log_us(operation: Operation, sizes: Columns, device: Accelerator, dtype: str) -> Floats:
+    """log(us) of each row."""
+    rates = _rates(operation)
+    work = operation.work(sizes, element_bytes(dtype))
+    link_us = work.steps * rates.step_us + work.link_bytes / _link_rate(device, rates) * 1e6
+    found: Floats = np.log(_kernel_us(work, rates, device, dtype) + link_us)
+    return found
+
+
+def seconds(operation: Operation, flops: float, memory_bytes: float, device: Accelerator, dtype: str) -> float:
+    """Seconds of one kernel of this kind whose work is known."""
+    return float(_kernel_us(Work(flops, memory_bytes), _rates(operation), device, dtype)) * 1e-6
+
+
+def least_log_us(operation: Operation, sizes: Columns, device: Accelerator, dtype: str) -> Floats:
+    """log(us) at the full stated rates, of arithmetic or of memory: no kernel is faster, unless from a cache."""
+    ideal = Rates(arithmetic=1.0, memory=1.0, fixed_us=1e-3, sharpness=16.0)
+    found: Floats = np.log(_kernel_us(operation.work(sizes, element_bytes(dtype)), ideal, device, dtype))
+    return found
+
+
+def _rates(operation: Operation) -> Rates:
+    return _RATES.get(operation.name.partition("_")[0], Rates())
+
+
+def _kernel_us(work: Work, rates: Rates, device: Accelerator, dtype: str) -> Floats | float:
+    arithmetic_us = work.flops / (stated_peak(device, dtype) * rates.arithmetic) * 1e6
+    memory_us = work.memory_bytes / (device.memory_bytes_per_s * rates.memory) * 1e6
+    return rates.fixed_us + (arithmetic_us**rates.sharpness + memory_us**rates.sharpness) ** (1 / rates.sharpness)
+
+
+def _link_rate(device: Accelerator, rates: Rates) -> float:
+    """What a rank's link carries; of a device that states none, PCIe's."""
+    return (device.link_bytes_per_s or 32e9) * rates.link

@@ -1,0 +1,203 @@
+"""Measured tables on disk: which there are, and the curves of one of them.
+
+A table is a compressed numpy file `SOURCE_DEVICE_OPERATION.npz`: one array per column of a configuration (words as
+codes with their spelling in `COLUMN_names`), `points` = how many points its curve has, and for all points the swept
+size and `level` = 2,048 x log2 of the microseconds (a step of 0.03 %). `index.json` lists them all. A user's own are
+found in the folder `own_folder()` and come first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.compute.measured.curves import Curves, Floats, Integers
+from simcore.compute.measured.operations import OPERATIONS, Operation
+
+__all__ = ["Entry", "Word", "curves", "entries", "forget", "own_folder", "pack", "split_name", "words_of"]
+
+Word = str | int | None
+LEVELS = 2048.0  # an octave of time
+SHIPPED = Path(__file__).parent / "tables"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the index. `types`: data types; `rows`: measured points; `folder`: where it is."""
+
+    name: str
+    device: str
+    operation: str
+    types: tuple[str, ...]
+    rows: int
+    source: str
+    licence: str
+    folder: Path = SHIPPED
+
+    @property
+    def path(self) -> Path:
+        """Where its numbers are."""
+        return self.folder / f"{self.name}.npz"
+
+    @property
+    def own(self) -> bool:
+        """Whether the user brought it."""
+        return self.folder != SHIPPED
+
+
+def own_folder() -> Path:
+    """Where a user's tables are: $SIMCORE_TABLES, or simcore/tables in the user's data folder."""
+    given = os.environ.get("SIMCORE_TABLES")
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(given) if given else Path(data) / "simcore" / "tables"
+
+
+def entries() -> tuple[Entry, ...]:
+    """All tables, the user's own first."""
+    return _listed(own_folder()) + _listed(SHIPPED)
+
+
+@lru_cache(maxsize=4)
+def _listed(folder: Path) -> tuple[Entry, ...]:
+    index = folder / "index.json"
+    lines = json.loads(index.read_text(encoding="utf-8")) if index.exists() else []
+    return tuple(Entry(**{**line, "types": tuple(line["types"]), "folder": folder}) for line in lines)
+
+
+def forget() -> None:
+    """Read everything again when it is asked for next (a table was added)."""
+    for kept in (_listed, curves, _archive):
+        kept.cache_clear()
+
+
+def split_name(name: str) -> tuple[str, str, str] | None:
+    """Source, device and operation that a table's name says; None where it names no operation.
+
+    >>> split_name("aic_rtx_pro_6000_gemm_sustained")
+    ('aic', 'rtx_pro_6000', 'gemm_sustained')
+    """
+    source, *words = name.split("_")
+    for cut in range(1, len(words)):
+        if "_".join(words[cut:]) in OPERATIONS:
+            return source, "_".join(words[:cut]), "_".join(words[cut:])
+    return None
+
+
+@lru_cache(maxsize=4)
+def _archive(path: Path) -> Mapping[str, NDArray[np.generic]]:
+    with np.load(path) as archive:
+        return dict(archive)
+
+
+def words_of(columns: Mapping[str, NDArray[np.generic]], name: str) -> list[Word]:
+    """A column of words spelt out; numbers as they are; None where the table has no such column."""
+    if name not in columns:
+        return [None] * len(next(iter(columns.values())))
+    if f"{name}_names" in columns:
+        spelt = columns[f"{name}_names"].tolist()
+        return [str(spelt[code]) for code in columns[name].tolist()]
+    return [int(value) for value in columns[name].tolist()]
+
+
+@lru_cache(maxsize=64)
+def curves(entry: Entry, words: tuple[Word, ...]) -> Curves | None:
+    """The curves of a table whose words agree; a word that is None agrees with the one that has most points."""
+    archive, operation = _archive(entry.path), OPERATIONS[entry.operation]
+    agreed = np.ones(len(archive["points"]), bool)
+    for name, wanted in zip(operation.words, words, strict=True):
+        if name in archive and agreed.any():
+            agreed &= _agreeing(archive, name, wanted, agreed)
+    if not agreed.any():
+        return None
+    points = archive["points"].astype(np.int64)
+    chosen = np.repeat(agreed, points)
+    sizes = operation.filled({name: archive[name][agreed] for name in ("points", *operation.sizes) if name in archive})
+    first = np.concatenate([[0], np.cumsum(points[agreed])])
+    along = np.log2(archive[operation.swept][chosen].astype(float))
+    log_us = archive["level"][chosen].astype(float) * (np.log(2) / LEVELS)
+    return Curves(entry.name, sizes, first, along, log_us)
+
+
+def _agreeing(
+    archive: Mapping[str, NDArray[np.generic]], name: str, wanted: Word, among: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Which configurations have the wanted word."""
+    codes = archive[name].astype(np.int64)
+    if wanted is None:
+        counts = np.bincount(codes[among], weights=archive["points"][among].astype(float))
+        return np.asarray(codes == int(np.argmax(counts)))
+    if f"{name}_names" in archive:
+        spelt = archive[f"{name}_names"].tolist()
+        return np.asarray(codes == (spelt.index(wanted) if wanted in spelt else -1))
+    return np.asarray(codes == int(wanted))
+
+
+def pack(operation: Operation, columns: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+    """The arrays of a table's file from its rows; rows that say the same sizes twice become their median."""
+    keys = [name for name in (*operation.words, *operation.sizes, operation.swept) if name in columns]
+    rows = np.stack([columns[name].astype(np.int64) for name in keys], axis=1)
+    unique, which = np.unique(rows, axis=0, return_inverse=True)
+    log_us = _medians(np.log2(columns["time_us"].astype(float)), which.ravel())
+    heads, points = np.unique(unique[:, :-1], axis=0, return_counts=True)
+    packed: dict[str, NDArray[np.generic]] = {
+        name: _smallest(heads[:, place]) for place, name in enumerate(keys) if name != operation.swept
+    }
+    packed |= {f"{name}_names": columns[f"{name}_names"] for name in keys if f"{name}_names" in columns}
+    level = np.clip(np.rint(log_us * LEVELS), 0, 65535).astype(np.uint16)
+    return packed | {"points": _smallest(points), operation.swept: _smallest(unique[:, -1]), "level": level}
+
+
+def _medians(values: Floats, which: Integers) -> Floats:
+    """The median of the values that belong together, in the order of their numbers."""
+    order = np.lexsort((values, which))
+    first = np.searchsorted(which[order], np.arange(which.max() + 1))
+    count = np.diff(np.append(first, len(which)))
+    middle = (values[order][first + (count - 1) // 2] + values[order][first + count // 2]) / 2
+    return np.asarray(middle)
+
+
+def _smallest(values: Integers) -> NDArray[np.generic]:
+    """In the narrowest type that holds them."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
+
+
+def thinned(operation: Operation, packed: Mapping[str, NDArray[np.generic]], share: float) -> NDArray[np.bool_]:
+    """Which points to keep, so that straight lines between them in logarithms meet all others within `share`."""
+    along, level = np.log2(packed[operation.swept].astype(float)), packed["level"].astype(float) * np.log(2) / LEVELS
+    first = np.concatenate([[0], np.cumsum(packed["points"].astype(np.int64))])
+    kept = np.zeros(len(along), bool)
+    for start, end in zip(first[:-1].tolist(), first[1:].tolist(), strict=True):
+        _keep(along, level, start, end - 1, kept, share)
+    return kept
+
+
+def _keep(along: Floats, level: Floats, start: int, end: int, kept: NDArray[np.bool_], share: float) -> None:
+    """Greedily: from each kept point on to the farthest whose line meets all in between."""
+    kept[[start, end]] = True
+    while start < end:
+        step = start + 1
+        for further in range(start + 2, end + 1):
+            share_of_way = (along[start + 1 : further] - along[start]) / (along[further] - along[start])
+            line = level[start] + share_of_way * (level[further] - level[start])
+            if np.abs(line - level[start + 1 : further]).max() > share:
+                break
+            step = further
+        kept[step] = True
+        start = step
+
+
+def selected(
+    packed: Mapping[str, NDArray[np.generic]], operation: Operation, kept: NDArray[np.bool_]
+) -> dict[str, NDArray[np.generic]]:
+    """A packed table with only the points that are kept."""
+    curve = np.repeat(np.arange(len(packed["points"])), packed["points"].astype(np.int64))
+    counts = np.bincount(curve[kept], minlength=len(packed["points"]))
+    points = {name: packed[name][kept] for name in (operation.swept, "level")}
+    return {**packed, "points": _smallest(counts), **points}

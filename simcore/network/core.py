@@ -1,0 +1,290 @@
+"""Messages that meet on links, played as integers in columns: no object, no callback and no event for each of them.
+
+Links carry one message at a time, first come, first served; a message's head goes on as soon as a link is its own
+(cut-through; `congested.CutThrough` with `system.machine` is the reference). Of heads that come to links at one time
+the lowest (order of the phase, number of the message in it, links behind it, sender) is served first: an order that
+stays when all NPUs move on along a ring, so that what is symmetric remains so.
+
+The columns are lists; the functions are plain enough for a compiler to take arrays in their place.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+__all__ = ["NEVER", "State", "begin", "hand_over", "happen", "play", "serve"]
+
+NEVER = 1 << 62
+START, CREDIT, RELEASE, RECEIVED = -1, -2, -3, 1 << 40
+"""What a timer may be, beside the number of a message that arrives; RECEIVED is added to a transfer's number."""
+
+Head = tuple[int, int, int, int, int, int, int, int, int]
+"""A message before a link: (time, order, number, links behind, sender, instance, receiver, kind, last byte's time)."""
+Timer = tuple[int, int, int, int]
+"""(time, instance, number of the message or what else, position or transfer)."""
+
+
+class State(NamedTuple):
+    """All columns.
+
+    `heads` and `timers` are heaps; `left` takes (time, instance, position) of who leaves a phase, and of messages of
+    no phase that arrive.
+
+    Of links: when they are `free`, bytes `carried`, ns `busy`; `rows` takes (link, start, end) of every occupation
+    where `timed` is true. Of kinds of messages, which have ends and size in common: their `size`, and hops `hop_at[k]`
+    to `hop_at[k + 1]` in the columns `link`, `step` (ns of the head) and `occupied` (ns).
+
+    Of layouts, what equal phases of equal groups share: `ranks`, `rounds`, `window` and `half` as in `plan.Plan`, a
+    packet's `endpoint` ns; from `round_at` on, its rounds' `entry` and `pay` (ns of the packet of the receive of that
+    number); from `table_at` on, an entry's row of message `kind` and `peer` by position.
+
+    A layout with `window` 0 is a list of transfers: from `round_at` on `entry` holds their senders and `pay` the
+    packets of their receives, from `table_at` on `kind` and `peer`. From `more_at` on, `opens` says which transfers
+    wait for nothing but their first packet, `waits` for how many things each one waits, `line` which one waits for its
+    departure (-1: none), and `then_at` to the next in `then` which wait for its receive. From `name_at` on, `name` of
+    every rank orders senders, `tasks` are its sends and receives in a list.
+
+    Of instances, a phase of one group each: `layout` (-1: a message of no phase), `shift` of its links' numbers,
+    `order`, `base` (the number of its first message), `slot` of its first rank, `mark` of its first message. Of rank
+    slots: messages `sent`, `credits`, `packets`, messages `received` (in lists of transfers: how many are still to be
+    sent or received). By mark: whether a message came `early`, before it was listened for (in lists of transfers: for
+    how many things it still waits).
+    """
+
+    heads: list[Head]
+    timers: list[Timer]
+    left: list[tuple[int, int, int]]
+    free: list[int]
+    carried: list[int]
+    busy: list[int]
+    rows: list[int]
+    timed: bool
+    size: list[int]
+    hop_at: list[int]
+    link: list[int]
+    step: list[int]
+    occupied: list[int]
+    ranks: list[int]
+    rounds: list[int]
+    window: list[int]
+    half: list[int]
+    endpoint: list[int]
+    round_at: list[int]
+    table_at: list[int]
+    name_at: list[int]
+    entry: list[int]
+    pay: list[int]
+    kind: list[int]
+    peer: list[int]
+    more_at: list[int]
+    opens: list[int]
+    waits: list[int]
+    then_at: list[int]
+    then: list[int]
+    line: list[int]
+    name: list[int]
+    tasks: list[int]
+    layout: list[int]
+    shift: list[int]
+    order: list[int]
+    base: list[int]
+    slot: list[int]
+    mark: list[int]
+    sent: list[int]
+    credits: list[int]
+    packets: list[int]
+    received: list[int]
+    early: list[int]
+
+    @classmethod
+    def on(cls, links: int, *, timed: bool) -> State:
+        """Nothing on its way on some links."""
+        counters = ([0] * links, [0] * links, [0] * links)
+        names = cls._fields[cls._fields.index("size") :]
+        return cls([], [], [], *counters, [], timed, *([0] if name == "hop_at" else [] for name in names))
+
+    def apart(self, links: int) -> State:
+        """The same kinds and layouts, with nothing on its way on links of their own."""
+        fresh = State.on(links, timed=self.timed)
+        shared = {name: getattr(self, name) for name in State._fields[8 : State._fields.index("layout")]}
+        return fresh._replace(**shared)
+
+
+def begin(s: State, instance: int, now: int) -> None:
+    """All ranks of an instance begin."""
+    layout = s.layout[instance]
+    then = now + s.endpoint[layout]
+    first = s.slot[instance]
+    if s.window[layout]:
+        for position in range(s.ranks[layout]):
+            s.packets[first + position] = s.window[layout]
+            heappush(s.timers, (then, instance, START, position))
+        return
+    at = s.more_at[layout]
+    for transfer in range(s.rounds[layout]):
+        if s.opens[at + transfer]:
+            heappush(s.timers, (then, instance, RELEASE, transfer))
+    for position in range(s.ranks[layout]):
+        if s.received[first + position] == 0:
+            s.left.append((now, instance, position))
+
+
+def hand_over(s: State, instance: int, number: int, sender: int, kind: int, now: int) -> None:
+    """Send a message of no phase."""
+    if s.hop_at[kind] == s.hop_at[kind + 1]:
+        heappush(s.timers, (now, instance, 0, 0))
+    else:
+        heappush(s.heads, (now, s.order[instance], number, 0, sender, instance, 0, kind, now))
+
+
+def play(s: State, limit: int) -> int:
+    """Play all that happens before `limit`, but stop where somebody leaves, before the heads of that instant move.
+
+    Returns when something happens next.
+    """
+    heads, timers = s.heads, s.timers
+    while True:
+        now = NEVER
+        if heads:
+            now = heads[0][0]
+        if timers and timers[0][0] < now:
+            now = timers[0][0]
+        if now >= limit:
+            return now
+        happen(s, now)
+        if s.left:
+            return now
+        serve(s, now)
+
+
+def serve(s: State, now: int) -> None:
+    """Give links to the heads that are there now."""
+    heads, timers, free, carried, busy = s.heads, s.timers, s.free, s.carried, s.busy
+    hop_at, link_of, step_of, occupied_of, size, shift = s.hop_at, s.link, s.step, s.occupied, s.size, s.shift
+    while heads and heads[0][0] == now:
+        _, order, number, hop, sender, instance, receiver, kind, tail = heappop(heads)
+        at = hop_at[kind] + hop
+        link, step, occupied = link_of[at] + shift[instance], step_of[at], occupied_of[at]
+        begins = free[link]
+        if begins < now:
+            begins = now
+        ends = begins + occupied
+        free[link] = ends
+        carried[link] += size[kind]
+        busy[link] += occupied
+        if s.timed:
+            s.rows.append(link)
+            s.rows.append(begins)
+            s.rows.append(ends)
+        if ends > tail:
+            tail = ends
+        tail += step
+        if at + 1 < hop_at[kind + 1]:
+            heappush(heads, (begins + step, order, number, hop + 1, sender, instance, receiver, kind, tail))
+        else:
+            heappush(timers, (tail, instance, number - s.base[instance], receiver))
+
+
+def happen(s: State, now: int) -> None:
+    """Deliveries and credits that are due now, and what ranks do at once."""
+    timers = s.timers
+    while timers and timers[0][0] == now:
+        _, instance, what, position = heappop(timers)
+        layout = s.layout[instance]
+        if layout < 0:
+            s.left.append((now, instance, 0))
+        elif not s.window[layout]:
+            _transfer(s, instance, what, position, now)
+        elif what >= 0:
+            slot = s.slot[instance] + position
+            if what < s.sent[slot]:
+                _receive(s, instance, layout, slot, position, now)
+            else:
+                s.early[s.mark[instance] + position * s.rounds[layout] + what] = 1
+        elif what == CREDIT:
+            _credit(s, instance, position, now)
+        else:
+            for _ in range(s.window[layout]):
+                _credit(s, instance, position, now)
+
+
+def _receive(s: State, instance: int, layout: int, slot: int, position: int, now: int) -> None:
+    """A message that was listened for: its packet gives a credit later."""
+    count = s.received[slot]
+    s.received[slot] = count + 1
+    s.packets[slot] += 1
+    heappush(s.timers, (now + s.pay[s.round_at[layout] + count], instance, CREDIT, position))
+
+
+def _credit(s: State, instance: int, position: int, now: int) -> None:
+    """A rank may send on; with all sent and all credits back it leaves."""
+    layout, slot = s.layout[instance], s.slot[instance] + position
+    s.credits[slot] += 1
+    rounds, half, window = s.rounds[layout], s.half[layout], s.window[layout]
+    times = 1
+    if half and s.sent[slot] >= half:
+        times = 0
+        if s.received[slot] >= half:
+            times = min(window, s.packets[slot], s.credits[slot], rounds - s.sent[slot])
+    for _ in range(times):
+        number = s.sent[slot]
+        if not (s.packets[slot] and number < rounds and s.credits[slot]):
+            break
+        s.sent[slot] = number + 1
+        s.credits[slot] -= 1
+        s.packets[slot] -= 1
+        at = s.table_at[layout] + s.entry[s.round_at[layout] + number] * s.ranks[layout] + position
+        _send(s, instance, layout, number, position, s.kind[at], s.peer[at], now)
+        mark = s.mark[instance] + position * rounds + number
+        if s.early[mark]:
+            s.early[mark] = 0
+            _receive(s, instance, layout, slot, position, now)
+    if s.sent[slot] == rounds and s.credits[slot] == window:
+        s.left.append((now, instance, position))
+
+
+def _send(s: State, instance: int, layout: int, number: int, position: int, kind: int, receiver: int, now: int) -> None:
+    if s.hop_at[kind] == s.hop_at[kind + 1]:
+        heappush(s.timers, (now, instance, number, receiver))
+        return
+    sender = s.name[s.name_at[layout] + position]
+    heappush(s.heads, (now, s.order[instance], s.base[instance] + number, 0, sender, instance, receiver, kind, now))
+
+
+def _transfer(s: State, instance: int, what: int, position: int, now: int) -> None:
+    """Something happens to a transfer of a list: it arrives, has been received, or waits for one thing less."""
+    layout = s.layout[instance]
+    at = s.round_at[layout]
+    if 0 <= what < RECEIVED:
+        heappush(s.timers, (now + s.pay[at + what], instance, RECEIVED + what, position))
+        return
+    if what == RELEASE:
+        _release(s, instance, layout, position, now)
+        return
+    transfer = what - RECEIVED
+    _one_less(s, instance, position, now)
+    more = s.more_at[layout] + transfer
+    for index in range(s.then_at[more], s.then_at[more + 1]):
+        _release(s, instance, layout, s.then[index], now)
+
+
+def _release(s: State, instance: int, layout: int, transfer: int, now: int) -> None:
+    """A transfer waits for one thing less; with none it is sent, and the next to the same rank need not wait for it."""
+    at, table, mark = s.round_at[layout], s.table_at[layout], s.mark[instance]
+    while transfer >= 0:
+        s.early[mark + transfer] -= 1
+        if s.early[mark + transfer]:
+            return
+        sender = s.entry[at + transfer]
+        _send(s, instance, layout, transfer, sender, s.kind[table + transfer], s.peer[table + transfer], now)
+        _one_less(s, instance, sender, now)
+        transfer = s.line[s.more_at[layout] + transfer]
+
+
+def _one_less(s: State, instance: int, position: int, now: int) -> None:
+    """A rank has one thing less to do; with none it leaves."""
+    slot = s.slot[instance] + position
+    s.received[slot] -= 1
+    if not s.received[slot]:
+        s.left.append((now, instance, position))

@@ -1,0 +1,83 @@
+"""Whether a step's graph says what the next step takes, when only its kernels' times are known: a test of the graph.
+
+Beside it stand mere persistence (the next step takes what this one took) and the null model's graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import mean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.replay.build import Prepared
+from simcore.replay.graph import Graph, RankNodes
+from simcore.replay.rank import RankView
+from simcore.replay.run import NULL, UNAIDED
+from simcore.replay.session import RecordedStep
+from simcore.replay.waiting import Estimate
+from simcore.timeline.events import FOREVER
+
+__all__ = ["Foresight", "foresight"]
+
+
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """Mean |error| of the device's time of each step after the first two, from the graph of the one before it."""
+
+    steps: int
+    graph: float
+    null: float
+    persistence: float
+
+
+def foresight(ranks: Sequence[Prepared]) -> list[Foresight]:
+    """For each rank; of steps that launch the same kernels as the one before. None such: `steps` is 0."""
+    indices = sorted({window.index for rank in ranks for window in rank.view.windows})
+    everybody = [index for index in indices if all(any(w.index == index for w in rank.view.windows) for rank in ranks)]
+    sources = [RecordedStep(ranks, index, UNAIDED, _whole) for index in everybody]
+    rows = []
+    for before, after in pairwise(sources[1:]):
+        known = _with_kernels_of(before, after)
+        if known is not None:
+            took = [_took_ns(source) for source in (before, after)]
+            rows.append((*took, *(before.device_times_ns(known, changes) for changes in (UNAIDED, NULL))))
+    return [_mean([tuple(column[number] for column in row) for row in rows]) for number in range(len(ranks))]
+
+
+def _whole(estimate: Estimate) -> int:
+    """A kernel's time is known, its waiting included."""
+    return FOREVER
+
+
+def _mean(rows: list[tuple[int, ...]]) -> Foresight:
+    """From (before, after, graph, null) of each pair of steps."""
+    if not rows:
+        return Foresight(0, 0.0, 0.0, 0.0)
+    errors = ([abs(row[at] / row[1] - 1) for row in rows if row[1]] for at in (2, 3, 0))
+    return Foresight(len(rows), *(mean(each) if each else 0.0 for each in errors))
+
+
+def _took_ns(source: RecordedStep) -> list[int]:
+    return [done - begun for begun, done in source.device_spans]
+
+
+def _with_kernels_of(before: RecordedStep, after: RecordedStep) -> Graph | None:
+    """The graph of one step with the durations of the other's tasks; None when their streams run other tasks."""
+    durations = before.graph.duration_ns.copy()
+    for mine, other, view in zip(before.graph.ranks, after.graph.ranks, before.views, strict=True):
+        rows, theirs = (_by_stream(nodes, view) for nodes in (mine, other))
+        names = (view.trace.tasks.name[np.array(nodes.tasks)[at]] for nodes, at in ((mine, rows), (other, theirs)))
+        if len(rows) != len(theirs) or not np.array_equal(*names):
+            return None
+        durations[np.array(mine.ends)[rows]] = after.graph.duration_ns[np.array(other.ends)[theirs]]
+    return replace(before.graph, duration_ns=durations)
+
+
+def _by_stream(nodes: RankNodes, view: RankView) -> NDArray[np.int64]:
+    """The tasks of a step stream by stream, in order."""
+    tasks = np.array(nodes.tasks, dtype=np.int64)
+    return np.lexsort((tasks, view.trace.tasks.lane[tasks]))

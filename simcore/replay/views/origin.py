@@ -1,0 +1,89 @@
+"""Where in the program something comes from: operator, module and line of Python; and what the host did in a pause."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from simcore.replay.rank import RankView
+from simcore.replay.session import StepReplay
+from simcore.workload.kineto import MODULE, Intervals, KinetoTrace
+
+__all__ = ["Origin", "Pause", "origin", "origin_of", "pauses"]
+
+LIBRARY = re.compile(r"^<|(^|/)(torch|site-packages|dist-packages|lib/python[\d.]+)/")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The innermost operator, module and line of the program's own source; empty where not recorded."""
+
+    operator: str
+    module: str
+    source: str
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.operator, self.module, self.source)))
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A time in which nothing ran on the device: what came next, and what the host was doing that launched it."""
+
+    length_ns: int
+    before: str
+    call: str
+    host: Origin
+
+
+def origin(view: RankView, thread: int, start_ns: int, end_ns: int) -> Origin:
+    """What was under way on a thread in a span, as its record says."""
+    trace = view.trace
+    names = [
+        _during(trace, rows, thread, start_ns, end_ns) for rows in (trace.operators, trace.annotations, trace.frames)
+    ]
+    modules = [name.removeprefix(MODULE) for name in names[1] if name.startswith(MODULE)]
+    ranges = [name for name in names[1] if not name.startswith(MODULE)]
+    lines = [name for name in names[2] if not LIBRARY.search(name)] or names[2]
+    return Origin(*(some[-1] if some else "" for some in (names[0] or ranges, modules, lines)))
+
+
+def _during(trace: KinetoTrace, rows: Intervals, thread: int, start_ns: int, end_ns: int) -> list[str]:
+    """The names of what took at least half of a span of a thread, outermost first."""
+    shared = np.minimum(rows.end_ns, end_ns) - np.maximum(rows.start_ns, start_ns)
+    found = np.flatnonzero((rows.lane == thread) & (2 * shared >= end_ns - start_ns))
+    return [trace.names[name] for name in rows.name[found].tolist()]
+
+
+def origin_of(step: StepReplay, name: str) -> Origin:
+    """Where the longest task of a name in a step was launched; nothing without a recorded launch."""
+    view = step.prepared.view
+    own = [
+        task for task in step.tasks if view.trace.names[view.trace.tasks.name[task]] == name and view.launch[task] >= 0
+    ]
+    if not own:
+        return Origin("", "", "")
+    task = max(own, key=view.trace.tasks.length_ns)
+    call, calls = int(view.launch[task]), view.trace.calls
+    return origin(view, int(calls.lane[call]), int(calls.start_ns[call]), int(calls.end_ns[call]))
+
+
+def pauses(step: StepReplay, count: int = 3) -> list[Pause]:
+    """The longest times of a recorded step in which the device had nothing to do."""
+    view, (from_ns, to_ns) = step.prepared.view, step.measured_span_ns
+    tasks = view.trace.tasks
+    reach = np.maximum.accumulate(tasks.end_ns) if len(tasks) else tasks.end_ns
+    idle = np.maximum(tasks.start_ns - np.maximum(np.r_[from_ns, reach[:-1]], from_ns), 0)
+    idle[(tasks.start_ns < from_ns) | (tasks.start_ns > to_ns)] = 0
+    found = []
+    for row in np.argsort(-idle, kind="stable")[:count].tolist():
+        call = int(view.launch[row])
+        if idle[row] and call >= 0:
+            thread, until_ns = int(view.trace.calls.lane[call]), int(tasks.start_ns[row])
+            span = thread, until_ns - int(idle[row]), until_ns
+            calls = _during(view.trace, view.trace.calls, *span)
+            name = view.trace.names[tasks.name[row]]
+            found.append(Pause(int(idle[row]), name, calls[-1] if calls else "", origin(view, *span)))
+    return found

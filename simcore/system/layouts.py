@@ -1,0 +1,222 @@
+"""Phases of groups made ready to be played as columns by `network.core`; their plans look up what they need once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from simcore.network.congested import whole_steps
+from simcore.network.core import NEVER, State, begin, hand_over, play
+from simcore.network.topology.fabric import IntArray
+from simcore.network.topology.links import LinkGraph
+from simcore.system.collectives import AnyPlan
+from simcore.system.explicit import Explicit
+from simcore.system.plan import Plan, SideBySide
+from simcore.system.plans import Costs
+from simcore.units import transfer_ns
+
+__all__ = ["MESSAGE", "Layouts", "Running", "Shape", "playable"]
+
+MESSAGE = -1
+"""The layout of a message of no phase."""
+
+_occupied_ns = lru_cache(maxsize=1 << 16)(transfer_ns)  # sizes are few
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What places of one kind have in common: `graph` are their links.
+
+    A `lone` shape is played by its first NPU for all, on links that stand for those of all: it receives what it sends.
+    """
+
+    name: Hashable
+    graph: LinkGraph
+    lone: bool = False
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Shape) and self.name == other.name
+
+
+def playable(plan: AnyPlan) -> bool:
+    """Whether its messages go from one rank to one other, at times that ranks alone decide."""
+    return isinstance(plan, Plan | SideBySide) or (isinstance(plan, Explicit) and not plan.multicast)
+
+
+class Layouts:
+    """The columns of `State` that do not change in a run, filled as phases and messages come along."""
+
+    def __init__(self, *, timed: bool):
+        self.state = State.on(0, timed=timed)
+        self._kinds: dict[tuple[Shape, int, int, int], int] = {}
+
+    def kinds(self, shape: Shape, src: IntArray, dst: IntArray, size_bytes: Sequence[int]) -> list[int]:
+        """The kinds of messages between NPUs of a place."""
+        keys = [(shape, *key) for key in zip(src.tolist(), dst.tolist(), size_bytes, strict=True)]
+        new = dict.fromkeys(key for key in keys if key not in self._kinds)
+        if new:
+            ends = np.array([key[1:3] for key in new])
+            routes = shape.graph.routes(ends[:, 0], ends[:, 1])
+            offsets, links = routes.offsets.tolist(), routes.links.tolist()
+            for index, key in enumerate(new):
+                self._kinds[key] = self._kind(shape.graph, links[offsets[index] : offsets[index + 1]], key[3])
+        return [self._kinds[key] for key in keys]
+
+    def _kind(self, graph: LinkGraph, route: list[int], size_bytes: int) -> int:
+        s = self.state
+        s.link.extend(route)
+        s.step.extend(whole_steps(graph.latency_ns[route].tolist()))
+        s.occupied.extend(_occupied_ns(size_bytes, rate) for rate in graph.bandwidth_bytes_per_s[route].tolist())
+        s.hop_at.append(len(s.link))
+        s.size.append(size_bytes)
+        return len(s.size) - 1
+
+    def of(self, shape: Shape, plan: AnyPlan, members: IntArray, costs: Costs) -> list[tuple[int, int]]:
+        """Of a plan among some NPUs of a place: its layouts, and the number of the first message of each."""
+        if isinstance(plan, SideBySide):
+            firsts = np.cumsum([0, *(part.num_rounds for part in plan.plans)]).tolist()
+            parts = zip(plan.plans, firsts, strict=False)
+            return [(self._rounds(shape, part, members, costs), first) for part, first in parts]
+        if isinstance(plan, Explicit):
+            return [(self._transfers(shape, plan, members, costs), 0)]
+        if isinstance(plan, Plan):
+            return [(self._rounds(shape, plan, members, costs), 0)]
+        raise NotImplementedError("whoever asks has asked `playable`")
+
+    def _rounds(self, shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> int:
+        s = self.state
+        senders = np.arange(1 if shape.lone else plan.size)
+        s.round_at.append(len(s.entry))
+        s.table_at.append(len(s.kind))
+        for number, (entry, count) in enumerate(plan.rounds):
+            peers = senders ^ entry.hop if plan.exchange else (senders + entry.hop) % plan.size
+            s.entry.extend([number] * count)
+            s.pay.extend([costs.received_ns(entry.reduce_bytes)] * count)
+            sizes = [entry.size_bytes] * len(senders)
+            s.kind.extend(self.kinds(shape, members[senders], members[peers], sizes))
+            s.peer.extend([0] if shape.lone else peers.tolist())
+        return self._layout(members[senders], plan.num_rounds, plan.window, plan.half, costs.endpoint_ns)
+
+    def _transfers(self, shape: Shape, plan: Explicit, members: IntArray, costs: Costs) -> int:
+        s, entries = self.state, plan.transfers
+        s.round_at.append(len(s.entry))
+        s.table_at.append(len(s.kind))
+        src, dst = (np.array([getattr(entry, end) for entry in entries], np.int64) for end in ("src", "dst"))
+        s.kind.extend(self.kinds(shape, members[src], members[dst], [entry.size_bytes for entry in entries]))
+        s.entry.extend(src.tolist())
+        s.peer.extend(dst.tolist())
+        s.pay.extend(costs.received_ns(entry.charge_bytes) for entry in entries)
+        behind = _lines(plan)
+        followers = set(behind.values())
+        layout = self._layout(members, len(entries), 0, 0, costs.endpoint_ns, len(s.opens))
+        for index, (after, before) in enumerate(zip(plan.after, plan.before, strict=True)):
+            s.opens.append(int(not after))
+            s.waits.append(max(len(after), 1) + (index in followers))
+            s.line.append(behind.get(index, -1))
+            s.then_at.append(len(s.then))
+            s.then.extend(before)
+        for column in (s.opens, s.waits, s.line):
+            column.append(0)  # one more, as `then_at` has
+        s.then_at.append(len(s.then))
+        tasks = zip(plan.sends, plan.receives, strict=True)
+        s.tasks[s.name_at[layout] :] = [len(sent) + len(received) for sent, received in tasks]
+        return layout
+
+    def _layout(
+        self, members: IntArray, rounds: int, window: int, half: int, endpoint_ns: int, more_at: int = 0
+    ) -> int:
+        s = self.state
+        s.ranks.append(len(members))
+        s.rounds.append(rounds)
+        s.window.append(window)
+        s.half.append(half)
+        s.endpoint.append(endpoint_ns)
+        s.more_at.append(more_at)
+        s.name_at.append(len(s.name))
+        s.name.extend(members.tolist())
+        s.tasks.extend([0] * len(members))
+        return len(s.ranks) - 1
+
+
+def _lines(plan: Explicit) -> dict[int, int]:
+    """Which transfer follows each one between the same two ranks."""
+    found: dict[int, int] = {}
+    last: dict[tuple[int, int], int] = {}
+    for index, entry in enumerate(plan.transfers):
+        pair = (entry.src, entry.dst)
+        if pair in last:
+            found[last[pair]] = index
+        last[pair] = index
+    return found
+
+
+class Running:
+    """What is on its way: instances of layouts, and messages of no phase, on links numbered from 0."""
+
+    def __init__(self, layouts: Layouts, links: int = 0):
+        self.state = layouts.state.apart(links)
+        self._idle: dict[int, list[int]] = {}
+
+    def add_links(self, count: int) -> int:
+        """More links; the number of the first."""
+        s = self.state
+        first = len(s.free)
+        for column in (s.free, s.carried, s.busy):
+            column.extend([0] * count)
+        return first
+
+    def start(self, layout: int, order: int, base: int, shift: int, now_ns: int) -> int:
+        """Begin a phase of a group; the instance."""
+        s, instance = self.state, self._instance(layout)
+        s.shift[instance], s.order[instance], s.base[instance] = shift, order, base
+        begin(s, instance, now_ns)
+        return instance
+
+    def send(self, order: int, number: int, sender: int, kind: int, shift: int, now_ns: int) -> int:
+        """Send a message of no phase; the instance."""
+        s, instance = self.state, self._instance(MESSAGE)
+        s.shift[instance], s.order[instance], s.base[instance] = shift, order, number
+        hand_over(s, instance, number, sender, kind, now_ns)
+        return instance
+
+    def end(self, instance: int) -> None:
+        """All have left: the instance may serve again."""
+        self._idle.setdefault(self.state.layout[instance], []).append(instance)
+
+    def drain(self) -> Iterator[tuple[int, int, int]]:
+        """Play to the end: (time, instance, position) of who leaves."""
+        s = self.state
+        while play(s, NEVER) < NEVER or s.left:
+            yield from s.left
+            s.left.clear()
+
+    def _instance(self, layout: int) -> int:
+        s, idle = self.state, self._idle.get(layout)
+        if idle:
+            instance = idle.pop()
+        else:
+            instance = len(s.layout)
+            s.layout.append(layout)
+            s.slot.append(len(s.sent))
+            s.mark.append(len(s.early))
+            for column in (s.shift, s.order, s.base):
+                column.append(0)
+        if layout != MESSAGE:
+            self._reset(instance, layout)
+        return instance
+
+    def _reset(self, instance: int, layout: int) -> None:
+        s = self.state
+        ranks, rounds, slot, mark = s.ranks[layout], s.rounds[layout], s.slot[instance], s.mark[instance]
+        for column in (s.sent, s.credits, s.packets):
+            column[slot : slot + ranks] = [0] * ranks
+        name, more = s.name_at[layout], s.more_at[layout]
+        s.received[slot : slot + ranks] = s.tasks[name : name + ranks]
+        waiting = [0] * (ranks * rounds) if s.window[layout] else s.waits[more : more + rounds]
+        s.early[mark : mark + len(waiting)] = waiting

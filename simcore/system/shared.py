@@ -1,0 +1,577 @@
+"""Phases on shared links: one that is alone takes its own time, those that meet are played message by message.
+
+A phase that begins on links that nobody uses is told at once when it will be over: that was worked out when its like
+first came along. When another one wants one of its links before that, both are handed over to `network.core`, which
+plays all their messages from their beginnings: nobody can have met them until then, so nothing is played twice in
+vain and nothing is undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from operator import or_
+from typing import Any
+
+import numpy as np
+import simpy
+
+from simcore.network.core import NEVER, happen, play, serve
+from simcore.network.folded import FoldedLinks
+from simcore.network.instant import Timers, after, at_end_of_instant
+from simcore.network.parts import Part
+from simcore.network.topology.fabric import IntArray
+from simcore.network.topology.links import LinkGraph
+from simcore.system.alone import Phases, PhaseTimes
+from simcore.system.collectives import AnyPlan
+from simcore.system.explicit import Explicit
+from simcore.system.groups import GroupDim
+from simcore.system.layouts import Layouts, Running, Shape
+from simcore.system.performance import peers_of
+from simcore.system.plan import Plan, SideBySide
+from simcore.system.plans import Costs, Plans
+from simcore.system.streams import Stream, StreamPhase
+from simcore.system.transport import Done, class_of
+from simcore.timeline.events import LinkTable
+from simcore.timeline.link_use import LinkUse, OccupiedLinks
+
+__all__ = ["Shared", "Site"]
+
+_Seating = tuple[list[tuple[tuple[int, ...], int]], list[tuple[int, tuple[int, int]]]]
+"""Groups that share links, with these; and of every class which of them, and group and position there."""
+LAST = NEVER
+"""Orders messages of no phase behind all phases."""
+Begun = tuple[int, StreamPhase]
+"""When a phase began, in nanoseconds, and which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A part of the network and how it is played: by one NPU for all (`lone`), and with phases that may meet.
+
+    `alike`: all NPUs of a place may change places. `messages`: nothing is there but messages of no phase.
+    """
+
+    part: Part
+    alike: bool
+    lone: bool
+    meets: bool
+    messages: bool = False
+
+    @property
+    def repeats(self) -> bool:
+        """Whether what happens there happens again whenever the same begins."""
+        return self.lone and not self.meets
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """What is on its way, a message or a phase; `bits` are its links. It is over at `end_ns`, where that is known.
+
+    `waiting` are those who wait for a position of a group to be through. Of what is played, `parts` counts the
+    instances that each of them is still in, `open` the positions that are.
+    """
+
+    bits: int
+    begin_ns: int
+    order: int
+    end_ns: int = NEVER
+    waiting: dict[tuple[int, int], list[Callable[[], None]]] = field(default_factory=dict)
+    parts: dict[tuple[int, int], int] = field(default_factory=dict)
+    open: int = 0
+    instances: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _PhaseFlight(_Flight):
+    """A phase of groups of a place that share links; `alone`, nobody else uses them."""
+
+    phase: StreamPhase = field(kw_only=True)
+    groups: tuple[int, ...] = field(kw_only=True)
+    alone: bool = False
+
+
+class _Place:
+    """One copy of a part of the network: who is there, in which groups, and what is on its way.
+
+    `begun` lists when each kind of phase began alone.
+    """
+
+    def __init__(self, site: Site, base: int, shape: Shape, shift: int, class_of: IntArray):
+        self.site, self.base, self.shape, self.shift = site, base, shape, shift
+        self._class_of = class_of
+        self.flights: list[_Flight] = []
+        self.starting: dict[tuple[object, int], _Starting] = {}
+        self.begun: dict[tuple[StreamPhase, tuple[int, ...]], list[int]] = {}
+        self.seating: dict[tuple[StreamPhase, tuple[int, ...]], _Seating] = {}
+        self._groups: dict[GroupDim, tuple[list[IntArray], dict[int, list[tuple[int, int]]]]] = {}
+
+    def groups(self, dim: GroupDim) -> list[IntArray]:
+        """The groups of a dimension, as NPUs of the place."""
+        return self._table(dim)[0]
+
+    def seats(self, dim: GroupDim, npu_class: int) -> list[tuple[int, int]]:
+        """Group and position of every NPU of a class."""
+        return self._table(dim)[1][npu_class]
+
+    def _table(self, dim: GroupDim) -> tuple[list[IntArray], dict[int, list[tuple[int, int]]]]:
+        found = self._groups.get(dim)
+        if found is None:
+            found = self._groups[dim] = self._find(dim)
+        return found
+
+    def _find(self, dim: GroupDim) -> tuple[list[IntArray], dict[int, list[tuple[int, int]]]]:
+        part = self.site.part
+        firsts: dict[int, IntArray] = {}
+        for npu in [self.base] if self.site.lone else part.members(self.base).tolist():
+            members = dim.members(npu)
+            firsts.setdefault(int(members[0]), members)
+        groups: list[IntArray] = []
+        seats: dict[int, list[tuple[int, int]]] = {}
+        for index, members in enumerate(firsts.values()):
+            groups.append(members // part.stride % part.npus)
+            for position, npu_class in enumerate(self._class_of[members].tolist()):
+                seat = (index, 0 if self.site.lone else position)
+                found = seats.setdefault(npu_class, [])
+                if seat not in found[-1:]:
+                    found.append(seat)
+        return groups, seats
+
+
+@dataclass(slots=True, eq=False)
+class _Starting:
+    """A phase that begins at this instant: the classes of NPUs that are in it."""
+
+    phase: StreamPhase
+    there: dict[int, tuple[Stream, Done]] = field(default_factory=dict)
+
+
+class Shared:
+    """Transport on links that are shared, for groups that begin their phases together.
+
+    `ranks[c]` are the NPUs of class c. `sites` are the parts of the network, `shares` the sizes of the logical
+    dimensions in each dimension of the topology. `names` are those of all communicators.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        ranks: Sequence[Sequence[int]],
+        links: LinkGraph,
+        phases: Callable[[Layouts], Phases],
+        costs: Costs,
+        *,
+        sites: Sequence[Site],
+        shares: Sequence[Sequence[int]],
+        names: Sequence[str] = ("",),
+    ):
+        self._env, self._ranks, self._links, self._sites, self._shares = env, ranks, links, sites, shares
+        self._class_of, self._plans, self._timers = class_of(ranks), Plans(costs), Timers(env)
+        self._costs = costs
+        self._layouts = Layouts(timed=links.timed)
+        self._running = Running(self._layouts)
+        self._phases = phases(self._layouts)
+        self._rank_of = {name: index for index, name in enumerate(sorted({"", *names}))}
+        self._places: dict[tuple[int, int], _Place] = {}
+        self._shapes: dict[Hashable, Shape] = {}
+        self._place_of: dict[tuple[int, GroupDim], _Place] = {}
+        self._times: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], PhaseTimes] = {}
+        self._bits: dict[tuple[Hashable, StreamPhase, int], int] = {}
+        self._apart: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], list[tuple[int, ...]]] = {}
+        self._sent: dict[tuple[int, StreamPhase], int] = {}
+        self._log: dict[int, list[Begun]] = {}
+        self._flight_of: dict[int, tuple[_Flight, int]] = {}
+        self._beginning: dict[_Place, None] = {}
+        self._messages: list[Callable[[], None]] = []
+        self._settling = False
+        self._due: set[int] = set()
+
+    # Who begins, and who sends.
+
+    def start(self, npu_class: int, stream: Stream, done: Done) -> None:
+        """Begin a phase; it is known at the end of this instant who else does."""
+        phase = stream.phase
+        place = self._place(npu_class, phase.lane.dim)
+        if npu_class in self._log and place.site.repeats:
+            self._log[npu_class].append((int(self._env.now), phase))
+        key = (stream.key, stream.at)
+        starting = place.starting.get(key)
+        if starting is None:
+            starting = place.starting[key] = _Starting(phase)
+            self._beginning[place] = None
+            self._settle_later()
+        starting.there[npu_class] = (stream, done)
+
+    def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
+        """Deliver a message between two NPUs."""
+        self._messages.append(partial(self._send, src, dst, size_bytes, key[0], deliver))
+        self._settle_later()
+
+    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
+        """What one NPU sends in the phase."""
+        key = (npu_class, stream.phase)
+        sent = self._sent.get(key)
+        if sent is None:
+            sent = self._sent[key] = self._plans.bytes_of(stream.phase, int(self._ranks[npu_class][0]))
+        return sent
+
+    def played(self, npu_class: int) -> list[Begun]:
+        """The phases that a class has played for all of its place; who repeats what it has seen adds to them."""
+        return self._log.setdefault(npu_class, [])
+
+    def keeps_apart(self, dims: Iterable[GroupDim]) -> bool:
+        """Whether each group of some dimensions is of one class, which plays for all of it and meets nobody."""
+        for dim in dims:
+            site = self._sites[self._site_of(dim)]
+            if not site.repeats:
+                return False
+            if any(len(set(self._class_of[dim.members(int(own[0]))].tolist())) > 1 for own in self._ranks):
+                return False
+        return True
+
+    # The end of an instant: everybody who begins now is known.
+
+    def _settle_later(self) -> None:
+        if not self._settling:
+            self._settling = True
+            at_end_of_instant(self._env, 0, self._settle, transmits=True)
+
+    def _settle(self, _: simpy.Event) -> None:
+        """Begin what begins, give links to the heads that are there, and play on while nobody else does anything."""
+        self._settling = False
+        now_ns, state = int(self._env.now), self._running.state
+        places, self._beginning = self._beginning, {}
+        for place in places:
+            starting, place.starting = place.starting, {}
+            for key, each in starting.items():
+                self._begin(place, key, each, now_ns)
+        messages, self._messages = self._messages, []
+        for send in messages:
+            send()
+        happen(state, now_ns)
+        serve(state, now_ns)
+        if not state.left:
+            next_ns = play(state, now_ns)
+            if next_ns > now_ns and not state.left:
+                peek = self._env.peek()
+                next_ns = play(state, int(peek) if peek < NEVER else NEVER)
+        else:
+            next_ns = now_ns
+        if next_ns < NEVER:
+            self._wake(next_ns, now_ns)
+
+    def _wake(self, at_ns: int, now_ns: int) -> None:
+        if at_ns not in self._due:
+            self._due.add(at_ns)
+            after(self._env, at_ns - now_ns, self._tick)
+
+    def _tick(self, _: simpy.Event) -> None:
+        """Somebody leaves a phase that is played, or messages arrive beside other things that happen now."""
+        now_ns = int(self._env.now)
+        self._due.discard(now_ns)
+        happen(self._running.state, now_ns)
+        self._leave()
+        self._settle_later()
+
+    def _leave(self) -> None:
+        """Tell those who wait for ranks that have left."""
+        left = self._running.state.left
+        entries = left[:]
+        left.clear()
+        for _, instance, position in entries:
+            flight, group = self._flight_of[instance]
+            seat = (group, position)
+            flight.parts[seat] -= 1
+            if not flight.parts[seat]:
+                flight.open -= 1
+                if not flight.open:
+                    self._end(flight)
+                for tell in flight.waiting.pop(seat, ()):
+                    tell()
+
+    def _end(self, flight: _Flight) -> None:
+        flight.end_ns = int(self._env.now)
+        for instance in flight.instances:
+            del self._flight_of[instance]
+            self._running.end(instance)
+
+    # A phase begins.
+
+    def _begin(self, place: _Place, key: tuple[Any, int], starting: _Starting, now_ns: int) -> None:
+        phase, order = starting.phase, self._order(key)
+        together, seats = self._seated(place, phase, tuple(starting.there))
+        flights = [_PhaseFlight(bits, now_ns, order, phase=phase, groups=groups) for groups, bits in together]
+        for (at, seat), (stream, done) in zip(seats, starting.there.values(), strict=True):
+            flights[at].waiting.setdefault(seat, []).append(partial(done, stream))
+        logged = place.site.repeats and not self._log.keys().isdisjoint(starting.there)
+        for flight in flights:
+            if self._meets(place, flight):
+                self._enter(place, flight)
+            else:
+                self._fly(place, flight, logged=logged)
+
+    def _seated(self, place: _Place, phase: StreamPhase, classes: tuple[int, ...]) -> _Seating:
+        """Which groups begin when some classes do, and where in them each class is."""
+        found = place.seating.get((phase, classes))
+        if found is None:
+            own = [place.seats(phase.lane.dim, npu_class) for npu_class in classes]
+            begun = tuple(sorted({group for seats in own for group, _ in seats}))
+            together = self._together(place, phase, begun)
+            where = {group: (at, index) for at, groups in enumerate(together) for index, group in enumerate(groups)}
+            firsts = [(where[seats[0][0]], seats[0][1]) for seats in own]
+            found = place.seating[phase, classes] = (
+                [(groups, self._links_of(place, phase, groups)) for groups in together],
+                [(at, (index, position)) for (at, index), position in firsts],
+            )
+        return found
+
+    def _fly(self, place: _Place, flight: _PhaseFlight, *, logged: bool) -> None:
+        """Nobody uses a link that a phase uses: it is known when it will be over."""
+        times = self._times_of(place, flight.phase, flight.groups)
+        flight.alone, flight.end_ns = True, flight.begin_ns + times.end_ns
+        if not logged:
+            place.begun.setdefault((flight.phase, flight.groups), []).append(flight.begin_ns)
+        leaving: dict[int, list[tuple[int, int]]] = {}
+        for seat in flight.waiting:
+            leaving.setdefault(times.exits_ns[seat[0]][seat[1]], []).append(seat)
+        for exit_ns, seats in leaving.items():
+            self._timers.after(exit_ns, partial(self._through, flight, seats))
+
+    def _through(self, flight: _PhaseFlight, seats: Sequence[tuple[int, int]]) -> None:
+        """The time of a phase that was alone is over, if it still is alone."""
+        if flight.alone:
+            for seat in seats:
+                for tell in flight.waiting.pop(seat):
+                    tell()
+
+    def _meets(self, place: _Place, flight: _Flight) -> bool:
+        """Whether a flight meets others; those that were alone are played from here on."""
+        if not place.site.meets:
+            return False
+        place.flights = [other for other in place.flights if other.end_ns > flight.begin_ns]
+        met = [other for other in place.flights if other.bits & flight.bits]
+        place.flights.append(flight)
+        for other in met:
+            if isinstance(other, _PhaseFlight) and other.alone:
+                other.alone, other.end_ns = False, NEVER
+                place.begun[other.phase, other.groups].remove(other.begin_ns)
+                self._enter(place, other)
+        return bool(met)
+
+    def _enter(self, place: _Place, flight: _PhaseFlight) -> None:
+        """Play a phase from its beginning up to now; those who have left already do not do so again."""
+        costs, state = self._costs.of(flight.phase.lane.dim), self._running.state
+        for own, group in enumerate(flight.groups):
+            members = place.groups(flight.phase.lane.dim)[group]
+            plan = self._plan(place, flight.phase, members)
+            for layout, base in self._layouts.of(place.shape, plan, members, costs):
+                instance = self._running.start(layout, flight.order, base, place.shift, flight.begin_ns)
+                flight.instances.append(instance)
+                self._flight_of[instance] = (flight, own)
+                for position in range(state.ranks[layout]):
+                    flight.parts[own, position] = flight.parts.get((own, position), 0) + 1
+        flight.open = len(flight.parts)
+        now_ns = int(self._env.now)
+        while play(state, now_ns) < now_ns or state.left:
+            self._leave()
+
+    # What phases are.
+
+    def _place(self, npu_class: int, dim: GroupDim) -> _Place:
+        found = self._place_of.get((npu_class, dim))
+        if found is None:
+            number = self._site_of(dim)
+            base = self._sites[number].part.base(int(self._ranks[npu_class][0]))
+            found = self._place_of[npu_class, dim] = self._place_at(number, base)
+        return found
+
+    def _site_of(self, dim: GroupDim) -> int:
+        return next(n for n, site in enumerate(self._sites) if site.part.first <= dim.index <= site.part.last)
+
+    def _place_at(self, number: int, base: int) -> _Place:
+        found = self._places.get((number, base))
+        if found is None:
+            site = self._sites[number]
+            noisy = bool(self._links.topology.noise.links)
+            name = (number, base if noisy else 0)
+            if name not in self._shapes:
+                graph = site.part.graph_of(base)
+                if site.lone:
+                    graph = FoldedLinks(graph, self._shares[site.part.first : site.part.last + 1])
+                self._shapes[name] = Shape(name, graph, site.lone)
+            shape = self._shapes[name]
+            shift = self._running.add_links(len(shape.graph))
+            found = self._places[number, base] = _Place(site, base, shape, shift, self._class_of)
+        return found
+
+    def _plan(self, place: _Place, phase: StreamPhase, members: IntArray) -> AnyPlan:
+        return self._plans.of(phase, place.base + int(members[0]) * place.site.part.stride)
+
+    def _times_of(self, place: _Place, phase: StreamPhase, groups: tuple[int, ...]) -> PhaseTimes:
+        key = (place.shape.name, phase, groups)
+        found = self._times.get(key)
+        if found is None:
+            members = [place.groups(phase.lane.dim)[group] for group in groups]
+            plans = [self._plan(place, phase, each) for each in members]
+            found = self._times[key] = self._phases.times(place.shape, phase, plans, members)
+        return found
+
+    def _together(self, place: _Place, phase: StreamPhase, begun: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Groups that begin at once, those that share links together."""
+        if len(begun) == 1 or not place.site.meets:
+            return [(group,) for group in begun]
+        key = (place.shape.name, phase, begun)
+        found = self._apart.get(key)
+        if found is None:
+            found = self._apart[key] = _components([(group, self._group_bits(place, phase, group)) for group in begun])
+        return found
+
+    def _links_of(self, place: _Place, phase: StreamPhase, groups: tuple[int, ...]) -> int:
+        """The links of some groups, a bit for each; nobody asks where phases never meet."""
+        bits = 0
+        if place.site.meets:
+            for group in groups:
+                bits |= self._group_bits(place, phase, group)
+        return bits
+
+    def _group_bits(self, place: _Place, phase: StreamPhase, group: int) -> int:
+        key = (place.shape.name, phase, group)
+        found = self._bits.get(key)
+        if found is None:
+            members = place.groups(phase.lane.dim)[group]
+            src, dst = _ends(self._plan(place, phase, members), members, lone=place.shape.lone)
+            found = self._bits[key] = _bits(place.shape.graph, src, dst)
+        return found
+
+    def _order(self, key: tuple[Any, int]) -> int:
+        """A number that orders phases as (name of the communicator, number of the chunk, phase) do."""
+        (name, number), at = key
+        return int((self._rank_of[name] << 46) + (number << 6) + at)
+
+    def _send(self, src: int, dst: int, size_bytes: int, tag: int, deliver: Callable[[], None]) -> None:
+        """A message of no phase is always played; others that use its links are, too."""
+        number = next(n for n, site in enumerate(self._sites) if site.part.base(src) == site.part.base(dst))
+        part = self._sites[number].part
+        place = self._place_at(number, self._stand_in(part, part.base(src)))
+        ends = np.array([part.local(src)]), np.array([part.local(dst)])
+        flight = _Flight(_bits(place.shape.graph, *ends), int(self._env.now), LAST)
+        self._meets(place, flight)
+        kind = self._layouts.kinds(place.shape, *ends, [size_bytes])[0]
+        sender = int(ends[0][0]) * part.npus + int(ends[1][0])
+        instance = self._running.send(LAST, tag, sender, kind, place.shift, flight.begin_ns)
+        flight.instances, flight.open, flight.parts[0, 0] = [instance], 1, 1
+        flight.waiting[0, 0] = [deliver]
+        self._flight_of[instance] = (flight, 0)
+
+    def _stand_in(self, part: Part, base: int) -> int:
+        """The first NPU of the place that stands for one: that of the first NPU of the same class."""
+        return part.base(int(self._ranks[int(self._class_of[base])][0]))
+
+    # What links carried.
+
+    def links(self) -> LinkTable:
+        """What every link carried: each place did what the place of its classes did."""
+        for npu_class, log in self._log.items():
+            self._repeated(npu_class, log)
+        size_bytes, busy_ns = np.zeros((2, len(self._links)), np.int64)
+        for place, bases in self._copies():
+            for column, own in zip((size_bytes, busy_ns), self._carried(place), strict=True):
+                _put(place, bases, column, own)
+        table = self._links.table(size_bytes, busy_ns)
+        return replace(table, use=self._use()) if self._links.timed else table
+
+    def _repeated(self, npu_class: int, log: Sequence[Begun]) -> None:
+        for begin_ns, phase in log:
+            place = self._place(npu_class, phase.lane.dim)
+            place.begun.setdefault((phase, (0,)), []).append(begin_ns)
+        self._log = {}
+
+    def _carried(self, place: _Place) -> tuple[IntArray, IntArray]:
+        """Bytes and time of every link of a place."""
+        state, own = self._running.state, slice(place.shift, place.shift + len(place.shape.graph))
+        size_bytes, busy_ns = np.array(state.carried[own], np.int64), np.array(state.busy[own], np.int64)
+        for (phase, groups), begins in place.begun.items():
+            if begins:
+                times = self._times[place.shape.name, phase, groups]
+                size_bytes += len(begins) * times.size_bytes
+                busy_ns += len(begins) * times.busy_ns
+        return size_bytes, busy_ns
+
+    def _copies(self) -> Iterator[tuple[_Place, IntArray]]:
+        """Every place that was played, with the first NPUs of those that it stands for."""
+        for number, site in enumerate(self._sites):
+            part = site.part
+            ids = np.arange(self._links.npus)
+            bases = ids[ids // part.stride % part.npus == 0] if not part.whole else np.zeros(1, np.int64)
+            classes, which = np.unique(self._class_of[bases], return_inverse=True)
+            stands = np.array([part.base(int(self._ranks[each][0])) for each in classes.tolist()])[which]
+            for base in np.unique(stands).tolist():
+                if (number, base) in self._places:
+                    yield self._places[number, base], bases[stands == base]
+
+    def _use(self) -> LinkUse | None:
+        """When links were occupied."""
+        state = self._running.state
+        parts = [OccupiedLinks.of(np.array(state.rows, np.int64).reshape(-1, 3))] if state.rows else []
+        stands_for = np.full(len(self._links), len(state.free))
+        for place, bases in self._copies():
+            _put(place, bases, stands_for, np.arange(len(place.shape.graph)) + place.shift)
+            for (phase, groups), begins_ns in place.begun.items():
+                occupied = self._times[place.shape.name, phase, groups].occupied if begins_ns else None
+                if begins_ns and occupied is None:
+                    return None
+                if occupied is not None:
+                    parts.append(occupied.again(place.shift, begins_ns))
+        return LinkUse(parts, stands_for)
+
+
+def _put(place: _Place, bases: IntArray, column: IntArray, own: IntArray) -> None:
+    """Write what a place's links did for all places that did the same."""
+    part, graph = place.site.part, place.shape.graph
+    values = own[graph.stands_for] if isinstance(graph, FoldedLinks) else own
+    if part.whole:
+        column[:] = values
+        return
+    outside, inside = part.coordinates(bases)
+    at = 0
+    for view in part.views(column):
+        count = view.shape[1] * view.shape[3]
+        view[outside, :, inside] = values[at : at + count].reshape(view.shape[1], view.shape[3])
+        at += count
+
+
+def _ends(plan: AnyPlan, members: IntArray, *, lone: bool) -> tuple[IntArray, IntArray]:
+    """Between which NPUs a plan's messages go, each pair once."""
+    if isinstance(plan, Explicit):
+        pairs = sorted({(entry.src, entry.dst) for entry in plan.transfers})
+        src, dst = np.array(pairs, np.int64).reshape(-1, 2).T
+        return members[src], members[dst]
+    parts = plan.plans if isinstance(plan, SideBySide) else (plan,)
+    everyone = np.arange(1 if lone else len(members))
+    senders, receivers = [everyone[:0]], [everyone[:0]]
+    for part in parts:
+        if not isinstance(part, Plan):  # a reduction in a switch: everybody up and down
+            return members, np.roll(members, 1)
+        for hop in {entry.hop for entry, _ in part.rounds}:
+            senders.append(everyone)
+            receivers.append(peers_of(part, hop)[everyone])
+    return members[np.concatenate(senders)], members[np.concatenate(receivers)]
+
+
+def _bits(graph: LinkGraph, src: IntArray, dst: IntArray) -> int:
+    """A number with a bit for each link of some messages."""
+    used = np.zeros(len(graph), bool)
+    used[graph.routes(src, dst).links] = True
+    return int.from_bytes(np.packbits(used, bitorder="little").tobytes(), "little")
+
+
+def _components(groups: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
+    """Groups with their links, put together where they share some, directly or through others."""
+    found: list[tuple[list[int], int]] = []
+    for group, bits in groups:
+        met = [each for each in found if each[1] & bits]
+        found = [each for each in found if not each[1] & bits]
+        everything = reduce(or_, (each[1] for each in met), bits)
+        found.append((sorted([group, *(one for each in met for one in each[0])]), everything))
+    return sorted(tuple(each) for each, _ in found)

@@ -1,0 +1,63 @@
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.compute.measured.kriging import Kriging
+from simcore.compute.measured.operations import OPERATIONS
+from simcore.compute.measured.tables import LEVELS, Entry, curves, pack, selected, thinned
+
+GEMM = OPERATIONS["gemm"]
+SIZES = st.integers(1, 1 << 15)
+ROWS = st.lists(st.tuples(SIZES, SIZES, SIZES, st.floats(1.0, 1e6)), min_size=1, max_size=40, unique_by=lambda r: r[:3])
+
+
+def columns(rows):
+    m, n, k, time_us = (np.array(column) for column in zip(*rows, strict=True))
+    words = {"dtype": np.zeros(len(m), int), "dtype_names": np.array(["bf16"])}
+    return {"m": m, "n": n, "k": k, "time_us": time_us, **words}
+
+
+def loaded(packed, folder):
+    np.savez(folder / "own_h100_gemm.npz", **packed)
+    return curves(Entry("own_h100_gemm", "h100", "gemm", ("bf16",), 1, "here", "ours", folder), ("bf16",))
+
+
+@settings(deadline=None)
+@given(rows=ROWS)
+def test_a_packed_table_gives_every_measured_time_back(rows, tmp_path_factory):
+    found = loaded(pack(GEMM, columns(rows)), tmp_path_factory.mktemp("tables"))
+    places = {(n, k): place for place, (n, k) in enumerate(zip(*(found.sizes[c] for c in "nk"), strict=True))}
+    for m, n, k, time_us in rows:
+        at = found.at(np.array([places[n, k]]), np.array([np.log2(m)]))
+        assert abs(at[0] - np.log(time_us)) <= np.log(2) / LEVELS
+
+
+@settings(deadline=None)
+@given(rows=ROWS, share=st.floats(0.001, 0.5))
+def test_points_left_out_are_met_by_lines_between_those_kept(rows, share):
+    whole = pack(GEMM, columns(rows))
+    kept = thinned(GEMM, whole, share)
+    short = selected(whole, GEMM, kept)
+    assert short["points"].sum() == kept.sum() == len(short["level"])
+    curve = np.repeat(np.arange(len(whole["points"])), whole["points"])
+    for one in range(len(whole["points"])):
+        mine = curve == one
+        along, level = np.log2(whole["m"][mine].astype(float)), whole["level"][mine].astype(float)
+        line = np.interp(along, along[kept[mine]], level[kept[mine]])
+        assert np.abs(line - level).max() * np.log(2) / LEVELS <= share + 1e-9
+
+
+@given(
+    offsets=st.lists(st.tuples(st.floats(-4, 4), st.floats(-4, 4)), min_size=2, max_size=12, unique=True),
+    level=st.floats(-5, 5),
+)
+def test_where_all_neighbours_agree_kriging_says_the_same(offsets, level):
+    weights, left = Kriging().weights(np.array([offsets]))
+    assert abs((weights[0] * level).sum() - level) <= 0.02 * abs(level) + 1e-9
+    assert left[0] >= 0
+
+
+@given(near=st.floats(0.0, 0.5), far=st.floats(2.0, 8.0))
+def test_a_nearer_point_counts_more(near, far):
+    weights, _ = Kriging(slope=0.0).weights(np.array([[[near], [-far]]]))
+    assert weights[0, 0] > weights[0, 1]

@@ -1,0 +1,92 @@
+"""What the shipped tables say; figures are rows of the tables themselves (sources: simcore data list)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.compute.kernel import Source
+from simcore.compute.measured.estimate import Question, answer, machine
+from simcore.compute.measured.operations import OPERATIONS
+from simcore.compute.measured.tables import curves, entries
+from simcore.errors import InputError
+
+SOURCES = tuple(Source)
+
+
+def products(device, m, n, k, **options):
+    sizes = {"m": np.array(m), "n": np.array(n), "k": np.array(k)}
+    return answer(Question(OPERATIONS["gemm"], machine(device), ("bf16",), sizes, **options))
+
+
+def test_a_measured_product_is_looked_up():
+    found = products("h100", [8192], [8192], [8192])
+    assert SOURCES[found.source[0]] is Source.MEASURED
+    assert found.distance[0] == 0
+    assert found.seconds[0] == pytest.approx(1.521e-3, rel=0.01)
+
+
+@pytest.mark.parametrize("entry", [one for one in entries() if one.device == "h100"], ids=lambda one: one.name)
+def test_without_exact_no_row_is_looked_up_and_most_come_near(entry):
+    operation = OPERATIONS[entry.operation]
+    there = curves(entry, tuple(None for _ in operation.words))
+    middle = (there.first[:-1] + there.first[1:]) // 2
+    sizes = {**there.sizes, operation.swept: 2.0 ** there.along[middle]}
+    words = (entry.types[0], *(None for _ in operation.words[1:]))
+    there = curves(entry, words) or there
+    found = answer(Question(operation, machine("h100"), words, sizes, without_exact=True))
+    assert (found.distance > 0).all()
+    assert np.isfinite(found.log_us).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(order=st.permutations(range(6)))
+def test_the_order_of_rows_and_their_company_change_nothing(order):
+    m, n, k = [1, 77, 512, 3000, 9000, 30000], [640, 4096, 5000, 8192, 100, 3072], [4096, 512, 5000, 8192, 9999, 3072]
+    together = products("b200", m, n, k)
+    mixed = products("b200", *([column[place] for place in order] for column in (m, n, k)))
+    assert (together.log_us[list(order)] == mixed.log_us).all()
+    alone = products("b200", [m[2]], [n[2]], [k[2]])
+    assert alone.log_us[0] == pytest.approx(together.log_us[2], abs=1e-9)
+
+
+def test_a_device_without_a_table_is_transferred_and_faster_in_proportion():
+    """GB200's 16-bit peak is 1.11 times B200's; H800 has H100's."""
+    found = products("gb200", [8192], [8192], [8192])
+    assert SOURCES[found.source[0]] is Source.TRANSFERRED
+    assert 1.0 < products("b200", [8192], [8192], [8192]).seconds[0] / found.seconds[0] < 1.3
+    alike = products("h800", [8192], [8192], [8192]).seconds[0] / products("h100", [8192], [8192], [8192]).seconds[0]
+    assert alike == pytest.approx(1.0, abs=0.05)
+
+
+def test_an_operation_no_table_has_for_the_type_falls_back_to_the_stated_rates():
+    sizes = {"m": np.array([4096]), "n": np.array([4096]), "k": np.array([4096])}
+    found = answer(Question(OPERATIONS["gemm"], machine("h100"), ("tf32",), sizes))
+    assert SOURCES[found.source[0]] is Source.ROOFLINE
+    assert found.seconds[0] >= 2 * 4096**3 / 494.5e12
+
+
+def test_a_device_that_does_not_exist_is_named():
+    with pytest.raises(InputError, match="no such device"):
+        machine("h1000")
+
+
+def test_sustained_runs_are_slower_where_the_power_limit_binds_and_not_at_few_rows():
+    """Reference: 13 % (16-bit, large), nothing at m <= 128 (the tables' own sustained runs of H200 and B200)."""
+    for device in ("h200", "b200"):
+        n, k = [4096, 7168, 8192, 5120], [4096, 8192, 7168, 5120]
+        for rows, low, high in (([2048, 4096, 4096, 3072], 1.05, 1.22), ([16, 32, 64, 64], 0.85, 1.06)):
+            short = products(device, rows, n, k)
+            sizes = {"m": np.array(rows), "n": np.array(n), "k": np.array(k)}
+            long = answer(Question(OPERATIONS["gemm_sustained"], machine(device), ("bf16", None), sizes))
+            assert low < np.exp(np.mean(long.log_us - short.log_us)) < high
+
+
+def test_another_wiring_of_the_same_devices_is_no_near_device():
+    operation = OPERATIONS["nccl"]
+    sizes = {"ranks": np.array([8]), "size_bytes": np.array([1 << 26])}
+    question = Question(operation, machine("h100"), ("fp16", "all_gather"), sizes)
+    near = replace(question, device=machine("h200"))
+    assert answer(question).seconds[0] == pytest.approx(answer(near).seconds[0], rel=0.1)

@@ -1,0 +1,64 @@
+"""`exact="messages"`: the run that plays every message of every NPU, and what it refuses because it could not."""
+
+from unittest import mock
+
+import pytest
+
+import simcore
+from simcore.errors import InputError
+from simcore.network.congested import CutThrough
+from simcore.network.congestion_free import CongestionFree
+from simcore.network.fair import FairShare
+
+
+def system_file(folder, text):
+    path = folder / "system.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("network", ["congested", "fair", "congestion-free"])
+def test_the_report_is_the_usual_one_but_for_classes_and_options(network):
+    usual, messages = (
+        simcore.run("dlrm", "ring8", network=network, straggler=("3=1.5",), exact=exact).to_dict()
+        for exact in ("", "messages")
+    )
+    assert messages.pop("classes") == 8
+    del usual["classes"]
+    assert messages.pop("options") == usual.pop("options") | {"exact": "messages"}
+    assert messages == usual
+
+
+@pytest.mark.parametrize(
+    ("network", "model"), [("congested", CutThrough), ("congestion-free", CongestionFree), ("fair", FairShare)]
+)
+def test_every_message_of_every_npu_goes_through_the_network(network, model):
+    """On a ring of 8, 2 x 7 rounds of every NPU in each of four chunks."""
+    with mock.patch.object(model, "send", autospec=True, side_effect=model.send) as send:
+        simcore.run("micro_all_reduce", "ring8", network=network, exact="messages")
+    assert send.call_count == 8 * 14 * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "system", "place", "said"),
+    [
+        ({"profile": "astra-sim-2"}, "", "--exact", "is not played message by message"),
+        ({"exact": "events"}, "", "--exact", "a run is not played by 'events'"),
+        ({}, "collectives: nccl\nnccl-fabric: dgx-a100\n", "system.yaml:1:14", "takes measured times"),
+        (
+            {"network": "congestion-free"},
+            "all-gather-implementation: [oneMulticast]\n",
+            "--exact messages with --network congestion-free",
+            "all_gather by multicast copies or reduces on links",
+        ),
+    ],
+)
+def test_what_has_no_messages_of_its_own_is_refused(options, system, place, said, tmp_path):
+    workload = tmp_path / "gather.txt"
+    workload.write_text("MICRO\n1\ngather -1 0 NONE 0 0 NONE 0 0 ALLGATHER 65536 1\n")
+    given = {"exact": "messages", **options, "system": system_file(tmp_path, system) if system else None}
+    with pytest.raises(InputError) as refused:
+        simcore.run(str(workload), "ring8", **given)
+    (problem,) = refused.value.problems
+    assert str(problem.location).endswith(place)
+    assert said in problem.message

@@ -1,0 +1,96 @@
+"""Rules of ASTRA-sim 2.x in their smallest cases; the figures are its own (reference, section 15)."""
+
+from math import prod
+
+from simcore.api import run
+from tests.published.peers import second_generation
+from tests.published.test_astra_sim import ranks_of
+
+
+def case_of(dims, nodes, *, shared=False, queues=1, rendezvous=False, algorithm="ring", splits=1):
+    """A case as the oracle writes it. `dims` are (kind, NPUs), `nodes(npu)` are an NPU's."""
+    kinds = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+    system = {"endpoint-delay": 10, "active-chunks-per-dimension": 1, "local-mem-bw": 1600, "scheduling-policy": "LIFO"}
+    system |= {f"{kind}-implementation": [algorithm] * len(dims) for kind in kinds}
+    system |= {"preferred-dataset-splits": splits, "collective-optimization": "localBWAware"}
+    sizes = [{"type": name, "npus": size, "bandwidth_GBps": 50, "latency_ns": 500} for name, size in dims]
+    return {
+        "backend": "congestion_aware" if shared else "congestion_unaware",
+        "topology": {"dims": sizes},
+        "system": system,
+        "workload": {"kind": "nodes", "per_npu": [nodes(npu) for npu in range(prod(size for _, size in dims))]},
+        "cli": {"num-queues-per-dim": queues, "rendezvous-protocol": rendezvous},
+    }
+
+
+def node(kind, number=0, after=(), **attributes):
+    """A node of a trace."""
+    return {"id": number, "type": kind, "is_cpu_op": False, "data_deps": list(after)} | attributes
+
+
+def collective(kind, size_bytes, number=0, after=()):
+    """A node that all NPUs take part in."""
+    return node("COMM_COLL", number, after, collective=kind, bytes=size_bytes)
+
+
+def finishes(case, folder):
+    """When every NPU is done."""
+    report = run(**second_generation(case, folder)).to_dict()
+    rows = {rank: row["finish_ns"] for row in report["ranks"] for rank in ranks_of(row["ranks"])}
+    return [rows[rank] for rank in range(len(rows))]
+
+
+def late(npu, kind, size_bytes):
+    """A collective, on one NPU behind a computation of 50 us."""
+    behind = [node("COMP", duration_micros=50), collective(kind, size_bytes, 1, [0])]
+    return lambda at: behind if at == npu else [collective(kind, size_bytes)]
+
+
+def test_the_second_half_of_the_queues_goes_anticlockwise(tmp_path):
+    nodes = [collective("ALL_GATHER", 1 << 20)]
+    case = case_of([("Ring", 4)], lambda _: nodes, shared=True, splits=2, queues=2)
+    assert finishes(case, tmp_path) == [30835] * 4  # 59,110 in one direction
+
+
+def test_a_decomposed_all_reduce_gathers_anticlockwise_in_its_only_queue(tmp_path):
+    case = case_of([("Ring", 3), ("Ring", 2)], late(1, "ALL_REDUCE", 65536))
+    assert finishes(case, tmp_path) == [54310, 55216, 54310, 53607, 54513, 53607]
+
+
+def test_under_rendezvous_an_npu_asks_before_it_sends_what_it_was_asked_for_already(tmp_path):
+    case = case_of([("Switch", 2)], late(1, "ALL_GATHER", 65536), shared=True, rendezvous=True)
+    assert finishes(case, tmp_path) == [53612, 54764]
+
+
+def test_who_comes_first_of_two_directions_differs_from_npu_to_npu(tmp_path):
+    nodes, dims = [collective("REDUCE_SCATTER", 1 << 20)], [("FullyConnected", 4)]
+    case = case_of(dims, lambda _: nodes, shared=True, splits=4, queues=3, algorithm="direct1")
+    assert finishes(case, tmp_path) == [10960, 11460, 12680, 12680]
+
+
+def test_who_receives_the_first_message_of_a_round_goes_on_first(tmp_path):
+    """After six rounds on a ring of four NPU 2 is the first to load; nobody leaves the collective before another."""
+    nodes = [collective("ALL_REDUCE", 65536), node("MEM_LOAD", 1, [0], tensor_size=1000)]
+    pool = {"memory-type": "MEMORY_POOL", "remote-mem-latency": 0, "remote-mem-bw": 1}
+    found = finishes(case_of([("Ring", 4)], lambda _: nodes) | {"remote_memory": pool}, tmp_path)
+    assert found == [min(found) + 1000 * ((npu - 2) % 4) for npu in range(4)]
+
+
+def test_what_follows_a_computation_without_data_waits_for_the_next_thing_to_end(tmp_path):
+    """The roofline passes such a node over without a completion, and only completions look for nodes to start."""
+    without, other = node("COMP", num_ops=1000, tensor_size=0), node("COMP", 1, num_ops=16000, tensor_size=16000)
+    case = case_of([("Ring", 4)], lambda _: [without, other, collective("ALL_GATHER", 65536, 2, [0])])
+    case["system"] |= {"roofline-enabled": 1, "peak-perf": 1000}
+    alone = case_of([("Ring", 4)], lambda _: [collective("ALL_GATHER", 65536)])
+    assert finishes(case, tmp_path) == [10 + finish_ns for finish_ns in finishes(alone, tmp_path)]
+
+
+def test_two_npus_meet_whichever_way_they_go_round(tmp_path):
+    """NPU 1 takes its second turn of two queues, NPU 2 its first: one goes clockwise, the other anticlockwise."""
+    groups = {"1": [0, 1], "2": [1, 2]}
+    first, second = collective("ALL_GATHER", 65536), collective("ALL_GATHER", 65536, 1, [0])
+    nodes = {0: [first | {"pg_name": "1"}], 1: [first | {"pg_name": "1"}, second | {"pg_name": "2"}]}
+    nodes |= {2: [second | {"pg_name": "2", "data_deps": []}], 3: [node("COMP", duration_micros=1)]}
+    case = case_of([("Switch", 4)], nodes.__getitem__, queues=2) | {"comm_groups": groups}
+    once = 10 + int(2 * 500 + 65536 / (50 * 2**30 / 1e9)) + 10
+    assert finishes(case, tmp_path) == [once, once + 10 + 10, 2 * once, 1000]  # NPU 2's message is there already

@@ -1,0 +1,92 @@
+"""Where profiles depart from the native model, in words, and what each departure adds to a run."""
+
+import json
+from dataclasses import fields
+
+import pytest
+from click.testing import CliRunner
+
+from simcore.api import run
+from simcore.cli import cli
+from simcore.errors import InputError
+from simcore.profiles import GraphRules, profiles
+
+NATIVE = profiles.get("native")
+DEPARTING = [name for name in profiles.names() if profiles.get(name).rules]
+SAID = {"name", "rules", "graph"}  # what a profile is called and says of itself; its parts count one by one
+
+
+def departures(profile):
+    """Fields that are not native's."""
+    own = [(entry.name, profile, NATIVE) for entry in fields(profile) if entry.name not in SAID]
+    own += [(f"graph.{entry.name}", profile.graph, NATIVE.graph) for entry in fields(GraphRules)]
+    return {name for name, one, other in own if _value(one, name) != _value(other, name)}
+
+
+def _value(rules, name):
+    return getattr(rules, name.rpartition(".")[2])
+
+
+def test_both_generations_of_astra_sim_say_their_rules():
+    assert DEPARTING == ["astra-sim-1.0", "astra-sim-2"]
+
+
+@pytest.mark.parametrize("name", DEPARTING)
+def test_every_field_that_departs_is_in_one_rule_and_no_other_field_is(name):
+    said = [field for rule in profiles.get(name).rules for field in rule.fields]
+    assert sorted(said) == sorted({*said}) and departures(profiles.get(name)) == {*said}
+
+
+@pytest.mark.parametrize("name", DEPARTING)
+def test_with_all_its_rules_turned_a_profile_is_native(name):
+    turned = profiles.get(name)
+    for rule in turned.rules:
+        turned = turned.turned(rule, NATIVE)
+    assert not departures(turned)
+
+
+@pytest.fixture
+def two_states(tmp_path):
+    """Two states of the loop, 5 ns each, and nothing to send."""
+    path = tmp_path / "two.txt"
+    path.write_text("DATA\n1\nrow -1 5 NONE 0 0 NONE 0 5 NONE 0 1\n")
+    return str(path)
+
+
+def test_a_state_of_the_loop_adds_its_nanosecond(two_states):
+    rows = run(two_states, "ring8", profile="astra-sim-1.0", explain_profile=True).to_dict()["profile_rules"]
+    assert [(row["rule"], row["time_ns"], row["added_ns"]) for row in rows if row["added_ns"]] == [
+        ("Every state of the training loop costs a nanosecond.", 10, 2),
+        ("All of these: profile native.", 10, 2),
+    ]
+
+
+@pytest.mark.parametrize("name", DEPARTING)
+def test_the_last_row_is_the_native_run_and_what_changes_most_comes_first(name):
+    document = run("dlrm", "torus_4x4x4", profile=name, explain_profile=True).to_dict()
+    *rows, last = document["profile_rules"]
+    assert last["time_ns"] == run("dlrm", "torus_4x4x4").to_dict()["time_ns"]
+    added = [abs(row["added_ns"] or 0) for row in rows]
+    assert added == sorted(added, reverse=True) and any(added)
+    assert {row["time_ns"] + row["added_ns"] for row in rows if not row["refused"]} == {document["time_ns"]}
+
+
+def test_a_rule_that_cannot_be_left_out_alone_says_why(tmp_path, two_states):
+    system = tmp_path / "system.txt"
+    system.write_text("model-shared-bus: 1\nL: 1\no: 1\ng: 1\nG: 0.1\n")
+    report = run(two_states, "ring8", str(system), profile="astra-sim-1.0", explain_profile=True)
+    [refused] = [row for row in report.to_dict()["profile_rules"][:-1] if row["refused"]]
+    assert "memory bus" in refused["rule"] and "memory bus" in refused["refused"] and refused["time_ns"] is None
+
+
+def test_the_command_prints_the_rules_as_text_and_as_json(two_states):
+    command = ["run", "--workload", two_states, "--topology", "ring8", "--profile", "astra-sim-1.0"]
+    text = CliRunner().invoke(cli, [*command, "--explain-profile"]).output
+    assert "+2 ns +16.67%  Every state of the training loop costs a nanosecond." in text
+    found = json.loads(CliRunner().invoke(cli, [*command, "--explain-profile", "--json"]).output)
+    assert found["profile_rules"][-1]["rule"] == "All of these: profile native."
+
+
+def test_native_has_nothing_to_explain(two_states):
+    with pytest.raises(InputError, match="departs from nothing"):
+        run(two_states, "ring8", explain_profile=True)

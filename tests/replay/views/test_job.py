@@ -1,0 +1,44 @@
+"""Many ranks: who waits for whom, and the groups they communicate in."""
+
+import json
+
+import pytest
+
+from simcore.replay.run import Changes
+from simcore.replay.session import replay_traces
+from simcore.replay.views.job import job
+from simcore.workload.kineto import read_kineto
+from tests.profiles_of_steps import Recorder
+
+
+def trace_of(rank, late_us, last_us, steps=3):
+    """Ranks reach a collective some time apart; each kernel lasts until 50 us after the last came."""
+    recorder = Recorder(rank)
+    for _ in range(steps):
+        recorder.work(100 + late_us)
+        recorder.launch("ncclAllReduce", last_us - late_us + 50, 21)
+        said = {"Collective name": "allreduce", "Group size": 3, "In msg nelems": 64, "dtype": "Half"}
+        names = {"Process Group Ranks": "[0, 1, 2]", "Process Group Description": "DATA_PARALLEL_GROUP"}
+        recorder.events[-1]["args"] |= said | names
+        recorder.synchronise()
+        recorder.mark()
+    return read_kineto(json.dumps(recorder.document()).encode(), f"rank{rank}.json")
+
+
+@pytest.mark.parametrize("late_us", [(0, 600, 200), (300, 0, 250)])
+def test_the_last_rank_is_waited_for_by_what_the_others_are_early(late_us):
+    found = job(replay_traces([trace_of(rank, late, max(late_us)) for rank, late in enumerate(late_us)], Changes()))
+    last = late_us.index(max(late_us))
+    early_ns = [1000 * (max(late_us) - late) for late in late_us]
+    assert found.slowest.rank == last
+    assert [one.waiting_ns for one in found.ranks] == early_ns
+    assert found.slowest.awaited_ns == sum(early_ns)
+    assert found.slowest.last_in == found.matched == 2
+    assert {one.waits_for for one in found.ranks if one.rank != last} == {last}
+    assert found.skew_ns == (max(early_ns), max(early_ns))
+
+
+def test_groups_are_told_by_their_description():
+    (group,) = job(replay_traces([trace_of(rank, 0, 0) for rank in range(3)], Changes())).groups
+    assert (group.role, group.size, group.groups, group.collectives) == ("dp", 3, 1, 6)
+    assert group.transfer_ns == 6 * 50_000

@@ -1,0 +1,53 @@
+"""Who is first of NPUs that act in the same nanosecond, worked out by hand."""
+
+from simcore.system.collectives import PlanOptions
+from simcore.system.config import Algorithm
+from simcore.system.groups import LogicalDim
+from simcore.system.plans import Costs, Plans
+from simcore.system.precedence import Precedence
+from simcore.system.streams import Lane, StreamPhase
+from simcore.workload.model import CollectiveKind
+
+NPUS = 6
+INNER, OUTER = LogicalDim(0, 2, 1), LogicalDim(1, 3, 2)
+
+
+def order_after(*phases, num_queues=1, rendezvous=False):
+    """NPUs 0 to 5 in the order in which they leave the last of some phases."""
+    plans = Plans(Costs(10, lambda _: 0, PlanOptions(), rendezvous=rendezvous))
+    asked = Precedence(NPUS, plans, lambda src, dst, size_bytes: abs(dst - src) * 0 + 500, num_queues)
+    order = ()
+    for phase in phases:
+        order = asked.after(phase, order)
+    return order
+
+
+def phase(dim, kind=CollectiveKind.REDUCE_SCATTER, algorithm="ring", window=0, queue=0):
+    return StreamPhase(kind, Lane(dim.index, dim, Algorithm(algorithm, window)), 96, 96, queue)
+
+
+def test_the_receiver_of_the_first_message_is_the_next_to_send():
+    """A ring of 2 goes round one step, a ring of 3 two."""
+    assert order_after(phase(INNER)) == (1, 0, 3, 2, 5, 4)
+    assert order_after(phase(INNER), phase(OUTER)) == (5, 4, 1, 0, 3, 2)
+
+
+def test_of_messages_sent_at_once_the_first_counts():
+    """NPU 0 sends to 2 and 4, then 1 to 3 and 5; the first message to NPU 0 is NPU 2's."""
+    assert order_after(phase(OUTER, algorithm="direct")) == (2, 4, 3, 5, 0, 1)
+
+
+def test_in_the_second_half_of_the_queues_rings_go_the_other_way():
+    assert order_after(phase(OUTER, queue=1), num_queues=2) == order_after(phase(OUTER), phase(OUTER))
+
+
+def test_receivers_that_ask_are_served_in_their_own_order():
+    assert order_after(phase(INNER), rendezvous=True) == tuple(range(NPUS))
+
+
+def test_of_a_tree_the_first_to_be_through_is_first():
+    pairs = LogicalDim(0, 4, 1)
+    tree = phase(pairs, CollectiveKind.ALL_REDUCE, "doubleBinaryTree")
+    plans = Plans(Costs(10, lambda _: 0, PlanOptions()))
+    order = Precedence(4, plans, lambda src, dst, size_bytes: abs(dst - src) * 100, 1).after(tree, ())
+    assert sorted(order) == list(range(4)) and order != tuple(range(4))

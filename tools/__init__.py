@@ -1,0 +1,1 @@
+"""Scripts beside the package: packing measurements, taking them, checking predictions against them."""

@@ -1,0 +1,100 @@
+"""Make the compact tables that ship in simcore/compute/measured/tables from a folder of open measurements.
+
+    python -m tools.pack_measurements ../shared/data/kernels
+
+Anybody can run it on other tables of the same columns (docs/kernels.md). Points that straight lines between their
+neighbours give within 2 % are left out (thinned); one table is held in memory at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.compute.measured.operations import OPERATIONS
+from simcore.compute.measured.tables import SHIPPED, pack, selected, split_name, thinned
+
+WHOLE = 10_000  # points up to which none is left out
+Columns = dict[str, NDArray[np.generic]]
+LICENCES = {
+    "aic": "Apache-2.0",
+    "simumax": "Apache-2.0",
+    "neusight": "MIT",
+    "vidur": "MIT",
+    "llmcompass": "BSD-3-Clause",
+}
+
+
+def main() -> int:
+    """Pack every table whose operation is known; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="tables SOURCE_DEVICE_OPERATION.npz")
+    parser.add_argument("-o", "--output", type=Path, default=SHIPPED)
+    parser.add_argument("--within", type=float, default=0.015, help="what a point left out may differ by")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    plain = [path for path in sorted(options.folder.glob("*.npz")) if "_deepep_" not in path.stem]
+    index = [line for path in plain if (line := packed(path.stem, read(path), options))]
+    for device in sorted({path.stem.split("_")[1] for path in options.folder.glob("*_deepep_*.npz")}):
+        modes = {mode: read(options.folder / f"aic_{device}_deepep_{mode}.npz") for mode in ("normal", "low_latency")}
+        index.append(packed(f"aic_{device}_expert_exchange", exchanges(modes), options))
+    text = ",\n".join(json.dumps(line, sort_keys=True) for line in index)
+    (options.output / "index.json").write_text(f"[\n{text}\n]\n", encoding="utf-8")
+    total = sum(path.stat().st_size for path in options.output.glob("*.npz"))
+    print(f"{len(index)} tables, {total / 1e6:.2f} MB")
+    return 0
+
+
+def read(path: Path) -> Columns:
+    """The columns of a table."""
+    with np.load(path) as archive:
+        return dict(archive)
+
+
+def exchanges(modes: dict[str, Columns]) -> Columns:
+    """DeepEP's tables, which hold two times a row, with one row a time: mode, stage and the SMs that were taken."""
+    parts = []
+    for code, columns in enumerate(modes.values()):
+        for stage, name in enumerate(("dispatch", "combine")):
+            times = [values for column, values in columns.items() if column.startswith(name) and column.endswith("_us")]
+            rows = len(columns["tokens"])
+            sizes = {size: columns[size] for size in ("nodes", "ranks", "hidden", "topk", "experts", "tokens")}
+            words = {"mode": np.full(rows, code), "stage": np.full(rows, stage), "dtype": np.zeros(rows, int)}
+            sms = columns.get(f"{name}_sms", np.ones(rows, int))
+            parts.append(sizes | words | {"sms": sms, "time_us": np.sum(times, axis=0)})
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    spelt = {"mode_names": [*modes], "stage_names": ["dispatch", "combine"], "dtype_names": ["bf16"]}
+    return joined | {name: np.array(words) for name, words in spelt.items()} | {"source": modes["normal"]["source"]}
+
+
+def packed(stem: str, columns: Columns, options: argparse.Namespace) -> dict[str, object] | None:
+    """Write one table; its line of the index."""
+    named = split_name(stem)
+    if not named:
+        print(f"{stem}: left out, its operation is not known")
+        return None
+    source, device, name = named
+    operation = OPERATIONS[name]
+    whole = pack(operation, columns)
+    small = len(whole["level"]) <= WHOLE
+    table = whole if small else selected(whole, operation, thinned(operation, whole, options.within))
+    np.savez_compressed(options.output / f"{stem}.npz", **table)
+    types = sorted({str(word) for word in columns.get(f"{operation.type_column}_names", np.array([]))})
+    return {
+        "name": stem,
+        "device": device,
+        "operation": name,
+        "types": types,
+        "rows": len(table["level"]),
+        "source": str(columns["source"]),
+        "licence": LICENCES[source],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
