@@ -11,17 +11,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simcore.api import load_topology, load_workload, run
+    from simcore.api import load_topology, load_workload, predict, run
     from simcore.report.model import Report
 
 __version__ = "0.1.0"
 
-__all__ = ["Report", "__version__", "load_topology", "load_workload", "run"]
+__all__ = ["Report", "__version__", "load_topology", "load_workload", "predict", "run"]
 
 _HOMES = {
     "Report": "simcore.report.model",
     "load_topology": "simcore.api",
     "load_workload": "simcore.api",
+    "predict": "simcore.api",
     "run": "simcore.api",
 }
 

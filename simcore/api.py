@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -41,7 +41,12 @@ from simcore.timeline.events import Timeline
 from simcore.workload import text
 from simcore.workload.model import Dialect, GraphSet, Workload
 
-__all__ = ["load_topology", "load_workload", "play", "run"]
+if TYPE_CHECKING:
+    from simcore.cost.answer import Answer
+    from simcore.cost.cluster import Cluster
+    from simcore.model.shape import Model
+
+__all__ = ["load_topology", "load_workload", "play", "predict", "run"]
 
 NATIVE = "native"
 TRACE_SUFFIXES = {".et", ".eg", ".gz", ".json"}
@@ -61,6 +66,38 @@ def load_workload(
     """A 12-column text, a set of execution traces for `npus` NPUs, a shipped name, or - for text on standard input."""
     asked = RunOptions(dialect=dialect, comm_groups=comm_groups or "")
     return _read_workload(_find_workload(str(name_or_path)), npus, asked).content
+
+
+def predict(model: str | Model, cluster: str | Cluster, accelerators: int, seq: int, **words: Any) -> Answer:
+    """One training step predicted.
+
+    Parameters
+    ----------
+    model : str or Model
+        A shipped model's name, a Hugging Face config.json, a YAML file of the fields of `Model`, or one itself.
+    cluster : str or Cluster
+        A known cluster's name, a file that describes one, or one itself.
+    accelerators, seq : int
+        How many there are; tokens of a sequence.
+    **words
+        Fields of `simcore.model.plan.Plan`: `tp`, `pp`, `micro_batch`, `global_batch`, ...; `dp` is what is left of the
+        accelerators unless it is given, and must agree.
+
+    Raises
+    ------
+    InputError
+        Where degrees do not multiply to the accelerators, or do not divide what they split.
+
+    >>> found = predict("llama-3-8b", "h100", 8, 8192, tp=8, global_batch=8, zero=1)
+    >>> found.memory[0].total < found.cluster.memory_bytes
+    True
+    """
+    from simcore.cost.answer import Answer
+    from simcore.cost.words import cluster_of, model_of, plan_of
+
+    shape = model_of(model) if isinstance(model, str) else model
+    system = cluster_of(cluster) if isinstance(cluster, str) else cluster
+    return Answer(shape, plan_of(shape, system, accelerators, {"seq": seq, **words}), system)
 
 
 def run(

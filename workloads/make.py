@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
 
 from simcore.compute.accelerators import accelerator
-from simcore.compute.operations import Operation
-from simcore.compute.roofline import duration_ns
+from simcore.compute.kernel import Product
+from simcore.compute.roofline import duration_s
 from simcore.workload import text
 from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
 
@@ -34,10 +35,7 @@ class Gemm:
 
     def time_ns(self) -> int:
         """On an A100."""
-        moved = (self.m * self.k + self.k * self.n + self.m * self.n) * ELEMENT_BYTES
-        flops = 2.0 * self.m * self.n * self.k
-        operation = Operation(self.name, "gemm", flops, moved, 1, self.m, self.n, self.k)
-        return duration_ns(operation, accelerator("A100-80GB"))
+        return ceil(duration_s(Product(self.m, self.n, self.k), accelerator("A100-80GB")) * 1e9)
 
 
 def convolutions() -> Iterator[tuple[Gemm, int]]:

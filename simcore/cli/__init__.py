@@ -27,6 +27,7 @@ VERBS = {
     "replay": "Replay real profiler traces against their measured steps.",
     "data": "Measured kernel times: list them, add your own, predict.",
     "cost": "Cost of a whole training run.",
+    "predict": "Predict a training step: time, memory, what it consists of.",
     "validate": "Predict published measurements and report the error.",
     "search": "Find the best parallelisation of a model on a cluster.",
     "sweep": "Run a study of many configurations.",

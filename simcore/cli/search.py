@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from simcore.cost.job import Cluster
-    from simcore.cost.search import Candidate, Found, Rival
+    from simcore.cost.search import Candidate, Found, Rival, Study
 
 __all__ = ["command"]
 
@@ -39,37 +38,43 @@ def command(study: Path, top: int, as_json: bool, explain: bool, plot: Path | No
             str(study),
             "nothing fits" if found.tried else "nothing divides evenly",
             expected="more accelerators, more memory, or wider lists of what may vary",
-            found=f"{found.tried} candidates, {found.fitting} within memory",
+            found=_too_large(found, asked),
         )
     if plot:
         from simcore.cost.picture import front_figure
         from simcore.report.plots import save
 
         save(front_figure(found), plot)
-    explained = _explained(found.best[0], asked.cluster) if explain else {}
+    explained = _explained(found.best[0], asked) if explain else {}
     if as_json:
         click.echo(json.dumps(_document(found) | explained, sort_keys=True, indent=1))
     else:
         click.echo("\n".join([*_lines(found), *_explained_lines(explained)]))
 
 
-def _explained(best: Candidate, cluster: Cluster) -> dict[str, Any]:
+def _too_large(found: Found, asked: Study) -> str:
+    """How many candidates there were, and how far the smallest is from fitting."""
+    if not found.tried:
+        return f"no degrees that divide {asked.accelerators} accelerators and {asked.plan.global_batch} sequences"
+    needs, has = found.least_bytes / 1e9, asked.limit_bytes / 1e9
+    return f"{found.tried} candidates; the smallest needs {needs:.1f} GB, {has:.1f} GB are to be had"
+
+
+def _explained(best: Candidate, asked: Study) -> dict[str, Any]:
     """How sure the best step is, from measured steps on the system, and what it follows."""
+    from simcore.cost.margins import interval, margin_of
     from simcore.cost.predict import predict
-    from simcore.cost.published.validate import interval, margin
     from simcore.cost.sensitivity import of_cluster
 
-    share, rows = margin(cluster)
-    followed = of_cluster(cluster, lambda moved: predict(best.job, moved).step_s)
+    followed = of_cluster(asked.cluster, lambda moved: predict(asked.model, best.plan, moved).step_s)
     found = [{"constant": one.constant, "elasticity": one.elasticity} for one in followed[:3]]
-    return {"interval_s": list(interval(best.step_s, share)), "interval_rows": rows, "sensitivities": found}
+    return {"interval_s": list(interval(best.step_s, margin_of(asked.cluster))), "sensitivities": found}
 
 
 def _explained_lines(explained: dict[str, Any]) -> Iterator[str]:
     if explained:
         low, high = explained["interval_s"]
-        rows = explained["interval_rows"]
-        yield f"\nthe best takes {low:.3f} to {high:.3f} s, if it is as near as nine in ten of {rows} measured steps"
+        yield f"\nthe best takes {low:.3f} to {high:.3f} s, if it is as near as nine in ten measured steps"
         told = ", ".join(f"{one['constant']} {one['elasticity']:+.2f}" for one in explained["sensitivities"])
         yield f"follows most (change of time per change of constant): {told}"
 
@@ -99,7 +104,7 @@ def _entries(some: Sequence[Candidate]) -> list[dict[str, Any]]:
             "step_s": one.step_s,
             "memory_bytes": int(one.memory_bytes),
             "parts_s": one.prediction.parts if one.prediction else {},
-            **axes(one.job),
+            **axes(one.plan),
         }
         for one in some
     ]
@@ -115,10 +120,12 @@ def _lines(found: Found) -> list[str]:
 
 
 def _line(one: Candidate) -> str:
-    job = one.job
-    figures = f"{one.step_s:8.3f}s {one.memory_bytes / 1e9:6.1f} GB  {job.tp:>3} {job.pp:>3} {job.cp:>4} {job.ep:>4}"
-    chosen = f"{job.dp:>4} {job.chunks:>6} {job.micro_batch:>5} {job.recompute:>10} {job.zero:>4}"
-    return f"{figures} {chosen}  {job.schedule_name}"
+    plan = one.plan
+    figures = (
+        f"{one.step_s:8.3f}s {one.memory_bytes / 1e9:6.1f} GB  {plan.tp:>3} {plan.pp:>3} {plan.cp:>4} {plan.ep:>4}"
+    )
+    chosen = f"{plan.dp:>4} {plan.virtual_stages:>6} {plan.micro_batch:>5} {plan.recompute:>10} {plan.zero:>4}"
+    return f"{figures} {chosen}  {plan.schedule_name}"
 
 
 _SHORT = {"tensor_parallel": "tensor", "context_parallel": "context", "expert_parallel": "expert"}

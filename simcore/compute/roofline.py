@@ -6,15 +6,14 @@ are padded; a short inner dimension does not fill the pipeline. The library pick
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from math import ceil
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.efficiency import Efficiency, efficiency
-from simcore.compute.operations import Kind, Operation
+from simcore.compute.kernel import Attention, Gradient, GroupedProduct, Kernel, Product
 
-__all__ = ["duration_ns", "duration_s", "padded_flops"]
+__all__ = ["duration_s", "padded_flops"]
 
 # Output tile (rows, columns) and the share of a core's rate its inner loop reaches: smaller tiles re-read more
 # operands.
@@ -23,17 +22,38 @@ _SPLITS = (1, 2, 4, 8)  # of the inner dimension over cores, for small outputs
 
 
 def duration_s(
-    operation: Operation, device: Accelerator, dtype: str = "bf16", table: Efficiency | None = None
+    work: Kernel,
+    device: Accelerator,
+    dtype: str = "bf16",
+    table: Efficiency | None = None,
+    *,
+    launches: int = 1,
+    wide: bool = False,
 ) -> float:
-    """Seconds of one operation on one device; `table` replaces the shipped constants (calibration)."""
+    """Seconds of some work on one device in so many launches; `table` replaces the shipped constants (calibration).
+
+    `wide`: it stays in 16 bits where products run in 8 or 4; so does attention.
+    """
     constants = table or efficiency(device.name)
     memory_rate = device.memory_bytes_per_s * constants.memory
-    kind = _wide_type(device, dtype) if operation.wide else dtype
-    compute_s = _COMPUTE[operation.kind](operation, device, kind, constants)
-    casts_s = _cast_bytes(operation) / memory_rate if ELEMENT_BYTES[kind] < _WIDE_BYTES else 0.0
-    return max(compute_s, operation.memory_bytes / memory_rate) + casts_s + operation.kernels * constants.kernel_s
+    kind = _wide_type(device, dtype) if wide else dtype
+    stored = max(_WIDE_BYTES, ELEMENT_BYTES[dtype])
+    compute_s = casts_s = 0.0
+    if isinstance(work, Product | GroupedProduct):
+        summed = work.gradient is Gradient.WEIGHT
+        moved = work.moved_bytes(stored, _SUMMED_BYTES if summed else stored)
+        batch, m, n, k = _sizes(work)
+        compute_s = _product_s(work, (batch, m, n, k), device, kind, constants)
+        casts_s = _CAST_BYTES * batch * k * (m + n) / memory_rate if ELEMENT_BYTES[kind] < _WIDE_BYTES else 0.0
+    else:
+        moved = work.moved_bytes(stored)
+        if isinstance(work, Attention):
+            compute_s = _attention_s(work, device, _wide_type(device, dtype), constants)
+    return max(compute_s, moved / memory_rate) + casts_s + launches * constants.kernel_s
 
 
+_CAST_BYTES = 3.0  # per element of both operands of a product that is quantised: two read, about one written
+_SUMMED_BYTES = 8.0  # per element of a weight's gradient, read and written in 32 bits
 _WIDE_BYTES = 2.0
 
 
@@ -44,18 +64,6 @@ def _wide_type(device: Accelerator, dtype: str) -> str:
     return "bf16" if "bf16" in device.peak_flops_per_s else "fp16"
 
 
-def _cast_bytes(operation: Operation) -> float:
-    """Traffic of quantising both operands of a product: two bytes read, about one written, per element."""
-    if operation.kind != "gemm":
-        return 0.0
-    return 3.0 * operation.batch * (operation.m * operation.k + operation.k * operation.n)
-
-
-def duration_ns(operation: Operation, device: Accelerator, dtype: str = "bf16") -> int:
-    """`duration_s` in whole nanoseconds, rounded up."""
-    return ceil(duration_s(operation, device, dtype) * 1e9)
-
-
 def _product_share(constants: Efficiency, dtype: str) -> float:
     """Share of peak in a large product of this type."""
     if ELEMENT_BYTES[dtype] >= _WIDE_BYTES:
@@ -63,24 +71,41 @@ def _product_share(constants: Efficiency, dtype: str) -> float:
     return constants.gemm_8bit if ELEMENT_BYTES[dtype] == 1 else constants.gemm_4bit
 
 
-def _gemm_s(operation: Operation, device: Accelerator, dtype: str, constants: Efficiency) -> float:
-    shape = (operation.batch, operation.m, operation.n, operation.k)
-    if not operation.flops:
+def _sizes(work: Product | GroupedProduct) -> tuple[int, int, int, int]:
+    """Products beside each other, and the sizes of one."""
+    if isinstance(work, Product):
+        return work.batch, work.m, work.n, work.k
+    rows = max(1, work.tokens // work.experts)
+    if work.gradient is Gradient.WEIGHT:
+        return work.experts, work.n, work.k, rows
+    return work.experts, rows, work.n, work.k
+
+
+def _product_s(
+    work: Product | GroupedProduct,
+    sizes: tuple[int, int, int, int],
+    device: Accelerator,
+    dtype: str,
+    constants: Efficiency,
+) -> float:
+    if not work.flops:
         return 0.0
-    share = _product_share(constants, dtype) / _loads(operation, dtype)
-    return padded_flops(*shape, device.cores, constants.depth) / (device.peak(dtype) * share)
+    share = _product_share(constants, dtype)
+    if isinstance(work, Product):
+        share /= _loads(work.row, dtype)
+    return padded_flops(*sizes, device.cores, constants.depth) / (device.peak(dtype) * share)
 
 
 _LOAD_BYTES = 16  # that matrix units are fed with at once
 
 
-def _loads(operation: Operation, dtype: str) -> float:
+def _loads(row: int, dtype: str) -> float:
     """How many loads take the place of one: where heads begin off its boundary, one for every element.
 
     Heads of 108 or 150 elements are such; the batched products then fall back to kernels that read element by element.
     """
     width = ELEMENT_BYTES[dtype]
-    return _LOAD_BYTES / width if operation.row * width % _LOAD_BYTES else 1.0
+    return _LOAD_BYTES / width if row * width % _LOAD_BYTES else 1.0
 
 
 @lru_cache(maxsize=65536)
@@ -100,15 +125,8 @@ def _waves(tiles: int, cores: int) -> float:
     return float(ceil(tiles / cores)) if tiles <= 4 * cores else tiles / cores + 0.5
 
 
-def _attention_s(operation: Operation, device: Accelerator, dtype: str, constants: Efficiency) -> float:
+def _attention_s(work: Attention, device: Accelerator, dtype: str, constants: Efficiency) -> float:
     """Fused attention deals blocks of 128 queries of each head and sequence to the cores."""
-    waves = operation.batch * ceil(operation.m / 128) / device.cores
+    waves = work.batch * work.heads * ceil(work.queries / 128) / device.cores
     idle = _waves(max(1, round(waves * device.cores)), device.cores) / waves
-    return operation.flops * idle / (device.peak(dtype) * constants.attention)
-
-
-_COMPUTE: dict[Kind, Callable[[Operation, Accelerator, str, Efficiency], float]] = {
-    "gemm": _gemm_s,
-    "attention": _attention_s,
-    "memory": lambda *_: 0.0,
-}
+    return work.flops * idle / (device.peak(dtype) * constants.attention)

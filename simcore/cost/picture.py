@@ -73,8 +73,8 @@ def front_figure(found: Found) -> Figure:
 
 
 def _settings(one: Candidate) -> str:
-    degrees = ((name, getattr(one.job, name)) for name in ("tp", "pp", "cp", "ep", "dp"))
-    return " ".join(f"{name}{value}" for name, value in degrees if value > 1) + f" {one.job.schedule_name}"
+    degrees = ((name, getattr(one.plan, name)) for name in ("tp", "pp", "cp", "ep", "dp"))
+    return " ".join(f"{name}{value}" for name, value in degrees if value > 1) + f" {one.plan.schedule_name}"
 
 
 def _apart(front: Sequence[Candidate]) -> Iterator[Candidate]:

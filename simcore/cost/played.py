@@ -1,89 +1,116 @@
 """A predicted step as the native engine runs it: the pipeline's rows with the times of `predict`, NCCL's collectives.
 
-What `predict` adds up and plays as a pure function, here every stage plays as a process. A row is a part of the model
-and a micro-batch, with the waits of its layers inside. Messages between stages are inside, too, where stages wait for
-them, and messages of the engine where they overlap; the sum of gradients over the data-parallel ranks is a collective
-of the engine where nothing hides it. Both answers agree to the rounding of rows and messages to whole nanoseconds.
+What `predict` adds up and plays as a pure function, here every stage plays as a process, row by row, with the
+collectives that its kernels wait for. Waiting for messages between stages is in a row's time where stages wait for
+them; they are messages of the engine where they overlap; the sum of gradients over the data-parallel ranks is a
+collective of the engine where nothing hides it. Both answers agree to the rounding of messages to whole nanoseconds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from math import fsum
+from pathlib import Path
 
-from simcore.cost.job import Cluster, Job
-from simcore.cost.predict import gradient_sums, message_bytes, part_times, predict
+from simcore.cost.cluster import Cluster
+from simcore.cost.predict import gradient_sums, message_bytes, messages_s, part_cells, predict
+from simcore.cost.step import Cell, whole_ns
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
+from simcore.generate.aicb.operations import Operation
+from simcore.generate.listing import listed_step
+from simcore.generate.traces import check_set, write_set
+from simcore.model.plan import Plan
+from simcore.model.shape import Model
+from simcore.model.steps import Axis
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.system.collectives.nccl import Fabric
 from simcore.system.config import NCCL, Algorithm, SystemConfig
-from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, Workload
+from simcore.workload.loops.pipeline import pipeline_of
+from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
 
-__all__ = ["cells", "engine_ns", "program", "run_ns"]
-
-
-def engine_ns(job: Job, cluster: Cluster) -> int:
-    """How long a step takes of `job` on `cluster`, run by the engine; errors are those of `predict`."""
-    fabric = cluster.fabric if job.overlap_pipeline else replace(cluster.fabric, hop_s=0.0)
-    return run_ns(program(job, cluster), job, fabric)
+__all__ = ["cells", "engine_ns", "program", "run_ns", "write_step"]
 
 
-def run_ns(workload: Workload, job: Job, fabric: Fabric) -> int:
-    """How long a workload takes on the ranks of a job, with NCCL's collectives on `fabric`."""
+def engine_ns(model: Model, plan: Plan, cluster: Cluster) -> int:
+    """How long a step takes of `model` on `cluster`, run by the engine; errors are those of `predict`."""
+    fabric = cluster.fabric if plan.overlap_pipeline else replace(cluster.fabric, hop_s=0.0)
+    return run_ns(program(model, plan, cluster), plan, fabric)
+
+
+def run_ns(workload: Workload, plan: Plan, fabric: Fabric) -> int:
+    """How long a workload takes on the ranks of a plan, with NCCL's collectives on `fabric`."""
     algorithms = dict.fromkeys(CollectiveKind, (Algorithm(NCCL),))
     system = SystemConfig(implementations=algorithms, fabric=fabric, preferred_dataset_splits=1)
-    settings = Settings(schedule=job.schedule_name if job.pp > 1 else "")
-    return simulate(workload, _machine(job), system, profiles.get("native"), settings).time_ns
+    settings = Settings(schedule=plan.schedule_name if plan.pp > 1 else "")
+    return simulate(workload, _machine(plan), system, profiles.get("native"), settings).time_ns
 
 
-def cells(job: Job) -> int:
-    """How many rows the engine runs, over all stages."""
-    return job.micro_batches * job.outline.parts
+def cells(plan: Plan) -> int:
+    """How many cells of the schedule the engine runs, forward and backward as one, over all stages."""
+    return plan.micro_batches * plan.outline.parts
 
 
-def program(job: Job, cluster: Cluster) -> Workload:
+def program(model: Model, plan: Plan, cluster: Cluster) -> Workload:
     """The step as a text workload: every part of the model with its micro-batches, what ends the step ahead of them."""
-    times, count = part_times(job, cluster), job.micro_batches
-    weights = times.weight or [0.0] * len(times.forward)
-    rows = [(_row(*each),) for each in zip(times.forward, times.backward, weights, strict=True)]
-    ends = (_end(job, cluster),)
-    if job.pp == 1:
-        sizes = Parallelism(job.tp)
+    count, ends = plan.micro_batches, _ends(model, plan, cluster)
+    blocked_s = 0.0 if plan.overlap_pipeline else max(messages_s(model, plan, cluster))
+    rows = [_rows(part_cells(model, plan, cluster, part), blocked_s) for part in range(plan.outline.parts)]
+    cp = plan.cp if plan.cp > 1 else 0
+    if plan.pp == 1:
+        sizes = Parallelism(plan.tp, plan.ep, cp=cp)
         return Workload("HYBRID_TRANSFORMER", (*ends, *chain.from_iterable(rows * count)), sizes, "simai")
     # A stage has one end: with its first chunk, or in its one part of the first half where two pipelines meet.
-    ending = job.pp // 2 if job.outline.placement == "twoway" else job.pp
+    ending = plan.pp // 2 if plan.copies > 1 else plan.pp
     parts = [(ends if part < ending else ()) + row * count for part, row in enumerate(rows)]
-    sizes = Parallelism(job.tp, pp=job.pp, vpp=job.outline.chunks, gradient_accumulation=count)
+    sizes = Parallelism(plan.tp, plan.ep, plan.pp, plan.outline.chunks, cp, count)
     layers, lengths = tuple(chain.from_iterable(parts)), tuple(map(len, parts))
-    handed = round(message_bytes(job)) if job.overlap_pipeline else 0
+    handed = round(message_bytes(model, plan)) if plan.overlap_pipeline else 0
     return Workload("HYBRID_TRANSFORMER", layers, sizes, "simai", pipeline_bytes=handed, stage_rows=lengths)
 
 
-def _row(forward_s: float, backward_s: float, weight_s: float) -> Layer:
-    """One micro-batch of a part."""
-    return Layer("part", Phase(_whole_ns(forward_s)), Phase(_whole_ns(backward_s)), Phase(_whole_ns(weight_s)))
+def write_step(model: Model, plan: Plan, cluster: Cluster, prefix: Path, *, force: bool) -> list[Path]:
+    """Write the step as execution traces PREFIX.RANK.et of all ranks, and PREFIX.groups.json; the paths."""
+    check_set(prefix, plan, (), force=force)
+    workload = program(model, plan, cluster)
+    pipeline = pipeline_of(workload, plan.schedule_name if plan.pp > 1 else "")
+
+    def listed(stage: int) -> list[Operation]:
+        return listed_step(workload, plan, stage, pipeline=pipeline)
+
+    return write_set(prefix, plan, (), listed)
 
 
-def _end(job: Job, cluster: Cluster) -> Layer:
-    """The sum of gradients over the replicas, where nothing hides it; all else behind the pipeline as computation."""
-    parts = predict(job, cluster).parts
+def _rows(some: Sequence[tuple[Cell, int]], blocked_s: float) -> tuple[Layer, ...]:
+    """One micro-batch of a part of the model; waiting for transfers stands in its first row."""
+    first, *others = (row for cell, count in some for row in cell.rows * count)
+    waits_ns = whole_ns(blocked_s)
+    ahead, back = (
+        replace(phase, compute_ns=phase.compute_ns + waits_ns) for phase in (first.forward, first.input_grad)
+    )
+    return (replace(first, forward=ahead, input_grad=back), *others)
+
+
+def _ends(model: Model, plan: Plan, cluster: Cluster) -> tuple[Layer, ...]:
+    """The sums over the replicas, where nothing hides them; all else behind the pipeline as computation."""
+    parts = predict(model, plan, cluster).parts
     after_s = parts["gradients"] + parts["optimizer"] + parts["other"]
-    sums = [] if job.overlap_gradients or job.replicas == 1 else gradient_sums(job)
-    shown = [one for one in sums if one.stride == job.tp and one.ranks == job.replicas][: len(sums) // 2]
-    after_s -= fsum(one.seconds(job, cluster) for one in shown)
-    phases = {one.kind == CollectiveKind.ALL_GATHER: (one.kind, round(one.size_bytes), Group.DP) for one in shown}
-    summed = Phase(0, *phases[False]) if False in phases else Phase()
-    return Layer("gradient_reduce", Phase(_whole_ns(after_s), *phases.get(True, ())), weight_grad=summed)
+    sums = [] if plan.overlap or plan.replicas == 1 else gradient_sums(model, plan)
+    shown = [one for one in sums if one.axis is Axis.DATA]
+    after_s -= fsum(one.seconds(plan, cluster) for one in shown)
+    names = {CollectiveKind.ALL_GATHER: "parameter_gather"}
+    # The upward pass comes to the last row first.
+    rows = [
+        Layer(names.get(one.kind, "gradient_reduce"), weight_grad=Phase(0, one.kind, one.size_bytes))
+        for one in reversed(shown)
+    ]
+    return (*rows, Layer("optimizer", Phase(whole_ns(after_s))))
 
 
-def _machine(job: Job) -> Topology:
+def _machine(plan: Plan) -> Topology:
     """Tensor ranks, replicas, stages; NCCL's times count, not the links."""
-    sizes = [size for size in (job.tp, job.replicas, job.pp) if size > 1] or [1]
+    sizes = [size for size in (plan.tp, plan.replicas, plan.pp) if size > 1] or [1]
     return Topology(tuple(Dimension("Switch", size, 1e9, 0.0) for size in sizes))
-
-
-def _whole_ns(seconds: float) -> int:
-    return round(seconds * 1e9)

@@ -13,8 +13,10 @@ from heapq import nsmallest
 from itertools import product
 from math import isqrt
 
-from simcore.cost.memory import memory_bytes
-from simcore.cost.predict import Cluster, Job, Prediction, Recompute, lower_bound_s, predict
+from simcore.cost.predict import Cluster, Prediction, lower_bound_s, predict
+from simcore.model.memory import peak
+from simcore.model.plan import Plan, Recompute
+from simcore.model.shape import Model
 from simcore.workload.loops import schedules
 
 __all__ = [
@@ -38,7 +40,8 @@ SCHEDULES = tuple(name for name in schedules.names() if name != "interleaved")  
 class Study:
     """A model, a batch, a number of accelerators and what may vary; an empty axis takes all values that divide."""
 
-    job: Job
+    model: Model
+    plan: Plan
     accelerators: int
     cluster: Cluster
     tp: Sequence[int] = ()
@@ -46,9 +49,11 @@ class Study:
     cp: Sequence[int] = ()
     ep: Sequence[int] = ()
     micro_batch: Sequence[int] = (1, 2, 4, 8)
-    chunks: Sequence[int] = ()
+    virtual_stages: Sequence[int] = ()
     recompute: Sequence[Recompute] = ("none", "selective", "full")
     zero: Sequence[int] = (0, 1, 2, 3)
+    shard: Sequence[int] = (0,)
+    recompute_layers: Sequence[int] = (0,)
     schedule: Sequence[str] = SCHEDULES
     memory_bytes: int = 0
 
@@ -60,9 +65,9 @@ class Study:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to run the job, with its memory and, once simulated, its time."""
+    """One way to run the step, with its memory and, once simulated, its time."""
 
-    job: Job
+    plan: Plan
     memory_bytes: float
     bound_s: float
     prediction: Prediction | None = None
@@ -83,7 +88,7 @@ class Found:
     """What a search saw: the best, fastest first, and how many candidates there were, fitted and were simulated.
 
     `leaders` is the fastest of every value of every axis; `front` what nothing beats in both time and memory, up to
-    `SLOWEST` times the best.
+    `SLOWEST` times the best; `least_bytes` the memory of the candidate that needs the least.
     """
 
     best: tuple[Candidate, ...]
@@ -92,14 +97,18 @@ class Found:
     simulated: int
     front: tuple[Candidate, ...]
     leaders: dict[Choice, Candidate]
+    least_bytes: int
 
 
-AXES = ("tp", "pp", "cp", "ep", "dp", "chunks", "micro_batch", "recompute", "zero", "schedule")
+AXES = (
+    *("tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch", "recompute", "recompute_layers", "zero", "shard"),
+    "schedule",
+)
 
 
-def axes(job: Job) -> dict[str, int | str]:
+def axes(plan: Plan) -> dict[str, int | str]:
     """What a candidate chose on every axis."""
-    return {name: job.schedule_name if name == "schedule" else getattr(job, name) for name in AXES}
+    return {name: plan.schedule_name if name == "schedule" else getattr(plan, name) for name in AXES}
 
 
 def divisors(number: int) -> list[int]:
@@ -112,42 +121,54 @@ def divisors(number: int) -> list[int]:
     return small + [number // d for d in reversed(small) if d * d != number]
 
 
-def candidates(study: Study) -> Iterator[Job]:
-    """Every job of a study that divides evenly.
+def candidates(study: Study) -> Iterator[Plan]:
+    """Every plan of a study whose ranks and batches divide evenly; layers need not.
 
     Tensor parallelism stays inside a node. A context rank has an early and a late piece of every sequence, so that
     causal attention is balanced; experts are spread over the ranks of a stage.
     """
-    model, total = study.job.model, study.accelerators
+    model, total, seq = study.model, study.accelerators, study.plan.seq
     tensor = [tp for tp in study.tp or divisors(model.heads) if tp <= study.cluster.fabric.node_ranks]
-    context = [cp for cp in study.cp or divisors(total) if cp == 1 or model.seq % (2 * cp) == 0]
-    stages = [pp for pp in study.pp or divisors(model.layers) if model.layers % pp == 0]
+    context = [cp for cp in study.cp or divisors(total) if cp == 1 or seq % (2 * cp) == 0]
+    stages = [pp for pp in study.pp or divisors(total) if pp <= model.depth]
     for tp, pp, cp in product(tensor, stages, context):
         if total % (tp * pp * cp) == 0 and model.heads % tp == 0:
-            yield from _with_degrees(study, replace(study.job, tp=tp, pp=pp, cp=cp, dp=total // (tp * pp * cp)))
+            yield from _with_degrees(study, replace(study.plan, world_size=total, tp=tp, pp=pp, cp=cp))
 
 
-def _with_degrees(study: Study, job: Job) -> Iterator[Job]:
+def _with_degrees(study: Study, plan: Plan) -> Iterator[Plan]:
     """The candidates of one split of the ranks."""
-    splits = [d for d in divisors(job.model.layers // job.pp) if job.pp > 1 or d == 1]
-    experts = [ep for ep in study.ep or divisors(max(1, job.model.experts)) if _spreads(job, ep)]
-    for micro, chunks, schedule in product(study.micro_batch, study.chunks or splits, study.schedule):
-        count, rest = divmod(job.global_batch, job.dp * micro)
-        if rest or count < 1 or not _exists(schedule, job.pp, chunks, count, splits):
+    model = study.model
+    splits = [d for d in divisors(-(-model.depth // plan.pp)) if d == 1 or (plan.pp > 1 and d * plan.pp <= model.depth)]
+    experts = [ep for ep in study.ep or divisors(_experts(model)) if _spreads(model, plan, ep)]
+    for micro, chunks, schedule in product(study.micro_batch, study.virtual_stages or splits, study.schedule):
+        count, rest = divmod(plan.global_batch, plan.dp * micro)
+        if rest or count < 1 or not _exists(schedule, plan.pp, chunks, count, splits):
             continue
-        for recompute, zero, ep in product(study.recompute, study.zero, experts):
-            if recompute == "selective" and job.model.attention == "flash":
-                continue  # fused attention has nothing to drop: the same as none
-            yield replace(
-                job,
-                ep=ep,
-                micro_batch=micro,
-                chunks=2 if schedule in _TWO_CHUNKS else chunks,
-                schedule=_schedule(schedule, job.pp, chunks),
-                sequence_parallel=job.tp > 1,
-                recompute=recompute,
-                zero=zero if job.replicas > 1 else 0,
-            )
+        chosen = replace(
+            plan,
+            micro_batch=micro,
+            virtual_stages=2 if schedule in _TWO_CHUNKS else chunks,
+            schedule=_schedule(schedule, plan.pp, chunks),
+            sequence_parallel=plan.tp > 1,
+        )
+        for zero, ep, (recompute, some), shard in product(study.zero, experts, _repeated(study, chosen), study.shard):
+            if shard and (zero < _SHARES or plan.replicas % shard):
+                continue
+            level = zero if plan.replicas > 1 else 0
+            yield replace(chosen, ep=ep, recompute=recompute, recompute_layers=some, zero=level, shard=shard)
+
+
+_SHARES = 3  # the ZeRO level that shares parameters
+
+
+def _repeated(study: Study, plan: Plan) -> list[tuple[Recompute, int]]:
+    """What is computed again: of whole layers all or some of every part of the model.
+
+    Fused attention has nothing that selective recomputation could drop: the same as none.
+    """
+    kinds = [kind for kind in study.recompute if kind != "selective" or not plan.fused_attention]
+    return [(kind, some) for kind in kinds for some in (study.recompute_layers if kind == "full" else (0,))]
 
 
 _TWO_CHUNKS = {"zb-v", "dualpipe"}
@@ -160,9 +181,13 @@ def _schedule(name: str, pp: int, chunks: int) -> str:
     return "interleaved" if chunks > 1 else name
 
 
-def _spreads(job: Job, ep: int) -> bool:
+def _experts(model: Model) -> int:
+    return model.experts.count if model.experts else 1
+
+
+def _spreads(model: Model, plan: Plan, ep: int) -> bool:
     """Whether so many ranks of a stage can share the experts."""
-    return max(1, job.model.experts) % ep == 0 and (job.dp * job.cp * job.tp) % ep == 0
+    return _experts(model) % ep == 0 and plan.replicas * plan.tp % ep == 0
 
 
 def _exists(schedule: str, pp: int, chunks: int, count: int, splits: Sequence[int]) -> bool:
@@ -176,16 +201,26 @@ def _exists(schedule: str, pp: int, chunks: int, count: int, splits: Sequence[in
 
 def search(study: Study, top: int = 10) -> Found:
     """The `top` fastest candidates that fit, the best of every choice, and the front: as if all were simulated."""
-    jobs = list(dict.fromkeys(candidates(study)))
-    sized = [(job, memory_bytes(job)) for job in jobs]
+    model, plans = study.model, list(dict.fromkeys(candidates(study)))
+    sized = [(plan, peak(model, plan).total) for plan in plans]
     fitting = [
-        Candidate(job, size, lower_bound_s(job, study.cluster)) for job, size in sized if size <= study.limit_bytes
+        Candidate(plan, size, lower_bound_s(model, plan, study.cluster))
+        for plan, size in sized
+        if size <= study.limit_bytes
     ]
     known = _Known(top)
     for one in sorted(fitting, key=lambda each: each.bound_s):
         if known.misses(one):
-            known.add(replace(one, prediction=predict(one.job, study.cluster)))
-    return Found(tuple(known.best), len(jobs), len(fitting), known.count, tuple(known.front), known.leaders)
+            known.add(replace(one, prediction=predict(model, one.plan, study.cluster)))
+    return Found(
+        tuple(known.best),
+        len(plans),
+        len(fitting),
+        known.count,
+        tuple(known.front),
+        known.leaders,
+        min((size for _, size in sized), default=0),
+    )
 
 
 _ROUNDING = 1 - 1e-9  # a bound and its step add up the same times in another order
@@ -206,7 +241,7 @@ class _Known:
         soonest_s = one.bound_s * _ROUNDING
         if len(self.best) < self.top or soonest_s < self.best[-1].step_s:
             return True
-        leaders = map(self.leaders.get, axes(one.job).items())
+        leaders = map(self.leaders.get, axes(one.plan).items())
         if any(leader is None or soonest_s < leader.step_s for leader in leaders):
             return True
         if soonest_s > SLOWEST * self.best[0].step_s:
@@ -218,7 +253,7 @@ class _Known:
         self.count += 1
         self.best = nsmallest(self.top, [*self.best, done], key=lambda each: each.step_s)
         self.front = [one for one in pareto([*self.front, done]) if one.step_s <= SLOWEST * self.best[0].step_s]
-        for choice in axes(done.job).items():
+        for choice in axes(done.plan).items():
             leader = self.leaders.get(choice)
             if leader is None or done.step_s < leader.step_s:
                 self.leaders[choice] = done
@@ -249,7 +284,7 @@ def rivals(found: Found) -> list[Rival]:
 
     Positive is what the winner saves, negative what it pays for that.
     """
-    chosen = axes(found.best[0].job)
+    chosen = axes(found.best[0].plan)
     order = sorted(found.leaders, key=lambda choice: (AXES.index(choice[0]), str(choice[1]).zfill(12)))
     others = [(f"{axis} {value}", found.leaders[axis, value]) for axis, value in order if chosen[axis] != value]
     return [_rival(found.best[0], *other) for other in [*(("second", one) for one in found.best[1:2]), *others]]

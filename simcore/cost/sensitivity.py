@@ -11,7 +11,7 @@ from math import fsum
 from typing import Any, TypeVar
 
 from simcore.compute.efficiency import Efficiency
-from simcore.cost.job import Cluster, Software
+from simcore.cost.cluster import Cluster, Software
 from simcore.cost.published.rows import Collective, Held, Question, Step
 from simcore.cost.systems import CLUSTERS
 from simcore.system.collectives.nccl import Fabric, Line

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from simcore.compute.efficiency import A100, Efficiency, efficiency
-from simcore.cost.job import Cluster, Software
+from simcore.cost.cluster import Cluster, Software
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
 __all__ = ["CLUSTERS", "FITTED", "Cluster", "clusters", "fabric_of"]
@@ -18,7 +18,7 @@ __all__ = ["CLUSTERS", "FITTED", "Cluster", "clusters", "fabric_of"]
 # The constants of the software on each system. Kernel constants of the A100 are in `simcore.compute.efficiency`.
 FITTED: dict[str, float] = {
     "megascale.step_s": 0.730,
-    "megascale.tp_hidden": 0.762,
+    "megascale.slowdown": 0.129,
     "vtrain.launch_us": 57.2,
     "vtrain.step_ms": 3.74,
     "bridge.expert_us": 131.0,
@@ -51,7 +51,7 @@ def _device_constants(device: str, values: Mapping[str, float]) -> Efficiency:
     return replace(efficiency(device), **{name: values[f"{device}.{name}"] for name in _PER_DEVICE.get(device, ())})
 
 
-_MODERN = Software(launch_s=3e-6, step_s=0.05, tp_hidden=0.5, sends_once=True)
+_MODERN = Software(launch_s=3e-6, step_s=0.05, tiles=True, sends_once=True)
 
 
 _MODERN_SYSTEMS = {
@@ -95,7 +95,9 @@ def clusters(values: Mapping[str, float]) -> dict[str, Cluster]:
         "selene": Cluster(device, fabric, replace(plain, hides_input_gradient=True), kernels),
         # The MegaScale paper's cluster with its Megatron-LM baseline, and with the paper's own optimisations.
         "megascale-megatron": Cluster(device, fabric, baseline, kernels),
-        "megascale": Cluster(device, fabric, replace(baseline, tp_hidden=values["megascale.tp_hidden"]), kernels),
+        "megascale": Cluster(
+            device, fabric, replace(baseline, tiles=True, slowdown=values["megascale.slowdown"]), kernels
+        ),
         # Today's Megatron-Core and its like on Hopper and Blackwell: graphs launch the kernels.
         **modern,
         **{f"{name}-26.04": _one_by_one(cluster, values) for name, cluster in modern.items()},

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from simcore.errors import InputError
 from simcore.generate.aicb.options import Options
-from simcore.generate.models import Experts, Latent, Transformer
-from simcore.generate.plan import ELEMENT_BYTES, Plan, Recompute
-from simcore.generate.presets import model as named_model
 from simcore.generate.routing import busiest_load, expert_shares
+from simcore.model.plan import Plan, Recompute
+from simcore.model.presets import model as named_model
+from simcore.model.shape import Experts, Latent, Model
 
 __all__ = ["SIZES", "Asked", "Extra", "aicb_options", "model_of", "plan_of"]
 
@@ -28,6 +28,9 @@ SIZES = {
     "DeepSpeed": {"7": "llama-2-7b", "13": "llama-2-13b", "30": "llama-30b", "65": "llama-65b"},
 }
 """What `-m` means: the model as published, not AICB's approximation of it."""
+
+FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8": "fp8", "float4": "fp4"}
+"""The names of number formats as Megatron-LM and DeepSpeed say them, and as accelerators' rates do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Asked:
     size: str | None = None
 
 
-def model_of(asked: Asked) -> Transformer:
+def model_of(asked: Asked) -> Model:
     """The model `--model` or `-m` names, or one from the shape options; given options override either."""
     options, given, size = asked.options, asked.given, asked.size
     name = asked.extra.model or (SIZES[options.frame].get(size) if size else None)
@@ -74,7 +77,7 @@ def model_of(asked: Asked) -> Transformer:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def _changes(asked: Asked, base: Transformer) -> dict[str, object]:
+def _changes(asked: Asked, base: Model) -> dict[str, object]:
     """Fields of a named model that options change."""
     options, extra, given = asked.options, asked.extra, asked.given
     fields = {
@@ -118,7 +121,7 @@ def _renamed(options: Options, given: Set[str], names: Mapping[str, str]) -> dic
 
 
 def _expert_changes(
-    options: Options, given: Set[str], base: Transformer, experts: Experts, routing: dict[str, int]
+    options: Options, given: Set[str], base: Model, experts: Experts, routing: dict[str, int]
 ) -> dict[str, object]:
     """Experts with what is given; a given width is that of an expert, of dense layers too where they were equal."""
     if "ffn_hidden_size" in given:
@@ -129,10 +132,10 @@ def _expert_changes(
     return changed if base.ffn == experts.ffn else changed | {"ffn": base.ffn}
 
 
-def _described(options: Options, extra: Extra) -> Transformer:
+def _described(options: Options, extra: Extra) -> Model:
     """The model AICB's options describe: GPT, with rotary positions and RMS norms where it is DeepSeek or LLaMA."""
     gpt = options.frame == "Megatron"
-    return Transformer(
+    return Model(
         options.model_name or options.frame.lower(),
         layers=options.num_layers,
         hidden=options.hidden_size,
@@ -163,7 +166,7 @@ def _experts(options: Options) -> Experts:
     return Experts(options.num_experts, options.moe_router_topk, options.ffn, shared, options.n_dense_layers)
 
 
-def _positions(options: Options, given: Set[str], base: Transformer) -> int:
+def _positions(options: Options, given: Set[str], base: Model) -> int:
     """Rows of a learned position table: as given, otherwise enough for the sequence."""
     rows = options.max_position_embeddings if "max_position_embeddings" in given else base.positions
     if rows >= options.seq_length:
@@ -178,7 +181,7 @@ def _positions(options: Options, given: Set[str], base: Transformer) -> int:
     )
 
 
-def plan_of(asked: Asked, model: Transformer) -> Plan:
+def plan_of(asked: Asked, model: Model) -> Plan:
     """How the options spread the step; InputError where Megatron-LM would refuse."""
     options, extra = asked.options, asked.extra
     deepspeed = options.frame == "DeepSpeed"
@@ -195,6 +198,8 @@ def plan_of(asked: Asked, model: Transformer) -> Plan:
     capacity = extra.moe_expert_capacity_factor or 0.0
     recompute = extra.recompute or ("selective" if options.recompute_activations else "none")
     reduced_in = extra.gradient_dtype or (options.dtype if deepspeed else "float32")
+    if options.dtype not in FORMATS:
+        raise InputError.at("--dtype", "unknown number format", expected=", ".join(FORMATS), found=options.dtype)
     return Plan(
         options.world_size,
         options.seq_length,
@@ -209,13 +214,15 @@ def plan_of(asked: Asked, model: Transformer) -> Plan:
         sequence_parallel=options.enable_sequence_parallel,
         zero=zero,
         recompute=recompute,
-        dtype=options.dtype,
-        gradient_bytes=ELEMENT_BYTES.get(reduced_in, 4),
+        dtype=FORMATS[options.dtype],
+        gradient_bytes=2 if reduced_in in ("bfloat16", "float16") else 4,
         overlap=bool(extra.overlap_grad_reduce),
         pad_vocab_to=1 if deepspeed else options.make_vocab_size_divisible_by,
         capacity=capacity,
         load=_load(options, extra, model.experts),
         shard=extra.shard_ranks or 0,
+        fused_attention=options.use_flash_attn or model.norm == "rms",
+        dropout=model.norm == "layer",
     )
 
 
@@ -231,7 +238,7 @@ def _load(options: Options, extra: Extra, experts: Experts | None) -> float:
     return busiest_load(shares, options.ep)
 
 
-def aicb_options(options: Options, model: Transformer) -> Options:
+def aicb_options(options: Options, model: Model) -> Options:
     """AICB's options for the same model, as far as they can say it."""
     experts = model.experts
     return replace(

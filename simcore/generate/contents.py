@@ -7,7 +7,9 @@ from pathlib import Path
 
 from simcore import library
 from simcore.errors import InputError
-from simcore.generate.durations import PARTS, Durations, Roofline
+from simcore.generate.durations import Roofline
+from simcore.model.rows import Timer
+from simcore.model.steps import Part
 from simcore.workload.contents import Contents, Roof, Work, of_graphs, of_workload
 from simcore.workload.model import PhaseName
 
@@ -17,14 +19,14 @@ _SPECIFICATIONS = (".yaml", ".yml")
 _LARGEST_RANK = 1 << 31
 
 
-def with_work(contents: Contents, costs: Roofline, durations: Durations) -> Contents:
+def with_work(contents: Contents, costs: Roofline, durations: Timer) -> Contents:
     """The contents with FLOPs and bytes of every part, and how long it takes by `durations`."""
     device = costs.device
     roof = Roof(device.name, costs.dtype, device.peak(costs.dtype), device.memory_bytes_per_s)
     phases = {row.phase for row in contents.compute}
     work = (
-        Work(part, str(phase), cost.flops, cost.memory_bytes, durations.part(part, phase))
-        for part in PARTS
+        Work(part, str(phase), cost.flops, cost.memory_bytes, durations.time_ns(part, costs.parts.get(part, ()), phase))
+        for part in Part
         for phase in PhaseName
         if str(phase) in phases and (cost := costs.cost(part, phase)).memory_bytes
     )

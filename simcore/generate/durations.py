@@ -2,99 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from math import ceil, fsum
-from operator import add
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import NamedTuple
 
 from simcore.compute.accelerators import Accelerator
-from simcore.compute.operations import (
-    Operation,
-    Shard,
-    combine_operations,
-    embedding_operations,
-    head_operations,
-    layer_operations,
-    optimizer_operations,
-)
-from simcore.compute.operations import Transformer as Shape
-from simcore.compute.roofline import duration_s
 from simcore.generate.aicb.times import sections
-from simcore.generate.models import Transformer
-from simcore.generate.plan import Plan
-from simcore.generate.shape import kernel_shape
+from simcore.model.layer import blocks, embedding, head, mtp_blocks, optimizer
+from simcore.model.plan import Plan
+from simcore.model.rows import Timer
+from simcore.model.shape import Model, kinds
+from simcore.model.steps import Kernel, Part, in_phase
+from simcore.model.timing import kernel_s, seconds
 from simcore.workload.model import PhaseName
 
 __all__ = [
-    "PARTS",
     "Cost",
-    "Durations",
     "Measured",
-    "Part",
     "Rescaled",
     "Roofline",
     "chosen_gpu",
-    "cost_of",
     "measured",
+    "parts_of",
     "profile",
     "rescaled",
     "roofline",
 ]
 
-Part = Literal[
-    "embedding",
-    "attention_down",
-    "attention_in",
-    "attention_core",
-    "attention_out",
-    "mlp_in",
-    "mlp_out",
-    "router",
-    "experts",
-    "combine",
-    "shared",
-    "mtp_combine",
-    "head",
-]
-"""A piece of the model that is timed as a whole."""
-
-PARTS: tuple[Part, ...] = get_args(Part)
-
 DEFAULT_GPU = "A100"
 
-_FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8": "fp8"}
-
-
-class Durations(Protocol):
-    """Times of one micro-batch on one rank, and of its share of the optimizer step."""
-
-    def part(self, part: Part, phase: PhaseName) -> int:
-        """Nanoseconds of a part of the model in a phase."""
-
-    def optimizer(self, elements: int) -> int:
-        """Nanoseconds of the optimizer on so many elements."""
-
-
-# Part of an operation by its name and how often that name came before it in the layer.
-_DENSE: Mapping[tuple[str, int], Part] = {("norm", 1): "mlp_in", ("up", 0): "mlp_in", ("down", 0): "mlp_out"}
-_MIXED: Mapping[tuple[str, int], Part] = {
-    ("norm", 1): "router",
-    ("router", 0): "router",
-    ("permute", 0): "router",
-    ("up", 0): "experts",
-    ("activation", 0): "experts",
-    ("down", 0): "experts",
-    ("unpermute", 0): "combine",
-    ("residual", 1): "combine",
-    ("up", 1): "shared",
-    ("activation", 1): "shared",
-    ("down", 1): "shared",
-}
-_CORE = ("attention", "scores", "softmax", "attention dropout", "scores by values", "transpose")
-_OUT = ("projection", "residual")
-_DOWN = ("query down", "query norm", "key-value down", "key-value norm")
-_FEED_FORWARD = ("up", "activation", "down", "router", "permute", "unpermute")
+Parts = Mapping[Part, Sequence[Kernel]]
 
 
 class Cost(NamedTuple):
@@ -105,31 +44,40 @@ class Cost(NamedTuple):
     memory_bytes: float
 
 
-NO_COST = Cost(0.0, 0.0, 0.0)
-
-
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Times of a plan on an accelerator (`simcore.compute.roofline`); `load` scales the experts of the busiest rank."""
+    """Times on an accelerator (`simcore.compute.roofline`) of kernels, and of the `parts` of a model under a plan."""
 
     device: Accelerator
     dtype: str
-    costs: Mapping[tuple[Part, PhaseName], Cost]
-    load: float = 1.0
+    parts: Parts
+    _known: dict[tuple[tuple[Kernel, ...], PhaseName], int] = field(default_factory=dict, compare=False)
 
-    def part(self, part: Part, phase: PhaseName) -> int:
-        """As `Durations.part`."""
-        return ceil(self.cost(part, phase).seconds * 1e9)
+    def time_ns(self, part: Part, kernels: Sequence[Kernel], phase: PhaseName) -> int:
+        """As `Timer.time_ns`."""
+        del part
+        key = tuple(kernels), phase
+        if key not in self._known:
+            self._known[key] = ceil(self._seconds(kernels, phase) * 1e9)
+        return self._known[key]
+
+    def _seconds(self, kernels: Sequence[Kernel], phase: PhaseName) -> float:
+        return seconds(chain.from_iterable(in_phase(kernel, phase) for kernel in kernels), self.device, self.dtype)
 
     def cost(self, part: Part, phase: PhaseName) -> Cost:
         """What a part costs in a phase on the busiest rank; nothing where it does nothing."""
-        scale = self.load if part == "experts" else 1.0
-        return Cost(*(figure * scale for figure in self.costs.get((part, phase), NO_COST)))
+        done = [one for kernel in self.parts.get(part, ()) for one in in_phase(kernel, phase)]
+        flops = fsum(one.work.flops for one in done)
+        return Cost(
+            seconds(done, self.device, self.dtype), flops, fsum(one.work.moved_bytes(_STORED_BYTES) for one in done)
+        )
 
     def optimizer(self, elements: int) -> int:
-        """As `Durations.optimizer`."""
-        work = optimizer_operations(elements)
-        return ceil(fsum(duration_s(operation, self.device, self.dtype) for operation in work) * 1e9)
+        """As `Timer.optimizer`."""
+        return ceil(kernel_s(optimizer(elements), self.device, self.dtype) * 1e9)
+
+
+_STORED_BYTES = 2.0
 
 
 def chosen_gpu(name: str | None, *, computed: bool = True) -> tuple[str, list[str]]:
@@ -142,54 +90,22 @@ def chosen_gpu(name: str | None, *, computed: bool = True) -> tuple[str, list[st
     return DEFAULT_GPU, [f"no --gpu_type: computation times are those of an {DEFAULT_GPU}"] if computed else []
 
 
-def roofline(model: Transformer, plan: Plan, device: Accelerator) -> Roofline:
-    """Times of every part of a model under a plan; sources of the rule in `simcore.compute`."""
-    dtype = _FORMATS[plan.dtype]
-    shape = kernel_shape(model, plan.seq, plan.padded_vocab(model.vocab))
-    shard = Shard(plan.micro_batch, plan.tp, plan.cp, plan.ep, plan.sequence_parallel, float(plan.element_bytes))
-    costs: dict[tuple[Part, PhaseName], Cost] = {}
-    for phase in PhaseName:
-        for part, operation in _parts(model, shape, shard, phase):
-            added = cost_of(operation, device, dtype)
-            costs[part, phase] = Cost(*map(add, costs.get((part, phase), NO_COST), added))
-    return Roofline(device, dtype, costs, plan.capacity or plan.load)
+def roofline(model: Model, plan: Plan, device: Accelerator) -> Roofline:
+    """Times of a model under a plan; sources of the rule in `simcore.compute`."""
+    return Roofline(device, plan.dtype, parts_of(model, plan))
 
 
-def cost_of(operation: Operation, device: Accelerator, dtype: str) -> Cost:
-    """An operation's cost on an accelerator."""
-    return Cost(duration_s(operation, device, dtype), operation.flops, operation.memory_bytes)
-
-
-def _parts(model: Transformer, shape: Shape, shard: Shard, phase: PhaseName) -> Iterator[tuple[Part, Operation]]:
-    """Every operation of a layer of each kind, of the embedding and of the head with its part."""
-    yield from (("embedding", operation) for operation in embedding_operations(shape, shard, phase))
-    yield from (("head", operation) for operation in head_operations(shape, shard, phase))
-    if model.mtp_layers:
-        yield from (("mtp_combine", operation) for operation in combine_operations(shape, shard, phase))
-    kinds = {model.dense(layer) for layer in range(model.layers + model.mtp_layers)}
-    attention_seen = False
-    for dense in sorted(kinds):
-        seen: dict[str, int] = {}
-        for operation in layer_operations(shape, shard, phase, dense=dense):
-            part = _part(operation.name, seen, _DENSE if dense else _MIXED)
-            if not (attention_seen and part.startswith("attention")):
-                yield part, operation
-        attention_seen = True
-
-
-def _part(name: str, seen: dict[str, int], feed_forward: Mapping[tuple[str, int], Part]) -> Part:
-    """The part an operation belongs to; the first norm and residual are the attention's, the second the MLP's."""
-    count = seen.get(name, 0)
-    seen[name] = count + 1
-    if name in _CORE:
-        return "attention_core"
-    if name in _DOWN:
-        return "attention_down"
-    if name in _OUT and not count:
-        return "attention_out"
-    if name in _FEED_FORWARD or count:
-        return feed_forward.get((name, count), "mlp_out")
-    return "attention_in"
+def parts_of(model: Model, plan: Plan) -> dict[Part, tuple[Kernel, ...]]:
+    """The kernels of every part of a model: of each the first kind of layer that has it."""
+    layers = [kind for kind, _ in kinds(model, range(model.depth + model.mtp_layers))]
+    made = [embedding(model, plan), head(model, plan), *(mtp_blocks(model, plan)[:1] if model.mtp_layers else ())]
+    found: dict[Part, tuple[Kernel, ...]] = {}
+    for block in chain(made, chain.from_iterable(blocks(model, plan, kind) for kind in layers)):
+        here: dict[Part, tuple[Kernel, ...]] = {}
+        for kernel in block.kernels:
+            here[kernel.part] = (*here.get(kernel.part, ()), kernel)
+        found = here | found
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,30 +115,29 @@ class Measured:
     times: Mapping[Part, int]
     step_ns: int
 
-    def part(self, part: Part, phase: PhaseName) -> int:
-        """As `Durations.part`; only the forward and the input gradient of attention itself and of norms exist."""
-        if part == "attention_core" and phase is PhaseName.WEIGHT_GRAD:
-            return 0
-        return self.times.get(part, 0)
+    def time_ns(self, part: Part, kernels: Sequence[Kernel], phase: PhaseName) -> int:
+        """As `Timer.time_ns`; a part without weights has no gradient of any."""
+        done = any(True for kernel in kernels for _ in in_phase(kernel, phase))
+        return self.times.get(part, 0) if done else 0
 
     def optimizer(self, elements: int) -> int:
-        """As `Durations.optimizer`: the file's mean `param_time`, of whatever size it was measured at."""
+        """As `Timer.optimizer`: the file's mean `param_time`, of whatever size it was measured at."""
         del elements
         return self.step_ns
 
 
 _SECTIONS: Mapping[str, Part] = {
-    "Emb": "embedding",
-    "layernorm": "attention_in",
-    "atten_qkv": "attention_in",
-    "atten_flash": "attention_core",
-    "atten_linear": "attention_out",
-    "layernorm2": "mlp_in",
-    "mlp_linear_1": "mlp_in",
-    "mlp_gelu": "mlp_out",
-    "mlp_linear_2": "mlp_out",
-    "layernorm_post": "head",
-    "logit_time": "head",
+    "Emb": Part.EMBEDDING,
+    "layernorm": Part.ATTENTION_IN,
+    "atten_qkv": Part.ATTENTION_IN,
+    "atten_flash": Part.ATTENTION_CORE,
+    "atten_linear": Part.ATTENTION_OUT,
+    "layernorm2": Part.MLP_IN,
+    "mlp_linear_1": Part.MLP_IN,
+    "mlp_gelu": Part.MLP_OUT,
+    "mlp_linear_2": Part.MLP_OUT,
+    "layernorm_post": Part.HEAD,
+    "logit_time": Part.HEAD,
 }
 
 
@@ -247,12 +162,12 @@ class Rescaled:
     ratios: Mapping[Part, float]
     step_ratio: float
 
-    def part(self, part: Part, phase: PhaseName) -> int:
-        """As `Durations.part`."""
-        return round(self.roofline.cost(part, phase).seconds * self.ratios.get(part, 1.0) * 1e9)
+    def time_ns(self, part: Part, kernels: Sequence[Kernel], phase: PhaseName) -> int:
+        """As `Timer.time_ns`."""
+        return round(self.roofline.time_ns(part, kernels, phase) * self.ratios.get(part, 1.0))
 
     def optimizer(self, elements: int) -> int:
-        """As `Durations.optimizer`."""
+        """As `Timer.optimizer`."""
         return round(self.roofline.optimizer(elements) * self.step_ratio)
 
 
@@ -279,23 +194,26 @@ def rescaled(file: Measured, source: Roofline, source_elements: int, target: Roo
 
 
 _WRITTEN: Mapping[str, tuple[Part, ...]] = {
-    "Emb": ("embedding",),
-    "atten_qkv": ("attention_down", "attention_in"),
-    "atten_flash": ("attention_core",),
-    "atten_linear": ("attention_out",),
-    "mlp_linear_1": ("mlp_in",),
-    "mlp_linear_2": ("mlp_out",),
-    "mlp_moe": ("router", "experts", "combine", "shared"),
-    "logit_time": ("head",),
+    "Emb": (Part.EMBEDDING,),
+    "atten_qkv": (Part.ATTENTION_DOWN, Part.ATTENTION_IN),
+    "atten_flash": (Part.ATTENTION_CORE,),
+    "atten_linear": (Part.ATTENTION_OUT,),
+    "mlp_linear_1": (Part.MLP_IN,),
+    "mlp_linear_2": (Part.MLP_OUT,),
+    "mlp_moe": (Part.ROUTER, Part.EXPERTS, Part.COMBINE, Part.SHARED),
+    "logit_time": (Part.HEAD,),
 }
 
 
-def profile(durations: Durations, elements: int, about: str) -> str:
+def profile(durations: Timer, parts: Parts, elements: int, about: str) -> str:
     """Forward times as one of AICB's time files, with what they are times of in its second line.
 
     AICB adds minimum and mean of `param_time`: the minimum is written as 0.
     """
-    times = {name: sum(durations.part(part, PhaseName.FORWARD) for part in parts) for name, parts in _WRITTEN.items()}
+    times = {
+        name: sum(durations.time_ns(part, parts.get(part, ()), PhaseName.FORWARD) for part in written)
+        for name, written in _WRITTEN.items()
+    }
     lines = ["train_iter:1", f"# {about}"]
     for name, time_ns in times.items():
         if time_ns:
@@ -308,7 +226,7 @@ def profile(durations: Durations, elements: int, about: str) -> str:
 def _by_word(section: str) -> Part | None:
     """Part of a section that AICB's other profiles name: attention and MLP by a word of it."""
     if "flash" in section or "core" in section:
-        return "attention_core"
+        return Part.ATTENTION_CORE
     if "atten" in section:
-        return "attention_out" if "row" in section else "attention_in"
-    return "experts" if "moe" in section else "mlp_out" if "mlp" in section else None
+        return Part.ATTENTION_OUT if "row" in section else Part.ATTENTION_IN
+    return Part.EXPERTS if "moe" in section else Part.MLP_OUT if "mlp" in section else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from simcore.generate.plan import Plan
+from simcore.model.plan import Plan
 
 __all__ = ["Groups", "groups_of"]
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simcore.compute.accelerators import Accelerator
-from simcore.compute.operations import Operation
-from simcore.generate.durations import Part, Roofline, cost_of, roofline
-from simcore.generate.memory import kv_cache_bytes
-from simcore.generate.models import Experts, Transformer
-from simcore.generate.plan import Plan, check
-from simcore.generate.training import held_parameters
+from simcore.compute.kernel import Attention
+from simcore.generate.durations import Roofline, roofline
+from simcore.model.held import held_parameters
+from simcore.model.memory import kv_cache_bytes
+from simcore.model.plan import Plan, check
+from simcore.model.shape import Experts, Model
+from simcore.model.steps import Kernel, Part
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, PhaseName, Workload
 
 __all__ = ["Request", "durations_of", "held_bytes", "inference_pipeline", "inference_workload"]
@@ -62,12 +63,12 @@ class Request:
         )
 
 
-def inference_workload(model: Transformer, request: Request, device: Accelerator, stage: int = 0) -> Workload:
+def inference_workload(model: Model, request: Request, device: Accelerator, stage: int = 0) -> Workload:
     """Rows of one rank of a stage for one step; InputError names the options that do not fit each other."""
     check(model, request.plan)
     rows = _Rows(model, request, durations_of(model, request, device))
     first, last = stage == 0, stage == request.pp - 1
-    blocks = [row for layer in request.plan.stage_layers(model.layers, stage) for row in rows.layer(layer)]
+    blocks = [row for layer in request.plan.stage_layers(model, stage) for row in rows.layer(layer)]
     handed = request.tokens * model.hidden * request.element_bytes if request.pp > 1 else 0
     return Workload(
         "DISTRIBUTED_INFERENCE",
@@ -79,69 +80,82 @@ def inference_workload(model: Transformer, request: Request, device: Accelerator
     )
 
 
-def inference_pipeline(model: Transformer, request: Request, device: Accelerator) -> Workload:
+def inference_pipeline(model: Model, request: Request, device: Accelerator) -> Workload:
     """Rows of one rank of every stage; InputError as `inference_workload`."""
     stages = [inference_workload(model, request, device, stage) for stage in range(request.pp)]
     rows = tuple(row for stage in stages for row in stage.layers)
     return replace(stages[0], layers=rows, stage_rows=tuple(len(stage.layers) for stage in stages))
 
 
-def held_bytes(model: Transformer, request: Request, stage: int = 0) -> dict[str, int]:
+def held_bytes(model: Model, request: Request, stage: int = 0) -> dict[str, int]:
     """Bytes of parameters and of the cache on a rank of a stage."""
     held = held_parameters(model, request.plan, stage)
-    layers = len(request.plan.stage_layers(model.layers, stage))
+    layers = len(request.plan.stage_layers(model, stage))
     cache = kv_cache_bytes(replace(model, layers=layers), request.batch * request.context, tp=request.tp)
-    return {"parameter_bytes": request.element_bytes * (held.dense + held.experts), "kv_cache_bytes": cache}
+    return {"parameter_bytes": request.element_bytes * held.whole, "kv_cache_bytes": cache}
 
 
-def durations_of(model: Transformer, request: Request, device: Accelerator) -> Roofline:
+def durations_of(model: Model, request: Request, device: Accelerator) -> Roofline:
     """Forward times; in decode attention reads the cache, in prefill the head sees the last token only."""
     made = roofline(model, request.plan, device)
     if request.phase == "decode":
-        core = cost_of(_cached_attention(model, request), device, made.dtype)
-        return replace(made, costs={**made.costs, ("attention_core", FORWARD): core})
+        core = Kernel(Part.ATTENTION_CORE, _cached_attention(model, request), wide=True)
+        return replace(made, parts={**made.parts, Part.ATTENTION_CORE: (core,)})
     single = roofline(model, replace(request.plan, seq=1), device)
-    return replace(made, costs={**made.costs, ("head", FORWARD): single.costs["head", FORWARD]})
+    return replace(made, parts={**made.parts, Part.HEAD: single.parts[Part.HEAD]})
 
 
-def _cached_attention(model: Transformer, request: Request) -> Operation:
+@dataclass(frozen=True, slots=True)
+class _Absorbed(Attention):
+    """Latent attention over a cache: keys are low-rank vectors, of which values are a part and are read with them."""
+
+    def moved_bytes(self, element_bytes: float) -> float:
+        """Queries and results of every head, the cache once."""
+        rows = self.heads * (self.head_dim + self.values) + self.keys * self.head_dim
+        return element_bytes * self.batch * rows
+
+
+def _cached_attention(model: Model, request: Request) -> Attention:
     """One query per sequence and head over the cache of a layer; latent attention in its absorbed form."""
-    heads, tokens = max(1, model.heads // request.tp), request.batch * request.context
-    latent = model.latent
-    width = 2 * latent.key_value_rank + latent.rope_size if latent else 2 * model.head_dim
-    moved = kv_cache_bytes(replace(model, layers=1), tokens, tp=request.tp, element_bytes=request.element_bytes)
-    flops = 2.0 * tokens * heads * width
-    return Operation("attention", "attention", flops, float(moved), request.batch * heads, 1, request.context, width)
+    heads, latent = max(1, model.heads // request.tp), model.latent
+    if latent:
+        width = latent.key_value_rank + latent.rope_size
+        return _Absorbed(request.batch, heads, 1, 1, request.context, width, latent.key_value_rank)
+    keys = max(1, model.key_heads // request.tp)
+    return Attention(request.batch, heads, keys, 1, request.context, model.head_dim)
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    model: Transformer
+    model: Model
     request: Request
     durations: Roofline
 
     def _row(self, name: str, *parts: Part, summed: bool = False) -> Layer:
         """A row that computes parts and, where tensor ranks hold partial sums, adds them up."""
-        time_ns = sum(self.durations.part(part, FORWARD) for part in parts)
+        known = self.durations.parts
+        time_ns = sum(self.durations.time_ns(part, known.get(part, ()), FORWARD) for part in parts)
         size = self.request.tokens * self.model.hidden * self.request.element_bytes
         reduced = summed and self.request.tp > 1
         return Layer(name, Phase(time_ns, CollectiveKind.ALL_REDUCE, size) if reduced else Phase(time_ns))
 
     def embedding(self) -> Layer:
         """The vocabulary is split."""
-        return self._row("embedding_layer", "embedding", summed=True)
+        return self._row("embedding_layer", Part.EMBEDDING, summed=True)
 
     def layer(self, index: int) -> Iterator[Layer]:
         """Attention and the feed-forward block or the experts."""
-        down: tuple[Part, ...] = ("attention_down",) if self.model.latent else ()
-        yield self._row("attention_layer", *down, "attention_in", "attention_core", "attention_out", summed=True)
+        down: tuple[Part, ...] = (Part.ATTENTION_DOWN,) if self.model.latent else ()
+        yield self._row(
+            "attention_layer", *down, Part.ATTENTION_IN, Part.ATTENTION_CORE, Part.ATTENTION_OUT, summed=True
+        )
         if self.model.experts is None or self.model.dense(index):
-            yield self._row("mlp_layer", "mlp_in", "mlp_out", summed=True)
+            yield self._row("mlp_layer", Part.MLP_IN, Part.MLP_OUT, summed=True)
         else:
             yield from self._experts(self.model.experts)
 
     def _experts(self, experts: Experts) -> Iterator[Layer]:
-        yield self._row("moe_router", "router")
+        yield self._row("moe_router", Part.ROUTER)
         routed = self.request.tokens * experts.top_k * self.model.hidden * self.request.element_bytes
         sizes = (int(routed * FP8_SHARE) if self.request.fp8_dispatch else routed, routed)
         exchanges = [Layer("moe_dispatch"), Layer("moe_combine")]
@@ -149,14 +163,14 @@ class _Rows:
             phases = (Phase(0, CollectiveKind.ALL_TO_ALL, size, Group.EP) for size in sizes)
             exchanges = [replace(row, forward=phase) for row, phase in zip(exchanges, phases, strict=True)]
         yield exchanges[0]
-        yield self._row("moe_experts", "experts")
+        yield self._row("moe_experts", Part.EXPERTS)
         yield exchanges[1]
-        shared: tuple[Part, ...] = ("shared",) if experts.shared_ffn else ()
-        yield self._row("moe_output", *shared, "combine", summed=True)
+        shared: tuple[Part, ...] = (Part.SHARED,) if experts.shared_ffn else ()
+        yield self._row("moe_output", *shared, Part.COMBINE, summed=True)
 
     def head(self) -> list[Layer]:
         """The last token's logits of every sequence, gathered."""
         plan, request = self.request.plan, self.request
         size = request.batch * plan.padded_vocab(self.model.vocab) * request.element_bytes
         gather = Phase(0, CollectiveKind.ALL_GATHER, size)
-        return [self._row("head", "head"), *([Layer("logits", gather)] if request.tp > 1 else [])]
+        return [self._row("head", Part.HEAD), *([Layer("logits", gather)] if request.tp > 1 else [])]

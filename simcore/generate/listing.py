@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simcore.generate.aicb.operations import EPOCH_END, Operation
-from simcore.generate.plan import Plan
 from simcore.generate.training import END_ROWS
+from simcore.model.plan import Plan
 from simcore.workload.loops.pipeline import Passage, Pipeline, Transfer, pipeline_of
 from simcore.workload.model import Group, Layer, Phase, PhaseName, Workload
 

@@ -15,9 +15,9 @@ from simcore.generate.durations import chosen_gpu
 from simcore.generate.inference import Request, durations_of, held_bytes, inference_pipeline, inference_workload
 from simcore.generate.listing import listed_step
 from simcore.generate.made import Document, Made, row_document
-from simcore.generate.models import Transformer
-from simcore.generate.presets import model as named_model
 from simcore.generate.traces import check_set, write_set
+from simcore.model.presets import model as named_model
+from simcore.model.shape import Model
 from simcore.workload.contents import Contents, of_workload
 from simcore.workload.headers import write_header
 from simcore.workload.text import write
@@ -79,7 +79,7 @@ _NAMES = {
 
 def _inference(
     model: str, config: str | None, gpu_type: str | None, values: dict[str, Any]
-) -> tuple[Transformer, Request, Accelerator, list[str]]:
+) -> tuple[Model, Request, Accelerator, list[str]]:
     """What is served, how and on what, and what to warn about."""
     chosen = replace(named_model(config or model), mtp_layers=0)  # what predicts further tokens serves training
     request = Request(**{_NAMES.get(name, name): value for name, value in values.items()})

@@ -15,27 +15,23 @@ from simcore.generate.build import Asked, aicb_options, model_of, plan_of
 from simcore.generate.contents import with_work
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import (
-    Durations,
     Roofline,
     chosen_gpu,
     measured,
+    parts_of,
     profile,
     rescaled,
     roofline,
 )
 from simcore.generate.listing import listed_step
 from simcore.generate.made import Document, Made, row_document
-from simcore.generate.memory import advice, stage_memory
-from simcore.generate.models import Transformer, mtp_parameters, total_parameters
-from simcore.generate.plan import Plan, check
 from simcore.generate.traces import check_set, write_set
-from simcore.generate.training import (
-    held_parameters,
-    pipeline_workload,
-    stage_workload,
-    tied_gradient_bytes,
-    unsaid,
-)
+from simcore.generate.training import pipeline_workload, stage_workload, unsaid
+from simcore.model.held import held_parameters, tied_gradient_bytes
+from simcore.model.memory import advice, stage_memory
+from simcore.model.plan import Plan, check
+from simcore.model.rows import Timer
+from simcore.model.shape import Model, mtp_parameters, total_parameters
 from simcore.workload.contents import Contents, of_workload
 from simcore.workload.headers import write_header
 from simcore.workload.loops.pipeline import pipeline_of
@@ -56,11 +52,11 @@ ONLY_AICB = (
 class Step:
     """A model under a plan: the stage asked for as a workload, or all of them when none was asked for."""
 
-    model: Transformer
+    model: Model
     plan: Plan
     stage: int
     workload: Workload
-    durations: Durations
+    durations: Timer
     gpu: str
     warnings: tuple[str, ...]
 
@@ -76,7 +72,7 @@ def make_step(asked: Asked) -> Step:
         raise InputError.at("--pp_rank", "there is no such stage", expected=f"0 to {plan.pp - 1}", found=str(stage))
     gpu, warnings = chosen_gpu(options.gpu_type, computed=bool(extra.rescale_from) or not options.comp_filepath)
     if extra.rescale_from:
-        durations: Durations = _rescaled(options.comp_filepath, extra.rescale_from, model, plan, gpu)
+        durations: Timer = _rescaled(options.comp_filepath, extra.rescale_from, model, plan, gpu)
     elif options.comp_filepath:
         durations = measured(options.comp_filepath)
         warnings.append("times are those of the file, whatever shape and GPU they were measured on")
@@ -93,7 +89,7 @@ def load_step(path: str | Path, npu: str | None = None) -> Step:
         return make_step(asked)
 
 
-def _rescaled(file: str | None, origin: str, model: Transformer, plan: Plan, gpu: str) -> Durations:
+def _rescaled(file: str | None, origin: str, model: Model, plan: Plan, gpu: str) -> Timer:
     """Times of a file that were measured where the specification `origin` says, for this shape and GPU."""
     if not file:
         raise InputError.at("--rescale_from", "there are no times to rescale", expected="--comp_filepath", found="none")
@@ -111,7 +107,7 @@ def corrected_step(asked: Asked, form: str) -> Made:
     step = make_step(asked)
     one = stage_workload(step.model, step.plan, step.durations, step.stage)
     found = [deviation.to_dict() for deviation in deviations(aicb_options(asked.options, step.model), one.layers)]
-    memory, warnings = _memory(step, flash=asked.options.use_flash_attn)
+    memory, warnings = _memory(step)
     told = _of_lists(step) if form == "csv" else step.warnings
     ignored = sorted(asked.given & set(ONLY_AICB))
     if ignored:
@@ -146,13 +142,12 @@ def _profile(step: Step) -> str:
     plan = step.plan
     shape = f"sequence {plan.seq}, micro-batch {plan.micro_batch}, tp {plan.tp}, {plan.dtype}"
     about = f"simcore: {step.model.name} on {step.gpu}, {shape}"
-    return profile(step.durations, _held_elements(step), about)
+    return profile(step.durations, parts_of(step.model, plan), _held_elements(step), about)
 
 
 def _held_elements(step: Step) -> int:
     """Parameters of a rank of the step's stage, whose optimizer step a time file has."""
-    held = held_parameters(step.model, step.plan, step.stage)
-    return held.dense + held.experts
+    return held_parameters(step.model, step.plan, step.stage).whole
 
 
 def write_traces(
@@ -186,12 +181,12 @@ def _text(step: Step, asked: Asked, form: str) -> str:
     return csv_text(listed_step(whole, step.plan, step.stage, asked.extra.schedule or "", tied_bytes=tied))
 
 
-def _memory(step: Step, *, flash: bool) -> tuple[Document, list[str]]:
+def _memory(step: Step) -> tuple[Document, list[str]]:
     """Memory per stage against the accelerator's, with a warning where it does not fit."""
     device = accelerator(step.gpu)
     stages, warnings = [], []
     for stage in range(step.plan.pp):
-        memory = stage_memory(step.model, step.plan, stage, flash=flash or step.model.norm == "rms")
+        memory = stage_memory(step.model, step.plan, stage)
         stages.append(
             {
                 "stage": stage,
@@ -199,6 +194,7 @@ def _memory(step: Step, *, flash: bool) -> tuple[Document, list[str]]:
                 "gradient_bytes": memory.gradients,
                 "optimizer_bytes": memory.optimizer,
                 "activation_bytes": memory.activations,
+                "workspace_bytes": memory.workspace,
                 "total_bytes": memory.total,
             }
         )

@@ -17,7 +17,7 @@ from simcore.errors import InputError
 from simcore.files import write_bytes, write_text
 from simcore.generate.aicb.operations import Operation
 from simcore.generate.groups import Groups, groups_of
-from simcore.generate.plan import Plan
+from simcore.model.plan import Plan
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.writer import frame, metadata, node
 

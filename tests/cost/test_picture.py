@@ -1,10 +1,9 @@
 import pytest
 
 from simcore.cli import main
-from simcore.compute.operations import Transformer
-from simcore.cost.job import Job
 from simcore.cost.picture import front_figure
 from simcore.cost.search import Candidate, Found
+from simcore.model.plan import Plan
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg"])
@@ -17,8 +16,8 @@ def test_predictions_are_drawn_and_nothing_else_is_left(name, tmp_path, capsys):
 def test_a_search_draws_its_front(tmp_path, capsys):
     study = tmp_path / "s.yaml"
     study.write_text(
-        "model: {layers: 4, hidden: 1024, heads: 16, ffn: 4096, vocab: 32000, seq: 512}\n"
-        "accelerators: 8\nglobal_batch: 8\nsystem: selene\n"
+        "model: {layers: 4, hidden: 1024, heads: 16, ffn: 4096, vocab: 32000}\n"
+        "seq: 512\naccelerators: 8\nglobal_batch: 8\ncluster: selene\n"
     )
     assert main(["search", str(study), "--plot", str(tmp_path / "f.png")]) == 0
     assert (tmp_path / "f.png").exists()
@@ -27,7 +26,7 @@ def test_a_search_draws_its_front(tmp_path, capsys):
 def test_no_label_of_a_front_runs_over_the_frame():
     pytest.importorskip("matplotlib")
     best, spare = (fake(step, memory) for step, memory in ((15.0, 63e9), (40.0, 6e9)))
-    figure = front_figure(Found((best,), 2, 2, 2, (best, spare), {}))
+    figure = front_figure(Found((best,), 2, 2, 2, (best, spare), {}, 0))
     (axes,) = figure.axes
     figure.draw_without_rendering()
     frame = axes.get_window_extent()
@@ -37,8 +36,8 @@ def test_no_label_of_a_front_runs_over_the_frame():
 
 
 def fake(step_s: float, memory_bytes: float) -> Candidate:
-    job = Job(Transformer(96, 12288, 96, 49152, 51200, 2048), 1536, tp=4, pp=32, dp=8, schedule="dualpipe", chunks=2)
-    return Candidate(job, memory_bytes, step_s)
+    plan = Plan.of(2048, 1536, tp=4, pp=32, dp=8, schedule="dualpipe", virtual_stages=2)
+    return Candidate(plan, memory_bytes, step_s)
 
 
 def test_an_unknown_kind_of_picture_names_the_known(tmp_path, capsys):

@@ -6,24 +6,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.cli import main
-from simcore.compute.operations import Transformer
-from simcore.cost.memory import memory_bytes
-from simcore.cost.predict import Job, lower_bound_s, predict
+from simcore.cost.predict import lower_bound_s, predict
 from simcore.cost.search import SLOWEST, Candidate, Study, axes, candidates, pareto, rivals, search
 from simcore.cost.systems import CLUSTERS
+from simcore.model.memory import peak
+from simcore.model.plan import Plan
+from simcore.model.shape import Experts, Model
 from simcore.workload.loops import schedules
 
-GPT = Transformer(8, 2048, 16, 8192, 32000, 1024)
+GPT = Model("gpt", 8, 2048, 16, 8192, 32000, gated=False, tied=True, positions=1024, norm="layer")
+UNEVEN = replace(GPT, layers=7)
 SCHEDULES = [name for name in schedules.names() if name != "interleaved"]
 
 
-MIXTURE = replace(GPT, experts=4, top_k=2, expert_ffn=2048, shared_ffn=2048, dense_layers=2)
+MIXTURE = replace(GPT, experts=Experts(4, 2, 2048, 2048, 2))
 LEVELS = st.lists(st.sampled_from([0, 1, 2, 3]), min_size=1, max_size=2, unique=True)
 
 
 @settings(max_examples=12, deadline=None)
 @given(
-    model=st.sampled_from([GPT, MIXTURE]),
+    model=st.sampled_from([UNEVEN, MIXTURE]),
     gpus=st.sampled_from([8, 16]),
     top=st.integers(1, 4),
     share=st.sampled_from([1.0, 0.3]),
@@ -32,24 +34,25 @@ LEVELS = st.lists(st.sampled_from([0, 1, 2, 3]), min_size=1, max_size=2, unique=
     schedule=st.lists(st.sampled_from(SCHEDULES), min_size=1, max_size=3, unique=True),
 )
 def test_pruning_finds_what_trying_everything_finds(model, gpus, top, share, overlap, zero, schedule):
-    job, limit = Job(model, 16, overlap_gradients=overlap), int(share * 20e9)
-    study = Study(job, gpus, CLUSTERS["selene"], schedule=schedule, zero=zero, micro_batch=(1, 4), memory_bytes=limit)
+    plan, limit = Plan(gpus, 1024, global_batch=16, overlap=overlap), int(share * 20e9)
+    axes_ = {"schedule": schedule, "zero": zero, "micro_batch": (1, 4)}
+    study = Study(model, plan, gpus, CLUSTERS["selene"], **axes_, memory_bytes=limit)
     found = search(study, top)
-    jobs = [one for one in dict.fromkeys(candidates(study)) if memory_bytes(one) <= limit]
-    everything = [Candidate(one, memory_bytes(one), 0.0, predict(one, study.cluster)) for one in jobs]
+    plans = [one for one in dict.fromkeys(candidates(study)) if peak(model, one).total <= limit]
+    everything = [Candidate(one, peak(model, one).total, 0.0, predict(model, one, study.cluster)) for one in plans]
     times = sorted(one.step_s for one in everything)
     assert [one.step_s for one in found.best] == times[:top]
-    assert found.simulated <= found.fitting == len(jobs)
+    assert found.simulated <= found.fitting == len(plans)
     front = [one for one in pareto(everything) if one.step_s <= SLOWEST * times[0]]
     assert [(one.step_s, one.memory_bytes) for one in found.front] == [(one.step_s, one.memory_bytes) for one in front]
-    choices = {choice for one in everything for choice in axes(one.job).items()}
+    choices = {choice for one in everything for choice in axes(one.plan).items()}
     assert {choice: one.step_s for choice, one in found.leaders.items()} == {
-        choice: min(one.step_s for one in everything if choice in axes(one.job).items()) for choice in choices
+        choice: min(one.step_s for one in everything if choice in axes(one.plan).items()) for choice in choices
     }
 
 
 def test_what_a_rival_loses_is_the_sum_of_its_parts():
-    found = search(Study(Job(MIXTURE, 32), 16, CLUSTERS["selene"]), 2)
+    found = search(Study(MIXTURE, Plan(16, 1024, global_batch=32), 16, CLUSTERS["selene"]), 2)
     compared = rivals(found)
     assert {one.choice.split()[0] for one in compared} >= {"second", "tp", "pp", "cp", "ep", "zero", "schedule"}
     for one in compared:
@@ -68,9 +71,10 @@ def test_what_a_rival_loses_is_the_sum_of_its_parts():
 )
 def test_no_schedule_beats_its_bound(name, model, pp, micro, zero, flags):
     chunks = 2 if name in {"interleaved", "zb-v", "dualpipe"} else 1
-    job = Job(model, 64, micro_batch=micro, pp=pp, dp=2, schedule=name, chunks=chunks, zero=zero)
-    job = replace(job, overlap_gradients=flags[0], overlap_pipeline=flags[1])
-    assert predict(job, CLUSTERS["selene"]).step_s >= lower_bound_s(job, CLUSTERS["selene"]) * (1 - 1e-12)
+    choices = {"schedule": name, "virtual_stages": chunks, "overlap": flags[0], "overlap_pipeline": flags[1]}
+    plan = Plan.of(1024, 64, dp=2, micro_batch=micro, pp=pp, zero=zero, **choices)
+    bound_s = lower_bound_s(model, plan, CLUSTERS["selene"])
+    assert predict(model, plan, CLUSTERS["selene"]).step_s >= bound_s * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("name", schedules.names())
@@ -79,16 +83,17 @@ def test_an_outline_is_the_schedule_without_its_cells(name):
 
 
 def test_the_front_trades_time_for_memory():
-    front = search(Study(Job(GPT, 32), 16, CLUSTERS["selene"]), 5).front
+    front = search(Study(GPT, Plan(16, 1024, global_batch=32), 16, CLUSTERS["selene"]), 5).front
     assert [one.step_s for one in front] == sorted(one.step_s for one in front)
     assert [one.memory_bytes for one in front] == sorted((one.memory_bytes for one in front), reverse=True)
 
 
 STUDY = """
-model: {layers: 8, hidden: 2048, heads: 16, ffn: 8192, vocab: 32000, seq: 1024}
+model: {layers: 8, hidden: 2048, heads: 16, ffn: 8192, vocab: 32000}
+seq: 1024
 accelerators: 16
 global_batch: 32
-system: {accelerator: H100, fabric: hgx-h100}
+cluster: {accelerator: H100, fabric: hgx-h100}
 micro_batch: [1, 2]
 """
 
@@ -113,8 +118,8 @@ def test_a_study_file_is_searched_and_explained(tmp_path, capsys):
         (("hidden: 2048, ", ""), "'hidden' is missing"),
         (("accelerators", "acelerators"), "did you mean 'accelerators'"),
         (("H100, ", "H10O, "), "no such accelerator"),
-        (("[1, 2]", "[1, two]"), ":6:18"),
-        (("seq: 1024}", "seq: 1024}\nmemory: 1 MB"), "nothing fits"),
+        (("[1, 2]", "[1, two]"), ":7:18"),
+        (("seq: 1024", "seq: 1024\nmemory: 1 MB"), "the smallest needs"),
         (("global_batch: 32", "global_batch: 32\nrecompute: [some]"), "selective"),
         (("global_batch: 32", "global_batch: 32\nzero: [4]"), "0 to 3"),
     ],

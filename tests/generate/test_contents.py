@@ -105,9 +105,9 @@ def test_no_part_of_a_model_is_above_the_roof():
     from simcore.compute.accelerators import accelerator
     from simcore.generate.contents import with_work
     from simcore.generate.durations import roofline
-    from simcore.generate.plan import Plan
-    from simcore.generate.presets import model
     from simcore.generate.training import stage_workload
+    from simcore.model.plan import Plan
+    from simcore.model.presets import model
 
     chosen, plan = model("llama-3-8b"), Plan(8, 4096, tp=2, global_batch=4)
     times = roofline(chosen, plan, accelerator("H100"))

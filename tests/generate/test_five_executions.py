@@ -76,6 +76,7 @@ options:
   max_position_embeddings: 4096
   vocab_size: 50257
   swiglu: true
+  use_flash_attn: true
   world_size: 2
   tensor_model_parallel_size: 2
   global_batch: 1

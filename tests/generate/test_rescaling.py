@@ -5,9 +5,9 @@ import pytest
 from simcore.cli import main
 from simcore.compute.accelerators import accelerator
 from simcore.errors import InputError
-from simcore.generate.durations import PARTS, measured, profile, rescaled, roofline
-from simcore.generate.plan import Plan
-from simcore.generate.presets import model
+from simcore.generate.durations import measured, profile, rescaled, roofline
+from simcore.model.plan import Plan
+from simcore.model.presets import model
 from simcore.workload.model import PhaseName
 
 PLAN = Plan(8, 4096, global_batch=8)
@@ -22,7 +22,7 @@ def of(name, plan, device):
 @pytest.fixture
 def file(tmp_path):
     def write(durations, factor=1):
-        text = profile(durations, ELEMENTS, "test")
+        text = profile(durations, durations.parts, ELEMENTS, "test")
         lines = [
             f"{line.rpartition(' ')[0]} {float(line.split()[-1]) * factor:.3f}" if "time_gpu" in line else line
             for line in text.splitlines()
@@ -39,9 +39,10 @@ def test_times_that_are_the_roofline_times_a_factor_rescale_to_the_roofline_time
     source = of(name, PLAN, "A100")
     target = of(name, Plan(8, 2048, tp=2, global_batch=8, sequence_parallel=True, expert_tp=2), "H100")
     times = rescaled(file(source, factor), source, ELEMENTS, target)
-    for part in PARTS:
+    for part, kernels in target.parts.items():
         for phase in PhaseName:
-            assert times.part(part, phase) == pytest.approx(factor * target.part(part, phase), rel=1e-4, abs=5)
+            expected = factor * target.time_ns(part, kernels, phase)
+            assert times.time_ns(part, kernels, phase) == pytest.approx(expected, rel=1e-4, abs=5)
     assert times.optimizer(1000) == pytest.approx(factor * target.optimizer(1000), rel=1e-3)
 
 
@@ -49,8 +50,9 @@ def test_times_that_are_the_roofline_times_a_factor_rescale_to_the_roofline_time
 def test_at_the_measured_shape_forward_times_are_those_of_the_file(file, name):
     """Of every section of the file; a section may hold several parts."""
     read = file(of(name, PLAN, "A100"), 1.7)
-    times = rescaled(read, of(name, PLAN, "A100"), ELEMENTS, of(name, PLAN, "A100"))
-    forward = sum(times.part(part, PhaseName.FORWARD) for part in PARTS)
+    here = of(name, PLAN, "A100")
+    times = rescaled(read, here, ELEMENTS, here)
+    forward = sum(times.time_ns(part, kernels, PhaseName.FORWARD) for part, kernels in here.parts.items())
     assert forward == pytest.approx(sum(read.times.values()), rel=1e-6, abs=20)
 
 

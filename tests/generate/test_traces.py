@@ -8,7 +8,7 @@ import pytest
 
 from simcore.cli import main
 from simcore.generate.groups import groups_of
-from simcore.generate.plan import Plan
+from simcore.model.plan import Plan
 from simcore.workload.chakra.groups import read_groups
 from simcore.workload.chakra.reader import read_graphs
 from simcore.workload.model import CollectiveKind, NodeKind

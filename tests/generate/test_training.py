@@ -16,17 +16,18 @@ from simcore.generate.deviations import deviations
 from simcore.generate.durations import roofline
 from simcore.generate.groups import groups_of
 from simcore.generate.listing import listed_step
-from simcore.generate.models import Experts, Transformer, elements, mtp_parameters, total_parameters
-from simcore.generate.plan import Plan
 from simcore.generate.step import make_step
-from simcore.generate.training import held_parameters, stage_workload, tied_gradient_bytes
+from simcore.generate.training import stage_workload
+from simcore.model.held import held_parameters, tied_gradient_bytes
+from simcore.model.plan import Plan
+from simcore.model.shape import Experts, Model, elements, mtp_parameters, total_parameters
 from simcore.network.topology.model import Dimension, Topology
 from simcore.workload import text
 from simcore.workload.model import CollectiveKind, Group, PhaseName, Workload
 from tests.runs import Run, micro
 
 DEVICE = accelerator("A100")
-DENSE = Transformer("dense", 4, 256, 8, 1024, 1024, kv_heads=4)
+DENSE = Model("dense", 4, 256, 8, 1024, 1024, kv_heads=4)
 MIXED = replace(DENSE, name="mixed", experts=Experts(8, 2, 512, 512, 1))
 MODELS = {
     "dense": DENSE,
@@ -103,7 +104,7 @@ def test_the_stages_of_a_pipeline_hold_the_model_once(plan, name):
     routed = sum(
         weight.copies * weight.elements()
         for layer in range(model.layers + model.mtp_layers)
-        for weight in model.layer_weights(layer)
+        for weight in model.layer_weights(model.kind(layer))
         if weight.split == "expert"
     )
     assert sum(part.experts for part in held) * plan.ep * plan.tp == routed
@@ -188,7 +189,7 @@ def test_what_rows_cannot_say_is_a_warning():
 @pytest.mark.parametrize("layers", [4, 5, 7])
 def test_stages_share_the_layers_without_a_remainder_lost(layers):
     plan = Plan(4, 128, pp=4, global_batch=1)
-    parts = [plan.stage_layers(layers, stage) for stage in range(4)]
+    parts = [plan.stage_layers(replace(DENSE, layers=layers), stage) for stage in range(4)]
     assert [layer for part in parts for layer in part] == list(range(layers))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -234,7 +235,7 @@ def test_the_five_executions_corrected_are_those_of_the_documentation(
 ):
     """Source: docs/generate.md; parameters counted by hand: layers with a gate, one word table, positions, norms."""
     ffn = int((8 * hidden / 3) / 64) * 64
-    model = Transformer("", layers, hidden, heads, ffn, 50257, tied=True, positions=seq, norm="layer")
+    model = Model("", layers, hidden, heads, ffn, 50257, tied=True, positions=seq, norm="layer")
     plan = Plan(512, seq, tp=2, global_batch=batch, zero=1)
     workload = step(model, plan)
     assert len(workload.layers) == rows

@@ -17,13 +17,13 @@ from simcore.cost.published import suites as published
 from simcore.cost.published.validate import read_from, rows_of
 from simcore.cost.study import read_study as read_search
 from simcore.generate.aicb.times import inference_times, training_times
-from simcore.generate.huggingface import configuration
 from simcore.generate.step import load_step
 from simcore.generate.wse import source as wafer_source
 from simcore.generate.wse.jobs import specification
 from simcore.generate.wse.routing import read_counts, read_routing
 from simcore.generate.wse.shapes import read_model, read_system
 from simcore.generate.wse.tiling import read_tiling
+from simcore.model.huggingface import configuration
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
 from simcore.profiles.simai_bandwidth import read_bus_bandwidths

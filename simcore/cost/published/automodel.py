@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from simcore.cost.job import Job
-from simcore.cost.published.rows import Row, Step
-from simcore.cost.published.tables import shipped_shape, table_rows
+from simcore.cost.published.rows import Job, Row, Step, job
+from simcore.cost.published.tables import shipped, table_rows
 
 __all__ = ["automodel"]
 
@@ -38,16 +37,17 @@ def automodel(document: Mapping[str, Any]) -> Iterator[Row]:
 
 def _jobs(row: Mapping[str, Any], local: int) -> Iterator[Job]:
     gpus, tp, pp, cp = (int(row[key]) for key in ("#GPUs", "TP", "PP", "CP"))
-    job = Job(
-        model=shipped_shape(_MODELS[row["Model"]], int(row["Seq Length"])),
-        global_batch=int(row["GBS"]) // local,
+    one = job(
+        shipped(_MODELS[row["Model"]]),
+        int(row["Seq Length"]),
+        int(row["GBS"]) // local,
         micro_batch=int(row["MBS"]),
         tp=tp,
         pp=pp,
         dp=gpus // (tp * pp * cp),
         cp=cp,
         ep=int(row["EP"]) if str(row["EP"]).isdigit() else 1,
-        chunks=int(row["VP"]) if pp > 1 else 1,
+        virtual_stages=int(row["VP"]) if pp > 1 else 1,
         zero=3,
     )
-    return (replace(job, recompute=kind) for kind in ("none", "full"))
+    return (Job(one.model, replace(one.plan, recompute=kind)) for kind in ("none", "full"))

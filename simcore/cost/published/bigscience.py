@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from simcore.compute.operations import Transformer
-from simcore.cost.job import Job
-from simcore.cost.published.rows import Row, Step
+from simcore.cost.published.megatron import CLASSIC, gpt
+from simcore.cost.published.rows import Job, Row, Step, job
 from simcore.cost.published.tables import table_rows
 
 __all__ = ["bigscience"]
@@ -89,10 +88,11 @@ def _job(row: Mapping[str, Any], shape: tuple[int, int]) -> Job:
     layers, hidden = shape
     tp, pp, dp = _degrees(row)
     heads = int(row["NHEADS"] or (_EARLY_HEADS if hidden == _EARLY_WIDTH else _HEADS))
-    model = Transformer(layers, hidden, heads, 4 * hidden, _WORDS, _SEQ, attention="unfused", dropout=True)
-    return Job(
-        model=model,
-        global_batch=_batch(row),
+    model = gpt({"layers": layers, "hidden": hidden, "heads": heads, "vocab": _WORDS, "seq": _SEQ})
+    return job(
+        model,
+        _SEQ,
+        _batch(row),
         micro_batch=int(row["MBS"]),
         tp=tp,
         pp=pp,
@@ -100,6 +100,7 @@ def _job(row: Mapping[str, Any], shape: tuple[int, int]) -> Job:
         recompute="full",
         zero=1,
         scatter_pipeline=True,
-        gradient_bytes=4.0 if str(row["Notes"]).startswith(_SUMS_IN_32_BITS) else 2.0,
+        gradient_bytes=4 if str(row["Notes"]).startswith(_SUMS_IN_32_BITS) else 2,
         dtype="bf16",
+        **CLASSIC,
     )

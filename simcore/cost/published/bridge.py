@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from simcore.cost.job import Job
-from simcore.cost.published.rows import Row, Step
-from simcore.cost.published.tables import shipped_shape, table_rows
+from simcore.cost.published.rows import Row, Step, job
+from simcore.cost.published.tables import shipped, table_rows
 
 __all__ = ["MODERN", "dense", "mixtures"]
 
 # Today's Megatron-Core: sharded optimizer, gradients and pipeline messages beside the kernels.
 MODERN: dict[str, Any] = {
     "zero": 1,
-    "overlap_gradients": True,
+    "overlap": True,
     "overlap_pipeline": True,
     "sequence_parallel": True,
 }
@@ -61,23 +60,24 @@ def _row(name: str, row: Mapping[str, Any], model: str, system: str) -> Row:
     """One row; FSDP where the table's column says over how many ranks."""
     gpus, batch, seq = (int(row[key]) for key in ("#-GPUs", "GBS", "Sequence Length"))
     tp, pp, cp = (int(row[key]) for key in ("TP", "PP", "CP"))
-    job = Job(
-        model=shipped_shape(model, seq),
-        global_batch=batch,
+    one = job(
+        shipped(model),
+        seq,
+        batch,
         micro_batch=int(row["MBS"]),
         tp=tp,
         pp=pp,
         dp=gpus // (tp * pp * cp),
         cp=cp,
         ep=_number(row["EP"]),
-        chunks=_number(row["VP"]) if pp > 1 else 1,
+        virtual_stages=_number(row["VP"]) if pp > 1 else 1,
         dtype=_TYPES[row["Precision"]],
         **MODERN,
     )
     measured_s = batch * seq / (float(row["Tokens / sec / GPU"]) * gpus)
     older = str(row["release"]) < _EXPERTS_TOGETHER
-    cluster = f"{_SYSTEMS[system]}-26.04" if older and job.model.experts else _SYSTEMS[system]
-    return Row(f"{name}-{system}-{row['Precision']}", measured_s, Step((job,), cluster))
+    cluster = f"{_SYSTEMS[system]}-26.04" if older and one.model.experts else _SYSTEMS[system]
+    return Row(f"{name}-{system}-{row['Precision']}", measured_s, Step((one,), cluster))
 
 
 def _number(cell: object) -> int:

@@ -42,11 +42,11 @@ START: dict[str, dict[str, float]] = {
         "memory": 0.85,
         "kernel_us": 4.0,
         "megascale.step_s": 0.3,
-        "megascale.tp_hidden": 0.5,
+        "megascale.slowdown": 0.3,
         "vtrain.launch_us": 50.0,
         "vtrain.step_ms": 5.0,
     },
-    "megascale": {"megascale.step_s": 0.3, "megascale.tp_hidden": 0.5},
+    "megascale": {"megascale.step_s": 0.3, "megascale.slowdown": 0.3},
     "newer": {
         "H100-SXM-80GB.gemm": 0.7,
         "H100-SXM-80GB.gemm_8bit": 0.65,

@@ -11,24 +11,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from simcore.compute.operations import Transformer
-from simcore.cost.job import Job
 from simcore.cost.published.bridge import MODERN
-from simcore.cost.published.rows import Row, Step
-from simcore.cost.published.tables import shipped_shape
+from simcore.cost.published.megatron import gpt
+from simcore.cost.published.rows import Job, Row, Step, job
+from simcore.cost.published.tables import shipped
 
 __all__ = ["llama3", "megatron_core"]
 
 
-def _interleavings(job: Job) -> tuple[Job, ...]:
+def _interleavings(one: Job) -> tuple[Job, ...]:
     """The job at every number of chunks per stage that its layers and micro-batches allow.
 
     Layers that do not divide leave the first and last chunk short, as Llama 3's 126 on 16 stages do.
     """
-    per_stage = -(-job.model.layers // job.pp)
-    if job.pp == 1 or job.micro_batches % job.pp:
-        return (job,)
-    return tuple(replace(job, chunks=chunks) for chunks in range(1, per_stage + 1) if per_stage % chunks == 0)
+    model, plan = one
+    per_stage = -(-model.layers // plan.pp)
+    if plan.pp == 1 or plan.micro_batches % plan.pp:
+        return (one,)
+    counts = (chunks for chunks in range(1, per_stage + 1) if per_stage % chunks == 0)
+    return tuple(Job(model, replace(plan, virtual_stages=chunks)) for chunks in counts)
 
 
 def _selected(document: Mapping[str, Any], prefix: str) -> Iterator[Mapping[str, Any]]:
@@ -40,10 +41,12 @@ def megatron_core(document: Mapping[str, Any]) -> Iterator[Row]:
     for row in _selected(document, "mcore-h100-"):
         shape, degrees, batch = row["model"], row["parallel"], row["batch"]["global_"]
         layers, h, s, vocab = shape["layers"], shape["hidden"], shape["seq"], shape["vocab"]
-        model = Transformer(layers, h, shape["heads"], 4 * h, vocab, s, tied=False)
-        split = (degrees["tp"], degrees["pp"], degrees["dp"])
+        model = gpt({**shape, "ffn": 4 * h}, tied=False)
+        split = {name: degrees[name] for name in ("tp", "pp", "dp")}
         sizes = [micro for micro in (1, 2, 4) if batch // degrees["dp"] % micro == 0]
-        jobs = [one for micro in sizes for one in _interleavings(Job(model, batch, micro, *split, **MODERN))]
+        jobs = [
+            one for micro in sizes for one in _interleavings(job(model, s, batch, micro_batch=micro, **split, **MODERN))
+        ]
         flops = 72 * batch * s * layers * h * h * (1 + s / (6 * h) + vocab / (12 * layers * h))
         yield Row(row["id"], _seconds(row, flops), Step(tuple(jobs), "h100"))
 
@@ -56,13 +59,13 @@ def llama3(document: Mapping[str, Any]) -> Iterator[Row]:
     """
     for row in _selected(document, "llama3-405B-"):
         degrees, seq = row["parallel"], row["model"]["seq"]
-        model = shipped_shape("llama-3-405b", seq)
+        model = shipped("llama-3-405b")
         batch = row["batch"]["per_dp"] * degrees["dp"]
-        split = (degrees["tp"], degrees["pp"], degrees["dp"], degrees["cp"])
+        split = {name: degrees[name] for name in ("tp", "pp", "dp", "cp")}
         chunks = -(-model.layers // degrees["pp"])
-        job = Job(model, batch, 1, *split, chunks=chunks, **MODERN)
+        one = job(model, seq, batch, **split, virtual_stages=chunks, **MODERN)
         flops = batch * seq * (6 * 405.85e9 + 6 * model.layers * seq * model.hidden)
-        yield Row(row["id"], _seconds(row, flops), Step((job,), "h100"))
+        yield Row(row["id"], _seconds(row, flops), Step((one,), "h100"))
 
 
 def _seconds(row: Mapping[str, Any], flops: float) -> float:

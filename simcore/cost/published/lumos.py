@@ -26,9 +26,9 @@ from simcore.cost.systems import CLUSTERS
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.generate.durations import roofline
-from simcore.generate.models import Transformer
-from simcore.generate.plan import Plan
 from simcore.generate.training import pipeline_workload
+from simcore.model.plan import Plan
+from simcore.model.shape import Model
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.replay.pipelines.pipeline import compiled, played, target_of
@@ -86,7 +86,7 @@ def _base(shape: Shape) -> Recorded:
     """The base trace: generated, run, written, read and taken apart."""
     tp, pp, dp = BASE
     layers, hidden, ffn, heads = shape
-    model = Transformer(
+    model = Model(
         "gpt", layers, hidden, heads, ffn, VOCABULARY, gated=False, tied=True, positions=SEQUENCE, norm="layer"
     )
     plan = Plan(

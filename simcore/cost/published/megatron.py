@@ -7,47 +7,63 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from simcore.compute.operations import Transformer
-from simcore.cost.job import Job, Recompute
-from simcore.cost.published.rows import Held, Row, Step, guarded
+from simcore.cost.published.rows import Held, Job, Row, Step, guarded, job
+from simcore.model.plan import Recompute
+from simcore.model.shape import Model
 
-__all__ = ["ablations", "activations", "gpt", "layers", "lumos", "megascale", "mlsys23", "sc21", "unfitted", "zero3"]
+__all__ = [
+    "CLASSIC",
+    "ablations",
+    "activations",
+    "gpt",
+    "layers",
+    "lumos",
+    "megascale",
+    "mlsys23",
+    "sc21",
+    "unfitted",
+    "zero3",
+]
 
 
-def gpt(shape: Mapping[str, Any], **changes: Any) -> Transformer:
+# Attention in products, a softmax and dropout of its own.
+CLASSIC: dict[str, Any] = {"fused_attention": False, "dropout": True}
+
+
+def gpt(shape: Mapping[str, Any], **changes: Any) -> Model:
     """A GPT of Megatron-LM's kind from the source's figures."""
     hidden = shape["hidden"]
-    base = {
-        "layers": shape["layers"],
-        "hidden": hidden,
-        "heads": shape["heads"],
-        "ffn": shape.get("ffn", 4 * hidden),
-        "vocab": shape.get("vocab", 51200),
-        "seq": shape["seq"],
-        "attention": "unfused",
-        "dropout": True,
+    base: dict[str, Any] = {
+        "gated": False,
+        "tied": True,
+        "positions": shape["seq"],
+        "norm": "layer",
+        "linear_bias": True,
     }
-    return Transformer(**{**base, **changes})
+    sizes = shape["layers"], hidden, shape["heads"], shape.get("ffn", 4 * hidden), shape.get("vocab", 51200)
+    return Model("gpt", *sizes, **{**base, **changes})
 
 
 def mlsys23(row: Mapping[str, Any]) -> Step:
     """Megatron-LM of 2022: fp16, interleaved where vp > 1, scatter-gather between stages."""
     degrees, batch = row["parallel"], row["batch"]
     full = str(row["recompute"]).startswith("full")
-    job = Job(
-        model=gpt(row["model"]),
-        global_batch=batch["global_"],
+    one = job(
+        gpt(row["model"]),
+        row["model"]["seq"],
+        batch["global_"],
         micro_batch=batch["micro"],
         tp=degrees["tp"],
         pp=degrees["pp"],
         dp=degrees["dp"],
-        chunks=(degrees.get("vp") or 1) if degrees["pp"] > 1 else 1,
+        virtual_stages=(degrees.get("vp") or 1) if degrees["pp"] > 1 else 1,
         sequence_parallel=degrees.get("sequence_parallel", False),
         recompute="full" if full else "selective",
         scatter_pipeline=True,
         dtype="fp16",
+        **CLASSIC,
     )
-    return Step((job,), "selene")
+    return Step((one,), "selene")
 
 
 _RECOMPUTE: dict[str, Recompute] = {"full_recompute": "full", "selective_recompute": "selective"}
@@ -57,16 +73,18 @@ def _table4(row: Mapping[str, Any], phase: str) -> Step:
     """One layer of the 22B model, forward or backward alone."""
     kind = row["id"].removeprefix("mlsys23-t4-layer-")
     shape = {**row["model"], "layers": 1}
-    job = Job(
-        model=gpt(shape),
-        global_batch=row["batch"]["micro"],
+    one = job(
+        gpt(shape),
+        shape["seq"],
+        row["batch"]["micro"],
         micro_batch=row["batch"]["micro"],
         tp=row["parallel"]["tp"],
         sequence_parallel=kind == "sequence_parallel",
         recompute=_RECOMPUTE.get(kind, "none"),
         dtype="fp16",
+        **CLASSIC,
     )
-    return Step((job,), "selene", phase)
+    return Step((one,), "selene", phase)
 
 
 def layers(document: Mapping[str, Any]) -> Iterator[Row]:
@@ -83,9 +101,10 @@ def sc21(row: Mapping[str, Any]) -> Step:
     degrees, model = row["parallel"], gpt(row["model"])
     replica = row["batch"]["global_"] // degrees["dp"]
     jobs = [
-        Job(
-            model=model,
-            global_batch=row["batch"]["global_"],
+        job(
+            model,
+            row["model"]["seq"],
+            row["batch"]["global_"],
             micro_batch=micro,
             tp=degrees["tp"],
             pp=degrees["pp"],
@@ -93,6 +112,7 @@ def sc21(row: Mapping[str, Any]) -> Step:
             recompute="full",
             scatter_pipeline=True,
             dtype="fp16",
+            **CLASSIC,
         )
         for micro in (1, 2, 4, 8, 16)
         if replica % micro == 0
@@ -110,29 +130,26 @@ def megascale(row: Mapping[str, Any]) -> Step:
     """Both systems of the paper and what lies between them; Megatron-LM recomputes selectively."""
     degrees, level = row["parallel"], _level(row)
     fused = level >= _OPERATORS
-    model = gpt(
-        row["model"],
-        dropout=False,
-        attention="flash" if fused else "unfused",
-        parallel_block=level >= _BLOCK,
-        window=row["model"]["seq"] // 2 if level >= _WINDOW else 0,
-    )
-    job = Job(
-        model=model,
-        global_batch=row["batch"]["global_"],
+    seq = row["model"]["seq"]
+    model = gpt(row["model"], parallel_block=level >= _BLOCK, window=seq // 2 if level >= _WINDOW else 0)
+    one = job(
+        model,
+        seq,
+        row["batch"]["global_"],
         micro_batch=row["batch"].get("micro") or 1,
         tp=degrees["tp"],
         pp=degrees["pp"],
         dp=degrees["dp"],
-        chunks=degrees.get("vp") or 1,
+        virtual_stages=degrees.get("vp") or 1,
         sequence_parallel=True,
         recompute="selective",
         zero=1,
-        overlap_gradients=level >= _GRADIENTS,
+        overlap=level >= _GRADIENTS,
         overlap_pipeline=level >= _PIPELINE,
         scatter_pipeline=True,
+        fused_attention=fused,
     )
-    return Step((job,), "megascale" if level >= _TENSOR else "megascale-megatron")
+    return Step((one,), "megascale" if level >= _TENSOR else "megascale-megatron")
 
 
 def _level(row: Mapping[str, Any]) -> int:
@@ -178,46 +195,47 @@ def _from_rate(row: Mapping[str, Any], factor: float, head: float, tera: float) 
 def _sc21_table2(row: Mapping[str, Any]) -> Step:
     """As `_sc21` where the micro-batch is stated."""
     stated = row["batch"]["micro"]
-    return Step(tuple(job for job in sc21(row).jobs if job.micro_batch == stated), "selene-2021")
+    return Step(tuple(each for each in sc21(row).jobs if each.plan.micro_batch == stated), "selene-2021")
 
 
 def zero3(document: Mapping[str, Any]) -> Iterator[Row]:
     """SC'21 table 2 without model parallelism: DeepSpeed's ZeRO 3, weights gathered in every micro-batch."""
     for row in _selected(document, "sc21-t2-ZeRO-3-"):
         batch, dp = row["batch"], row["parallel"]["dp"]
-        job = Job(
-            model=gpt(row["model"]),
-            global_batch=batch["global_"],
+        one = job(
+            gpt(row["model"]),
+            row["model"]["seq"],
+            batch["global_"],
             micro_batch=batch["micro"],
             dp=dp,
             recompute="full",
             zero=3,
-            gradient_bytes=2.0,
+            gradient_bytes=2,
             dtype="fp16",
+            **CLASSIC,
         )
         measured_s = _from_rate(row, 96, 16, row["measured"]["tflops_per_gpu"])
-        yield Row(row["id"], measured_s, Step((job,), "selene-2021"))
+        yield Row(row["id"], measured_s, Step((one,), "selene-2021"))
 
 
 def lumos(document: Mapping[str, Any]) -> Iterator[Row]:
     """Lumos, figure 7: GPT-3 15B of MLPerf on H100. It states no batch: `cost.published.lumos` derives it."""
     for row in _selected(document, "lumos-f7-"):
         shape, degrees = row["model"], row["parallel"]
-        model = Transformer(
-            shape["layers"], shape["hidden"], shape["heads"], shape["ffn"], 51200, 2048, head_size=shape["head_dim"]
-        )
-        job = Job(
-            model=model,
-            global_batch=2 * degrees["pp"] * degrees["dp"],
+        model = gpt({**shape, "seq": 2048, "vocab": 51200}, head_size=shape["head_dim"])
+        one = job(
+            model,
+            2048,
+            2 * degrees["pp"] * degrees["dp"],
             micro_batch=2,
             tp=degrees["tp"],
             pp=degrees["pp"],
             dp=degrees["dp"],
             sequence_parallel=True,
             zero=1,
-            overlap_gradients=True,
+            overlap=True,
         )
-        yield Row(row["id"], row["measured"]["iter_ms"] / 1e3, Step((job,), "h100"))
+        yield Row(row["id"], row["measured"]["iter_ms"] / 1e3, Step((one,), "h100"))
 
 
 # Korthikanti et al. 2023, table 3: layers, width, heads, stages, chunks, sequences in a micro-batch.
@@ -235,12 +253,13 @@ def activations(document: Mapping[str, Any]) -> Iterator[Row]:
     for row in _selected(document, "mlsys23-fig1-mem-"):
         layers, hidden, heads, stages, chunks, micro = _FIGURE_1[row["model"]["name"]]
         model = gpt({"layers": layers, "hidden": hidden, "heads": heads, "seq": 2048})
-        plain = Job(model, 512 * micro, micro, tp=row["parallel"]["tp"], pp=stages, chunks=chunks)
-        better = replace(plain, sequence_parallel=True, recompute="selective")
-        for key, job, part in (
+        degrees = {"tp": row["parallel"]["tp"], "pp": stages, "virtual_stages": chunks}
+        plain = job(model, 2048, 512 * micro, micro_batch=micro, **degrees, **CLASSIC)
+        better = Job(model, replace(plain.plan, sequence_parallel=True, recompute="selective"))
+        for key, one, part in (
             ("activation_GiB_baseline", plain, "activations"),
             ("activation_GiB_selective_seqpar", better, "activations"),
             ("params_opt_GiB", plain, "states"),
         ):
             if key in row["measured"]:
-                yield Row(f"{row['id']}-{key}", row["measured"][key] * _GIB, Held(job, part))
+                yield Row(f"{row['id']}-{key}", row["measured"][key] * _GIB, Held(one, part))

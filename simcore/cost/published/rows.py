@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import fsum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from simcore.cost.job import Job
-from simcore.cost.memory import memory_bytes, peak
 from simcore.cost.predict import Prediction, predict, predict_layer
 from simcore.cost.systems import CLUSTERS, Cluster
 from simcore.errors import InputError
+from simcore.model.memory import peak
+from simcore.model.plan import Plan
+from simcore.model.shape import Model
 from simcore.system.collectives.nccl import Fabric, collective_s
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Collective", "Held", "Question", "Row", "Step", "guarded"]
+__all__ = ["Collective", "Held", "Job", "Question", "Row", "Step", "guarded", "job"]
+
+
+class Job(NamedTuple):
+    """A model and how its training step is spread."""
+
+    model: Model
+    plan: Plan
+
+
+def job(model: Model, seq: int, global_batch: int, *, dp: int = 1, **choices: Any) -> Job:
+    """A job from all of its degrees; context ranks pass keys and values around unless it says otherwise."""
+    return Job(model, Plan.of(seq, global_batch, dp=dp, **{"context": "ring", **choices}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +50,13 @@ class Step:
         """The prediction with its parts."""
         cluster = clusters[self.cluster]
         if self.phase:
-            return predict_layer(self.jobs[0], cluster, self.phase)
-        return predict(self.chosen(cluster), cluster)
+            return predict_layer(*self.jobs[0], cluster, self.phase)
+        return predict(*self.chosen(cluster), cluster)
 
     def chosen(self, cluster: Cluster) -> Job:
         """The fastest candidate that fits."""
-        fitting = [job for job in self.jobs if len(self.jobs) == 1 or memory_bytes(job) <= cluster.memory_bytes]
-        return min(fitting or self.jobs, key=lambda job: predict(job, cluster).step_s)
+        fitting = [job for job in self.jobs if len(self.jobs) == 1 or peak(*job).total <= cluster.memory_bytes]
+        return min(fitting or self.jobs, key=lambda job: predict(*job, cluster).step_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +94,11 @@ class Held:
 
     def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
         """The bytes by what they hold, on the fullest stage."""
-        held = {name: size for name, size in peak(self.job).items() if self._asked(name)}
+        held = {name: float(size) for name, size in peak(*self.job).parts.items() if self._asked(name)}
         return Prediction(fsum(held.values()), held)
 
     def _asked(self, name: str) -> bool:
-        return not self.part or (name == "activations") == (self.part == "activations")
+        return not self.part or (name in ("activations", "workspace")) == (self.part == "activations")
 
 
 class Question(Protocol):

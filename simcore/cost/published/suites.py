@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from simcore.cost.job import Job
 from simcore.cost.published.automodel import automodel
 from simcore.cost.published.bigscience import bigscience
 from simcore.cost.published.bridge import dense, mixtures
 from simcore.cost.published.llama import llama3, megatron_core
 from simcore.cost.published.lumos import extrapolations
 from simcore.cost.published.megatron import (
+    CLASSIC,
     ablations,
     activations,
     gpt,
@@ -31,7 +31,7 @@ from simcore.cost.published.megatron import (
     unfitted,
     zero3,
 )
-from simcore.cost.published.rows import Collective, Row, Step, guarded
+from simcore.cost.published.rows import Collective, Row, Step, guarded, job
 from simcore.cost.published.tables import foundry, simumax, simumax_memory
 from simcore.cost.systems import fabric_of
 from simcore.documents import read_text
@@ -97,19 +97,21 @@ def _table(name: str, question: Callable[[Mapping[str, Any]], Step]) -> Callable
 def _vtrain(row: Mapping[str, Any]) -> Step:
     """Megatron-DeepSpeed with full recomputation, plain 1F1B, no gradient bucketing."""
     shape = {"layers": row["# layers"], "hidden": row["hidden size"], "heads": row["attention heads"]}
-    job = Job(
-        model=gpt({**shape, "seq": row["sequence length"]}),
-        global_batch=row["global batch"],
+    one = job(
+        gpt({**shape, "seq": row["sequence length"]}),
+        row["sequence length"],
+        row["global batch"],
         micro_batch=row["micro batch"],
         tp=row["tensor parallelism"],
         pp=row["pipeline parallelism"],
         dp=row["data parallelism"],
         recompute="full",
         scatter_pipeline=True,
-        gradient_bytes=2.0,
+        gradient_bytes=2,
         dtype="fp16",
+        **CLASSIC,
     )
-    return Step((job,), "vtrain-node" if row["# GPUs"] <= 8 else "vtrain-cluster")
+    return Step((one,), "vtrain-node" if row["# GPUs"] <= 8 else "vtrain-cluster")
 
 
 def _collectives(*, inside: bool) -> Callable[..., Iterator[Row]]:

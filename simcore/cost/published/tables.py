@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from simcore.compute.operations import Transformer
-from simcore.cost.job import Job
-from simcore.cost.published.rows import Held, Row, Step
+from simcore.cost.published.megatron import gpt
+from simcore.cost.published.rows import Held, Job, Row, Step, job
 from simcore.errors import InputError, closest
-from simcore.generate.presets import SHIPPED
-from simcore.generate.shape import kernel_shape
+from simcore.model.presets import SHIPPED
+from simcore.model.shape import Model
 
-__all__ = ["foundry", "shipped_shape", "simumax", "simumax_memory", "table_rows"]
+__all__ = ["foundry", "shipped", "simumax", "simumax_memory", "table_rows"]
 
 
 def table_rows(document: Mapping[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -27,19 +26,19 @@ def table_rows(document: Mapping[str, Any], name: str) -> Iterator[tuple[str, di
         yield f"{name}-{number}", dict(zip(table["columns"], values, strict=False))
 
 
-def shipped_shape(name: str, seq: int, **changes: Any) -> Transformer:
-    """A shipped model at `seq` tokens; InputError names what is close."""
+def shipped(name: str) -> Model:
+    """A shipped model; InputError names what is close."""
     if name not in SHIPPED:
         raise InputError.at(name, "no such model", expected=closest(name, SHIPPED), found=name)
-    return replace(kernel_shape(SHIPPED[name], seq), **changes)
+    return SHIPPED[name]
 
 
 # SimuMax: the models behind the names, with what its runs changed (one dense layer ahead of the experts).
 _SIMUMAX = {
-    "llama3_70b": ("llama-3-70b", {}),
-    "llama3_405b": ("llama-3-405b", {}),
-    "deepseekv2": ("deepseek-v2", {"dense_layers": 1}),
-    "deepseekv3": ("deepseek-v3", {"dense_layers": 1}),
+    "llama3_70b": ("llama-3-70b", 0),
+    "llama3_405b": ("llama-3-405b", 0),
+    "deepseekv2": ("deepseek-v2", 1),
+    "deepseekv3": ("deepseek-v3", 1),
 }
 _FIELD = re.compile(r"(tp|pp|dp|cp|ep|mbc|seq|l)(\d+)")
 
@@ -53,10 +52,14 @@ def _simumax_job(case: str) -> Job:
     if not name:
         raise InputError.at(case, "no such model", expected=", ".join(_SIMUMAX), found=case)
     found = {key: int(value) for key, value in _FIELD.findall(case.removeprefix(name))}
-    shipped, changes = _SIMUMAX[name]
-    return Job(
-        model=shipped_shape(shipped, found.get("seq", 4096), layers=found["l"], **changes),
-        global_batch=found["mbc"] * found.get("dp", 1),
+    known, dense = _SIMUMAX[name]
+    model = replace(shipped(known), layers=found["l"])
+    if model.experts:
+        model = replace(model, experts=replace(model.experts, dense_layers=dense))
+    return job(
+        model,
+        found.get("seq", 4096),
+        found["mbc"] * found.get("dp", 1),
         tp=found.get("tp", 1),
         pp=found.get("pp", 1),
         dp=found.get("dp", 1),
@@ -103,16 +106,18 @@ def foundry(document: Mapping[str, Any]) -> Iterator[Row]:
     for name, row in table_rows(document, "llm_foundry_mpt"):
         layers, hidden, heads = _MPT[row["Model"]]
         gpus, seq, batch = int(row["# GPUs"]), int(row["SeqLen (T)"]), int(row["GlobalBatchSize"])
-        job = Job(
-            model=Transformer(layers, hidden, heads, 4 * hidden, 50368, seq),
-            global_batch=batch,
+        model = gpt({"layers": layers, "hidden": hidden, "heads": heads, "vocab": 50368, "seq": seq}, linear_bias=False)
+        one = job(
+            model,
+            seq,
+            batch,
             micro_batch=int(row["MicroBatchSize"]),
             dp=gpus,
             recompute="full" if row["Activation Checkpointing"] == "True" else "none",
             zero=_ZERO[row["Sharding Strategy"]],
-            gradient_bytes=2.0 if row["MP Mode"] == "PURE" else 4.0,
+            gradient_bytes=2 if row["MP Mode"] == "PURE" else 4.0,
             dtype=_DTYPES[row["Precision"]],
         )
         measured_s = batch * seq / (float(row["Throughput (T/s/GPU)"]) * gpus)
         label = f"{name}-{row['Model']}-{seq}-{gpus}-{row['GPU']}"
-        yield Row(label, measured_s, Step((job,), _FOUNDRY[row["GPU"]]))
+        yield Row(label, measured_s, Step((one,), _FOUNDRY[row["GPU"]]))

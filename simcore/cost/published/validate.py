@@ -9,7 +9,7 @@ from math import ceil, fsum, inf
 from pathlib import Path
 from typing import Any
 
-from simcore.cost.job import Cluster
+from simcore.cost.margins import interval
 from simcore.cost.played import cells, engine_ns
 from simcore.cost.predict import Prediction
 from simcore.cost.published.rows import Row, Step
@@ -19,7 +19,7 @@ from simcore.cost.systems import CLUSTERS
 from simcore.errors import InputError, Location
 
 __all__ = [
-    "Scored", "default_documents", "document", "interval", "margin", "markdown", "read_from", "rows_of", "score",
+    "Scored", "default_documents", "document", "margins", "markdown", "read_from", "rows_of", "score",
     "table",
 ]  # fmt: skip
 
@@ -99,8 +99,8 @@ def _run(row: Row) -> float | None:
     if not isinstance(question, Step) or question.phase:
         return None
     cluster = CLUSTERS[question.cluster]
-    job = question.chosen(cluster)
-    return engine_ns(job, cluster) * 1e-9 if cells(job) <= MOST_CELLS else None
+    model, plan = question.chosen(cluster)
+    return engine_ns(model, plan, cluster) * 1e-9 if cells(plan) <= MOST_CELLS else None
 
 
 def rows_of(suite: Suite, documents: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
@@ -187,25 +187,15 @@ def _first_three(some: Sequence[Sensitivity]) -> list[dict[str, Any]]:
     return [asdict(one) for one in some[:3]]
 
 
-def interval(answer: float, margin: float) -> tuple[float, float]:
-    """What an answer is within a factor of 1 + `margin` of."""
-    return answer / (1 + margin), answer * (1 + margin)
-
-
-def margin(cluster: Cluster) -> tuple[float, int]:
-    """The |error| that nine in ten measured steps on a system do not pass, and how many they are.
-
-    A system nobody measured takes the rows of its accelerator, an accelerator nobody measured those of all.
-    """
-    steps = [row for suite in SUITES.values() for row in _steps(suite)]
-    near = (
-        [row for row, system in steps if system == cluster],
-        [row for row, system in steps if system.accelerator == cluster.accelerator],
-        [row for row, _ in steps],
-    )
-    rows = next(some for some in near if some)
-    errors = [abs(_predicted(row).step_s / row.measured - 1) for row in rows]
-    return _rank(errors, 0.9), len(rows)
+def margins() -> dict[str, float]:
+    """The |error| that nine in ten measured steps do not pass: of every system, of every accelerator, of all."""
+    errors: dict[str, list[float]] = {}
+    for suite_ in SUITES.values():
+        for row, name in _steps(suite_):
+            error = abs(_predicted(row).step_s / row.measured - 1)
+            for key in (name, CLUSTERS[name].accelerator, "all"):
+                errors.setdefault(key, []).append(error)
+    return {key: _rank(some, 0.9) for key, some in errors.items()}
 
 
 def _rank(values: Sequence[float], share: float) -> float:
@@ -213,11 +203,11 @@ def _rank(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, ceil(share * len(values)) - 1)]
 
 
-def _steps(suite: Suite) -> list[tuple[Row, Cluster]]:
+def _steps(suite: Suite) -> list[tuple[Row, str]]:
     """The shipped measurements of whole steps, each with its system."""
     rows = [row for each in default_documents() for row in suite.rows(each)]
     asked = [(row, row.question) for row in rows]
-    return [(row, CLUSTERS[one.cluster]) for row, one in asked if isinstance(one, Step) and not one.phase]
+    return [(row, one.cluster) for row, one in asked if isinstance(one, Step) and not one.phase]
 
 
 def markdown(scored: Sequence[Scored]) -> str:

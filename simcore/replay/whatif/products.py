@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, recognised
-from simcore.compute.operations import Operation
+from simcore.compute import kernel
+from simcore.compute.accelerators import Accelerator, recognised
 from simcore.compute.roofline import duration_s
 from simcore.errors import InputError
 from simcore.replay.kinds import ATTENTION
@@ -140,7 +140,5 @@ def _refused(which: str, found: str, hint: str, rank: RankView) -> InputError:
 
 
 def _seconds(product: Product, device: Accelerator) -> float:
-    m, k, n = product.m, product.k, product.n
     dtype = product.dtype if product.dtype in device.peak_flops_per_s else "fp16"
-    moved = ELEMENT_BYTES[dtype] * (m * k + k * n + m * n)
-    return duration_s(Operation("product", "gemm", 2.0 * m * n * k, moved, 1, m, n, k), device, dtype)
+    return duration_s(kernel.Product(product.m, product.n, product.k), device, dtype)

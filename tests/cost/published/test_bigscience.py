@@ -19,7 +19,7 @@ def test_gradients_are_summed_in_32_bits_from_the_day_the_chronicle_says():
     assert clusters == {"jean-zay", "jean-zay-bf16"}
     for row in rows():
         wide = row.question.cluster == "jean-zay-bf16"
-        assert row.question.jobs[0].gradient_bytes == (4.0 if wide else 2.0)
+        assert row.question.jobs[0].plan.gradient_bytes == (4 if wide else 2)
     assert CLUSTERS["jean-zay-bf16"].software.accumulation_bytes > CLUSTERS["jean-zay"].software.accumulation_bytes
 
 

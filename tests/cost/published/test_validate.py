@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from simcore.cli import main
+from simcore.cost.margins import MARGINS, margin_of
 from simcore.cost.published.calibrate import START, WEIGHTS, errors
 from simcore.cost.published.suites import SUITES
-from simcore.cost.published.validate import default_documents, margin, markdown, score
+from simcore.cost.published.validate import default_documents, margins, markdown, score
 from simcore.cost.sensitivity import of_question
 from simcore.cost.systems import CLUSTERS, FITTED, kernel_constants
 from simcore.system.collectives.nccl import FABRICS
@@ -197,9 +198,13 @@ def test_a_collective_is_a_sum_of_its_lines_parts(documents):
     assert sum(signs) == pytest.approx(1, abs=0.01)
 
 
-def test_a_system_nobody_measured_is_as_sure_as_its_accelerator(documents):
+def test_intervals_are_made_of_how_far_measured_steps_were_missed():
+    """The table is what `python -m simcore.cost.margins` prints today."""
+    assert {name: round(share, 4) for name, share in margins().items()} == MARGINS
+
+
+def test_a_system_nobody_measured_is_as_sure_as_its_accelerator():
     selene = CLUSTERS["selene"]
-    share, rows = margin(selene)
-    other_share, other_rows = margin(replace(selene, fabric=FABRICS["hgx-v100"]))
-    assert rows < other_rows < margin(replace(selene, accelerator="Gaudi2"))[1]
-    assert 0 < share < other_share
+    assert margin_of(selene) == MARGINS["selene"]
+    assert margin_of(replace(selene, fabric=FABRICS["hgx-v100"])) == MARGINS["A100-SXM-80GB"]
+    assert margin_of(replace(selene, accelerator="Gaudi2")) == MARGINS["all"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from simcore.documents import Node, read
 from simcore.errors import InputError, Problems, closest
-from simcore.generate.models import Experts, Latent, Transformer
+from simcore.model.shape import Experts, Latent, Model
 
 __all__ = ["FAMILIES", "configuration"]
 
@@ -36,7 +37,7 @@ class _Entries:
         return default if node is None or node.value is None else node.flag()
 
 
-def configuration(path: str | Path) -> Transformer:
+def configuration(path: str | Path) -> Model:
     """Read the model a `config.json` describes; InputError says what is missing, wrong or of an unknown family."""
     with Problems() as problems:
         document = read(path, problems)
@@ -53,10 +54,10 @@ def configuration(path: str | Path) -> Transformer:
         return FAMILIES[str(kind.value)](Path(path).stem, entries)
 
 
-def _base(name: str, entries: _Entries, experts: Experts | None = None, **traits: int | Latent | None) -> Transformer:
+def _base(name: str, entries: _Entries, experts: Experts | None = None, **traits: int | Latent | None) -> Model:
     """What the LLaMA-like families share."""
     heads = entries.integer("num_attention_heads")
-    return Transformer(
+    return Model(
         name,
         layers=entries.integer("num_hidden_layers"),
         hidden=entries.integer("hidden_size"),
@@ -71,24 +72,24 @@ def _base(name: str, entries: _Entries, experts: Experts | None = None, **traits
     )
 
 
-def _llama(name: str, entries: _Entries) -> Transformer:
+def _llama(name: str, entries: _Entries) -> Model:
     return _base(name, entries, linear_bias=entries.flag("mlp_bias"), qkv_bias=entries.flag("attention_bias"))
 
 
-def _mixtral(name: str, entries: _Entries) -> Transformer:
+def _mixtral(name: str, entries: _Entries) -> Model:
     count, top_k = entries.integer("num_local_experts"), entries.integer("num_experts_per_tok", 2)
     return _base(name, entries, Experts(count, top_k, entries.integer("intermediate_size")))
 
 
-def _qwen2(name: str, entries: _Entries) -> Transformer:
+def _qwen2(name: str, entries: _Entries) -> Model:
     return _base(name, entries, qkv_bias=True)
 
 
-def _qwen3(name: str, entries: _Entries) -> Transformer:
+def _qwen3(name: str, entries: _Entries) -> Model:
     return _base(name, entries, query_key_norm=True, qkv_bias=entries.flag("attention_bias"))
 
 
-def _qwen3_moe(name: str, entries: _Entries) -> Transformer:
+def _qwen3_moe(name: str, entries: _Entries) -> Model:
     if entries.integer("decoder_sparse_step", 1) != 1:
         entries.nodes["decoder_sparse_step"].problem(
             "only models with experts in every layer can be read", expected="1"
@@ -98,7 +99,7 @@ def _qwen3_moe(name: str, entries: _Entries) -> Transformer:
     return _base(name, entries, experts, query_key_norm=True, qkv_bias=entries.flag("attention_bias"))
 
 
-def _deepseek(name: str, entries: _Entries) -> Transformer:
+def _deepseek(name: str, entries: _Entries) -> Model:
     width = entries.integer("moe_intermediate_size")
     experts = Experts(
         entries.integer("n_routed_experts"),
@@ -118,9 +119,9 @@ def _deepseek(name: str, entries: _Entries) -> Transformer:
     return _base(name, entries, experts, latent=latent, mtp_layers=entries.integer("num_nextn_predict_layers", 0))
 
 
-def _gpt2(name: str, entries: _Entries) -> Transformer:
+def _gpt2(name: str, entries: _Entries) -> Model:
     hidden = entries.integer("n_embd")
-    return Transformer(
+    return Model(
         name,
         layers=entries.integer("n_layer"),
         hidden=hidden,
@@ -135,7 +136,37 @@ def _gpt2(name: str, entries: _Entries) -> Transformer:
     )
 
 
-FAMILIES: dict[str, Callable[[str, _Entries], Transformer]] = {
+def _gemma(name: str, entries: _Entries) -> Model:
+    return replace(_base(name, entries), tied=entries.flag("tie_word_embeddings", default=True))
+
+
+def _gpt_oss(name: str, entries: _Entries) -> Model:
+    """Every second layer sees all; attention has sinks; everything but norms a bias (OpenAI 2025)."""
+    count, top_k = entries.integer("num_local_experts"), entries.integer("num_experts_per_tok", 4)
+    experts = Experts(count, top_k, entries.integer("intermediate_size"), router_bias=True)
+    read = _base(name, entries, experts, window=entries.integer("sliding_window", 0), full_every=2)
+    return replace(read, linear_bias=True, sinks=True)
+
+
+def _t5(name: str, entries: _Entries) -> Model:
+    """An encoder and a decoder with cross-attention (Raffel et al. 2020); from 1.1 on gated, with a head of its own."""
+    layers, projection = entries.integer("num_layers"), entries.nodes.get("feed_forward_proj")
+    return Model(
+        name,
+        layers=entries.integer("num_decoder_layers", layers),
+        hidden=entries.integer("d_model"),
+        heads=max(1, entries.integer("num_heads")),
+        ffn=entries.integer("d_ff"),
+        vocab=entries.integer("vocab_size"),
+        head_size=entries.integer("d_kv"),
+        gated=projection is not None and str(projection.value).startswith("gated"),
+        tied=entries.flag("tie_word_embeddings", default=True),
+        encoder_layers=layers,
+        relative_positions=entries.integer("relative_attention_num_buckets", 32),
+    )
+
+
+FAMILIES: dict[str, Callable[[str, _Entries], Model]] = {
     "llama": _llama,
     "mistral": _llama,
     "mixtral": _mixtral,
@@ -145,5 +176,8 @@ FAMILIES: dict[str, Callable[[str, _Entries], Transformer]] = {
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
     "gpt2": _gpt2,
+    "gpt_oss": _gpt_oss,
+    "gemma": _gemma,
+    "t5": _t5,
 }
 """`model_type` -> reader."""

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from simcore.errors import InputError
-from simcore.generate.huggingface import configuration
-from simcore.generate.models import elements, mtp_parameters, total_parameters
-from simcore.generate.presets import SHIPPED, model
+from simcore.model.huggingface import configuration
+from simcore.model.presets import SHIPPED, model
+from simcore.model.shape import elements, mtp_parameters, total_parameters
 
 PUBLISHED = {
     "gpt-1.7b": (1.7e9, 0.03, "SC21 table 1"),
@@ -64,7 +64,8 @@ def test_active_parameters_are_those_a_token_sees():
 @pytest.mark.parametrize("tp", [1, 2, 8])
 def test_tensor_ranks_hold_no_less_than_their_share_of_a_layer(name, tp):
     """What is split over ranks adds up to the whole; norms, routers and scarce key heads are held by every rank."""
-    weights = SHIPPED[name].layer_weights(SHIPPED[name].layers - 1)
+    shape = SHIPPED[name]
+    weights = shape.layer_weights(shape.kind(shape.layers - 1))
     whole, held = elements(weights, experts=False), elements(weights, tp, experts=False)
     assert whole <= held * tp
     assert held <= whole
@@ -109,6 +110,52 @@ def test_a_hugging_face_configuration_gives_the_shipped_model(values, name, tmp_
     path = tmp_path / "config.json"
     path.write_text(json.dumps(values))
     assert total_parameters(configuration(path)) == total_parameters(model(name))
+
+
+GPT_OSS = {
+    "model_type": "gpt_oss",
+    "head_dim": 64,
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "num_attention_heads": 64,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 8,
+    "num_local_experts": 32,
+    "sliding_window": 128,
+    "vocab_size": 201088,
+}
+GEMMA = {
+    "model_type": "gemma",
+    "head_dim": 256,
+    "hidden_size": 3072,
+    "intermediate_size": 24576,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 16,
+    "vocab_size": 256000,
+}
+T5 = {
+    "model_type": "t5",
+    "d_ff": 2048,
+    "d_kv": 64,
+    "d_model": 768,
+    "feed_forward_proj": "gated-gelu",
+    "num_decoder_layers": 12,
+    "num_heads": 12,
+    "num_layers": 12,
+    "relative_attention_num_buckets": 32,
+    "tie_word_embeddings": False,
+    "vocab_size": 32128,
+}
+
+
+@pytest.mark.parametrize(("values", "count"), [(GPT_OSS, 20914757184), (GEMMA, 8537680896), (T5, 247577856)])
+def test_a_configuration_has_as_many_parameters_as_the_released_weights(values, count, tmp_path):
+    """Source: the sizes of the weights of gpt-oss-20b, gemma-7b and t5-v1_1-base."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values))
+    assert total_parameters(configuration(path)) == count
 
 
 def test_a_configuration_with_modules_that_predict_further_tokens_has_their_parameters_apart(tmp_path):

@@ -1,13 +1,25 @@
-"""Language models by their shape: every weight with how it is split, shipped models, Hugging Face configurations."""
+"""Language models by their shape: every weight with how it is split, every kind of layer."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 from typing import Literal
 
-__all__ = ["Experts", "Latent", "Transformer", "Weight", "elements", "mtp_parameters", "total_parameters"]
+__all__ = [
+    "Experts",
+    "Latent",
+    "LayerKind",
+    "Model",
+    "Weight",
+    "elements",
+    "kinds",
+    "mtp_parameters",
+    "total_parameters",
+]
 
 Split = Literal["column", "row", "none", "expert"]
 
@@ -51,7 +63,8 @@ class Latent:
 class Experts:
     """Expert layers: `count` of width `ffn`, `top_k` for every token, a shared one of width `shared_ffn` (0: none).
 
-    The first `dense_layers` layers have none. `router_bias`: a bias per expert that balances their loads.
+    The first `dense_layers` layers have none, and of the others only every `every`-th has. `router_bias`: a bias per
+    expert that balances their loads.
     """
 
     count: int
@@ -61,15 +74,32 @@ class Experts:
     dense_layers: int = 0
     router_bias: bool = False
     shared_gate: bool = False
+    every: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Transformer:
-    """A decoder-only model's shape; sizes in elements.
+class LayerKind:
+    """What tells a layer from others of its model: experts or none, tokens it looks back on (0: all), its place.
+
+    Layers of an encoder see the tokens behind them, too; those of its decoder also look at the encoder's output.
+    """
+
+    experts: bool = False
+    window: int = 0
+    encoder: bool = False
+    cross: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A transformer's shape; sizes in elements.
 
     `kv_heads` and `head_size` 0 follow from `heads` and `hidden`; `positions` rows of a learned position table (0:
-    rotary); `norm` "layer" has a bias, "rms" none; `tied`: the head is the word table. `mtp_layers` modules predict
-    further tokens in training (DeepSeek-V3, section 2.2): each has a layer of its own behind the others.
+    rotary); `norm` "layer" has a bias, "rms" none, and there are `norms` in a layer; `tied`: the head is the word
+    table. `mtp_layers` modules predict further tokens in training (DeepSeek-V3, section 2.2): each has a layer of its
+    own behind the others. With a `window` layers look back on so many tokens, but for every `full_every`-th (0: none),
+    which sees all. `parallel_block`: attention and feed-forward read the same normalised input. `encoder_layers` stand
+    before the `layers` of a decoder with cross-attention; both have a table of `relative_positions`.
     """
 
     name: str
@@ -84,47 +114,80 @@ class Transformer:
     tied: bool = False
     positions: int = 0
     norm: Literal["layer", "rms"] = "rms"
+    norms: int = 2
     linear_bias: bool = False
     qkv_bias: bool = False
     query_key_norm: bool = False
     latent: Latent | None = None
     experts: Experts | None = None
     mtp_layers: int = 0
+    window: int = 0
+    full_every: int = 0
+    sinks: bool = False
+    parallel_block: bool = False
+    encoder_layers: int = 0
+    relative_positions: int = 0
 
     @property
     def head_dim(self) -> int:
         """Width of a query head."""
+        if self.latent:
+            return self.latent.nope_size + self.latent.rope_size
         return self.head_size or self.hidden // self.heads
+
+    @property
+    def value_dim(self) -> int:
+        """Width of a head's values."""
+        return self.latent.value_size if self.latent else self.head_dim
 
     @property
     def key_heads(self) -> int:
         """Heads of keys and values."""
-        return self.kv_heads or self.heads
+        return self.heads if self.latent else self.kv_heads or self.heads
+
+    @property
+    def depth(self) -> int:
+        """Layers in all, an encoder's first; MTP modules are numbered behind them."""
+        return self.encoder_layers + self.layers
+
+    def kind(self, layer: int) -> LayerKind:
+        """What a layer (counted from 0) is."""
+        full = not self.window or bool(self.full_every and (layer + 1) % self.full_every == 0)
+        encoder = layer < self.encoder_layers
+        cross = bool(self.encoder_layers) and not encoder
+        return LayerKind(not self.dense(layer), 0 if full else self.window, encoder, cross)
 
     def dense(self, layer: int) -> bool:
         """Whether this layer (counted from 0) has an ordinary feed-forward block."""
-        return self.experts is None or layer < self.experts.dense_layers
+        return self.experts is None or layer < self.experts.dense_layers or layer % self.experts.every > 0
 
     def norm_weight(self, width: int, name: str = "norm") -> Weight:
         """One norm."""
         return Weight(name, 1, width, bias=self.norm == "layer")
 
     def attention_weights(self) -> tuple[Weight, ...]:
-        """Weights of an attention block, its norm included."""
+        """Weights of an attention block, its norms included; of cross-attention the same."""
         inner = self._latent_weights(self.latent) if self.latent else self._grouped_weights()
-        return (self.norm_weight(self.hidden), *inner)
+        return (*self._norms(), *inner)
 
-    def feed_forward_weights(self, layer: int) -> tuple[Weight, ...]:
-        """Weights of a layer's feed-forward block, its norm included."""
-        norm = self.norm_weight(self.hidden)
-        if self.dense(layer) or self.experts is None:
-            return (norm, *self._mlp_weights(self.ffn))
-        return (norm, *self._expert_weights(self.experts))
+    def feed_forward_weights(self, *, experts: bool) -> tuple[Weight, ...]:
+        """Weights of a feed-forward block, its norms included."""
+        if experts and self.experts:
+            return (*self._norms(), *self._expert_weights(self.experts))
+        return (*self._norms(), *self._mlp_weights(self.ffn))
+
+    def _norms(self) -> tuple[Weight, ...]:
+        """The norms of one of a layer's two blocks."""
+        return (self.norm_weight(self.hidden),) * (self.norms // 2)
 
     def embedding_weights(self) -> tuple[Weight, ...]:
-        """Word and position tables."""
+        """Word and position tables, and the norm behind an encoder."""
         words = Weight("words", self.vocab, self.hidden, "row")
-        return (words, Weight("positions", self.positions, self.hidden)) if self.positions else (words,)
+        tables = (words, Weight("positions", self.positions, self.hidden)) if self.positions else (words,)
+        if not self.encoder_layers:
+            return tables
+        relative = Weight("relative", self.relative_positions, self.heads, "column", self.heads)
+        return (*tables, relative, relative, self.norm_weight(self.hidden))
 
     def head_weights(self) -> tuple[Weight, ...]:
         """Final norm and, unless tied, the head."""
@@ -139,9 +202,10 @@ class Transformer:
         norm = self.norm_weight(self.hidden)
         return (norm, norm, Weight("combine", 2 * self.hidden, self.hidden, "column"), norm)
 
-    def layer_weights(self, layer: int) -> tuple[Weight, ...]:
+    def layer_weights(self, kind: LayerKind) -> tuple[Weight, ...]:
         """Every weight of a layer."""
-        return (*self.attention_weights(), *self.feed_forward_weights(layer))
+        blocks = self.attention_weights() * (2 if kind.cross else 1)
+        return (*blocks, *self.feed_forward_weights(experts=kind.experts))
 
     def _grouped_weights(self) -> Iterator[Weight]:
         width, bias = self.head_dim, self.linear_bias or self.qkv_bias
@@ -150,6 +214,8 @@ class Transformer:
             yield Weight(name, self.hidden, self.key_heads * width, "column", self.key_heads, bias)
         if self.query_key_norm:
             yield from (Weight("query_norm", 1, width), Weight("key_norm", 1, width))
+        if self.sinks:
+            yield Weight("sinks", 1, self.heads, "column", self.heads)
         yield Weight("projection", self.heads * width, self.hidden, "row", self.heads, self.linear_bias)
 
     def _latent_weights(self, latent: Latent) -> Iterator[Weight]:
@@ -178,31 +244,37 @@ class Transformer:
             yield Weight("shared_gate", self.hidden, 1)
 
 
+@lru_cache(maxsize=8192)
+def kinds(model: Model, layers: range) -> tuple[tuple[LayerKind, int], ...]:
+    """The kinds of some layers, in order of appearance, and how many there are of each."""
+    return tuple(Counter(model.kind(layer) for layer in layers).items())
+
+
 def elements(weights: tuple[Weight, ...], tp: int = 1, *, experts: bool | None = None) -> int:
     """Elements of weights on a tensor-parallel rank, all experts counted; `experts` keeps only those, or the others."""
     kept = (weight for weight in weights if experts is None or (weight.split == "expert") is experts)
     return sum(weight.copies * weight.elements(tp) for weight in kept)
 
 
-def total_parameters(model: Transformer, *, active: bool = False) -> int:
+def total_parameters(model: Model, *, active: bool = False) -> int:
     """Parameters of the model without MTP modules; `active` counts of the experts only those that a token sees.
 
-    >>> from simcore.generate.presets import model
+    >>> from simcore.model.presets import model
     >>> total_parameters(model("llama-3-8b"))
     8030261248
     """
     tables = elements((*model.embedding_weights(), *model.head_weights()))
-    return tables + sum(_layer_parameters(model, layer, active) for layer in range(model.layers))
+    return tables + sum(_layer_parameters(model, layer, active) for layer in range(model.depth))
 
 
-def mtp_parameters(model: Transformer) -> int:
+def mtp_parameters(model: Model) -> int:
     """Parameters of all MTP modules, those that they share with the model left out."""
-    layers = range(model.layers, model.layers + model.mtp_layers)
+    layers = range(model.depth, model.depth + model.mtp_layers)
     return sum(elements(model.mtp_weights()) + _layer_parameters(model, layer, active=False) for layer in layers)
 
 
-def _layer_parameters(model: Transformer, layer: int, active: bool) -> int:
-    weights = model.layer_weights(layer)
+def _layer_parameters(model: Model, layer: int, active: bool) -> int:
+    weights = model.layer_weights(model.kind(layer))
     routed = elements(weights, experts=True)
     if active and model.experts is not None:
         routed = routed * model.experts.top_k // model.experts.count

@@ -6,22 +6,20 @@ from pathlib import Path
 
 from simcore import library
 from simcore.errors import InputError, closest
-from simcore.generate.models import Experts, Latent, Transformer
+from simcore.model.shape import Experts, Latent, Model
 
 __all__ = ["SHIPPED", "model"]
 
 
-def _gpt(name: str, layers: int, hidden: int, heads: int) -> Transformer:
+def _gpt(name: str, layers: int, hidden: int, heads: int) -> Model:
     """A model of Narayanan et al. 2021 (SC21), section 5: tied embeddings, 51,200 words, 2,048 positions."""
     shape = {"gated": False, "tied": True, "positions": 2048, "linear_bias": True}
-    return Transformer(name, layers, hidden, heads, 4 * hidden, 51200, norm="layer", **shape)  # type: ignore[arg-type]
+    return Model(name, layers, hidden, heads, 4 * hidden, 51200, norm="layer", **shape)  # type: ignore[arg-type]
 
 
-def _llama(
-    name: str, layers: int, hidden: int, heads: int, ffn: int, vocab: int = 32000, kv_heads: int = 0
-) -> Transformer:
+def _llama(name: str, layers: int, hidden: int, heads: int, ffn: int, vocab: int = 32000, kv_heads: int = 0) -> Model:
     """A model of Touvron et al. 2023 or Grattafiori et al. 2024."""
-    return Transformer(name, layers, hidden, heads, ffn, vocab, kv_heads)
+    return Model(name, layers, hidden, heads, ffn, vocab, kv_heads)
 
 
 def _qwen3(
@@ -34,11 +32,11 @@ def _qwen3(
     *,
     tied: bool = False,
     experts: int = 0,
-) -> Transformer:
+) -> Model:
     """A model of the Qwen3 technical report (2025); with `experts` the width is that of one expert."""
     mixture = Experts(experts, 8, ffn) if experts else None
     normed = {"tied": tied, "query_key_norm": True}
-    return Transformer(name, layers, hidden, heads, ffn, 151936, kv_heads, 128, experts=mixture, **normed)  # type: ignore[arg-type]
+    return Model(name, layers, hidden, heads, ffn, 151936, kv_heads, 128, experts=mixture, **normed)  # type: ignore[arg-type]
 
 
 _MODELS = (
@@ -63,24 +61,24 @@ _MODELS = (
     _llama("llama-3-8b", 32, 4096, 32, 14336, 128256, 8),
     _llama("llama-3-70b", 80, 8192, 64, 28672, 128256, 8),
     _llama("llama-3-405b", 126, 16384, 128, 53248, 128256, 8),
-    Transformer("mixtral-8x7b", 32, 4096, 32, 14336, 32000, 8, experts=Experts(8, 2, 14336)),
-    Transformer("mixtral-8x22b", 56, 6144, 48, 16384, 32000, 8, experts=Experts(8, 2, 16384)),
-    Transformer(
+    Model("mixtral-8x7b", 32, 4096, 32, 14336, 32000, 8, experts=Experts(8, 2, 14336)),
+    Model("mixtral-8x22b", 56, 6144, 48, 16384, 32000, 8, experts=Experts(8, 2, 16384)),
+    Model(
         *("deepseek-v2-lite", 27, 2048, 16, 10944, 102400),
         latent=Latent(0, 512, 64, 128, 128),
         experts=Experts(64, 6, 1408, 2816, 1),
     ),
-    Transformer(
+    Model(
         *("deepseek-v2", 60, 5120, 128, 12288, 102400),
         latent=Latent(1536, 512, 64, 128, 128),
         experts=Experts(160, 6, 1536, 3072, 1),
     ),
-    Transformer(
+    Model(
         *("deepseek-v3", 61, 7168, 128, 18432, 129280),
         latent=Latent(1536, 512, 64, 128, 128),
         experts=Experts(256, 8, 2048, 2048, 3, router_bias=True),
     ),
-    Transformer(
+    Model(
         *("kimi-k2", 61, 7168, 64, 18432, 163840),
         latent=Latent(1536, 512, 64, 128, 128),
         experts=Experts(384, 8, 2048, 2048, 1, router_bias=True),
@@ -95,12 +93,12 @@ _MODELS = (
 SHIPPED = {shipped.name: shipped for shipped in _MODELS}
 
 
-def model(name: str) -> Transformer:
+def model(name: str) -> Model:
     """A shipped model by name, or the one a `config.json` describes; InputError names what is close."""
     if name in SHIPPED:
         return SHIPPED[name]
     if Path(name).suffix == ".json" or library.exists(Path(name)):
-        from simcore.generate.huggingface import configuration
+        from simcore.model.huggingface import configuration
 
         return configuration(name)
     expected = f"a config.json or a shipped model; {closest(name, SHIPPED)}"

@@ -1,0 +1,161 @@
+"""simcore predict: one training step of a model under a plan on a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from simcore.cli.numbers import Finite
+
+if TYPE_CHECKING:
+    from simcore.cost.answer import Answer
+
+__all__ = ["command"]
+
+COUNT, NONE_OR_MORE = click.IntRange(1, 1 << 30), click.IntRange(0, 1 << 20)
+
+# Words of a plan: a number, one of some (None: see `simcore.cost.words`), or yes (bool).
+WORDS: dict[str, tuple[click.ParamType[Any], str]] = {
+    "tp": (COUNT, "Tensor parallel ranks."),
+    "cp": (COUNT, "Context parallel ranks."),
+    "ep": (COUNT, "Expert parallel ranks."),
+    "expert_tp": (COUNT, "Ranks that split one expert: 1 or as many as tensor ranks."),
+    "pp": (COUNT, "Pipeline stages."),
+    "dp": (COUNT, "Data parallel ranks; what is left of the accelerators."),
+    "virtual_stages": (COUNT, "Parts of the model a stage holds, interleaved."),
+    "micro_batch": (COUNT, "Sequences of a micro-batch."),
+    "global_batch": (COUNT, "Sequences of a step."),
+    "encoder_seq": (NONE_OR_MORE, "Tokens of an encoder's input; as many as --seq."),
+    "zero": (click.IntRange(0, 3), "Shared by data parallel ranks: 1 optimizer, 2 gradients, 3 parameters, too."),
+    "shard": (NONE_OR_MORE, "Ranks that share parameters, which others replicate (hybrid sharding)."),
+    "gradient_bytes": (click.IntRange(2, 4), "Of a gradient as it is reduced."),
+    "recompute_layers": (NONE_OR_MORE, "With --recompute full, layers of every part of the model."),
+    "lora_rank": (NONE_OR_MORE, "Frozen weights, adapters of this rank trained."),
+    "capacity": (Finite(0, 1e6), "Every expert gets so many times its mean share of tokens, padded."),
+    "load": (Finite(1, 1e6), "Tokens of the busiest expert rank over the mean."),
+}
+SWITCHES = {
+    "sequence_parallel": "Tensor ranks share the tokens between their products.",
+    "overlap": "Gradients are reduced beside the backward.",
+    "overlap_pipeline": "Activations are sent beside kernels.",
+    "scatter_pipeline": "A tensor rank sends its part of the activations.",
+    "dropout": "Layers have dropout.",
+    "unfused_attention": "Attention in products and a softmax of its own.",
+}
+SPELLED = {
+    "recompute": "What is computed again: nothing, modules, or whole layers.",
+    "recompute_method": "Which layers: the first of every part, or groups of as many.",
+    "context": "How context ranks get at each other's tokens.",
+    "dtype": "Number format of products.",
+    "schedule": "Order of the pipeline's cells.",
+}
+
+
+def _words(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a plan."""
+    from simcore.cost.words import CHOICES
+
+    kinds = {name: (kind, told) for name, (kind, told) in WORDS.items()}
+    kinds |= {name: (click.Choice(CHOICES[name]), told) for name, told in SPELLED.items()}
+    for name, told in reversed(SWITCHES.items()):
+        function = click.option(f"--{name.replace('_', '-')}", name, is_flag=True, default=None, help=told)(function)
+    modules = "What --recompute selective drops (repeatable)."
+    chosen = click.Choice(CHOICES["recompute_modules"])
+    function = click.option("--recompute-modules", type=chosen, multiple=True, help=modules)(function)
+    function = click.option("--cuts", help="Layers of every part of the model: 7,8,8,7.")(function)
+    for name, (kind, told) in reversed(kinds.items()):
+        function = click.option(f"--{name.replace('_', '-')}", name, type=kind, help=told)(function)
+    return function
+
+
+@click.command(short_help="Predict a training step.")
+@click.option("--model", required=True, help="A shipped model, a Hugging Face config.json, or a YAML file of fields.")
+@click.option("--cluster", required=True, help="A known cluster, or a file: {accelerator: H100, fabric: hgx-h100}.")
+@click.option("--accelerators", required=True, type=COUNT, help="How many the step runs on.")
+@click.option("--seq", required=True, type=COUNT, help="Tokens of a sequence.")
+@_words
+@click.option("--run", "runs", is_flag=True, help="Run the same step by the native engine, too.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the step: .txt, or .et of every rank.")
+@click.option("--force", is_flag=True, help="Overwrite what is there.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def command(
+    model: str,
+    cluster: str,
+    accelerators: int,
+    seq: int,
+    *,
+    runs: bool,
+    output: Path | None,
+    force: bool,
+    as_json: bool,
+    **words: Any,
+) -> None:
+    """Predict one training step: how long it takes, what it consists of, what memory it needs.
+
+    \b
+    simcore predict --model llama-3-70b --cluster h100 --accelerators 64 --tp 8 --pp 4 --global-batch 256 --seq 8192
+    """
+    from simcore.api import predict
+
+    answer = predict(model, cluster, accelerators, seq, **_given(words))
+    document = answer.to_dict()
+    if runs:
+        document["run_s"] = answer.run_s()
+    if output:
+        _write(answer, output, force=force)
+    click.echo(json.dumps(document, sort_keys=True, indent=1) if as_json else "\n".join(_lines(answer, document)))
+
+
+def _given(words: dict[str, Any]) -> dict[str, Any]:
+    """The words that were said, as fields of a plan."""
+    from simcore.errors import InputError
+
+    said = {name: value for name, value in words.items() if value is not None and value != ()}
+    if said.pop("unfused_attention", False):
+        said["fused_attention"] = False
+    if "cuts" in said:
+        numbers = said["cuts"].split(",")
+        if not all(number.strip().isdecimal() for number in numbers):
+            raise InputError.at("--cuts", "is no list of layers", expected="7,8,8,7", found=said["cuts"])
+        said["cuts"] = tuple(map(int, numbers))
+    return said
+
+
+def _write(answer: Answer, output: Path, *, force: bool) -> None:
+    """The step as the engine runs it."""
+    from simcore.cost.played import program, write_step
+    from simcore.errors import InputError
+    from simcore.files import write_text
+    from simcore.workload.text import write
+
+    if output.suffix not in (".txt", ".et"):
+        raise InputError.at("-o", "nothing says the format", expected="STEP.txt or STEP.et", found=str(output))
+    if output.suffix == ".et":
+        write_step(answer.model, answer.plan, answer.cluster, output.with_suffix(""), force=force)
+        return
+    if output.exists() and not force:
+        raise InputError.at("-o", "the file exists", expected="a new file, or --force", found=str(output))
+    write_text(output, write(program(answer.model, answer.plan, answer.cluster)))
+
+
+def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
+    plan, (low, high) = answer.plan, answer.interval_s
+    degrees = ("tp", "cp", "ep", "pp", "dp")
+    spread = ", ".join(f"{name} {getattr(plan, name)}" for name in degrees if getattr(plan, name) > 1) or "one replica"
+    yield f"{answer.model.name} on {plan.world_size} x {answer.cluster.accelerator}: {spread}"
+    yield f"a step takes {answer.step_s:.4g} s (nine in ten measured steps: {low:.4g} to {high:.4g} s)"
+    if "run_s" in document:
+        yield f"the engine runs it in {document['run_s']:.9g} s"
+    yield f"{answer.tokens_per_s:,.0f} tokens/s on each, {answer.mfu:.1%} of the peak of {plan.dtype} (MFU)"
+    for name, seconds in document["parts"].items():
+        if seconds:
+            yield f"  {name.removesuffix('_s').replace('_', ' '):18} {seconds:9.4f} s {seconds / answer.step_s:6.1%}"
+    capacity = answer.cluster.memory_bytes
+    for stage, memory in enumerate(answer.memory):
+        parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in memory.parts.items() if size)
+        fits = "" if memory.total <= capacity else f"; {(memory.total - capacity) / 1e9:.1f} GB too much"
+        yield f"stage {stage}: {memory.total / 1e9:.1f} of {capacity / 1e9:.0f} GB ({parts}){fits}"

@@ -1,0 +1,158 @@
+"""The answer of `simcore predict`: time, its parts, rates, memory against the device, and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import fsum
+
+from simcore.compute.accelerators import accelerator
+from simcore.compute.kernel import Source
+from simcore.cost.cluster import Cluster
+from simcore.cost.margins import interval, margin_of
+from simcore.cost.played import engine_ns
+from simcore.cost.predict import Prediction, part_cells, predict
+from simcore.model.layer import blocks, embedding, head, mtp_blocks
+from simcore.model.memory import Memory, stage_memory
+from simcore.model.plan import Plan
+from simcore.model.shape import Model, kinds
+from simcore.model.steps import Block, Kernel, in_phase
+from simcore.model.timing import duration
+from simcore.workload.model import PhaseName
+
+__all__ = ["Answer"]
+
+# Parts of a prediction -> their names in the document.
+PARTS = {
+    "compute": "compute_s",
+    "tensor_parallel": "exposed_tp_s",
+    "context_parallel": "exposed_cp_s",
+    "expert_parallel": "exposed_ep_s",
+    "sharding": "exposed_sharding_s",
+    "pipeline_parallel": "exposed_pp_s",
+    "gradients": "exposed_dp_s",
+    "bubble": "bubble_s",
+    "optimizer": "optimizer_s",
+    "other": "software_s",
+}
+_FORWARD_AND_GRADIENTS = 3  # times the arithmetic of the forward pass
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A model's training step under a plan on a cluster."""
+
+    model: Model
+    plan: Plan
+    cluster: Cluster
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """The step and its parts."""
+        return predict(self.model, self.plan, self.cluster)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step."""
+        return self.prediction.step_s
+
+    @property
+    def interval_s(self) -> tuple[float, float]:
+        """What nine in ten measured steps on such systems would lie in."""
+        return interval(self.step_s, margin_of(self.cluster))
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens a second on each accelerator."""
+        plan = self.plan
+        return plan.global_batch * plan.seq / self.step_s / plan.world_size
+
+    @property
+    def mfu(self) -> float:
+        """The model's FLOPs, nothing computed again, over the dense peak of the products' type.
+
+        Causal attention counts the tokens a query sees.
+        """
+        device, plan = accelerator(self.cluster.accelerator), self.plan
+        return model_flops(self.model, plan) / (self.step_s * plan.world_size * device.peak(plan.dtype))
+
+    @cached_property
+    def memory(self) -> tuple[Memory, ...]:
+        """The peak of every stage."""
+        return tuple(stage_memory(self.model, self.plan, stage) for stage in range(self.plan.pp))
+
+    def run_s(self) -> float:
+        """The same step run by the native engine."""
+        return engine_ns(self.model, self.plan, self.cluster) * 1e-9
+
+    def sources(self) -> dict[str, object]:
+        """What times of kernels and collectives rest on, as shares of their sum.
+
+        Collectives lie on lines through measured curves.
+        """
+        device, sums = accelerator(self.cluster.accelerator), dict.fromkeys(Source, 0.0)
+        distances, tables = [], set[str]()
+        for kernel, count in self._kernels():
+            known = duration(kernel, device, self.plan.dtype, self.cluster.efficiency)
+            sums[known.source] += count * known.seconds
+            tables |= {known.table} - {""}
+            if known.source is not Source.ROOFLINE:
+                distances.append((count * known.seconds, known.distance))
+        parts = range(self.plan.outline.parts)
+        cells = (each for part in parts for each in part_cells(self.model, self.plan, self.cluster, part))
+        exposed_s = fsum(count * fsum(cell.waits.values()) for cell, count in cells)
+        if exposed_s:
+            sums[Source.INTERPOLATED] += exposed_s
+            tables.add(f"nccl {self.cluster.fabric.name}")
+        whole, known_s = fsum(sums.values()), fsum(seconds for seconds, _ in distances)
+        mean = fsum(seconds * distance for seconds, distance in distances) / known_s if known_s else None
+        shares: dict[str, object] = {f"{source.value}_share": seconds / whole for source, seconds in sums.items()}
+        return shares | {"mean_distance": mean, "tables": sorted(tables)}
+
+    def _kernels(self) -> Iterator[tuple[Kernel, int]]:
+        """Kernels of a micro-batch in all phases, and how often they are there."""
+        model, plan = self.model, self.plan
+        layers = kinds(model, range(model.depth + model.mtp_layers))
+        some = [(block, count) for kind, count in layers for block in blocks(model, plan, kind)]
+        some += [(embedding(model, plan), 1), (head(model, plan), 1)]
+        some += [(block, model.mtp_layers) for block in (mtp_blocks(model, plan) if model.mtp_layers else ())]
+        for block, count in some:
+            for kernel in block.kernels:
+                yield from ((one, count) for phase in PhaseName for one in in_phase(kernel, phase))
+
+    def to_dict(self) -> dict[str, object]:
+        """The document of `simcore predict --json`."""
+        low, high = self.interval_s
+        return {
+            "schema": "simcore.prediction/1",
+            "step_s": self.step_s,
+            "interval_s": [low, high],
+            "parts": {PARTS[name]: seconds for name, seconds in self.prediction.parts.items()},
+            "tokens_per_s_per_accelerator": self.tokens_per_s,
+            "mfu": self.mfu,
+            "memory": [
+                {"stage": stage, "peak_bytes": memory.total, "parts": memory.parts}
+                for stage, memory in enumerate(self.memory)
+            ],
+            "capacity_bytes": self.cluster.memory_bytes,
+            "sources": self.sources(),
+        }
+
+
+def model_flops(model: Model, plan: Plan) -> float:
+    """FLOPs of a step that the model needs: products and attention, forward and both gradients."""
+    alone = replace(
+        plan, world_size=1, tp=1, cp=1, ep=1, pp=1, expert_tp=1, micro_batch=1, global_batch=1, virtual_stages=1,
+        sequence_parallel=False, zero=0, shard=0, capacity=0.0, load=1.0, schedule="", cuts=(), lora_rank=0,
+        fused_attention=True,
+    )  # fmt: skip
+    layers = kinds(model, range(model.depth + model.mtp_layers))
+    forward = sum(count * _flops(block) for kind, count in layers for block in blocks(model, alone, kind))
+    heads = 1 + model.mtp_layers
+    forward += heads * _flops(head(model, alone))
+    return _FORWARD_AND_GRADIENTS * plan.global_batch * forward
+
+
+def _flops(block: Block) -> float:
+    return fsum(kernel.work.flops for kernel in block.kernels)

@@ -1,0 +1,57 @@
+"""What a step runs on: accelerators, their interconnect and the software on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from simcore.compute.accelerators import accelerator
+from simcore.compute.efficiency import Efficiency, efficiency
+from simcore.system.collectives.nccl import Fabric
+
+__all__ = ["Cluster", "Software"]
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """What a training framework on its hosts costs beyond kernels.
+
+    `launch_s`: host time per kernel class; a pass whose launches take longer than its kernels takes that long.
+    `step_s`: once a step (data, logging, gradient-norm synchronisation). `tiles`: tensor-parallel collectives run
+    piece by piece beside the products they feed, all but the first of as many pieces as there are ranks.
+    `slowdown`: the share of the time a collective runs beside kernels that these lose. `hides_input_gradient`: the sum
+    of input gradients runs beside the weight gradients. `expert_launch_s`: host time per local expert and pass, where
+    experts are launched one by one. `sends_once`: a token goes once to a rank, however many of its experts live there.
+    `synchronous`: a launch waits for the kernel before it (CUDA_LAUNCH_BLOCKING). `accumulation_bytes`: what adding a
+    micro-batch's gradient to those before it moves per parameter, in a pass of its own; 0 = the product that makes it
+    adds.
+    """
+
+    launch_s: float = 10e-6
+    step_s: float = 0.05
+    tiles: bool = False
+    slowdown: float = 0.38  # mean of what NCCL beside products costs these (Echo, arXiv 2412.12487)
+    hides_input_gradient: bool = False
+    sends_once: bool = False
+    expert_launch_s: float = 0.0
+    synchronous: bool = False
+    accumulation_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Accelerators, their interconnect and the software on them."""
+
+    accelerator: str
+    fabric: Fabric
+    software: Software = field(default_factory=Software)
+    constants: Efficiency | None = None
+
+    @property
+    def efficiency(self) -> Efficiency:
+        """The kernel constants in force."""
+        return self.constants or efficiency(self.accelerator)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of one device."""
+        return accelerator(self.accelerator).memory_bytes

@@ -1,0 +1,348 @@
+"""A step on a cluster as the rows that the engine runs, and what a layer's rows take alone.
+
+Kernels and collectives are those of `simcore.model.layer`. What waits for a collective has it as the collective of a
+row; so has the sum of input gradients that runs beside weight gradients. What software hides where rows cannot say it
+(pieces of a collective beside the product they feed, parameters gathered ahead, keys passed around beside attention)
+is in the times of the kernels it runs beside: what it outlasts them by, and what they lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import chain
+from math import ceil, fsum
+
+from simcore.compute.accelerators import accelerator
+from simcore.compute.kernel import Attention
+from simcore.cost.cluster import Cluster, Software
+from simcore.model.held import NOTHING, Held, of_weights
+from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks, optimizer
+from simcore.model.plan import Plan
+from simcore.model.rows import Rows
+from simcore.model.shape import LayerKind, Model
+from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step, dropped, in_phase
+from simcore.model.timing import seconds
+from simcore.system.collectives.nccl import collective_s
+from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName
+
+__all__ = ["Cell", "Machine", "edge", "layer", "layer_plan", "whole_ns"]
+
+FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
+AXES = {Group.LOOP: Axis.TENSOR, Group.CP: Axis.CONTEXT, Group.EP: Axis.EXPERT}
+_SHARDS_EVERY_PASS = 2  # the ZeRO level from which every micro-batch communicates
+
+
+def whole_ns(seconds_: float) -> int:
+    """Whole nanoseconds, rounded up, as the engine rounds collectives."""
+    return ceil(round(seconds_ * 1e9, 3))
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Times of a plan's kernels and collectives on a cluster."""
+
+    plan: Plan
+    cluster: Cluster
+
+    def seconds(self, kernels: Iterable[Kernel]) -> float:
+        """Seconds of kernels one after the other."""
+        device = accelerator(self.cluster.accelerator)
+        return seconds(kernels, device, self.plan.dtype, self.cluster.efficiency)
+
+    def phase_s(self, kernels: Iterable[Kernel], phase: PhaseName) -> float:
+        """Seconds of kernels in a phase."""
+        return self.seconds(one for kernel in kernels for one in in_phase(kernel, phase))
+
+    def time_ns(self, part: Part, kernels: Sequence[Kernel], phase: PhaseName) -> int:
+        """As `Timer.time_ns`."""
+        del part
+        return whole_ns(self.phase_s(kernels, phase))
+
+    def optimizer(self, elements: int) -> int:
+        """As `Timer.optimizer`."""
+        return whole_ns(self.seconds([optimizer(elements)]))
+
+    def layout(self, axis: Axis) -> tuple[int, int]:
+        """How many ranks meet on an axis, and how far they stand apart."""
+        plan = self.plan
+        whole = plan.tp if plan.expert_tp == plan.tp else 1
+        return {
+            Axis.TENSOR: (plan.tp, 1),
+            Axis.CONTEXT: (plan.cp, plan.tp),
+            Axis.EXPERT: (plan.ep, whole),
+            Axis.DATA: (plan.sharing, plan.tp),
+            Axis.EXPERT_DATA: (plan.shard or plan.expert_replicas, plan.ep * whole),
+        }[axis]
+
+    def inside(self, axis: Axis) -> bool:
+        """Whether the ranks of an axis share a node."""
+        ranks, stride = self.layout(axis)
+        return ranks * stride <= self.cluster.fabric.node_ranks
+
+    def collective_s(self, kind: CollectiveKind, size_bytes: float, axis: Axis) -> float:
+        """Seconds of a collective of whole buffers on the ranks of an axis."""
+        ranks, stride = self.layout(axis)
+        fabric = self.cluster.fabric
+        per_node = max(1, min(ranks, fabric.node_ranks // stride))
+        return collective_s(kind, size_bytes, ranks, per_node, fabric)
+
+    def exposed_s(self, collective_s_: float, compute_s: float, axis: Axis) -> float:
+        """What a collective beside kernels costs: what it outlasts them by, and what they lose to it.
+
+        Inside a node it takes their cores and memory; one that waits for network cards hardly any.
+        """
+        return max(0.0, collective_s_ - compute_s) + self.slowdown(axis) * min(collective_s_, compute_s)
+
+    def slowdown(self, axis: Axis) -> float:
+        """The share of their time that kernels lose beside a collective."""
+        return self.cluster.software.slowdown if self.inside(axis) else _ACROSS
+
+    def phase_ns(self, phase: Phase) -> int:
+        """The time of a row's collective."""
+        if phase.collective is None:
+            return 0
+        return whole_ns(self.collective_s(phase.collective, phase.size_bytes, AXES[phase.group]))
+
+
+_ACROSS = 0.1  # of the time of a collective that waits for network cards, by which it slows kernels; not fitted
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Rows of a layer, an embedding or a head for one micro-batch, and how long they take alone.
+
+    `backward_ns` has the weight gradients in it unless the schedule has cells of their own for them, of `weight_ns`.
+    `waits`: exposed collectives in all passes, in seconds, by axis.
+    """
+
+    rows: tuple[Layer, ...]
+    forward_ns: int
+    backward_ns: int
+    weight_ns: int
+    waits: dict[Axis, float]
+
+
+@lru_cache(maxsize=8192)
+def layer_plan(plan: Plan) -> Plan:
+    """The plan as one layer sees it: what differs elsewhere is left at its default."""
+    splits = _SPLITTING if plan.splits_backward else ""
+    recompute = "none" if plan.recompute == "full" else plan.recompute  # cells are told which layers are done again
+    alone = replace(plan.of_layer, schedule=splits, recompute=recompute, recompute_layers=0)
+    if plan.zero < _SHARDS_EVERY_PASS:
+        return alone
+    ranks = plan.tp * plan.cp * plan.dp
+    return replace(alone, world_size=ranks, zero=plan.zero, shard=plan.shard, gradient_bytes=plan.gradient_bytes)
+
+
+_SPLITTING = "zb-h1"  # any schedule with cells for weight gradients
+
+
+@lru_cache(maxsize=8192)
+def layer(model: Model, plan: Plan, cluster: Cluster, kind: LayerKind, *, again: bool) -> Cell:
+    """A layer under a `layer_plan`, or with full recomputation done `again` before its gradients."""
+    return _Placed(model, Machine(plan, cluster)).cell(blocks(model, plan, kind), again=again)
+
+
+@lru_cache(maxsize=4096)
+def edge(model: Model, plan: Plan, cluster: Cluster, *, last: bool) -> Cell:
+    """The embedding, or the head with the MTP modules."""
+    placed = _Placed(model, Machine(plan, cluster))
+    if not last:
+        return placed.cell((embedding(model, plan),), again=False)
+    further = (mtp_blocks(model, plan) * model.mtp_layers) if model.mtp_layers else ()
+    deeper = range(model.depth, model.depth + model.mtp_layers)
+    inner = chain.from_iterable(blocks(model, plan, model.kind(number)) for number in deeper)
+    return placed.cell((head(model, plan), *further, *inner), again=False)
+
+
+class _Charges(dict[Axis, tuple[float, float]]):
+    """Seconds that hidden collectives add to the forward and to the backward pass, by axis."""
+
+    def add(self, axis: Axis, forward_s: float, backward_s: float) -> None:
+        """Some more."""
+        ahead, back = self.get(axis, (0.0, 0.0))
+        self[axis] = ahead + forward_s, back + backward_s
+
+    @property
+    def totals(self) -> tuple[float, float]:
+        """Of all axes."""
+        return fsum(ahead for ahead, _ in self.values()), fsum(back for _, back in self.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Makes cells."""
+
+    model: Model
+    machine: Machine
+
+    @property
+    def _software(self) -> Software:
+        return self.machine.cluster.software
+
+    def cell(self, some: Sequence[Block], *, again: bool) -> Cell:
+        """Blocks as rows, with what they hide, and what their host keeps them waiting, in their first row's times."""
+        plan, charges, rows = self.machine.plan, _Charges(), list[Layer]()
+        for block in some:
+            rows += Rows(self.model, plan, self.machine).block(self._visible(block, charges, again=again), again=again)
+        rows = [self._slowed(row) for row in rows]
+        kernels = [kernel for block in some for kernel in block.kernels]
+        repeated = kernels if again else [one for block in some for one in dropped(block.kernels, plan)]
+        held = sum((of_weights(block.weights, plan) for block in some), NOTHING)
+        summed = accumulation(held.trained + held.trained_experts, self._software.accumulation_bytes)
+        self._expert_launches(kernels, charges, again=again)
+        rows[0] = _longer(rows[0], *charges.totals, self.machine.seconds(summed))
+        rows[0] = _longer(rows[0], *self._host_s(rows, kernels, [*repeated, *summed]))
+        shared = self._sharding(held, rows)
+        rows[0] = _longer(rows[0], *shared)
+        charges.add(Axis.DATA, *shared)
+        return self._alone(rows, charges)
+
+    # --- what is hidden
+
+    def _visible(self, block: Block, charges: _Charges, *, again: bool) -> Block:
+        """The block with the collectives that its kernels wait for; what the others cost goes to `charges`."""
+        kept = list[Step]()
+        for at, step in enumerate(block.steps):
+            if isinstance(step, Kernel):
+                kept.append(step)
+            elif hidden := self._hidden_s(block, at, step):
+                forward_s, backward_s = hidden
+                charges.add(step.axis, forward_s, backward_s + (forward_s if again else 0.0))
+            elif step.beside is Beside.WEIGHT_GRADIENT and not self._software.hides_input_gradient:
+                kept.append(replace(step, beside=Beside.NOTHING))
+            else:
+                kept.append(self._sent_once(step))
+        return replace(block, steps=tuple(kept))
+
+    def _hidden_s(self, block: Block, at: int, step: Collective) -> tuple[float, float] | None:
+        """What a collective costs that runs beside other kernels than those of a row's weight gradients, both ways."""
+        machine = self.machine
+        ahead_s, back_s = (
+            machine.collective_s(kind, step.size_bytes, step.axis) if kind else 0.0
+            for kind in (step.forward, step.backward)
+        )
+        if step.beside is Beside.ATTENTION:
+            core = [kernel for kernel in block.kernels if isinstance(kernel.work, Attention)]
+            return (
+                max(0.0, ahead_s - machine.phase_s(core, FORWARD)),
+                max(0.0, back_s - machine.phase_s(core, INPUT_GRAD)),
+            )
+        if step.beside is Beside.NOTHING or step.axis is not Axis.TENSOR:
+            return None
+        if self._software.tiles:
+            return self._in_tiles(ahead_s), self._in_tiles(back_s)
+        if step.beside is Beside.INPUT_GRADIENT:
+            before = [one for one in block.steps[:at] if isinstance(one, Kernel)]
+            return 0.0, machine.exposed_s(back_s, machine.phase_s(before, INPUT_GRAD), step.axis)
+        return None
+
+    def _in_tiles(self, whole_s: float) -> float:
+        """What a collective costs piece by piece beside a product that takes no less: the first piece, and slowdown."""
+        first_s = whole_s / self.machine.plan.tp
+        return first_s + self.machine.slowdown(Axis.TENSOR) * (whole_s - first_s)
+
+    def _sent_once(self, step: Collective) -> Collective:
+        """Tokens to their experts: sent once, a token goes to each place where experts of it are."""
+        experts, ranks = self.model.experts, self.machine.plan.ep
+        exchanges = step.axis is Axis.EXPERT and step.forward is CollectiveKind.ALL_TO_ALL
+        if not (exchanges and experts and self._software.sends_once):
+            return step
+        inside = max(1, self.machine.cluster.fabric.node_ranks // self.machine.layout(Axis.EXPERT)[1])
+        places = ranks // inside if ranks > inside else ranks
+        copies = places * (1 - (1 - 1 / places) ** experts.top_k)
+        return replace(step, size_bytes=int(step.size_bytes * copies / experts.top_k))
+
+    def _slowed(self, row: Layer) -> Layer:
+        """A row whose weight gradients run beside a collective: they lose time to it."""
+        summed, beside = row.input_grad, row.weight_grad.compute_ns
+        if summed.collective is None or not beside or self.machine.plan.splits_backward:
+            return row
+        lost = self.machine.slowdown(AXES[summed.group]) * min(beside, self.machine.phase_ns(summed))
+        return replace(row, weight_grad=replace(row.weight_grad, compute_ns=beside + ceil(lost)))
+
+    # --- what the host costs
+
+    def _expert_launches(self, kernels: Sequence[Kernel], charges: _Charges, *, again: bool) -> None:
+        """What one product's pass waits for the host, which launches every expert apart once it knows their tokens."""
+        experts = [kernel for kernel in kernels if kernel.part is Part.EXPERTS]
+        if not experts or not self.model.experts:
+            return
+        local = max(1, self.model.experts.count // self.machine.plan.ep)
+        late_s = max(0.0, local * self._software.expert_launch_s - self.machine.seconds(experts))
+        charges.add(Axis.EXPERT, late_s, late_s * (3 if again else 2))  # two gradients for one product
+
+    def _host_s(
+        self, rows: Sequence[Layer], kernels: Sequence[Kernel], more: Sequence[Kernel]
+    ) -> tuple[float, float, float]:
+        """What launches take longer than their kernels, pass by pass; all they take where each waits for the last."""
+        launches = [sum(one.launches for kernel in kernels for one in in_phase(kernel, phase)) for phase in PhaseName]
+        launches[1] += sum(kernel.launches for kernel in more)
+        ahead, back, apart = (count * self._software.launch_s for count in launches)
+        times = self._times(rows)
+        if not times[2]:
+            back, apart = back + apart, 0.0
+        if self._software.synchronous:
+            return ahead, back, apart
+        ahead, back, apart = (
+            max(0.0, late - done * 1e-9) for late, done in zip((ahead, back, apart), times, strict=True)
+        )
+        return ahead, back, apart
+
+    # --- what data parallelism costs
+
+    def _sharding(self, held: Held, rows: Sequence[Layer]) -> tuple[float, float]:
+        """Gathering weights and reducing their gradients in every micro-batch, where these are sharded (ZeRO 2, 3)."""
+        plan, machine = self.machine.plan, self.machine
+        if plan.zero < _SHARDS_EVERY_PASS:
+            return 0.0, 0.0
+        gather_s = reduce_s = 0.0
+        for count, trained, axis in (
+            (held.dense, held.trained, Axis.DATA),
+            (held.experts, held.trained_experts, Axis.EXPERT_DATA),
+        ):
+            if plan.zero > _SHARDS_EVERY_PASS:
+                gather_s += machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.element_bytes, axis)
+            reduce_s += machine.collective_s(CollectiveKind.REDUCE_SCATTER, trained * plan.gradient_bytes, axis)
+        forward_ns, backward_ns, weight_ns = self._times(rows)
+        return (
+            machine.exposed_s(gather_s, forward_ns * 1e-9, Axis.DATA),
+            machine.exposed_s(gather_s + reduce_s, (backward_ns + weight_ns) * 1e-9, Axis.DATA),
+        )
+
+    # --- alone
+
+    def _times(self, rows: Iterable[Layer]) -> tuple[int, int, int]:
+        """Nanoseconds of the passes of rows that meet nobody: what the training loop makes of them."""
+        forward = backward = weight = 0
+        phase_ns, splits = self.machine.phase_ns, self.machine.plan.splits_backward
+        for row in rows:
+            forward += row.forward.compute_ns + phase_ns(row.forward)
+            summed, beside = phase_ns(row.input_grad), row.weight_grad.compute_ns
+            weight += beside if splits else 0
+            backward += row.input_grad.compute_ns + (summed if splits else max(summed, beside))
+        return forward, backward, weight
+
+    def _alone(self, rows: Sequence[Layer], charges: _Charges) -> Cell:
+        waits = {axis: ahead + back for axis, (ahead, back) in charges.items()}
+        splits = self.machine.plan.splits_backward
+        for row in rows:
+            beside = 0 if splits else row.weight_grad.compute_ns
+            for phase, hides in ((row.forward, 0), (row.input_grad, beside)):
+                if phase.collective:
+                    axis = AXES[phase.group]
+                    waits[axis] = waits.get(axis, 0.0) + max(0, self.machine.phase_ns(phase) - hides) * 1e-9
+        return Cell(tuple(rows), *self._times(rows), waits)
+
+
+def _longer(row: Layer, forward_s: float, backward_s: float, weight_s: float = 0.0) -> Layer:
+    """The row with more to compute."""
+    return Layer(
+        row.name, _more(row.forward, forward_s), _more(row.input_grad, backward_s), _more(row.weight_grad, weight_s)
+    )
+
+
+def _more(phase: Phase, seconds_: float) -> Phase:
+    return replace(phase, compute_ns=phase.compute_ns + whole_ns(seconds_))

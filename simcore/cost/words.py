@@ -1,0 +1,155 @@
+"""The words that `simcore predict` and `simcore search` share: models, clusters, plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
+from typing import Any
+
+from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
+from simcore.cost.cluster import Cluster, Software
+from simcore.cost.systems import CLUSTERS
+from simcore.documents import Node, read
+from simcore.errors import InputError, Location, Problem, Problems, closest
+from simcore.model.plan import CONTEXTS, RECOMPUTED, Plan, check
+from simcore.model.presets import model as named_model
+from simcore.model.shape import Experts, Latent, Model
+from simcore.model.steps import Module
+from simcore.system.collectives.nccl import fabric
+from simcore.workload.loops import schedules
+
+__all__ = ["CHOICES", "cluster_of", "model_of", "plan_of", "read_cluster", "read_model"]
+
+# What a word may say, where not any number or yes and no.
+CHOICES: dict[str, list[str]] = {
+    "recompute": list(RECOMPUTED),
+    "recompute_method": ["block", "uniform"],
+    "recompute_modules": [str(module) for module in Module],
+    "context": list(CONTEXTS),
+    "dtype": list(ELEMENT_BYTES),
+    "schedule": schedules.names(),
+}
+
+
+def model_of(name: str) -> Model:
+    """A shipped model, or the one that a Hugging Face config.json or a YAML file of fields describes."""
+    if Path(name).suffix in (".yaml", ".yml"):
+        with Problems() as problems:
+            model: Model = read_model(read(name, problems))
+        return model
+    return named_model(name)
+
+
+def read_model(node: Node) -> Model:
+    """A model by its name, its config.json, or the fields of `Model`."""
+    if isinstance(node.value, str):
+        return named_model(node.text())
+    model: Model = _built(node, Model, {"name": "model"})
+    return model
+
+
+def _built(node: Node, kind: type[Any], given: Mapping[str, object]) -> Any:
+    """A dataclass of numbers, flags, choices and other dataclasses from a mapping of its fields."""
+    known = {field.name: field for field in fields(kind)}
+    needed = tuple(name for name, field in known.items() if field.default is MISSING and name not in given)
+    node.keys(required=needed, optional=tuple(name for name in known if name not in needed))
+    values = dict(given)
+    for name, item in node.mapping():
+        if name in known:
+            values[name] = _value(item, str(known[name].type), needed=name in needed)
+    if not set(needed) <= set(values):
+        raise InputError(node.problems.found)
+    return kind(**values)
+
+
+def _value(node: Node, kind: str, *, needed: bool) -> object:
+    inner = {"Latent | None": Latent, "Experts | None": Experts}.get(kind)
+    if inner:
+        return _built(node, inner, {})
+    if kind == "bool":
+        return node.flag()
+    if kind == "str":
+        return node.text()
+    if kind.startswith("Literal"):
+        return node.choice([word.strip(" \"'") for word in kind[len("Literal[") : -1].split(",")])
+    return node.number() if kind == "float" else node.integer(1 if needed else 0)
+
+
+def cluster_of(name: str) -> Cluster:
+    """A cluster by its name or from a file; InputError names what is close."""
+    if name in CLUSTERS:
+        return CLUSTERS[name]
+    if Path(name).suffix in (".yaml", ".yml", ".json"):
+        with Problems() as problems:
+            return read_cluster(read(name, problems))
+    expected = f"a file, or a cluster: {closest(name, CLUSTERS)}"
+    raise InputError.at("--cluster", "there is no such cluster", expected=expected, found=name)
+
+
+def read_cluster(node: Node) -> Cluster:
+    """A cluster by its name, or an accelerator with a fabric and what of its software differs from today's."""
+    if isinstance(node.value, str):
+        found = node.choice(dict(CLUSTERS))
+        return found if isinstance(found, Cluster) else next(iter(CLUSTERS.values()))
+    node.keys(required=("accelerator", "fabric"), optional=("software",))
+    if node.problems.found:
+        raise InputError(node.problems.found)
+    device = accelerator(node["accelerator"].text())
+    software = _built(node["software"], Software, {}) if "software" in node else Software()
+    return Cluster(device.name, fabric(node["fabric"].text()), software)
+
+
+def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[str, Any]) -> Plan:
+    """The plan that the words say; degrees left out are 1, `dp` what is left of the accelerators.
+
+    Raises
+    ------
+    InputError
+        Where degrees do not multiply to the accelerators, or do not divide what they split.
+    """
+    chosen = dict(words)
+    asked = chosen.pop("dp", None)
+    plan = Plan(accelerators, chosen.pop("seq"), **chosen)
+    product = plan.tp * plan.cp * plan.pp
+    dp = asked or max(1, accelerators // product)
+    if product * dp != accelerators:
+        degrees = f"tp {plan.tp} x cp {plan.cp} x pp {plan.pp} x dp {dp} = {product * dp}"
+        message = "the degrees do not multiply to the accelerators"
+        raise InputError.at("--accelerators", message, expected=degrees, found=str(accelerators))
+    if model.experts and plan.expert_tp == 1 and "sequence_parallel" not in words and plan.tp > 1:
+        plan = replace(plan, sequence_parallel=True)
+    accelerator(cluster.accelerator).peak(plan.dtype)
+    _check(model, plan)
+    return plan
+
+
+# Names of fields in the messages of `check`, which are those of options of the generators.
+_OPTIONS = {
+    "num_attention_heads": "tp",
+    "ffn_hidden_size": "tp",
+    "seq_length": "seq",
+    "num_experts": "ep",
+    "expert_model_parallel_size": "ep",
+    "pipeline_model_parallel": "pp",
+    "tensor_model_parallel_size": "tp",
+    "context_parallel_size": "cp",
+    "expert_tensor_parallel_size": "expert_tp",
+    "stage": "zero",
+    "shard_ranks": "shard",
+}
+
+
+def _check(model: Model, plan: Plan) -> None:
+    """As `check`, with the words of this command in its messages; schedules that do not exist are refused, too."""
+    try:
+        check(model, plan)
+    except InputError as error:
+        raise InputError([_renamed(problem) for problem in error.problems]) from error
+    if plan.pp > 1:
+        _ = plan.order
+
+
+def _renamed(problem: Problem) -> Problem:
+    name = _OPTIONS.get(problem.field or "", problem.field or "")
+    return replace(problem, location=Location(f"--{name.replace('_', '-')}"), field=name) if name else problem

@@ -1,0 +1,455 @@
+"""What a model does in a training step on one rank: kernels and collectives, layer by layer, in forward order.
+
+`blocks` gives them with the weights they use; every consumer (rows of a workload, times, memory, predictions) is a view
+of these. Sizes are those of one rank: tensor parallelism divides heads and the feed-forward width, context parallelism
+and sequence parallelism tokens. Sources: Shoeybi et al. 2019 (tensor parallelism), Korthikanti et al. 2022 (sequence
+parallelism, what a layer keeps), Rajbhandari et al. 2020 (ZeRO), Lepikhin et al. 2020 (experts), DeepSeek-V3, section
+2.2, and Megatron-LM's `multi_token_prediction.py` (MTP modules), Raffel et al. 2020 (encoder and decoder).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from simcore.compute.kernel import Attention, GroupedProduct, MemoryPass, Product, Touch
+from simcore.model.plan import Plan
+from simcore.model.shape import Experts, Latent, LayerKind, Model
+from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Module, Part, Step
+from simcore.workload.model import CollectiveKind
+
+__all__ = ["accumulation", "blocks", "embedding", "head", "mtp_blocks", "optimizer", "steps"]
+
+ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
+REDUCE_SCATTER, ALL_TO_ALL = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL
+LOSS_BYTES, COUNT_BYTES = 4, 8
+
+
+# --- kernels
+
+
+def _linear(
+    part: Part, plan: Plan, rows: int, outputs: int, inputs: int, keeps: float = 0.0, *modules: Module
+) -> Iterator[Kernel]:
+    """A product with weights; under LoRA these are frozen, and two narrow products stand beside it."""
+    rank = plan.lora_rank
+    yield Kernel(part, Product(rows, outputs, inputs), keeps_bytes=keeps, modules=modules, trained=not rank)
+    if rank:
+        kept = float(plan.element_bytes * rows * rank)
+        yield Kernel(part, Product(rows, rank, inputs), keeps_bytes=kept, modules=modules)
+        yield Kernel(part, Product(rows, outputs, rank), modules=modules)
+
+
+def _pass(
+    part: Part,
+    elements: float,
+    bytes_each: float,
+    touch: Touch,
+    keeps: float = 0.0,
+    *modules: Module,
+    growth: float = 1.5,
+    launches: int = 1,
+) -> Kernel:
+    work = MemoryPass(elements * bytes_each, touch)
+    return Kernel(part, work, launches, keeps, modules, input_growth=growth)
+
+
+# What the gradient of a pass moves over what it moves forward. A softmax or activation reads its tensor and the
+# gradient and writes one (1.5); a norm does too and reads both again for its own gradients; dropout reads the gradient
+# and its mask and writes one, as forward; behind a residual the bias's sum reads once more what the add saves.
+NORM_GROWTH, SAME_GROWTH = 2.5, 1.0
+
+
+def _norm(part: Part, elements: float, plan: Plan, *modules: Module) -> Kernel:
+    """A norm; what it makes is kept."""
+    size = plan.element_bytes
+    kept = size * elements
+    return _pass(part, elements, 2 * size, Touch.NORM, kept, Module.NORM, *modules, growth=NORM_GROWTH)
+
+
+def _local(model: Model, plan: Plan) -> float:
+    """Elements of the hidden states between split products, on this rank."""
+    return plan.tokens * model.hidden / plan.apart
+
+
+def _residual(part: Part, model: Model, plan: Plan) -> Kernel:
+    """Bias, dropout and residual in one fused kernel; dropout keeps a byte of mask."""
+    elements, size, masks = _local(model, plan), plan.element_bytes, int(plan.dropout)
+    return _pass(part, elements, 3 * size + masks, Touch.ELEMENTWISE, (size + masks) * elements, growth=SAME_GROWTH)
+
+
+# --- attention
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """The attention block of a layer, or its cross-attention."""
+
+    model: Model
+    plan: Plan
+    kind: LayerKind
+    cross: bool = False
+
+    @property
+    def _parts(self) -> tuple[Part, Part, Part]:
+        if self.cross:
+            return Part.CROSS_IN, Part.CROSS_CORE, Part.CROSS_OUT
+        return Part.ATTENTION_IN, Part.ATTENTION_CORE, Part.ATTENTION_OUT
+
+    @property
+    def _heads(self) -> int:
+        return max(1, self.model.heads // self.plan.tp)
+
+    @property
+    def _key_heads(self) -> int:
+        return max(1, self.model.key_heads // self.plan.tp)
+
+    def steps(self) -> Iterator[Step]:
+        """Norm, projections, the attention itself, output and residual, with what they communicate."""
+        model, plan = self.model, self.plan
+        into, _, out = self._parts
+        label = "cross" if self.cross else "attention"
+        if model.latent:
+            yield from self._down(model.latent)
+        column = [*self._column(into)]
+        yield from _column(label, plan, self._input_bytes, column)
+        if plan.cp > 1:
+            yield self._context(label)
+        yield from self._core()
+        width = self._heads * model.value_dim
+        kept = float(plan.element_bytes * plan.tokens * width)
+        yield from _linear(out, plan, plan.tokens, model.hidden, width, kept)
+        if not model.parallel_block:
+            yield _residual(out, model, plan)
+            yield from _output(label, plan, _hidden_bytes(model, plan))
+
+    def _column(self, part: Part) -> Iterator[Kernel]:
+        """Norm and projections to queries, keys and values."""
+        model, plan, size = self.model, self.plan, self.plan.element_bytes
+        yield _norm(part, _local(model, plan), plan)
+        if model.latent:
+            yield from self._up(part, model.latent)
+            return
+        queries, keys = self._heads * model.head_dim, 2 * self._key_heads * model.head_dim
+        kept = float(size * plan.tokens)
+        if self.cross:
+            yield from _linear(part, plan, plan.tokens, queries, model.hidden, kept * queries)
+            yield from _linear(part, plan, self._memory, keys, model.hidden, float(size * self._memory * keys))
+        else:
+            yield from _linear(part, plan, plan.tokens, queries + keys, model.hidden, kept * (queries + keys))
+        if model.query_key_norm:
+            elements = plan.tokens * (queries + keys / 2)
+            yield _pass(part, elements, 2 * size, Touch.NORM, growth=NORM_GROWTH, launches=2)
+
+    @property
+    def _memory(self) -> int:
+        """Tokens of the encoder's output on this rank."""
+        return self.plan.micro_batch * (self.plan.encoder_seq or self.plan.seq) // self.plan.cp
+
+    def _down(self, latent: Latent) -> Iterator[Kernel]:
+        """Low-rank vectors of queries and of keys with values; tensor ranks split them by tokens."""
+        part, plan, hidden = Part.ATTENTION_DOWN, self.plan, self.model.hidden
+        local, size = plan.tokens // plan.apart, plan.element_bytes
+        wide = (
+            (latent.query_rank, latent.query_rank),
+            (latent.key_value_rank, latent.rope_size + latent.key_value_rank),
+        )
+        for rank, outputs in wide:
+            if rank:
+                yield from _linear(part, plan, local, outputs, hidden, float(size * local * rank))
+                yield _norm(part, local * rank, plan)
+
+    def _up(self, part: Part, latent: Latent) -> Iterator[Kernel]:
+        model, plan = self.model, self.plan
+        kept = float(plan.element_bytes * plan.tokens * self._heads)
+        each = latent.nope_size + latent.value_size
+        queries, rank = self._heads * model.head_dim, latent.query_rank or model.hidden
+        yield from _linear(part, plan, plan.tokens, queries, rank, kept * model.head_dim, Module.UP)
+        # The part of the keys that all heads share is kept with every head.
+        held = kept * (each + latent.rope_size)
+        yield from _linear(part, plan, plan.tokens, self._heads * each, latent.key_value_rank, held, Module.UP)
+
+    @property
+    def _input_bytes(self) -> int:
+        """Bytes of what the split projections read: hidden states, under latent attention the low-rank vectors."""
+        latent, model, plan = self.model.latent, self.model, self.plan
+        width = (latent.query_rank or model.hidden) + latent.key_value_rank + latent.rope_size if latent else 0
+        return plan.tokens * (width or model.hidden) * plan.element_bytes
+
+    def _context(self, label: str) -> Collective:
+        """Keys and values of the other context-parallel ranks, their gradients back; or heads for tokens."""
+        model, plan = self.model, self.plan
+        widths = (model.head_dim + model.value_dim) * max(model.key_heads, plan.tp) // plan.tp
+        size = plan.micro_batch * plan.seq * widths * plan.element_bytes
+        name, axis = f"{label}_context", Axis.CONTEXT
+        if plan.context == "all_to_all":
+            # Queries, keys and values there, results back: twice what a rank has, all of it at once.
+            queries = plan.tokens * model.heads * model.head_dim // plan.tp
+            sent = 2 * plan.element_bytes * (queries + plan.tokens * widths)
+            return Collective(name, axis, sent, ALL_TO_ALL, ALL_TO_ALL)
+        beside = Beside.ATTENTION if plan.context == "ring" else Beside.NOTHING
+        return Collective(name, axis, size, ALL_GATHER, REDUCE_SCATTER, beside)
+
+    def _core(self) -> Iterator[Kernel]:
+        if self.plan.fused_attention:
+            work = _fused(self.model, self.plan, self._sees, self._heads, self._key_heads)
+            yield Kernel(self._parts[1], work, wide=True, modules=(Module.CORE,))
+        else:
+            yield from self._unfused(self._parts[1])
+
+    @property
+    def _sees(self) -> _Sight:
+        """What a query looks at: an encoder's tokens, those before it in a window, or all before it."""
+        behind = self.cross or self.kind.encoder
+        keys = (self.plan.encoder_seq or self.plan.seq) if behind else self.plan.seq
+        return _Sight(keys, 0 if self.cross else self.kind.window, causal=not behind)
+
+    def _unfused(self, part: Part) -> Iterator[Kernel]:
+        """Scores, scale-mask-softmax, dropout and values apart, over all scores, masked ones included."""
+        model, plan, sees, modules = self.model, self.plan, self._sees, (Module.CORE,)
+        batch, rows, d, size = plan.micro_batch * self._heads, plan.seq // plan.cp, model.head_dim, plan.element_bytes
+        scores = batch * rows * sees.keys
+        yield Kernel(part, Product(rows, sees.keys, d, batch, row=d), modules=modules, wide=True)
+        yield _pass(part, scores, 2 * size, Touch.SOFTMAX, size * scores, *modules)
+        if plan.dropout:
+            kept = (1 + size) * scores
+            yield _pass(part, scores, 2 * size + 1, Touch.ELEMENTWISE, kept, *modules, growth=SAME_GROWTH)
+        yield Kernel(part, Product(rows, model.value_dim, sees.keys, batch, row=d), modules=modules, wide=True)
+        elements = batch * rows * model.value_dim
+        yield _pass(part, elements, 2 * size, Touch.COPY, growth=SAME_GROWTH, launches=4)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """What queries look at: so many keys, in a window (0: none), those before them or all."""
+
+    keys: int
+    window: int
+    causal: bool
+
+
+def _fused(model: Model, plan: Plan, sees: _Sight, heads: int, key_heads: int) -> Attention:
+    """One kernel that skips masked blocks.
+
+    Context ranks have an early and a late piece of a sequence, so a query of theirs sees what a query sees on average;
+    where heads are exchanged they have whole sequences of fewer heads.
+    """
+    window = min(sees.window, sees.keys) if sees.window < sees.keys else 0
+    queries, d, value = plan.seq // plan.cp, model.head_dim, model.value_dim
+    if plan.cp == 1 or not sees.causal:
+        return Attention(plan.micro_batch, heads, key_heads, queries, sees.keys, d, value, sees.causal, window)
+    if plan.context == "all_to_all":
+        heads, key_heads = max(1, heads // plan.cp), max(1, key_heads // plan.cp)
+        return Attention(plan.micro_batch, heads, key_heads, plan.seq, sees.keys, d, value, True, window)
+    reach = window or sees.keys
+    seen = reach - reach * reach // (2 * sees.keys)
+    return Attention(plan.micro_batch, heads, key_heads, queries, seen, d, value, False)
+
+
+# --- what tensor parallelism adds
+
+
+def _hidden_bytes(model: Model, plan: Plan) -> int:
+    """Bytes of a micro-batch's hidden states, whole."""
+    return plan.tokens * model.hidden * plan.element_bytes
+
+
+def _column(label: str, plan: Plan, size: int, kernels: Sequence[Kernel]) -> Iterator[Step]:
+    """Column-split weights: the gradient of their input is summed.
+
+    Under sequence parallelism the input is gathered, and for the weight gradient gathered again.
+    """
+    if plan.shards_sequence:
+        beside = Beside.WEIGHT_GRADIENT
+        yield Collective(f"{label}_input", Axis.TENSOR, size, ALL_GATHER, REDUCE_SCATTER, beside)
+        yield from kernels
+        yield Collective(f"{label}_input_again", Axis.TENSOR, size, None, ALL_GATHER, Beside.INPUT_GRADIENT)
+        return
+    if plan.tp > 1:
+        yield Collective(f"{label}_input", Axis.TENSOR, size, None, ALL_REDUCE, Beside.WEIGHT_GRADIENT)
+    yield from kernels
+
+
+def _output(label: str, plan: Plan, size: int) -> Iterator[Collective]:
+    """The output of row-split weights is summed; under sequence parallelism it is split, its gradient gathered."""
+    if plan.shards_sequence:
+        yield Collective(f"{label}_output", Axis.TENSOR, size, REDUCE_SCATTER, ALL_GATHER, Beside.PRODUCTS)
+    elif plan.tp > 1:
+        yield Collective(f"{label}_output", Axis.TENSOR, size, ALL_REDUCE, None, Beside.PRODUCTS)
+
+
+# --- feed-forward
+
+
+def _products(model: Model, plan: Plan, width: int, parts: tuple[Part, Part], module: Module) -> Iterator[Kernel]:
+    """Up, activation, down of a dense feed-forward block or a shared expert."""
+    tokens, size = plan.tokens, plan.element_bytes
+    wide = 2 * width if model.gated else width
+    yield from _linear(parts[0], plan, tokens, wide, model.hidden, float(size * tokens * wide), module)
+    made = float(size * tokens * width)
+    yield _pass(parts[1], tokens * (wide + width), size, Touch.ACTIVATION, made, module)
+    yield from _linear(parts[1], plan, tokens, model.hidden, width, 0.0, module)
+
+
+def _mlp(model: Model, plan: Plan) -> Iterator[Step]:
+    size, width = _hidden_bytes(model, plan), max(1, model.ffn // plan.tp)
+    kernels = list(_products(model, plan, width, (Part.MLP_IN, Part.MLP_OUT), Module.MLP))
+    into = [kernel for kernel in kernels if kernel.part is Part.MLP_IN]
+    if model.parallel_block:  # attention has normalised and gathered the input, and leaves its output to be summed here
+        yield from into
+    else:
+        yield from _column("mlp", plan, size, [_norm(Part.MLP_IN, _local(model, plan), plan), *into])
+    yield from (kernel for kernel in kernels if kernel.part is Part.MLP_OUT)
+    yield _residual(Part.MLP_OUT, model, plan)
+    yield from _output("mlp", plan, size)
+
+
+def _mixture(model: Model, plan: Plan, experts: Experts) -> Iterator[Step]:
+    """Router, dispatch, this rank's experts, combine; the shared expert beside them."""
+    tokens, size, hidden = plan.tokens, plan.element_bytes, model.hidden
+    local = max(1, experts.count // plan.ep)
+    share = plan.tp // plan.expert_tp if plan.tp > plan.expert_tp else 1
+    rows = tokens * experts.top_k // share
+    yield _norm(Part.ROUTER, _local(model, plan), plan)
+    yield Kernel(Part.ROUTER, Product(tokens, experts.count, hidden), wide=True, trained=not plan.lora_rank)
+    moved = rows * hidden
+    kept = float(size * moved) / plan.expert_tp
+    yield _pass(Part.ROUTER, moved, 2 * size, Touch.COPY, kept, Module.MOE, launches=3)
+    yield from _exchanges(model, plan, experts, list(_grouped(model, plan, experts, local, rows)))
+    yield _pass(Part.COMBINE, moved, 2 * size, Touch.COPY, kept, Module.MOE, launches=3)
+    yield _residual(Part.COMBINE, model, plan)
+    if experts.shared_ffn:
+        width = max(1, experts.shared_ffn // plan.tp)
+        shared = list(_products(model, plan, width, (Part.SHARED, Part.SHARED), Module.SHARED))
+        whole = _hidden_bytes(model, plan)
+        yield from _column("shared_expert", plan, whole, shared)
+        yield from _output("shared_expert", plan, whole)
+
+
+def _grouped(model: Model, plan: Plan, experts: Experts, local: int, rows: int) -> Iterator[Kernel]:
+    """The products of a rank's experts, with the tokens of the busiest rank."""
+    size, width = plan.element_bytes, max(1, experts.ffn // plan.expert_tp)
+    wide, busiest = 2 * width if model.gated else width, max(local, int(rows * (plan.capacity or plan.load)))
+    trained = not plan.lora_rank
+    up = GroupedProduct(local, busiest, wide, model.hidden)
+    yield Kernel(Part.EXPERTS, up, 1, float(size * busiest * wide), (Module.MOE,), trained=trained)
+    kept = float(size * busiest * width)
+    yield _pass(Part.EXPERTS, busiest * (wide + width), size, Touch.ACTIVATION, kept, Module.ACTIVATION, Module.MOE)
+    down = GroupedProduct(local, busiest, model.hidden, width)
+    yield Kernel(Part.EXPERTS, down, modules=(Module.MOE,), trained=trained)
+
+
+def _exchanges(model: Model, plan: Plan, experts: Experts, kernels: Sequence[Kernel]) -> Iterator[Step]:
+    """Experts between dispatch and combine; where several ranks split one, its tokens are gathered and summed."""
+    tokens = int(plan.tokens * experts.top_k * (plan.capacity or plan.load))
+    routed = tokens * model.hidden * plan.element_bytes
+    exchanged = routed // (plan.tp if plan.shards_sequence else 1)
+    gathered = routed // (plan.tp // plan.expert_tp if plan.shards_sequence else 1)
+    counts = COUNT_BYTES * plan.ep * plan.expert_tp * experts.count
+    if plan.ep > 1:
+        yield Collective("moe_counts", Axis.EXPERT, counts, ALL_GATHER)
+        yield Collective("moe_dispatch", Axis.EXPERT, exchanged, ALL_TO_ALL, ALL_TO_ALL)
+    if plan.expert_tp > 1:
+        yield Collective("moe_gather", Axis.TENSOR, gathered, ALL_GATHER, REDUCE_SCATTER)
+    yield from kernels
+    if plan.expert_tp > 1:
+        yield Collective("moe_scatter", Axis.TENSOR, gathered, REDUCE_SCATTER, ALL_GATHER)
+    if plan.ep > 1:
+        yield Collective("moe_combine", Axis.EXPERT, exchanged, ALL_TO_ALL, ALL_TO_ALL)
+
+
+# --- blocks
+
+
+@lru_cache(maxsize=8192)
+def blocks(model: Model, plan: Plan, kind: LayerKind) -> tuple[Block, ...]:
+    """The blocks of a layer: attention, in a decoder behind an encoder also cross-attention, then feed-forward."""
+    plan = _seen(plan, kind)
+    weights = model.attention_weights()
+    made = [Block("attention", tuple(_Attention(model, plan, kind).steps()), weights)]
+    if kind.cross:
+        made.append(Block("cross", tuple(_Attention(model, plan, kind, cross=True).steps()), weights))
+    steps = _mixture(model, plan, model.experts) if kind.experts and model.experts else _mlp(model, plan)
+    further = model.feed_forward_weights(experts=kind.experts)
+    return (*made, Block("moe" if kind.experts else "mlp", tuple(steps), further))
+
+
+def _seen(plan: Plan, kind: LayerKind) -> Plan:
+    """The plan with the tokens that a layer sees."""
+    return replace(plan, seq=plan.encoder_seq, encoder_seq=0) if kind.encoder and plan.encoder_seq else plan
+
+
+def steps(model: Model, plan: Plan, kind: LayerKind) -> tuple[Step, ...]:
+    """Kernels and collectives of a layer."""
+    return tuple(step for block in blocks(model, plan, kind) for step in block.steps)
+
+
+@lru_cache(maxsize=1024)
+def embedding(model: Model, plan: Plan) -> Block:
+    """Look-up of token and position embeddings, scattered addition of their gradient."""
+    size, elements = plan.element_bytes, plan.tokens * model.hidden
+    if model.encoder_layers:
+        elements += plan.micro_batch * (plan.encoder_seq or plan.seq) // plan.cp * model.hidden
+    work = MemoryPass(elements * 4 * size, Touch.EMBEDDING)
+    kept = _local(model, plan) * int(plan.dropout)
+    growth = 0.0 if plan.lora_rank else (size + 8) / (4 * size)
+    kernel = Kernel(Part.EMBEDDING, work, 3, kept, input_growth=0.0, weight_growth=growth)
+    return Block("embedding", (kernel, *_output("embedding", plan, elements * size)), model.embedding_weights())
+
+
+@lru_cache(maxsize=1024)
+def head(model: Model, plan: Plan) -> Block:
+    """Final norm, projection, and the vocabulary-parallel loss: cross entropy over 32-bit logits, read and written a
+    few times; maximum, target and sum.
+    """
+    tokens, hidden, vocab = plan.tokens, model.hidden, plan.padded_vocab(model.vocab) // plan.tp
+    logits, local = tokens * vocab, plan.element_bytes * _local(model, plan)
+    product = Product(tokens, vocab, hidden)
+    kernels = [
+        replace(_norm(Part.HEAD, tokens * hidden, plan), keeps_bytes=2 * local),
+        Kernel(
+            Part.HEAD,
+            product,
+            wide=True,
+            keeps_bytes=float((plan.element_bytes + LOSS_BYTES) * logits),
+            trained=not plan.lora_rank,
+        ),
+        _pass(Part.HEAD, logits, 16, Touch.SOFTMAX, launches=8),
+    ]
+    column = _column("head", plan, _hidden_bytes(model, plan), kernels)
+    loss = [Collective(f"cross_entropy{i}", Axis.TENSOR, LOSS_BYTES * tokens, ALL_REDUCE) for i in (1, 2, 3)]
+    return Block("head", (*column, *(loss if plan.tp > 1 else ())), model.head_weights())
+
+
+def mtp_blocks(model: Model, plan: Plan) -> tuple[Block, Block]:
+    """What an MTP module has beside its layer: the next tokens' embeddings and the hidden states, projected together;
+    the model's head once more.
+    """
+    size, weights = _hidden_bytes(model, plan), model.mtp_weights()
+    local, width = _local(model, plan), max(1, model.hidden // plan.tp)
+    norms = replace(
+        _norm(Part.MTP_COMBINE, 2 * local, plan), launches=2, keeps_bytes=2.0 * plan.element_bytes * 2 * local
+    )
+    combine = [norms, *_linear(Part.MTP_COMBINE, plan, plan.tokens, width, 2 * model.hidden)]
+    # Columns are gathered. Of whole gradients each rank cuts its own; parts of the sequence are gathered for that.
+    back = ALL_GATHER if plan.shards_sequence else None
+    gathered = [Collective("mtp_combine_output", Axis.TENSOR, size, ALL_GATHER, back)] if plan.tp > 1 else []
+    steps = (*embedding(model, plan).steps, *_column("mtp_combine", plan, 2 * size, combine), *gathered)
+    return Block("mtp_combine", steps, weights[:3]), replace(head(model, plan), weights=weights[3:])
+
+
+def optimizer(parameter_count: float, bytes_each: float = 42.0) -> Kernel:
+    """A mixed-precision Adam step on the parameters of one rank.
+
+    The 42 bytes: gradient to 32 bits and unscaled (2 + 4 + 8), norm (4), clip (8), Adam reads gradient, weight and two
+    moments and writes three (28) less what is fused; the 16-bit copy of the weight (4).
+    """
+    return _pass(Part.OPTIMIZER, parameter_count, bytes_each, Touch.ELEMENTWISE, launches=8)
+
+
+def accumulation(parameter_count: float, bytes_each: float) -> tuple[Kernel, ...]:
+    """Adding the gradients of a micro-batch to those before it, where no product does: a pass per weight matrix."""
+    if not bytes_each:
+        return ()
+    return (_pass(Part.OPTIMIZER, parameter_count, bytes_each, Touch.ELEMENTWISE, launches=4),)

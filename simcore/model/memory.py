@@ -1,0 +1,195 @@
+"""Memory of one rank of a pipeline stage: parameters, gradients, optimizer states, activations; and the KV cache.
+
+Sources: activations per layer Korthikanti et al. 2022 (MLSys 2023), section 4 and table 2, kernel by kernel, so that
+grouped queries, gated layers and fused attention follow; sharded states Rajbhandari et al. 2020 (ZeRO), figure 1;
+micro-batches in flight Narayanan et al. 2021 (SC21), section 2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from math import ceil
+
+from simcore.model.held import Held, held_parameters, of_weights
+from simcore.model.layer import blocks, embedding, head, mtp_blocks
+from simcore.model.plan import Plan, unlike
+from simcore.model.shape import LayerKind, Model, kinds
+from simcore.model.steps import Block, dropped
+
+__all__ = ["Memory", "activation_bytes", "advice", "in_flight", "kv_cache_bytes", "peak", "stage_memory", "states"]
+
+OPTIMIZER_BYTES = 12
+"""Adam with a 32-bit copy of the weight and two moments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of one rank at the peak of a step; `workspace` is what lives for a layer or two only."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    workspace: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self.parts.values())
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Bytes by what they are."""
+        return asdict(self)
+
+
+def peak(model: Model, plan: Plan) -> Memory:
+    """The fullest stage's.
+
+    Earlier stages keep no fewer micro-batches than later ones, so of those that hold as much the first is fullest.
+    """
+    stages = unlike(model, plan.outline, plan.cuts)
+    return max((stage_memory(model, plan, stage) for stage in stages), key=lambda memory: memory.total)
+
+
+def kinds_of(model: Model, plan: Plan, stage: int) -> tuple[tuple[LayerKind, int], ...]:
+    """Kinds of the layers of a stage, and how many."""
+    return tuple(each for part in plan.parts(stage) for each in kinds(model, plan.layers(model, part)))
+
+
+def stage_memory(model: Model, plan: Plan, stage: int = 0) -> Memory:
+    """Peak memory of a rank of a stage."""
+    held, flying = held_parameters(model, plan, stage), in_flight(plan, stage)
+    lasting, working = _activations(model, plan, stage)
+    parameters, gradients, optimizer = states(held, plan)
+    workspace = working + (_gathered(model, plan, stage) if plan.zero == 3 and plan.sharing > 1 else 0)
+    return Memory(parameters, gradients, optimizer, ceil(lasting / plan.copies * flying), ceil(workspace))
+
+
+def states(held: Held, plan: Plan) -> tuple[int, int, int]:
+    """Bytes of parameters, gradients and optimizer states; ZeRO 1, 2, 3 shares states, gradients, parameters."""
+    trained = held.trained + held.trained_experts
+    whole = held.dense // plan.sharing + held.experts // (plan.shard or plan.expert_replicas)
+    owned = held.owned(plan)
+    return (
+        plan.element_bytes * (whole if plan.zero >= 3 else held.whole),
+        plan.gradient_bytes * (owned if plan.zero >= 2 else trained),
+        OPTIMIZER_BYTES * (owned if plan.zero >= 1 else trained),
+    )
+
+
+def in_flight(plan: Plan, stage: int = 0) -> float:
+    """Micro-batches whose activations a stage holds at once, in whole passes through its layers.
+
+    >>> plan = Plan(4, 128, pp=4, global_batch=8)
+    >>> in_flight(plan, 0), in_flight(plan, 3)
+    (4.0, 1.0)
+    """
+    name, stages, chunks = plan.schedule_name, plan.pp, plan.virtual_stages
+    most = {
+        "gpipe": float(plan.micro_batches),
+        "interleaved": (2 * (stages - stage - 1) + (chunks - 1) * stages + 1) / chunks,
+        "zb-h1": float(stages),  # until their weight gradients, which a later stage puts off longer
+        "zb-v": float(stages),
+        "dualpipe": stages + 1.0,
+    }
+    return min(float(plan.micro_batches), most.get(name, float(stages - stage)))
+
+
+def activation_bytes(model: Model, plan: Plan, kind: LayerKind, *, again: bool | None = None) -> float:
+    """Bytes that one micro-batch leaves in a layer for its gradients; done `again` as a whole, its input only.
+
+    Plain layers with 4h and no fused attention give the paper's sbh(10 + 24/t + 5as/(ht)), with sequence parallelism
+    sbh/t (34 + 5as/h); selective recompute drops the last term, full recompute leaves the layer's input.
+    """
+    if plan.again(0) if again is None else again:
+        tokens = plan.micro_batch * plan.encoder_seq // plan.cp if kind.encoder and plan.encoder_seq else plan.tokens
+        return tokens * model.hidden * plan.element_bytes / plan.apart
+    return _kept(blocks(model, plan, kind), plan)
+
+
+def _kept(some: Iterable[Block], plan: Plan) -> float:
+    kept = 0.0
+    for block in some:
+        repeated = {id(kernel) for kernel in dropped(block.kernels, plan)}
+        kept += sum(kernel.keeps_bytes for kernel in block.kernels if id(kernel) not in repeated)
+    return kept
+
+
+def _activations(model: Model, plan: Plan, stage: int) -> tuple[float, float]:
+    """What a micro-batch leaves in a stage, and what only one layer or the head needs at a time."""
+    first, last = plan.ends(stage)
+    layers = tuple(plan.layers(model, part) for part in plan.parts(stage))
+    return _of_stage(model, plan.of_layer, layers, first > 0, last > 0)
+
+
+@lru_cache(maxsize=8192)
+def _of_stage(model: Model, plan: Plan, parts: tuple[range, ...], first: bool, last: bool) -> tuple[float, float]:
+    lasting, working = sum(_of_part(model, plan, layers) for layers in parts), 0.0
+    if first:
+        lasting += _kept([embedding(model, plan)], plan)
+    if plan.recompute == "full":
+        held = (kind for layers in parts for kind, _ in kinds(model, layers))
+        working = max(activation_bytes(model, plan, kind, again=False) for kind in held)
+    if last:
+        working += _kept([head(model, plan)], plan)
+        for layer in range(model.depth, model.depth + model.mtp_layers):
+            lasting += _kept(mtp_blocks(model, plan), plan) + activation_bytes(model, plan, model.kind(layer))
+    return lasting, working
+
+
+def _of_part(model: Model, plan: Plan, layers: range) -> float:
+    """What a micro-batch leaves in the layers of a part of the model."""
+    if plan.recompute == "full" and plan.recompute_method == "uniform" and plan.recompute_layers:
+        first = layers[:: plan.recompute_layers]
+        return sum(count * activation_bytes(model, plan, kind, again=True) for kind, count in kinds(model, first))
+    whole = sum(plan.again(position) for position in range(len(layers)))
+    return sum(
+        count * activation_bytes(model, plan, kind, again=again)
+        for some, again in ((layers[:whole], True), (layers[whole:], False))
+        for kind, count in kinds(model, some)
+    )
+
+
+def _gathered(model: Model, plan: Plan, stage: int) -> float:
+    """ZeRO-3: parameters of the layer at work and of the next, and the first one's gradients until they are sent."""
+    each = (of_weights(model.layer_weights(kind), plan) for kind, _ in kinds_of(model, plan, stage))
+    largest = max((held.whole for held in each), default=0)
+    return float((2 * plan.element_bytes + plan.gradient_bytes) * largest)
+
+
+def kv_cache_bytes(model: Model, tokens: int, *, tp: int = 1, element_bytes: int = 2) -> int:
+    """Bytes of keys and values kept for so many tokens on a tensor rank; latent attention keeps one for all heads.
+
+    >>> from simcore.model.presets import model
+    >>> kv_cache_bytes(model("llama-3-8b"), 8192) / 2**30
+    1.0
+    """
+    if model.latent:
+        width = model.latent.key_value_rank + model.latent.rope_size
+    else:
+        width = 2 * max(1, model.key_heads // tp) * model.head_dim
+    return tokens * model.layers * width * element_bytes
+
+
+def advice(memory: Memory, plan: Plan, capacity_bytes: int) -> str:
+    """What is missing and what would help, nothing when the peak fits.
+
+    >>> advice(Memory(1, 1, 1, 1), Plan(1, 1), 8)
+    ''
+    """
+    if memory.total <= capacity_bytes:
+        return ""
+    held = memory.parameters + memory.gradients + memory.optimizer
+    helps = []
+    if memory.activations > held and plan.recompute == "none":
+        helps.append("--recompute selective or full")
+    if memory.activations > held and not plan.sequence_parallel and plan.tp > 1:
+        helps.append("--enable_sequence_parallel")
+    if plan.zero == 0 and plan.replicas > 1:
+        helps.append("--use_distributed_optimizer")
+    helps.append("more tensor or pipeline parallel ranks")
+    gigabytes = (memory.total - capacity_bytes) / 1e9
+    return f"does not fit: {gigabytes:.1f} GB too much of {memory.total / 1e9:.1f} GB; would help: {', '.join(helps)}"

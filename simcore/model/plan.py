@@ -1,0 +1,346 @@
+"""How a training step is spread over ranks: degrees, batches, schedule, what is sharded, recomputed and kept narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import Literal
+
+from simcore.compute.accelerators import ELEMENT_BYTES
+from simcore.errors import InputError, Location, Problem, Problems
+from simcore.model.shape import Model, kinds
+from simcore.workload.loops.schedules import Schedule, make, outline, splits_backward
+
+__all__ = ["CONTEXTS", "RECOMPUTED", "Context", "Plan", "Recompute", "check", "split", "unlike"]
+
+Recompute = Literal["none", "selective", "full"]
+Context = Literal["gather", "ring", "all_to_all"]
+RECOMPUTED, CONTEXTS = ("none", "selective", "full"), ("gather", "ring", "all_to_all")
+STORED_BYTES = 2  # of a parameter or activation where products are narrower
+
+MOST_ROWS, MOST_CAPACITY, MOST_LAYERS = 1 << 24, 1 << 20, 1 << 13
+MOST = 1 << 32  # of anything: beyond, products of them are no numbers of bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Degrees and choices of a training step.
+
+    `zero` is what data-parallel ranks share: 0 nothing, 1 optimizer states (Megatron's distributed optimizer), 2 also
+    gradients, 3 also parameters (FSDP). `shard` ranks share the parameters of ZeRO-3, which the others replicate
+    (FSDP's hybrid sharding); 0 = all do. `expert_tp` ranks split one expert. Gradients are reduced and accumulated in
+    `gradient_bytes` an element. `overlap` reduces a layer's gradients as soon as its last micro-batch has made them.
+
+    `recompute` "selective" drops the `recompute_modules` of every layer, by Megatron's names; "full" whole layers:
+    the first `recompute_layers` of every part of the model (method "block"; 0 = all), or all of them in groups of as
+    many, of which only the input is kept ("uniform"). `dtype` is that of products; what is stored has 16 bits or more.
+
+    With a `capacity` every expert gets that many times its mean share of tokens, padded; `load` is that of the busiest
+    expert rank, for which the others wait. `context`: how attention gets at the other ranks' tokens: keys and values
+    gathered or passed around behind the attention itself, or heads exchanged for tokens. `overlap_pipeline` sends
+    between stages beside kernels, `scatter_pipeline` a tensor rank's part only. `cuts`: layers of every part of the
+    model where they are not as even as they go. `encoder_seq`: tokens of an encoder's input (0: as many). With
+    `lora_rank` > 0 the weights are frozen, and adapters of that rank beside every product are trained.
+    """
+
+    world_size: int
+    seq: int
+    tp: int = 1
+    cp: int = 1
+    ep: int = 1
+    pp: int = 1
+    expert_tp: int = 1
+    virtual_stages: int = 1
+    micro_batch: int = 1
+    global_batch: int = 1
+    sequence_parallel: bool = False
+    zero: int = 0
+    recompute: Recompute = "none"
+    dtype: str = "bf16"
+    gradient_bytes: int = 4
+    overlap: bool = False
+    pad_vocab_to: int = 128
+    capacity: float = 0.0
+    load: float = 1.0
+    shard: int = 0
+    schedule: str = ""
+    overlap_pipeline: bool = False
+    scatter_pipeline: bool = False
+    context: Context = "gather"
+    fused_attention: bool = True
+    dropout: bool = False
+    recompute_modules: tuple[str, ...] = ("core_attn",)
+    recompute_layers: int = 0
+    recompute_method: Literal["block", "uniform"] = "block"
+    cuts: tuple[int, ...] = ()
+    encoder_seq: int = 0
+    lora_rank: int = 0
+
+    @classmethod
+    def of(cls, seq: int, global_batch: int, *, dp: int = 1, **choices: object) -> Plan:
+        """A plan from all of its degrees."""
+        plan = cls(1, seq, global_batch=global_batch, **choices)  # type: ignore[arg-type]
+        return replace(plan, world_size=plan.tp * plan.cp * plan.pp * dp)
+
+    @property
+    def dp(self) -> int:
+        """Ranks that see different sequences."""
+        return self.world_size // (self.tp * self.cp * self.pp)
+
+    @property
+    def replicas(self) -> int:
+        """Ranks with the same dense parameters: data and context parallelism together."""
+        return self.dp * self.cp
+
+    @property
+    def sharing(self) -> int:
+        """Ranks that share states: replicas, or as many of them as hybrid sharding says."""
+        return self.shard or self.replicas
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks with the same experts."""
+        return max(1, self.replicas * self.tp // (self.ep * self.expert_tp))
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches a replica runs in a step; InputError when the batch does not divide."""
+        count, rest = divmod(self.global_batch, self.dp * self.micro_batch)
+        if rest or count < 1:
+            expected = f"a multiple of dp x micro-batch = {self.dp * self.micro_batch}"
+            raise InputError.at("global batch", "does not divide", expected=expected, found=str(self.global_batch))
+        return count
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of a parameter or activation as it is stored and sent."""
+        return max(STORED_BYTES, int(ELEMENT_BYTES[self.dtype]))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch on a rank, before sequence parallelism."""
+        return self.micro_batch * self.seq // self.cp
+
+    @property
+    def shards_sequence(self) -> bool:
+        """Whether tensor ranks share the tokens outside of their products."""
+        return self.sequence_parallel and self.tp > 1
+
+    @property
+    def apart(self) -> int:
+        """Ranks that share the tokens outside of split products."""
+        return self.tp if self.sequence_parallel else 1
+
+    def again(self, position: int) -> bool:
+        """Whether the layer at a position of a part of the model is computed again as a whole."""
+        some = self.recompute_method == "block" and self.recompute_layers
+        return self.recompute == "full" and (not some or position < self.recompute_layers)
+
+    def padded_vocab(self, vocab: int) -> int:
+        """The vocabulary padded so that every rank holds a whole multiple."""
+        multiple = self.pad_vocab_to * self.tp
+        return -(-vocab // multiple) * multiple
+
+    @property
+    def of_layer(self) -> Plan:
+        """The plan as a layer's kernels and activations see it: what does not matter there is left at its default."""
+        return _of_layer(self)
+
+    # --- the pipeline
+
+    @property
+    def schedule_name(self) -> str:
+        """The schedule; interleaved where a stage holds several parts and none is named."""
+        return self.schedule or ("interleaved" if self.virtual_stages > 1 else "1f1b")
+
+    @property
+    def order(self) -> Schedule:
+        """The pipeline schedule."""
+        return make(self.schedule_name, self.pp, self.micro_batches, self._chunks)
+
+    @property
+    def outline(self) -> Schedule:
+        """The schedule's shape without the order of its cells, which the number of micro-batches does not change."""
+        return _outline(self.schedule_name, self.pp, self._chunks)
+
+    @property
+    def _chunks(self) -> int | None:
+        return self.virtual_stages if self.virtual_stages > 1 else None
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether weight gradients are cells of their own."""
+        return splits_backward(self.schedule_name)
+
+    @property
+    def copies(self) -> int:
+        """Pipelines that run against each other on the same stages, each with weights of its own."""
+        return 2 if self.outline.placement == "twoway" else 1
+
+    def parts(self, stage: int) -> tuple[int, ...]:
+        """Which parts of the model a stage holds."""
+        return _parts(self.outline)[stage]
+
+    def layers(self, model: Model, part: int) -> range:
+        """Layers of a part of the model, MTP modules left out."""
+        return split(model.depth, self.outline.parts, self.cuts)[part]
+
+    def stage_layers(self, model: Model, stage: int) -> tuple[int, ...]:
+        """Layers of all parts of a stage, and the MTP modules, which are with the head."""
+        parts, last = self.parts(stage), self.outline.parts - 1
+        held = tuple(layer for part in parts for layer in self.layers(model, part))
+        further = range(model.depth, model.depth + model.mtp_layers)
+        return (*held, *further) if last in parts else held
+
+    def ends(self, stage: int) -> tuple[int, int]:
+        """How many embeddings and how many heads a stage holds."""
+        parts = self.parts(stage)
+        return parts.count(0), parts.count(self.outline.parts - 1)
+
+    def tables(self, model: Model, stage: int) -> int:
+        """Word tables of a stage but for untied heads: its own, and the copy a tied head or an MTP module needs."""
+        embeddings, heads = self.ends(stage)
+        needed = heads if model.tied or model.mtp_layers else 0
+        return max(embeddings, needed) if self.copies == 1 else embeddings + needed
+
+    def ties_stages(self, model: Model) -> bool:
+        """Whether two stages hold the same word table and sum its gradients."""
+        return (model.tied or model.mtp_layers > 0) and not self.ends(0)[1]
+
+
+@lru_cache(maxsize=8192)
+def _of_layer(plan: Plan) -> Plan:
+    return replace(
+        plan, world_size=plan.tp * plan.cp, pp=1, virtual_stages=1, global_batch=1, overlap=False, cuts=(), zero=0,
+        overlap_pipeline=False, scatter_pipeline=False, schedule="", gradient_bytes=0, shard=0,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _outline(name: str, stages: int, chunks: int | None) -> Schedule:
+    return outline(name, stages, 1, chunks)
+
+
+@lru_cache(maxsize=4096)
+def _parts(shape: Schedule) -> tuple[tuple[int, ...], ...]:
+    """The parts of every stage."""
+    return tuple(tuple(shape.part(stage, chunk) for chunk in range(shape.chunks)) for stage in range(shape.stages))
+
+
+@lru_cache(maxsize=4096)
+def unlike(model: Model, shape: Schedule, cuts: tuple[int, ...]) -> tuple[int, ...]:
+    """The first stage of every kind: stages with the same layers and ends hold and do the same."""
+    seen: dict[object, int] = {}
+    parts, layers = _parts(shape), split(model.depth, shape.parts, cuts)
+    for stage, held in enumerate(parts):
+        kind = tuple((kinds(model, layers[part]), part == 0, part == shape.parts - 1) for part in held)
+        seen.setdefault(kind, stage)
+    return tuple(seen.values())
+
+
+@lru_cache(maxsize=4096)
+def split(layers: int, parts: int, cuts: tuple[int, ...] = ()) -> tuple[range, ...]:
+    """Layers of every part of a pipelined model, as `cuts` says or as even as they go.
+
+    What does not divide goes to the parts behind the first, the last getting none where it can be: these two have the
+    embedding and the head to do (Grattafiori et al. 2024, section 3.3.2).
+
+    >>> [len(part) for part in split(126, 16)]
+    [7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7]
+    """
+    if cuts and (len(cuts) != parts or sum(cuts) != layers):
+        expected = f"{parts} numbers that add up to {layers}"
+        raise InputError.at(
+            "cuts", "the layers of the parts are not those of the model", expected=expected, found=str(cuts)
+        )
+    base, extra = divmod(layers, parts)
+    longer = sorted(range(parts), key=lambda part: (part in (0, parts - 1), part))[:extra]
+    sizes = cuts or [base + (part in longer) for part in range(parts)]
+    return tuple(range(start, end) for start, end in pairwise(accumulate(sizes, initial=0)))
+
+
+def check(model: Model, plan: Plan) -> None:
+    """Raise InputError, all problems at once, for degrees that do not divide what they split."""
+    with Problems() as problems:
+        _positive(problems, model, plan)
+    with Problems() as problems:
+        for option, value, divisor, by in _divisions(model, plan):
+            if divisor < 1 or value % divisor:
+                _note(problems, option, f"{value} is not divisible by {divisor}, {by}", str(value))
+        for refused, option, message, found in _refusals(model, plan):
+            if refused:
+                _note(problems, option, message, str(found))
+
+
+def _divisions(model: Model, plan: Plan) -> Iterator[tuple[str, int, int, str]]:
+    """Option, its value, what must divide it, and what that is."""
+    yield "world_size", plan.world_size, plan.tp * plan.cp * plan.pp, "the product of tp, cp and pp"
+    yield "num_attention_heads", model.heads, plan.tp, "the tensor parallel size"
+    yield "ffn_hidden_size", model.ffn, plan.tp, "the tensor parallel size"
+    yield "seq_length", plan.seq, plan.cp * (plan.tp if plan.sequence_parallel else 1), "the ranks that share it"
+    yield "global_batch", plan.global_batch, plan.dp * plan.micro_batch, "data parallel ranks times micro-batch"
+    if model.experts:
+        yield "num_experts", model.experts.count, plan.ep, "the expert parallel size"
+        yield "ffn_hidden_size", model.experts.ffn, plan.expert_tp, "the ranks that split an expert"
+        yield "expert_model_parallel_size", plan.replicas * plan.tp, plan.ep * plan.expert_tp, "ep times its tp"
+    if plan.shard:
+        yield "shard_ranks", plan.replicas, plan.shard, "the ranks that share the parameters"
+
+
+def _refusals(model: Model, plan: Plan) -> Iterator[tuple[bool, str, str, int]]:
+    """Whether it is wrong, the option, what is wrong with it, and what was found."""
+    rows = model.depth * (plan.global_batch // (max(plan.dp, 1) * plan.micro_batch))
+    yield rows > MOST_ROWS, "global_batch", f"{rows:,} layers of micro-batches are too many", plan.global_batch
+    yield model.depth > MOST_LAYERS, "num_layers", f"at most {MOST_LAYERS:,} can be timed one by one", model.layers
+    yield model.depth < plan.pp, "pipeline_model_parallel", "more stages than layers", plan.pp
+    tp = "must be 1 or the tensor parallel size"
+    yield plan.expert_tp not in (1, plan.tp), "expert_tensor_parallel_size", tp, plan.expert_tp
+    if model.experts:
+        groups = "ZeRO-3 shares experts over all replicas: expert parallelism has other groups"
+        yield plan.zero == 3 and (plan.ep > 1 or plan.expert_tp != plan.tp), "stage", groups, plan.zero
+    else:
+        yield plan.ep > 1, "expert_model_parallel_size", "this model has no experts", plan.ep
+    common = "ZeRO-3 does not share what MTP modules and the model have in common"
+    yield plan.zero == 3 and model.mtp_layers > 0, "stage", common, plan.zero
+    yield plan.shard > 0 and plan.zero != 3, "shard_ranks", "only ZeRO-3 shares parameters: --stage 3", plan.shard
+
+
+def _positive(problems: Problems, model: Model, plan: Plan) -> None:
+    names = {
+        "num_layers": model.layers,
+        "hidden_size": model.hidden,
+        "num_attention_heads": model.heads,
+        "ffn_hidden_size": model.ffn,
+        "vocab_size": model.vocab,
+        "world_size": plan.world_size,
+        "tensor_model_parallel_size": plan.tp,
+        "context_parallel_size": plan.cp,
+        "expert_model_parallel_size": plan.ep,
+        "pipeline_model_parallel": plan.pp,
+        "micro_batch": plan.micro_batch,
+        "global_batch": plan.global_batch,
+        "seq_length": plan.seq,
+        "make_vocab_size_divisible_by": plan.pad_vocab_to,
+    }
+    for option, value in names.items():
+        if value < 1:
+            _note(problems, option, "the value must be 1 or more", str(value))
+        elif value > MOST:
+            _note(problems, option, f"the value must be {MOST:,} or less", str(value))
+    if not problems.found and plan.world_size < plan.tp * plan.cp * plan.pp:
+        _note(
+            problems,
+            "world_size",
+            f"fewer GPUs than tp * cp * pp = {plan.tp * plan.cp * plan.pp}",
+            str(plan.world_size),
+        )
+    if not 0 <= plan.capacity <= MOST_CAPACITY:
+        _note(problems, "moe_expert_capacity_factor", f"at most {MOST_CAPACITY:,}", str(plan.capacity))
+    if plan.dtype not in ELEMENT_BYTES:
+        _note(problems, "dtype", f"unknown number format; known: {', '.join(ELEMENT_BYTES)}", plan.dtype)
+
+
+def _note(problems: Problems, option: str, message: str, found: str) -> None:
+    problems.add(Problem(Location(f"--{option}"), message, found=found, field=option))

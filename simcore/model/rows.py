@@ -1,0 +1,268 @@
+"""A training step as rows: what one rank computes of the parts of a model, and which collectives it joins.
+
+Rows stand in forward order, once per micro-batch; a training loop runs them downwards, then upwards for the gradients.
+Before them stand the rows of the end of the step, which the upward pass reaches last. A run of kernels is a row; a
+collective behind it goes with it, as does the sum of the gradients of its input, beside its weight gradients. Other
+collectives are rows of their own. Sizes are those of whole buffers: the gathered result, the unreduced input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from simcore.model.held import Held, of_weights
+from simcore.model.layer import blocks, embedding, head, mtp_blocks
+from simcore.model.plan import Plan
+from simcore.model.shape import LayerKind, Model
+from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, dropped
+from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName
+
+__all__ = ["Rows", "Timer"]
+
+FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
+ALL_REDUCE, ALL_GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
+REDUCE_SCATTER = CollectiveKind.REDUCE_SCATTER
+NORM_BYTES = 4
+IDLE = Phase()
+GROUPS = {Axis.TENSOR: Group.LOOP, Axis.CONTEXT: Group.CP, Axis.EXPERT: Group.EP}
+
+# How a row is called: by its first part. Where tensor ranks do not meet inside a block it is one row.
+NAMES = {
+    Part.EMBEDDING: "embedding_layer",
+    Part.ATTENTION_IN: "attention_column",
+    Part.ATTENTION_CORE: "attention_row",
+    Part.CROSS_IN: "cross_column",
+    Part.CROSS_CORE: "cross_row",
+    Part.MLP_IN: "mlp_column",
+    Part.MLP_OUT: "mlp_row",
+    Part.ROUTER: "moe_router",
+    Part.EXPERTS: "moe_experts",
+    Part.COMBINE: "moe_output",
+    Part.SHARED: "shared_expert",
+}
+
+
+class Timer(Protocol):
+    """Times of one micro-batch on one rank, and of its share of the optimizer step."""
+
+    def time_ns(self, part: Part, kernels: Sequence[Kernel], phase: PhaseName) -> int:
+        """Nanoseconds of the kernels of a part of the model in a phase."""
+
+    def optimizer(self, elements: int) -> int:
+        """Nanoseconds of the optimizer on so many elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Builds the rows of parts of a model under a plan."""
+
+    model: Model
+    plan: Plan
+    timer: Timer
+    _known: dict[tuple[LayerKind, bool, bool], list[Layer]] = field(default_factory=dict)
+
+    # --- a block
+
+    def block(self, block: Block, *, again: bool = False) -> list[Layer]:
+        """Rows of a block; done `again`, it runs forward once more before its gradients, collectives included."""
+        return self._block(block, again=again)[0]
+
+    def _block(self, block: Block, *, again: bool = False) -> tuple[list[Layer], int]:
+        """Rows of a block, and which of them its experts are."""
+        made: list[Layer] = []
+        run: list[Kernel] = []
+        back, experts = IDLE, -1
+
+        def flush() -> int:
+            """Make a row of the run, if there is one; its number."""
+            nonlocal run, back, experts
+            if not run:
+                return -1
+            at = len(made)
+            experts = at if run[0].part is Part.EXPERTS else experts
+            made.extend(self._run(run, back, again=again))
+            run, back = [], IDLE
+            return at
+
+        for step in block.steps:
+            if isinstance(step, Kernel):
+                # Experts have replicas of their own: their gradients go out with a row of their own.
+                if run and run[-1].part is not step.part and Part.EXPERTS in (run[-1].part, step.part):
+                    flush()
+                run.append(step)
+                continue
+            at = flush()
+            forward, backward = _phase(step, step.forward), _phase(step, step.backward)
+            if step.beside is Beside.WEIGHT_GRADIENT:
+                backward, back = IDLE, backward
+            if at >= 0 and backward == IDLE and step.beside is Beside.PRODUCTS:
+                made[at] = _with(made[at], forward)
+            elif forward != IDLE or backward != IDLE:
+                made.append(Layer(step.name, forward, backward))
+        flush()
+        if again:
+            # The upward pass reads these first, from the last to the first.
+            more = (Layer(f"{row.name}_recompute", input_grad=row.forward) for row in reversed(made))
+            made += [row for row in more if row.input_grad != IDLE]
+        return made, experts
+
+    def _run(self, kernels: Sequence[Kernel], back: Phase, *, again: bool) -> list[Layer]:
+        """The row of a run of kernels, and what of it selective recomputation does again just before its gradients."""
+        if not kernels:
+            return []
+        forward, input_grad, weight_grad = (Phase(self._time(kernels, phase)) for phase in PhaseName)
+        made = [_with(Layer(_name(kernels), forward, input_grad, weight_grad), input_grad=back)]
+        repeated = () if again else dropped(kernels, self.plan)
+        if repeated:
+            made.append(Layer(f"{made[0].name}_recompute", input_grad=Phase(self._time(repeated, FORWARD))))
+        return made
+
+    def _time(self, kernels: Sequence[Kernel], phase: PhaseName) -> int:
+        parts = dict.fromkeys(kernel.part for kernel in kernels)
+        return sum(self.timer.time_ns(part, [one for one in kernels if one.part is part], phase) for part in parts)
+
+    # --- a micro-batch
+
+    def micro_batch(self, part: int, *, last: bool) -> list[Layer]:
+        """Rows of a part of the model; `last` of the upward pass, the first in the file: its gradients are complete."""
+        model, plan = self.model, self.plan
+        made = self._sharded(embedding(model, plan), reduced=last) if part == 0 else []
+        for position, layer in enumerate(plan.layers(model, part)):
+            made += self.layer(model.kind(layer), again=plan.again(position), reduced=last)
+        if part < plan.outline.parts - 1:
+            return made
+        block, copied = head(model, plan), plan.pp > 1 and plan.ties_stages(model)
+        tables = (*block.weights, *model.embedding_weights()[:1]) if copied else block.weights
+        made += self._sharded(replace(block, weights=tables), reduced=last)
+        for layer in range(model.depth, model.depth + model.mtp_layers):
+            combine, again = mtp_blocks(model, plan)
+            made += self._sharded(combine, reduced=last)
+            made += self.layer(model.kind(layer), again=plan.again(0), reduced=last)
+            made += self._sharded(again, reduced=last)
+        return made
+
+    def layer(self, kind: LayerKind, *, again: bool, reduced: bool) -> list[Layer]:
+        """Rows of a layer."""
+        key = kind, again, reduced
+        if key not in self._known:
+            made = [self._sharded(block, again=again, reduced=reduced) for block in blocks(self.model, self.plan, kind)]
+            self._known[key] = [row for rows in made for row in rows]
+        return self._known[key]
+
+    # --- data parallelism
+
+    def _sharded(self, block: Block, *, reduced: bool, again: bool = False) -> list[Layer]:
+        """Rows of a block with what data parallelism adds to it."""
+        plan, (rows, experts) = self.plan, self._block(block, again=again)
+        if plan.replicas == 1 and plan.expert_replicas == 1:
+            return rows
+        held = of_weights(block.weights, plan)
+        if plan.zero >= 2 or (reduced and plan.overlap):
+            rows = self._reduced(block, rows, experts, held)
+        return self._gathered(block, rows, held) if plan.zero == 3 and plan.sharing > 1 else rows
+
+    def _reduced(self, block: Block, rows: list[Layer], experts: int, held: Held) -> list[Layer]:
+        """Gradients of a block go out with its topmost row, the upward pass's last; those of experts with theirs."""
+        plan = self.plan
+        if plan.shard:
+            return self._hybrid(block, rows, held.trained + held.trained_experts)
+        if plan.replicas > 1 and held.trained:
+            rows[0] = _with(rows[0], weight_grad=self._gradient_phase(held.trained, Group.LOOP))
+        if held.trained_experts and plan.expert_replicas > 1:
+            summed = self._gradient_phase(held.trained_experts, Group.DP_EP)
+            rows[experts] = _with(rows[experts], weight_grad=summed)
+        return rows
+
+    def _hybrid(self, block: Block, rows: list[Layer], count: int) -> list[Layer]:
+        """Hybrid sharding: gradients are reduced to the ranks that share them, then summed over their replicas.
+
+        The text calls the groups EP and DP_EP: ranks next to each other, and those that stand in their place elsewhere.
+        """
+        plan = self.plan
+        rows[0] = _with(rows[0], weight_grad=self._gradient_phase(count, Group.EP if plan.shard > 1 else Group.LOOP))
+        if plan.shard == plan.replicas:
+            return rows
+        summed = Phase(0, ALL_REDUCE, plan.gradient_bytes * -(-count // plan.shard), Group.DP_EP)
+        # The upward pass comes to it after the row that reduces.
+        return [Layer(f"replicas_{block.name}", weight_grad=summed), *rows]
+
+    def _gradient_phase(self, count: int, group: Group) -> Phase:
+        kind = REDUCE_SCATTER if self.plan.zero else ALL_REDUCE
+        return Phase(0, kind, self.plan.gradient_bytes * count, group)
+
+    def _gathered(self, block: Block, rows: list[Layer], held: Held) -> list[Layer]:
+        """ZeRO-3: a block's parameters are gathered before its forward and again before its gradients.
+
+        The group is written DP_EP, in a file without expert groups the data-parallel one; with hybrid sharding EP.
+        """
+        size = self.plan.element_bytes * held.whole
+        gather = Phase(0, ALL_GATHER, size, Group.EP if self.plan.shard else Group.DP_EP)
+        ahead, back = Layer(f"gather_{block.name}", gather), Layer(f"gather_{block.name}_again", input_grad=gather)
+        return [ahead, *rows, back]
+
+    # --- the end of a step
+
+    def end(self, held: Held) -> list[Layer]:
+        """End of the step: gradients reduced, parameters gathered, the gradients' norm; what waits for them goes down.
+
+        The loop waits for collectives of weight gradients only when it comes down to their rows again. So what needs
+        the sums, gradients of replicated weights and the optimizer, is computed forward, below the rows that send: the
+        optimizer opens the next step in place of closing this one, and a step is as long.
+        """
+        plan, rows = self.plan, list[Layer]()
+        if plan.replicas > 1:
+            rows.append(Layer("gradient_norm", weight_grad=Phase(0, ALL_REDUCE, NORM_BYTES)))
+        if plan.zero in (1, 2):
+            rows += self._both("parameter_gather", plan.element_bytes, ALL_GATHER, held)
+        if plan.zero < 2 and not plan.overlap:
+            rows += self._both(
+                "gradient_reduce", plan.gradient_bytes, REDUCE_SCATTER if plan.zero else ALL_REDUCE, held
+            )
+        if plan.shards_sequence:
+            summed = Collective("replicated_gradients", Axis.TENSOR, plan.gradient_bytes * held.replicated, ALL_REDUCE)
+            rows.append(Layer(summed.name, _phase(summed, summed.forward)))
+        owned = held.owned(plan) if plan.zero else held.trained + held.trained_experts
+        return [*rows, Layer("optimizer", Phase(self.timer.optimizer(owned)))]
+
+    def _both(self, name: str, each_bytes: int, kind: CollectiveKind, held: Held) -> Iterator[Layer]:
+        """A row for ordinary parameters and one for experts, each unless its group is one rank."""
+        groups = (
+            (name, held.trained, self.plan.replicas, Group.LOOP),
+            (f"{name}_experts", held.trained_experts, self.plan.expert_replicas, Group.DP_EP),
+        )
+        for row, count, ranks, group in groups:
+            if ranks > 1 and count:
+                yield Layer(row, weight_grad=Phase(0, kind, each_bytes * count, group))
+
+
+def _name(kernels: Sequence[Kernel]) -> str:
+    """What a run of kernels is called."""
+    parts = {kernel.part for kernel in kernels}
+    for into, out, name in (
+        (Part.ATTENTION_IN, Part.ATTENTION_OUT, "attention_layer"),
+        (Part.CROSS_IN, Part.CROSS_OUT, "cross_layer"),
+        (Part.MLP_IN, Part.MLP_OUT, "mlp_layer"),
+    ):
+        if {into, out} <= parts:
+            return name
+    return NAMES.get(kernels[0].part, str(kernels[0].part))
+
+
+def _phase(collective: Collective, kind: CollectiveKind | None) -> Phase:
+    return IDLE if kind is None else Phase(0, kind, collective.size_bytes, GROUPS[collective.axis])
+
+
+def _with(row: Layer, forward: Phase = IDLE, input_grad: Phase = IDLE, *, weight_grad: Phase = IDLE) -> Layer:
+    """The row with these collectives behind its computations."""
+    return Layer(
+        row.name,
+        _behind(row.forward, forward),
+        _behind(row.input_grad, input_grad),
+        _behind(row.weight_grad, weight_grad),
+    )
+
+
+def _behind(computed: Phase, added: Phase) -> Phase:
+    return computed if added == IDLE else replace(added, compute_ns=computed.compute_ns)

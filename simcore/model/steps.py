@@ -1,0 +1,174 @@
+"""What steps are made of: kernels and collectives, typed; what a kernel becomes in the passes for gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
+
+from simcore.compute.kernel import Attention, Gradient, GroupedProduct, MemoryPass, Product
+from simcore.compute.kernel import Kernel as Work
+from simcore.model.plan import Plan
+from simcore.model.shape import Weight
+from simcore.workload.model import CollectiveKind, PhaseName
+
+__all__ = ["Axis", "Beside", "Block", "Collective", "Kernel", "Module", "Part", "Step", "dropped", "in_phase"]
+
+
+class Part(StrEnum):
+    """A piece of the model that is timed as a whole."""
+
+    EMBEDDING = "embedding"
+    ATTENTION_DOWN = "attention_down"
+    ATTENTION_IN = "attention_in"
+    ATTENTION_CORE = "attention_core"
+    ATTENTION_OUT = "attention_out"
+    CROSS_IN = "cross_in"
+    CROSS_CORE = "cross_core"
+    CROSS_OUT = "cross_out"
+    MLP_IN = "mlp_in"
+    MLP_OUT = "mlp_out"
+    ROUTER = "router"
+    EXPERTS = "experts"
+    COMBINE = "combine"
+    SHARED = "shared"
+    MTP_COMBINE = "mtp_combine"
+    HEAD = "head"
+    OPTIMIZER = "optimizer"
+
+
+class Module(StrEnum):
+    """What can be computed again instead of kept, by the names of Megatron-LM's --recompute-modules."""
+
+    CORE = "core_attn"
+    NORM = "layernorm"
+    UP = "mla_up_proj"
+    ACTIVATION = "moe_act"
+    MLP = "mlp"
+    MOE = "moe"
+    SHARED = "shared_experts"
+
+
+class Axis(StrEnum):
+    """Which ranks a collective joins."""
+
+    TENSOR = "tensor_parallel"
+    CONTEXT = "context_parallel"
+    EXPERT = "expert_parallel"
+    DATA = "data_parallel"
+    EXPERT_DATA = "expert_data_parallel"
+
+
+class Beside(Enum):
+    """What may run meanwhile; whether it does is the software's."""
+
+    NOTHING = "nothing"
+    PRODUCTS = "piece by piece the products that make it, or that need it"
+    WEIGHT_GRADIENT = "the weight gradients of the kernels behind it"
+    INPUT_GRADIENT = "the input gradients of the kernels ahead of it"
+    ATTENTION = "the attention itself"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Work of one kind in the forward pass.
+
+    `launches` kernels do it. `keeps_bytes` stay until its gradients, unless one of its `modules` is computed again.
+    `wide`: stays in 16 bits where products run in 8 or 4. Products with weights have two gradients; a pass over memory
+    moves so many times its bytes for the gradient of its input (`input_growth`) and of its weights (`weight_growth`).
+    Weights that are not `trained` have none.
+    """
+
+    part: Part
+    work: Work
+    launches: int = 1
+    keeps_bytes: float = 0.0
+    modules: tuple[Module, ...] = ()
+    wide: bool = False
+    input_growth: float = 1.5
+    weight_growth: float = 0.0
+    trained: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """What the ranks of an axis do together on whole buffers of `size_bytes`, in the forward pass and in the backward.
+
+    A whole buffer is the gathered result, or what is not yet reduced. `name` is for people.
+    """
+
+    name: str
+    axis: Axis
+    size_bytes: int
+    forward: CollectiveKind | None = None
+    backward: CollectiveKind | None = None
+    beside: Beside = Beside.NOTHING
+
+
+Step = Kernel | Collective
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Half a layer, an embedding or a head: its steps and its weights."""
+
+    name: str
+    steps: tuple[Step, ...]
+    weights: tuple[Weight, ...]
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Its kernels."""
+        return tuple(step for step in self.steps if isinstance(step, Kernel))
+
+    @property
+    def collectives(self) -> tuple[Collective, ...]:
+        """Its collectives."""
+        return tuple(step for step in self.steps if isinstance(step, Collective))
+
+
+def in_phase(kernel: Kernel, phase: PhaseName) -> Iterator[Kernel]:
+    """What a kernel of the forward pass becomes in a phase."""
+    if phase is PhaseName.FORWARD:
+        yield kernel
+    elif isinstance(kernel.work, Attention):
+        if phase is PhaseName.INPUT_GRAD:
+            yield replace(kernel, work=replace(kernel.work, backward=True))
+    elif isinstance(kernel.work, MemoryPass):
+        growth = kernel.input_growth if phase is PhaseName.INPUT_GRAD else kernel.weight_growth
+        if growth:
+            yield replace(kernel, work=replace(kernel.work, bytes=kernel.work.bytes * growth))
+    elif phase is PhaseName.INPUT_GRAD or (kernel.trained and not _of_heads(kernel.work)):
+        yield replace(kernel, work=_gradient(kernel.work, phase))
+
+
+def _of_heads(work: Product | GroupedProduct) -> bool:
+    """Whether a product has activations on both sides: its two gradients are both of inputs."""
+    return isinstance(work, Product) and work.row > 0
+
+
+def _gradient(work: Product | GroupedProduct, phase: PhaseName) -> Work:
+    if isinstance(work, GroupedProduct):
+        turned = replace(work, gradient=Gradient.WEIGHT)
+        return turned if phase is PhaseName.WEIGHT_GRAD else replace(work, n=work.k, k=work.n, gradient=Gradient.INPUT)
+    if work.row:
+        return replace(work, batch=2 * work.batch)
+    if phase is PhaseName.INPUT_GRAD:
+        return replace(work, n=work.k, k=work.n, gradient=Gradient.INPUT)
+    return replace(work, m=work.n, n=work.k, k=work.m, gradient=Gradient.WEIGHT)
+
+
+def dropped(kernels: Sequence[Kernel], plan: Plan) -> tuple[Kernel, ...]:
+    """Kernels that run again before the backward because selective recomputation does not keep what they made.
+
+    Modules that keep nothing, such as fused attention, are left alone.
+    """
+    if plan.recompute != "selective":
+        return ()
+    chosen = {
+        module
+        for kernel in kernels
+        for module in kernel.modules
+        if module in plan.recompute_modules and kernel.keeps_bytes
+    }
+    return tuple(kernel for kernel in kernels if chosen & set(kernel.modules))

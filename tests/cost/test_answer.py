@@ -1,0 +1,67 @@
+"""`simcore predict`: the document, its sums, its refusals, and what it writes."""
+
+import json
+
+import pytest
+
+import simcore
+from simcore.cli import main
+from simcore.model.presets import model
+from simcore.model.shape import total_parameters
+
+STEP = (
+    *("predict", "--model", "llama-3-8b", "--cluster", "h100", "--accelerators", "16", "--tp", "2", "--pp", "2"),
+    *("--global-batch", "16", "--seq", "2048", "--zero", "1"),
+)
+
+
+def test_parts_and_shares_add_up(capsys):
+    assert main([*STEP, "--json", "--run"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "simcore.prediction/1"
+    assert sum(document["parts"].values()) == pytest.approx(document["step_s"])
+    assert document["run_s"] == pytest.approx(document["step_s"], abs=1e-6)
+    low, high = document["interval_s"]
+    assert low < document["step_s"] < high
+    shares = [share for name, share in document["sources"].items() if name.endswith("_share")]
+    assert sum(shares) == pytest.approx(1)
+    assert [stage["peak_bytes"] for stage in document["memory"]] == [
+        sum(stage["parts"].values()) for stage in document["memory"]
+    ]
+
+
+def test_utilisation_counts_six_flops_a_parameter_and_token_and_attention():
+    """Megatron-LM's 72 B s L h^2 (1 + s / 6h + V / 12 L h), scores that a causal mask hides left out."""
+    found = simcore.predict("gpt-175b", "selene", 1024, 2048, tp=8, pp=16, dp=8, global_batch=64)
+    shape, tokens = model("gpt-175b"), 64 * 2048
+    weights = 6 * tokens * total_parameters(shape)
+    attention = 6 * tokens * 2048 * shape.layers * shape.hidden
+    flops = found.mfu * found.step_s * 1024 * 312e12
+    assert flops == pytest.approx(weights + attention, rel=0.01)
+
+
+@pytest.mark.parametrize("suffix", ["txt", "et"])
+def test_a_written_step_is_there_once(suffix, tmp_path, capsys):
+    target = tmp_path / f"step.{suffix}"
+    assert main([*STEP, "-o", str(target)]) == 0
+    assert len(list(tmp_path.iterdir())) == (1 if suffix == "txt" else 17)
+    assert main([*STEP, "-o", str(target)]) == 2
+    assert "--force" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--tp", "3"), "do not multiply"),
+        (("--dp", "2"), "do not multiply"),
+        (("--cluster", "h10"), "did you mean 'h100'"),
+        (("--model", "lama"), "no such model"),
+        (("--cuts", "1,2"), "not those of the model"),
+        (("--global-batch", "15"), "--global-batch"),
+        (("--dtype", "fp4"), "no peak rate"),
+        (("-o", "step.csv"), "STEP.txt or STEP.et"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused(words, told, capsys):
+    assert main([*STEP, *words]) == 2
+    assert told in capsys.readouterr().err

@@ -1,0 +1,124 @@
+"""Kernels and collectives of a layer against published formulas."""
+
+from dataclasses import replace
+from math import fsum
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simcore.compute.kernel import Attention, MemoryPass
+from simcore.model.layer import blocks, steps
+from simcore.model.plan import Plan
+from simcore.model.presets import SHIPPED, model
+from simcore.model.shape import LayerKind, Model
+from simcore.model.steps import Axis, Kernel, Module, Part, dropped, in_phase
+from simcore.workload.model import CollectiveKind, PhaseName
+
+GPT3 = model("gpt-175b")
+PLAIN = LayerKind()
+CLASSIC = Plan(1, 2048, fused_attention=False)
+
+
+def kernels(shape, plan, phase=PhaseName.FORWARD, kind=PLAIN):
+    return [one for step in steps(shape, plan, kind) if isinstance(step, Kernel) for one in in_phase(step, phase)]
+
+
+def flops(shape, plan, phase=PhaseName.FORWARD, kind=PLAIN):
+    return fsum(kernel.work.flops for kernel in kernels(shape, plan, phase, kind))
+
+
+def spread(tp, **choices):
+    return Plan.of(2048, choices.pop("micro_batch", 1), tp=tp, **choices)
+
+
+def test_a_layer_costs_what_the_megatron_paper_says():
+    """24 B s h^2 (1 + s / 6h) forward (Narayanan et al. 2021, appendix), all scores computed."""
+    forward = flops(GPT3, replace(CLASSIC, micro_batch=4, global_batch=4))
+    assert forward == pytest.approx(24 * 4 * 2048 * 12288**2 * (1 + 2048 / (6 * 12288)), rel=1e-9)
+
+
+@given(micro=st.integers(1, 8), tp=st.sampled_from([1, 2, 4, 8]))
+def test_both_gradients_together_are_twice_the_forward(micro, tp):
+    plan = spread(tp, micro_batch=micro, fused_attention=False)
+    back = flops(GPT3, plan, PhaseName.INPUT_GRAD) + flops(GPT3, plan, PhaseName.WEIGHT_GRAD)
+    assert back == pytest.approx(2 * flops(GPT3, plan))
+
+
+@given(tp=st.sampled_from([2, 4, 8]), phase=st.sampled_from(list(PhaseName)))
+def test_tensor_ranks_share_the_arithmetic_evenly(tp, phase):
+    whole = flops(GPT3, spread(1, fused_attention=False), phase)
+    assert flops(GPT3, spread(tp, fused_attention=False), phase) * tp == pytest.approx(whole)
+
+
+@given(
+    name=st.sampled_from(["mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-a3b"]),
+    tp=st.sampled_from([1, 2, 4]),
+    ep=st.sampled_from([1, 2, 8]),
+    whole=st.booleans(),
+)
+def test_expert_ranks_share_the_experts_however_tensor_ranks_split_them(name, tp, ep, whole):
+    shape, kind = model(name), model(name).kind(SHIPPED[name].layers - 1)
+    plan = Plan.of(2048, 8, tp=tp, ep=ep, dp=8, expert_tp=1 if whole else tp, sequence_parallel=True)
+
+    def routed(plan):
+        return fsum(one.work.flops for one in kernels(shape, plan, kind=kind) if one.part is Part.EXPERTS)
+
+    assert routed(plan) * tp == pytest.approx(routed(Plan(1, 2048)), rel=1e-6)
+
+
+def test_sequence_parallelism_shares_the_memory_passes_too():
+    def moved(plan):
+        works = [kernel.work for kernel in kernels(GPT3, plan)]
+        return sum(work.bytes for work in works if isinstance(work, MemoryPass))
+
+    assert moved(spread(8, sequence_parallel=True)) < moved(spread(8))
+
+
+def test_fused_causal_attention_skips_half_the_scores_and_a_window_more():
+    def attention(window=0):
+        shape = Model("plain", 1, 4096, 32, 16384, 32000)
+        found = kernels(shape, Plan(1, 4096), kind=LayerKind(window=window))
+        return sum(kernel.work.flops for kernel in found if isinstance(kernel.work, Attention))
+
+    assert attention() == 2 * 4096 * 4096 * 4096
+    assert attention(window=2048) == 0.75 * attention()
+
+
+@given(cp=st.sampled_from([2, 4, 8]), context=st.sampled_from(["gather", "ring", "all_to_all"]))
+def test_context_ranks_share_the_attention_evenly_however_they_exchange(cp, context):
+    shape = model("llama-3-8b")
+    whole = flops(shape, Plan(1, 8192))
+    assert flops(shape, Plan.of(8192, 1, cp=cp, context=context)) * cp == pytest.approx(whole, rel=1e-6)
+
+
+def test_selective_recomputation_does_what_it_drops_again_and_nothing_else():
+    """Fused attention keeps nothing that could be dropped."""
+    block = blocks(GPT3, replace(CLASSIC, recompute="selective"), PLAIN)[0]
+    again = dropped(block.kernels, replace(CLASSIC, recompute="selective"))
+    assert {kernel.part for kernel in again} == {Part.ATTENTION_CORE}
+    assert not dropped(blocks(GPT3, Plan(1, 2048), PLAIN)[0].kernels, Plan(1, 2048, recompute="selective"))
+    norms = Plan(1, 2048, recompute="selective", recompute_modules=("layernorm",))
+    assert all(Module.NORM in kernel.modules for kernel in dropped(block.kernels, norms))
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_tensor_ranks_meet_as_megatron_says(parallel):
+    """An all-reduce a block and pass; with sequence parallelism gathers and scatters, and inputs gathered again."""
+    plan = spread(4, sequence_parallel=parallel)
+    found = [step for step in steps(GPT3, plan, PLAIN) if not isinstance(step, Kernel)]
+    kinds = [kind for one in found for kind in (one.forward, one.backward) if kind]
+    assert {one.axis for one in found} == {Axis.TENSOR}
+    if parallel:
+        assert sorted(kinds) == sorted([CollectiveKind.ALL_GATHER] * 6 + [CollectiveKind.REDUCE_SCATTER] * 4)
+    else:
+        assert kinds == [CollectiveKind.ALL_REDUCE] * 4
+
+
+def test_adapters_beside_frozen_weights_are_all_that_has_a_weight_gradient():
+    """LoRA (Hu et al. 2021, section 4.1): rank times both sides of every matrix."""
+    shape, plan = model("llama-3-8b"), Plan(1, 2048, lora_rank=16)
+    found = [one.work for one in kernels(shape, plan, PhaseName.WEIGHT_GRAD)]
+    assert found
+    assert all(16 in (work.m, work.n, work.k) for work in found)
+    assert flops(shape, plan, PhaseName.INPUT_GRAD) > flops(shape, replace(plan, lora_rank=0), PhaseName.INPUT_GRAD)

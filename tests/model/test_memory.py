@@ -1,0 +1,109 @@
+"""Memory of a rank against the published formulas."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import accumulate, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.errors import InputError
+from simcore.model.held import held_parameters
+from simcore.model.memory import activation_bytes, advice, in_flight, kv_cache_bytes, stage_memory, states
+from simcore.model.plan import Plan
+from simcore.model.presets import model
+from simcore.model.shape import LayerKind, total_parameters
+from simcore.workload.loops import schedules
+
+GPT = model("gpt-22b")
+PLAIN = LayerKind()
+
+
+@settings(max_examples=60, deadline=None)
+@given(tp=st.sampled_from([1, 2, 4, 8]), batch=st.integers(1, 4), seq=st.sampled_from([1024, 2048]))
+def test_activations_of_a_gpt_layer_are_the_papers(tp, batch, seq):
+    """Source: Korthikanti et al. 2022, table 2: sbh times 10 + 24/t + 5as/(ht), 34/t + 5as/(ht), 34/t and 2."""
+    hidden, heads, unit = GPT.hidden, GPT.heads, seq * batch * GPT.hidden
+    plan = Plan(tp, seq, tp=tp, micro_batch=batch, global_batch=batch, fused_attention=False, dropout=True)
+    scores = 5 * heads * seq / (hidden * tp)
+    parallel = replace(plan, sequence_parallel=True)
+    for chosen, factor in (
+        (plan, 10 + 24 / tp + scores),
+        (parallel, 34 / tp + scores),
+        (replace(parallel, recompute="selective"), 34 / tp),
+        (replace(plan, recompute="full"), 2),
+    ):
+        assert activation_bytes(GPT, chosen, PLAIN) == pytest.approx(factor * unit, rel=1e-9)
+
+
+@pytest.mark.parametrize(("zero", "each"), [(0, 16), (1, 4 + 12 / 8), (2, 2 + 14 / 8), (3, 16 / 8)])
+def test_states_take_the_bytes_of_the_zero_paper(zero, each):
+    """Source: Rajbhandari et al. 2020, figure 1, with 2-byte gradients and K = 12."""
+    plan = Plan(8, 2048, global_batch=8, zero=zero, gradient_bytes=2, pad_vocab_to=1)
+    held = held_parameters(model("llama-2-7b"), plan, 0)
+    assert sum(states(held, plan)) == pytest.approx(each * 6738415616, rel=1e-6)
+
+
+def existing() -> Iterator[schedules.Schedule]:
+    """Schedules of few and of many micro-batches, where their kind exists."""
+    for name, stages, count in product(schedules.names(), (1, 2, 4, 6), (1, 2, 3, 12, 24)):
+        with suppress(InputError):
+            yield schedules.make(name, stages, count, {"interleaved": 3, "zb-v": 2, "dualpipe": 2}.get(name))
+
+
+@pytest.mark.parametrize("schedule", list(existing()), ids=lambda one: f"{one.name}-{one.stages}-{one.micro_batches}")
+def test_the_micro_batches_a_stage_holds_are_those_its_cells_show(schedule):
+    """Counted from every forward to the cell that frees it: its weight gradient, where that is a cell of its own."""
+    stages, count, chunks = schedule.stages, schedule.micro_batches, schedule.chunks
+    plan = Plan.of(128, count, pp=stages, schedule=schedule.name, virtual_stages=chunks)
+    frees, passes = "W" if schedule.splits_backward else "B", chunks // plan.copies
+    for stage, line in enumerate(schedule.order):
+        steps = [{"F": 1, frees: -1}.get(cell.kind, 0) for cell in line]
+        assert in_flight(plan, stage) >= max(accumulate(steps)) / passes
+        if count >= 2 * stages:
+            assert in_flight(plan, stage) == max(accumulate(steps)) / passes
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-v", "dualpipe"])
+@pytest.mark.parametrize("shape", ["gpt-1.7b", "llama-3-8b", "mixtral-8x7b"])
+def test_all_stages_together_hold_the_model_once_for_every_pipeline(name, shape):
+    """A V begins and ends on the first stage: a tied table is there once, an untied head beside the embedding."""
+    shape = model(shape)
+    plan = Plan.of(2048, 16, pp=4, schedule=name, virtual_stages=1 if name == "1f1b" else 2, pad_vocab_to=1)
+    held = sum(held_parameters(shape, plan, stage).whole for stage in range(plan.pp))
+    again = {"1f1b": 1, "zb-v": 0, "dualpipe": 2}[name] if shape.tied else 0
+    assert held == plan.copies * total_parameters(shape) + again * shape.vocab * shape.hidden
+    assert plan.ends(0) == {"1f1b": (1, 0), "zb-v": (1, 1), "dualpipe": (1, 1)}[name]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seq=st.sampled_from([1024, 4096]),
+    layers=st.sampled_from([0, 1, 2, 4]),
+    method=st.sampled_from(["block", "uniform"]),
+)
+def test_what_is_computed_again_is_not_kept(seq, layers, method):
+    """Megatron-LM's --recompute-method: the first layers of a stage, or one input for as many layers."""
+    shape = model("llama-3-8b")
+    plan = Plan.of(seq, 1, recompute="full", recompute_layers=layers, recompute_method=method)
+    kept = [activation_bytes(shape, plan, PLAIN, again=again) for again in (False, True)]
+    if method == "block" and layers:
+        expected = layers * kept[1] + (shape.layers - layers) * kept[0]
+    else:
+        expected = shape.layers / max(1, layers) * kept[1]
+    assert stage_memory(shape, plan).activations == pytest.approx(expected, abs=1)
+
+
+def test_latent_attention_keeps_a_small_cache():
+    """Source: DeepSeek-V2, table 1: 576 elements a token and layer instead of 2 x 128 x 128."""
+    assert kv_cache_bytes(model("deepseek-v3"), 1) == 61 * 576 * 2
+    assert kv_cache_bytes(model("llama-2-7b"), 1) == 2 * 32 * 4096 * 2
+
+
+def test_what_does_not_fit_is_said_with_the_amount_and_what_would_help():
+    plan = Plan(8, 2048, global_batch=8)
+    told = advice(stage_memory(model("gpt-175b"), plan), plan, 80 * 10**9)
+    assert "GB too much" in told
+    assert "--use_distributed_optimizer" in told
