@@ -5,11 +5,12 @@ from math import prod
 from unittest import mock
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from simcore.engine import run_graph
 from simcore.engine.settings import Settings
+from simcore.errors import DeadlockError
 from simcore.network.topology.model import Dimension, Topology
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.remote_memory import RemoteMemory
@@ -47,15 +48,21 @@ def relabelled(case: Case, names: list[int]) -> Case:
 @settings(deadline=None, max_examples=40)
 @given(cases(shared=False, names=("ring", "direct"), loads=False), st.data())
 def test_npus_may_be_numbered_from_anywhere_in_every_dimension(case, data):
-    """Rings, switches and full meshes look the same from everywhere; only trees and pairs go by an NPU's place."""
+    """Rings, switches and full meshes look the same from everywhere; only trees and pairs go by an NPU's place.
+
+    Where NPUs start different collectives first, the original may wait for ever; who is first in a tie goes by the NPU.
+    """
     assume(not case.system.implementations[CollectiveKind.ALL_REDUCE][0].whole_machine)
     sizes = [dim.npus for dim in case.topology.dims]
     shifts = [data.draw(st.integers(0, size - 1)) for size in sizes]
     places = np.array(np.unravel_index(np.arange(prod(sizes)), sizes, order="F"))
     moved = (places + np.array(shifts)[:, None]) % np.array(sizes)[:, None]
     names = np.ravel_multi_index(tuple(moved), sizes, order="F").tolist()
-    found = relabelled(case, names).finish_ns()
-    assert case.finish_ns() == [found[name] for name in names]
+    try:
+        found, expected = relabelled(case, names).finish_ns(), case.finish_ns()
+    except DeadlockError:
+        reject()
+    assert expected == [found[name] for name in names]
 
 
 def slowed(case: Case, factor: int) -> Case:

@@ -90,7 +90,7 @@ def test_over_several_dimensions_data_start_from_the_root_and_reach_everybody(si
             npu=npu, chunks=lambda kind, size, _: iter([size]), order=DimensionOrder(order, sizes, [1.0] * len(sizes)),
             decompose=True, num_queues=1, queue_choice=lambda *_: ((0, False),),
         )  # fmt: skip
-        return next(iter(maker.split(Request(kind, npus * 8, lanes, 0, root=root), 0)))
+        return next(iter(maker.split(Request(kind, npus * 8, lanes, 0, root=root), 0, ())))
 
     programs = [phases_of(npu) for npu in range(npus)]
     rounds = list(range(len(sizes)))

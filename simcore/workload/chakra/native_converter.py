@@ -17,6 +17,7 @@ from simcore.errors import InputError
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.loops import Order, Ref, Span, Step, loops
+from simcore.workload.loops.groups import column_group
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, PhaseName, Workload
 
 __all__ = ["convert"]
@@ -138,11 +139,7 @@ def convert(workload: Workload, sizes: Sequence[int], iterations: int, *, policy
 
 def _place(workload: Workload, layer: Layer, ref: Ref, sizes: Sequence[int]) -> Place:
     """Which ranks the collective of a column spans."""
-    loop = loops.get(layer.loop or workload.loop)
-    own: Group | Span = layer.phase(ref.phase).group
-    if own == Group.LOOP:
-        own = loop.gradients if ref.phase == PhaseName.WEIGHT_GRAD else loop.activations
-        own = loop.first_row if loop.first_row and ref.layer == 0 else own
+    own = column_group(workload, layer, ref.layer, ref.phase, layer.phase(ref.phase).group)
     npus = prod(sizes)
     tp, ep, data = _degrees(workload.parallelism, npus)
     places: dict[Group | Span, Place] = {
