@@ -63,9 +63,10 @@ MEMORY = {
     "num-nodes": 2,
     "num-npus-per-node": 2,
 }
-SHAPE = "{layers: 4, hidden: 1024, heads: 16, ffn: 4096, vocab: 1000, seq: 256}"
+SHAPE = "{layers: 4, hidden: 1024, heads: 16, ffn: 4096, vocab: 1000}"
 STUDY = (
-    f"model: {SHAPE}\naccelerators: 4\nglobal_batch: 8\nsystem: selene\nmicro_batch: [1]\nmemory: 75 GB\nzero: [1]\n"
+    f"model: {SHAPE}\nseq: 256\naccelerators: 4\nglobal_batch: 8\ncluster: selene\nmicro_batch: [1]\n"
+    "memory: 75 GB\nzero: [1]\n"
 )
 SPECIFICATION = (
     "generator: megatron\noptions:\n  num_layers: 2\n  hidden_size: 64\n  num_attention_heads: 4\n  vocab_size: 100\n"

@@ -136,10 +136,11 @@ def test_pictures_of_studies_are_legible(number):
 
 
 STUDY = """
-model: {layers: 8, hidden: 1024, heads: 16, ffn: 4096, vocab: 51200, seq: 1024}
+model: {layers: 8, hidden: 1024, heads: 16, ffn: 4096, vocab: 51200}
+seq: 1024
 accelerators: 16
 global_batch: 64
-system: selene
+cluster: selene
 """
 TRACES = Path(__file__).parents[2] / "docs" / "traces"
 COMMANDS = {
