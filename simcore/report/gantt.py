@@ -73,8 +73,6 @@ def timeline_figure(timeline: Timeline, view: View) -> Figure:
         for row in rows:
             _draw_row(drawing, row)
         _legend(figure, drawing)
-        if view.left_out:
-            figure.supxlabel("left out: " + "; ".join(view.left_out), fontsize=7, x=0.01, ha="left")
     return figure
 
 
@@ -196,12 +194,15 @@ def _mark_iterations(drawing: _Drawing) -> None:
 
 
 def _legend(figure: Figure, drawing: _Drawing) -> None:
-    """What the colours mean; only those that occur."""
+    """What the colours mean, only those that occur; above them what the view leaves out."""
     from matplotlib.patches import Patch
 
     tracks = [track for row in drawing.rows for track in row.tracks]
     used = {colour for track in tracks for colour in colours(drawing.view, track)}
     entries = [entry for entry in meanings(drawing.timeline, drawing.view) if entry[0] in used]
     handles = [Patch(color=colour, label=label) for colour, label in entries]
-    if handles:
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7), frameon=False)
+    note = "left out: " + "; ".join(drawing.view.left_out) if drawing.view.left_out else None
+    if handles or note:
+        columns = max(min(len(handles), 7), 1)
+        legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, title=note)
+        legend.get_title().set_fontsize(7)
