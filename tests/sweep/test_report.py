@@ -108,12 +108,21 @@ def test_equal_results_give_equal_pictures():
 
 def test_the_picture_of_scaling_joins_the_shortest_runs_of_a_setting_and_rings_what_none_beats():
     sizes = ((8, 9000, 1), (8, 5000, 1), (16, 3000, 1), (8, 7000, 2), (16, 6000, 2), (16, 3500, 2))
-    rows = [row(str(at), {"topology": at, "iterations": last}, time) for at, (_, time, last) in enumerate(sizes)]
+    varied = ("comm_scale", "iterations")
+    rows = [row(str(at), dict(zip(varied, (at, last), strict=True)), time) for at, (_, time, last) in enumerate(sizes)]
     rows = [one | {"figures": one["figures"] | {"npus": size[0]}} for one, size in zip(rows, sizes, strict=True)]
-    _, first, _, second, ringed = scaling_figure(rows, ("topology", "iterations")).axes[0].lines
+    _, first, _, second, ringed = scaling_figure(rows, varied).axes[0].lines
     assert first.get_xydata().tolist() == [[8.0, 5.0], [16.0, 3.0]]
     assert second.get_xydata().tolist() == [[8.0, 7.0], [16.0, 3.5]]
     assert ringed.get_xydata().tolist() == [[8.0, 5.0], [16.0, 3.0]]
+
+
+def test_the_picture_of_scaling_joins_no_runs_of_different_networks():
+    rows = [row(name, {"topology": name}, time) for name, time in (("ring8", 9000), ("mesh_8x8", 5000))]
+    rows = [one | {"figures": one["figures"] | {"npus": npus}} for one, npus in zip(rows, (8, 64), strict=True)]
+    runs, ringed = scaling_figure(rows, ("topology",)).axes[0].lines
+    assert runs.get_linestyle() == ringed.get_linestyle() == "None"
+    assert runs.get_xydata().tolist() == [[8.0, 9.0], [64.0, 5.0]]
 
 
 POINTS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12)
