@@ -31,6 +31,7 @@ LENGTHY = {
 }
 SMALL = "--num_layers 2 --hidden_size 64 --num_attention_heads 4 --vocab_size 100 --world_size 2 --global_batch 2"
 WAFER = "--bsz 8 --json --model_config {0}/model.json --system_config {0}/phases.json"
+TABLE = "dtype,n,k,m,time_us\nbf16,4096,4096,4096,215.0\nbf16,4096,4096,8192,410.0\n"
 COMMANDS = {
     "run": "run --workload {0}/w.txt --topology {0}/net.yml -q",
     "run traces": "run --workload {0}/t --topology {0}/net.yml -q",
@@ -54,6 +55,9 @@ COMMANDS = {
     "replay": "replay {0}/profile.json",
     "cost simple": "cost simple --n_layers 4 --d_model 512 --chip_type H100",
     "cost transformer": "cost transformer --num_layers 4 --d_model 512 --dataset_size 1e9 --skip_efficiency_check",
+    "predict": "predict --model llama-3-8b --cluster h100 --accelerators 8 --seq 1024 --tp 2",
+    "data add": "data add {0}/own_h100_gemm.csv",
+    "data predict": "data predict {0}/own_h100_gemm.csv -o {0}/made/predicted.npz",
     "search": "search {0}/study.yaml",
     "sweep": "sweep {0}/sweep.yaml -o {0}/made/swept -q --jobs 1",
     "compare": "compare {0}/made {0}/made",
@@ -65,6 +69,7 @@ COMMANDS = {
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("options")
     inputs(made)
+    (made / "own_h100_gemm.csv").write_text(TABLE)
     return made
 
 
@@ -88,6 +93,7 @@ def options(words):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_value_of_an_option_ends_in_a_traceback(name, folder, monkeypatch):
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("SIMCORE_TABLES", str(folder / "tables"))
     words, chance = COMMANDS[name].format(folder).split(), random.Random(name)  # noqa: S311 - repeatable
     for option, known in options(name.split()):
         own = [str(choice) for choice in getattr(known.type, "choices", ())]
