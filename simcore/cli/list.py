@@ -61,7 +61,7 @@ def _formats() -> Lines:
 
 
 def _models() -> Lines:
-    from simcore.generate.presets import SHIPPED
+    from simcore.model.presets import SHIPPED
 
     for name, model in SHIPPED.items():
         yield name, f"{model.layers} layers of {model.hidden}, {model.heads} heads, {model.vocab:,} words"

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from simcore.cli import main
+from simcore.cli.list import SHELVES
 
 
 def output(capsys, *arguments):
@@ -51,7 +52,7 @@ def test_an_unknown_picture_or_topology_is_refused(tmp_path, capsys):
     assert "did you mean 'ring8'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("what", ["topologies", "workloads", "collectives", "loops", "formats", "npus"])
+@pytest.mark.parametrize("what", SHELVES)
 def test_a_list_has_a_name_and_a_line_for_each(capsys, what):
     entries = json.loads(output(capsys, "list", what, "--json"))[what]
     assert entries
