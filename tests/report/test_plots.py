@@ -93,7 +93,7 @@ def test_names_are_text_and_never_formulas():
 
 def test_a_picture_says_what_it_leaves_out():
     figure = gantt(data_parallel(classes=8, mix=3), num_events=100)
-    assert "5 of 8 ranks" in figure.get_supxlabel()
+    assert "5 of 8 ranks" in figure.legends[0].get_title().get_text()
 
 
 def test_links_are_shown_where_there_are_any():
