@@ -46,10 +46,12 @@ def solve_batch(
     *,
     tree: IntArray | None = None,
     free_ns: IntArray | None = None,
+    rounds: IntArray | None = None,
 ) -> Batch | None:
     """Send all messages at their times and serve them first come, first served.
 
-    Of messages that reach a link at one time the one that stands first in the columns is served first. `size_bytes` and
+    Of messages that reach a link at one time the one that stands first in the columns is served first; with `rounds`,
+    of equal rounds the one with fewer links behind it (`congested.CutThrough`). `size_bytes` and
     `start_ns` may be single numbers. Messages of one source with the same `tree` >= 0 are one multicast: a link that
     several of them take is crossed once, for all. Links serve nobody before `free_ns`. None when links wait for each
     other in a circle (rings, tori): step those (`stepped.step_batch`, `CutThrough`).
@@ -68,7 +70,7 @@ def solve_batch(
         tally.free_ns[:] = free_ns
     leader = None if tree is None else leaders(routes, tree, len(links))
     begun = np.empty(0 if leader is None else len(routes.links), np.int64)
-    for entries in _by_level(routes.links, levels):
+    for entries in _by_level(routes.links, levels, None if rounds is None else _first_ones(routes, rounds)):
         first_ones = entries if leader is None else entries[leader[entries] == entries]
         message, link = owner[first_ones], routes.links[first_ones]
         occupied = occupied_ns(message, link)
@@ -170,14 +172,26 @@ def _levels(routes: Routes, count: int) -> IntArray | None:
     return level if done == count else None
 
 
-def _by_level(links: IntArray, levels: IntArray) -> list[IntArray]:
-    """Positions of the hops level by level, by link within a level, in the order of messages within a link."""
+def _first_ones(routes: Routes, rounds: IntArray) -> IntArray:
+    """All hops: those of lower rounds first, of these who has fewer links behind, of these the earlier messages."""
+    behind = np.arange(len(routes.links)) - np.repeat(routes.offsets[:-1], routes.counts)
+    order: IntArray = np.lexsort((behind, np.repeat(rounds, routes.counts)))
+    return order
+
+
+def _by_level(links: IntArray, levels: IntArray, first: IntArray | None) -> list[IntArray]:
+    """Positions of the hops level by level, by link within a level, and in the order `first` within a link.
+
+    None: in the order of the messages.
+    """
     rank = np.empty(len(levels), np.int64)
     order = np.argsort(levels, kind="stable")
     rank[order] = np.arange(len(levels))
     # Sixteen bits are sorted by counting, in a fraction of the time.
     small = rank.astype(np.uint16) if len(levels) <= 1 << 16 else rank
-    position = np.argsort(small[links], kind="stable")
+    hops = links if first is None else links[first]
+    position = np.argsort(small[hops], kind="stable")
+    position = position if first is None else first[position]
     load = np.bincount(links, minlength=len(levels))
     per_level = np.bincount(levels, load).astype(np.int64)
     return [entries for entries in np.split(position, np.cumsum(per_level)[:-1]) if len(entries)]

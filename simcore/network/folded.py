@@ -7,7 +7,7 @@ messages, sent over representative links, meet each other just as they would mee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import prod
@@ -67,14 +67,6 @@ class FoldedLinks(LinkGraph):
             if axis.links
         )
         return np.concatenate([np.zeros(0), *own])
-
-    def of_stage(self, stage: int, stages: int) -> Iterator[slice]:
-        """Where the links of a stage's dimensions are in `whole`: groups of a dimension are numbered stage by stage."""
-        for axis in self.axes:
-            each, rest = divmod(axis.groups, stages)
-            if not rest:
-                first = axis.links_before + stage * each * axis.links
-                yield slice(first, first + each * axis.links)
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """The representatives of the links of one message; one link may occur several times."""

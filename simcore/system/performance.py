@@ -49,7 +49,9 @@ def _at_once(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs) -> P
         return None
     peers = np.concatenate([peers_of(plan, entry.hop) for entry in rounds])
     size_bytes = np.repeat([entry.size_bytes for entry in rounds], plan.size)
-    batch = solve_batch(links, np.tile(members, len(rounds)), members[peers], size_bytes, costs.endpoint_ns)
+    numbers = np.repeat(np.arange(len(rounds)), plan.size)
+    src = np.tile(members, len(rounds))
+    batch = solve_batch(links, src, members[peers], size_bytes, costs.endpoint_ns, rounds=numbers)
     if batch is None:
         return None
     exits = np.zeros(plan.size, np.int64)
