@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,7 +17,7 @@ from simcore.system.closed import solve_alike
 from simcore.system.collectives import AnyPlan
 from simcore.system.groups import Communicator
 from simcore.system.layouts import Layouts, Running, Shape, playable
-from simcore.system.performance import solve_alone
+from simcore.system.performance import PhaseTimes, solve_alone
 from simcore.system.plan import Plan
 from simcore.system.plans import Costs
 from simcore.system.played import Played
@@ -25,27 +25,9 @@ from simcore.system.streams import Dataset, Request, Stream, StreamPhase
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["PhaseTimes", "Phases"]
+__all__ = ["Phases"]
 
 Network = Callable[[simpy.Environment, LinkGraph], LinkNetwork]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PhaseTimes:
-    """A phase of some groups, alone on their links: when each rank of each group left, counted from the beginning.
-
-    What every link of the place carried and for how long; and when, where that is kept.
-    """
-
-    exits_ns: Sequence[Sequence[int]]
-    size_bytes: IntArray
-    busy_ns: IntArray
-    occupied: OccupiedLinks | None = None
-
-    @property
-    def end_ns(self) -> int:
-        """When the last one left."""
-        return max(max(exits) for exits in self.exits_ns)
 
 
 class Phases:
@@ -121,7 +103,5 @@ class Phases:
 def _solved(shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> PhaseTimes | None:
     """By a formula, or in rounds of all ranks together; None where neither holds."""
     if isinstance(shape.graph, FoldedLinks):
-        alike = solve_alike(plan, members, shape.graph, costs)
-        return PhaseTimes([[alike[0]] * len(members)], *alike[1:]) if alike else None
-    found = solve_alone(plan, members, shape.graph, costs)
-    return PhaseTimes([found.exits_ns], found.size_bytes, found.busy_ns, found.occupied) if found else None
+        return solve_alike(plan, members, shape.graph, costs)
+    return solve_alone(plan, members, shape.graph, costs)

@@ -10,17 +10,15 @@ from simcore.network.batch import solve_batch
 from simcore.network.congested import whole_steps
 from simcore.network.folded import FoldedLinks
 from simcore.network.topology.fabric import IntArray
+from simcore.system.performance import PhaseTimes
 from simcore.system.plan import Plan, Round
 from simcore.system.plans import Costs
 from simcore.units import transfer_ns
 
 __all__ = ["solve_alike"]
 
-Solved = tuple[int, IntArray, IntArray]
-"""How long it takes; bytes and time of every link."""
 
-
-def solve_alike(plan: Plan, members: IntArray, links: FoldedLinks, costs: Costs) -> Solved | None:
+def solve_alike(plan: Plan, members: IntArray, links: FoldedLinks, costs: Costs) -> PhaseTimes | None:
     """The phase as the first member plays it on representative links; None when its messages wait for each other.
 
     One message in flight at a time waits for nobody; messages that are all sent at once are served in a batch.
@@ -40,7 +38,7 @@ def _reduced(plan: Plan) -> set[int]:
     return {entry.reduce_bytes for entry, _ in plan.rounds}
 
 
-def _one_by_one(plan: Plan, members: IntArray, links: FoldedLinks, costs: Costs) -> Solved | None:
+def _one_by_one(plan: Plan, members: IntArray, links: FoldedLinks, costs: Costs) -> PhaseTimes | None:
     """Every round's message, endpoint and reduction, one after the other."""
     total_ns = costs.endpoint_ns
     size_bytes, busy_ns = np.zeros((2, len(links)), np.int64)
@@ -54,7 +52,7 @@ def _one_by_one(plan: Plan, members: IntArray, links: FoldedLinks, costs: Costs)
         reduction_ns = costs.reduction_ns(entry.reduce_bytes) if entry.reduce_bytes else 0
         message_ns = _message_ns(occupied_ns, links.latency_ns[route].tolist())
         total_ns += count * (message_ns + costs.endpoint_ns + reduction_ns)
-    return total_ns, size_bytes, busy_ns
+    return PhaseTimes([[total_ns] * plan.size], size_bytes, busy_ns)
 
 
 def _message_ns(occupied_ns: list[int], latencies_ns: list[float]) -> int:
@@ -66,7 +64,7 @@ def _message_ns(occupied_ns: list[int], latencies_ns: list[float]) -> int:
     return tail
 
 
-def _at_once(plan: Plan, members: IntArray, links: FoldedLinks, costs: Costs, halves: int) -> Solved | None:
+def _at_once(plan: Plan, members: IntArray, links: FoldedLinks, costs: Costs, halves: int) -> PhaseTimes | None:
     """All messages at the beginning, or half of them, and the others when those have come."""
     rounds = list(islice(plan.expanded(), plan.num_rounds // halves))
     if halves == 2 and not _repeats(plan, rounds):
@@ -84,7 +82,7 @@ def _at_once(plan: Plan, members: IntArray, links: FoldedLinks, costs: Costs, ha
     reduce_bytes = reduced.pop()
     last_ns = int(batch.arrival_ns.max()) + costs.endpoint_ns
     last_ns += costs.reduction_ns(reduce_bytes) if reduce_bytes else 0
-    return halves * last_ns, halves * batch.size_bytes, halves * batch.busy_ns
+    return PhaseTimes([[halves * last_ns] * plan.size], halves * batch.size_bytes, halves * batch.busy_ns)
 
 
 def _repeats(plan: Plan, rounds: list[Round]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,20 +15,28 @@ from simcore.system.plan import Plan
 from simcore.system.plans import Costs
 from simcore.timeline.link_use import OccupiedLinks
 
-__all__ = ["Performance", "peers_of", "solve_alone"]
+__all__ = ["PhaseTimes", "peers_of", "solve_alone"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Performance:
-    """A phase that was played: when each member left, counted from its beginning; what each link carried, and when."""
+class PhaseTimes:
+    """A phase of some groups, alone on their links: when each rank of each group left, counted from the beginning.
 
-    exits_ns: list[int]
+    What every link of the place carried and for how long; and when, where that is kept.
+    """
+
+    exits_ns: Sequence[Sequence[int]]
     size_bytes: IntArray
     busy_ns: IntArray
     occupied: OccupiedLinks | None = None
 
+    @property
+    def end_ns(self) -> int:
+        """When the last one left."""
+        return max(max(exits) for exits in self.exits_ns)
 
-def solve_alone(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs) -> Performance | None:
+
+def solve_alone(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs) -> PhaseTimes | None:
     """What `CutThrough` would do with the messages of a plan among some NPUs; None where that must be stepped."""
     if costs.rendezvous:
         return None
@@ -41,7 +49,7 @@ def peers_of(plan: Plan, hop: int) -> IntArray:
     return ranks ^ hop if plan.exchange else (ranks + hop) % plan.size
 
 
-def _at_once(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs) -> Performance | None:
+def _at_once(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs) -> PhaseTimes | None:
     """A plan that sends everything at its beginning."""
     rounds = list(plan.expanded())
     reduced = {entry.reduce_bytes for entry in rounds}
@@ -57,7 +65,7 @@ def _at_once(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs) -> P
     exits = np.zeros(plan.size, np.int64)
     np.maximum.at(exits, peers, batch.arrival_ns)
     exits += costs.endpoint_ns + _reduction(costs, reduced.pop())
-    return Performance(exits.tolist(), batch.size_bytes, batch.busy_ns)
+    return PhaseTimes([exits.tolist()], batch.size_bytes, batch.busy_ns)
 
 
 def _reduction(costs: Costs, size_bytes: int) -> int:
@@ -98,7 +106,7 @@ class _Links:
         return True
 
 
-def _rounds(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs) -> Performance | None:
+def _rounds(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs) -> PhaseTimes | None:
     """One message of every rank in flight (max-plus): a rank sends on when it has sent and received the round before.
 
     Exact while messages come to every link in the order of their rounds, which is checked on the way.
@@ -120,7 +128,7 @@ def _rounds(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs) -> Pe
         for hop in hops:
             state.size_bytes[hop.link] += count * entry.size_bytes
             state.busy_ns[hop.link] += count * hop.occupied_ns
-    return Performance(ready_ns.tolist(), state.size_bytes, state.busy_ns)
+    return PhaseTimes([ready_ns.tolist()], state.size_bytes, state.busy_ns)
 
 
 def _hops(links: LinkGraph, src: IntArray, dst: IntArray, size_bytes: int) -> Iterator[_Hop]:

@@ -23,12 +23,12 @@ from simcore.network.instant import Timers, after, at_end_of_instant
 from simcore.network.parts import Part
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
-from simcore.system.alone import Phases, PhaseTimes
+from simcore.system.alone import Phases
 from simcore.system.collectives import AnyPlan
 from simcore.system.explicit import Explicit
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Layouts, Running, Shape
-from simcore.system.performance import peers_of
+from simcore.system.performance import PhaseTimes, peers_of
 from simcore.system.plan import Plan, SideBySide, Symmetry
 from simcore.system.plans import Costs, Plans
 from simcore.system.streams import Stream, StreamPhase
