@@ -67,7 +67,7 @@ def test_a_real_kill_loses_nothing_and_ends_the_workers(study, tmp_path, finishe
     command = [sys.executable, "-m", "simcore", "sweep", str(study), "-o", str(tmp_path), "--jobs", "2"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while not (tmp_path / RESULTS).exists() or not (tmp_path / RESULTS).stat().st_size:
         assert time.monotonic() < until
         time.sleep(0.005)
@@ -236,7 +236,7 @@ def test_a_dask_scheduler_that_goes_away_is_told_and_the_rows_are_kept(study, tm
             process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
             ending.callback(process.wait)
             ending.callback(process.kill)
-            until = time.monotonic() + 60
+            until = time.monotonic() + 120
             while not address.exists():
                 assert time.monotonic() < until
                 time.sleep(0.05)
