@@ -10,11 +10,10 @@ from simcore.collection import collection_paused
 from simcore.engine.folding import GroupNames
 from simcore.engine.setup import Setup
 from simcore.errors import InputError
-from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate
+from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate, Starter
 from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.phases import PhaseMaker
 from simcore.system.queues import INSERTION
-from simcore.system.streams import Stream
 from simcore.system.transport import AsymmetryError
 from simcore.timeline.events import Timeline
 from simcore.workload.model import CollectiveKind
@@ -37,16 +36,14 @@ def _everyone(npus: int) -> list[range]:
     return [range(npu, npu + 1) for npu in range(npus)]
 
 
-def make_gates(
-    env: simpy.Environment, ranks: Sequence[Sequence[int]], setup: Setup
-) -> Callable[[int, Callable[[Stream], None]], Gate]:
+def make_gates(env: simpy.Environment, ranks: Sequence[Sequence[int]], setup: Setup) -> Callable[[int, Starter], Gate]:
     """Makes the gate of each class: for itself, or together with its partners."""
     system, profile = setup.system, setup.profile
     limit = -(-system.active_chunks_per_dimension // setup.settings.queues_per_dim)
     policy = system.intra_dimension_scheduling
     if not profile.gang:
         insertion = INSERTION[policy]
-        return lambda _, begin: LocalGate(begin, limit, insertion)
+        return lambda npu_class, starter: LocalGate(npu_class, starter, limit, insertion)
     if policy not in GANG_ORDERS:
         key = "intra-dimension-scheduling"
         message = f"profile {profile.name} has no {key} '{policy}'"
