@@ -5,29 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import simpy
 
 from simcore.network.instant import at_end_of_instant
+from simcore.system.groups import GroupDim
 from simcore.system.queues import ChunkQueue, Insertion
 from simcore.system.streams import Stream, StreamPhase
 
-__all__ = ["GANG_ORDERS", "Gang", "GangGate", "Gate", "LocalGate", "Starter"]
+if TYPE_CHECKING:
+    from simcore.system.whole import Wholes
+
+__all__ = ["GANG_ORDERS", "Gang", "GangGate", "Gate", "LocalGate", "Owner"]
 
 
-class Starter(Protocol):
-    """What begins a phase of chunks that wait no longer."""
+class Owner(Protocol):
+    """Whose chunks wait."""
 
     def begin(self, streams: Mapping[int, Stream]) -> None:
-        """Begin the phase that some chunks, by class, are in."""
+        """Begin the phase that some chunks, by class, are in; they wait no longer."""
+
+    def told(self, stream: Stream, spans: Sequence[tuple[int, int]], begin_ns: int) -> None:
+        """The next phases of a chunk went by, between these times counted from a beginning."""
 
 
 class Gate(Protocol):
     """The queues of one NPU class."""
 
-    def enter(self, stream: Stream) -> None:
-        """A chunk reaches the queue of its first phase."""
+    def send(self, streams: Sequence[Stream], *, idle: bool) -> None:
+        """The chunks of a collective reach the queues of their first phases; `idle`, there are no others."""
 
     def move(self, stream: Stream) -> None:
         """A chunk has played a phase and goes on to the queue of its next one."""
@@ -39,14 +46,15 @@ class Gate(Protocol):
 class LocalGate:
     """Every NPU starts its first chunk as soon as it has room, wherever its partners are (ASTRA-sim)."""
 
-    def __init__(self, npu_class: int, starter: Starter, limit: int, insertion: Insertion):
-        self._npu_class, self._starter, self._limit, self._insertion = npu_class, starter, limit, insertion
+    def __init__(self, npu_class: int, owner: Owner, limit: int, insertion: Insertion):
+        self._npu_class, self._owner, self._limit, self._insertion = npu_class, owner, limit, insertion
         self._queues: dict[int, ChunkQueue] = {}
 
-    def enter(self, stream: Stream) -> None:
+    def send(self, streams: Sequence[Stream], *, idle: bool) -> None:
         """Insert by the intra-dimension policy."""
-        self._add(stream)
-        self._refill(stream.phase.queue)
+        for stream in streams:
+            self._add(stream)
+            self._refill(stream.phase.queue)
 
     def move(self, stream: Stream) -> None:
         """The old queue starts what it has room for, then the new one (ASTRA-sim's order)."""
@@ -68,7 +76,7 @@ class LocalGate:
     def _refill(self, queue: int) -> None:
         waiting = self._queues[queue]
         while stream := waiting.next():
-            self._starter.begin({self._npu_class: stream})
+            self._owner.begin({self._npu_class: stream})
 
 
 Order = Callable[[Stream], tuple[int, ...]]
@@ -113,7 +121,8 @@ class Gang:
 
     Nobody holds a place while waiting for others, so no order of chunks can deadlock. Decisions fall at the end of an
     instant, in an order that does not depend on who came first, so folded and unfolded runs decide alike.
-    `group_of(class, lane)` gives a name of the group and the classes in it.
+    `group_of(class, dim)` gives a name of the group and the classes in it. `wholes` tells collectives as a whole where
+    that can be.
     """
 
     def __init__(
@@ -121,30 +130,34 @@ class Gang:
         env: simpy.Environment,
         limit: int,
         order: Order,
-        group_of: Callable[[int, Stream], tuple[Hashable, Sequence[int]]],
+        group_of: Callable[[int, GroupDim], tuple[Hashable, Sequence[int]]],
     ):
-        self._env, self._limit, self._order, self._group_of = env, limit, order, group_of
-        self._starters: dict[int, Starter] = {}
+        self.env, self.group_of, self._limit, self._order = env, group_of, limit, order
+        self.gates: dict[int, GangGate] = {}
+        self.wholes: Wholes | None = None
         self._places: dict[tuple[int, Hashable], _Place] = {}  # by queue and name of a group
         self._rooms: dict[tuple[int, int], _Room] = {}  # by class and queue
         self._complete: list[tuple[_Place, _Rank, Mapping[int, Stream]]] = []  # since the last decision
         self._touched: dict[_Place, None] = {}
         self._num_complete = 0
 
-    def gate(self, npu_class: int, starter: Starter) -> GangGate:
+    def gate(self, npu_class: int, owner: Owner) -> GangGate:
         """The gate of one class."""
-        self._starters[npu_class] = starter
-        return GangGate(self, npu_class)
+        self.gates[npu_class] = GangGate(self, npu_class, owner)
+        return self.gates[npu_class]
 
-    def place(self, npu_class: int, stream: Stream) -> _Place:
-        """Where a class waits with a chunk."""
-        queue = stream.phase.queue
-        name, classes = self._group_of(npu_class, stream)
-        place = self._places.get((queue, name))
+    def empty(self, env: simpy.Environment) -> Gang:
+        """One that decides as this one does, with nobody in it."""
+        return Gang(env, self._limit, self._order, self.group_of)
+
+    def place(self, npu_class: int, phase: StreamPhase) -> _Place:
+        """Where a class waits for a phase."""
+        name, classes = self.group_of(npu_class, phase.lane.dim)
+        place = self._places.get((phase.queue, name))
         if place is None:
-            rooms = [self.room(each, queue) for each in classes]
+            rooms = [self.room(each, phase.queue) for each in classes]
             full = sum(room.running == self._limit for room in rooms)
-            place = self._places[queue, name] = _Place(queue, classes[0], rooms, full)
+            place = self._places[phase.queue, name] = _Place(phase.queue, classes[0], rooms, full)
             for room in rooms:
                 room.places.append(place)
         return place
@@ -167,6 +180,13 @@ class Gang:
             self._complete.append((place, rank, there))
             self._touch(place)
 
+    def occupy(self, room: _Room) -> None:
+        """A class plays one more chunk."""
+        room.running += 1
+        if room.running == self._limit:
+            for place in room.places:
+                place.full += 1
+
     def release(self, room: _Room) -> None:
         """A class has room again."""
         if room.running == self._limit:
@@ -178,7 +198,7 @@ class Gang:
 
     def _touch(self, place: _Place) -> None:
         if not self._touched:
-            at_end_of_instant(self._env, 0, self._settle)
+            at_end_of_instant(self.env, 0, self._settle)
         self._touched[place] = None
 
     def _settle(self, _: simpy.Event) -> None:
@@ -202,27 +222,28 @@ class Gang:
 
     def _start(self, place: _Place, streams: Mapping[int, Stream]) -> None:
         for room in place.rooms:
-            room.running += 1
-            if room.running == self._limit:
-                for other in room.places:
-                    other.full += 1
-        self._starters[place.first].begin(streams)
+            self.occupy(room)
+        self.gates[place.first].owner.begin(streams)
 
 
 class GangGate:
-    """One class's side of a `Gang`: where it waits with each kind of phase, and the room that it needs there."""
+    """One class's side of a `Gang`: where it waits for each kind of phase, and the room that it needs there."""
 
-    def __init__(self, gang: Gang, npu_class: int):
-        self._gang, self._npu_class = gang, npu_class
+    def __init__(self, gang: Gang, npu_class: int, owner: Owner):
+        self._gang, self._npu_class, self.owner = gang, npu_class, owner
         self._known: dict[StreamPhase, tuple[_Place, _Room]] = {}
 
+    def send(self, streams: Sequence[Stream], *, idle: bool) -> None:
+        """Offer chunks to their groups, or all of them as a whole."""
+        if self._gang.wholes and streams:
+            self._gang.wholes.send(self._npu_class, streams, idle=idle)
+            return
+        for stream in streams:
+            self.enter(stream)
+
     def enter(self, stream: Stream) -> None:
-        """Offer the chunk to its group."""
-        found = self._known.get(stream.phase)
-        if found is None:
-            room = self._gang.room(self._npu_class, stream.phase.queue)
-            found = self._known[stream.phase] = (self._gang.place(self._npu_class, stream), room)
-        self._gang.offer(self._npu_class, stream, found[0])
+        """Offer a chunk to its group."""
+        self._gang.offer(self._npu_class, stream, self._at(stream.phase)[0])
 
     def move(self, stream: Stream) -> None:
         """Make room, and offer the chunk to its next group; the gang decides at the end of the instant."""
@@ -233,3 +254,14 @@ class GangGate:
     def leave(self, stream: Stream) -> None:
         """Make room."""
         self._gang.release(self._known[stream.phase][1])
+
+    def occupy(self, stream: Stream) -> None:
+        """A chunk is in its phase already."""
+        self._gang.occupy(self._at(stream.phase)[1])
+
+    def _at(self, phase: StreamPhase) -> tuple[_Place, _Room]:
+        found = self._known.get(phase)
+        if found is None:
+            room = self._gang.room(self._npu_class, phase.queue)
+            found = self._known[phase] = (self._gang.place(self._npu_class, phase), room)
+        return found

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import simpy
 
-from simcore.system.gates import Gate, Starter
+from simcore.system.gates import Gate, Owner
 from simcore.system.phases import PhaseMaker
 from simcore.system.precedence import Precedence
-from simcore.system.streams import Dataset, Request, Stream, StreamPhase, Turns
+from simcore.system.streams import Dataset, Request, Stream, StreamPhase, Turns, through
 from simcore.timeline.events import EventBuffer, EventKind, LinkTable
 
 __all__ = ["Scheduler", "Transport"]
@@ -41,7 +41,7 @@ class Scheduler:
         phases: PhaseMaker,
         transport: Transport,
         events: EventBuffer,
-        gate: Callable[[int, Starter], Gate],
+        gate: Callable[[int, Owner], Gate],
         precedence: Precedence | None = None,
     ):
         self.env, self.npu_class, self._phases, self._transport = env, npu_class, phases, transport
@@ -67,8 +67,7 @@ class Scheduler:
         dataset.streams = {stream.key: stream for stream in streams}
         self.outstanding[dataset] = None
         self._order = ()  # the last NPU to issue lets all begin
-        for stream in streams:
-            self._gate.enter(stream)
+        self._gate.send(streams, idle=len(self.outstanding) == 1)
         if not streams:
             self._complete(dataset)
         return dataset
@@ -82,30 +81,47 @@ class Scheduler:
         now_ns = int(self.env.now)
         for stream in streams.values():
             stream.begin_ns, stream.begun, stream.order = now_ns, True, self._order
-        self._transport.start(streams, _through)
+        self._transport.start(streams, through)
 
     def through(self, stream: Stream) -> None:
         """A chunk leaves its phase; before its last chunk leaves, what waits for a collective goes on (ASTRA-sim)."""
         request, phase = stream.dataset.request, stream.phase
         if self._precedence:
             self._order = self._precedence.after(phase, stream.order)
+        self._record(request, phase, stream.begin_ns, int(self.env.now))
+        if stream.remaining:
+            self._gate.move(stream)
+            return
+        self._arrive(stream)
+        self._gate.leave(stream)
+
+    def told(self, stream: Stream, spans: Sequence[tuple[int, int]], begin_ns: int) -> None:
+        """The next phases of a chunk went by, between these times counted from a beginning."""
+        for phase, (first_ns, last_ns) in zip(stream.phases[stream.at :], spans, strict=False):
+            self._record(stream.dataset.request, phase, begin_ns + first_ns, begin_ns + last_ns)
+        stream.at += len(spans)
+        if stream.at == len(stream.phases):
+            self._arrive(stream)
+        else:
+            stream.phase = stream.phases[stream.at]
+
+    def _record(self, request: Request, phase: StreamPhase, begin_ns: int, end_ns: int) -> None:
         sent_bytes = self._sent_bytes.get(phase)
         if sent_bytes is None:
             sent_bytes = self._sent_bytes[phase] = self._transport.bytes_sent(self.npu_class, phase)
         self.events.append(
             (
-                self.npu_class, 1 + phase.lane.dim.index, stream.begin_ns, int(self.env.now), CHUNK, request.name,
-                request.layer, request.phase, sent_bytes, request.iteration,
+                self.npu_class, 1 + phase.lane.dim.index, begin_ns, end_ns, CHUNK, request.name, request.layer,
+                request.phase, sent_bytes, request.iteration,
             )
         )  # fmt: skip
-        if stream.remaining:
-            self._gate.move(stream)
-            return
+
+    def _arrive(self, stream: Stream) -> None:
+        """All of a chunk is there."""
         streams = stream.dataset.streams
         del streams[stream.key]
         if not streams:
             self._complete(stream.dataset)
-        self._gate.leave(stream)
 
     @property
     def live(self) -> dict[tuple[str, int], Stream]:
@@ -131,7 +147,3 @@ class Scheduler:
         if dataset.then:
             dataset.then()
         dataset.done.succeed()
-
-
-def _through(stream: Stream) -> None:
-    stream.dataset.through(stream)

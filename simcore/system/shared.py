@@ -9,6 +9,7 @@ vain and nothing is undone.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import or_
@@ -31,12 +32,12 @@ from simcore.system.layouts import Layouts, Running, Shape
 from simcore.system.performance import PhaseTimes, peers_of
 from simcore.system.plan import Plan, SideBySide, Symmetry
 from simcore.system.plans import Costs, Plans
-from simcore.system.streams import Stream, StreamPhase
+from simcore.system.streams import Stream, StreamPhase, through
 from simcore.system.transport import AsymmetryError, Done, class_of
 from simcore.timeline.events import LinkTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
-__all__ = ["Shared", "Site"]
+__all__ = ["LAST", "Shared", "Site", "Taken"]
 
 _Seat = tuple[int, int]
 """Which of some groups, and the position there."""
@@ -44,6 +45,8 @@ LAST = NEVER
 """Orders messages of no phase behind all phases."""
 Begun = tuple[int, StreamPhase]
 """When a phase began, in nanoseconds, and which."""
+Taken = Sequence[tuple[tuple[int, int], int, Mapping[tuple[StreamPhase, tuple[int, ...]], Sequence[int]]]]
+"""Some places, with their links that are used, a bit for each, and when which groups began which phase there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,19 @@ class _PhaseFlight(_Flight):
     alone: bool = False
     told: int = 0
 
+    @staticmethod
+    def of(together: _Together, begin_ns: int, order: int, there: Mapping[int, Stream], done: Done) -> _PhaseFlight:
+        """One that begins."""
+        leave = partial(_leave, together, there, done)
+        return _PhaseFlight(together.bits, begin_ns, order, leave=leave, together=together, there=there, done=done)
+
+
+@dataclass(slots=True, eq=False)
+class _WholeFlight(_Flight):
+    """A collective that is told as a whole, in one place."""
+
+    disturbed: Callable[[], None] = field(kw_only=True)
+
 
 class _Place:
     """One copy of a part of the network: who is there, in which groups, and what is on its way.
@@ -128,6 +144,11 @@ class _Place:
         self.begun: dict[tuple[StreamPhase, tuple[int, ...]], list[int]] = {}
         self.seating: dict[tuple[StreamPhase, tuple[int, ...]], list[_Together]] = {}
         self._groups: dict[GroupDim, tuple[list[IntArray], dict[int, list[tuple[int, int]]]]] = {}
+
+    def flying(self, now_ns: int) -> list[_Flight]:
+        """What is on its way now."""
+        self.flights = [flight for flight in self.flights if flight.end_ns > now_ns]
+        return list(self.flights)
 
     def groups(self, dim: GroupDim) -> list[IntArray]:
         """The groups of a dimension, as NPUs of the place."""
@@ -190,25 +211,34 @@ class Shared:
         shares: Sequence[Sequence[int]],
         names: Sequence[str] = ("",),
     ):
-        self._env, self._ranks, self._links, self._sites, self._shares = env, ranks, links, sites, shares
-        self._class_of, self._plans, self._timers = class_of(ranks), Plans(costs), Timers(env)
-        self._costs = costs
+        self._ranks, self._links, self._sites, self._shares = ranks, links, sites, shares
+        self._class_of, self._plans, self._costs = class_of(ranks), Plans(costs), costs
         self._layouts = Layouts(timed=links.timed)
-        self._running = Running(self._layouts)
         self._phases = phases(self._layouts)
         self._rank_of = {name: index for index, name in enumerate(sorted({"", *names}))}
-        self._places: dict[tuple[int, int], _Place] = {}
         self._shapes: dict[Hashable, Shape] = {}
-        self._place_of: dict[tuple[int, GroupDim], _Place] = {}
         self._times: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], PhaseTimes] = {}
         self._bits: dict[tuple[Hashable, StreamPhase, int], int] = {}
         self._apart: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], list[tuple[int, ...]]] = {}
+        self._enter_env(env)
+
+    def _enter_env(self, env: simpy.Environment) -> None:
+        """Nobody is there yet."""
+        self._env, self._timers, self._running = env, Timers(env), Running(self._layouts)
+        self._places: dict[tuple[int, int], _Place] = {}
+        self._place_of: dict[tuple[int, GroupDim], _Place] = {}
         self._log: dict[int, list[Begun]] = {}
         self._flight_of: dict[int, tuple[_Flight, int]] = {}
         self._beginning: dict[_Place, None] = {}
         self._messages: list[Callable[[], None]] = []
         self._settling = False
         self._due: set[int] = set()
+
+    def empty(self, env: simpy.Environment) -> Shared:
+        """The same network with nobody on it, in an environment of its own; what is known of phases serves both."""
+        other = copy(self)
+        other._enter_env(env)
+        return other
 
     # Who begins, and who sends.
 
@@ -241,6 +271,11 @@ class Shared:
         """The phases that a class has played for all of its place; who repeats what it has seen adds to them."""
         return self._log.setdefault(npu_class, [])
 
+    @property
+    def keeps_log(self) -> bool:
+        """Whether somebody repeats what is played."""
+        return bool(self._log)
+
     def keeps_apart(self, dims: Iterable[GroupDim]) -> bool:
         """Whether each group of some dimensions is of one class, which plays for all of it and meets nobody."""
         for dim in dims:
@@ -250,6 +285,63 @@ class Shared:
             if any(len(set(self._class_of[dim.members(int(own[0]))].tolist())) > 1 for own in self._ranks):
                 return False
         return True
+
+    # What is told as a whole.
+
+    def taken(self) -> Taken | None:
+        """What began when, on which links; None where messages met."""
+        if self._running.state.layout:
+            return None
+        return [
+            (key, reduce(or_, (self._links_of(place, *kind) for kind in place.begun), 0), place.begun)
+            for key, place in self._places.items()
+        ]
+
+    def take(self, taken: Taken, end_ns: int, disturbed: Callable[[], None]) -> Callable[[], None] | None:
+        """Take links until a time, or until somebody else wants one; what gives them back, None where some are used."""
+        now_ns = int(self._env.now)
+        flights = []
+        for key, bits, _ in taken:
+            place = self._place_at(*key)
+            if place.site.meets:
+                if any(other.bits & bits for other in place.flying(now_ns)):
+                    return None
+                flights.append((place, _WholeFlight(bits, now_ns, LAST, end_ns, leave=_nobody, disturbed=disturbed)))
+        for place, flight in flights:
+            place.flights.append(flight)
+
+        def free() -> None:
+            for place, flight in flights:
+                place.flights.remove(flight)
+
+        return free
+
+    def count(self, taken: Taken, begin_ns: int, until_ns: int) -> None:
+        """Count what has begun before a time, both counted from the beginning."""
+        for key, _, begun in taken:
+            place = self._place_at(*key)
+            for kind, begins_ns in begun.items():
+                past = [begin_ns + each for each in begins_ns if each < until_ns]
+                place.begun.setdefault(kind, []).extend(past)
+
+    def resume(self, classes: Sequence[int], streams: Mapping[int, Stream], begin_ns: int, until_ns: int) -> None:
+        """Go on with a phase that classes began, and is counted; those of `streams` are in it at `until_ns`."""
+        stream = next(iter(streams.values()))
+        places: dict[_Place, list[int]] = {}
+        for npu_class in classes:
+            places.setdefault(self._place(npu_class, stream.phase.lane.dim), []).append(npu_class)
+        order, now_ns = self._order((stream.key, stream.at)), int(self._env.now)
+        for place, own in places.items():
+            for together in self._seated(place, stream.phase, tuple(own)):
+                exits = [exit_ns for exit_ns, _ in self._exits(place, together)]
+                told = sum(begin_ns + exit_ns < until_ns for exit_ns in exits)
+                if told < len(exits):
+                    flight = _PhaseFlight.of(together, begin_ns, order, streams, through)
+                    flight.alone, flight.told, flight.end_ns = True, told, begin_ns + together.end_ns
+                    if place.site.meets:
+                        place.flights.append(flight)
+                    for exit_ns, leaving in together.exits[told:]:
+                        self._timers.after(begin_ns + exit_ns - now_ns, partial(self._through, flight, leaving))
 
     # The end of an instant: everybody who begins now is known.
 
@@ -360,17 +452,22 @@ class Shared:
     def _fly(self, place: _Place, flight: _PhaseFlight, *, logged: bool) -> None:
         """Nobody uses a link that a phase uses: it is known when it will be over."""
         together = flight.together
+        exits = self._exits(place, together)
+        flight.alone, flight.end_ns = True, flight.begin_ns + together.end_ns
+        if not logged:
+            together.begun.append(flight.begin_ns)
+        for exit_ns, classes in exits:
+            self._timers.after(exit_ns, partial(self._through, flight, classes))
+
+    def _exits(self, place: _Place, together: _Together) -> list[tuple[int, list[int]]]:
+        """Who leaves after what time, where nobody else is there."""
         if not together.exits:
             times = self._times_of(place, together.phase, together.groups)
             exits: dict[int, list[int]] = {}
             for (group, position), classes in together.seats.items():
                 exits.setdefault(times.exits_ns[group][position], []).extend(classes)
             together.exits, together.end_ns = sorted(exits.items()), times.end_ns
-        flight.alone, flight.end_ns = True, flight.begin_ns + together.end_ns
-        if not logged:
-            together.begun.append(flight.begin_ns)
-        for exit_ns, classes in together.exits:
-            self._timers.after(exit_ns, partial(self._through, flight, classes))
+        return together.exits
 
     def _through(self, flight: _PhaseFlight, classes: Sequence[int]) -> None:
         """The time of a phase that was alone is over, if it still is alone."""
@@ -384,7 +481,9 @@ class Shared:
         """Whether a flight meets others; those that were alone are played from here on."""
         if not place.site.meets:
             return False
-        place.flights = [other for other in place.flights if other.end_ns > flight.begin_ns]
+        for other in place.flying(flight.begin_ns):
+            if isinstance(other, _WholeFlight) and other.bits & flight.bits:
+                other.disturbed()
         met = [other for other in place.flights if other.bits & flight.bits]
         place.flights.append(flight)
         for other in met:
@@ -567,6 +666,10 @@ class Shared:
                 if occupied is not None:
                     parts.append(occupied.again(place.shift, begins_ns))
         return LinkUse(parts, stands_for)
+
+
+def _nobody(_: _Seat) -> None:
+    """Nobody waits for it here."""
 
 
 def _leave(together: _Together, there: Mapping[int, Stream], done: Done, seat: _Seat) -> None:

@@ -11,7 +11,7 @@ from simcore.system.config import Algorithm
 from simcore.system.groups import Backward, GroupDim
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["IDLE", "Dataset", "Lane", "Request", "Stream", "StreamPhase", "Turns"]
+__all__ = ["IDLE", "Dataset", "Lane", "Request", "Stream", "StreamPhase", "Turns", "through"]
 
 IDLE = -1
 Turns = tuple[int, ...]
@@ -129,3 +129,8 @@ class Stream:
     def remaining(self) -> int:
         """Phases behind this one."""
         return len(self.phases) - self.at - 1
+
+
+def through(stream: Stream) -> None:
+    """Tell whose chunk it is that it is through its phase."""
+    stream.dataset.through(stream)
