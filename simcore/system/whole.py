@@ -6,7 +6,7 @@ that: its chunks go on, each for itself, from where they are then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -92,14 +92,17 @@ class Wholes:
         key = (npu_class, tuple(stream.phases for stream in streams))
         found = self._classes.get(key)
         if found is None:
-            phases = {phase for stream in streams for phase in stream.phases}
-            near, there = [npu_class], {npu_class}
+            dims = {phase.lane.dim for stream in streams for phase in stream.phases}
+            near, there, groups = [npu_class], {npu_class}, set[Hashable]()
             while near:
                 at = near.pop()
-                others = {each for phase in phases for each in self._gang.group_of(at, phase.lane.dim)[1]} - there
-                near.extend(others)
-                there |= others
-            found = self._classes[key] = sorted(there)
+                for name, classes in (self._gang.group_of(at, dim) for dim in dims):
+                    if name not in groups:
+                        groups.add(name)
+                        near.extend(each for each in classes if each not in there)
+                        there.update(classes)
+            found = sorted(there)
+            self._classes |= {(each, key[1]): found for each in there}  # who is met by one meets it
         return found
 
     def _begin_all(self, _: simpy.Event) -> None:
