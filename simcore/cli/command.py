@@ -17,7 +17,6 @@ from simcore.errors import InputError, closest, printable
 __all__ = [
     "Command",
     "Group",
-    "Named",
     "Option",
     "Target",
     "emit",
@@ -52,22 +51,6 @@ class Option(click.Option):
         extra = super().get_help_extra(ctx)
         extra.pop("range", None)
         return extra
-
-
-class Named(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """One of some names, which are looked up when one is given, not for the help."""
-
-    name = "name"
-
-    def __init__(self, names: Callable[[], Collection[str]]):
-        self._names = names
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name; a usage error tells the nearest."""
-        known = self._names()
-        if value not in known:
-            self.fail(f"no such name '{value}'; {closest(str(value), known)}", param, ctx)
-        return str(value)
 
 
 class Target(click.ParamType):  # type: ignore[type-arg]

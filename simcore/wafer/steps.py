@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from simcore.network.batch import Batch
 from simcore.network.congestion_free import message_ns
-from simcore.network.stepped import send_all
 from simcore.network.topology.links import LinkGraph
+from simcore.wafer.rounds import send_all
 from simcore.workload.wafer import Flows, NodeStep, Phase
 
 __all__ = ["PhaseTimes", "Rates", "link_bytes", "play"]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.engine.cores import CoreRates, CoreTimes, play_cores
 from simcore.engine.settings import Settings
-from simcore.engine.wafer import PhaseTimes, Rates, play
 from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline, WaferRun
+from simcore.wafer.cores import CoreRates, CoreTimes, play_cores
+from simcore.wafer.steps import PhaseTimes, Rates, play
 from simcore.workload.model import PhaseName
 from simcore.workload.wafer import CoreStep, NodeStep
 
