@@ -300,11 +300,7 @@ class _Case:
         return _helps(time_ns, self._play, machine, settings)
 
     def _play(self, machine: Topology, settings: Settings) -> Timeline:
-        if isinstance(self.content, Workload):
-            return simulate(self.content, machine, self.system, self.rules, settings)
-        from simcore.engine.run_graph import simulate_graphs
-
-        return simulate_graphs(self.content, machine, self.system, self.rules, settings, self.memory)
+        return simulate(self.content, machine, self.system, self.rules, settings, self.memory)
 
 
 def _helps(

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.engine.run import simulate
-from simcore.engine.run_graph import simulate_graphs
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
@@ -64,7 +63,7 @@ def test_the_graph_takes_as_long_as_the_loop(tmp_path_factory, loop, data):
     graphs = reader.read_graphs(str(folder / "w"), topology.npus)
     assert len(graphs.graphs) == 1
     explicit = replace(system, scheduling_policy="EXPLICIT")
-    of_graph = simulate_graphs(graphs, topology, explicit, native, Settings())
+    of_graph = simulate(graphs, topology, explicit, native, Settings())
     assert of_graph.time_ns == simulate(workload, topology, system, native, Settings(iterations=passes)).time_ns
 
 
@@ -78,7 +77,7 @@ def test_an_obfuscated_trace_takes_as_long_as_the_original(tmp_path_factory, dat
         path = tmp_path_factory.mktemp("hidden") / "w.et"
         path.write_bytes(made)
         graphs = reader.read_graphs(str(path), topology.npus)
-        times.append(simulate_graphs(graphs, topology, None, profiles.get("native"), Settings()).time_ns)
+        times.append(simulate(graphs, topology, None, profiles.get("native"), Settings()).time_ns)
     assert times[0] == times[1]
 
 
