@@ -106,7 +106,7 @@ class RankView:
 
     @property
     def marked(self) -> bool:
-        """Whether a host that was recorded marked the steps; else nothing says that they last longer than their work."""
+        """Whether a host that was recorded marked the steps; else nothing says that they outlast their work."""
         return bool(self.trace.steps and self.activities)
 
     def communicating(self, step: int) -> NDArray[np.bool_]:
