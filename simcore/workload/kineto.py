@@ -292,8 +292,15 @@ class _Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"")
 
 
+class _Group(msgspec.Struct, gc=False):
+    name: Number = msgspec.field(default="", name="pg_name")
+    description: str | None = msgspec.field(default="", name="pg_desc")
+    ranks: list[int] | None = None
+
+
 class _Distributed(msgspec.Struct, gc=False):
     rank: Number = None
+    groups: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"[]"), name="pg_config")
 
 
 class _Device(msgspec.Struct, gc=False):
@@ -356,9 +363,10 @@ def product_of(shapes: object, types: object) -> Product | None:
 
 
 class _Collector:
-    """Sorts decoded events into columns."""
+    """Sorts decoded events into columns; `groups` are the process groups that the head of a trace names."""
 
-    def __init__(self) -> None:
+    def __init__(self, groups: Iterable[_Group]) -> None:
+        self.groups = {str(group.name): group for group in groups}
         self.names: dict[str, int] = {}
         self.threads: dict[str, int] = {}
         self.streams: dict[tuple[int, int], int] = {}
@@ -422,13 +430,16 @@ class _Collector:
         key = _whole(arguments.device), _whole(arguments.stream)
         stream = self.streams.setdefault(key, len(self.streams))
         if arguments.operation or arguments.group:
-            group = bytes(arguments.group_ranks).decode() or arguments.group or ""
+            known = self.groups.get(arguments.group or "", _Group())
+            told = bytes(arguments.group_ranks).decode()
+            group = str(known.ranks) if known.ranks and (not told or "..." in told) else told or arguments.group or ""
             ends = ["" if end is None else str(end) for end in (arguments.source, arguments.destination)]
             group += f" {ends[0]}>{ends[1]}" if any(ends) else ""
             numbers = (arguments.elements, arguments.size, arguments.first, arguments.stride)
             elements, size, first, stride = map(_whole, numbers)
             size = size if size <= MOST_RANKS else 0
-            texts = arguments.description or "", arguments.dtype or ""
+            size = size or len(known.ranks or ())
+            texts = arguments.description or known.description or "", arguments.dtype or ""
             said = Collective(arguments.operation or "", group, elements, size, *texts, first, stride)
             self.collectives[len(self.tasks.start_us)] = said
         elif kind == TaskKind.MEMCPY and arguments.copied:
@@ -496,7 +507,7 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     try:
         with collection_paused():
             document = _document(content)
-            collector = _Collector()
+            collector = _Collector(_groups(document.distributed))
             _collect(document.events or [], collector)
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
         found = "an empty file" if not content.strip() else _foreign(content) or str(error)
@@ -515,6 +526,14 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     rank = _whole(named) if named is not None else int(in_name[1]) if in_name else None
     devices = [device.name or "" for device in document.devices or ()]
     return collector.trace(file, rank, devices[0] if devices else "")
+
+
+def _groups(distributed: _Distributed | None) -> list[_Group]:
+    """The process groups of a job; none where they are told in another form."""
+    try:
+        return msgspec.json.decode(distributed.groups, type=list[_Group]) if distributed else []
+    except msgspec.DecodeError:
+        return []
 
 
 def _no_events(document: _Document, content: bytes, file: str) -> InputError:
