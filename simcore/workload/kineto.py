@@ -205,8 +205,8 @@ class KinetoTrace:
     `collectives` maps a row of `tasks`, `syncs` a call's correlation to what the profiler says of it.
     `annotations` are the program's own ranges without the step marks, and PyTorch modules where stacks were recorded;
     `frames` are the Python functions of these stacks. `copied` maps a row of `tasks` to the bytes that a copy moves.
-    `products` maps a row of `operators` to the matrix product it was asked for, where shapes were recorded. The
-    `correlation` of operators is what `operator_ids` names. `host` tells what a host execution trace added.
+    `products` maps a row of `operators` to the matrix product it was asked for, where shapes were recorded, `sequences`
+    to a number that it shares with its backward operator. The `correlation` of operators is what `operator_ids` names. `host` tells what a host execution trace added.
     """
 
     file: str
@@ -227,6 +227,7 @@ class KinetoTrace:
     frames: Intervals = field(default_factory=lambda: _Rows().intervals(0.0)[0])
     products: dict[int, Product] = field(default_factory=dict)
     copied: dict[int, int] = field(default_factory=dict)
+    sequences: dict[int, int] = field(default_factory=dict)
     operator_ids: str = EXTERNAL_ID
     host: HostUse | None = None
 
@@ -274,6 +275,7 @@ class _Arguments(msgspec.Struct, gc=False):
 class _Ids(msgspec.Struct, gc=False):
     external: Number = msgspec.field(default=NO_CORRELATION, name=EXTERNAL_ID)
     record: Number = msgspec.field(default=None, name=RECORD_ID)
+    sequence: Number = msgspec.field(default=None, name="Sequence number")
 
 
 class _Inputs(msgspec.Struct, gc=False):
@@ -374,6 +376,7 @@ class _Collector:
         self.marks: dict[int, tuple[_Event, int]] = {}
         self.products: dict[int, Product] = {}
         self.copied: dict[int, int] = {}
+        self.sequences: dict[int, int] = {}
         self.collectives: dict[int, Collective] = {}
         self.syncs: dict[int, StreamSync] = {}
         self.arguments = msgspec.json.Decoder(_Arguments)
@@ -421,6 +424,8 @@ class _Collector:
     def _operator_id(self, event: _Event) -> int:
         """Its record-function id, before PyTorch 2.1 its external one, which counts the same on a thread."""
         ids = self.ids.decode(event.args) if len(bytes(event.args)) > 2 else _Ids()
+        if ids.sequence is not None:
+            self.sequences[len(self.operators.start_us)] = _whole(ids.sequence)
         if ids.record is None:
             return _whole(ids.external)
         self.operator_ids = RECORD_ID
@@ -477,6 +482,7 @@ class _Collector:
             frames=self.frames.intervals(base_us)[0],
             copied={int(position[row]): size for row, size in self.copied.items()},
             products={int(place[row]): product for row, product in self.products.items()},
+            sequences={int(place[row]): number for row, number in self.sequences.items()},
             operator_ids=self.operator_ids,
         )
 
