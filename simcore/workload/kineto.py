@@ -206,7 +206,8 @@ class KinetoTrace:
     `annotations` are the program's own ranges without the step marks, and PyTorch modules where stacks were recorded;
     `frames` are the Python functions of these stacks. `copied` maps a row of `tasks` to the bytes that a copy moves.
     `products` maps a row of `operators` to the matrix product it was asked for, where shapes were recorded, `sequences`
-    to a number that it shares with its backward operator. The `correlation` of operators is what `operator_ids` names. `host` tells what a host execution trace added.
+    to a number that it shares with its backward operator. The `correlation` of operators is what `operator_ids` names.
+    `host` tells what a host execution trace added.
     """
 
     file: str

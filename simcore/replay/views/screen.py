@@ -119,7 +119,7 @@ def answer(replay: Replay, number: int) -> str:
             mean(getattr(step, side).device_ns for step in scored) for side in ("baseline", "period")
         )
         change = predicted_ns / baseline_ns - 1 if baseline_ns else 0.0
-        what = ", ".join(change.title for change in replay.whats)
+        what = ", ".join(map(str, replay.whats))
         bounds = [predicted_ns + end - typical.period.device_ns for end in changed_interval_ns(replay, number)]
         span = " to ".join(map(format_ns, bounds))
         grown = (
