@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate, count
 
-from simcore.system.plan import Plan, Round, SideBySide
+from simcore.system.plan import Plan, Round
 from simcore.system.point_to_point import Handshakes
 
 __all__ = ["After", "Machine", "Pay", "SwitchMachine", "Together", "at_endpoint", "simulate"]
@@ -140,13 +140,13 @@ class Together:
 
     def __init__(
         self,
-        plan: SideBySide,
+        plans: Sequence[Plan],
         machine: Callable[[Plan, int, Callable[[], None]], Machine],
         done: Callable[[], None],
     ):
-        self.done, self._running = done, len(plan.plans)
-        self._firsts = [0, *accumulate(part.num_rounds for part in plan.plans)][:-1]
-        parts = zip(plan.plans, self._firsts, strict=True)
+        self.done, self._running = done, len(plans)
+        self._firsts = [0, *accumulate(part.num_rounds for part in plans)][:-1]
+        parts = zip(plans, self._firsts, strict=True)
         self._machines = [machine(part, first, self._finished) for part, first in parts]
 
     def start(self) -> None:

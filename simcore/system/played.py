@@ -17,7 +17,7 @@ from simcore.system.explicit_machine import ExplicitMachine
 from simcore.system.groups import GroupDim
 from simcore.system.machine import Machine, SwitchMachine, Together, at_endpoint
 from simcore.system.packets import Packets
-from simcore.system.plan import InNetwork, Plan, Round, SideBySide
+from simcore.system.plan import InNetwork, Plan, Round, Symmetry
 from simcore.system.plans import Costs, Plans
 from simcore.system.point_to_point import RENDEZVOUS_BYTES, Handshakes
 from simcore.system.streams import Stream, StreamPhase
@@ -112,9 +112,9 @@ class Played:
         pay = at_endpoint(self.timers[npu].after, costs.endpoint_ns, costs.reduction_ns)
         if self._packets and costs.bus and isinstance(plan, Plan | Explicit):
             pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
+        if self._folded and plan.symmetry == Symmetry.NONE:
+            raise AsymmetryError
         if isinstance(plan, Explicit):
-            if self._folded:
-                raise AsymmetryError
             self._ask_all(stream, npu, members, plan, -1)
             send = partial(self._transfer, stream, npu, members, plan)
             return ExplicitMachine(plan, position, pay, later, send, finished)
@@ -131,9 +131,7 @@ class Played:
 
             return Machine(part, pay, later, forward, done)
 
-        if isinstance(plan, SideBySide):
-            return Together(plan, machine, finished)
-        return machine(plan, 0, finished)
+        return Together(plan.parts, machine, finished) if len(plan.parts) > 1 else machine(plan.parts[0], 0, finished)
 
     def _members(self, dim: GroupDim, npu: int) -> list[int]:
         """The NPUs of a group, in one list for all of them."""
