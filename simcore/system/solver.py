@@ -18,11 +18,11 @@ from simcore.network.batch import solve_batch
 from simcore.network.clock import cross, idle_ns, occupied_ns, steps
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
-from simcore.system import explicit_machine
+from simcore.system import explicit_automaton
+from simcore.system.automaton import simulate
 from simcore.system.collectives import AnyPlan
 from simcore.system.explicit import Explicit
 from simcore.system.groups import RankGroup
-from simcore.system.machine import simulate
 from simcore.system.plan import InNetwork, Plan, Round
 from simcore.system.plans import Costs
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
@@ -59,7 +59,7 @@ def peers_of(plan: Plan, hop: int) -> IntArray:
 def solve(plan: AnyPlan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
     """Exit times of a group's members without contention, given when each arrives."""
     if isinstance(plan, Explicit):
-        return explicit_machine.exits(plan, group, arrivals_ns, costs)
+        return explicit_automaton.exits(plan, group, arrivals_ns, costs)
     if isinstance(plan, InNetwork):
         return _through_switch(plan, group, arrivals_ns, costs.endpoint_ns)
     exits: NDArray[np.int64] = np.max([_alone(part, group, arrivals_ns, costs) for part in plan.parts], axis=0)
