@@ -131,9 +131,9 @@ class Played:
 
             return RankAutomaton(part, pay, later, forward, done)
 
-        return (
-            Together(plan.parts, automaton, finished) if len(plan.parts) > 1 else automaton(plan.parts[0], 0, finished)
-        )
+        if len(plan.parts) > 1:
+            return Together(plan.parts, automaton, finished)
+        return automaton(plan.parts[0], 0, finished)
 
     def _members(self, dim: GroupDim, npu: int) -> list[int]:
         """The NPUs of a group, in one list for all of them."""
