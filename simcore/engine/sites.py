@@ -16,11 +16,11 @@ from simcore.network.parts import Part, parts
 from simcore.network.topology.fabric import Fabric
 from simcore.network.topology.links import LinkGraph
 from simcore.system.collectives import NETWORK_AWARE, AnyPlan
+from simcore.system.flights import Site
 from simcore.system.groups import GroupDim, LogicalDim
 from simcore.system.layouts import playable
 from simcore.system.plan import Symmetry
 from simcore.system.plans import Costs, Plans
-from simcore.system.shared import Site
 from simcore.system.streams import Lane, StreamPhase
 from simcore.workload.model import CollectiveKind
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial, reduce
 from operator import or_
 from typing import Any
@@ -26,12 +26,24 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.alone import Phases
 from simcore.system.collectives import AnyPlan
-from simcore.system.explicit import Explicit
+from simcore.system.flights import (
+    Flight,
+    PhaseFlight,
+    Place,
+    Seat,
+    Site,
+    Starting,
+    Together,
+    WholeFlight,
+    components,
+    link_bits,
+    message_ends,
+    tell,
+)
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Layouts, Running, Shape
-from simcore.system.plan import Plan, SideBySide, Symmetry
 from simcore.system.plans import Costs, Plans
-from simcore.system.solver import PhaseTimes, peers_of
+from simcore.system.solver import PhaseTimes
 from simcore.system.streams import Stream, StreamPhase, through
 from simcore.system.transport import AsymmetryError, Done, class_of
 from simcore.timeline.events import LinkTable
@@ -39,157 +51,12 @@ from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
 __all__ = ["LAST", "Shared", "Site", "Taken"]
 
-_Seat = tuple[int, int]
-"""Which of some groups, and the position there."""
 LAST = NEVER
 """Orders messages of no phase behind all phases."""
 Begun = tuple[int, StreamPhase]
 """When a phase began, in nanoseconds, and which."""
 Taken = Sequence[tuple[tuple[int, int], int, Mapping[tuple[StreamPhase, tuple[int, ...]], Sequence[int]]]]
 """Some places, with their links that are used, a bit for each, and when which groups began which phase there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A part of the network and how it is played.
-
-    `alike`: all NPUs of a place that one stage has may change places, as all plans have at least the symmetry `least`.
-    `lone`: one of each of so many stages plays for all; 0: everybody plays. `meets`: phases may want one link at once.
-    `messages`: nothing is there but messages of no phase.
-    """
-
-    part: Part
-    alike: bool
-    lone: int
-    meets: bool
-    messages: bool = False
-    least: Symmetry = Symmetry.NONE
-
-    @property
-    def repeats(self) -> bool:
-        """Whether what happens there happens again whenever the same begins."""
-        return bool(self.lone) and not self.meets
-
-
-@dataclass(slots=True, eq=False)
-class _Flight:
-    """What is on its way, a message or a phase; `bits` are its links. It is over at `end_ns`, where that is known.
-
-    Of what is played, `parts` counts the instances that each position of a group is still in, `open` the positions that
-    are; `leave` tells those who wait for one.
-    """
-
-    bits: int
-    begin_ns: int
-    order: int
-    end_ns: int = NEVER
-    parts: dict[_Seat, int] = field(default_factory=dict)
-    open: int = 0
-    instances: list[int] = field(default_factory=list)
-    leave: Callable[[_Seat], None] = field(kw_only=True)
-
-
-@dataclass(slots=True, eq=False)
-class _Together:
-    """Groups of a place that begin a phase together and share links, which are `bits`.
-
-    `seats` are the classes by group and position. Nobody else there, some are through after each of the times `exits`.
-    `begun` lists when that was so.
-    """
-
-    phase: StreamPhase
-    groups: tuple[int, ...]
-    bits: int
-    seats: dict[_Seat, list[int]]
-    begun: list[int]
-    exits: list[tuple[int, list[int]]] = field(default_factory=list)
-    end_ns: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class _PhaseFlight(_Flight):
-    """A phase of groups of a place; `alone`, nobody else uses their links. `told` says how many exits there were."""
-
-    together: _Together = field(kw_only=True)
-    there: Mapping[int, Stream] = field(kw_only=True)
-    done: Done = field(kw_only=True)
-    alone: bool = False
-    told: int = 0
-
-    @staticmethod
-    def of(together: _Together, begin_ns: int, order: int, there: Mapping[int, Stream], done: Done) -> _PhaseFlight:
-        """One that begins."""
-        leave = partial(_leave, together, there, done)
-        return _PhaseFlight(together.bits, begin_ns, order, leave=leave, together=together, there=there, done=done)
-
-
-@dataclass(slots=True, eq=False)
-class _WholeFlight(_Flight):
-    """A collective that is told as a whole, in one place."""
-
-    disturbed: Callable[[], None] = field(kw_only=True)
-
-
-class _Place:
-    """One copy of a part of the network: who is there, in which groups, and what is on its way.
-
-    `begun` lists when each kind of phase began alone.
-    """
-
-    def __init__(self, site: Site, base: int, shape: Shape, shift: int, class_of: IntArray):
-        self.site, self.base, self.shape, self.shift = site, base, shape, shift
-        self._class_of = class_of
-        self.flights: list[_Flight] = []
-        self.starting: dict[tuple[object, int], _Starting] = {}
-        self.begun: dict[tuple[StreamPhase, tuple[int, ...]], list[int]] = {}
-        self.seating: dict[tuple[StreamPhase, tuple[int, ...]], list[_Together]] = {}
-        self._groups: dict[GroupDim, tuple[list[IntArray], dict[int, list[tuple[int, int]]]]] = {}
-
-    def flying(self, now_ns: int) -> list[_Flight]:
-        """What is on its way now."""
-        self.flights = [flight for flight in self.flights if flight.end_ns > now_ns]
-        return list(self.flights)
-
-    def groups(self, dim: GroupDim) -> list[IntArray]:
-        """The groups of a dimension, as NPUs of the place."""
-        return self._table(dim)[0]
-
-    def seats(self, dim: GroupDim, npu_class: int) -> list[tuple[int, int]]:
-        """Group and position of every NPU of a class."""
-        return self._table(dim)[1][npu_class]
-
-    def _table(self, dim: GroupDim) -> tuple[list[IntArray], dict[int, list[tuple[int, int]]]]:
-        found = self._groups.get(dim)
-        if found is None:
-            found = self._groups[dim] = self._find(dim)
-        return found
-
-    def _find(self, dim: GroupDim) -> tuple[list[IntArray], dict[int, list[tuple[int, int]]]]:
-        part = self.site.part
-        firsts: dict[int, IntArray] = {}
-        own = part.members(self.base)
-        for npu in own[:: part.npus // (self.site.lone or part.npus)].tolist():
-            members = dim.members(npu)
-            firsts.setdefault(int(members[0]), members)
-        groups: list[IntArray] = []
-        seats: dict[int, list[tuple[int, int]]] = {}
-        for index, members in enumerate(firsts.values()):
-            groups.append(members // part.stride % part.npus)
-            for position, npu_class in enumerate(self._class_of[members].tolist()):
-                seat = (index, 0 if self.site.lone else position)
-                found = seats.setdefault(npu_class, [])
-                if seat not in found[-1:]:
-                    found.append(seat)
-        return groups, seats
-
-
-@dataclass(slots=True, eq=False)
-class _Starting:
-    """A phase that begins at this instant: the chunks of the classes of NPUs that are in it."""
-
-    phase: StreamPhase
-    done: Done
-    there: dict[int, Stream] = field(default_factory=dict)
 
 
 class Shared:
@@ -225,12 +92,12 @@ class Shared:
     def _enter_env(self, env: simpy.Environment) -> None:
         """Nobody is there yet."""
         self._env, self._timers, self._running = env, Timers(env), Running(self._layouts)
-        self._places: dict[tuple[int, int], _Place] = {}
-        self._place_of: dict[tuple[int, GroupDim], _Place] = {}
+        self._places: dict[tuple[int, int], Place] = {}
+        self._place_of: dict[tuple[int, GroupDim], Place] = {}
         self._log: dict[int, list[Begun]] = {}
-        self._ways: dict[tuple[int, int, int], tuple[_Place, int, int, int]] = {}
-        self._flight_of: dict[int, tuple[_Flight, int]] = {}
-        self._beginning: dict[_Place, None] = {}
+        self._ways: dict[tuple[int, int, int], tuple[Place, int, int, int]] = {}
+        self._flight_of: dict[int, tuple[Flight, int]] = {}
+        self._beginning: dict[Place, None] = {}
         self._messages: list[Callable[[], None]] = []
         self._settling = False
         self._due: set[int] = set()
@@ -254,7 +121,7 @@ class Shared:
         key = (stream.key, stream.at)
         starting = place.starting.get(key)
         if starting is None:
-            starting = place.starting[key] = _Starting(phase, done)
+            starting = place.starting[key] = Starting(phase, done)
             self._beginning[place] = None
             self._settle_later()
         starting.there.update(streams)
@@ -307,7 +174,7 @@ class Shared:
             if place.site.meets:
                 if any(other.bits & bits for other in place.flying(now_ns)):
                     return None
-                flights.append((place, _WholeFlight(bits, now_ns, LAST, end_ns, leave=_nobody, disturbed=disturbed)))
+                flights.append((place, WholeFlight(bits, now_ns, LAST, end_ns, leave=_nobody, disturbed=disturbed)))
         for place, flight in flights:
             place.flights.append(flight)
 
@@ -328,7 +195,7 @@ class Shared:
     def resume(self, classes: Sequence[int], streams: Mapping[int, Stream], begin_ns: int, until_ns: int) -> None:
         """Go on with a phase that classes began, and is counted; those of `streams` are in it at `until_ns`."""
         stream = next(iter(streams.values()))
-        places: dict[_Place, list[int]] = {}
+        places: dict[Place, list[int]] = {}
         for npu_class in classes:
             places.setdefault(self._place(npu_class, stream.phase.lane.dim), []).append(npu_class)
         order, now_ns = self._order((stream.key, stream.at)), int(self._env.now)
@@ -337,7 +204,7 @@ class Shared:
                 exits = [exit_ns for exit_ns, _ in self._exits(place, together)]
                 told = sum(begin_ns + exit_ns < until_ns for exit_ns in exits)
                 if told < len(exits):
-                    flight = _PhaseFlight.of(together, begin_ns, order, streams, through)
+                    flight = PhaseFlight.of(together, begin_ns, order, streams, through)
                     flight.alone, flight.told, flight.end_ns = True, told, begin_ns + together.end_ns
                     if place.site.meets:
                         place.flights.append(flight)
@@ -403,7 +270,7 @@ class Shared:
                     self._end(flight)
                 flight.leave(seat)
 
-    def _end(self, flight: _Flight) -> None:
+    def _end(self, flight: Flight) -> None:
         flight.end_ns = int(self._env.now)
         for instance in flight.instances:
             del self._flight_of[instance]
@@ -411,15 +278,15 @@ class Shared:
 
     # A phase begins.
 
-    def _begin(self, place: _Place, key: tuple[Any, int], starting: _Starting, now_ns: int) -> None:
+    def _begin(self, place: Place, key: tuple[Any, int], starting: Starting, now_ns: int) -> None:
         order, there, done = self._order(key), starting.there, starting.done
         logged = place.site.repeats and not self._log.keys().isdisjoint(there)
         flights = [
-            _PhaseFlight(
+            PhaseFlight(
                 each.bits,
                 now_ns,
                 order,
-                leave=partial(_leave, each, there, done),
+                leave=partial(tell, each, there, done),
                 together=each,
                 there=there,
                 done=done,
@@ -432,7 +299,7 @@ class Shared:
             else:
                 self._fly(place, flight, logged=logged)
 
-    def _seated(self, place: _Place, phase: StreamPhase, classes: tuple[int, ...]) -> list[_Together]:
+    def _seated(self, place: Place, phase: StreamPhase, classes: tuple[int, ...]) -> list[Together]:
         """Which groups begin when some classes do, and where in them each class is."""
         found = place.seating.get((phase, classes))
         if found is None:
@@ -441,16 +308,16 @@ class Shared:
             found = []
             for groups in self._together(place, phase, begun):
                 where = {group: index for index, group in enumerate(groups)}
-                seats: dict[_Seat, list[int]] = {}
+                seats: dict[Seat, list[int]] = {}
                 for npu_class, ((group, position), *_) in zip(classes, own, strict=True):
                     if group in where:
                         seats.setdefault((where[group], position), []).append(npu_class)
                 begins = place.begun.setdefault((phase, groups), [])
-                found.append(_Together(phase, groups, self._links_of(place, phase, groups), seats, begins))
+                found.append(Together(phase, groups, self._links_of(place, phase, groups), seats, begins))
             place.seating[phase, classes] = found
         return found
 
-    def _fly(self, place: _Place, flight: _PhaseFlight, *, logged: bool) -> None:
+    def _fly(self, place: Place, flight: PhaseFlight, *, logged: bool) -> None:
         """Nobody uses a link that a phase uses: it is known when it will be over."""
         together = flight.together
         exits = self._exits(place, together)
@@ -460,7 +327,7 @@ class Shared:
         for exit_ns, classes in exits:
             self._timers.after(exit_ns, partial(self._through, flight, classes))
 
-    def _exits(self, place: _Place, together: _Together) -> list[tuple[int, list[int]]]:
+    def _exits(self, place: Place, together: Together) -> list[tuple[int, list[int]]]:
         """Who leaves after what time, where nobody else is there."""
         if not together.exits:
             times = self._times_of(place, together.phase, together.groups)
@@ -470,7 +337,7 @@ class Shared:
             together.exits, together.end_ns = sorted(exits.items()), times.end_ns
         return together.exits
 
-    def _through(self, flight: _PhaseFlight, classes: Sequence[int]) -> None:
+    def _through(self, flight: PhaseFlight, classes: Sequence[int]) -> None:
         """The time of a phase that was alone is over, if it still is alone."""
         if flight.alone:
             flight.told += 1
@@ -478,30 +345,30 @@ class Shared:
             for npu_class in classes:
                 done(there[npu_class])
 
-    def _meets(self, place: _Place, flight: _Flight) -> bool:
+    def _meets(self, place: Place, flight: Flight) -> bool:
         """Whether a flight meets others; those that were alone are played from here on."""
         if not place.site.meets:
             return False
         for other in place.flying(flight.begin_ns):
-            if isinstance(other, _WholeFlight) and other.bits & flight.bits:
+            if isinstance(other, WholeFlight) and other.bits & flight.bits:
                 other.disturbed()
         met = [other for other in place.flying(flight.begin_ns) if other.bits & flight.bits]
         place.flights.append(flight)
         for other in met:
-            if isinstance(other, _PhaseFlight) and other.alone:
+            if isinstance(other, PhaseFlight) and other.alone:
                 other.alone, other.end_ns = False, NEVER
                 other.together.begun.remove(other.begin_ns)
                 self._enter(place, other)
         return bool(met)
 
-    def _enter(self, place: _Place, flight: _PhaseFlight) -> None:
+    def _enter(self, place: Place, flight: PhaseFlight) -> None:
         """Play a phase from its beginning up to now; those who have left already do not do so again."""
         phase, state = flight.together.phase, self._running.state
         costs = self._costs.of(phase.lane.dim)
         gone = {npu_class for _, classes in flight.together.exits[: flight.told] for npu_class in classes}
         if gone:
             there = {npu_class: stream for npu_class, stream in flight.there.items() if npu_class not in gone}
-            flight.leave = partial(_leave, flight.together, there, flight.done)
+            flight.leave = partial(tell, flight.together, there, flight.done)
         for own, group in enumerate(flight.together.groups):
             members = place.groups(phase.lane.dim)[group]
             plan = self._plan(place, phase, members)
@@ -518,7 +385,7 @@ class Shared:
 
     # What phases are.
 
-    def _place(self, npu_class: int, dim: GroupDim) -> _Place:
+    def _place(self, npu_class: int, dim: GroupDim) -> Place:
         found = self._place_of.get((npu_class, dim))
         if found is None:
             number = self._site_of(dim)
@@ -529,7 +396,7 @@ class Shared:
     def _site_of(self, dim: GroupDim) -> int:
         return next(n for n, site in enumerate(self._sites) if site.part.first <= dim.index <= site.part.last)
 
-    def _place_at(self, number: int, base: int) -> _Place:
+    def _place_at(self, number: int, base: int) -> Place:
         found = self._places.get((number, base))
         if found is None:
             site = self._sites[number]
@@ -542,17 +409,17 @@ class Shared:
                 self._shapes[name] = Shape(name, graph, bool(site.lone))
             shape = self._shapes[name]
             shift = self._running.add_links(len(shape.graph))
-            found = self._places[number, base] = _Place(site, base, shape, shift, self._class_of)
+            found = self._places[number, base] = Place(site, base, shape, shift, self._class_of)
         return found
 
-    def _plan(self, place: _Place, phase: StreamPhase, members: IntArray) -> AnyPlan:
+    def _plan(self, place: Place, phase: StreamPhase, members: IntArray) -> AnyPlan:
         """What a group sends; AsymmetryError where that makes NPUs differ that were taken to be alike."""
         plan = self._plans.of(phase, place.base + int(members[0]) * place.site.part.stride)
         if place.site.alike and plan.symmetry < place.site.least:
             raise AsymmetryError
         return plan
 
-    def _times_of(self, place: _Place, phase: StreamPhase, groups: tuple[int, ...]) -> PhaseTimes:
+    def _times_of(self, place: Place, phase: StreamPhase, groups: tuple[int, ...]) -> PhaseTimes:
         key = (place.shape.name, phase, groups)
         found = self._times.get(key)
         if found is None:
@@ -561,17 +428,17 @@ class Shared:
             found = self._times[key] = self._phases.times(place.shape, phase, plans, members)
         return found
 
-    def _together(self, place: _Place, phase: StreamPhase, begun: tuple[int, ...]) -> list[tuple[int, ...]]:
+    def _together(self, place: Place, phase: StreamPhase, begun: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Groups that begin at once, those that share links together."""
         if len(begun) == 1 or not place.site.meets:
             return [(group,) for group in begun]
         key = (place.shape.name, phase, begun)
         found = self._apart.get(key)
         if found is None:
-            found = self._apart[key] = _components([(group, self._group_bits(place, phase, group)) for group in begun])
+            found = self._apart[key] = components([(group, self._group_bits(place, phase, group)) for group in begun])
         return found
 
-    def _links_of(self, place: _Place, phase: StreamPhase, groups: tuple[int, ...]) -> int:
+    def _links_of(self, place: Place, phase: StreamPhase, groups: tuple[int, ...]) -> int:
         """The links of some groups, a bit for each; nobody asks where phases never meet."""
         bits = 0
         if place.site.meets:
@@ -579,13 +446,13 @@ class Shared:
                 bits |= self._group_bits(place, phase, group)
         return bits
 
-    def _group_bits(self, place: _Place, phase: StreamPhase, group: int) -> int:
+    def _group_bits(self, place: Place, phase: StreamPhase, group: int) -> int:
         key = (place.shape.name, phase, group)
         found = self._bits.get(key)
         if found is None:
             members = place.groups(phase.lane.dim)[group]
-            src, dst = _ends(self._plan(place, phase, members), members, lone=place.shape.lone)
-            found = self._bits[key] = _bits(place.shape.graph, src, dst)
+            src, dst = message_ends(self._plan(place, phase, members), members, lone=place.shape.lone)
+            found = self._bits[key] = link_bits(place.shape.graph, src, dst)
         return found
 
     def _order(self, key: tuple[Any, int]) -> int:
@@ -599,20 +466,20 @@ class Shared:
         if way is None:
             way = self._ways[src, dst, size_bytes] = self._way(src, dst, size_bytes)
         place, bits, kind, sender = way
-        flight = _Flight(bits, int(self._env.now), LAST, leave=lambda _: deliver())
+        flight = Flight(bits, int(self._env.now), LAST, leave=lambda _: deliver())
         self._meets(place, flight)
         instance = self._running.send(LAST, tag, sender, kind, place.shift, flight.begin_ns)
         flight.instances, flight.open, flight.parts[0, 0] = [instance], 1, 1
         self._flight_of[instance] = (flight, 0)
 
-    def _way(self, src: int, dst: int, size_bytes: int) -> tuple[_Place, int, int, int]:
+    def _way(self, src: int, dst: int, size_bytes: int) -> tuple[Place, int, int, int]:
         """Where a message goes: the place, its links there, a bit for each, the kind and the sender's number."""
         number = next(n for n, site in enumerate(self._sites) if site.part.base(src) == site.part.base(dst))
         part = self._sites[number].part
         place = self._place_at(number, self._stand_in(part, part.base(src)))
         ends = np.array([part.local(src)]), np.array([part.local(dst)])
         kind = self._layouts.kinds(place.shape, *ends, [size_bytes])[0]
-        return place, _bits(place.shape.graph, *ends), kind, int(ends[0][0]) * part.npus + int(ends[1][0])
+        return place, link_bits(place.shape.graph, *ends), kind, int(ends[0][0]) * part.npus + int(ends[1][0])
 
     def _stand_in(self, part: Part, base: int) -> int:
         """The first NPU of the place that stands for one: that of the first NPU of the same class."""
@@ -637,7 +504,7 @@ class Shared:
             place.begun.setdefault((phase, (0,)), []).append(begin_ns)
         self._log = {}
 
-    def _carried(self, place: _Place) -> tuple[IntArray, IntArray]:
+    def _carried(self, place: Place) -> tuple[IntArray, IntArray]:
         """Bytes and time of every link of a place."""
         state, own = self._running.state, slice(place.shift, place.shift + len(place.shape.graph))
         size_bytes, busy_ns = np.array(state.carried[own], np.int64), np.array(state.busy[own], np.int64)
@@ -648,7 +515,7 @@ class Shared:
                 busy_ns += len(begins) * times.busy_ns
         return size_bytes, busy_ns
 
-    def _copies(self) -> Iterator[tuple[_Place, IntArray]]:
+    def _copies(self) -> Iterator[tuple[Place, IntArray]]:
         """Every place that was played, with the first NPUs of those that it stands for."""
         for number, site in enumerate(self._sites):
             part = site.part
@@ -676,18 +543,11 @@ class Shared:
         return LinkUse(parts, stands_for)
 
 
-def _nobody(_: _Seat) -> None:
+def _nobody(_: Seat) -> None:
     """Nobody waits for it here."""
 
 
-def _leave(together: _Together, there: Mapping[int, Stream], done: Done, seat: _Seat) -> None:
-    """A position of a group is through."""
-    for npu_class in together.seats.get(seat, ()):
-        if npu_class in there:
-            done(there[npu_class])
-
-
-def _put(place: _Place, bases: IntArray, column: IntArray, own: IntArray) -> None:
+def _put(place: Place, bases: IntArray, column: IntArray, own: IntArray) -> None:
     """Write what a place's links did for all places that did the same."""
     part, graph = place.site.part, place.shape.graph
     values = own[graph.stands_for] if isinstance(graph, FoldedLinks) else own
@@ -700,39 +560,3 @@ def _put(place: _Place, bases: IntArray, column: IntArray, own: IntArray) -> Non
         count = view.shape[1] * view.shape[3]
         view[outside, :, inside] = values[at : at + count].reshape(view.shape[1], view.shape[3])
         at += count
-
-
-def _ends(plan: AnyPlan, members: IntArray, *, lone: bool) -> tuple[IntArray, IntArray]:
-    """Between which NPUs a plan's messages go, each pair once."""
-    if isinstance(plan, Explicit):
-        pairs = sorted({(entry.src, entry.dst) for entry in plan.transfers})
-        src, dst = np.array(pairs, np.int64).reshape(-1, 2).T
-        return members[src], members[dst]
-    parts = plan.plans if isinstance(plan, SideBySide) else (plan,)
-    everyone = np.arange(1 if lone else len(members))
-    senders, receivers = [everyone[:0]], [everyone[:0]]
-    for part in parts:
-        if not isinstance(part, Plan):  # a reduction in a switch: everybody up and down
-            return members, np.roll(members, 1)
-        for hop in {entry.hop for entry, _ in part.rounds}:
-            senders.append(everyone)
-            receivers.append(peers_of(part, hop)[everyone])
-    return members[np.concatenate(senders)], members[np.concatenate(receivers)]
-
-
-def _bits(graph: LinkGraph, src: IntArray, dst: IntArray) -> int:
-    """A number with a bit for each link of some messages."""
-    used = np.zeros(len(graph), bool)
-    used[graph.routes(src, dst).links] = True
-    return int.from_bytes(np.packbits(used, bitorder="little").tobytes(), "little")
-
-
-def _components(groups: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
-    """Groups with their links, put together where they share some, directly or through others."""
-    found: list[tuple[list[int], int]] = []
-    for group, bits in groups:
-        met = [each for each in found if each[1] & bits]
-        found = [each for each in found if not each[1] & bits]
-        everything = reduce(or_, (each[1] for each in met), bits)
-        found.append((sorted([group, *(one for each in met for one in each[0])]), everything))
-    return sorted(tuple(each) for each, _ in found)

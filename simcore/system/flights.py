@@ -1,0 +1,227 @@
+"""What is on its way over a part of the network: messages, phases of groups that share links, whole collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from operator import or_
+
+import numpy as np
+
+from simcore.network.core import NEVER
+from simcore.network.parts import Part
+from simcore.network.topology.fabric import IntArray
+from simcore.network.topology.links import LinkGraph
+from simcore.system.collectives import AnyPlan
+from simcore.system.explicit import Explicit
+from simcore.system.groups import GroupDim
+from simcore.system.layouts import Shape
+from simcore.system.plan import Plan, SideBySide, Symmetry
+from simcore.system.solver import peers_of
+from simcore.system.streams import Stream, StreamPhase
+from simcore.system.transport import Done
+
+__all__ = [
+    "Flight",
+    "PhaseFlight",
+    "Place",
+    "Seat",
+    "Site",
+    "Starting",
+    "Together",
+    "WholeFlight",
+    "components",
+    "link_bits",
+    "message_ends",
+    "tell",
+]
+
+Seat = tuple[int, int]
+"""Which of some groups, and the position there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A part of the network and how it is played.
+
+    `alike`: all NPUs of a place that one stage has may change places, as all plans have at least the symmetry `least`.
+    `lone`: one of each of so many stages plays for all; 0: everybody plays. `meets`: phases may want one link at once.
+    `messages`: nothing is there but messages of no phase.
+    """
+
+    part: Part
+    alike: bool
+    lone: int
+    meets: bool
+    messages: bool = False
+    least: Symmetry = Symmetry.NONE
+
+    @property
+    def repeats(self) -> bool:
+        """Whether what happens there happens again whenever the same begins."""
+        return bool(self.lone) and not self.meets
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """What is on its way, a message or a phase; `bits` are its links. It is over at `end_ns`, where that is known.
+
+    Of what is played, `parts` counts the instances that each position of a group is still in, `open` the positions that
+    are; `leave` tells those who wait for one.
+    """
+
+    bits: int
+    begin_ns: int
+    order: int
+    end_ns: int = NEVER
+    parts: dict[Seat, int] = field(default_factory=dict)
+    open: int = 0
+    instances: list[int] = field(default_factory=list)
+    leave: Callable[[Seat], None] = field(kw_only=True)
+
+
+@dataclass(slots=True, eq=False)
+class Together:
+    """Groups of a place that begin a phase together and share links, which are `bits`.
+
+    `seats` are the classes by group and position. Nobody else there, some are through after each of the times `exits`.
+    `begun` lists when that was so.
+    """
+
+    phase: StreamPhase
+    groups: tuple[int, ...]
+    bits: int
+    seats: dict[Seat, list[int]]
+    begun: list[int]
+    exits: list[tuple[int, list[int]]] = field(default_factory=list)
+    end_ns: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class PhaseFlight(Flight):
+    """A phase of groups of a place; `alone`, nobody else uses their links. `told` says how many exits there were."""
+
+    together: Together = field(kw_only=True)
+    there: Mapping[int, Stream] = field(kw_only=True)
+    done: Done = field(kw_only=True)
+    alone: bool = False
+    told: int = 0
+
+    @staticmethod
+    def of(together: Together, begin_ns: int, order: int, there: Mapping[int, Stream], done: Done) -> PhaseFlight:
+        """One that begins."""
+        leave = partial(tell, together, there, done)
+        return PhaseFlight(together.bits, begin_ns, order, leave=leave, together=together, there=there, done=done)
+
+
+@dataclass(slots=True, eq=False)
+class WholeFlight(Flight):
+    """A collective that is told as a whole, in one place."""
+
+    disturbed: Callable[[], None] = field(kw_only=True)
+
+
+class Place:
+    """One copy of a part of the network: who is there, in which groups, and what is on its way.
+
+    `begun` lists when each kind of phase began alone.
+    """
+
+    def __init__(self, site: Site, base: int, shape: Shape, shift: int, class_of: IntArray):
+        self.site, self.base, self.shape, self.shift = site, base, shape, shift
+        self._class_of = class_of
+        self.flights: list[Flight] = []
+        self.starting: dict[tuple[object, int], Starting] = {}
+        self.begun: dict[tuple[StreamPhase, tuple[int, ...]], list[int]] = {}
+        self.seating: dict[tuple[StreamPhase, tuple[int, ...]], list[Together]] = {}
+        self._groups: dict[GroupDim, tuple[list[IntArray], dict[int, list[tuple[int, int]]]]] = {}
+
+    def flying(self, now_ns: int) -> list[Flight]:
+        """What is on its way now."""
+        self.flights = [flight for flight in self.flights if flight.end_ns > now_ns]
+        return list(self.flights)
+
+    def groups(self, dim: GroupDim) -> list[IntArray]:
+        """The groups of a dimension, as NPUs of the place."""
+        return self._table(dim)[0]
+
+    def seats(self, dim: GroupDim, npu_class: int) -> list[tuple[int, int]]:
+        """Group and position of every NPU of a class."""
+        return self._table(dim)[1][npu_class]
+
+    def _table(self, dim: GroupDim) -> tuple[list[IntArray], dict[int, list[tuple[int, int]]]]:
+        found = self._groups.get(dim)
+        if found is None:
+            found = self._groups[dim] = self._find(dim)
+        return found
+
+    def _find(self, dim: GroupDim) -> tuple[list[IntArray], dict[int, list[tuple[int, int]]]]:
+        part = self.site.part
+        firsts: dict[int, IntArray] = {}
+        own = part.members(self.base)
+        for npu in own[:: part.npus // (self.site.lone or part.npus)].tolist():
+            members = dim.members(npu)
+            firsts.setdefault(int(members[0]), members)
+        groups: list[IntArray] = []
+        seats: dict[int, list[tuple[int, int]]] = {}
+        for index, members in enumerate(firsts.values()):
+            groups.append(members // part.stride % part.npus)
+            for position, npu_class in enumerate(self._class_of[members].tolist()):
+                seat = (index, 0 if self.site.lone else position)
+                found = seats.setdefault(npu_class, [])
+                if seat not in found[-1:]:
+                    found.append(seat)
+        return groups, seats
+
+
+@dataclass(slots=True, eq=False)
+class Starting:
+    """A phase that begins at this instant: the chunks of the classes of NPUs that are in it."""
+
+    phase: StreamPhase
+    done: Done
+    there: dict[int, Stream] = field(default_factory=dict)
+
+
+def tell(together: Together, there: Mapping[int, Stream], done: Done, seat: Seat) -> None:
+    """A position of a group is through."""
+    for npu_class in together.seats.get(seat, ()):
+        if npu_class in there:
+            done(there[npu_class])
+
+
+def message_ends(plan: AnyPlan, members: IntArray, *, lone: bool) -> tuple[IntArray, IntArray]:
+    """Between which NPUs a plan's messages go, each pair once."""
+    if isinstance(plan, Explicit):
+        pairs = sorted({(entry.src, entry.dst) for entry in plan.transfers})
+        src, dst = np.array(pairs, np.int64).reshape(-1, 2).T
+        return members[src], members[dst]
+    parts = plan.plans if isinstance(plan, SideBySide) else (plan,)
+    everyone = np.arange(1 if lone else len(members))
+    senders, receivers = [everyone[:0]], [everyone[:0]]
+    for part in parts:
+        if not isinstance(part, Plan):  # a reduction in a switch: everybody up and down
+            return members, np.roll(members, 1)
+        for hop in {entry.hop for entry, _ in part.rounds}:
+            senders.append(everyone)
+            receivers.append(peers_of(part, hop)[everyone])
+    return members[np.concatenate(senders)], members[np.concatenate(receivers)]
+
+
+def link_bits(graph: LinkGraph, src: IntArray, dst: IntArray) -> int:
+    """A number with a bit for each link of some messages."""
+    used = np.zeros(len(graph), bool)
+    used[graph.routes(src, dst).links] = True
+    return int.from_bytes(np.packbits(used, bitorder="little").tobytes(), "little")
+
+
+def components(groups: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
+    """Groups with their links, put together where they share some, directly or through others."""
+    found: list[tuple[list[int], int]] = []
+    for group, bits in groups:
+        met = [each for each in found if each[1] & bits]
+        found = [each for each in found if not each[1] & bits]
+        everything = reduce(or_, (each[1] for each in met), bits)
+        found.append((sorted([group, *(one for each in met for one in each[0])]), everything))
+    return sorted(tuple(each) for each, _ in found)
