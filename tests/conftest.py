@@ -5,8 +5,24 @@ import os
 import pytest
 from hypothesis import settings
 
-settings.register_profile("simcore", deadline=None)  # a loaded machine is no error; speed is measured in benchmarks/
+# A loaded machine is no error: speed is measured in benchmarks/. A property asks for a number of examples; a third of
+# them are tried, all with `pytest --hypothesis-profile=thorough`.
+ALL_EXAMPLES, LEAST_EXAMPLES = 100, 8
+settings.register_profile("thorough", deadline=None, max_examples=ALL_EXAMPLES)
+settings.register_profile("simcore", deadline=None, max_examples=ALL_EXAMPLES // 3)
 settings.load_profile("simcore")
+ASKED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps what @settings asked for: there is no public place
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Numbers of examples in the proportion that the profile says."""
+    usual = settings.default.max_examples
+    for test in {getattr(item, "obj", None) for item in items if hasattr(getattr(item, "obj", None), ASKED)}:
+        asked = getattr(test, ASKED)
+        if asked.max_examples != usual:
+            count = max(asked.max_examples * usual // ALL_EXAMPLES, min(asked.max_examples, LEAST_EXAMPLES))
+            setattr(test, ASKED, settings(asked, max_examples=count))
+
 
 EXPECTED_SKIPS = ("shared/ beside the checkout",)
 REFUSED = os.environ.get("SIMCORE_SKIPS") == "refused"
