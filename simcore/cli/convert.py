@@ -44,7 +44,7 @@ def command(
     simcore convert w.0.et w.0.json
     """
     from simcore.workload.chakra import writer
-    from simcore.workload.chakra.conversion import Options, convert, is_text
+    from simcore.workload.chakra.convert.conversion import Options, convert, is_text
 
     if native and compat:
         raise InputError.at("--native", "excludes --compat", hint="Chakra's converter makes another graph")

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from simcore.compute.accelerators import accelerator
 from simcore.engine.settings import Settings
-from simcore.engine.wafer import Rates
-from simcore.engine.wafer_run import simulate_wafer
 from simcore.errors import InputError
 from simcore.generate.wse import source
 from simcore.network.topology.load import load, logical
 from simcore.network.topology.model import Topology, Wafer
 from simcore.network.topology.wafer import WaferMesh
+from simcore.wafer.run import simulate_wafer
+from simcore.wafer.steps import Rates
 from simcore.workload.wafer import CoreStep, NodeStep
 
 __all__ = ["slowdowns"]
