@@ -5,11 +5,24 @@ import os
 import pytest
 from hypothesis import settings
 
-# A loaded machine is no error: speed is measured in benchmarks/. The same tests give the same answer everywhere; random
-# examples, and more of them, are tried with --hypothesis-profile=thorough.
-settings.register_profile("simcore", deadline=None, derandomize=True, database=None)
-settings.register_profile("thorough", deadline=None, max_examples=500)
+# A loaded machine is no error: speed is measured in benchmarks/. The same tests give the same answer everywhere, with a
+# third of the examples that a property asks for; --hypothesis-profile=thorough takes random ones, five times as many.
+ALL_EXAMPLES, LEAST_EXAMPLES = 100, 8
+settings.register_profile("simcore", deadline=None, derandomize=True, database=None, max_examples=ALL_EXAMPLES // 3)
+settings.register_profile("thorough", deadline=None, max_examples=5 * ALL_EXAMPLES)
 settings.load_profile("simcore")
+ASKED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps what @settings asked for: there is no public place
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Numbers of examples in the proportion that the profile says."""
+    usual = settings.default.max_examples
+    for test in {getattr(item, "obj", None) for item in items if hasattr(getattr(item, "obj", None), ASKED)}:
+        asked = getattr(test, ASKED)
+        if asked.max_examples != usual:
+            count = max(asked.max_examples * usual // ALL_EXAMPLES, min(asked.max_examples, LEAST_EXAMPLES))
+            setattr(test, ASKED, settings(asked, max_examples=count))
+
 
 EXPECTED_SKIPS = ("shared/ beside the checkout",)
 REFUSED = os.environ.get("SIMCORE_SKIPS") == "refused"

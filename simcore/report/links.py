@@ -95,6 +95,9 @@ def _draw_nodes(figure: Figure, axes: Axes, timeline: Timeline, links: LinkTable
         squares.set(array=shades, cmap="Greys", clim=(0, 2 * max(1.0, float(shades.max()) / 2)))
         figure.colorbar(squares, ax=axes, label="computing of the NPU / mean", shrink=0.8)
     axes.add_collection(squares)
+    columns, rows = places.reshape(-1, 2).max(axis=0).astype(int) + 1
+    for x, y in {(x, y) for x in range(columns) for y in range(rows)} - cells.keys():
+        axes.text(x, y, "×", ha="center", va="center", fontsize=14, color=INK)  # dead
     if len(cells) <= MOST_NAMES:
         for number, ((column, row), name) in enumerate(cells.items()):
             colour = "white" if shades is not None and shades[number] > max(1.2, shades.max() / 2) else INK

@@ -3,7 +3,8 @@ import pytest
 from click.testing import CliRunner
 
 from simcore.errors import InputError
-from simcore.network.topology.model import Dimension, Topology
+from simcore.network.topology.load import logical
+from simcore.network.topology.model import Dimension, Topology, Wafer
 from simcore.report import artefacts
 from simcore.report.links import _arrows, map_figure
 from simcore.report.model import Report
@@ -33,6 +34,15 @@ def test_every_link_has_its_own_arrow_and_none_crosses_the_map(kind):
     start, stop = _arrows(links.coordinates.astype(float))
     assert (np.abs(stop - start).max(axis=1) < 1).all()
     assert len(np.unique(np.round(start, 6), axis=0)) == len(links.size_bytes)
+
+
+def test_a_dead_npu_is_crossed_where_it_was():
+    dims = tuple(Dimension("Mesh", 4, 1e9, 1.0) for _ in range(2))
+    wafer = Wafer(dims, spare_rows=1, dead_npus=(6,))
+    topology = Topology(logical(wafer, dims), wafer=wafer)
+    figure = map_figure(Run(micro(CollectiveKind.ALL_REDUCE, 1 << 20), topology).timeline())
+    assert [text.get_position() for text in figure.axes[0].texts if text.get_text() == "×"] == [(2, 1)]
+    assert not [text for text in map_figure(grid("Mesh")).axes[0].texts if text.get_text() == "×"]
 
 
 def test_the_title_names_the_hottest_link():
