@@ -35,6 +35,7 @@ WORDS: dict[str, tuple[click.ParamType[Any], str]] = {
     "gradient_bytes": (click.IntRange(2, 4), "Of a gradient as it is reduced."),
     "recompute_layers": (NONE_OR_MORE, "With --recompute full, layers of every part of the model."),
     "lora_rank": (NONE_OR_MORE, "Frozen weights, adapters of this rank trained."),
+    "offload_layers": (NONE_OR_MORE, "Layers of every part of the model whose activations or weights are offloaded."),
     "capacity": (Finite(0, 1e6), "Every expert gets so many times its mean share of tokens, padded."),
     "load": (Finite(1, 1e6), "Tokens of the busiest expert rank over the mean."),
 }
@@ -45,6 +46,12 @@ SWITCHES = {
     "scatter_pipeline": "A tensor rank sends its part of the activations.",
     "dropout": "Layers have dropout.",
     "unfused_attention": "Attention in products and a softmax of its own.",
+}
+REPEATED = {
+    "recompute_modules": "What --recompute selective drops",
+    "lora_modules": "Weights that have adapters; all",
+    "frozen": "Weights that are not trained",
+    "offload": "What the host's memory keeps",
 }
 SPELLED = {
     "recompute": "What is computed again: nothing, modules, or whole layers.",
@@ -63,9 +70,9 @@ def _words(function: Callable[..., Any]) -> Callable[..., Any]:
     kinds |= {name: (click.Choice(CHOICES[name]), told) for name, told in SPELLED.items()}
     for name, told in reversed(SWITCHES.items()):
         function = click.option(f"--{name.replace('_', '-')}", name, is_flag=True, default=None, help=told)(function)
-    modules = "What --recompute selective drops (repeatable)."
-    chosen = click.Choice(CHOICES["recompute_modules"])
-    function = click.option("--recompute-modules", type=chosen, multiple=True, help=modules)(function)
+    for name, told in reversed(REPEATED.items()):
+        chosen, option = click.Choice(CHOICES[name]), f"--{name.replace('_', '-')}"
+        function = click.option(option, name, type=chosen, multiple=True, help=f"{told} (repeatable).")(function)
     function = click.option("--cuts", help="Layers of every part of the model: 7,8,8,7.")(function)
     for name, (kind, told) in reversed(kinds.items()):
         function = click.option(f"--{name.replace('_', '-')}", name, type=kind, help=told)(function)

@@ -30,13 +30,13 @@ PARTS = {
     "context_parallel": "exposed_cp_s",
     "expert_parallel": "exposed_ep_s",
     "sharding": "exposed_sharding_s",
+    "offload": "exposed_offload_s",
     "pipeline_parallel": "exposed_pp_s",
     "gradients": "exposed_dp_s",
     "bubble": "bubble_s",
     "optimizer": "optimizer_s",
     "other": "software_s",
 }
-_FORWARD_AND_GRADIENTS = 3  # times the arithmetic of the forward pass
 
 
 @dataclass(frozen=True)
@@ -144,15 +144,15 @@ def model_flops(model: Model, plan: Plan) -> float:
     """FLOPs of a step that the model needs: products and attention, forward and both gradients."""
     alone = replace(
         plan, world_size=1, tp=1, cp=1, ep=1, pp=1, expert_tp=1, micro_batch=1, global_batch=1, virtual_stages=1,
-        sequence_parallel=False, zero=0, shard=0, capacity=0.0, load=1.0, schedule="", cuts=(), lora_rank=0,
-        fused_attention=True,
+        sequence_parallel=False, zero=0, shard=0, capacity=0.0, load=1.0, schedule="", cuts=(), fused_attention=True,
     )  # fmt: skip
     layers = kinds(model, range(model.depth + model.mtp_layers))
     forward = sum(count * _flops(block) for kind, count in layers for block in blocks(model, alone, kind))
     heads = 1 + model.mtp_layers
     forward += heads * _flops(head(model, alone))
-    return _FORWARD_AND_GRADIENTS * plan.global_batch * forward
+    return plan.global_batch * forward
 
 
 def _flops(block: Block) -> float:
-    return fsum(kernel.work.flops for kernel in block.kernels)
+    """Forward and for both gradients, each as much; frozen weights have none."""
+    return fsum(kernel.work.flops * (3 if kernel.trained else 2) for kernel in block.kernels)

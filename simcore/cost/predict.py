@@ -14,7 +14,6 @@ from math import fsum
 from simcore.cost.cluster import Cluster, Software
 from simcore.cost.step import Cell, Machine, edge, layer, layer_plan
 from simcore.model.held import Held, held_parameters, tied_gradient_bytes
-from simcore.model.layer import optimizer
 from simcore.model.plan import Plan, unlike
 from simcore.model.shape import Model, kinds
 from simcore.model.steps import Axis
@@ -71,6 +70,7 @@ _WAITS = {
     "context_parallel": Axis.CONTEXT,
     "expert_parallel": Axis.EXPERT,
     "sharding": Axis.DATA,
+    "offload": Axis.HOST,
 }
 
 
@@ -129,10 +129,10 @@ def predict_layer(model: Model, plan: Plan, cluster: Cluster, phase: str) -> Pre
 
 def _layers(model: Model, plan: Plan, cluster: Cluster, layers: range) -> list[tuple[Cell, int]]:
     """Cells of some layers of a part of the model, and how many there are of each."""
-    alike, whole = layer_plan(plan), sum(plan.again(position) for position in range(len(layers)))
+    alike = layer_plan(plan)
     return [
-        (layer(model, alike, cluster, kind, again=again), count)
-        for some, again in ((layers[:whole], True), (layers[whole:], False))
+        (layer(model, alike, cluster, kind, again=again, away=away), count)
+        for some, again, away in plan.layer_states(layers)
         for kind, count in kinds(model, some)
     ]
 
@@ -287,4 +287,4 @@ def _tied_s(model: Model, plan: Plan, cluster: Cluster) -> float:
 def _optimizer_s(model: Model, plan: Plan, cluster: Cluster) -> float:
     held = _fullest(model, plan)
     owned = held.owned(plan) if plan.zero else held.trained + held.trained_experts
-    return Machine(plan, cluster).seconds([optimizer(owned)])
+    return Machine(plan, cluster).optimizer_s(owned)

@@ -19,6 +19,7 @@ from simcore.compute.kernel import Attention
 from simcore.cost.cluster import Cluster, Software
 from simcore.model.held import NOTHING, Held, of_weights
 from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks, optimizer
+from simcore.model.memory import activation_bytes, states
 from simcore.model.plan import Plan
 from simcore.model.rows import Rows
 from simcore.model.shape import LayerKind, Model
@@ -62,7 +63,14 @@ class Machine:
 
     def optimizer(self, elements: int) -> int:
         """As `Timer.optimizer`."""
-        return whole_ns(self.seconds([optimizer(elements)]))
+        return whole_ns(self.optimizer_s(elements))
+
+    def optimizer_s(self, elements: int) -> float:
+        """Seconds of the optimizer; on the host gradients go there and the new weights back."""
+        if "optimizer" not in self.plan.offload:
+            return self.seconds([optimizer(elements)])
+        host, moved = self.cluster.host, self.plan.gradient_bytes + self.plan.element_bytes
+        return elements * (moved / host.link_bytes_per_s + _HOST_ADAM_BYTES / host.memory_bytes_per_s)
 
     def layout(self, axis: Axis) -> tuple[int, int]:
         """How many ranks meet on an axis, and how far they stand apart."""
@@ -106,6 +114,7 @@ class Machine:
         return whole_ns(self.collective_s(phase.collective, phase.size_bytes, AXES[phase.group]))
 
 
+_HOST_ADAM_BYTES = 28  # reads gradient, weight, two moments, writes three
 _ACROSS = 0.1  # of the time of a collective that waits for network cards, by which it slows kernels; not fitted
 
 
@@ -129,7 +138,7 @@ def layer_plan(plan: Plan) -> Plan:
     """The plan as one layer sees it: what differs elsewhere is left at its default."""
     splits = _SPLITTING if plan.splits_backward else ""
     recompute = "none" if plan.recompute == "full" else plan.recompute  # cells are told which layers are done again
-    alone = replace(plan.of_layer, schedule=splits, recompute=recompute, recompute_layers=0)
+    alone = replace(plan.of_layer, schedule=splits, recompute=recompute, recompute_layers=0, offload_layers=0)
     if plan.zero < _SHARDS_EVERY_PASS:
         return alone
     ranks = plan.tp * plan.cp * plan.dp
@@ -140,9 +149,18 @@ _SPLITTING = "zb-h1"  # any schedule with cells for weight gradients
 
 
 @lru_cache(maxsize=8192)
-def layer(model: Model, plan: Plan, cluster: Cluster, kind: LayerKind, *, again: bool) -> Cell:
-    """A layer under a `layer_plan`, or with full recomputation done `again` before its gradients."""
-    return _Placed(model, Machine(plan, cluster)).cell(blocks(model, plan, kind), again=again)
+def layer(model: Model, plan: Plan, cluster: Cluster, kind: LayerKind, *, again: bool, away: bool = False) -> Cell:
+    """A layer under a `layer_plan`, or with full recomputation done `again` before its gradients.
+
+    The host keeps activations and weights of those that are `away`, and moves them beside the layer's kernels.
+    """
+    some, moved = blocks(model, plan, kind), (0.0, 0.0)
+    if away:
+        weights = states(sum((of_weights(block.weights, plan) for block in some), NOTHING), plan)[0]
+        made = activation_bytes(model, plan, kind, again=again) if plan.away("activations") else 0.0
+        there = weights if plan.away("weights") else 0
+        moved = max(made, there), made + there  # out and in are ways of their own
+    return _Placed(model, Machine(plan, cluster)).cell(some, again=again, moved_bytes=moved)
 
 
 @lru_cache(maxsize=4096)
@@ -182,8 +200,11 @@ class _Placed:
     def _software(self) -> Software:
         return self.machine.cluster.software
 
-    def cell(self, some: Sequence[Block], *, again: bool) -> Cell:
-        """Blocks as rows, with what they hide, and what their host keeps them waiting, in their first row's times."""
+    def cell(self, some: Sequence[Block], *, again: bool, moved_bytes: tuple[float, float] = (0.0, 0.0)) -> Cell:
+        """Blocks as rows, with what they hide, and what their host keeps them waiting, in their first row's times.
+
+        `moved_bytes` go between host and accelerator beside the forward pass, and beside the backward.
+        """
         plan, charges, rows = self.machine.plan, _Charges(), list[Layer]()
         for block in some:
             rows += Rows(self.model, plan, self.machine).block(self._visible(block, charges, again=again), again=again)
@@ -195,9 +216,9 @@ class _Placed:
         self._expert_launches(kernels, charges, again=again)
         rows[0] = _longer(rows[0], *charges.totals, self.machine.seconds(summed))
         rows[0] = _longer(rows[0], *self._host_s(rows, kernels, [*repeated, *summed]))
-        shared = self._sharding(held, rows)
-        rows[0] = _longer(rows[0], *shared)
-        charges.add(Axis.DATA, *shared)
+        for axis, waits in ((Axis.DATA, self._sharding(held, rows)), (Axis.HOST, self._moving(moved_bytes, rows))):
+            rows[0] = _longer(rows[0], *waits)
+            charges.add(axis, *waits)
         return self._alone(rows, charges)
 
     # --- what is hidden
@@ -290,6 +311,12 @@ class _Placed:
             max(0.0, late - done * 1e-9) for late, done in zip((ahead, back, apart), times, strict=True)
         )
         return ahead, back, apart
+
+    def _moving(self, moved_bytes: tuple[float, float], rows: Sequence[Layer]) -> tuple[float, float]:
+        """What moving outlasts the kernels by, both ways: copies take no cores."""
+        forward_ns, backward_ns, weight_ns = self._times(rows)
+        ahead_s, back_s = (size / self.machine.cluster.host.link_bytes_per_s for size in moved_bytes)
+        return max(0.0, ahead_s - forward_ns * 1e-9), max(0.0, back_s - (backward_ns + weight_ns) * 1e-9)
 
     # --- what data parallelism costs
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from simcore.compute.efficiency import A100, Efficiency, efficiency
-from simcore.cost.cluster import Cluster, Software
+from simcore.cost.cluster import Cluster, Host, Software
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
 __all__ = ["CLUSTERS", "FITTED", "Cluster", "clusters", "fabric_of"]
@@ -63,8 +63,13 @@ _MODERN_SYSTEMS = {
 }
 
 
+# PCIe 5.0 x16 and an eighth of 614 GB/s (DDR5-4800); NVLink-C2C's 450 GB/s and a Grace's 512 GB/s, for two devices.
+_HOSTS = {"nvl72": Host(225e9, 0.43 * 512e9 / 2)}
+_PCIE_5 = Host(55e9, 0.43 * 614e9 / 8)
+
+
 def _modern(device: str, name: str, values: Mapping[str, float]) -> Cluster:
-    return Cluster(device, FABRICS[name], _MODERN, _device_constants(device, values))
+    return Cluster(device, FABRICS[name], _MODERN, _device_constants(device, values), _HOSTS.get(name, _PCIE_5))
 
 
 def _one_by_one(cluster: Cluster, values: Mapping[str, float]) -> Cluster:

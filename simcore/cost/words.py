@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
-from simcore.cost.cluster import Cluster, Software
+from simcore.cost.cluster import Cluster, Host, Software
 from simcore.cost.systems import CLUSTERS
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problem, Problems, closest
-from simcore.model.plan import CONTEXTS, RECOMPUTED, Plan, check
+from simcore.model.plan import CONTEXTS, LINEAR, OFFLOADED, RECOMPUTED, Plan, check
 from simcore.model.presets import model as named_model
-from simcore.model.shape import Experts, Latent, Model
+from simcore.model.shape import Experts, Latent, Model, Weights
 from simcore.model.steps import Module
 from simcore.system.collectives.nccl import fabric
 from simcore.workload.loops import schedules
@@ -26,6 +26,9 @@ CHOICES: dict[str, list[str]] = {
     "recompute": list(RECOMPUTED),
     "recompute_method": ["block", "uniform"],
     "recompute_modules": [str(module) for module in Module],
+    "lora_modules": [str(weights) for weights in LINEAR],
+    "frozen": [str(weights) for weights in Weights],
+    "offload": list(OFFLOADED),
     "context": list(CONTEXTS),
     "dtype": list(ELEMENT_BYTES),
     "schedule": schedules.names(),
@@ -92,12 +95,13 @@ def read_cluster(node: Node) -> Cluster:
     if isinstance(node.value, str):
         found = node.choice(dict(CLUSTERS))
         return found if isinstance(found, Cluster) else next(iter(CLUSTERS.values()))
-    node.keys(required=("accelerator", "fabric"), optional=("software",))
+    node.keys(required=("accelerator", "fabric"), optional=("software", "host"))
     if node.problems.found:
         raise InputError(node.problems.found)
     device = accelerator(node["accelerator"].text())
     software = _built(node["software"], Software, {}) if "software" in node else Software()
-    return Cluster(device.name, fabric(node["fabric"].text()), software)
+    host = _built(node["host"], Host, {}) if "host" in node else Host()
+    return Cluster(device.name, fabric(node["fabric"].text()), software, host=host)
 
 
 def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[str, Any]) -> Plan:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simcore.model.plan import Plan
-from simcore.model.shape import LayerKind, Model, Weight, elements, kinds
+from simcore.model.shape import LayerKind, Model, Weight, Weights, elements, kinds
 
 __all__ = ["NOTHING", "Held", "held_parameters", "of_weights", "part_parameters", "tied_gradient_bytes"]
 
@@ -53,15 +53,18 @@ NOTHING = Held()
 
 
 def of_weights(weights: tuple[Weight, ...], plan: Plan) -> Held:
-    """What a rank holds of some weights; under LoRA adapters, which alone are trained, beside every matrix."""
-    whole = tuple(weight for weight in weights if weight.split == "none" and weight.name != "positions")
+    """What a rank holds of some weights, with their adapters."""
+    trained = tuple(weight for weight in weights if plan.trains(weight.kind))
+    whole = (weight for weight in trained if weight.split == "none" and weight.kind is not Weights.EMBEDDING)
+    adapters = sum(_adapter(weight, plan) for weight in weights if plan.adapts(weight.kind))
+    dense, learnt = (elements(some, plan.tp, experts=False) + adapters for some in (weights, trained))
+    return Held(dense, _experts(weights, plan), elements(tuple(whole)), learnt, _experts(trained, plan))
+
+
+def _experts(weights: tuple[Weight, ...], plan: Plan) -> int:
+    """Elements of a rank's experts."""
     routed = (weight for weight in weights if weight.split == "expert")
-    experts = sum(weight.copies // plan.ep * weight.elements() // plan.expert_tp for weight in routed)
-    dense = elements(weights, plan.tp, experts=False)
-    if not plan.lora_rank:
-        return Held(dense, experts, elements(whole), dense, experts)
-    adapters = sum(_adapter(weight, plan) for weight in weights)
-    return Held(dense + adapters, experts, 0, adapters, 0)
+    return sum(weight.copies // plan.ep * weight.elements() // plan.expert_tp for weight in routed)
 
 
 def _adapter(weight: Weight, plan: Plan) -> int:
@@ -80,20 +83,16 @@ def _layer(model: Model, plan: Plan, kind: LayerKind) -> Held:
 
 def _edges(model: Model, plan: Plan) -> tuple[Held, Held, Held]:
     """Embedding, head, and the copy of the word table that a head may need."""
-    frozen = plan if plan.lora_rank == 0 else replace(plan, lora_rank=0)
-    found = [
-        of_weights(weights, frozen)
-        for weights in (model.embedding_weights(), model.head_weights(), model.embedding_weights()[:1])
-    ]
-    if plan.lora_rank:
-        found = [replace(held, trained=0, trained_experts=0, replicated=0) for held in found]
-    return found[0], found[1], found[2]
+    tables = model.embedding_weights()
+    return of_weights(tables, plan), of_weights(model.head_weights(), plan), of_weights(tables[:1], plan)
 
 
 @lru_cache(maxsize=1024)
-def _shape(tp: int, ep: int, expert_tp: int, lora_rank: int, pad_vocab_to: int) -> Plan:
+def _shape(degrees: tuple[int, int, int, int], rank: int, modules: tuple[str, ...], frozen: tuple[str, ...]) -> Plan:
     """What of a plan decides what is held."""
-    return Plan(1, 1, tp, ep=ep, expert_tp=expert_tp, lora_rank=lora_rank, pad_vocab_to=pad_vocab_to)
+    tp, ep, expert_tp, pad = degrees
+    adapted = Plan(1, 1, tp, lora_rank=rank, lora_modules=modules, frozen=frozen)
+    return replace(adapted, ep=ep, expert_tp=expert_tp, pad_vocab_to=pad)
 
 
 def part_parameters(model: Model, plan: Plan, part: int) -> Held:
@@ -102,7 +101,8 @@ def part_parameters(model: Model, plan: Plan, part: int) -> Held:
     The first part has the embedding, the last the head, MTP modules and, unless its stage has one, a word table for
     those that need it.
     """
-    shape = _shape(plan.tp, plan.ep, plan.expert_tp, plan.lora_rank, plan.pad_vocab_to)
+    degrees = plan.tp, plan.ep, plan.expert_tp, plan.pad_vocab_to
+    shape = _shape(degrees, plan.lora_rank, plan.lora_modules, plan.frozen)
     last = part == plan.outline.parts - 1
     copied = last and (model.tied or model.mtp_layers > 0) and (plan.copies > 1 or not plan.ends(0)[1])
     return _part(model, shape, kinds(model, plan.layers(model, part)), part == 0, last, copied)
@@ -136,5 +136,5 @@ def held_parameters(model: Model, plan: Plan, stage: int) -> Held:
 
 def tied_gradient_bytes(model: Model, plan: Plan) -> int:
     """Bytes that a rank of the first stage and one of the last all-reduce: both hold the word table."""
-    tied = plan.pp > 1 and plan.ties_stages(model) and not plan.lora_rank
+    tied = plan.pp > 1 and plan.ties_stages(model) and plan.trains(Weights.EMBEDDING)
     return plan.gradient_bytes * plan.padded_vocab(model.vocab) * model.hidden // plan.tp if tied else 0

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import ceil
 
-from simcore.model.held import Held, held_parameters, of_weights
+from simcore.model.held import NOTHING, Held, held_parameters, of_weights
 from simcore.model.layer import blocks, embedding, head, mtp_blocks
 from simcore.model.plan import Plan, unlike
 from simcore.model.shape import LayerKind, Model, kinds
@@ -64,19 +64,23 @@ def stage_memory(model: Model, plan: Plan, stage: int = 0) -> Memory:
     held, flying = held_parameters(model, plan, stage), in_flight(plan, stage)
     lasting, working = _activations(model, plan, stage)
     parameters, gradients, optimizer = states(held, plan)
-    workspace = working + (_gathered(model, plan, stage) if plan.zero == 3 and plan.sharing > 1 else 0)
+    parameters -= states(_hosted(model, plan, stage), plan)[0]
+    workspace = working + _gathered(model, plan, stage)
     return Memory(parameters, gradients, optimizer, ceil(lasting / plan.copies * flying), ceil(workspace))
 
 
 def states(held: Held, plan: Plan) -> tuple[int, int, int]:
-    """Bytes of parameters, gradients and optimizer states; ZeRO 1, 2, 3 shares states, gradients, parameters."""
+    """Bytes of parameters, gradients and optimizer states; ZeRO 1, 2, 3 shares states, gradients, parameters.
+
+    Optimizer states may be the host's; of its weights it keeps those of some layers, which are counted here.
+    """
     trained = held.trained + held.trained_experts
     whole = held.dense // plan.sharing + held.experts // (plan.shard or plan.expert_replicas)
     owned = held.owned(plan)
     return (
         plan.element_bytes * (whole if plan.zero >= 3 else held.whole),
         plan.gradient_bytes * (owned if plan.zero >= 2 else trained),
-        OPTIMIZER_BYTES * (owned if plan.zero >= 1 else trained),
+        0 if "optimizer" in plan.offload else OPTIMIZER_BYTES * (owned if plan.zero >= 1 else trained),
     )
 
 
@@ -130,9 +134,11 @@ def _of_stage(model: Model, plan: Plan, parts: tuple[range, ...], first: bool, l
     lasting, working = sum(_of_part(model, plan, layers) for layers in parts), 0.0
     if first:
         lasting += _kept([embedding(model, plan)], plan)
-    if plan.recompute == "full":
-        held = (kind for layers in parts for kind, _ in kinds(model, layers))
+    held = {kind for layers in parts for kind, _ in kinds(model, layers)}
+    if plan.recompute == "full" or plan.away("activations"):
         working = max(activation_bytes(model, plan, kind, again=False) for kind in held)
+    if plan.away("activations"):  # another layer's are on their way
+        working += max(activation_bytes(model, plan, kind) for kind in held)
     if last:
         working += _kept([head(model, plan)], plan)
         for layer in range(model.depth, model.depth + model.mtp_layers):
@@ -142,22 +148,37 @@ def _of_stage(model: Model, plan: Plan, parts: tuple[range, ...], first: bool, l
 
 def _of_part(model: Model, plan: Plan, layers: range) -> float:
     """What a micro-batch leaves in the layers of a part of the model."""
-    if plan.recompute == "full" and plan.recompute_method == "uniform" and plan.recompute_layers:
-        first = layers[:: plan.recompute_layers]
-        return sum(count * activation_bytes(model, plan, kind, again=True) for kind, count in kinds(model, first))
-    whole = sum(plan.again(position) for position in range(len(layers)))
+    grouped = plan.recompute == "full" and plan.recompute_method == "uniform"
     return sum(
         count * activation_bytes(model, plan, kind, again=again)
-        for some, again in ((layers[:whole], True), (layers[whole:], False))
-        for kind, count in kinds(model, some)
+        for some, again, away in plan.layer_states(layers)
+        if not (away and "activations" in plan.offload)
+        for kind, count in kinds(model, some[:: plan.recompute_layers or 1] if grouped else some)
     )
 
 
+def _hosted(model: Model, plan: Plan, stage: int) -> Held:
+    """Weights of a stage that its host keeps."""
+    held = NOTHING
+    if "weights" in plan.offload:
+        for part in plan.parts(stage):
+            for some, _, away in plan.layer_states(plan.layers(model, part)):
+                for kind, count in kinds(model, some) if away else ():
+                    held += of_weights(model.layer_weights(kind), plan) * count
+    return held
+
+
 def _gathered(model: Model, plan: Plan, stage: int) -> float:
-    """ZeRO-3: parameters of the layer at work and of the next, and the first one's gradients until they are sent."""
+    """Parameters, where they come for the time of a layer: its own and the next one's.
+
+    With ZeRO-3 also its gradients until they are sent.
+    """
+    shared = plan.zero == 3 and plan.sharing > 1
+    if not shared and "weights" not in plan.offload:
+        return 0.0
     each = (of_weights(model.layer_weights(kind), plan) for kind, _ in kinds_of(model, plan, stage))
     largest = max((held.whole for held in each), default=0)
-    return float((2 * plan.element_bytes + plan.gradient_bytes) * largest)
+    return float((2 * plan.element_bytes + shared * plan.gradient_bytes) * largest)
 
 
 def kv_cache_bytes(model: Model, tokens: int, *, tp: int = 1, element_bytes: int = 2) -> int:

@@ -50,13 +50,14 @@ class Module(StrEnum):
 
 
 class Axis(StrEnum):
-    """Which ranks a collective joins."""
+    """Which ranks a collective joins, or that a rank waits for its own host."""
 
     TENSOR = "tensor_parallel"
     CONTEXT = "context_parallel"
     EXPERT = "expert_parallel"
     DATA = "data_parallel"
     EXPERT_DATA = "expert_data_parallel"
+    HOST = "host"
 
 
 class Beside(Enum):

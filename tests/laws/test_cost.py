@@ -61,6 +61,10 @@ def strategies(draw):
         recompute=draw(st.sampled_from(["none", "selective", "full"])),
         recompute_layers=draw(st.sampled_from([0, 1])),
         fused_attention=draw(st.booleans()),
+        lora_rank=draw(st.sampled_from([0, 0, 8])),
+        frozen=draw(st.sampled_from([(), (), ("embedding", "linear_fc1")])),
+        offload=draw(st.sampled_from([(), (), ("activations", "weights"), ("optimizer",)])),
+        offload_layers=draw(st.sampled_from([0, 2])),
     )
 
 
