@@ -7,10 +7,12 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "simcore"
 BASE = {"collection", "errors", "registry", "units", "documents", "library", "files", "memory", "noise", "options"}
+BASE |= {"hashed"}
 ALLOWED = {
     "collection": set(),
     "errors": set(),
     "units": set(),
+    "hashed": set(),
     "registry": {"errors"},
     "documents": {"errors", "files"},
     "library": {"errors"},

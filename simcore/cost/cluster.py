@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from simcore.compute.accelerators import accelerator
 from simcore.compute.efficiency import Efficiency, efficiency
+from simcore.hashed import Hashed
 from simcore.system.collectives.nccl import Fabric
 
 __all__ = ["Cluster", "Host", "Software"]
@@ -51,8 +52,10 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Hashed):
     """Accelerators, their interconnect, the software on them and their hosts."""
+
+    __hash__ = Hashed.__hash__
 
     accelerator: str
     fabric: Fabric

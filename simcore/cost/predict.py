@@ -7,14 +7,14 @@ what follows the last backward: gradient reduction, optimizer, parameter gatheri
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import fsum
 
 from simcore.cost.cluster import Cluster, Software
 from simcore.cost.step import Cell, Machine, edge, layer, layer_plan
 from simcore.model.held import Held, held_parameters, tied_gradient_bytes
-from simcore.model.plan import Plan, unlike
+from simcore.model.plan import Plan, split, unlike
 from simcore.model.shape import Model, kinds
 from simcore.model.steps import Axis
 from simcore.system.collectives.nccl import collective_s, point_to_point_s
@@ -29,6 +29,7 @@ __all__ = [
     "Software",
     "gradient_sums",
     "lower_bound_s",
+    "mean_work_s",
     "message_bytes",
     "messages_s",
     "part_cells",
@@ -89,6 +90,27 @@ def _wait_shares(model: Model, plan: Plan, cluster: Cluster) -> dict[str, float]
         name: fsum(count * cell.waits.get(axis, 0.0) for cell, count in cells) / whole_s
         for name, axis in _WAITS.items()
     }
+
+
+def mean_work_s(model: Model, plan: Plan, cluster: Cluster) -> float:
+    """What the busiest stage cannot beat: the mean of what all stages work and wait for, nothing sharded.
+
+    A stage waits until the layers before it have its first micro-batch, and at the end for their backward. Plans that
+    differ in ZeRO's level only have the same.
+    """
+    alike = layer_plan(replace(plan, zero=0, shard=0))
+    again = plan.recompute == "full" and not plan.recompute_layers
+    ends = [(edge(model, alike, cluster, last=last), 1) for last in (False, True)]
+    deep = [(layer(model, alike, cluster, kind, again=again), n) for kind, n in kinds(model, range(model.depth))]
+    work_ns = sum(count * (one.forward_ns + one.backward_ns + one.weight_ns) for one, count in (*ends, *deep))
+    passed_ns = _mean_before(model, plan) * min(one.forward_ns + one.backward_ns for one, _ in deep)
+    return 1e-9 * (work_ns * plan.micro_batches / plan.pp + passed_ns) + cluster.software.step_s
+
+
+def _mean_before(model: Model, plan: Plan) -> float:
+    """Layers before a stage's first part of the model, the mean of all stages."""
+    starts = [layers.start for layers in split(model.depth, plan.outline.parts, plan.cuts)]
+    return sum(min(starts[part] for part in plan.parts(stage)) for stage in range(plan.pp)) / plan.pp
 
 
 def lower_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:

@@ -17,7 +17,7 @@ from math import ceil, fsum
 from simcore.compute.accelerators import accelerator
 from simcore.compute.kernel import Attention
 from simcore.cost.cluster import Cluster, Software
-from simcore.model.held import NOTHING, Held, of_weights
+from simcore.model.held import NOTHING, Held, layer_parameters, of_weights
 from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks, optimizer
 from simcore.model.memory import activation_bytes, states
 from simcore.model.plan import Plan
@@ -154,25 +154,70 @@ def layer(model: Model, plan: Plan, cluster: Cluster, kind: LayerKind, *, again:
 
     The host keeps activations and weights of those that are `away`, and moves them beside the layer's kernels.
     """
-    some, moved = blocks(model, plan, kind), (0.0, 0.0)
+    held, moved = layer_parameters(model, plan, kind), (0.0, 0.0)
     if away:
-        weights = states(sum((of_weights(block.weights, plan) for block in some), NOTHING), plan)[0]
         made = activation_bytes(model, plan, kind, again=again) if plan.away("activations") else 0.0
-        there = weights if plan.away("weights") else 0
+        there = states(held, plan)[0] if plan.away("weights") else 0
         moved = max(made, there), made + there  # out and in are ways of their own
-    return _Placed(model, Machine(plan, cluster)).cell(some, again=again, moved_bytes=moved)
+    return _sharded(_layer(model, _alone(plan), cluster, kind, again=again, moved_bytes=moved), held, plan, cluster)
 
 
 @lru_cache(maxsize=4096)
 def edge(model: Model, plan: Plan, cluster: Cluster, *, last: bool) -> Cell:
     """The embedding, or the head with the MTP modules."""
-    placed = _Placed(model, Machine(plan, cluster))
+    held = sum((of_weights(block.weights, plan) for block in _ending(model, plan, last=last)), NOTHING)
+    return _sharded(_edge(model, _alone(plan), cluster, last=last), held, plan, cluster)
+
+
+@lru_cache(maxsize=8192)
+def _alone(plan: Plan) -> Plan:
+    """The plan with nothing sharded."""
+    return replace(plan.of_layer, schedule=plan.schedule)
+
+
+@lru_cache(maxsize=8192)
+def _layer(
+    model: Model, plan: Plan, cluster: Cluster, kind: LayerKind, *, again: bool, moved_bytes: tuple[float, float]
+) -> Cell:
+    some = blocks(model, plan, kind)
+    return _Placed(model, Machine(plan, cluster)).cell(some, again=again, moved_bytes=moved_bytes)
+
+
+@lru_cache(maxsize=4096)
+def _edge(model: Model, plan: Plan, cluster: Cluster, *, last: bool) -> Cell:
+    return _Placed(model, Machine(plan, cluster)).cell(_ending(model, plan, last=last), again=False)
+
+
+def _ending(model: Model, plan: Plan, *, last: bool) -> tuple[Block, ...]:
     if not last:
-        return placed.cell((embedding(model, plan),), again=False)
+        return (embedding(model, plan),)
     further = (mtp_blocks(model, plan) * model.mtp_layers) if model.mtp_layers else ()
     deeper = range(model.depth, model.depth + model.mtp_layers)
     inner = chain.from_iterable(blocks(model, plan, model.kind(number)) for number in deeper)
-    return placed.cell((head(model, plan), *further, *inner), again=False)
+    return (head(model, plan), *further, *inner)
+
+
+def _sharded(cell: Cell, held: Held, plan: Plan, cluster: Cluster) -> Cell:
+    """With gathering of weights and reducing of gradients in every micro-batch, where these are sharded (ZeRO 2, 3)."""
+    if plan.zero < _SHARDS_EVERY_PASS:
+        return cell
+    machine, gather_s, reduce_s = Machine(plan, cluster), 0.0, 0.0
+    for count, trained, axis in (
+        (held.dense, held.trained, Axis.DATA),
+        (held.experts, held.trained_experts, Axis.EXPERT_DATA),
+    ):
+        if plan.zero > _SHARDS_EVERY_PASS:
+            gather_s += machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.element_bytes, axis)
+        reduce_s += machine.collective_s(CollectiveKind.REDUCE_SCATTER, trained * plan.gradient_bytes, axis)
+    ahead_s = machine.exposed_s(gather_s, cell.forward_ns * 1e-9, Axis.DATA)
+    back_s = machine.exposed_s(gather_s + reduce_s, (cell.backward_ns + cell.weight_ns) * 1e-9, Axis.DATA)
+    return replace(
+        cell,
+        rows=(_longer(cell.rows[0], ahead_s, back_s), *cell.rows[1:]),
+        forward_ns=cell.forward_ns + whole_ns(ahead_s),
+        backward_ns=cell.backward_ns + whole_ns(back_s),
+        waits=cell.waits | {Axis.DATA: ahead_s + back_s},
+    )
 
 
 class _Charges(dict[Axis, tuple[float, float]]):
@@ -216,9 +261,9 @@ class _Placed:
         self._expert_launches(kernels, charges, again=again)
         rows[0] = _longer(rows[0], *charges.totals, self.machine.seconds(summed))
         rows[0] = _longer(rows[0], *self._host_s(rows, kernels, [*repeated, *summed]))
-        for axis, waits in ((Axis.DATA, self._sharding(held, rows)), (Axis.HOST, self._moving(moved_bytes, rows))):
-            rows[0] = _longer(rows[0], *waits)
-            charges.add(axis, *waits)
+        waits = self._moving(moved_bytes, rows)
+        rows[0] = _longer(rows[0], *waits)
+        charges.add(Axis.HOST, *waits)
         return self._alone(rows, charges)
 
     # --- what is hidden
@@ -317,27 +362,6 @@ class _Placed:
         forward_ns, backward_ns, weight_ns = self._times(rows)
         ahead_s, back_s = (size / self.machine.cluster.host.link_bytes_per_s for size in moved_bytes)
         return max(0.0, ahead_s - forward_ns * 1e-9), max(0.0, back_s - (backward_ns + weight_ns) * 1e-9)
-
-    # --- what data parallelism costs
-
-    def _sharding(self, held: Held, rows: Sequence[Layer]) -> tuple[float, float]:
-        """Gathering weights and reducing their gradients in every micro-batch, where these are sharded (ZeRO 2, 3)."""
-        plan, machine = self.machine.plan, self.machine
-        if plan.zero < _SHARDS_EVERY_PASS:
-            return 0.0, 0.0
-        gather_s = reduce_s = 0.0
-        for count, trained, axis in (
-            (held.dense, held.trained, Axis.DATA),
-            (held.experts, held.trained_experts, Axis.EXPERT_DATA),
-        ):
-            if plan.zero > _SHARDS_EVERY_PASS:
-                gather_s += machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.element_bytes, axis)
-            reduce_s += machine.collective_s(CollectiveKind.REDUCE_SCATTER, trained * plan.gradient_bytes, axis)
-        forward_ns, backward_ns, weight_ns = self._times(rows)
-        return (
-            machine.exposed_s(gather_s, forward_ns * 1e-9, Axis.DATA),
-            machine.exposed_s(gather_s + reduce_s, (backward_ns + weight_ns) * 1e-9, Axis.DATA),
-        )
 
     # --- alone
 

@@ -26,7 +26,7 @@ CHOICES: dict[str, list[str]] = {
     "recompute": list(RECOMPUTED),
     "recompute_method": ["block", "uniform"],
     "recompute_modules": [str(module) for module in Module],
-    "lora_modules": [str(weights) for weights in LINEAR],
+    "lora_modules": list(LINEAR),
     "frozen": [str(weights) for weights in Weights],
     "offload": list(OFFLOADED),
     "context": list(CONTEXTS),

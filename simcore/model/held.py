@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from simcore.model.plan import Plan
 from simcore.model.shape import LayerKind, Model, Weight, Weights, elements, kinds
 
-__all__ = ["NOTHING", "Held", "held_parameters", "of_weights", "part_parameters", "tied_gradient_bytes"]
+__all__ = [
+    "NOTHING",
+    "Held",
+    "held_parameters",
+    "layer_parameters",
+    "of_weights",
+    "part_parameters",
+    "tied_gradient_bytes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,62 +85,67 @@ def _adapter(weight: Weight, plan: Plan) -> int:
     return plan.lora_rank * split
 
 
-@lru_cache(maxsize=8192)
-def _layer(model: Model, plan: Plan, kind: LayerKind) -> Held:
-    return of_weights(model.layer_weights(kind), plan)
-
-
-def _edges(model: Model, plan: Plan) -> tuple[Held, Held, Held]:
-    """Embedding, head, and the copy of the word table that a head may need."""
-    tables = model.embedding_weights()
-    return of_weights(tables, plan), of_weights(model.head_weights(), plan), of_weights(tables[:1], plan)
-
-
-@lru_cache(maxsize=1024)
-def _shape(degrees: tuple[int, int, int, int], rank: int, modules: tuple[str, ...], frozen: tuple[str, ...]) -> Plan:
-    """What of a plan decides what is held."""
-    tp, ep, expert_tp, pad = degrees
-    adapted = Plan(1, 1, tp, lora_rank=rank, lora_modules=modules, frozen=frozen)
-    return replace(adapted, ep=ep, expert_tp=expert_tp, pad_vocab_to=pad)
-
-
 def part_parameters(model: Model, plan: Plan, part: int) -> Held:
     """Parameters a rank holds of a part of the model, the vocabulary padded as the plan says.
 
     The first part has the embedding, the last the head, MTP modules and, unless its stage has one, a word table for
     those that need it.
     """
-    degrees = plan.tp, plan.ep, plan.expert_tp, plan.pad_vocab_to
-    shape = _shape(degrees, plan.lora_rank, plan.lora_modules, plan.frozen)
-    last = part == plan.outline.parts - 1
-    copied = last and (model.tied or model.mtp_layers > 0) and (plan.copies > 1 or not plan.ends(0)[1])
-    return _part(model, shape, kinds(model, plan.layers(model, part)), part == 0, last, copied)
-
-
-@lru_cache(maxsize=8192)
-def _part(
-    model: Model, shape: Plan, layers: tuple[tuple[LayerKind, int], ...], first: bool, last: bool, copied: bool
-) -> Held:
-    """Some layers with the embedding, with the head, and with a copy of the word table."""
-    padded = replace(model, vocab=shape.padded_vocab(model.vocab))
-    before, behind, copy = _edges(padded, shape)
-    held = before if first else NOTHING
-    for kind, count in layers:
-        held += _layer(padded, shape, kind) * count
-    if not last:
-        return held
-    held += behind + copy if copied else behind
-    for layer in range(model.depth, model.depth + model.mtp_layers):
-        held = held + _layer(padded, shape, model.kind(layer)) + of_weights(model.mtp_weights(), shape)
-    return held
+    return _parts(model, _shape(plan), (part,))
 
 
 def held_parameters(model: Model, plan: Plan, stage: int) -> Held:
     """Parameters a rank of a stage holds, of all its parts of the model."""
-    held = NOTHING
-    for part in plan.parts(stage):
-        held += part_parameters(model, plan, part)
+    return _parts(model, _shape(plan), plan.parts(stage))
+
+
+def _shape(plan: Plan) -> Plan:
+    """What of a plan decides what is held."""
+    degrees = plan.tp, plan.ep, plan.expert_tp, plan.pp, plan.virtual_stages
+    choices = plan.schedule, plan.cuts, plan.pad_vocab_to, plan.lora_rank, plan.lora_modules, plan.frozen
+    return _shaped(*degrees, *choices)
+
+
+@lru_cache(maxsize=4096)
+def _shaped(tp: int, ep: int, expert_tp: int, pp: int, virtual_stages: int, schedule: str, *choices: Any) -> Plan:
+    cuts, pad, rank, modules, frozen = choices
+    shape = Plan(1, 1, tp, 1, ep, pp, expert_tp, virtual_stages, pad_vocab_to=pad, schedule=schedule, cuts=cuts)
+    return replace(shape, lora_rank=rank, lora_modules=modules, frozen=frozen)
+
+
+@lru_cache(maxsize=8192)
+def _parts(model: Model, shape: Plan, parts: tuple[int, ...]) -> Held:
+    """Layers, embedding, head, and a copy of the word table where one is needed, of some parts of the model."""
+    before, behind, copy = _edges(model, shape)
+    held, last = before * parts.count(0), shape.outline.parts - 1
+    for part in parts:
+        for kind, count in kinds(model, shape.layers(model, part)):
+            held += _layer(model, shape.of_layer, kind) * count
+    if last not in parts:
+        return held
+    copied = (model.tied or model.mtp_layers > 0) and (shape.copies > 1 or not shape.ends(0)[1])
+    held += behind + copy if copied else behind
+    for layer in range(model.depth, model.depth + model.mtp_layers):
+        held += _layer(model, shape.of_layer, model.kind(layer)) + of_weights(model.mtp_weights(), shape)
     return held
+
+
+def layer_parameters(model: Model, plan: Plan, kind: LayerKind) -> Held:
+    """Parameters a rank holds of a layer."""
+    return _layer(model, _shape(plan).of_layer, kind)
+
+
+@lru_cache(maxsize=1024)
+def _layer(model: Model, plan: Plan, kind: LayerKind) -> Held:
+    return of_weights(model.layer_weights(kind), plan)
+
+
+@lru_cache(maxsize=1024)
+def _edges(model: Model, plan: Plan) -> tuple[Held, Held, Held]:
+    """Embedding, head, and the copy of the word table that a head may need, of the padded vocabulary."""
+    padded = replace(model, vocab=plan.padded_vocab(model.vocab))
+    tables = padded.embedding_weights()
+    return of_weights(tables, plan), of_weights(padded.head_weights(), plan), of_weights(tables[:1], plan)
 
 
 def tied_gradient_bytes(model: Model, plan: Plan) -> int:

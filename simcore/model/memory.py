@@ -12,13 +12,25 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import ceil
 
-from simcore.model.held import NOTHING, Held, held_parameters, of_weights
+from simcore.model.held import NOTHING, Held, held_parameters, layer_parameters
 from simcore.model.layer import blocks, embedding, head, mtp_blocks
 from simcore.model.plan import Plan, unlike
 from simcore.model.shape import LayerKind, Model, kinds
 from simcore.model.steps import Block, dropped
 
-__all__ = ["Memory", "activation_bytes", "advice", "in_flight", "kv_cache_bytes", "peak", "stage_memory", "states"]
+__all__ = [
+    "Memory",
+    "Needs",
+    "activation_bytes",
+    "advice",
+    "fullest",
+    "in_flight",
+    "kv_cache_bytes",
+    "needs",
+    "peak",
+    "stage_memory",
+    "states",
+]
 
 OPTIMIZER_BYTES = 12
 """Adam with a 32-bit copy of the weight and two moments."""
@@ -37,7 +49,7 @@ class Memory:
     @property
     def total(self) -> int:
         """All of them."""
-        return sum(self.parts.values())
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.workspace
 
     @property
     def parts(self) -> dict[str, int]:
@@ -46,27 +58,71 @@ class Memory:
 
 
 def peak(model: Model, plan: Plan) -> Memory:
-    """The fullest stage's.
+    """The fullest stage's."""
+    return fullest(needs(model, plan), plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a stage needs whatever its replicas share: plans that differ in ZeRO have the same.
+
+    `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer; `lasting` bytes
+    stay from all micro-batches in flight, `working` bytes are for a layer or the head at a time.
+    """
+
+    held: Held
+    hosted: Held
+    largest: int
+    lasting: float
+    working: float
+
+    def memory(self, plan: Plan) -> Memory:
+        """The peak."""
+        parameters, gradients, optimizer = states(self.held, plan)
+        if self.hosted is not NOTHING:
+            parameters -= states(self.hosted, plan)[0]
+        return Memory(parameters, gradients, optimizer, ceil(self.lasting), ceil(self.working + self._gathered(plan)))
+
+    def _gathered(self, plan: Plan) -> int:
+        """Parameters, where they come for the time of a layer: its own and the next one's.
+
+        With ZeRO-3 also its gradients until they are sent.
+        """
+        shared = plan.zero == 3 and plan.sharing > 1
+        if not shared and self.hosted is NOTHING:
+            return 0
+        return (2 * plan.element_bytes + shared * plan.gradient_bytes) * self.largest
+
+
+def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:
+    """What the stages need that differ.
 
     Earlier stages keep no fewer micro-batches than later ones, so of those that hold as much the first is fullest.
     """
-    stages = unlike(model, plan.outline, plan.cuts)
-    return max((stage_memory(model, plan, stage) for stage in stages), key=lambda memory: memory.total)
+    return tuple(_needs(model, plan, stage) for stage in unlike(model, plan.outline, plan.cuts))
 
 
-def kinds_of(model: Model, plan: Plan, stage: int) -> tuple[tuple[LayerKind, int], ...]:
-    """Kinds of the layers of a stage, and how many."""
-    return tuple(each for part in plan.parts(stage) for each in kinds(model, plan.layers(model, part)))
+def _needs(model: Model, plan: Plan, stage: int) -> Needs:
+    lasting, working = _activations(model, plan, stage)
+    largest = max((layer_parameters(model, plan, kind).whole for kind in _kinds(model, plan, stage)), default=0)
+    flying = in_flight(plan, stage) / plan.copies
+    held, hosted = held_parameters(model, plan, stage), _hosted(model, plan, stage)
+    return Needs(held, hosted, largest, lasting * flying, working)
+
+
+def fullest(some: Iterable[Needs], plan: Plan) -> Memory:
+    """The peak of the stage that needs most."""
+    return max((each.memory(plan) for each in some), key=lambda memory: memory.total)
+
+
+def _kinds(model: Model, plan: Plan, stage: int) -> set[LayerKind]:
+    """Kinds of the layers of a stage."""
+    return {kind for part in plan.parts(stage) for kind, _ in kinds(model, plan.layers(model, part))}
 
 
 def stage_memory(model: Model, plan: Plan, stage: int = 0) -> Memory:
     """Peak memory of a rank of a stage."""
-    held, flying = held_parameters(model, plan, stage), in_flight(plan, stage)
-    lasting, working = _activations(model, plan, stage)
-    parameters, gradients, optimizer = states(held, plan)
-    parameters -= states(_hosted(model, plan, stage), plan)[0]
-    workspace = working + _gathered(model, plan, stage)
-    return Memory(parameters, gradients, optimizer, ceil(lasting / plan.copies * flying), ceil(workspace))
+    return _needs(model, plan, stage).memory(plan)
 
 
 def states(held: Held, plan: Plan) -> tuple[int, int, int]:
@@ -102,6 +158,7 @@ def in_flight(plan: Plan, stage: int = 0) -> float:
     return min(float(plan.micro_batches), most.get(name, float(stages - stage)))
 
 
+@lru_cache(maxsize=8192)
 def activation_bytes(model: Model, plan: Plan, kind: LayerKind, *, again: bool | None = None) -> float:
     """Bytes that one micro-batch leaves in a layer for its gradients; done `again` as a whole, its input only.
 
@@ -164,21 +221,8 @@ def _hosted(model: Model, plan: Plan, stage: int) -> Held:
         for part in plan.parts(stage):
             for some, _, away in plan.layer_states(plan.layers(model, part)):
                 for kind, count in kinds(model, some) if away else ():
-                    held += of_weights(model.layer_weights(kind), plan) * count
+                    held += layer_parameters(model, plan, kind) * count
     return held
-
-
-def _gathered(model: Model, plan: Plan, stage: int) -> float:
-    """Parameters, where they come for the time of a layer: its own and the next one's.
-
-    With ZeRO-3 also its gradients until they are sent.
-    """
-    shared = plan.zero == 3 and plan.sharing > 1
-    if not shared and "weights" not in plan.offload:
-        return 0.0
-    each = (of_weights(model.layer_weights(kind), plan) for kind, _ in kinds_of(model, plan, stage))
-    largest = max((held.whole for held in each), default=0)
-    return float((2 * plan.element_bytes + shared * plan.gradient_bytes) * largest)
 
 
 def kv_cache_bytes(model: Model, tokens: int, *, tp: int = 1, element_bytes: int = 2) -> int:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from simcore.compute.accelerators import ELEMENT_BYTES
 from simcore.errors import InputError, Location, Problem, Problems
+from simcore.hashed import Hashed
 from simcore.model.shape import Model, Weights, kinds
 from simcore.workload.loops.schedules import Schedule, make, outline, splits_backward
 
@@ -18,7 +19,7 @@ __all__ = ["CONTEXTS", "LINEAR", "OFFLOADED", "RECOMPUTED", "Context", "Plan", "
 Recompute = Literal["none", "selective", "full"]
 Context = Literal["gather", "ring", "all_to_all"]
 RECOMPUTED, CONTEXTS = ("none", "selective", "full"), ("gather", "ring", "all_to_all")
-LINEAR = (Weights.QKV, Weights.PROJECTION, Weights.UP, Weights.DOWN)  # what adapters stand beside
+LINEAR = tuple(map(str, (Weights.QKV, Weights.PROJECTION, Weights.UP, Weights.DOWN)))  # what adapters stand beside
 OFFLOADED = ("activations", "weights", "optimizer")
 STORED_BYTES = 2  # of a parameter or activation where products are narrower
 
@@ -27,7 +28,7 @@ MOST = 1 << 32  # of anything: beyond, products of them are no numbers of bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Hashed):
     """Degrees and choices of a training step.
 
     `zero` is what data-parallel ranks share: 0 nothing, 1 optimizer states (Megatron's distributed optimizer), 2 also
@@ -50,6 +51,8 @@ class Plan:
     `offload_layers` layers of every part of the model (0 = all), moved beside the kernels of their layer; "optimizer":
     its states, and the host's cores take the step.
     """
+
+    __hash__ = Hashed.__hash__
 
     world_size: int
     seq: int
@@ -154,6 +157,9 @@ class Plan:
 
     def layer_states(self, layers: range) -> Iterator[tuple[range, bool, bool]]:
         """Some layers of a part of the model by what is done to them: computed again, kept by the host."""
+        if self.recompute != "full" and not self.offload:
+            yield layers, False, False
+            return
         how = groupby(range(len(layers)), lambda at: (self.again(at), any(self.away(what, at) for what in _PER_LAYER)))
         for (again, away), positions in how:
             first, *others = positions

@@ -10,6 +10,8 @@ from functools import lru_cache
 from math import ceil
 from typing import Literal
 
+from simcore.hashed import Hashed
+
 __all__ = [
     "Experts",
     "Latent",
@@ -107,7 +109,7 @@ class LayerKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class Model(Hashed):
     """A transformer's shape; sizes in elements.
 
     `kv_heads` and `head_size` 0 follow from `heads` and `hidden`; `positions` rows of a learned position table (0:
@@ -117,6 +119,8 @@ class Model:
     which sees all. `parallel_block`: attention and feed-forward read the same normalised input. `encoder_layers` stand
     before the `layers` of a decoder with cross-attention; both have a table of `relative_positions`.
     """
+
+    __hash__ = Hashed.__hash__
 
     name: str
     layers: int

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import log2
 
 import numpy as np
@@ -24,6 +25,7 @@ import numpy as np
 from simcore.compute.accelerators import accelerator
 from simcore.compute.duration import collective_curve
 from simcore.errors import InputError, closest
+from simcore.hashed import Hashed
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["FABRICS", "Choice", "Fabric", "Line", "choose", "collective_s", "fabric", "point_to_point_s"]
@@ -40,7 +42,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Fabric:
+class Fabric(Hashed):
     """The interconnect of a system as collectives see it.
 
     `node`: lines inside a node of `node_ranks`; `across`: lines between nodes when every rank of a node takes part,
@@ -50,6 +52,8 @@ class Fabric:
     last peer of a lone call (published calls one by one, H200 and A100, over nccl-tests' back to back);
     `over_measured`: how long the rest takes over the tables' time, 1 where links are as there.
     """
+
+    __hash__ = Hashed.__hash__
 
     name: str
     node_ranks: int
@@ -139,6 +143,7 @@ _MEASURED_AS = {
 }
 
 
+@lru_cache(maxsize=65536)
 def collective_s(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: int, system: Fabric) -> float:
     """Seconds of what `choose` chooses.
 
