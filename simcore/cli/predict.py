@@ -87,6 +87,9 @@ def _words(function: Callable[..., Any]) -> Callable[..., Any]:
 @_words
 @click.option("--run", "runs", is_flag=True, help="Run the same step by the native engine, too.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the step: .txt, or .et of every rank.")
+@click.option("--memory", type=click.Path(path_type=Path), help="Memory over time: .png .svg .pdf .html .csv .json.")
+@click.option("--oom", is_flag=True, help="What would fit, where the plan does not.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Picture of what the step consists of (.png .svg .pdf).")
 @click.option("--force", is_flag=True, help="Overwrite what is there.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def command(
@@ -97,6 +100,9 @@ def command(
     *,
     runs: bool,
     output: Path | None,
+    memory: Path | None,
+    oom: bool,
+    plot: Path | None,
     force: bool,
     as_json: bool,
     **words: Any,
@@ -114,6 +120,15 @@ def command(
         document["run_s"] = answer.run_s()
     if output:
         _write(answer, output, force=force)
+    if memory:
+        document |= _over_time(answer, memory, force=force)
+    if plot:
+        from simcore.cost.picture import step_figure
+        from simcore.report.plots import save
+
+        save(step_figure(answer), plot)
+    if oom:
+        document["would_fit"] = _would_fit(answer)
     click.echo(json.dumps(document, sort_keys=True, indent=1) if as_json else "\n".join(_lines(answer, document)))
 
 
@@ -149,6 +164,25 @@ def _write(answer: Answer, output: Path, *, force: bool) -> None:
     write_text(output, write(program(answer.model, answer.plan, answer.cluster)))
 
 
+def _over_time(answer: Answer, path: Path, *, force: bool) -> dict[str, Any]:
+    """Write the curves; every stage's peak with its cause."""
+    from simcore.cost.memory_views import occupancies, told, write_memory
+
+    some = occupancies(answer)
+    write_memory(answer, some, path, force=force)
+    return {"memory_over_time": [told(one) for one in some]}
+
+
+def _would_fit(answer: Answer) -> list[dict[str, Any]]:
+    """Changes with which the plan fits; none where it does."""
+    from simcore.cost.room import remedies
+
+    if max(memory.total for memory in answer.memory) <= answer.cluster.memory_bytes:
+        return []
+    found = remedies(answer.model, answer.plan, answer.cluster)
+    return [{"option": option, "peak_bytes": size, "step_s": step_s} for option, size, step_s in found]
+
+
 def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     plan, (low, high) = answer.plan, answer.interval_s
     degrees = ("tp", "cp", "ep", "pp", "dp")
@@ -166,3 +200,9 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
         parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in memory.parts.items() if size)
         fits = "" if memory.total <= capacity else f"; {(memory.total - capacity) / 1e9:.1f} GB too much"
         yield f"stage {stage}: {memory.total / 1e9:.1f} of {capacity / 1e9:.0f} GB ({parts}){fits}"
+    yield from document.get("memory_over_time", [])
+    if "would_fit" in document:
+        all_fit = all(memory.total <= capacity for memory in answer.memory)
+        yield "it fits" if all_fit else "would fit, the fastest first:" if document["would_fit"] else "no one change helps"
+        for one in document["would_fit"]:
+            yield f"  {one['option']:40} {one['peak_bytes'] / 1e9:6.1f} GB  {one['step_s']:9.4g} s"

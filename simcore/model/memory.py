@@ -25,10 +25,13 @@ __all__ = [
     "advice",
     "fullest",
     "in_flight",
+    "kept_bytes",
     "kv_cache_bytes",
+    "layer_bytes",
     "needs",
     "peak",
     "stage_memory",
+    "stage_needs",
     "states",
 ]
 
@@ -81,9 +84,11 @@ class Needs:
         parameters, gradients, optimizer = states(self.held, plan)
         if self.hosted is not NOTHING:
             parameters -= states(self.hosted, plan)[0]
-        return Memory(parameters, gradients, optimizer, ceil(self.lasting), ceil(self.working + self._gathered(plan)))
+        return Memory(
+            parameters, gradients, optimizer, ceil(self.lasting), ceil(self.working + self.gathered_bytes(plan))
+        )
 
-    def _gathered(self, plan: Plan) -> int:
+    def gathered_bytes(self, plan: Plan) -> int:
         """Parameters, where they come for the time of a layer: its own and the next one's.
 
         With ZeRO-3 also its gradients until they are sent.
@@ -99,10 +104,11 @@ def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:
 
     Earlier stages keep no fewer micro-batches than later ones, so of those that hold as much the first is fullest.
     """
-    return tuple(_needs(model, plan, stage) for stage in unlike(model, plan.outline, plan.cuts))
+    return tuple(stage_needs(model, plan, stage) for stage in unlike(model, plan.outline, plan.cuts))
 
 
-def _needs(model: Model, plan: Plan, stage: int) -> Needs:
+def stage_needs(model: Model, plan: Plan, stage: int) -> Needs:
+    """What one stage needs."""
     lasting, working = _activations(model, plan, stage)
     largest = max((layer_parameters(model, plan, kind).whole for kind in _kinds(model, plan, stage)), default=0)
     flying = in_flight(plan, stage) / plan.copies
@@ -122,7 +128,7 @@ def _kinds(model: Model, plan: Plan, stage: int) -> set[LayerKind]:
 
 def stage_memory(model: Model, plan: Plan, stage: int = 0) -> Memory:
     """Peak memory of a rank of a stage."""
-    return _needs(model, plan, stage).memory(plan)
+    return stage_needs(model, plan, stage).memory(plan)
 
 
 def states(held: Held, plan: Plan) -> tuple[int, int, int]:
@@ -165,18 +171,24 @@ def activation_bytes(model: Model, plan: Plan, kind: LayerKind, *, again: bool |
     Plain layers with 4h and no fused attention give the paper's sbh(10 + 24/t + 5as/(ht)), with sequence parallelism
     sbh/t (34 + 5as/h); selective recompute drops the last term, full recompute leaves the layer's input.
     """
-    if plan.again(0) if again is None else again:
+    return sum(layer_bytes(model, plan, kind, again=plan.again(0) if again is None else again))
+
+
+def layer_bytes(model: Model, plan: Plan, kind: LayerKind, *, again: bool) -> tuple[float, ...]:
+    """As `activation_bytes`, tensor by tensor."""
+    if again:
         tokens = plan.micro_batch * plan.encoder_seq // plan.cp if kind.encoder and plan.encoder_seq else plan.tokens
-        return tokens * model.hidden * plan.element_bytes / plan.apart
-    return _kept(blocks(model, plan, kind), plan)
+        return (tokens * model.hidden * plan.element_bytes / plan.apart,)
+    return kept_bytes(blocks(model, plan, kind), plan)
 
 
-def _kept(some: Iterable[Block], plan: Plan) -> float:
-    kept = 0.0
+def kept_bytes(some: Iterable[Block], plan: Plan) -> tuple[float, ...]:
+    """What kernels of blocks leave for their gradients, and what is not computed again."""
+    made = list[float]()
     for block in some:
         repeated = {id(kernel) for kernel in dropped(block.kernels, plan)}
-        kept += sum(kernel.keeps_bytes for kernel in block.kernels if id(kernel) not in repeated)
-    return kept
+        made += (kernel.keeps_bytes for kernel in block.kernels if id(kernel) not in repeated)
+    return tuple(made)
 
 
 def _activations(model: Model, plan: Plan, stage: int) -> tuple[float, float]:
@@ -190,16 +202,17 @@ def _activations(model: Model, plan: Plan, stage: int) -> tuple[float, float]:
 def _of_stage(model: Model, plan: Plan, parts: tuple[range, ...], first: bool, last: bool) -> tuple[float, float]:
     lasting, working = sum(_of_part(model, plan, layers) for layers in parts), 0.0
     if first:
-        lasting += _kept([embedding(model, plan)], plan)
+        lasting += sum(kept_bytes([embedding(model, plan)], plan))
     held = {kind for layers in parts for kind, _ in kinds(model, layers)}
     if plan.recompute == "full" or plan.away("activations"):
         working = max(activation_bytes(model, plan, kind, again=False) for kind in held)
     if plan.away("activations"):  # another layer's are on their way
         working += max(activation_bytes(model, plan, kind) for kind in held)
     if last:
-        working += _kept([head(model, plan)], plan)
+        working += sum(kept_bytes([head(model, plan)], plan))
         for layer in range(model.depth, model.depth + model.mtp_layers):
-            lasting += _kept(mtp_blocks(model, plan), plan) + activation_bytes(model, plan, model.kind(layer))
+            lasting += sum(kept_bytes(mtp_blocks(model, plan), plan))
+            lasting += activation_bytes(model, plan, model.kind(layer))
     return lasting, working
 
 
