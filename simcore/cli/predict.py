@@ -118,6 +118,8 @@ def command(
     document = answer.to_dict()
     if runs:
         document["run_s"] = answer.run_s()
+        if (network_s := answer.network_s()) is not None:
+            document["network_run_s"] = network_s
     if output:
         _write(answer, output, force=force)
     if memory:
@@ -191,6 +193,8 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     yield f"a step takes {answer.step_s:.4g} s (nine in ten measured steps: {low:.4g} to {high:.4g} s)"
     if "run_s" in document:
         yield f"the engine runs it in {document['run_s']:.9g} s"
+    if "network_run_s" in document and answer.cluster.topology:
+        yield f"on the links of {answer.cluster.topology.name} it takes {document['network_run_s']:.9g} s"
     yield f"{answer.tokens_per_s:,.0f} tokens/s on each, {answer.mfu:.1%} of the peak of {plan.dtype} (MFU)"
     for name, seconds in document["parts"].items():
         if seconds:
@@ -203,6 +207,7 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     yield from document.get("memory_over_time", [])
     if "would_fit" in document:
         all_fit = all(memory.total <= capacity for memory in answer.memory)
-        yield "it fits" if all_fit else "would fit, the fastest first:" if document["would_fit"] else "no one change helps"
+        helped = "would fit, the fastest first:" if document["would_fit"] else "no one change helps"
+        yield "it fits" if all_fit else helped
         for one in document["would_fit"]:
             yield f"  {one['option']:40} {one['peak_bytes'] / 1e9:6.1f} GB  {one['step_s']:9.4g} s"

@@ -11,7 +11,7 @@ from simcore.compute.accelerators import accelerator
 from simcore.compute.kernel import Source
 from simcore.cost.cluster import Cluster
 from simcore.cost.margins import interval, margin_of
-from simcore.cost.played import engine_ns
+from simcore.cost.played import engine_ns, network_ns
 from simcore.cost.predict import Prediction, part_cells, predict
 from simcore.model.layer import blocks, embedding, head, mtp_blocks
 from simcore.model.memory import Memory, stage_memory
@@ -85,6 +85,12 @@ class Answer:
     def run_s(self) -> float:
         """The same step run by the native engine."""
         return engine_ns(self.model, self.plan, self.cluster) * 1e-9
+
+    def network_s(self) -> float | None:
+        """The same step on the links of the cluster's topology, where it has one of this size."""
+        topology = self.cluster.topology
+        fits = topology is not None and topology.npus == self.plan.world_size
+        return network_ns(self.model, self.plan, self.cluster) * 1e-9 if fits else None
 
     def sources(self) -> dict[str, object]:
         """What times of kernels and collectives rest on, as shares of their sum.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from simcore.compute.accelerators import accelerator
 from simcore.compute.efficiency import Efficiency, efficiency
 from simcore.hashed import Hashed
+from simcore.network.topology.model import Topology
 from simcore.system.collectives.nccl import Fabric
 
 __all__ = ["Cluster", "Host", "Software"]
@@ -53,7 +54,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Cluster(Hashed):
-    """Accelerators, their interconnect, the software on them and their hosts."""
+    """Accelerators, their interconnect, the software on them, their hosts; the topology the second came from."""
 
     __hash__ = Hashed.__hash__
 
@@ -62,6 +63,7 @@ class Cluster(Hashed):
     software: Software = field(default_factory=Software)
     constants: Efficiency | None = None
     host: Host = field(default_factory=Host)
+    topology: Topology | None = None
 
     @property
     def efficiency(self) -> Efficiency:

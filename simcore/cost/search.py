@@ -316,7 +316,7 @@ def pareto(some: Sequence[Candidate]) -> Iterator[Candidate]:
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """What the winner is compared with: the second, or the fastest that differs in one choice."""
+    """What the winner is compared with: the second, or the fastest of all that differ in a choice, or in several."""
 
     choice: str
     candidate: Candidate
@@ -328,12 +328,16 @@ class Rival:
 def rivals(found: Found) -> list[Rival]:
     """Why the winner wins: how much more (seconds by part, bytes) the second and the best of every other choice take.
 
-    Positive is what the winner saves, negative what it pays for that.
+    Positive is what the winner saves, negative what it pays for that. One that is the best of several choices is told
+    once, with them all.
     """
     chosen = axes(found.best[0].plan)
     order = sorted(found.leaders, key=lambda choice: (AXES.index(choice[0]), str(choice[1]).zfill(12)))
     others = [(f"{axis} {value}", found.leaders[axis, value]) for axis, value in order if chosen[axis] != value]
-    return [_rival(found.best[0], *other) for other in [*(("second", one) for one in found.best[1:2]), *others]]
+    told: dict[Plan, tuple[Candidate, list[str]]] = {}
+    for choice, one in [*(("second", one) for one in found.best[1:2]), *others]:
+        told.setdefault(one.plan, (one, []))[1].append(choice)
+    return [_rival(found.best[0], ", ".join(choices), one) for one, choices in told.values()]
 
 
 def _rival(winner: Candidate, choice: str, other: Candidate) -> Rival:

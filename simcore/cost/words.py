@@ -9,6 +9,7 @@ from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
 from simcore.cost.cluster import Cluster, Host, Software
+from simcore.cost.networks import fabric_of_topology
 from simcore.cost.systems import CLUSTERS
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problem, Problems, closest
@@ -16,10 +17,11 @@ from simcore.model.plan import CONTEXTS, LINEAR, OFFLOADED, RECOMPUTED, Plan, ch
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model, Weights
 from simcore.model.steps import Module
+from simcore.network.topology.load import load
 from simcore.system.collectives.nccl import fabric
 from simcore.workload.loops import schedules
 
-__all__ = ["CHOICES", "cluster_of", "model_of", "plan_of", "read_cluster", "read_model"]
+__all__ = ["CHOICES", "check_size", "cluster_of", "model_of", "plan_of", "read_cluster", "read_model"]
 
 # What a word may say, where not any number or yes and no.
 CHOICES: dict[str, list[str]] = {
@@ -91,17 +93,21 @@ def cluster_of(name: str) -> Cluster:
 
 
 def read_cluster(node: Node) -> Cluster:
-    """A cluster by its name, or an accelerator with a fabric and what of its software differs from today's."""
+    """A cluster by its name, or an accelerator, its fabric or topology, and what of its software is not today's."""
     if isinstance(node.value, str):
         found = node.choice(dict(CLUSTERS))
         return found if isinstance(found, Cluster) else next(iter(CLUSTERS.values()))
-    node.keys(required=("accelerator", "fabric"), optional=("software", "host"))
+    joined = "topology" if "topology" in node else "fabric"
+    node.keys(required=("accelerator", joined), optional=("software", "host"))
     if node.problems.found:
         raise InputError(node.problems.found)
     device = accelerator(node["accelerator"].text())
     software = _built(node["software"], Software, {}) if "software" in node else Software()
     host = _built(node["host"], Host, {}) if "host" in node else Host()
-    return Cluster(device.name, fabric(node["fabric"].text()), software, host=host)
+    if joined == "fabric":
+        return Cluster(device.name, fabric(node["fabric"].text()), software, host=host)
+    topology = load(node["topology"].text())
+    return Cluster(device.name, fabric_of_topology(topology), software, host=host, topology=topology)
 
 
 def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[str, Any]) -> Plan:
@@ -124,8 +130,17 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
     if model.experts and plan.expert_tp == 1 and "sequence_parallel" not in words and plan.tp > 1:
         plan = replace(plan, sequence_parallel=True)
     accelerator(cluster.accelerator).peak(plan.dtype)
+    check_size(cluster, accelerators)
     _check(model, plan)
     return plan
+
+
+def check_size(cluster: Cluster, accelerators: int) -> None:
+    """InputError where a topology has fewer NPUs."""
+    there = cluster.topology.npus if cluster.topology else accelerators
+    if accelerators > there:
+        message = "the topology has fewer NPUs"
+        raise InputError.at("--accelerators", message, expected=f"at most {there}", found=str(accelerators))
 
 
 # Names of fields in the messages of `check`, which are those of options of the generators.
