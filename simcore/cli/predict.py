@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from simcore.cli.command import Named, Target, emit, forced, option, pictures, verb
 from simcore.cli.numbers import Finite
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+FORMATS = (".txt", ".et")
+VIEWS = (".png", ".svg", ".pdf", ".html", ".csv", ".json")
 COUNT, NONE_OR_MORE = click.IntRange(1, 1 << 30), click.IntRange(0, 1 << 20)
 
 # Words of a plan: a number, one of some (None: see `simcore.cost.words`), or yes (bool).
@@ -47,51 +50,66 @@ SWITCHES = {
     "dropout": "Layers have dropout.",
     "unfused_attention": "Attention in products and a softmax of its own.",
 }
-REPEATED = {
-    "recompute_modules": "What --recompute selective drops",
-    "lora_modules": "Weights that have adapters; all",
-    "frozen": "Weights that are not trained",
-    "offload": "What the host's memory keeps",
-}
+# Words that are one of some, as the help shows them; which there are is in `simcore.cost.words`.
 SPELLED = {
-    "recompute": "What is computed again: nothing, modules, or whole layers.",
-    "recompute_method": "Which layers: the first of every part, or groups of as many.",
-    "context": "How context ranks get at each other's tokens.",
-    "dtype": "Number format of products.",
-    "schedule": "Order of the pipeline's cells.",
+    "recompute": ("none|selective|full", "What is computed again: nothing, modules, or whole layers."),
+    "recompute_method": ("block|uniform", "Which layers: the first of every part, or groups of as many."),
+    "context": ("gather|ring|all_to_all", "How context ranks get at each other's tokens."),
+    "dtype": ("fp32|tf32|fp16|bf16|fp8|int8|fp4", "Number format of products."),
+    "schedule": ("gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe", "Order of the pipeline's cells."),
+    "recompute_modules": (
+        "core_attn|layernorm|mla_up_proj|moe_act|mlp|moe|shared_experts",
+        "What --recompute selective drops (repeatable).",
+    ),
+    "lora_modules": ("linear_qkv|linear_proj|linear_fc1|linear_fc2", "Weights that have adapters; all (repeatable)."),
+    "frozen": (
+        "embedding|linear_qkv|linear_proj|linear_fc1|linear_fc2|experts|router|norms|output_layer",
+        "Weights that are not trained (repeatable).",
+    ),
+    "offload": ("activations|weights|optimizer", "What the host's memory keeps (repeatable)."),
 }
+
+
+_REPEATED = {"recompute_modules", "lora_modules", "frozen", "offload"}
+
+
+def _choices(name: str) -> Collection[str]:
+    from simcore.cost.words import CHOICES
+
+    return CHOICES[name]
 
 
 def _words(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a plan."""
-    from simcore.cost.words import CHOICES
-
-    kinds = {name: (kind, told) for name, (kind, told) in WORDS.items()}
-    kinds |= {name: (click.Choice(CHOICES[name]), told) for name, told in SPELLED.items()}
-    for name, told in reversed(SWITCHES.items()):
-        function = click.option(f"--{name.replace('_', '-')}", name, is_flag=True, default=None, help=told)(function)
-    for name, told in reversed(REPEATED.items()):
-        chosen, option = click.Choice(CHOICES[name]), f"--{name.replace('_', '-')}"
-        function = click.option(option, name, type=chosen, multiple=True, help=f"{told} (repeatable).")(function)
-    function = click.option("--cuts", help="Layers of every part of the model: 7,8,8,7.")(function)
-    for name, (kind, told) in reversed(kinds.items()):
-        function = click.option(f"--{name.replace('_', '-')}", name, type=kind, help=told)(function)
+    made = [_word(name, type=kind, help=told) for name, (kind, told) in WORDS.items()]
+    made += [
+        _word(name, type=Named(partial(_choices, name)), metavar=shown, help=told, multiple=name in _REPEATED)
+        for name, (shown, told) in SPELLED.items()
+    ]
+    made += [option("--cuts", help="Layers of every part of the model: 7,8,8,7.")]
+    made += [_word(name, is_flag=True, default=None, help=told) for name, told in SWITCHES.items()]
+    for each in reversed(made):
+        function = each(function)
     return function
 
 
-@click.command(short_help="Predict a training step.")
-@click.option("--model", required=True, help="A shipped model, a Hugging Face config.json, or a YAML file of fields.")
-@click.option("--cluster", required=True, help="A known cluster, or a file: {accelerator: H100, fabric: hgx-h100}.")
-@click.option("--accelerators", required=True, type=COUNT, help="How many the step runs on.")
-@click.option("--seq", required=True, type=COUNT, help="Tokens of a sequence.")
+def _word(name: str, **about: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return option(f"--{name.replace('_', '-')}", name, **about)
+
+
+@verb(short_help="Predict a training step.")
+@option("--model", required=True, help="A shipped model, a Hugging Face config.json, or a YAML file of fields.")
+@option("--cluster", required=True, help="A known cluster, or a file: {accelerator: H100, fabric: hgx-h100}.")
+@option("--accelerators", required=True, type=COUNT, help="How many the step runs on.")
+@option("--seq", required=True, type=COUNT, help="Tokens of a sequence.")
 @_words
-@click.option("--run", "runs", is_flag=True, help="Run the same step by the native engine, too.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the step: .txt, or .et of every rank.")
-@click.option("--memory", type=click.Path(path_type=Path), help="Memory over time: .png .svg .pdf .html .csv .json.")
-@click.option("--oom", is_flag=True, help="What would fit, where the plan does not.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Picture of what the step consists of (.png .svg .pdf).")
-@click.option("--force", is_flag=True, help="Overwrite what is there.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@option("--run", "runs", is_flag=True, help="Run the same step by the native engine, too.")
+@option(
+    "-o", "--output", type=Target(lambda: FORMATS), metavar="FILE", help="Write the step: .txt, or .et of every rank."
+)
+@option("--memory", type=Target(lambda: VIEWS), metavar="FILE", help=f"Memory over time: {' '.join(VIEWS)}.")
+@option("--oom", is_flag=True, help="What would fit, where the plan does not.")
+@option("--plot", type=Target(pictures), metavar="FILE", help="Picture of what the step consists of (.png .svg .pdf).")
 def command(
     model: str,
     cluster: str,
@@ -99,12 +117,10 @@ def command(
     seq: int,
     *,
     runs: bool,
-    output: Path | None,
-    memory: Path | None,
+    output: str | None,
+    memory: str | None,
     oom: bool,
-    plot: Path | None,
-    force: bool,
-    as_json: bool,
+    plot: str | None,
     **words: Any,
 ) -> None:
     """Predict one training step: how long it takes, what it consists of, what memory it needs.
@@ -121,17 +137,17 @@ def command(
         if (network_s := answer.network_s()) is not None:
             document["network_run_s"] = network_s
     if output:
-        _write(answer, output, force=force)
+        _write(answer, Path(output))
     if memory:
-        document |= _over_time(answer, memory, force=force)
+        document |= _over_time(answer, Path(memory))
     if plot:
         from simcore.cost.picture import step_figure
         from simcore.report.plots import save
 
-        save(step_figure(answer), plot)
+        save(step_figure(answer), Path(plot))
     if oom:
         document["would_fit"] = _would_fit(answer)
-    click.echo(json.dumps(document, sort_keys=True, indent=1) if as_json else "\n".join(_lines(answer, document)))
+    emit(document, lambda: "\n".join(_lines(answer, document)))
 
 
 def _given(words: dict[str, Any]) -> dict[str, Any]:
@@ -149,29 +165,24 @@ def _given(words: dict[str, Any]) -> dict[str, Any]:
     return said
 
 
-def _write(answer: Answer, output: Path, *, force: bool) -> None:
+def _write(answer: Answer, output: Path) -> None:
     """The step as the engine runs it."""
     from simcore.cost.played import program, write_step
-    from simcore.errors import InputError
     from simcore.files import write_text
     from simcore.workload.text import write
 
-    if output.suffix not in (".txt", ".et"):
-        raise InputError.at("-o", "nothing says the format", expected="STEP.txt or STEP.et", found=str(output))
     if output.suffix == ".et":
-        write_step(answer.model, answer.plan, answer.cluster, output.with_suffix(""), force=force)
-        return
-    if output.exists() and not force:
-        raise InputError.at("-o", "the file exists", expected="a new file, or --force", found=str(output))
-    write_text(output, write(program(answer.model, answer.plan, answer.cluster)))
+        write_step(answer.model, answer.plan, answer.cluster, output.with_suffix(""), force=forced())
+    else:
+        write_text(output, write(program(answer.model, answer.plan, answer.cluster)))
 
 
-def _over_time(answer: Answer, path: Path, *, force: bool) -> dict[str, Any]:
+def _over_time(answer: Answer, path: Path) -> dict[str, Any]:
     """Write the curves; every stage's peak with its cause."""
     from simcore.cost.memory_views import occupancies, told, write_memory
 
     some = occupancies(answer)
-    write_memory(answer, some, path, force=force)
+    write_memory(answer, some, path)
     return {"memory_over_time": [told(one) for one in some]}
 
 

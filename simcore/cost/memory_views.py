@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from simcore.cost.answer import Answer
 from simcore.cost.occupancy import Moment, Occupancy, occupancy
-from simcore.errors import InputError
 from simcore.files import write_bytes
 from simcore.model.plan import unlike
 from simcore.report.palette import DIMENSIONS, FAMILIES, INK, PHASES
@@ -50,18 +49,13 @@ def told(one: Occupancy) -> str:
     )
 
 
-def write_memory(answer: Answer, some: Sequence[Occupancy], path: Path, *, force: bool) -> None:
+def write_memory(answer: Answer, some: Sequence[Occupancy], path: Path) -> None:
     """Write the curves as the suffix says: a picture, .html, .csv, or .json for Chrome."""
     suffix = path.suffix.lower().lstrip(".")
-    if path.exists() and not force:
-        raise InputError.at("--memory", "the file exists", expected="a new file, or --force", found=str(path))
     if suffix in KINDS:
         write_bytes(path, image(memory_figure(some, answer), KINDS[suffix]))
-    elif suffix in _WRITERS:
-        write_bytes(path, _WRITERS[suffix](some, answer).encode())
     else:
-        expected = f"a name that ends in {', '.join(f'.{known}' for known in (*KINDS, *_WRITERS))}"
-        raise InputError.at("--memory", "no view of this kind", expected=expected, found=repr(path.name))
+        write_bytes(path, _WRITERS[suffix](some, answer).encode())
 
 
 def memory_figure(some: Sequence[Occupancy], answer: Answer) -> Figure:
