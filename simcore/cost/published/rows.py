@@ -35,12 +35,16 @@ def job(model: Model, seq: int, global_batch: int, *, dp: int = 1, **choices: An
 class Step:
     """A training step. Where the source leaves a choice open, `jobs` are the candidates: the fastest that fits.
 
-    `phase` "forward" or "backward" asks for one layer's pass alone.
+    `phase` "forward" or "backward" asks for one layer's pass alone. `cluster`: a known one's name, or one of its own.
     """
 
     jobs: tuple[Job, ...]
-    cluster: str
+    cluster: str | Cluster
     phase: str = ""
+
+    def system(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Cluster:
+        """What it runs on."""
+        return clusters[self.cluster] if isinstance(self.cluster, str) else self.cluster
 
     def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
         """The predicted step time."""
@@ -48,7 +52,7 @@ class Step:
 
     def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
         """The prediction with its parts."""
-        cluster = clusters[self.cluster]
+        cluster = self.system(clusters)
         if self.phase:
             return predict_layer(*self.jobs[0], cluster, self.phase)
         return predict(*self.chosen(cluster), cluster)
