@@ -94,7 +94,7 @@ class Answer:
         device, sums = accelerator(self.cluster.accelerator), dict.fromkeys(Source, 0.0)
         distances, tables = [], set[str]()
         for kernel, count in self._kernels():
-            known = duration(kernel, device, self.plan.dtype, self.cluster.efficiency)
+            known = duration(kernel, device, self.plan.dtype, self.cluster.software.kernels)
             sums[known.source] += count * known.seconds
             tables |= {known.table} - {""}
             if known.source is not Source.ROOFLINE:

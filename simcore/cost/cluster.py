@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from simcore.compute.accelerators import accelerator
-from simcore.compute.efficiency import Efficiency, efficiency
+from simcore.model.timing import Loop
 from simcore.system.collectives.nccl import Fabric
 
 __all__ = ["Cluster", "Software"]
@@ -35,6 +35,7 @@ class Software:
     expert_launch_s: float = 0.0
     synchronous: bool = False
     accumulation_bytes: float = 0.0
+    kernels: Loop = Loop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,6 @@ class Cluster:
     accelerator: str
     fabric: Fabric
     software: Software = field(default_factory=Software)
-    constants: Efficiency | None = None
-
-    @property
-    def efficiency(self) -> Efficiency:
-        """The kernel constants in force."""
-        return self.constants or efficiency(self.accelerator)
 
     @property
     def memory_bytes(self) -> int:

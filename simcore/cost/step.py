@@ -23,7 +23,7 @@ from simcore.model.plan import Plan
 from simcore.model.rows import Rows
 from simcore.model.shape import LayerKind, Model
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step, dropped, in_phase
-from simcore.model.timing import seconds
+from simcore.model.timing import prepare, seconds
 from simcore.system.collectives.nccl import collective_s
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName
 
@@ -46,10 +46,15 @@ class Machine:
     plan: Plan
     cluster: Cluster
 
+    def prepare(self, some: Iterable[Sequence[Kernel]]) -> None:
+        """Look up all passes of kernels together."""
+        kernels = [one for kernel in chain.from_iterable(some) for phase in PhaseName for one in in_phase(kernel, phase)]
+        prepare(kernels, accelerator(self.cluster.accelerator), self.plan.dtype)
+
     def seconds(self, kernels: Iterable[Kernel]) -> float:
         """Seconds of kernels one after the other."""
         device = accelerator(self.cluster.accelerator)
-        return seconds(kernels, device, self.plan.dtype, self.cluster.efficiency)
+        return seconds(kernels, device, self.plan.dtype, self.cluster.software.kernels)
 
     def phase_s(self, kernels: Iterable[Kernel], phase: PhaseName) -> float:
         """Seconds of kernels in a phase."""
@@ -185,6 +190,7 @@ class _Placed:
     def cell(self, some: Sequence[Block], *, again: bool) -> Cell:
         """Blocks as rows, with what they hide, and what their host keeps them waiting, in their first row's times."""
         plan, charges, rows = self.machine.plan, _Charges(), list[Layer]()
+        self.machine.prepare(block.kernels for block in some)
         for block in some:
             rows += Rows(self.model, plan, self.machine).block(self._visible(block, charges, again=again), again=again)
         rows = [self._slowed(row) for row in rows]

@@ -1,33 +1,85 @@
-"""How long kernels take on an accelerator."""
+"""How long kernels take on an accelerator: as measured from cold, and what a training loop makes of that, by name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import fsum, inf
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import fsum
 
-from simcore.compute.accelerators import Accelerator
-from simcore.compute.efficiency import Efficiency
-from simcore.compute.kernel import Duration, Source
-from simcore.compute.roofline import duration_s
+from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
+from simcore.compute.duration import durations
+from simcore.compute.kernel import Attention, Duration, MemoryPass
+from simcore.compute.kernel import Kernel as Work
+from simcore.compute.power import limited
 from simcore.model.steps import Kernel
 
-__all__ = ["duration", "kernel_s", "seconds"]
+__all__ = ["COLD", "Loop", "duration", "kernel_s", "prepare", "seconds"]
 
 
-def duration(kernel: Kernel, device: Accelerator, dtype: str, constants: Efficiency | None = None) -> Duration:
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What a training loop makes of kernels whose short runs are measured: factors on their times.
+
+    `products`: of 16 bits and more; `narrow_products`: of 8 and 4 bits, quantising included; `attention`; `passes` over
+    memory; `gap_s`: from the end of a kernel to the start of the next. `power_limited`: products are slower in long
+    runs at the board's power limit (`simcore.compute.power.limited`).
+    """
+
+    products: float = 1.0
+    narrow_products: float = 1.0
+    attention: float = 1.0
+    passes: float = 1.0
+    gap_s: float = 1.5e-6
+    power_limited: bool = True
+
+    def factor(self, work: Work, dtype: str) -> float:
+        """On the time of a kernel."""
+        if isinstance(work, Attention):
+            return self.attention
+        if isinstance(work, MemoryPass):
+            return self.passes
+        return self.products if ELEMENT_BYTES[dtype] >= _WIDE_BYTES else self.narrow_products
+
+
+COLD = Loop(gap_s=0.0, power_limited=False)
+_WIDE_BYTES = 2.0
+
+
+def duration(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = COLD) -> Duration:
     """How long a kernel takes and how well that is known."""
-    time_s = duration_s(kernel.work, device, dtype, constants, launches=kernel.launches, wide=kernel.wide)
-    return Duration(time_s, Source.ROOFLINE, inf, _ROOFLINE_SPREAD)
+    return _duration(kernel.work, kernel.launches, device, _type(kernel, device, dtype), loop)
 
 
-_ROOFLINE_SPREAD = 0.5  # nothing measured says it
+@lru_cache(maxsize=1 << 17)
+def _duration(work: Work, launches: int, device: Accelerator, dtype: str, loop: Loop) -> Duration:
+    [found] = durations([work], device, dtype)
+    slower = limited(work, found.seconds, device, dtype) if loop.power_limited else 1.0
+    return replace(found, seconds=found.seconds * slower * loop.factor(work, dtype) + launches * loop.gap_s)
 
 
-def kernel_s(kernel: Kernel, device: Accelerator, dtype: str, constants: Efficiency | None = None) -> float:
+def _type(kernel: Kernel, device: Accelerator, dtype: str) -> str:
+    """What it is computed in: attention and what is `wide` stay in 16 bits where products are narrower."""
+    narrow = ELEMENT_BYTES[dtype] < _WIDE_BYTES
+    if not narrow or not (kernel.wide or isinstance(kernel.work, Attention)):
+        return dtype
+    return "bf16" if "bf16" in device.peak_flops_per_s else "fp16"
+
+
+def prepare(kernels: Iterable[Kernel], device: Accelerator, dtype: str) -> None:
+    """Look up the times of many kernels together, which is much faster than one by one."""
+    by_type: dict[str, list[Work]] = {}
+    for kernel in kernels:
+        by_type.setdefault(_type(kernel, device, dtype), []).append(kernel.work)
+    for kind, some in by_type.items():
+        durations(some, device, kind)
+
+
+def kernel_s(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = COLD) -> float:
     """Seconds of a kernel."""
-    return duration_s(kernel.work, device, dtype, constants, launches=kernel.launches, wide=kernel.wide)
+    return duration(kernel, device, dtype, loop).seconds
 
 
-def seconds(kernels: Iterable[Kernel], device: Accelerator, dtype: str, constants: Efficiency | None = None) -> float:
+def seconds(kernels: Iterable[Kernel], device: Accelerator, dtype: str, loop: Loop = COLD) -> float:
     """Seconds of kernels one after the other."""
-    return fsum(kernel_s(kernel, device, dtype, constants) for kernel in kernels)
+    return fsum(kernel_s(kernel, device, dtype, loop) for kernel in kernels)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from simcore.cost.published.rows import Step, job
-from simcore.cost.systems import placed
+from simcore.cost.placed import placed
 from simcore.errors import InputError
 from simcore.model.plan import check
 from simcore.model.shape import Experts, Model
@@ -22,17 +22,17 @@ __all__ = ["family", "training"]
 
 Stated = Mapping[str, Any]
 
-# The beginning of a stated framework -> its profile in `simcore.cost.systems.SOFTWARE`.
+# The beginning of a stated framework -> its family and its profile in `simcore/cost/software.json`.
 _FRAMEWORKS = {
-    "Megatron": "megatron",
-    "NeMo": "megatron",
-    "TorchTitan": "torchtitan",
-    "PyTorch FSDP": "fsdp",
-    "FSDP": "fsdp",
-    "InternEvo": "internevo",
-    "MaxText": "xla",
-    "Pax": "xla",
-    "DeepSpeed": "deepspeed",
+    "Megatron": ("megatron", "megatron-core"),
+    "NeMo": ("megatron", "megatron-core"),
+    "TorchTitan": ("fsdp", "torchtitan"),
+    "PyTorch FSDP": ("fsdp", "fsdp"),
+    "FSDP": ("fsdp", "fsdp"),
+    "InternEvo": ("internevo", "internevo"),
+    "MaxText": ("xla", "maxtext"),
+    "Pax": ("xla", "pax"),
+    "DeepSpeed": ("deepspeed", "deepspeed"),
 }
 
 
@@ -40,9 +40,13 @@ def family(row: Stated) -> str:
     """The suite of a row: its benchmark, or the software that ran it."""
     if "benchmark" in row:
         return f"mlperf_{row['benchmark']}"
+    return f"frameworks_{_software(row)[0]}"
+
+
+def _software(row: Stated) -> tuple[str, str]:
+    """Family and profile of what ran a row."""
     name = str(row.get("framework") or "")
-    known = next((profile for start, profile in _FRAMEWORKS.items() if name.startswith(start)), "")
-    return f"frameworks_{known or 'other'}"
+    return next((found for start, found in _FRAMEWORKS.items() if name.startswith(start)), ("other", ""))
 
 
 def training(row: Stated) -> Step:
@@ -125,8 +129,8 @@ _XLA_FULL = (*_ALL_BUT_PRODUCTS, Module.MLP_UP, Module.QKV, Module.OUT)
 
 
 def _framework(row: Stated) -> Step:
-    profile = family(row).removeprefix("frameworks_")
-    if profile == "other":
+    kind, profile = _software(row)
+    if not profile:
         known = ", ".join(_FRAMEWORKS)
         raise InputError.at(str(row.get("id")), "no profile of this software", expected=known, found=row["framework"])
     model, degrees = _shape(row["model"]), _degrees(row)
@@ -135,7 +139,7 @@ def _framework(row: Stated) -> Step:
     choices: dict[str, Any] = {
         **_COMMON,
         **degrees,
-        **_again(row, profile, words, model),
+        **_again(row, words, model, xla=kind == "xla"),
         "zero": zero,
         "shard": _shared(words, degrees, row["hardware"].get("per_node") or 8) if zero else 0,
         "dtype": row["dtype"],
@@ -150,10 +154,10 @@ def _framework(row: Stated) -> Step:
 _NARROW_GRADIENTS = {"fsdp", "internevo"}
 
 
-def _again(row: Stated, profile: str, words: str, model: Model) -> dict[str, Any]:
+def _again(row: Stated, words: str, model: Model, *, xla: bool) -> dict[str, Any]:
     """What is computed again."""
     chosen = next((modules for told, modules in _REMATERIALISED if told.search(words)), None)
-    if chosen is None and profile == "xla" and row["recompute"] == "full":
+    if chosen is None and xla and row["recompute"] == "full":
         chosen = _XLA_FULL
     if chosen:
         return {"recompute": "selective", "recompute_modules": tuple(map(str, chosen))}
@@ -216,4 +220,4 @@ def _graphs(row: Stated, options: Stated) -> str:
     """The profile: AMD's submissions and others that say graphs or say none."""
     if str(row["hardware"]["accelerator"]).startswith("MI"):
         return "mlperf-rocm"
-    return "mlperf-graphs" if _yes(options.get("cuda_graph")) else "mlperf"
+    return "mlperf-graphs" if _yes(options.get("cuda_graph")) else "mlperf-nemo"
