@@ -16,7 +16,7 @@ from simcore.model.shape import Model
 from simcore.system.collectives.nccl import Fabric, collective_s
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Collective", "Held", "Job", "Question", "Row", "Step", "guarded", "job"]
+__all__ = ["Collective", "Held", "Job", "Question", "Row", "Step", "guarded", "job", "step_s"]
 
 
 class Job(NamedTuple):
@@ -117,12 +117,22 @@ class Question(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measurement, in seconds or bytes, the question it answers, and what a peer predicted for it (0: nothing)."""
+    """One measurement, in seconds or bytes, the question it answers, and what a peer predicted for it (0: nothing).
+
+    `source`: who published it, as its file says.
+    """
 
     id: str
     measured: float
     question: Question
     peer: float = 0.0
+    source: str = ""
+
+
+def step_s(row: Mapping[str, Any], otherwise: Callable[[Mapping[str, Any]], float]) -> float:
+    """The stated step time, else what the other stated figures say."""
+    measured = row["measured"]
+    return float(measured["iter_s"]) if "iter_s" in measured else otherwise(measured)
 
 
 def guarded(question: Callable[[Mapping[str, Any]], Step], row: Mapping[str, Any], name: str) -> Step:

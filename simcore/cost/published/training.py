@@ -8,7 +8,7 @@ read by the rules below, the same for all rows; what a source leaves out is what
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from simcore.cost.published.rows import Step, job
@@ -36,11 +36,10 @@ _FRAMEWORKS = {
 }
 
 
-def family(row: Stated) -> str:
-    """The suite of a row: its benchmark, or the software that ran it."""
-    if "benchmark" in row:
-        return f"mlperf_{row['benchmark']}"
-    return f"frameworks_{_software(row)[0]}"
+def family(row: Stated, known: Collection[str]) -> str:
+    """The suite of a row: its benchmark, or the software that ran it; else the "other" of its form."""
+    form, kind = ("mlperf", str(row["benchmark"])) if "benchmark" in row else ("frameworks", _software(row)[0])
+    return f"{form}_{kind}" if f"{form}_{kind}" in known else f"{form}_other"
 
 
 def _software(row: Stated) -> tuple[str, str]:
