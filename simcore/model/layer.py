@@ -243,9 +243,11 @@ def _fused(model: Model, plan: Plan, sees: _Sight, heads: int, key_heads: int) -
     if plan.context == "all_to_all":
         heads, key_heads = max(1, heads // plan.cp), max(1, key_heads // plan.cp)
         return Attention(plan.micro_batch, heads, key_heads, plan.seq, sees.keys, d, value, True, window)
-    reach = window or sees.keys
-    seen = reach - reach * reach // (2 * sees.keys)
-    return Attention(plan.micro_batch, heads, key_heads, queries, seen, d, value, False)
+    if window:
+        seen = window - window * window // (2 * sees.keys)
+        return Attention(plan.micro_batch, heads, key_heads, queries, seen, d, value, False)
+    # The last queries of as many keys as make the same number of pairs.
+    return Attention(plan.micro_batch, heads, key_heads, queries, (sees.keys + queries) // 2, d, value)
 
 
 # --- what tensor parallelism adds

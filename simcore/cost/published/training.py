@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
-from simcore.cost.published.rows import Step, job
+from simcore.cost.published.rows import Job, Step, job
+from simcore.compute.accelerators import accelerator
 from simcore.cost.placed import placed
 from simcore.errors import InputError
 from simcore.model.plan import check
@@ -144,13 +146,13 @@ def _framework(row: Stated) -> Step:
         "dtype": row["dtype"],
         "sequence_parallel": degrees["tp"] > 1,
         "expert_tp": degrees["tp"] if "ETP" in words else 1,
-        "gradient_bytes": 2 if profile in _NARROW_GRADIENTS and zero else 4,
+        "gradient_bytes": 4 if kind in _WIDE_SUMS else 2,
     }
     software = f"{profile}-async" if "async TP" in words else profile
     return _step(row, model, software, choices)
 
 
-_NARROW_GRADIENTS = {"fsdp", "internevo"}
+_WIDE_SUMS = {"xla", "deepspeed"}  # of gradients, in 32 bits; NeMo's recommended configurations reduce 16
 
 
 def _again(row: Stated, words: str, model: Model, *, xla: bool) -> dict[str, Any]:
@@ -193,14 +195,20 @@ def _mlperf(row: Stated) -> Step:
         "zero": 1,
         "sequence_parallel": bool(row["parallel"].get("sequence_parallel")) or degrees["tp"] > 1,
         "dtype": precision.get("compute", "bf16"),
-        "attention_dtype": "fp8" if _yes(precision.get("fp8_attention")) else "",
+        # Over context ranks Transformer Engine's attention stays in 16 bits.
+        "attention_dtype": "fp8" if _yes(precision.get("fp8_attention")) and degrees["cp"] == 1 else "",
         "recompute": "full" if full else "none",
         "recompute_layers": int(full[1] or 0) if full else 0,
         "gradient_bytes": 2 if options.get("gradient_reduction") == "bf16" else _WIDE_GRADIENTS,
     }
     if lora:
         choices |= {"lora_rank": _rank(row["model"]["task"]), "lora_targets": (str(Module.QKV), str(Module.OUT))}
-    return _step(row, model, _graphs(row, options), choices)
+    step = _step(row, model, _graphs(row, options), choices)
+    narrower = precision.get("confirmed") is False and "fp4" in accelerator(row["hardware"]["accelerator"]).peak_flops_per_s
+    if not narrower:
+        return step
+    (one,) = step.jobs
+    return replace(step, jobs=(one, Job(one.model, replace(one.plan, dtype="fp4"))))
 
 
 def _yes(word: object) -> bool:
