@@ -14,7 +14,7 @@ import numpy as np
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.kernel import Attention, GroupedProduct, Kernel, MemoryPass, Product
-from simcore.compute.measured.parametric import plain_type
+from simcore.compute.measured.parametric import plain_type, stated_peak
 from simcore.errors import InputError
 
 __all__ = ["WAITING", "energy_j", "limited", "watts"]
@@ -42,6 +42,8 @@ def watts(kernel: Kernel, device: Accelerator, dtype: str) -> float:
 _LIMITED = ((0.02, 1.0), (0.1, 1.16), (0.35, 1.16), (0.75, 1.135), (2.0, 1.07), (6.0, 1.05), (20.0, 1.02))
 _NARROW = {1.0: 0.06 / 0.13, 0.5: 0.10 / 0.13}  # of 8 and of 4 bits: their excess over that of 16
 _FEW_ROWS = 128  # with these and fewer a product waits for memory
+# Stated 16-bit FLOP/s per watt of the limit: boards with the lower reach their clocks, with the higher (H200) they do not.
+_FREE, _BOUND = 0.8e12, 1.4e12
 
 
 def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> float:
@@ -49,11 +51,12 @@ def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> 
 
     Attention and passes over memory stay below the limit.
     """
-    if not isinstance(kernel, Product | GroupedProduct) or min(_sides(kernel)) <= _FEW_ROWS:
+    if not isinstance(kernel, Product | GroupedProduct) or min(_sides(kernel)) <= _FEW_ROWS or not device.power_w:
         return 1.0
-    (times, factors), at = zip(*_LIMITED, strict=True), log(max(seconds * 1e3, 1e-9))
-    excess = float(np.interp(at, np.log(times), factors)) - 1.0
-    return 1.0 + excess * _NARROW.get(ELEMENT_BYTES[plain_type(dtype)], 1.0)
+    times, factors = zip(*_LIMITED, strict=True)
+    excess = float(np.interp(log(max(seconds * 1e3, 1e-9)), np.log(times), factors)) - 1.0
+    bound = (stated_peak(device, "bf16") / device.power_w - _FREE) / (_BOUND - _FREE)
+    return 1.0 + excess * _NARROW.get(ELEMENT_BYTES[plain_type(dtype)], 1.0) * min(1.0, max(0.0, bound))
 
 
 def _sides(kernel: Product | GroupedProduct) -> tuple[float, float, float]:

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import fsum
+from operator import attrgetter
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.duration import durations
-from simcore.compute.kernel import Attention, Duration, MemoryPass
+from simcore.compute.kernel import Attention, Duration, GroupedProduct, MemoryPass, Product
 from simcore.compute.kernel import Kernel as Work
 from simcore.compute.power import limited
 from simcore.model.steps import Kernel
@@ -53,9 +54,17 @@ def duration(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = COLD)
 
 @lru_cache(maxsize=1 << 17)
 def _duration(work: Work, launches: int, device: Accelerator, dtype: str, loop: Loop) -> Duration:
-    [found] = durations([work], device, dtype)
+    found = min((durations([work], device, kind)[0] for kind in _kinds(work, dtype)), key=attrgetter("seconds"))
     slower = limited(work, found.seconds, device, dtype) if loop.power_limited else 1.0
     return replace(found, seconds=found.seconds * slower * loop.factor(work, dtype) + launches * loop.gap_s)
+
+
+def _kinds(work: Work, dtype: str) -> tuple[str, ...]:
+    """The scalings of a type that were measured: training takes the fastest for its shape."""
+    return _SCALINGS.get(dtype, (dtype,)) if isinstance(work, Product | GroupedProduct) else (dtype,)
+
+
+_SCALINGS = {"fp8": ("fp8", "fp8_static", "fp8_block")}
 
 
 def _type(kernel: Kernel, device: Accelerator, dtype: str) -> str:
@@ -72,7 +81,8 @@ def prepare(kernels: Iterable[Kernel], device: Accelerator, dtype: str) -> None:
     """Look up the times of many kernels together, which is much faster than one by one."""
     by_type: dict[str, list[Work]] = {}
     for kernel in kernels:
-        by_type.setdefault(_type(kernel, device, dtype), []).append(kernel.work)
+        for kind in _kinds(kernel.work, _type(kernel, device, dtype)):
+            by_type.setdefault(kind, []).append(kernel.work)
     for kind, some in by_type.items():
         durations(some, device, kind)
 
