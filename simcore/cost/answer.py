@@ -34,6 +34,7 @@ PARTS = {
     "gradients": "exposed_dp_s",
     "bubble": "bubble_s",
     "optimizer": "optimizer_s",
+    "stragglers": "stragglers_s",
     "other": "software_s",
 }
 _FORWARD_AND_GRADIENTS = 3  # times the arithmetic of the forward pass
