@@ -10,7 +10,7 @@ from math import fsum
 from simcore.compute.accelerators import accelerator
 from simcore.compute.kernel import Source
 from simcore.cost.cluster import Cluster
-from simcore.cost.margins import interval, margin_of
+from simcore.cost.margins import Margin, interval, kind_of, margin_of
 from simcore.cost.played import engine_ns
 from simcore.cost.predict import Prediction, part_cells, predict
 from simcore.model.layer import blocks, embedding, head, mtp_blocks
@@ -59,8 +59,13 @@ class Answer:
 
     @property
     def interval_s(self) -> tuple[float, float]:
-        """What nine in ten measured steps on such systems would lie in."""
-        return interval(self.step_s, margin_of(self.cluster))
+        """What nine in ten measured steps of such jobs would lie in."""
+        return interval(self.step_s, self.margin.share)
+
+    @property
+    def margin(self) -> Margin:
+        """How far like jobs were missed."""
+        return margin_of(kind_of(self.model, self.plan, self.cluster))
 
     @property
     def tokens_per_s(self) -> float:

@@ -23,7 +23,7 @@ class Software:
     experts are launched one by one. `sends_once`: a token goes once to a rank, however many of its experts live there.
     `synchronous`: a launch waits for the kernel before it (CUDA_LAUNCH_BLOCKING). `accumulation_bytes`: what adding a
     micro-batch's gradient to those before it moves per parameter, in a pass of its own; 0 = the product that makes it
-    adds.
+    adds. `family`: what profiles that err alike have in common.
     """
 
     launch_s: float = 10e-6
@@ -36,6 +36,7 @@ class Software:
     synchronous: bool = False
     accumulation_bytes: float = 0.0
     kernels: Loop = Loop()
+    family: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from simcore.cost.cluster import Cluster, Software
 from simcore.cost.published.rows import Collective, Held, Question, Step
-from simcore.cost.systems import CLUSTERS
 from simcore.model.timing import Loop
 from simcore.system.collectives.nccl import Fabric, Line
 
@@ -34,8 +33,8 @@ class Sensitivity:
 def of_question(question: Question) -> list[Sensitivity]:
     """All constants that move the answer to a question, the strongest first."""
     if isinstance(question, Step):
-        name = question.cluster
-        return of_cluster(CLUSTERS[name], lambda cluster: question.seconds({name: cluster}), name)
+        name = question.cluster if isinstance(question.cluster, str) else ""
+        return of_cluster(question.system(), lambda cluster: replace(question, cluster=cluster).seconds(), name)
     if isinstance(question, Collective):
         moved = ((name, replace(question, fabric=other).seconds()) for name, other in _of_fabric(question.fabric))
         return _elasticities(question.seconds(), moved)

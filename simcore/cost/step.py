@@ -239,16 +239,19 @@ class _Placed:
         if step.beside is Beside.NOTHING or step.axis is not Axis.TENSOR:
             return None
         if self._software.tiles:
-            return self._in_tiles(ahead_s), self._in_tiles(back_s)
+            return self._in_tiles(step.forward, ahead_s), self._in_tiles(step.backward, back_s)
         if step.beside is Beside.INPUT_GRADIENT:
             before = [one for one in block.steps[:at] if isinstance(one, Kernel)]
             return 0.0, machine.exposed_s(back_s, machine.phase_s(before, INPUT_GRAD), step.axis)
         return None
 
-    def _in_tiles(self, whole_s: float) -> float:
-        """What a collective costs piece by piece beside a product that takes no less: the first piece, and slowdown."""
-        first_s = whole_s / self.machine.plan.tp
-        return first_s + self.machine.slowdown(Axis.TENSOR) * (whole_s - first_s)
+    def _in_tiles(self, kind: CollectiveKind | None, whole_s: float) -> float:
+        """What a collective costs piece by piece beside a product that takes no less.
+
+        A gather begins with the piece that is there; of a sum the last piece is waited for.
+        """
+        last_s = 0.0 if kind is CollectiveKind.ALL_GATHER else whole_s / self.machine.plan.tp
+        return last_s + self.machine.slowdown(Axis.TENSOR) * (whole_s - last_s)
 
     def _sent_once(self, step: Collective) -> Collective:
         """Tokens to their experts: sent once, a token goes to each place where experts of it are."""

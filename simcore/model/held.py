@@ -68,9 +68,20 @@ def _adapter(weight: Weight, plan: Plan) -> int:
     """Elements of a matrix's adapter on a rank: its side that is split, divided."""
     if weight.inputs == 1 or weight.split in ("none", "expert"):
         return 0
+    if plan.lora_targets and _MODULE.get(weight.name) not in plan.lora_targets:
+        return 0
     inputs, outputs = weight.inputs, weight.outputs
     split = (inputs + outputs // plan.tp) if weight.split == "column" else (inputs // plan.tp + outputs)
     return plan.lora_rank * split
+
+
+# The module that a matrix is part of.
+_MODULE = {
+    **dict.fromkeys(("query", "key", "value"), "qkv_proj"),
+    **dict.fromkeys(("gate", "up"), "mlp_up"),
+    "projection": "out_proj",
+    "down": "mlp_down",
+}
 
 
 @lru_cache(maxsize=8192)
@@ -91,9 +102,10 @@ def _edges(model: Model, plan: Plan) -> tuple[Held, Held, Held]:
 
 
 @lru_cache(maxsize=1024)
-def _shape(tp: int, ep: int, expert_tp: int, lora_rank: int, pad_vocab_to: int) -> Plan:
+def _shape(tp: int, ep: int, expert_tp: int, lora: tuple[int, tuple[str, ...]], pad_vocab_to: int) -> Plan:
     """What of a plan decides what is held."""
-    return Plan(1, 1, tp, ep=ep, expert_tp=expert_tp, lora_rank=lora_rank, pad_vocab_to=pad_vocab_to)
+    rank, targets = lora
+    return Plan(1, 1, tp, ep=ep, expert_tp=expert_tp, lora_rank=rank, lora_targets=targets, pad_vocab_to=pad_vocab_to)
 
 
 def part_parameters(model: Model, plan: Plan, part: int) -> Held:
@@ -102,7 +114,8 @@ def part_parameters(model: Model, plan: Plan, part: int) -> Held:
     The first part has the embedding, the last the head, MTP modules and, unless its stage has one, a word table for
     those that need it.
     """
-    shape = _shape(plan.tp, plan.ep, plan.expert_tp, plan.lora_rank, plan.pad_vocab_to)
+    lora = plan.lora_rank, plan.lora_targets
+    shape = _shape(plan.tp, plan.ep, plan.expert_tp, lora, plan.pad_vocab_to)
     last = part == plan.outline.parts - 1
     copied = last and (model.tied or model.mtp_layers > 0) and (plan.copies > 1 or not plan.ends(0)[1])
     return _part(model, shape, kinds(model, plan.layers(model, part)), part == 0, last, copied)

@@ -32,10 +32,10 @@ LOSS_BYTES, COUNT_BYTES = 4, 8
 def _linear(
     part: Part, plan: Plan, rows: int, outputs: int, inputs: int, keeps: float = 0.0, *modules: Module
 ) -> Iterator[Kernel]:
-    """A product with weights; under LoRA these are frozen, and two narrow products stand beside it."""
+    """A product with weights; under LoRA these are frozen, and beside a target two narrow products stand."""
     rank = plan.lora_rank
     yield Kernel(part, Product(rows, outputs, inputs), keeps_bytes=keeps, modules=modules, trained=not rank)
-    if rank:
+    if rank and (not plan.lora_targets or set(plan.lora_targets) & set(modules)):
         kept = float(plan.element_bytes * rows * rank)
         yield Kernel(part, Product(rows, rank, inputs), keeps_bytes=kept, modules=modules)
         yield Kernel(part, Product(rows, outputs, rank), modules=modules)
@@ -119,7 +119,7 @@ class _Attention:
         yield from self._core()
         width = self._heads * model.value_dim
         kept = float(plan.element_bytes * plan.tokens * width)
-        yield from _linear(out, plan, plan.tokens, model.hidden, width, kept)
+        yield from _linear(out, plan, plan.tokens, model.hidden, width, kept, Module.OUT)
         if not model.parallel_block:
             yield _residual(out, model, plan)
             yield from _output(label, plan, _hidden_bytes(model, plan))
@@ -137,7 +137,8 @@ class _Attention:
             yield from _linear(part, plan, plan.tokens, queries, model.hidden, kept * queries)
             yield from _linear(part, plan, self._memory, keys, model.hidden, float(size * self._memory * keys))
         else:
-            yield from _linear(part, plan, plan.tokens, queries + keys, model.hidden, kept * (queries + keys))
+            width = queries + keys
+            yield from _linear(part, plan, plan.tokens, width, model.hidden, kept * width, Module.QKV)
         if model.query_key_norm:
             elements = plan.tokens * (queries + keys / 2)
             yield _pass(part, elements, 2 * size, Touch.NORM, growth=NORM_GROWTH, launches=2)
@@ -194,7 +195,7 @@ class _Attention:
     def _core(self) -> Iterator[Kernel]:
         if self.plan.fused_attention:
             work = _fused(self.model, self.plan, self._sees, self._heads, self._key_heads)
-            yield Kernel(self._parts[1], work, wide=True, modules=(Module.CORE,))
+            yield Kernel(self._parts[1], work, wide=not self.plan.attention_dtype, modules=(Module.CORE, Module.FUSED))
         else:
             yield from self._unfused(self._parts[1])
 
@@ -242,9 +243,11 @@ def _fused(model: Model, plan: Plan, sees: _Sight, heads: int, key_heads: int) -
     if plan.context == "all_to_all":
         heads, key_heads = max(1, heads // plan.cp), max(1, key_heads // plan.cp)
         return Attention(plan.micro_batch, heads, key_heads, plan.seq, sees.keys, d, value, True, window)
-    reach = window or sees.keys
-    seen = reach - reach * reach // (2 * sees.keys)
-    return Attention(plan.micro_batch, heads, key_heads, queries, seen, d, value, False)
+    if window:
+        seen = window - window * window // (2 * sees.keys)
+        return Attention(plan.micro_batch, heads, key_heads, queries, seen, d, value, False)
+    # The last queries of as many keys as make the same number of pairs.
+    return Attention(plan.micro_batch, heads, key_heads, queries, (sees.keys + queries) // 2, d, value)
 
 
 # --- what tensor parallelism adds
@@ -283,13 +286,25 @@ def _output(label: str, plan: Plan, size: int) -> Iterator[Collective]:
 
 
 def _products(model: Model, plan: Plan, width: int, parts: tuple[Part, Part], module: Module) -> Iterator[Kernel]:
-    """Up, activation, down of a dense feed-forward block or a shared expert."""
+    """Up, activation, down of a dense feed-forward block or a shared expert.
+
+    Where half of the first products is computed again, each is a kernel of its own.
+    """
     tokens, size = plan.tokens, plan.element_bytes
+    up, between, down = _PIECES if module is Module.MLP else ((), (), ())
     wide = 2 * width if model.gated else width
-    yield from _linear(parts[0], plan, tokens, wide, model.hidden, float(size * tokens * wide), module)
+    first = ((wide, up),)
+    if model.gated and Module.MLP_GATE in plan.recompute_modules:
+        first = ((width, up), (width, (*up, Module.MLP_GATE)))
+    for outputs, pieces in first:
+        kept = float(size * tokens * outputs)
+        yield from _linear(parts[0], plan, tokens, outputs, model.hidden, kept, module, *pieces)
     made = float(size * tokens * width)
-    yield _pass(parts[1], tokens * (wide + width), size, Touch.ACTIVATION, made, module)
-    yield from _linear(parts[1], plan, tokens, model.hidden, width, 0.0, module)
+    yield _pass(parts[1], tokens * (wide + width), size, Touch.ACTIVATION, made, module, *between)
+    yield from _linear(parts[1], plan, tokens, model.hidden, width, 0.0, module, *down)
+
+
+_PIECES = ((Module.MLP_UP,), (Module.MLP_ACTIVATION,), (Module.MLP_DOWN,))
 
 
 def _mlp(model: Model, plan: Plan) -> Iterator[Step]:

@@ -42,7 +42,8 @@ class Plan:
     gathered or passed around behind the attention itself, or heads exchanged for tokens. `overlap_pipeline` sends
     between stages beside kernels, `scatter_pipeline` a tensor rank's part only. `cuts`: layers of every part of the
     model where they are not as even as they go. `encoder_seq`: tokens of an encoder's input (0: as many). With
-    `lora_rank` > 0 the weights are frozen, and adapters of that rank beside every product are trained.
+    `lora_rank` > 0 the weights are frozen, and adapters of that rank beside the products of the `lora_targets` are
+    trained (none named: beside every product). `attention_dtype`: of fused attention, "" = 16 bits.
     """
 
     world_size: int
@@ -77,6 +78,8 @@ class Plan:
     cuts: tuple[int, ...] = ()
     encoder_seq: int = 0
     lora_rank: int = 0
+    lora_targets: tuple[str, ...] = ()
+    attention_dtype: str = ""
 
     @classmethod
     def of(cls, seq: int, global_batch: int, *, dp: int = 1, **choices: object) -> Plan:
@@ -304,7 +307,7 @@ def _refusals(model: Model, plan: Plan) -> Iterator[tuple[bool, str, str, int]]:
         yield plan.ep > 1, "expert_model_parallel_size", "this model has no experts", plan.ep
     common = "ZeRO-3 does not share what MTP modules and the model have in common"
     yield plan.zero == 3 and model.mtp_layers > 0, "stage", common, plan.zero
-    yield plan.shard > 0 and plan.zero != 3, "shard_ranks", "only ZeRO-3 shares parameters: --stage 3", plan.shard
+    yield plan.shard > 0 and not plan.zero, "shard_ranks", "nothing is shared: --stage 1, 2 or 3", plan.shard
 
 
 def _positive(problems: Problems, model: Model, plan: Plan) -> None:

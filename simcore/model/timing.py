@@ -68,9 +68,11 @@ _SCALINGS = {"fp8": ("fp8", "fp8_static", "fp8_block")}
 
 
 def _type(kernel: Kernel, device: Accelerator, dtype: str) -> str:
-    """What it is computed in: attention and what is `wide` stay in 16 bits where products are narrower."""
+    """What it is computed in: what is `wide` stays in 16 bits where products are narrower, attention has 8 at least."""
     narrow = ELEMENT_BYTES[dtype] < _WIDE_BYTES
-    if not narrow or not (kernel.wide or isinstance(kernel.work, Attention)):
+    if narrow and isinstance(kernel.work, Attention) and not kernel.wide and "fp8" in device.peak_flops_per_s:
+        return "fp8"
+    if not narrow or not kernel.wide:
         return dtype
     return "bf16" if "bf16" in device.peak_flops_per_s else "fp16"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from simcore.cost.published.bridge import MODERN
 from simcore.cost.published.megatron import gpt
-from simcore.cost.published.rows import Job, Row, Step, job
+from simcore.cost.published.rows import Job, Row, Step, job, step_s
 from simcore.cost.published.tables import shipped
 
 __all__ = ["llama3", "megatron_core"]
@@ -69,4 +69,5 @@ def llama3(document: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _seconds(row: Mapping[str, Any], flops: float) -> float:
-    return float(flops / (row["measured"]["tflops_per_gpu"] * 1e12 * row["hardware"]["count"]))
+    count = row["hardware"]["count"]
+    return step_s(row, lambda measured: float(flops / (measured["tflops_per_gpu"] * 1e12 * count)))

@@ -21,7 +21,7 @@ from typing import Any
 
 from simcore.compute.accelerators import accelerator
 from simcore.cost.predict import Cluster, Prediction
-from simcore.cost.published.rows import Row
+from simcore.cost.published.rows import Row, step_s
 from simcore.cost.systems import CLUSTERS
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
@@ -116,4 +116,6 @@ def extrapolations(document: Mapping[str, Any]) -> Iterator[Row]:
             model, degrees = row["model"], row["parallel"]
             shape = model["layers"], model["hidden"], model["ffn"], model["heads"]
             question = Extrapolation(shape, degrees["pp"], degrees["dp"])
-            yield Row(row["id"], row["measured"]["iter_ms"] / 1e3, question, row["peer_prediction"]["iter_ms"] / 1e3)
+            measured_s = step_s(row, lambda measured: float(measured["iter_ms"] / 1e3))
+            peer_s = row.get("peer_prediction", {}).get("iter_ms", 0.0) / 1e3
+            yield Row(f"{row['id']}-replay", measured_s, question, peer_s)
