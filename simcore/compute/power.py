@@ -42,8 +42,10 @@ def watts(kernel: Kernel, device: Accelerator, dtype: str) -> float:
 _LIMITED = ((0.02, 1.0), (0.1, 1.16), (0.35, 1.16), (0.75, 1.135), (2.0, 1.07), (6.0, 1.05), (20.0, 1.02))
 _NARROW = {1.0: 0.06 / 0.13, 0.5: 0.10 / 0.13}  # of 8 and of 4 bits: their excess over that of 16
 _FEW_ROWS = 128  # with these and fewer a product waits for memory
-# Stated 16-bit FLOP/s per watt of the limit: boards with the lower reach their clocks, with the higher (H200) they do not.
-_FREE, _BOUND = 0.8e12, 1.4e12
+# Stated 16-bit FLOP/s per watt of the limit at which boards of a year just keep their clocks: A100's, which no long run
+# slows; then what the measured 13 % of H200 and of B200 say, as clocks go with the cube root of power.
+_AT_FULL_CLOCKS = ((2020, 0.78e12), (2023, 0.98e12), (2024, 1.56e12))
+_MEASURED_EXCESS = 0.13
 
 
 def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> float:
@@ -55,8 +57,10 @@ def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> 
         return 1.0
     times, factors = zip(*_LIMITED, strict=True)
     excess = float(np.interp(log(max(seconds * 1e3, 1e-9)), np.log(times), factors)) - 1.0
-    bound = (stated_peak(device, "bf16") / device.power_w - _FREE) / (_BOUND - _FREE)
-    return 1.0 + excess * _NARROW.get(ELEMENT_BYTES[plain_type(dtype)], 1.0) * min(1.0, max(0.0, bound))
+    years, rates = zip(*_AT_FULL_CLOCKS, strict=True)
+    asked = stated_peak(device, "bf16") / device.power_w / float(np.interp(device.year, years, rates))
+    bound = max(0.0, asked ** (1 / 3) - 1.0) / _MEASURED_EXCESS
+    return 1.0 + excess * _NARROW.get(ELEMENT_BYTES[plain_type(dtype)], 1.0) * bound
 
 
 def _sides(kernel: Product | GroupedProduct) -> tuple[float, float, float]:
