@@ -164,6 +164,9 @@ def _again(row: Stated, words: str, model: Model, *, xla: bool) -> dict[str, Any
         return {"recompute": "selective", "recompute_modules": tuple(map(str, chosen))}
     if "every 2nd" in words:
         return {"recompute": "full", "recompute_layers": -(-model.layers // 2)}
+    if "selective checkpoint; nearest" in words:  # of an unknown share of the layers: the middle of what may be
+        share = 3 if row["recompute"] == "full" else 1
+        return {"recompute": "full", "recompute_layers": max(1, share * model.layers // 4)}
     return {"recompute": row["recompute"]}
 
 
