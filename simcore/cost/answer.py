@@ -35,6 +35,7 @@ PARTS = {
     "bubble": "bubble_s",
     "optimizer": "optimizer_s",
     "other": "software_s",
+    "losses": "losses_s",
 }
 _FORWARD_AND_GRADIENTS = 3  # times the arithmetic of the forward pass
 

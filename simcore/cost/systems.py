@@ -45,13 +45,15 @@ def clusters(table: Mapping[str, Any] = _TABLE) -> dict[str, Cluster]:
     for name, stated in table["clusters"].items():
         site = dict(stated)
         device, fabric_name, profile = (site.pop(key) for key in ("accelerator", "fabric", "software"))
+        losses = table["runs"][site.pop("run", "benchmark")]["losses"]
         site.pop("source", None)
-        found[name] = Cluster(device, FABRICS[fabric_name], _with(_software(table["software"], profile), site))
+        found[name] = Cluster(device, FABRICS[fabric_name], _with(_software(table["software"], profile), site), losses)
     return found
 
 
 SOFTWARE: dict[str, Software] = {name: _software(_TABLE["software"], name) for name in _TABLE["software"]}
 CLUSTERS = clusters()
+RUNS: dict[str, float] = {name: run["losses"] for name, run in _TABLE["runs"].items()}
 
 
 def software(name: str) -> Software:

@@ -35,11 +35,13 @@ class Loop:
     power_limited: bool = True
 
     def factor(self, work: Work, dtype: str) -> float:
-        """On the time of a kernel."""
+        """On the time of a kernel; grouped products are measured in training loops as it is."""
         if isinstance(work, Attention):
             return self.attention
         if isinstance(work, MemoryPass):
             return self.passes
+        if isinstance(work, GroupedProduct):
+            return 1.0
         return self.products if ELEMENT_BYTES[dtype] >= _WIDE_BYTES else self.narrow_products
 
 
