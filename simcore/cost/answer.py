@@ -34,6 +34,7 @@ PARTS = {
     "gradients": "exposed_dp_s",
     "bubble": "bubble_s",
     "optimizer": "optimizer_s",
+    "stragglers": "stragglers_s",
     "other": "software_s",
     "losses": "losses_s",
 }

@@ -79,6 +79,7 @@ class Machine:
             Axis.EXPERT: (plan.ep, whole),
             Axis.DATA: (plan.sharing, plan.tp),
             Axis.EXPERT_DATA: (plan.shard or plan.expert_replicas, plan.ep * whole),
+            Axis.REPLICAS: (plan.replicas // plan.sharing, plan.tp * plan.sharing),
         }[axis]
 
     def inside(self, axis: Axis) -> bool:
@@ -102,16 +103,14 @@ class Machine:
 
     def slowdown(self, axis: Axis) -> float:
         """The share of their time that kernels lose beside a collective."""
-        return self.cluster.software.slowdown if self.inside(axis) else _ACROSS
+        software = self.cluster.software
+        return software.slowdown if self.inside(axis) else software.slowdown_across
 
     def phase_ns(self, phase: Phase) -> int:
         """The time of a row's collective."""
         if phase.collective is None:
             return 0
         return whole_ns(self.collective_s(phase.collective, phase.size_bytes, AXES[phase.group]))
-
-
-_ACROSS = 0.1  # of the time of a collective that waits for network cards, by which it slows kernels; not fitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +314,8 @@ class _Placed:
             if plan.zero > _SHARDS_EVERY_PASS:
                 gather_s += machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.element_bytes, axis)
             reduce_s += machine.collective_s(CollectiveKind.REDUCE_SCATTER, trained * plan.gradient_bytes, axis)
+        copied = held.trained * plan.gradient_bytes / plan.sharing  # hybrid sharding sums what a rank owns over replicas
+        reduce_s += machine.collective_s(CollectiveKind.ALL_REDUCE, copied, Axis.REPLICAS)
         forward_ns, backward_ns, weight_ns = self._times(rows)
         return (
             machine.exposed_s(gather_s, forward_ns * 1e-9, Axis.DATA),

@@ -8,7 +8,8 @@ software's fields is its site's. Fabrics are in `simcore.system.collectives.nccl
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ from simcore.errors import InputError, closest
 from simcore.model.timing import Loop
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
-__all__ = ["CLUSTERS", "RUNS", "SOFTWARE", "Cluster", "clusters", "fabric_of", "software"]
+__all__ = ["CLUSTERS", "RUNS", "SOFTWARE", "TABLE", "Cluster", "clusters", "fabric_of", "replaced", "software"]
 
-_TABLE: Mapping[str, Any] = json.loads((Path(__file__).parent / "software.json").read_text(encoding="utf-8"))
+TABLE: Mapping[str, Any] = json.loads((Path(__file__).parent / "software.json").read_text(encoding="utf-8"))
 
 
 def _software(table: Mapping[str, Mapping[str, Any]], name: str) -> Software:
@@ -39,7 +40,7 @@ def _with(base: Software, stated: Mapping[str, Any]) -> Software:
     return replace(base, **fields)
 
 
-def clusters(table: Mapping[str, Any] = _TABLE) -> dict[str, Cluster]:
+def clusters(table: Mapping[str, Any] = TABLE) -> dict[str, Cluster]:
     """All clusters of a table of the form of `software.json`."""
     found = {}
     for name, stated in table["clusters"].items():
@@ -51,9 +52,22 @@ def clusters(table: Mapping[str, Any] = _TABLE) -> dict[str, Cluster]:
     return found
 
 
-SOFTWARE: dict[str, Software] = {name: _software(_TABLE["software"], name) for name in _TABLE["software"]}
+SOFTWARE: dict[str, Software] = {name: _software(TABLE["software"], name) for name in TABLE["software"]}
 CLUSTERS = clusters()
-RUNS: dict[str, float] = {name: run["losses"] for name, run in _TABLE["runs"].items()}
+RUNS: dict[str, float] = {name: run["losses"] for name, run in TABLE["runs"].items()}
+
+
+@contextmanager
+def replaced(table: Mapping[str, Any]) -> Iterator[None]:
+    """Profiles and clusters as another table has them, for a while (calibration)."""
+    kept = dict(SOFTWARE), dict(CLUSTERS)
+    SOFTWARE.update({name: _software(table["software"], name) for name in table["software"]})
+    CLUSTERS.update(clusters(table))
+    try:
+        yield
+    finally:
+        SOFTWARE.update(kept[0])
+        CLUSTERS.update(kept[1])
 
 
 def software(name: str) -> Software:

@@ -68,6 +68,7 @@ class Axis(StrEnum):
     EXPERT = "expert_parallel"
     DATA = "data_parallel"
     EXPERT_DATA = "expert_data_parallel"
+    REPLICAS = "replicas of what is sharded"
 
 
 class Beside(Enum):

@@ -1,130 +1,209 @@
-"""Fit the model's constants to published measurements, and check them on rows they were not fitted on.
+"""Fit software profiles to published steps, and tell how far they carry: each source is scored with it left out.
 
-``python -m simcore.cost.published.calibrate FILE`` prints the constants; with ``--cross`` it fits on every second row,
-reports the error on the others, both ways. Deterministic: a simplex search (Nelder and Mead 1965) from `START`, which
-holds no result of a fit.
+``python -m simcore.cost.published.calibrate`` prints the parameters of every family of software with their best values;
+``--left-out`` also the error of every suite when none of its sources was in the fit. Deterministic: a simplex search
+(Nelder and Mead 1965) from the shipped values towards the least mean |log error|, in which a source counts by the
+square root of its rows, so that no publication decides.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
-from simcore.cost.published.rows import Row
-from simcore.cost.published.suites import SUITES, load
-from simcore.cost.systems import FITTED, clusters, kernel_constants
+from simcore.cost import systems
+from simcore.cost.published.reading import READING_ERRORS, sort_rows
+from simcore.cost.published.rows import Row, Step
+from simcore.cost.published.suites import SUITES
+from simcore.cost.published.validate import default_documents
 
-__all__ = ["errors", "fit", "main", "simplex"]
+__all__ = ["FITTED", "errors", "fit", "main", "rows_by_suite", "simplex", "using"]
 
-# Group -> suites its constants are fitted on and what a percent of mean error weighs there (tighter tolerances more).
-WEIGHTS: dict[str, dict[str, float]] = {
-    "a100": {
-        "mlsys23_table4": 0.5,
-        "mlsys23_table5": 2.0,
-        "sc21_table1": 1.5,
-        "megascale_table2": 1.5,
-        "vtrain_multi": 0.5,
-        "vtrain_single": 0.5,
-    },
-    "megascale": {"megascale_table2": 1.0},
-    "newer": {"megatron_core_h100": 1.0, "llama3_405b": 1.0, "megatron_bridge_llama": 2.0},
-    "b200": {"simumax_b200": 1.0},
-    "experts": {"megatron_bridge_moe": 1.0},
-    "foundry": {"llm_foundry_mpt": 1.0},
-}
-# Where the search begins: the best matrix product measured on the device (0.87 of peak), round figures elsewhere.
-START: dict[str, dict[str, float]] = {
-    "a100": {
-        "gemm": 0.87,
-        "depth": 256.0,
-        "memory": 0.85,
-        "kernel_us": 4.0,
-        "megascale.step_s": 0.3,
-        "megascale.slowdown": 0.3,
-        "vtrain.launch_us": 50.0,
-        "vtrain.step_ms": 5.0,
-    },
-    "megascale": {"megascale.step_s": 0.3, "megascale.slowdown": 0.3},
-    "newer": {
-        "H100-SXM-80GB.gemm": 0.7,
-        "H100-SXM-80GB.gemm_8bit": 0.65,
-        "H100-SXM-80GB.attention": 0.5,
-        "GB200.gemm_8bit": 0.6,
-        "GB200.gemm_4bit": 0.4,
-        "GB300.gemm_8bit": 0.6,
-        "GB300.gemm_4bit": 0.4,
-    },
-    "b200": {"B200-SXM.gemm": 0.7, "B200-SXM.attention": 0.5},
-    "experts": {"bridge.expert_us": 50.0},
-    "foundry": {
-        "foundry.launch_us": 10.0,
-        "foundry.attention_a100": 0.5,
-        "foundry.attention_h100": 0.5,
-        "foundry.step_ms": 5.0,
-    },
+# Family -> its parameters ("profile/field") and the suites that they are fitted on.
+FITTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "megatron": (
+        (
+            "megatron-core/kernels.products",
+            "megatron-core/kernels.narrow_products",
+            "megatron-core/kernels.attention",
+            "megatron-core/kernels.passes",
+            "megatron-core/kernels.gap_s",
+            "megatron-core/slowdown",
+            "megatron-core/jitter",
+            "megatron-core/step_s",
+            "mlperf-nemo/step_s",
+            "mlperf-graphs/kernels.gap_s",
+        ),
+        (
+            "frameworks_megatron",
+            "mlperf_gpt3",
+            "mlperf_llama31_405b",
+            "mlperf_llama31_8b",
+            "mlperf_llama2_70b_lora",
+            "megatron_bridge_llama",
+            "megatron_core_h100",
+            "llama3_405b",
+        ),
+    ),
+    "fsdp": (
+        (
+            "torchtitan/kernels.products",
+            "torchtitan/kernels.narrow_products",
+            "torchtitan/kernels.attention",
+            "torchtitan/kernels.passes",
+            "torchtitan/kernels.gap_s",
+            "torchtitan/slowdown",
+            "torchtitan/step_s",
+        ),
+        ("frameworks_fsdp",),
+    ),
+    "mosaicml": (
+        (
+            "mosaicml/kernels.products",
+            "mosaicml/kernels.attention",
+            "mosaicml/kernels.passes",
+            "mosaicml/launch_s",
+            "mosaicml/step_s",
+        ),
+        ("llm_foundry_mpt",),
+    ),
+    "xla": (
+        (
+            "maxtext/kernels.products",
+            "maxtext/kernels.narrow_products",
+            "maxtext/kernels.attention",
+            "maxtext/kernels.passes",
+            "maxtext/slowdown",
+            "maxtext/step_s",
+        ),
+        ("frameworks_xla",),
+    ),
+    "internevo": (
+        ("internevo/kernels.products", "internevo/slowdown", "internevo/owner_s"),
+        ("frameworks_internevo",),
+    ),
 }
 Rows = Mapping[str, Sequence[Row]]
+Table = dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line of the calibration."""
     parser = argparse.ArgumentParser(prog="python -m simcore.cost.published.calibrate", description=__doc__)
-    parser.add_argument("file", help="measurements, in the form of published_measurements.json")
-    parser.add_argument("--cross", action="store_true", help="fit on one half, report on the other, both ways")
-    parser.add_argument("--steps", type=int, default=300, help="steps of the search")
-    parser.add_argument("--group", choices=list(START), default="a100", help="which constants")
+    parser.add_argument("--left-out", action="store_true", help="fit once without the sources of every suite, too")
+    parser.add_argument("--steps", type=int, default=120, help="steps of the search")
+    parser.add_argument("--family", choices=list(FITTED), action="append", help="which (repeatable; all)")
     options = parser.parse_args(arguments)
-    document, group = load(options.file), options.group
-    rows = {name: list(SUITES[name].rows(document)) for name in WEIGHTS[group]}
-    if options.cross:
-        for half in (0, 1):
-            fitted = fit({name: some[half::2] for name, some in rows.items()}, group, options.steps)
-            _report(f"fitted on half {half}, checked on the other", fitted, _others(rows, half))
-        return
-    _report("fitted on all rows", fit(rows, group, options.steps), rows)
+    for family in options.family or FITTED:
+        names = FITTED[family][1]
+        _report(family, fit(family, names, options.steps), names)
+        for left in names if options.left_out and len(names) > 1 else ():
+            found = fit(family, [name for name in names if name != left], options.steps)
+            _report(f"{family} without {left}", found, [left])
 
 
-def _others(rows: Rows, half: int) -> Rows:
-    return {name: some[1 - half :: 2] for name, some in rows.items()}
+def rows_by_suite(names: Sequence[str]) -> Rows:
+    """The shipped steps of some suites, a job that several sites ran once per source."""
+    found = {}
+    for one in sort_rows(default_documents(), [SUITES[name] for name in names]):
+        steps = [row for row in one.rows if isinstance(row.question, Step)]
+        found[one.suite.name] = steps
+    return found
 
 
-def _report(title: str, values: Mapping[str, float], rows: Rows) -> None:
-    print(title)
-    for name, value in values.items():
-        print(f"  {name:28} {value:.4g}")
-    for name, found in errors(values, rows).items():
-        print(f"  {name:28} {len(found):5} rows  mean |error| {_mean(found):6.1%}")
+@contextmanager
+def using(values: Mapping[str, float]) -> Iterator[None]:
+    """The shipped profiles with other values of some parameters."""
+    table: Table = deepcopy(dict(systems.TABLE))
+    for path, value in values.items():
+        profile, _, field = path.partition("/")
+        entry = table["software"][profile]
+        *inner, last = field.split(".")
+        for name in inner:
+            entry = entry.setdefault(name, {})
+        entry[last] = value
+    with systems.replaced(table):
+        yield
 
 
-def errors(values: Mapping[str, float], rows: Rows) -> dict[str, list[float]]:
-    """Signed relative errors per suite under a set of constants."""
-    systems = clusters({**kernel_constants(), **FITTED, **values})
-    return {name: [row.question.seconds(systems) / row.measured - 1 for row in some] for name, some in rows.items()}
+def errors(values: Mapping[str, float], names: Sequence[str]) -> dict[str, list[tuple[Row, float]]]:
+    """The rows of some suites with their signed relative errors under other values."""
+    with using(values):
+        found: dict[str, list[tuple[Row, float]]] = {}
+        for name, rows in rows_by_suite(names).items():
+            known: dict[tuple[object, object], float] = {}
+            for row in rows:
+                question = row.question
+                key = question.jobs, question.cluster
+                try:
+                    if key not in known:
+                        known[key] = question.seconds(systems.CLUSTERS)
+                except READING_ERRORS:
+                    continue
+                found.setdefault(name, []).append((row, known[key] / row.measured - 1))
+    return found
 
 
-def _mean(found: Sequence[float]) -> float:
-    return math.fsum(map(abs, found)) / max(1, len(found))
+def _loss(found: Mapping[str, Sequence[tuple[Row, float]]]) -> float:
+    by_source: dict[tuple[str, str], list[float]] = {}
+    for name, some in found.items():
+        for row, error in some:
+            by_source.setdefault((name, row.source), []).append(min(abs(math.log(1 + error)), _FAR))
+    weights = [math.sqrt(len(some)) for some in by_source.values()]
+    means = [math.fsum(some) / len(some) for some in by_source.values()]
+    return math.fsum(weight * mean for weight, mean in zip(weights, means, strict=True)) / math.fsum(weights)
 
 
-def fit(rows: Rows, group: str = "a100", steps: int = 300) -> dict[str, float]:
-    """The constants with the least weighted error on `rows`, searched in their logarithms."""
-    start, weights = START[group], WEIGHTS[group]
-    prior = [math.log(value) for value in start.values()]
+_FAR = 0.4  # how much of an error counts: no row decides
 
-    def values(point: Sequence[float]) -> dict[str, float]:
-        return {name: min(math.exp(x), _MOST.get(name, math.inf)) for name, x in zip(start, point, strict=True)}
+
+def fit(family: str, names: Sequence[str], steps: int) -> dict[str, float]:
+    """The values of a family's parameters with the least error on some suites, searched in their logarithms."""
+    paths = FITTED[family][0]
+    shipped = [max(_shipped(path), _LEAST[path.rpartition(".")[2].rpartition("/")[2]]) for path in paths]
+    start = [math.log(value) for value in shipped]
 
     def loss(point: Sequence[float]) -> float:
-        found = errors(values(point), rows)
-        return math.fsum(weights[name] * _mean(some) for name, some in found.items())
+        values = {path: math.exp(x) for path, x in zip(paths, point, strict=True)}
+        stray = math.fsum(x**2 for path, x in zip(paths, point, strict=True) if _is_factor(path))
+        return _loss(errors(values, names)) + _PULL * stray
 
-    return values(simplex(loss, prior, steps))
+    best = simplex(loss, start, steps)
+    return {path: math.exp(x) for path, x in zip(paths, best, strict=True)}
 
 
-# No share of a stated rate can pass these.
-_MOST = {"gemm": 0.95, "memory": 0.92, "megascale.tp_hidden": 0.95}
+_PULL = 0.02  # towards factors of 1
+
+
+def _is_factor(path: str) -> bool:
+    return not path.endswith("_s") and "kernels." in path
+
+
+_LEAST = {"products": 0.5, "narrow_products": 0.5, "attention": 0.5, "passes": 0.5}
+_LEAST |= {"gap_s": 0.5e-6, "slowdown": 0.02, "jitter": 0.002, "step_s": 1e-3, "owner_s": 1e-4, "launch_s": 1e-6}
+
+
+def _shipped(path: str) -> float:
+    profile, _, field = path.partition("/")
+    found: Any = systems.SOFTWARE[profile]
+    for name in field.split("."):
+        found = getattr(found, name)
+    return float(found)
+
+
+def _report(title: str, values: Mapping[str, float], names: Sequence[str]) -> None:
+    print(title)
+    print(" ", json.dumps({path: float(f"{value:.4g}") for path, value in values.items()}))
+    for name, some in errors(values, names).items():
+        sizes = sorted(abs(error) for _, error in some)
+        mean, p90 = math.fsum(sizes) / len(sizes), sizes[math.ceil(0.9 * len(sizes)) - 1]
+        print(f"  {name:28} {len(some):5} rows  mean |error| {mean:6.1%}  p90 {p90:6.1%}", flush=True)
 
 
 @dataclass(slots=True)
