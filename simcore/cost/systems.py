@@ -16,7 +16,6 @@ from typing import Any
 
 from simcore.cost.cluster import Cluster, Software
 from simcore.errors import InputError, closest
-from simcore.model.timing import Loop
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
 __all__ = ["CLUSTERS", "RUNS", "SOFTWARE", "TABLE", "Cluster", "clusters", "fabric_of", "replaced", "software"]

@@ -15,7 +15,7 @@ from simcore.compute.kernel import Kernel as Work
 from simcore.compute.power import limited
 from simcore.model.steps import Kernel
 
-__all__ = ["COLD", "Loop", "duration", "kernel_s", "prepare", "seconds"]
+__all__ = ["LOOP", "Loop", "duration", "kernel_s", "prepare", "seconds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class Loop:
         return self.products if ELEMENT_BYTES[dtype] >= _WIDE_BYTES else self.narrow_products
 
 
-COLD = Loop(gap_s=0.0, power_limited=False)
+LOOP = Loop()
 _WIDE_BYTES = 2.0
 
 
-def duration(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = COLD) -> Duration:
+def duration(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = LOOP) -> Duration:
     """How long a kernel takes and how well that is known."""
     return _duration(kernel.work, kernel.launches, device, _type(kernel, device, dtype), loop)
 
@@ -89,11 +89,11 @@ def prepare(kernels: Iterable[Kernel], device: Accelerator, dtype: str) -> None:
         durations(some, device, kind)
 
 
-def kernel_s(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = COLD) -> float:
+def kernel_s(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = LOOP) -> float:
     """Seconds of a kernel."""
     return duration(kernel, device, dtype, loop).seconds
 
 
-def seconds(kernels: Iterable[Kernel], device: Accelerator, dtype: str, loop: Loop = COLD) -> float:
+def seconds(kernels: Iterable[Kernel], device: Accelerator, dtype: str, loop: Loop = LOOP) -> float:
     """Seconds of kernels one after the other."""
     return fsum(kernel_s(kernel, device, dtype, loop) for kernel in kernels)
