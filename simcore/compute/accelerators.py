@@ -1,4 +1,4 @@
-"""Accelerators as data: what the vendor states, one row each. What programs reach of it is in `efficiency`.
+"""Accelerators as data: what the vendor states, one row each. What programs reach of it is measured (`duration`).
 
 Peak rates are dense (no sparsity), a multiply-add counted as two.
 """

@@ -226,7 +226,9 @@ def _attention(kernel: Attention, device: Accelerator, dtype: str, sustained: bo
     }
     one = replace(kernel, backward=False)
     square = replace(one, queries=1 if single else kernel.keys, value_dim=kernel.head_dim, causal=True)
-    factor = _work_s(operation, one, device, dtype) / _work_s(operation, square, device, dtype) if one != square else 1.0
+    factor = (
+        _work_s(operation, one, device, dtype) / _work_s(operation, square, device, dtype) if one != square else 1.0
+    )
     factor *= _BACKWARD if kernel.backward else 1.0
     return (_ask(operation, (dtype,), **sizes),), lambda found: _times(found[0], factor, exact=True)
 

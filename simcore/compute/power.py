@@ -51,9 +51,9 @@ _MEASURED_EXCESS = 0.13
 def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> float:
     """How many times as long it takes in a long run at the board's power limit as from cold.
 
-    Attention and passes over memory stay below the limit.
+    Attention and passes over memory stay below the limit; grouped products were measured in long runs.
     """
-    if not isinstance(kernel, Product | GroupedProduct) or min(_sides(kernel)) <= _FEW_ROWS or not device.power_w:
+    if not isinstance(kernel, Product) or min(kernel.m, kernel.n, kernel.k) <= _FEW_ROWS or not device.power_w:
         return 1.0
     times, factors = zip(*_LIMITED, strict=True)
     excess = float(np.interp(log(max(seconds * 1e3, 1e-9)), np.log(times), factors)) - 1.0
@@ -61,11 +61,6 @@ def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> 
     asked = stated_peak(device, "bf16") / device.power_w / float(np.interp(device.year, years, rates))
     bound = max(0.0, asked ** (1 / 3) - 1.0) / _MEASURED_EXCESS
     return 1.0 + excess * _NARROW.get(ELEMENT_BYTES[plain_type(dtype)], 1.0) * bound
-
-
-def _sides(kernel: Product | GroupedProduct) -> tuple[float, float, float]:
-    rows = kernel.m if isinstance(kernel, Product) else kernel.tokens / kernel.experts
-    return rows, kernel.n, kernel.k
 
 
 def energy_j(kernels: Iterable[tuple[Kernel, float, str]], step_s: float, device: Accelerator) -> float:

@@ -36,6 +36,7 @@ PARTS = {
     "optimizer": "optimizer_s",
     "stragglers": "stragglers_s",
     "other": "software_s",
+    "losses": "losses_s",
 }
 _FORWARD_AND_GRADIENTS = 3  # times the arithmetic of the forward pass
 

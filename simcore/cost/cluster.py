@@ -47,11 +47,16 @@ class Software:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Accelerators, their interconnect and the software on them."""
+    """Accelerators, their interconnect and the software on them.
+
+    `losses`: the share of a step that a run loses on top of it (stragglers, clocks, data, checkpoints beside the step);
+    none in a benchmark.
+    """
 
     accelerator: str
     fabric: Fabric
     software: Software = field(default_factory=Software)
+    losses: float = 0.0
 
     @property
     def memory_bytes(self) -> int:

@@ -65,6 +65,7 @@ def predict(model: Model, plan: Plan, cluster: Cluster) -> Prediction:
         "stragglers": cluster.software.jitter * busy_s * slowest_of(plan.world_size),
         "other": cluster.software.step_s,
     }
+    parts["losses"] = cluster.losses * fsum(parts.values())
     return Prediction(fsum(parts.values()), parts)
 
 
@@ -113,7 +114,8 @@ def lower_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
     durations = part_times(model, plan, cluster)
     busy_s = max(_stage_bound_s(plan, durations, stage) for stage in range(plan.pp))
     tail_s = _gradients_s(model, plan, cluster, float("inf"))
-    return busy_s + tail_s + _optimizer_s(model, plan, cluster) + cluster.software.step_s
+    step_s = busy_s + tail_s + _optimizer_s(model, plan, cluster) + cluster.software.step_s
+    return step_s * (1 + cluster.losses)
 
 
 def _stage_bound_s(plan: Plan, durations: Durations, stage: int) -> float:

@@ -48,7 +48,9 @@ class Machine:
 
     def prepare(self, some: Iterable[Sequence[Kernel]]) -> None:
         """Look up all passes of kernels together."""
-        kernels = [one for kernel in chain.from_iterable(some) for phase in PhaseName for one in in_phase(kernel, phase)]
+        kernels = [
+            one for kernel in chain.from_iterable(some) for phase in PhaseName for one in in_phase(kernel, phase)
+        ]
         prepare(kernels, accelerator(self.cluster.accelerator), self.plan.dtype)
 
     def seconds(self, kernels: Iterable[Kernel]) -> float:
@@ -314,7 +316,9 @@ class _Placed:
             if plan.zero > _SHARDS_EVERY_PASS:
                 gather_s += machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.element_bytes, axis)
             reduce_s += machine.collective_s(CollectiveKind.REDUCE_SCATTER, trained * plan.gradient_bytes, axis)
-        copied = held.trained * plan.gradient_bytes / plan.sharing  # hybrid sharding sums what a rank owns over replicas
+        copied = (
+            held.trained * plan.gradient_bytes / plan.sharing
+        )  # hybrid sharding sums what a rank owns over replicas
         reduce_s += machine.collective_s(CollectiveKind.ALL_REDUCE, copied, Axis.REPLICAS)
         forward_ns, backward_ns, weight_ns = self._times(rows)
         return (

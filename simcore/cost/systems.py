@@ -16,7 +16,6 @@ from typing import Any
 
 from simcore.cost.cluster import Cluster, Software
 from simcore.errors import InputError, closest
-from simcore.model.timing import Loop
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
 __all__ = ["CLUSTERS", "RUNS", "SOFTWARE", "TABLE", "Cluster", "clusters", "fabric_of", "replaced", "software"]
@@ -46,13 +45,15 @@ def clusters(table: Mapping[str, Any] = TABLE) -> dict[str, Cluster]:
     for name, stated in table["clusters"].items():
         site = dict(stated)
         device, fabric_name, profile = (site.pop(key) for key in ("accelerator", "fabric", "software"))
+        losses = table["runs"][site.pop("run", "benchmark")]["losses"]
         site.pop("source", None)
-        found[name] = Cluster(device, FABRICS[fabric_name], _with(_software(table["software"], profile), site))
+        found[name] = Cluster(device, FABRICS[fabric_name], _with(_software(table["software"], profile), site), losses)
     return found
 
 
 SOFTWARE: dict[str, Software] = {name: _software(TABLE["software"], name) for name in TABLE["software"]}
 CLUSTERS = clusters()
+RUNS: dict[str, float] = {name: run["losses"] for name, run in TABLE["runs"].items()}
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from simcore.compute.kernel import Kernel as Work
 from simcore.compute.power import limited
 from simcore.model.steps import Kernel
 
-__all__ = ["COLD", "Loop", "duration", "kernel_s", "prepare", "seconds"]
+__all__ = ["LOOP", "Loop", "duration", "kernel_s", "prepare", "seconds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +35,21 @@ class Loop:
     power_limited: bool = True
 
     def factor(self, work: Work, dtype: str) -> float:
-        """On the time of a kernel."""
+        """On the time of a kernel; grouped products are measured in training loops as it is."""
         if isinstance(work, Attention):
             return self.attention
         if isinstance(work, MemoryPass):
             return self.passes
+        if isinstance(work, GroupedProduct):
+            return 1.0
         return self.products if ELEMENT_BYTES[dtype] >= _WIDE_BYTES else self.narrow_products
 
 
-COLD = Loop(gap_s=0.0, power_limited=False)
+LOOP = Loop()
 _WIDE_BYTES = 2.0
 
 
-def duration(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = COLD) -> Duration:
+def duration(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = LOOP) -> Duration:
     """How long a kernel takes and how well that is known."""
     return _duration(kernel.work, kernel.launches, device, _type(kernel, device, dtype), loop)
 
@@ -87,11 +89,11 @@ def prepare(kernels: Iterable[Kernel], device: Accelerator, dtype: str) -> None:
         durations(some, device, kind)
 
 
-def kernel_s(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = COLD) -> float:
+def kernel_s(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = LOOP) -> float:
     """Seconds of a kernel."""
     return duration(kernel, device, dtype, loop).seconds
 
 
-def seconds(kernels: Iterable[Kernel], device: Accelerator, dtype: str, loop: Loop = COLD) -> float:
+def seconds(kernels: Iterable[Kernel], device: Accelerator, dtype: str, loop: Loop = LOOP) -> float:
     """Seconds of kernels one after the other."""
     return fsum(kernel_s(kernel, device, dtype, loop) for kernel in kernels)

@@ -45,7 +45,7 @@ from simcore.workload.model import CollectiveKind
 
 __all__ = ["Extrapolation", "extrapolations"]
 
-CLUSTER, NODE, BASE = "h100", 8, (2, 2, 4)
+CLUSTER, NODE, BASE = "h100-production", 8, (2, 2, 4)
 SEQUENCE, VOCABULARY, PER_MICRO_BATCH = 2048, 51200, 2  # MLPerf's GPT-3; the last is derived above
 NVLINK, ROCE = Dimension("Switch", NODE, 450e9, 500.0), 50e9  # one 400 Gb/s card a GPU
 
@@ -67,6 +67,7 @@ class Extrapolation:
     def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
         """The time of the first stage by what it did, and what the cluster's software adds once a step."""
         parts = dict(_shares(self.shape, self.pp, self.dp)) | {"other": clusters[CLUSTER].software.step_s}
+        parts["losses"] = clusters[CLUSTER].losses * fsum(parts.values())
         return Prediction(fsum(parts.values()), parts)
 
 
@@ -93,7 +94,10 @@ def _base(shape: Shape) -> Recorded:
         tp * pp * dp, SEQUENCE, tp, pp=pp, micro_batch=PER_MICRO_BATCH, global_batch=PER_MICRO_BATCH * pp * dp,
         sequence_parallel=True, zero=1, overlap=True,
     )  # fmt: skip
-    workload = pipeline_workload(model, plan, roofline(model, plan, accelerator(CLUSTERS[CLUSTER].accelerator)))
+    where = CLUSTERS[CLUSTER]
+    workload = pipeline_workload(
+        model, plan, roofline(model, plan, accelerator(where.accelerator), where.software.kernels)
+    )
     timeline = simulate(workload, _machine(plan.world_size), _system(), profiles.get("native"), Settings())
     traces = kineto_traces(Report(timeline, "native", "", workload=workload)).values()
     return recorded(replay_traces([read_kineto(content, f"rank{rank}.json") for rank, content in traces], Changes()))

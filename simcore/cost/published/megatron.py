@@ -240,7 +240,7 @@ def lumos(document: Mapping[str, Any]) -> Iterator[Row]:
             overlap=True,
         )
         measured_s = step_s(row, lambda measured: float(measured["iter_ms"] / 1e3))
-        yield Row(row["id"], measured_s, Step((one,), "h100"))
+        yield Row(row["id"], measured_s, Step((one,), "h100-production"))
 
 
 # Korthikanti et al. 2023, table 3: layers, width, heads, stages, chunks, sequences in a micro-batch.

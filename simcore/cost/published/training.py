@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from simcore.cost.published.rows import Job, Step, job
 from simcore.compute.accelerators import accelerator
 from simcore.cost.placed import placed
+from simcore.cost.published.rows import Job, Step, job
 from simcore.errors import InputError
 from simcore.model.plan import check
 from simcore.model.shape import Experts, Model
@@ -122,9 +122,9 @@ _COMMON: dict[str, Any] = {"overlap": True, "overlap_pipeline": True}
 # as the last product of a layer. TorchTitan's per-operator checkpoint saves attention and every second product.
 _ALL_BUT_PRODUCTS = (Module.NORM, Module.FUSED, Module.MLP_ACTIVATION)
 _REMATERIALISED = (
-    (re.compile(r"save_dot_with_no_batch", re.I), _ALL_BUT_PRODUCTS),
-    (re.compile(r"save_dot_except_mlp|save_qkv_out_proj", re.I), (*_ALL_BUT_PRODUCTS, Module.MLP_UP)),
-    (re.compile(r"per-op", re.I), (Module.NORM, Module.MLP_ACTIVATION, Module.OUT, Module.MLP_GATE)),
+    (re.compile(r"save_dot_with_no_batch", re.IGNORECASE), _ALL_BUT_PRODUCTS),
+    (re.compile(r"save_dot_except_mlp|save_qkv_out_proj", re.IGNORECASE), (*_ALL_BUT_PRODUCTS, Module.MLP_UP)),
+    (re.compile(r"per-op", re.IGNORECASE), (Module.NORM, Module.MLP_ACTIVATION, Module.OUT, Module.MLP_GATE)),
 )
 _XLA_FULL = (*_ALL_BUT_PRODUCTS, Module.MLP_UP, Module.QKV, Module.OUT)
 
@@ -207,7 +207,9 @@ def _mlperf(row: Stated) -> Step:
     if lora:
         choices |= {"lora_rank": _rank(row["model"]["task"]), "lora_targets": (str(Module.QKV), str(Module.OUT))}
     step = _step(row, model, _graphs(row, options), choices)
-    narrower = precision.get("confirmed") is False and "fp4" in accelerator(row["hardware"]["accelerator"]).peak_flops_per_s
+    narrower = (
+        precision.get("confirmed") is False and "fp4" in accelerator(row["hardware"]["accelerator"]).peak_flops_per_s
+    )
     if not narrower:
         return step
     (one,) = step.jobs

@@ -11,9 +11,9 @@ from typing import Any
 from simcore.cost.margins import Kind, Margin, interval, kind_of, margin_of
 from simcore.cost.played import cells, engine_ns
 from simcore.cost.predict import Prediction
-from simcore.cost.published.rows import Row, Step
 from simcore.cost.published.reading import READING_ERRORS, Refused, Sorted, reason_of, sort_rows
-from simcore.cost.published.suites import SUITES, Suite, load
+from simcore.cost.published.rows import Row, Step
+from simcore.cost.published.suites import Suite, load
 from simcore.cost.sensitivity import Sensitivity, averaged, of_question, told
 
 __all__ = ["Scored", "default_documents", "document", "markdown", "score", "seen_errors", "table"]
