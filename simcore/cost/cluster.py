@@ -40,7 +40,7 @@ class Software:
     synchronous: bool = False
     accumulation_bytes: float = 0.0
     kernels: Loop = Loop()
-    jitter: float = 0.01
+    jitter: float = 0.013
     owner_s: float = 0.0
     family: str = ""
 
