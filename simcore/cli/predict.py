@@ -154,8 +154,36 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     for name, seconds in document["parts"].items():
         if seconds:
             yield f"  {name.removesuffix('_s').replace('_', ' '):18} {seconds:9.4f} s {seconds / answer.step_s:6.1%}"
+    yield from _basis(document)
     capacity = answer.cluster.memory_bytes
     for stage, memory in enumerate(answer.memory):
         parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in memory.parts.items() if size)
         fits = "" if memory.total <= capacity else f"; {(memory.total - capacity) / 1e9:.1f} GB too much"
         yield f"stage {stage}: {memory.total / 1e9:.1f} of {capacity / 1e9:.0f} GB ({parts}){fits}"
+
+
+def _basis(document: dict[str, Any]) -> Iterator[str]:
+    """What the times rest on, the kernels that decide, and the power."""
+    sources = document["sources"]
+    shares = ", ".join(
+        f"{sources[f'{name}_share']:.0%} {name}"
+        for name in ("measured", "interpolated", "transferred", "roofline")
+        if sources[f"{name}_share"] >= _SHOWN
+    )
+    yield f"times rest on {shares} (mean distance {sources['mean_distance'] or 0:.1f} octaves); what decides:"
+    for one in sources["deciding"]:
+        where = f"{one['source']}, {one['table']}" if one["table"] else one["source"]
+        near = f", {one['distance']:.1f} octaves away" if one["distance"] else ""
+        yield (
+            f"  {one['share']:4.0%} {one['kernel']}: {one['seconds'] * 1e6:,.0f} us"
+            f" +- {one['spread']:.0%} ({where}{near})"
+        )
+    if document["power"]:
+        power = document["power"]
+        yield (
+            f"{power['board_w']:,.0f} W and {power['board_j'] / 1e3:,.1f} kJ a step on each board,"
+            f" {power['tokens_per_j']:.3g} tokens/J"
+        )
+
+
+_SHOWN = 0.005

@@ -15,7 +15,7 @@ from simcore.compute.kernel import Kernel as Work
 from simcore.compute.power import limited
 from simcore.model.steps import Kernel
 
-__all__ = ["LOOP", "Loop", "duration", "kernel_s", "prepare", "seconds"]
+__all__ = ["LOOP", "Loop", "computed_in", "duration", "kernel_s", "prepare", "seconds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ _WIDE_BYTES = 2.0
 
 def duration(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = LOOP) -> Duration:
     """How long a kernel takes and how well that is known."""
-    return _duration(kernel.work, kernel.launches, device, _type(kernel, device, dtype), loop)
+    return _duration(kernel.work, kernel.launches, device, computed_in(kernel, device, dtype), loop)
 
 
 @lru_cache(maxsize=1 << 17)
@@ -69,7 +69,7 @@ def _kinds(work: Work, dtype: str) -> tuple[str, ...]:
 _SCALINGS = {"fp8": ("fp8", "fp8_static", "fp8_block")}
 
 
-def _type(kernel: Kernel, device: Accelerator, dtype: str) -> str:
+def computed_in(kernel: Kernel, device: Accelerator, dtype: str) -> str:
     """What it is computed in: what is `wide` stays in 16 bits where products are narrower, attention has 8 at least."""
     narrow = ELEMENT_BYTES[dtype] < _WIDE_BYTES
     if narrow and isinstance(kernel.work, Attention) and not kernel.wide and "fp8" in device.peak_flops_per_s:
@@ -83,7 +83,7 @@ def prepare(kernels: Iterable[Kernel], device: Accelerator, dtype: str) -> None:
     """Look up the times of many kernels together, which is much faster than one by one."""
     by_type: dict[str, list[Work]] = {}
     for kernel in kernels:
-        for kind in _kinds(kernel.work, _type(kernel, device, dtype)):
+        for kind in _kinds(kernel.work, computed_in(kernel, device, dtype)):
             by_type.setdefault(kind, []).append(kernel.work)
     for kind, some in by_type.items():
         durations(some, device, kind)
