@@ -19,7 +19,7 @@ class Software:
     `step_s`: once a step (data, logging, gradient-norm synchronisation). `tiles`: tensor-parallel collectives run
     piece by piece beside the products they feed, all but the first of as many pieces as there are ranks.
     `slowdown`: the share of the time a collective runs beside kernels that these lose; `slowdown_across`: of one that waits
-    for network cards. `hides_input_gradient`: the sum
+    for network cards; `piece_s`: to hand over a piece. `hides_input_gradient`: the sum
     of input gradients runs beside the weight gradients. `expert_launch_s`: host time per local expert and pass, where
     experts are launched one by one. `sends_once`: a token goes once to a rank, however many of its experts live there.
     `synchronous`: a launch waits for the kernel before it (CUDA_LAUNCH_BLOCKING). `accumulation_bytes`: what adding a
@@ -34,6 +34,7 @@ class Software:
     tiles: bool = False
     slowdown: float = 0.38  # mean of what NCCL beside products costs these (Echo, arXiv 2412.12487)
     slowdown_across: float = 0.1
+    piece_s: float = 0.0
     hides_input_gradient: bool = False
     sends_once: bool = False
     expert_launch_s: float = 0.0

@@ -249,10 +249,13 @@ class _Placed:
     def _in_tiles(self, kind: CollectiveKind | None, whole_s: float) -> float:
         """What a collective costs piece by piece beside a product that takes no less.
 
-        A gather begins with the piece that is there; of a sum the last piece is waited for.
+        A gather begins with the piece that is there; of a sum the last piece is waited for; pieces are handed over.
         """
-        last_s = 0.0 if kind is CollectiveKind.ALL_GATHER else whole_s / self.machine.plan.tp
-        return last_s + self.machine.slowdown(Axis.TENSOR) * (whole_s - last_s)
+        if kind is None:
+            return 0.0
+        pieces = self.machine.plan.tp
+        last_s = 0.0 if kind is CollectiveKind.ALL_GATHER else whole_s / pieces
+        return last_s + self.machine.slowdown(Axis.TENSOR) * (whole_s - last_s) + pieces * self._software.piece_s
 
     def _sent_once(self, step: Collective) -> Collective:
         """Tokens to their experts: sent once, a token goes to each place where experts of it are."""
