@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from simcore.errors import InputError, closest
 
@@ -133,6 +134,7 @@ def names() -> list[str]:
     return list(_TABLE)
 
 
+@lru_cache(maxsize=1024)
 def accelerator(name: str) -> Accelerator:
     """The preset called `name`, full or short, in any case; InputError names the nearest.
 
