@@ -17,7 +17,7 @@ from simcore.compute.kernel import Attention, GroupedProduct, Kernel, MemoryPass
 from simcore.compute.measured.parametric import plain_type, stated_peak
 from simcore.errors import InputError
 
-__all__ = ["WAITING", "energy_j", "limited", "watts"]
+__all__ = ["WAITING", "energy_j", "limited", "node_w", "watts"]
 
 # Shares of the board's limit; products by bytes of an element.
 _PRODUCTS = {4.0: 0.93, 2.0: 0.93, 1.0: 0.80, 0.5: 0.86}
@@ -76,6 +76,19 @@ def energy_j(kernels: Iterable[tuple[Kernel, float, str]], step_s: float, device
     busy_s = fsum(seconds for _, seconds in made)
     waiting_j = WAITING * _limit(device) * max(0.0, step_s - busy_s)
     return fsum([*(power * seconds for power, seconds in made), waiting_j])
+
+
+def node_w(boards_w: float, limits_w: float) -> float:
+    """Watts at the plug of a node whose boards draw `boards_w` together, of `limits_w` that they may.
+
+    The rest of a node is that of NVIDIA's DGX H100 and B200 (data sheets: 10.2 and 14.3 kW at most, with eight boards of
+    700 and 1,000 W): half of what is left for hosts, network cards and fans, as these too are rarely at their most.
+    """
+    return (boards_w + _REST * limits_w) / _CONVERTED
+
+
+_REST = 0.4  # of the boards' limits
+_CONVERTED = 0.95  # of the plug's power by the supplies; submitters state 0.94 to 0.96
 
 
 def _limit(device: Accelerator) -> float:
