@@ -32,6 +32,7 @@ _USUAL = {
     "TPUv5p": ("tpu-v5p", 200),
     "TPUv6e": ("tpu-v6e", 200),
 }
+_FOR_PIECES = 100e9  # bytes/s of links to peers below which nobody sends collectives in pieces (PCIe)
 _CARDS = re.compile(r"(?:(\d+) x )?(\d+) Gb(?:/s)?(?: \w+)? per node")
 _RATE = re.compile(r"([\d.]+) TB/s")
 
@@ -60,4 +61,7 @@ def placed(
     cards = _CARDS.search(scale_out)
     if cards:
         fabric = fabric.with_cards(int(cards[1] or 1) * int(cards[2]) / usual[1])
-    return Cluster(known.name, fabric, profile_of(software))
+    profile = profile_of(software)
+    if known.link_bytes_per_s < _FOR_PIECES:
+        profile = replace(profile, tiles=False)
+    return Cluster(known.name, fabric, profile)

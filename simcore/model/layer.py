@@ -32,13 +32,20 @@ LOSS_BYTES, COUNT_BYTES = 4, 8
 def _linear(
     part: Part, plan: Plan, rows: int, outputs: int, inputs: int, keeps: float = 0.0, *modules: Module
 ) -> Iterator[Kernel]:
-    """A product with weights; under LoRA these are frozen, and beside a target two narrow products stand."""
+    """A product with weights; under LoRA these are frozen, and beside a target stands an adapter.
+
+    That is dropout of its input, two narrow products, and the sum of both results; the backward sums the gradients of
+    both inputs, too.
+    """
     rank = plan.lora_rank
     yield Kernel(part, Product(rows, outputs, inputs), keeps_bytes=keeps, modules=modules, trained=not rank)
     if rank and (not plan.lora_targets or set(plan.lora_targets) & set(modules)):
         kept = float(plan.element_bytes * rows * rank)
+        size = plan.element_bytes
+        yield _pass(part, rows * inputs, 2 * size + 1, Touch.ELEMENTWISE, growth=(5 * size + 1) / (2 * size + 1))
         yield Kernel(part, Product(rows, rank, inputs), keeps_bytes=kept, modules=modules)
         yield Kernel(part, Product(rows, outputs, rank), modules=modules)
+        yield _pass(part, rows * outputs, 3 * size, Touch.ELEMENTWISE, growth=0.0)
 
 
 def _pass(

@@ -22,13 +22,15 @@ __all__ = ["LOOP", "Loop", "computed_in", "duration", "kernel_s", "prepare", "se
 class Loop:
     """What a training loop makes of kernels whose short runs are measured: factors on their times.
 
-    `products`: of 16 bits and more; `narrow_products`: of 8 and 4 bits, quantising included; `attention`; `passes` over
+    `products`: of 16 bits and more; `narrow_products`: of 8 and 4 bits, quantising included, and `narrowest_products`
+    of 4 on top; `attention`; `passes` over
     memory; `gap_s`: from the end of a kernel to the start of the next. `power_limited`: products are slower in long
     runs at the board's power limit (`simcore.compute.power.limited`).
     """
 
     products: float = 1.0
     narrow_products: float = 1.0
+    narrowest_products: float = 1.0
     attention: float = 1.0
     passes: float = 1.0
     gap_s: float = 1.5e-6
@@ -42,7 +44,9 @@ class Loop:
             return self.passes
         if isinstance(work, GroupedProduct):
             return 1.0
-        return self.products if ELEMENT_BYTES[dtype] >= _WIDE_BYTES else self.narrow_products
+        if ELEMENT_BYTES[dtype] >= _WIDE_BYTES:
+            return self.products
+        return self.narrow_products * (self.narrowest_products if ELEMENT_BYTES[dtype] < 1 else 1.0)
 
 
 LOOP = Loop()

@@ -229,7 +229,13 @@ def _rank(task: str) -> int:
 
 
 def _graphs(row: Stated, options: Stated) -> str:
-    """The profile: AMD's submissions and others that say graphs or say none."""
-    if str(row["hardware"]["accelerator"]).startswith("MI"):
+    """The profile: AMD's programs; NVIDIA's by release and device; whether a step is a graph."""
+    device = accelerator(row["hardware"]["accelerator"])
+    if device.maker == "AMD":
         return "mlperf-rocm"
+    if str(row.get("round", "")) >= "5.1" and device.year >= _BLACKWELL:
+        return "mlperf-2025.09"
     return "mlperf-graphs" if _yes(options.get("cuda_graph")) else "mlperf-nemo"
+
+
+_BLACKWELL = 2024
