@@ -171,18 +171,19 @@ def _one(ask: Ask, device: Accelerator) -> Duration:
 
 def _table_name(device: Accelerator) -> str:
     """A device as tables of measurements call it."""
-    return device.name.partition("-SXM")[0].lower().replace("-", "_")
+    name, at, stated = device.name.partition("@")
+    return name.partition("-SXM")[0].lower().replace("-", "_") + at + stated
 
 
 def _product(kernel: Product, device: Accelerator, dtype: str, sustained: bool) -> Recipe:
     """A batch is looked up as one product of all its rows, times the ratio of their parametric times."""
-    factor, sides = _LAYOUT[kernel.gradient] * _loads(kernel, dtype), {"n": kernel.n, "k": kernel.k}
+    factor = _LAYOUT[kernel.gradient] * _loads(kernel, dtype)
     if dtype == "fp32":
         words = (dtype, "bmm" if kernel.batch > 1 else "linear")
-        ask = _ask("gemm_fp32", words, m=kernel.m, **sides, batch=kernel.batch)
+        ask = _ask("gemm_fp32", words, m=kernel.m, n=kernel.n, k=kernel.k, batch=kernel.batch)
     else:
-        table: tuple[str, tuple[Word, ...]] = ("gemm_sustained", (dtype, None)) if sustained else ("gemm", (dtype,))
-        ask = _ask(*table, m=kernel.m * kernel.batch, **sides)
+        name, said = ("gemm_sustained", (dtype, None)) if sustained else ("gemm", (dtype,))
+        ask = _ask(name, said, m=kernel.m * kernel.batch, n=kernel.n, k=kernel.k)
         if kernel.batch > 1:
             factor *= _work_s(ask.operation, kernel, device, dtype) / _work_s(
                 ask.operation, replace(kernel, m=kernel.m * kernel.batch, batch=1), device, dtype
@@ -260,7 +261,7 @@ def _training(kernel: Attention) -> Ask:
 
 
 # How a pass is measured: operation, words and what one element of the result reads and writes. What only walks through
-# memory runs at the rate of an addition (NeuSight's relu and tanh do); of norms those of a training framework are taken,
+# memory runs at the rate of an addition (as NeuSight's relu and tanh do); of norms a training framework's are taken,
 # as serving's reach half of their rate.
 _ADDED: tuple[str, tuple[Word, ...], float] = ("memory", ("fp16", "add", None), 3.0)
 _PASSES: dict[Touch, tuple[str, tuple[Word, ...], float]] = {

@@ -32,6 +32,7 @@ _REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size
 _FAR = 1e6
 _SAME = 1e-6  # octaves
 _FOREIGN = 2.0  # octaves that another maker's device counts as
+_RESTATED = 0.1  # of the octaves between a device and the same with figures that a site states otherwise
 _REWIRED = 4.0  # octaves that another wiring of the same devices counts as
 _AT_ONCE = 256  # questions per block, to bound memory
 _NEAREST_DEVICES = 2
@@ -246,7 +247,8 @@ def _apart(operation: Operation, dtype: str, device: Machine, other: Machine) ->
         (here.memory_bytes_per_s, there.memory_bytes_per_s),
         (here.power_w, there.power_w),
     )
-    return float(np.hypot.reduce([_octaves(*pair) for pair in pairs])) + later
+    same = _RESTATED if here.name.partition("@")[0] == there.name.partition("@")[0] else 1.0
+    return same * float(np.hypot.reduce([_octaves(*pair) for pair in pairs])) + later
 
 
 def _octaves(one: float, other: float) -> float:

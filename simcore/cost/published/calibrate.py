@@ -222,7 +222,9 @@ def moved(family: str) -> Moved:
     """Every parameter of a family moved, on all of its suites."""
     paths, names = FITTED[family]
     start = dict(_starts(paths))
-    return Moved(errors(start, names), [errors({**start, path: start[path] * math.exp(_MOVE)}, names) for path in paths])
+    return Moved(
+        errors(start, names), [errors({**start, path: start[path] * math.exp(_MOVE)}, names) for path in paths]
+    )
 
 
 def _starts(paths: Sequence[str]) -> list[tuple[str, float]]:
@@ -234,7 +236,15 @@ _MOVE = 0.2  # of a parameter's logarithm
 _FAR = 0.7  # as far as one fit goes
 _PULL = 1.0
 
-_LEAST = {"products": 0.5, "narrow_products": 0.5, "narrowest_products": 0.5, "attention": 0.5, "passes": 0.5, "gap_s": 0.5e-6, "slowdown": 0.02}
+_LEAST = {
+    "products": 0.5,
+    "narrow_products": 0.5,
+    "narrowest_products": 0.5,
+    "attention": 0.5,
+    "passes": 0.5,
+    "gap_s": 0.5e-6,
+    "slowdown": 0.02,
+}
 _LEAST |= {"slowdown_across": 0.02, "piece_s": 2e-6, "jitter": 0.002, "step_s": 1e-3, "owner_s": 1e-4, "launch_s": 1e-6}
 
 
