@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from simcore.compute.accelerators import accelerator
-from simcore.model.timing import Loop
+from simcore.model.timing import LOOP, Loop
 from simcore.system.collectives.nccl import Fabric
 
 __all__ = ["Cluster", "Software"]
@@ -18,8 +18,8 @@ class Software:
     `launch_s`: host time per kernel class; a pass whose launches take longer than its kernels takes that long.
     `step_s`: once a step (data, logging, gradient-norm synchronisation). `tiles`: tensor-parallel collectives run
     piece by piece beside the products they feed, all but the first of as many pieces as there are ranks.
-    `slowdown`: the share of the time a collective runs beside kernels that these lose; `slowdown_across`: of one that waits
-    for network cards; `piece_s`: to hand over a piece. `hides_input_gradient`: the sum
+    `slowdown`: the share of the time a collective runs beside kernels that these lose; `slowdown_across`: of one that
+    waits for network cards; `piece_s`: to hand over a piece. `hides_input_gradient`: the sum
     of input gradients runs beside the weight gradients. `expert_launch_s`: host time per local expert and pass, where
     experts are launched one by one. `sends_once`: a token goes once to a rank, however many of its experts live there.
     `synchronous`: a launch waits for the kernel before it (CUDA_LAUNCH_BLOCKING). `accumulation_bytes`: what adding a
@@ -40,7 +40,7 @@ class Software:
     expert_launch_s: float = 0.0
     synchronous: bool = False
     accumulation_bytes: float = 0.0
-    kernels: Loop = Loop()
+    kernels: Loop = LOOP
     jitter: float = 0.013
     owner_s: float = 0.0
     family: str = ""
