@@ -300,9 +300,9 @@ def _products(model: Model, plan: Plan, width: int, parts: tuple[Part, Part], mo
     tokens, size = plan.tokens, plan.element_bytes
     up, between, down = _PIECES if module is Module.MLP else ((), (), ())
     wide = 2 * width if model.gated else width
-    first = ((wide, up),)
+    first: list[tuple[int, tuple[Module, ...]]] = [(wide, up)]
     if model.gated and Module.MLP_GATE in plan.recompute_modules:
-        first = ((width, up), (width, (*up, Module.MLP_GATE)))
+        first = [(width, up), (width, (*up, Module.MLP_GATE))]
     for outputs, pieces in first:
         kept = float(size * tokens * outputs)
         yield from _linear(parts[0], plan, tokens, outputs, model.hidden, kept, module, *pieces)
@@ -311,7 +311,7 @@ def _products(model: Model, plan: Plan, width: int, parts: tuple[Part, Part], mo
     yield from _linear(parts[1], plan, tokens, model.hidden, width, 0.0, module, *down)
 
 
-_PIECES = ((Module.MLP_UP,), (Module.MLP_ACTIVATION,), (Module.MLP_DOWN,))
+_PIECES: tuple[tuple[Module, ...], ...] = ((Module.MLP_UP,), (Module.MLP_ACTIVATION,), (Module.MLP_DOWN,))
 
 
 def _mlp(model: Model, plan: Plan) -> Iterator[Step]:

@@ -1,7 +1,8 @@
 """Fit software profiles to published steps, and tell how far they carry: each source is scored with it left out.
 
 ``python -m simcore.cost.published.calibrate`` prints the parameters of every family of software with their best values;
-``--left-out`` also the error of every suite when none of its rows was in the fit. A source counts by the square root of
+``--left-out`` also writes the error of every suite with each row's source left out of the fit (`left_out.json`). A source
+counts by the square root of
 its rows, so that no publication decides.
 """
 
@@ -18,14 +19,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcore.cost import systems
 from simcore.cost.published.reading import READING_ERRORS, sort_rows
 from simcore.cost.published.rows import Row, Step
-from simcore.cost.published.suites import SUITES
+from simcore.cost.published.suites import LEFT_OUT, SUITES
 from simcore.cost.published.validate import default_documents
 
-__all__ = ["FITTED", "errors", "fit", "main", "moved", "rows_by_suite", "using"]
+__all__ = ["FITTED", "Tried", "by_suite", "errors", "left_out", "main", "moved", "rows_by_suite", "using"]
 
 # Family -> its parameters ("profile/field") and the suites that they are fitted on.
 FITTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -117,6 +119,7 @@ FITTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
 }
 Rows = Mapping[str, Sequence[Row]]
+Floats = NDArray[np.float64]
 Errors = Mapping[str, Sequence[tuple[Row, float]]]
 Table = dict[str, Any]
 
@@ -124,16 +127,28 @@ Table = dict[str, Any]
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line of the calibration."""
     parser = argparse.ArgumentParser(prog="python -m simcore.cost.published.calibrate", description=__doc__)
-    parser.add_argument("--left-out", action="store_true", help="fit once without the sources of every suite, too")
+    parser.add_argument("--left-out", action="store_true", help="write left_out.json")
     parser.add_argument("--family", choices=list(FITTED), action="append", help="which (repeatable; all)")
     options = parser.parse_args(arguments)
+    missed: dict[str, dict[str, float]] = json.loads(LEFT_OUT.read_text(encoding="utf-8")) if LEFT_OUT.exists() else {}
     for family in options.family or FITTED:
-        names = FITTED[family][1]
         tried = moved(family)
-        _report(family, fit(family, names, tried), names)
-        for left in names if options.left_out and len(names) > 1 else ():
-            found = fit(family, [name for name in names if name != left], tried)
-            _report(f"{family} without {left}", found, [left])
+        change = tried.fit(np.ones(len(tried.rows), bool))
+        best = {path: value * math.exp(x) for (path, value), x in zip(_starts(tried.paths), change, strict=True)}
+        print(family, json.dumps({path: float(f"{value:.4g}") for path, value in best.items()}))
+        _report("fitted", by_suite(tried, tried.after(change)))
+        if options.left_out:
+            found = by_suite(tried, left_out(tried))
+            _report("its source left out", found)
+            missed |= found
+    if options.left_out:
+        LEFT_OUT.write_text(json.dumps(missed, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _report(title: str, figures: Mapping[str, Mapping[str, float]]) -> None:
+    for name, found in figures.items():
+        mean, p90 = found["mean_abs_error"], found["p90_abs_error"]
+        print(f"  {name:28} {title:20} mean |error| {mean:6.1%}  p90 {p90:6.1%}", flush=True)
 
 
 def rows_by_suite(names: Sequence[str]) -> Rows:
@@ -171,6 +186,8 @@ def errors(values: Mapping[str, float], names: Sequence[str]) -> dict[str, list[
             known: dict[tuple[object, object], float] = {}
             for row in rows:
                 question = row.question
+                if not isinstance(question, Step):
+                    continue
                 key = question.jobs, question.cluster
                 try:
                     if key not in known:
@@ -181,50 +198,75 @@ def errors(values: Mapping[str, float], names: Sequence[str]) -> dict[str, list[
     return found
 
 
-def fit(family: str, names: Sequence[str], moved: Moved) -> dict[str, float]:
-    """The values with the least weighted |log error| on some suites.
-
-    Every parameter is moved once; between, the logarithm of a step's time is taken for linear in those of the
-    parameters, and least absolute deviations are found by weighted least squares, a few times over (Schlossmacher
-    1973). Factors are pulled towards 1 as by a row.
-    """
-    paths = FITTED[family][0]
-    start = np.log([value for _, value in _starts(paths)])
-    rows = [(name, index) for name in names for index in range(len(moved.base.get(name, ())))]
-    base = np.array([math.log(1 + moved.base[name][index][1]) for name, index in rows])
-    slopes = np.array([
-        [math.log((1 + some[name][index][1]) / (1 + moved.base[name][index][1])) / _MOVE for some in moved.by_path]
-        for name, index in rows
-    ])  # fmt: skip
-    counts = Counter((name, moved.base[name][index][0].source) for name, index in rows)
-    shares = np.array([counts[name, moved.base[name][index][0].source] ** -0.5 for name, index in rows])
-    pull = np.diag([_PULL if "kernels." in path and not path.endswith("_s") else _PULL / 10 for path in paths])
-    change = np.zeros(len(paths))
-    for _ in range(50):
-        left = base + slopes @ change
-        weights = shares / np.maximum(np.abs(left), 0.01)
-        normal = slopes.T @ (weights[:, None] * slopes) + pull
-        towards = np.where(["kernels." in path and not path.endswith("_s") for path in paths], -start, 0.0)
-        change = np.linalg.solve(normal, pull @ towards - slopes.T @ (weights * base))
-        change = np.clip(change, -_FAR, _FAR)
-    return {path: math.exp(x) for path, x in zip(paths, start + change, strict=True)}
-
-
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """Rows and errors at the shipped values, and with each parameter moved."""
+class Tried:
+    """Steps of a family with the logarithms of predicted over measured, and how these follow each parameter's."""
 
-    base: Errors
-    by_path: list[Errors]
+    paths: tuple[str, ...]
+    rows: tuple[tuple[str, Row], ...]
+    base: Floats
+    slopes: Floats
+
+    def after(self, change: Floats) -> Floats:
+        """Errors with the parameters moved so far."""
+        return np.exp(self.base + self.slopes @ change) - 1.0
+
+    def fit(self, kept: NDArray[np.bool_]) -> Floats:
+        """The move with the least weighted |log error| on the rows that are kept.
+
+        Between what was tried, logarithms are taken for linear. Least absolute deviations come of weighted least
+        squares, a few times over (Schlossmacher 1973); factors are pulled towards 1 as by a row.
+        """
+        counts = Counter((name, row.source) for name, row in self.rows)
+        shares = np.array([counts[name, row.source] ** -0.5 for name, row in self.rows]) * kept
+        factor = np.array(["kernels." in path and not path.endswith("_s") for path in self.paths])
+        pull = np.diag(np.where(factor, _PULL, _PULL / 10))
+        towards = np.where(factor, -np.log([value for _, value in _starts(self.paths)]), 0.0)
+        change = np.zeros(len(self.paths))
+        for _ in range(50):
+            weights = shares / np.maximum(np.abs(self.base + self.slopes @ change), 0.01)
+            normal = self.slopes.T @ (weights[:, None] * self.slopes) + pull
+            change = np.linalg.solve(normal, pull @ towards - self.slopes.T @ (weights * self.base))
+            change = np.clip(change, -_FAR, _FAR)
+        return change
 
 
-def moved(family: str) -> Moved:
-    """Every parameter of a family moved, on all of its suites."""
+def moved(family: str) -> Tried:
+    """Every parameter of a family moved once, on all of its suites."""
     paths, names = FITTED[family]
     start = dict(_starts(paths))
-    return Moved(
-        errors(start, names), [errors({**start, path: start[path] * math.exp(_MOVE)}, names) for path in paths]
-    )
+    base = errors(start, names)
+    rows = tuple((name, row) for name, some in base.items() for row, _ in some)
+    before = _logs(base)
+    slopes = [(_logs(errors({**start, path: start[path] * math.exp(_MOVE)}, names)) - before) / _MOVE for path in paths]
+    return Tried(paths, rows, before, np.array(slopes).T)
+
+
+def _logs(found: Errors) -> Floats:
+    return np.log1p([error for some in found.values() for _, error in some])
+
+
+def left_out(tried: Tried) -> Floats:
+    """The error of every row with its source left out of the fit."""
+    sources = np.array([row.source for _, row in tried.rows])
+    found = np.zeros(len(sources))
+    for source in sorted(set(sources)):
+        found[sources == source] = tried.after(tried.fit(sources != source))[sources == source]
+    return found
+
+
+def by_suite(tried: Tried, some: Floats) -> dict[str, dict[str, float]]:
+    """Mean and 90th percentile of |error| in every suite."""
+    sizes: dict[str, list[float]] = {}
+    for (name, _), error in zip(tried.rows, some, strict=True):
+        sizes.setdefault(name, []).append(abs(float(error)))
+    return {
+        name: {
+            "mean_abs_error": round(math.fsum(found) / len(found), 4),
+            "p90_abs_error": round(sorted(found)[math.ceil(0.9 * len(found)) - 1], 4),
+        }
+        for name, found in sizes.items()
+    }
 
 
 def _starts(paths: Sequence[str]) -> list[tuple[str, float]]:
@@ -236,16 +278,9 @@ _MOVE = 0.2  # of a parameter's logarithm
 _FAR = 0.7  # as far as one fit goes
 _PULL = 1.0
 
-_LEAST = {
-    "products": 0.5,
-    "narrow_products": 0.5,
-    "narrowest_products": 0.5,
-    "attention": 0.5,
-    "passes": 0.5,
-    "gap_s": 0.5e-6,
-    "slowdown": 0.02,
-}
-_LEAST |= {"slowdown_across": 0.02, "piece_s": 2e-6, "jitter": 0.002, "step_s": 1e-3, "owner_s": 1e-4, "launch_s": 1e-6}
+_LEAST = dict.fromkeys(("products", "narrow_products", "narrowest_products", "attention", "passes"), 0.5)
+_LEAST |= {"slowdown": 0.02, "slowdown_across": 0.02, "piece_s": 2e-6, "jitter": 0.002, "gap_s": 0.5e-6}
+_LEAST |= {"step_s": 1e-3, "owner_s": 1e-4, "launch_s": 1e-6}
 
 
 def _shipped(path: str) -> float:
@@ -254,15 +289,6 @@ def _shipped(path: str) -> float:
     for name in field.split("."):
         found = getattr(found, name)
     return float(found)
-
-
-def _report(title: str, values: Mapping[str, float], names: Sequence[str]) -> None:
-    print(title)
-    print(" ", json.dumps({path: float(f"{value:.4g}") for path, value in values.items()}))
-    for name, some in errors(values, names).items():
-        sizes = sorted(abs(error) for _, error in some)
-        mean, p90 = math.fsum(sizes) / len(sizes), sizes[math.ceil(0.9 * len(sizes)) - 1]
-        print(f"  {name:28} {len(some):5} rows  mean |error| {mean:6.1%}  p90 {p90:6.1%}", flush=True)
 
 
 if __name__ == "__main__":

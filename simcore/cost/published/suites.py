@@ -6,8 +6,10 @@ A suite reads its rows from a file of the form of shared data's `published_measu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ from simcore.documents import read_text
 from simcore.errors import InputError, Location, closest
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["OTHER", "SUITES", "Suite", "load", "names", "suite"]
+__all__ = ["LEFT_OUT", "OTHER", "SUITES", "Suite", "load", "names", "suite"]
 
 SMALLEST_BYTES = 1 << 20  # below, collective benchmarks measure launches and noise
 
@@ -57,8 +59,25 @@ class Suite:
     tolerance: float | None
     peer: str
     unit: str = "s"
-    in_sample: bool = True
-    left_out: Mapping[str, float] | None = None
+
+    @property
+    def left_out(self) -> Mapping[str, float] | None:
+        """Mean and p90 |error| with each row's source left out of the fit; None where nothing was fitted on them."""
+        return _left_out().get(self.name)
+
+    @property
+    def in_sample(self) -> bool:
+        """Whether parameters were fitted on these rows."""
+        return self.left_out is not None
+
+
+LEFT_OUT = Path(__file__).parent / "left_out.json"
+
+
+@lru_cache(maxsize=1)
+def _left_out() -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = json.loads(LEFT_OUT.read_text(encoding="utf-8"))
+    return found
 
 
 def load(path: str | Path) -> Mapping[str, Any]:

@@ -121,7 +121,7 @@ _COMMON: dict[str, Any] = {"overlap": True, "overlap_pipeline": True}
 # Words of a source -> modules computed again. XLA names what it saves; what nothing needs is not computed again, such
 # as the last product of a layer. TorchTitan's per-operator checkpoint saves attention and every second product.
 _ALL_BUT_PRODUCTS = (Module.NORM, Module.FUSED, Module.MLP_ACTIVATION)
-_REMATERIALISED = (
+_REMATERIALISED: tuple[tuple[re.Pattern[str], tuple[Module, ...]], ...] = (
     (re.compile(r"save_dot_with_no_batch", re.IGNORECASE), _ALL_BUT_PRODUCTS),
     (re.compile(r"save_dot_except_mlp|save_qkv_out_proj", re.IGNORECASE), (*_ALL_BUT_PRODUCTS, Module.MLP_UP)),
     (re.compile(r"per-op", re.IGNORECASE), (Module.NORM, Module.MLP_ACTIVATION, Module.OUT, Module.MLP_GATE)),

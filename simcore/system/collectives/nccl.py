@@ -263,8 +263,8 @@ FABRICS: dict[str, Fabric] = {
         Fabric("hgx-v100", 8, _V100_NODE, _A100_ACROSS, 11.0e9),
         Fabric("mi300x", 8, _MI300X_NODE, _H100_ACROSS, 42.5e9),
         Fabric("efa-b200", 8, _B200_NODE, _B200_ACROSS, 48.4e9, device="b200"),
-        # Four or two boards joined by NVLink bridges; PCIe 4 boards; Gaudi's and Google's own links, whose "node" is
-        # the slice that they join (rates: docs/collectives.md).
+        # Boards joined by NVLink bridges; boards on PCIe 4; Gaudi's and Google's own links at their stated rates, a
+        # "node" of which is the slice that they join.
         Fabric("nvl-bridge", 4, _H100_NODE, _share(_H100_ACROSS, 1 / 2), 42.5e9, device="h200"),
         Fabric("l40s", 4, _PCIE_NODE, _share(_H100_ACROSS, 1 / 4), 21.2e9),
         Fabric("gaudi2", 8, _MI300X_NODE, _share(_A100_ACROSS, 1.5), 30.0e9),
