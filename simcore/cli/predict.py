@@ -56,9 +56,11 @@ SPELLED = {
     "recompute_method": ("block|uniform", "Which layers: the first of every part, or groups of as many."),
     "context": ("gather|ring|all_to_all", "How context ranks get at each other's tokens."),
     "dtype": ("fp32|tf32|fp16|bf16|fp8|int8|fp4", "Number format of products."),
+    "attention_dtype": ("fp32|tf32|fp16|bf16|fp8|int8|fp4", "Number format of attention; 16 bits."),
     "schedule": ("gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe", "Order of the pipeline's cells."),
     "recompute_modules": (
-        "core_attn|layernorm|mla_up_proj|moe_act|mlp|moe|shared_experts",
+        "core_attn|layernorm|mla_up_proj|moe_act|mlp|moe|shared_experts|fused_attn|qkv_proj|out_proj|mlp_up|mlp_gate|"
+        "mlp_act|mlp_down",
         "What --recompute selective drops (repeatable).",
     ),
     "lora_modules": ("linear_qkv|linear_proj|linear_fc1|linear_fc2", "Weights that have adapters; all (repeatable)."),
@@ -103,6 +105,7 @@ def _word(name: str, **about: Any) -> Callable[[Callable[..., Any]], Callable[..
 @option("--accelerators", required=True, type=COUNT, help="How many the step runs on.")
 @option("--seq", required=True, type=COUNT, help="Tokens of a sequence.")
 @_words
+@option("--conditions", default="", help="What a step loses besides: benchmark (nothing) or production.")
 @option("--run", "runs", is_flag=True, help="Run the same step by the native engine, too.")
 @option(
     "-o", "--output", type=Target(lambda: FORMATS), metavar="FILE", help="Write the step: .txt, or .et of every rank."
@@ -116,6 +119,7 @@ def command(
     accelerators: int,
     seq: int,
     *,
+    conditions: str,
     runs: bool,
     output: str | None,
     memory: str | None,
@@ -130,7 +134,7 @@ def command(
     """
     from simcore.api import predict
 
-    answer = predict(model, cluster, accelerators, seq, **_given(words))
+    answer = predict(model, cluster, accelerators, seq, conditions=conditions, **_given(words))
     document = answer.to_dict()
     if runs:
         document["run_s"] = answer.run_s()
@@ -210,6 +214,7 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     for name, seconds in document["parts"].items():
         if seconds:
             yield f"  {name.removesuffix('_s').replace('_', ' '):18} {seconds:9.4f} s {seconds / answer.step_s:6.1%}"
+    yield from _basis(document)
     capacity = answer.cluster.memory_bytes
     for stage, memory in enumerate(answer.memory):
         parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in memory.parts.items() if size)
@@ -222,3 +227,30 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
         yield "it fits" if all_fit else helped
         for one in document["would_fit"]:
             yield f"  {one['option']:40} {one['peak_bytes'] / 1e9:6.1f} GB  {one['step_s']:9.4g} s"
+
+
+def _basis(document: dict[str, Any]) -> Iterator[str]:
+    """What the times rest on, the kernels that decide, and the power."""
+    sources = document["sources"]
+    shares = ", ".join(
+        f"{sources[f'{name}_share']:.0%} {name}"
+        for name in ("measured", "interpolated", "transferred", "roofline")
+        if sources[f"{name}_share"] >= _SHOWN
+    )
+    yield f"times rest on {shares} (mean distance {sources['mean_distance'] or 0:.1f} octaves); what decides:"
+    for one in sources["deciding"]:
+        where = f"{one['source']}, {one['table']}" if one["table"] else one["source"]
+        near = f", {one['distance']:.1f} octaves away" if one["distance"] else ""
+        yield (
+            f"  {one['share']:4.0%} {one['kernel']}: {one['seconds'] * 1e6:,.0f} us"
+            f" +- {one['spread']:.0%} ({where}{near})"
+        )
+    if document["power"]:
+        power = document["power"]
+        yield (
+            f"{power['board_w']:,.0f} W and {power['board_j'] / 1e3:,.1f} kJ a step on each board,"
+            f" {power['tokens_per_j']:.3g} tokens/J"
+        )
+
+
+_SHOWN = 0.005

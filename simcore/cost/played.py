@@ -108,7 +108,7 @@ def _rows(some: Sequence[tuple[Cell, int]], blocked_s: float) -> tuple[Layer, ..
 def _ends(model: Model, plan: Plan, cluster: Cluster) -> tuple[Layer, ...]:
     """The sums over the replicas, where nothing hides them; all else behind the pipeline as computation."""
     parts = predict(model, plan, cluster).parts
-    after_s = parts["gradients"] + parts["optimizer"] + parts["other"]
+    after_s = fsum(parts[name] for name in ("gradients", "optimizer", "stragglers", "other", "losses"))
     sums = [] if plan.overlap or plan.replicas == 1 else gradient_sums(model, plan)
     shown = [one for one in sums if one.axis is Axis.DATA]
     after_s -= fsum(one.seconds(plan, cluster) for one in shown)

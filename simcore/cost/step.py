@@ -15,6 +15,7 @@ from itertools import chain
 from math import ceil, fsum
 
 from simcore.compute.accelerators import accelerator
+from simcore.compute.duration import expert_exchange
 from simcore.compute.kernel import Attention
 from simcore.cost.cluster import Cluster, Software
 from simcore.model.held import NOTHING, Held, layer_parameters, of_weights
@@ -24,7 +25,7 @@ from simcore.model.plan import Plan
 from simcore.model.rows import Rows
 from simcore.model.shape import LayerKind, Model
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step, dropped, in_phase
-from simcore.model.timing import seconds
+from simcore.model.timing import prepare, seconds
 from simcore.system.collectives.nccl import collective_s
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName
 
@@ -47,10 +48,17 @@ class Machine:
     plan: Plan
     cluster: Cluster
 
+    def prepare(self, some: Iterable[Sequence[Kernel]]) -> None:
+        """Look up all passes of kernels together."""
+        kernels = [
+            one for kernel in chain.from_iterable(some) for phase in PhaseName for one in in_phase(kernel, phase)
+        ]
+        prepare(kernels, accelerator(self.cluster.accelerator), self.plan.dtype)
+
     def seconds(self, kernels: Iterable[Kernel]) -> float:
         """Seconds of kernels one after the other."""
         device = accelerator(self.cluster.accelerator)
-        return seconds(kernels, device, self.plan.dtype, self.cluster.efficiency)
+        return seconds(kernels, device, self.plan.dtype, self.cluster.software.kernels)
 
     def phase_s(self, kernels: Iterable[Kernel], phase: PhaseName) -> float:
         """Seconds of kernels in a phase."""
@@ -82,6 +90,7 @@ class Machine:
             Axis.EXPERT: (plan.ep, whole),
             Axis.DATA: (plan.sharing, plan.tp),
             Axis.EXPERT_DATA: (plan.shard or plan.expert_replicas, plan.ep * whole),
+            Axis.REPLICAS: (plan.replicas // plan.sharing, plan.tp * plan.sharing),
         }[axis]
 
     def inside(self, axis: Axis) -> bool:
@@ -105,7 +114,8 @@ class Machine:
 
     def slowdown(self, axis: Axis) -> float:
         """The share of their time that kernels lose beside a collective."""
-        return self.cluster.software.slowdown if self.inside(axis) else _ACROSS
+        software = self.cluster.software
+        return software.slowdown if self.inside(axis) else software.slowdown_across
 
     def phase_ns(self, phase: Phase) -> int:
         """The time of a row's collective."""
@@ -115,7 +125,6 @@ class Machine:
 
 
 _HOST_ADAM_BYTES = 28  # reads gradient, weight, two moments, writes three
-_ACROSS = 0.1  # of the time of a collective that waits for network cards, by which it slows kernels; not fitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +218,8 @@ def _sharded(cell: Cell, held: Held, plan: Plan, cluster: Cluster) -> Cell:
         if plan.zero > _SHARDS_EVERY_PASS:
             gather_s += machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.element_bytes, axis)
         reduce_s += machine.collective_s(CollectiveKind.REDUCE_SCATTER, trained * plan.gradient_bytes, axis)
+    copied = held.trained * plan.gradient_bytes / plan.sharing  # hybrid sharding sums what a rank owns over replicas
+    reduce_s += machine.collective_s(CollectiveKind.ALL_REDUCE, copied, Axis.REPLICAS)
     ahead_s = machine.exposed_s(gather_s, cell.forward_ns * 1e-9, Axis.DATA)
     back_s = machine.exposed_s(gather_s + reduce_s, (cell.backward_ns + cell.weight_ns) * 1e-9, Axis.DATA)
     return replace(
@@ -251,6 +262,7 @@ class _Placed:
         `moved_bytes` go between host and accelerator beside the forward pass, and beside the backward.
         """
         plan, charges, rows = self.machine.plan, _Charges(), list[Layer]()
+        self.machine.prepare(block.kernels for block in some)
         for block in some:
             rows += Rows(self.model, plan, self.machine).block(self._visible(block, charges, again=again), again=again)
         rows = [self._slowed(row) for row in rows]
@@ -285,7 +297,9 @@ class _Placed:
 
     def _hidden_s(self, block: Block, at: int, step: Collective) -> tuple[float, float] | None:
         """What a collective costs that runs beside other kernels than those of a row's weight gradients, both ways."""
-        machine = self.machine
+        machine, exchanged_s = self.machine, self._exchanged_s(step)
+        if exchanged_s:
+            return exchanged_s, exchanged_s
         ahead_s, back_s = (
             machine.collective_s(kind, step.size_bytes, step.axis) if kind else 0.0
             for kind in (step.forward, step.backward)
@@ -299,27 +313,54 @@ class _Placed:
         if step.beside is Beside.NOTHING or step.axis is not Axis.TENSOR:
             return None
         if self._software.tiles:
-            return self._in_tiles(ahead_s), self._in_tiles(back_s)
+            return self._in_tiles(step.forward, ahead_s), self._in_tiles(step.backward, back_s)
         if step.beside is Beside.INPUT_GRADIENT:
             before = [one for one in block.steps[:at] if isinstance(one, Kernel)]
             return 0.0, machine.exposed_s(back_s, machine.phase_s(before, INPUT_GRAD), step.axis)
         return None
 
-    def _in_tiles(self, whole_s: float) -> float:
-        """What a collective costs piece by piece beside a product that takes no less: the first piece, and slowdown."""
-        first_s = whole_s / self.machine.plan.tp
-        return first_s + self.machine.slowdown(Axis.TENSOR) * (whole_s - first_s)
+    def _in_tiles(self, kind: CollectiveKind | None, whole_s: float) -> float:
+        """What a collective costs piece by piece beside a product that takes no less.
+
+        A gather begins with the piece that is there; of a sum the last piece is waited for; pieces are handed over.
+        """
+        if kind is None:
+            return 0.0
+        pieces = self.machine.plan.tp
+        last_s = 0.0 if kind is CollectiveKind.ALL_GATHER else whole_s / pieces
+        return last_s + self.machine.slowdown(Axis.TENSOR) * (whole_s - last_s) + pieces * self._software.piece_s
 
     def _sent_once(self, step: Collective) -> Collective:
         """Tokens to their experts: sent once, a token goes to each place where experts of it are."""
         experts, ranks = self.model.experts, self.machine.plan.ep
-        exchanges = step.axis is Axis.EXPERT and step.forward is CollectiveKind.ALL_TO_ALL
-        if not (exchanges and experts and self._software.sends_once):
+        if not (_exchanges(step) and experts and self._software.sends_once):
             return step
         inside = max(1, self.machine.cluster.fabric.node_ranks // self.machine.layout(Axis.EXPERT)[1])
         places = ranks // inside if ranks > inside else ranks
         copies = places * (1 - (1 - 1 / places) ** experts.top_k)
         return replace(step, size_bytes=int(step.size_bytes * copies / experts.top_k))
+
+    def _exchanged_s(self, step: Collective) -> float:
+        """Seconds of a dispatch or a combine by DeepEP's kernels, half of both; 0 where NCCL exchanges tokens."""
+        experts, plan, machine = self.model.experts, self.machine.plan, self.machine
+        if self._software.exchange == "nccl" or not (_exchanges(step) and experts):
+            return 0.0
+        ranks, stride = machine.layout(Axis.EXPERT)
+        both = (
+            expert_exchange(
+                stage,
+                accelerator(machine.cluster.accelerator),
+                tokens=plan.tokens // (plan.tp if plan.shards_sequence else 1),
+                hidden=self.model.hidden,
+                top_k=experts.top_k,
+                experts=experts.count,
+                ranks=ranks,
+                nodes=ceil(ranks * stride / machine.cluster.fabric.node_ranks),
+                low_latency=self._software.exchange == "deepep_low_latency",
+            )
+            for stage in ("dispatch", "combine")
+        )
+        return fsum(one.seconds for one in both) / 2
 
     def _slowed(self, row: Layer) -> Layer:
         """A row whose weight gradients run beside a collective: they lose time to it."""
@@ -386,6 +427,11 @@ class _Placed:
                     axis = AXES[phase.group]
                     waits[axis] = waits.get(axis, 0.0) + max(0, self.machine.phase_ns(phase) - hides) * 1e-9
         return Cell(tuple(rows), *self._times(rows), waits)
+
+
+def _exchanges(step: Collective) -> bool:
+    """Whether it brings tokens to their experts or back."""
+    return step.axis is Axis.EXPERT and step.forward is CollectiveKind.ALL_TO_ALL
 
 
 def _longer(row: Layer, forward_s: float, backward_s: float, weight_s: float = 0.0) -> Layer:

@@ -32,13 +32,20 @@ LOSS_BYTES, COUNT_BYTES = 4, 8
 def _linear(
     part: Part, plan: Plan, weights: Weights, shape: tuple[int, int, int], keeps: float = 0.0, *modules: Module
 ) -> Iterator[Kernel]:
-    """A product of so many rows, outputs and inputs with weights; two narrow ones beside it are its adapter."""
+    """A product of so many rows, outputs and inputs with weights, and its adapter if it has one.
+
+    That is dropout of its input, two narrow products, and the sum of both results; the backward sums the gradients of
+    both inputs, too.
+    """
     rank, (rows, outputs, inputs) = plan.lora_rank, shape
     yield Kernel(part, Product(*shape), keeps_bytes=keeps, modules=modules, trained=plan.trains(weights))
     if plan.adapts(weights):
         kept = float(plan.element_bytes * rows * rank)
+        size = plan.element_bytes
+        yield _pass(part, rows * inputs, 2 * size + 1, Touch.ELEMENTWISE, growth=(5 * size + 1) / (2 * size + 1))
         yield Kernel(part, Product(rows, rank, inputs), keeps_bytes=kept, modules=modules)
         yield Kernel(part, Product(rows, outputs, rank), modules=modules)
+        yield _pass(part, rows * outputs, 3 * size, Touch.ELEMENTWISE, growth=0.0)
 
 
 def _pass(
@@ -119,7 +126,7 @@ class _Attention:
         yield from self._core()
         width = self._heads * model.value_dim
         kept = float(plan.element_bytes * plan.tokens * width)
-        yield from _linear(out, plan, Weights.PROJECTION, (plan.tokens, model.hidden, width), kept)
+        yield from _linear(out, plan, Weights.PROJECTION, (plan.tokens, model.hidden, width), kept, Module.OUT)
         if not model.parallel_block:
             yield _residual(out, model, plan)
             yield from _output(label, plan, _hidden_bytes(model, plan))
@@ -139,7 +146,7 @@ class _Attention:
             yield from _linear(part, plan, Weights.QKV, (self._memory, keys, model.hidden), made[1])
         else:
             wide = queries + keys
-            yield from _linear(part, plan, Weights.QKV, (plan.tokens, wide, model.hidden), kept * wide)
+            yield from _linear(part, plan, Weights.QKV, (plan.tokens, wide, model.hidden), kept * wide, Module.QKV)
         if model.query_key_norm:
             elements = plan.tokens * (queries + keys / 2)
             yield _pass(part, elements, 2 * size, Touch.NORM, growth=NORM_GROWTH, launches=2)
@@ -198,7 +205,7 @@ class _Attention:
     def _core(self) -> Iterator[Kernel]:
         if self.plan.fused_attention:
             work = _fused(self.model, self.plan, self._sees, self._heads, self._key_heads)
-            yield Kernel(self._parts[1], work, wide=True, modules=(Module.CORE,))
+            yield Kernel(self._parts[1], work, wide=not self.plan.attention_dtype, modules=(Module.CORE, Module.FUSED))
         else:
             yield from self._unfused(self._parts[1])
 
@@ -246,9 +253,11 @@ def _fused(model: Model, plan: Plan, sees: _Sight, heads: int, key_heads: int) -
     if plan.context == "all_to_all":
         heads, key_heads = max(1, heads // plan.cp), max(1, key_heads // plan.cp)
         return Attention(plan.micro_batch, heads, key_heads, plan.seq, sees.keys, d, value, True, window)
-    reach = window or sees.keys
-    seen = reach - reach * reach // (2 * sees.keys)
-    return Attention(plan.micro_batch, heads, key_heads, queries, seen, d, value, False)
+    if window:
+        seen = window - window * window // (2 * sees.keys)
+        return Attention(plan.micro_batch, heads, key_heads, queries, seen, d, value, False)
+    # The last queries of as many keys as make the same number of pairs.
+    return Attention(plan.micro_batch, heads, key_heads, queries, (sees.keys + queries) // 2, d, value)
 
 
 # --- what tensor parallelism adds
@@ -287,13 +296,25 @@ def _output(label: str, plan: Plan, size: int) -> Iterator[Collective]:
 
 
 def _products(model: Model, plan: Plan, width: int, parts: tuple[Part, Part], module: Module) -> Iterator[Kernel]:
-    """Up, activation, down of a dense feed-forward block or a shared expert."""
+    """Up, activation, down of a dense feed-forward block or a shared expert.
+
+    Where half of the first products is computed again, each is a kernel of its own.
+    """
     tokens, size = plan.tokens, plan.element_bytes
+    up, between, down = _PIECES if module is Module.MLP else ((), (), ())
     wide = 2 * width if model.gated else width
-    yield from _linear(parts[0], plan, Weights.UP, (tokens, wide, model.hidden), float(size * tokens * wide), module)
+    first: list[tuple[int, tuple[Module, ...]]] = [(wide, up)]
+    if model.gated and Module.MLP_GATE in plan.recompute_modules:
+        first = [(width, up), (width, (*up, Module.MLP_GATE))]
+    for outputs, pieces in first:
+        kept = float(size * tokens * outputs)
+        yield from _linear(parts[0], plan, Weights.UP, (tokens, outputs, model.hidden), kept, module, *pieces)
     made = float(size * tokens * width) if plan.keeps_input(Weights.DOWN) else 0.0
-    yield _pass(parts[1], tokens * (wide + width), size, Touch.ACTIVATION, made, module)
-    yield from _linear(parts[1], plan, Weights.DOWN, (tokens, model.hidden, width), 0.0, module)
+    yield _pass(parts[1], tokens * (wide + width), size, Touch.ACTIVATION, made, module, *between)
+    yield from _linear(parts[1], plan, Weights.DOWN, (tokens, model.hidden, width), 0.0, module, *down)
+
+
+_PIECES: tuple[tuple[Module, ...], ...] = ((Module.MLP_UP,), (Module.MLP_ACTIVATION,), (Module.MLP_DOWN,))
 
 
 def _mlp(model: Model, plan: Plan) -> Iterator[Step]:

@@ -49,7 +49,7 @@ class Plan(Hashed):
     `frozen` weights have no gradients. With `lora_rank` > 0 all are frozen, and adapters of that rank beside those of
     `lora_modules` are trained. `offload`: what the host's memory keeps: "activations" and "weights" of the first
     `offload_layers` layers of every part of the model (0 = all), moved beside the kernels of their layer; "optimizer":
-    its states, and the host's cores take the step.
+    its states, and the host's cores take the step. `attention_dtype`: of fused attention, "" = 16 bits.
     """
 
     __hash__ = Hashed.__hash__
@@ -90,6 +90,7 @@ class Plan(Hashed):
     frozen: tuple[str, ...] = ()
     offload: tuple[str, ...] = ()
     offload_layers: int = 0
+    attention_dtype: str = ""
 
     @classmethod
     def of(cls, seq: int, global_batch: int, *, dp: int = 1, **choices: object) -> Plan:
@@ -346,7 +347,7 @@ def _refusals(model: Model, plan: Plan) -> Iterator[tuple[bool, str, str, int]]:
         yield plan.ep > 1, "expert_model_parallel_size", "this model has no experts", plan.ep
     common = "ZeRO-3 does not share what MTP modules and the model have in common"
     yield plan.zero == 3 and model.mtp_layers > 0, "stage", common, plan.zero
-    yield plan.shard > 0 and plan.zero != 3, "shard_ranks", "only ZeRO-3 shares parameters: --stage 3", plan.shard
+    yield plan.shard > 0 and not plan.zero, "shard_ranks", "nothing is shared: --stage 1, 2 or 3", plan.shard
 
 
 def _positive(problems: Problems, model: Model, plan: Plan) -> None:

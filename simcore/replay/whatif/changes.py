@@ -245,7 +245,7 @@ def _by_launch(nodes: RankNodes, rank: RankView) -> list[tuple[int, int, bool]]:
 class Width:
     """Another hidden or feed-forward size: matrix products are timed anew, other computation keeps its time.
 
-    As in Lumos (MLSys 2025, section 3.4); a product's recorded time changes by the ratio of its roofline times.
+    As in Lumos (MLSys 2025, section 3.4); a product's recorded time changes by the ratio of its kernels' times.
     """
 
     which: Literal["hidden", "ffn"]
@@ -257,5 +257,5 @@ class Width:
         return f"{self.which} = {self.size}"
 
     def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
-        """The ratio of roofline times where a product has the dimension (see `width_factors`)."""
+        """The ratio of the kernels' times where a product has the dimension (see `width_factors`)."""
         return graph.lasting([width_factors(rank, self.which, self.size) for rank in ranks])
