@@ -50,6 +50,10 @@ SWITCHES = {
     "dropout": "Layers have dropout.",
     "unfused_attention": "Attention in products and a softmax of its own.",
 }
+_MODULES = (
+    "core_attn|layernorm|mla_up_proj|moe_act|mlp|moe|shared_experts|"
+    "fused_attn|qkv_proj|out_proj|mlp_up|mlp_gate|mlp_act|mlp_down"
+)
 # Words that are one of some, as the help shows them; which there are is in `simcore.cost.words`.
 SPELLED = {
     "recompute": ("none|selective|full", "What is computed again: nothing, modules, or whole layers."),
@@ -58,11 +62,7 @@ SPELLED = {
     "dtype": ("fp32|tf32|fp16|bf16|fp8|int8|fp4", "Number format of products."),
     "attention_dtype": ("fp32|tf32|fp16|bf16|fp8|int8|fp4", "Number format of attention; 16 bits."),
     "schedule": ("gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe", "Order of the pipeline's cells."),
-    "recompute_modules": (
-        "core_attn|layernorm|mla_up_proj|moe_act|mlp|moe|shared_experts|fused_attn|qkv_proj|out_proj|mlp_up|mlp_gate|"
-        "mlp_act|mlp_down",
-        "What --recompute selective drops (repeatable).",
-    ),
+    "recompute_modules": (_MODULES, "What --recompute selective drops (repeatable)."),
     "lora_modules": ("linear_qkv|linear_proj|linear_fc1|linear_fc2", "Weights that have adapters; all (repeatable)."),
     "frozen": (
         "embedding|linear_qkv|linear_proj|linear_fc1|linear_fc2|experts|router|norms|output_layer",

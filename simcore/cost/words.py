@@ -33,7 +33,8 @@ CHOICES: dict[str, list[str]] = {
     "frozen": [str(weights) for weights in Weights],
     "offload": list(OFFLOADED),
     "context": list(CONTEXTS),
-    **dict.fromkeys(("dtype", "attention_dtype"), list(ELEMENT_BYTES)),
+    "dtype": list(ELEMENT_BYTES),
+    "attention_dtype": list(ELEMENT_BYTES),
     "schedule": schedules.names(),
 }
 
