@@ -51,6 +51,7 @@ SPELLED = {
     "recompute_method": "Which layers: the first of every part, or groups of as many.",
     "context": "How context ranks get at each other's tokens.",
     "dtype": "Number format of products.",
+    "attention_dtype": "Number format of attention; 16 bits.",
     "schedule": "Order of the pipeline's cells.",
 }
 
@@ -66,6 +67,9 @@ def _words(function: Callable[..., Any]) -> Callable[..., Any]:
     modules = "What --recompute selective drops (repeatable)."
     chosen = click.Choice(CHOICES["recompute_modules"])
     function = click.option("--recompute-modules", type=chosen, multiple=True, help=modules)(function)
+    targets = "With --lora-rank, the products with adapters (repeatable); all."
+    chosen = click.Choice(CHOICES["lora_targets"])
+    function = click.option("--lora-targets", type=chosen, multiple=True, help=targets)(function)
     function = click.option("--cuts", help="Layers of every part of the model: 7,8,8,7.")(function)
     for name, (kind, told) in reversed(kinds.items()):
         function = click.option(f"--{name.replace('_', '-')}", name, type=kind, help=told)(function)
