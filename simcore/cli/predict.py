@@ -82,6 +82,7 @@ def _words(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--accelerators", required=True, type=COUNT, help="How many the step runs on.")
 @click.option("--seq", required=True, type=COUNT, help="Tokens of a sequence.")
 @_words
+@click.option("--conditions", default="", help="What a step loses besides: benchmark (nothing) or production.")
 @click.option("--run", "runs", is_flag=True, help="Run the same step by the native engine, too.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the step: .txt, or .et of every rank.")
 @click.option("--force", is_flag=True, help="Overwrite what is there.")
@@ -92,6 +93,7 @@ def command(
     accelerators: int,
     seq: int,
     *,
+    conditions: str,
     runs: bool,
     output: Path | None,
     force: bool,
@@ -105,7 +107,7 @@ def command(
     """
     from simcore.api import predict
 
-    answer = predict(model, cluster, accelerators, seq, **_given(words))
+    answer = predict(model, cluster, accelerators, seq, conditions=conditions, **_given(words))
     document = answer.to_dict()
     if runs:
         document["run_s"] = answer.run_s()

@@ -6,7 +6,8 @@ Peak rates are dense (no sparsity), a multiply-add counted as two.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from simcore.errors import InputError, closest
 
@@ -133,17 +134,45 @@ def names() -> list[str]:
     return list(_TABLE)
 
 
+@lru_cache(maxsize=1024)
 def accelerator(name: str) -> Accelerator:
     """The preset called `name`, full or short, in any case; InputError names the nearest.
 
+    Behind an @ each, what a site states otherwise: the board's limit (W), its memory rate (TB/s), its clocks over the
+    usual ones (x).
+
     >>> accelerator("a100").name, accelerator("TPUv4").memory_bytes
     ('A100-SXM-80GB', 32000000000)
+    >>> accelerator("H100@500W@2.4TB/s").power_w
+    500.0
     """
+    name, *stated = name.split("@")
+    if stated:
+        return _stated_otherwise(accelerator(name), stated)
     wanted = name.lower().replace("_", "-")
     found = next((known for known in (*_TABLE, *_SHORT) if known.lower() == wanted), "")
     if found:
         return _TABLE[_SHORT.get(found, found)]
     raise InputError.at(name, "no such accelerator", expected=closest(name, [*_TABLE, *_SHORT]), found=repr(name))
+
+
+def _stated_otherwise(device: Accelerator, stated: list[str]) -> Accelerator:
+    """A device with other figures, which are part of its name."""
+    for one in stated:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(W|TB/s|x)", one)
+        if not found or not float(found[1]):
+            what = f"{device.name}: what is stated is not understood"
+            raise InputError.at(f"@{one}", what, expected="@500W, @2.4TB/s or @0.9x", found=one)
+        value, unit = float(found[1]), found[2]
+        if unit == "W":
+            device = replace(device, power_w=value)
+        elif unit == "TB/s":
+            device = replace(device, memory_bytes_per_s=value * 1e12)
+        else:
+            device = replace(
+                device, peak_flops_per_s={key: rate * value for key, rate in device.peak_flops_per_s.items()}
+            )
+    return replace(device, name="@".join((device.name, *stated)))
 
 
 def variant(device: Accelerator, memory_bytes_per_s: float) -> Accelerator:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +34,7 @@ from simcore.compute.measured import parametric
 from simcore.compute.measured.curves import Floats
 from simcore.compute.measured.estimate import Answer, Machine, Question, answer
 from simcore.compute.measured.operations import OPERATIONS
-from simcore.compute.measured.tables import Word
+from simcore.compute.measured.tables import Word, own_folder, remembered
 
 __all__ = ["collective", "collective_curve", "duration", "durations", "expert_exchange"]
 
@@ -66,8 +67,8 @@ def duration(kernel: Kernel, device: Accelerator, dtype: str, *, sustained: bool
 def durations(kernels: Sequence[Kernel], device: Accelerator, dtype: str, *, sustained: bool = False) -> list[Duration]:
     """As `duration` for many kernels: rows of the same table are asked for together, and remembered."""
     recipes = [_HOW[type(kernel)](kernel, device, dtype, sustained) for kernel in kernels]
-    _learn((ask for asks, _ in recipes for ask in asks), device)
-    return [join([_known[device, ask] for ask in asks]) for asks, join in recipes]
+    known = _learn((ask for asks, _ in recipes for ask in asks), device)
+    return [join([known[device, ask] for ask in asks]) for asks, join in recipes]
 
 
 class Ask(NamedTuple):
@@ -80,23 +81,30 @@ class Ask(NamedTuple):
 
 Recipe = tuple[tuple[Ask, ...], Callable[[Sequence[Duration]], Duration]]
 _MOST_KNOWN = 1 << 18
-_known: dict[tuple[Accelerator, Ask], Duration] = {}
 
 
-def _learn(asks: Iterable[Ask], device: Accelerator) -> None:
-    """Look up what is not known, all rows of one operation with the same words at once."""
-    if len(_known) > _MOST_KNOWN:
-        _known.clear()
+def _learn(asks: Iterable[Ask], device: Accelerator) -> dict[tuple[Accelerator, Ask], Duration]:
+    """All that is known, after looking up what is not: all rows of one operation with the same words at once."""
+    known = _known_of(own_folder())
+    if len(known) > _MOST_KNOWN:
+        known.clear()
     groups: dict[tuple[object, ...], dict[Ask, None]] = {}
     for ask in asks:
-        if (device, ask) not in _known:
+        if (device, ask) not in known:
             groups.setdefault((ask.operation, ask.words, len(ask.sizes)), {})[ask] = None
     for group in groups.values():
         found = _answered(list(group), device)
         for row, ask in enumerate(group):
             source = _SOURCES[int(found.source[row])]
             seconds, distance, spread = (float(one[row]) for one in (found.seconds, found.distance, found.spread))
-            _known[device, ask] = Duration(seconds, source, distance, spread, found.table)
+            known[device, ask] = Duration(seconds, source, distance, spread, found.table)
+    return known
+
+
+@remembered(4)
+def _known_of(own: Path) -> dict[tuple[Accelerator, Ask], Duration]:
+    """What was looked up with a user's tables in a folder."""
+    return {}
 
 
 def _answered(asks: Sequence[Ask], device: Accelerator) -> Answer:
@@ -158,24 +166,24 @@ def _ask(operation: str, words: tuple[Word, ...], **sizes: float) -> Ask:
 
 
 def _one(ask: Ask, device: Accelerator) -> Duration:
-    _learn([ask], device)
-    return _known[device, ask]
+    return _learn([ask], device)[device, ask]
 
 
 def _table_name(device: Accelerator) -> str:
     """A device as tables of measurements call it."""
-    return device.name.partition("-SXM")[0].lower().replace("-", "_")
+    name, at, stated = device.name.partition("@")
+    return name.partition("-SXM")[0].lower().replace("-", "_") + at + stated
 
 
 def _product(kernel: Product, device: Accelerator, dtype: str, sustained: bool) -> Recipe:
     """A batch is looked up as one product of all its rows, times the ratio of their parametric times."""
-    factor, sides = _LAYOUT[kernel.gradient] * _loads(kernel, dtype), {"n": kernel.n, "k": kernel.k}
+    factor = _LAYOUT[kernel.gradient] * _loads(kernel, dtype)
     if dtype == "fp32":
         words = (dtype, "bmm" if kernel.batch > 1 else "linear")
-        ask = _ask("gemm_fp32", words, m=kernel.m, **sides, batch=kernel.batch)
+        ask = _ask("gemm_fp32", words, m=kernel.m, n=kernel.n, k=kernel.k, batch=kernel.batch)
     else:
-        table: tuple[str, tuple[Word, ...]] = ("gemm_sustained", (dtype, None)) if sustained else ("gemm", (dtype,))
-        ask = _ask(*table, m=kernel.m * kernel.batch, **sides)
+        name, said = ("gemm_sustained", (dtype, None)) if sustained else ("gemm", (dtype,))
+        ask = _ask(name, said, m=kernel.m * kernel.batch, n=kernel.n, k=kernel.k)
         if kernel.batch > 1:
             factor *= _work_s(ask.operation, kernel, device, dtype) / _work_s(
                 ask.operation, replace(kernel, m=kernel.m * kernel.batch, batch=1), device, dtype
@@ -253,7 +261,7 @@ def _training(kernel: Attention) -> Ask:
 
 
 # How a pass is measured: operation, words and what one element of the result reads and writes. What only walks through
-# memory runs at the rate of an addition (NeuSight's relu and tanh do); of norms those of a training framework are taken,
+# memory runs at the rate of an addition (as NeuSight's relu and tanh do); of norms a training framework's are taken,
 # as serving's reach half of their rate.
 _ADDED: tuple[str, tuple[Word, ...], float] = ("memory", ("fp16", "add", None), 3.0)
 _PASSES: dict[Touch, tuple[str, tuple[Word, ...], float]] = {

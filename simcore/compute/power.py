@@ -58,11 +58,10 @@ def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> 
     """
     if not isinstance(kernel, Product) or min(kernel.m, kernel.n, kernel.k) <= _FEW_ROWS or not device.power_w:
         return 1.0
-    times, factors = zip(*_LIMITED, strict=True)
+    times, factors = np.array(_LIMITED).T
     excess = float(np.interp(log(max(seconds * 1e3, 1e-9)), np.log(times), factors)) - 1.0
-    years, rates = zip(*_AT_FULL_CLOCKS, strict=True)
-    asked = stated_peak(device, "bf16") / device.power_w / float(np.interp(device.year, years, rates))
-    bound = max(0.0, asked ** (1 / 3) - 1.0) / _MEASURED_EXCESS
+    asked = stated_peak(device, "bf16") / device.power_w / float(np.interp(device.year, *np.array(_AT_FULL_CLOCKS).T))
+    bound = float(max(0.0, asked ** (1 / 3) - 1.0)) / _MEASURED_EXCESS
     width = ELEMENT_BYTES[plain_type(dtype)]
     return (1.0 + float(excess * _NARROW.get(width, 1.0) * bound)) * _LONG_RUNS.get((device.name, width), 1.0)
 
@@ -81,8 +80,8 @@ def energy_j(kernels: Iterable[tuple[Kernel, float, str]], step_s: float, device
 def node_w(boards_w: float, limits_w: float) -> float:
     """Watts at the plug of a node whose boards draw `boards_w` together, of `limits_w` that they may.
 
-    The rest of a node is that of NVIDIA's DGX H100 and B200 (data sheets: 10.2 and 14.3 kW at most, with eight boards of
-    700 and 1,000 W): half of what is left for hosts, network cards and fans, as these too are rarely at their most.
+    The rest of a node is that of NVIDIA's DGX H100 and B200 (data sheets: 10.2 and 14.3 kW at most, eight boards of 700
+    and 1,000 W): half of what is left for hosts, network cards and fans, as these too are rarely at their most.
     """
     return (boards_w + _REST * limits_w) / _CONVERTED
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from simcore.compute.accelerators import accelerator
 from simcore.model.timing import LOOP, Loop
@@ -19,9 +20,10 @@ class Software:
     `step_s`: once a step (data, logging, gradient-norm synchronisation). `tiles`: tensor-parallel collectives run
     piece by piece beside the products they feed, all but the first of as many pieces as there are ranks.
     `slowdown`: the share of the time a collective runs beside kernels that these lose; `slowdown_across`: of one that
-    waits for network cards; `piece_s`: to hand over a piece. `hides_input_gradient`: the sum
-    of input gradients runs beside the weight gradients. `expert_launch_s`: host time per local expert and pass, where
-    experts are launched one by one. `sends_once`: a token goes once to a rank, however many of its experts live there.
+    waits for network cards; `piece_s`: to hand over a piece. `hides_input_gradient`: the sum of input gradients runs
+    beside the weight gradients. `expert_launch_s`: host time per local expert and pass, where experts are launched one
+    by one. `sends_once`: a token goes once to a rank, however many of its experts live there. `exchange`: who brings
+    tokens to their experts and back, NCCL's all-to-all or DeepEP's kernels.
     `synchronous`: a launch waits for the kernel before it (CUDA_LAUNCH_BLOCKING). `accumulation_bytes`: what adding a
     micro-batch's gradient to those before it moves per parameter, in a pass of its own; 0 = the product that makes it
     adds. `jitter`: standard deviation of a rank's step over its mean; all wait for the slowest. `owner_s`: after a step
@@ -37,6 +39,7 @@ class Software:
     piece_s: float = 0.0
     hides_input_gradient: bool = False
     sends_once: bool = False
+    exchange: Literal["nccl", "deepep", "deepep_low_latency"] = "nccl"
     expert_launch_s: float = 0.0
     synchronous: bool = False
     accumulation_bytes: float = 0.0

@@ -15,6 +15,7 @@ from itertools import chain
 from math import ceil, fsum
 
 from simcore.compute.accelerators import accelerator
+from simcore.compute.duration import expert_exchange
 from simcore.compute.kernel import Attention
 from simcore.cost.cluster import Cluster, Software
 from simcore.model.held import NOTHING, Held, of_weights
@@ -226,7 +227,9 @@ class _Placed:
 
     def _hidden_s(self, block: Block, at: int, step: Collective) -> tuple[float, float] | None:
         """What a collective costs that runs beside other kernels than those of a row's weight gradients, both ways."""
-        machine = self.machine
+        machine, exchanged_s = self.machine, self._exchanged_s(step)
+        if exchanged_s:
+            return exchanged_s, exchanged_s
         ahead_s, back_s = (
             machine.collective_s(kind, step.size_bytes, step.axis) if kind else 0.0
             for kind in (step.forward, step.backward)
@@ -260,13 +263,34 @@ class _Placed:
     def _sent_once(self, step: Collective) -> Collective:
         """Tokens to their experts: sent once, a token goes to each place where experts of it are."""
         experts, ranks = self.model.experts, self.machine.plan.ep
-        exchanges = step.axis is Axis.EXPERT and step.forward is CollectiveKind.ALL_TO_ALL
-        if not (exchanges and experts and self._software.sends_once):
+        if not (_exchanges(step) and experts and self._software.sends_once):
             return step
         inside = max(1, self.machine.cluster.fabric.node_ranks // self.machine.layout(Axis.EXPERT)[1])
         places = ranks // inside if ranks > inside else ranks
         copies = places * (1 - (1 - 1 / places) ** experts.top_k)
         return replace(step, size_bytes=int(step.size_bytes * copies / experts.top_k))
+
+    def _exchanged_s(self, step: Collective) -> float:
+        """Seconds of a dispatch or a combine by DeepEP's kernels, half of both; 0 where NCCL exchanges tokens."""
+        experts, plan, machine = self.model.experts, self.machine.plan, self.machine
+        if self._software.exchange == "nccl" or not (_exchanges(step) and experts):
+            return 0.0
+        ranks, stride = machine.layout(Axis.EXPERT)
+        both = (
+            expert_exchange(
+                stage,
+                accelerator(machine.cluster.accelerator),
+                tokens=plan.tokens // (plan.tp if plan.shards_sequence else 1),
+                hidden=self.model.hidden,
+                top_k=experts.top_k,
+                experts=experts.count,
+                ranks=ranks,
+                nodes=ceil(ranks * stride / machine.cluster.fabric.node_ranks),
+                low_latency=self._software.exchange == "deepep_low_latency",
+            )
+            for stage in ("dispatch", "combine")
+        )
+        return fsum(one.seconds for one in both) / 2
 
     def _slowed(self, row: Layer) -> Layer:
         """A row whose weight gradients run beside a collective: they lose time to it."""
@@ -352,6 +376,11 @@ class _Placed:
                     axis = AXES[phase.group]
                     waits[axis] = waits.get(axis, 0.0) + max(0, self.machine.phase_ns(phase) - hides) * 1e-9
         return Cell(tuple(rows), *self._times(rows), waits)
+
+
+def _exchanges(step: Collective) -> bool:
+    """Whether it brings tokens to their experts or back."""
+    return step.axis is Axis.EXPERT and step.forward is CollectiveKind.ALL_TO_ALL
 
 
 def _longer(row: Layer, forward_s: float, backward_s: float, weight_s: float = 0.0) -> Layer:

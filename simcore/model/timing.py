@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import fsum
 from operator import attrgetter
 
@@ -12,6 +11,7 @@ from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.duration import durations
 from simcore.compute.kernel import Attention, Duration, GroupedProduct, MemoryPass, Product
 from simcore.compute.kernel import Kernel as Work
+from simcore.compute.measured.tables import remembered
 from simcore.compute.power import limited
 from simcore.model.steps import Kernel
 
@@ -58,7 +58,7 @@ def duration(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = LOOP)
     return _duration(kernel.work, kernel.launches, device, computed_in(kernel, device, dtype), loop)
 
 
-@lru_cache(maxsize=1 << 17)
+@remembered(1 << 17)
 def _duration(work: Work, launches: int, device: Accelerator, dtype: str, loop: Loop) -> Duration:
     found = min((durations([work], device, kind)[0] for kind in _kinds(work, dtype)), key=attrgetter("seconds"))
     slower = limited(work, found.seconds, device, dtype) if loop.power_limited else 1.0
