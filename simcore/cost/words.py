@@ -33,8 +33,8 @@ CHOICES: dict[str, list[str]] = {
     "frozen": [str(weights) for weights in Weights],
     "offload": list(OFFLOADED),
     "context": list(CONTEXTS),
+    "attention_dtype": ["fp8"],
     "dtype": list(ELEMENT_BYTES),
-    "attention_dtype": list(ELEMENT_BYTES),
     "schedule": schedules.names(),
 }
 
