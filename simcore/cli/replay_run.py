@@ -268,7 +268,7 @@ def _check_changes(replay: Replay) -> None:
     sources = dict.fromkeys(step.source for steps in replay.steps for step in steps)
     for what in replay.whats:
         if all(source.edited([what]).same(source.graph) for source in sources):
-            message = f"'{what.title}' changes nothing: the recorded steps have none of what it changes, or have it so"
+            message = f"'{what}' changes nothing: the recorded steps have none of what it changes, or have it so"
             raise InputError.at("what if", message, hint="simcore replay without it lists what would help")
 
 
