@@ -69,7 +69,9 @@ def load_workload(
     return _read_workload(_find_workload(str(name_or_path)), npus, asked).content
 
 
-def predict(model: str | Model, cluster: str | Cluster, accelerators: int, seq: int, **words: Any) -> Answer:
+def predict(
+    model: str | Model, cluster: str | Cluster, accelerators: int, seq: int, *, conditions: str = "", **words: Any
+) -> Answer:
     """One training step predicted.
 
     Parameters
@@ -80,6 +82,8 @@ def predict(model: str | Model, cluster: str | Cluster, accelerators: int, seq: 
         A known cluster's name, a file that describes one, or one itself.
     accelerators, seq : int
         How many there are; tokens of a sequence.
+    conditions : str
+        What the step loses: "benchmark" (nothing) or "production"; "" = as the cluster says.
     **words
         Fields of `simcore.model.plan.Plan`: `tp`, `pp`, `micro_batch`, `global_batch`, ...; `dp` is what is left of the
         accelerators unless it is given, and must agree.
@@ -94,10 +98,10 @@ def predict(model: str | Model, cluster: str | Cluster, accelerators: int, seq: 
     True
     """
     from simcore.cost.answer import Answer
-    from simcore.cost.words import cluster_of, model_of, plan_of
+    from simcore.cost.words import cluster_of, model_of, plan_of, under
 
     shape = model_of(model) if isinstance(model, str) else model
-    system = cluster_of(cluster) if isinstance(cluster, str) else cluster
+    system = under(conditions, cluster_of(cluster) if isinstance(cluster, str) else cluster)
     return Answer(shape, plan_of(shape, system, accelerators, {"seq": seq, **words}), system)
 
 

@@ -9,10 +9,12 @@ from simcore.profiles import profiles
 
 PACKAGE = Path(__file__).parent.parent / "simcore"
 BASE = {"collection", "errors", "registry", "units", "documents", "library", "files", "memory", "noise", "options"}
+BASE |= {"hashed"}
 ALLOWED = {
     "collection": set(),
     "errors": set(),
     "units": set(),
+    "hashed": set(),
     "registry": {"errors"},
     "documents": {"errors", "files"},
     "library": {"errors"},

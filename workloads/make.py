@@ -14,8 +14,8 @@ from math import ceil
 from pathlib import Path
 
 from simcore.compute.accelerators import accelerator
+from simcore.compute.duration import duration
 from simcore.compute.kernel import Product
-from simcore.compute.roofline import duration_s
 from simcore.workload import text
 from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
 
@@ -35,7 +35,7 @@ class Gemm:
 
     def time_ns(self) -> int:
         """On an A100."""
-        return ceil(duration_s(Product(self.m, self.n, self.k), accelerator("A100-80GB")) * 1e9)
+        return ceil(duration(Product(self.m, self.n, self.k), accelerator("A100-80GB"), "bf16").seconds * 1e9)
 
 
 def convolutions() -> Iterator[tuple[Gemm, int]]:

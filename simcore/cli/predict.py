@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simcore.cli.command import Named, Target, emit, forced, option, verb
+from simcore.cli.command import Named, Target, emit, forced, option, pictures, verb
 from simcore.cli.numbers import Finite
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 FORMATS = (".txt", ".et")
+VIEWS = (".png", ".svg", ".pdf", ".html", ".csv", ".json")
 COUNT, NONE_OR_MORE = click.IntRange(1, 1 << 30), click.IntRange(0, 1 << 20)
 
 # Words of a plan: a number, one of some (None: see `simcore.cost.words`), or yes (bool).
@@ -37,6 +38,7 @@ WORDS: dict[str, tuple[click.ParamType[Any], str]] = {
     "gradient_bytes": (click.IntRange(2, 4), "Of a gradient as it is reduced."),
     "recompute_layers": (NONE_OR_MORE, "With --recompute full, layers of every part of the model."),
     "lora_rank": (NONE_OR_MORE, "Frozen weights, adapters of this rank trained."),
+    "offload_layers": (NONE_OR_MORE, "Layers of every part of the model whose activations or weights are offloaded."),
     "capacity": (Finite(0, 1e6), "Every expert gets so many times its mean share of tokens, padded."),
     "load": (Finite(1, 1e6), "Tokens of the busiest expert rank over the mean."),
 }
@@ -48,18 +50,29 @@ SWITCHES = {
     "dropout": "Layers have dropout.",
     "unfused_attention": "Attention in products and a softmax of its own.",
 }
+_MODULES = (
+    "core_attn|layernorm|mla_up_proj|moe_act|mlp|moe|shared_experts|"
+    "fused_attn|qkv_proj|out_proj|mlp_up|mlp_gate|mlp_act|mlp_down"
+)
 # Words that are one of some, as the help shows them; which there are is in `simcore.cost.words`.
 SPELLED = {
     "recompute": ("none|selective|full", "What is computed again: nothing, modules, or whole layers."),
     "recompute_method": ("block|uniform", "Which layers: the first of every part, or groups of as many."),
     "context": ("gather|ring|all_to_all", "How context ranks get at each other's tokens."),
     "dtype": ("fp32|tf32|fp16|bf16|fp8|int8|fp4", "Number format of products."),
+    "attention_dtype": ("fp8", "Number format of attention; 16 bits."),
     "schedule": ("gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe", "Order of the pipeline's cells."),
-    "recompute_modules": (
-        "core_attn|layernorm|mla_up_proj|moe_act|mlp|moe|shared_experts",
-        "What --recompute selective drops (repeatable).",
+    "recompute_modules": (_MODULES, "What --recompute selective drops (repeatable)."),
+    "lora_modules": ("linear_qkv|linear_proj|linear_fc1|linear_fc2", "Weights that have adapters; all (repeatable)."),
+    "frozen": (
+        "embedding|linear_qkv|linear_proj|linear_fc1|linear_fc2|experts|router|norms|output_layer",
+        "Weights that are not trained (repeatable).",
     ),
+    "offload": ("activations|weights|optimizer", "What the host's memory keeps (repeatable)."),
 }
+
+
+_REPEATED = {"recompute_modules", "lora_modules", "frozen", "offload"}
 
 
 def _choices(name: str) -> Collection[str]:
@@ -72,7 +85,7 @@ def _words(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a plan."""
     made = [_word(name, type=kind, help=told) for name, (kind, told) in WORDS.items()]
     made += [
-        _word(name, type=Named(partial(_choices, name)), metavar=shown, help=told, multiple=name == "recompute_modules")
+        _word(name, type=Named(partial(_choices, name)), metavar=shown, help=told, multiple=name in _REPEATED)
         for name, (shown, told) in SPELLED.items()
     ]
     made += [option("--cuts", help="Layers of every part of the model: 7,8,8,7.")]
@@ -92,18 +105,26 @@ def _word(name: str, **about: Any) -> Callable[[Callable[..., Any]], Callable[..
 @option("--accelerators", required=True, type=COUNT, help="How many the step runs on.")
 @option("--seq", required=True, type=COUNT, help="Tokens of a sequence.")
 @_words
+@option("--conditions", default="", help="What a step loses besides: benchmark (nothing) or production.")
 @option("--run", "runs", is_flag=True, help="Run the same step by the native engine, too.")
 @option(
     "-o", "--output", type=Target(lambda: FORMATS), metavar="FILE", help="Write the step: .txt, or .et of every rank."
 )
+@option("--memory", type=Target(lambda: VIEWS), metavar="FILE", help=f"Memory over time: {' '.join(VIEWS)}.")
+@option("--oom", is_flag=True, help="What would fit, where the plan does not.")
+@option("--plot", type=Target(pictures), metavar="FILE", help="Picture of what the step consists of (.png .svg .pdf).")
 def command(
     model: str,
     cluster: str,
     accelerators: int,
     seq: int,
     *,
+    conditions: str,
     runs: bool,
     output: str | None,
+    memory: str | None,
+    oom: bool,
+    plot: str | None,
     **words: Any,
 ) -> None:
     """Predict one training step: how long it takes, what it consists of, what memory it needs.
@@ -113,12 +134,23 @@ def command(
     """
     from simcore.api import predict
 
-    answer = predict(model, cluster, accelerators, seq, **_given(words))
+    answer = predict(model, cluster, accelerators, seq, conditions=conditions, **_given(words))
     document = answer.to_dict()
     if runs:
         document["run_s"] = answer.run_s()
+        if (network_s := answer.network_s()) is not None:
+            document["network_run_s"] = network_s
     if output:
         _write(answer, Path(output))
+    if memory:
+        document |= _over_time(answer, Path(memory))
+    if plot:
+        from simcore.cost.picture import step_figure
+        from simcore.report.plots import save
+
+        save(step_figure(answer), Path(plot))
+    if oom:
+        document["would_fit"] = _would_fit(answer)
     emit(document, lambda: "\n".join(_lines(answer, document)))
 
 
@@ -149,6 +181,25 @@ def _write(answer: Answer, output: Path) -> None:
         write_text(output, write(program(answer.model, answer.plan, answer.cluster)))
 
 
+def _over_time(answer: Answer, path: Path) -> dict[str, Any]:
+    """Write the curves; every stage's peak with its cause."""
+    from simcore.cost.memory_views import occupancies, told, write_memory
+
+    some = occupancies(answer)
+    write_memory(answer, some, path)
+    return {"memory_over_time": [told(one) for one in some]}
+
+
+def _would_fit(answer: Answer) -> list[dict[str, Any]]:
+    """Changes with which the plan fits; none where it does."""
+    from simcore.cost.room import remedies
+
+    if max(memory.total for memory in answer.memory) <= answer.cluster.memory_bytes:
+        return []
+    found = remedies(answer.model, answer.plan, answer.cluster)
+    return [{"option": option, "peak_bytes": size, "step_s": step_s} for option, size, step_s in found]
+
+
 def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     plan, (low, high) = answer.plan, answer.interval_s
     degrees = ("tp", "cp", "ep", "pp", "dp")
@@ -157,12 +208,49 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     yield f"a step takes {answer.step_s:.4g} s (nine in ten measured steps: {low:.4g} to {high:.4g} s)"
     if "run_s" in document:
         yield f"the engine runs it in {document['run_s']:.9g} s"
+    if "network_run_s" in document and answer.cluster.topology:
+        yield f"on the links of {answer.cluster.topology.name} it takes {document['network_run_s']:.9g} s"
     yield f"{answer.tokens_per_s:,.0f} tokens/s on each, {answer.mfu:.1%} of the peak of {plan.dtype} (MFU)"
     for name, seconds in document["parts"].items():
         if seconds:
             yield f"  {name.removesuffix('_s').replace('_', ' '):18} {seconds:9.4f} s {seconds / answer.step_s:6.1%}"
+    yield from _basis(document)
     capacity = answer.cluster.memory_bytes
     for stage, memory in enumerate(answer.memory):
         parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in memory.parts.items() if size)
         fits = "" if memory.total <= capacity else f"; {(memory.total - capacity) / 1e9:.1f} GB too much"
         yield f"stage {stage}: {memory.total / 1e9:.1f} of {capacity / 1e9:.0f} GB ({parts}){fits}"
+    yield from document.get("memory_over_time", [])
+    if "would_fit" in document:
+        all_fit = all(memory.total <= capacity for memory in answer.memory)
+        helped = "would fit, the fastest first:" if document["would_fit"] else "no one change helps"
+        yield "it fits" if all_fit else helped
+        for one in document["would_fit"]:
+            yield f"  {one['option']:40} {one['peak_bytes'] / 1e9:6.1f} GB  {one['step_s']:9.4g} s"
+
+
+def _basis(document: dict[str, Any]) -> Iterator[str]:
+    """What the times rest on, the kernels that decide, and the power."""
+    sources = document["sources"]
+    shares = ", ".join(
+        f"{sources[f'{name}_share']:.0%} {name}"
+        for name in ("measured", "interpolated", "transferred", "roofline")
+        if sources[f"{name}_share"] >= _SHOWN
+    )
+    yield f"times rest on {shares} (mean distance {sources['mean_distance'] or 0:.1f} octaves); what decides:"
+    for one in sources["deciding"]:
+        where = f"{one['source']}, {one['table']}" if one["table"] else one["source"]
+        near = f", {one['distance']:.1f} octaves away" if one["distance"] else ""
+        yield (
+            f"  {one['share']:4.0%} {one['kernel']}: {one['seconds'] * 1e6:,.0f} us"
+            f" +- {one['spread']:.0%} ({where}{near})"
+        )
+    if document["power"]:
+        power = document["power"]
+        yield (
+            f"{power['board_w']:,.0f} W and {power['board_j'] / 1e3:,.1f} kJ a step on each board,"
+            f" {power['tokens_per_j']:.3g} tokens/J"
+        )
+
+
+_SHOWN = 0.005

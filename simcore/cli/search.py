@@ -59,13 +59,14 @@ def _too_large(found: Found, asked: Study) -> str:
 
 def _explained(best: Candidate, asked: Study) -> dict[str, Any]:
     """How sure the best step is, from measured steps on the system, and what it follows."""
-    from simcore.cost.margins import interval, margin_of
+    from simcore.cost.margins import interval, kind_of, margin_of
     from simcore.cost.predict import predict
     from simcore.cost.sensitivity import of_cluster
 
     followed = of_cluster(asked.cluster, lambda moved: predict(asked.model, best.plan, moved).step_s)
     found = [{"constant": one.constant, "elasticity": one.elasticity} for one in followed[:3]]
-    return {"interval_s": list(interval(best.step_s, margin_of(asked.cluster))), "sensitivities": found}
+    margin = margin_of(kind_of(asked.model, best.plan, asked.cluster))
+    return {"interval_s": list(interval(best.step_s, margin.share)), "sensitivities": found}
 
 
 def _explained_lines(explained: dict[str, Any]) -> Iterator[str]:

@@ -36,21 +36,19 @@ def command(
 
     from simcore.cost.published import suites as published
     from simcore.cost.published import validate
+    from simcore.cost.published.reading import sort_rows
     from simcore.errors import InputError
 
     path, silent = Path(data) if data else None, is_quiet() or None
-    wanted = [published.suite(suite)] if suite else list(published.SUITES.values())
     documents = [published.load(path)] if path else validate.default_documents()
     found = []
-    for one in wanted:
-        with validate.read_from(path):
-            result = validate.score(
-                one,
-                documents,
-                lambda some, name=one.name: tqdm(some, desc=name, disable=silent, leave=False),
-                engine=engine,
-                explain=explain,
-            )
+    for some in sort_rows(documents, [published.suite(suite)] if suite else published.SUITES.values()):
+        result = validate.score(
+            some,
+            progress=lambda rows, name=some.suite.name: tqdm(rows, desc=name, disable=silent, leave=False),
+            engine=engine,
+            explain=explain,
+        )
         found += [result] if result else []
     if not found:
         raise InputError.at(str(path or "shipped measurements"), "no row of this suite", expected=suite or "any suite")

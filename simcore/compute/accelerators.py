@@ -1,4 +1,4 @@
-"""Accelerators as data: what the vendor states, one row each. What programs reach of it is in `efficiency`.
+"""Accelerators as data: what the vendor states, one row each. What programs reach of it is measured (`duration`).
 
 Peak rates are dense (no sparsity), a multiply-add counted as two.
 """
@@ -6,11 +6,12 @@ Peak rates are dense (no sparsity), a multiply-add counted as two.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from simcore.errors import InputError, closest
 
-__all__ = ["ELEMENT_BYTES", "Accelerator", "accelerator", "names", "recognised"]
+__all__ = ["ELEMENT_BYTES", "Accelerator", "accelerator", "names", "recognised", "variant"]
 
 ELEMENT_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 
@@ -34,6 +35,11 @@ class Accelerator:
     power_w: float = 0.0
     maker: str = ""
 
+    @property
+    def reach(self) -> float:
+        """What long runs reach of the stated peak, over what those of devices with measured tables do."""
+        return _REACH.get(self.name, 1.0)
+
     def peak(self, dtype: str) -> float:
         """FLOP/s at `dtype`; InputError when the device states none."""
         if dtype not in self.peak_flops_per_s:
@@ -55,6 +61,9 @@ NVIDIA   H100-SXM-80GB  2022   80  3.35    132  450  700  989   989 494.5    67 
 NVIDIA   H800-SXM-80GB  2023   80  3.35    132  200  700  989   989 494.5    67 1979 1979     - H100, slower NVLink
 NVIDIA   H20-SXM        2023   96     4     78  450  400  148   148    74    44  296  296     - secondary
 NVIDIA   H200-SXM       2023  141   4.8    132  450  700  989   989 494.5    67 1979 1979     - datasheet
+NVIDIA   H200-NVL       2024  141   4.8    132  450  600  835   835 417.5    60 1671 1671     - datasheet
+NVIDIA   H100-PCIe      2022   80     2    114   64  350  756   756   378    51 1513 1513     - datasheet
+NVIDIA   H100-SXM-96GB  2023   96   2.4    132  450  500  989   989 494.5    67 1979 1979     - torchtitan's fleet
 NVIDIA   B200-SXM       2024  180     8    148  900 1000 2250  2250  1125    80 4500 4500  9000 DGX B200 datasheet
 NVIDIA   B300-SXM       2025  288     8    148  900 1100 2250     -  1125    80 4500    - 12600 a measured table
 NVIDIA   GB200          2024  186     8    148  900 1200 2500  2500  1250    80 5000    - 10000 NVL72 datasheet
@@ -62,6 +71,7 @@ NVIDIA   GB300          2025  288     8    148  900 1400 2500     -     -    80 
 AMD      MI250X         2021  128  3.28    220  250  560  383   383     -  47.9    -    -     - datasheet
 AMD      MI300X         2023  192   5.3    304  448  750 1307  1307     - 163.4 2615 2615     - datasheet
 AMD      MI325X         2024  256     6    304  448 1000 1300     -     - 163.4 2610    -     - datasheet
+AMD      MI350X         2025  288     8    256  538 1000 2300  2300     - 144.2 4600    -  9200 datasheet
 AMD      MI355X         2025  288     8    256  538 1400 2500     -     - 157.3 5000    - 10100 datasheet
 Google   TPUv3          2018   32   0.9      2    -    -  123     -     -     -    -    -     - Google Cloud
 Google   TPUv4          2020   32   1.2      2    -  192  275     -     -     -    -  275     - jax-ml scaling book
@@ -111,8 +121,12 @@ def _read(table: str) -> dict[str, Accelerator]:
 
 
 _TABLE = _read(_STATED)
+
+# From steps of MLPerf Training's 70B adapters in 8 bits by five submitters; 16-bit products (stas00/ml-engineering,
+# maximum achievable FLOPS) fall in the same order.
+_REACH = {"MI300X": 0.62, "MI325X": 0.84, "MI350X": 0.93}
 _SHORT = {name.partition("-SXM")[0]: name for name in _TABLE if "-SXM" in name}  # of several the last
-_SHORT |= {"A100-80GB": "A100-SXM-80GB", "A100-40GB": "A100-SXM-40GB"}
+_SHORT |= {"A100-80GB": "A100-SXM-80GB", "A100-40GB": "A100-SXM-40GB", "H100": "H100-SXM-80GB"}
 
 
 def names() -> list[str]:
@@ -120,17 +134,56 @@ def names() -> list[str]:
     return list(_TABLE)
 
 
+@lru_cache(maxsize=1024)
 def accelerator(name: str) -> Accelerator:
     """The preset called `name`, full or short, in any case; InputError names the nearest.
 
+    Behind an @ each, what a site states otherwise: the board's limit (W), its memory rate (TB/s), its clocks over the
+    usual ones (x).
+
     >>> accelerator("a100").name, accelerator("TPUv4").memory_bytes
     ('A100-SXM-80GB', 32000000000)
+    >>> accelerator("H100@500W@2.4TB/s").power_w
+    500.0
     """
+    name, *stated = name.split("@")
+    if stated:
+        return _stated_otherwise(accelerator(name), stated)
     wanted = name.lower().replace("_", "-")
     found = next((known for known in (*_TABLE, *_SHORT) if known.lower() == wanted), "")
     if found:
         return _TABLE[_SHORT.get(found, found)]
     raise InputError.at(name, "no such accelerator", expected=closest(name, [*_TABLE, *_SHORT]), found=repr(name))
+
+
+def _stated_otherwise(device: Accelerator, stated: list[str]) -> Accelerator:
+    """A device with other figures, which are part of its name."""
+    for one in stated:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(W|TB/s|x)", one)
+        if not found or not float(found[1]):
+            what = f"{device.name}: what is stated is not understood"
+            raise InputError.at(f"@{one}", what, expected="@500W, @2.4TB/s or @0.9x", found=one)
+        value, unit = float(found[1]), found[2]
+        if unit == "W":
+            device = replace(device, power_w=value)
+        elif unit == "TB/s":
+            device = replace(device, memory_bytes_per_s=value * 1e12)
+        else:
+            device = replace(
+                device, peak_flops_per_s={key: rate * value for key, rate in device.peak_flops_per_s.items()}
+            )
+    return replace(device, name="@".join((device.name, *stated)))
+
+
+def variant(device: Accelerator, memory_bytes_per_s: float) -> Accelerator:
+    """The preset of a device's kind with this memory rate, the device itself where there is none.
+
+    >>> variant(accelerator("H100"), 2.4e12).name
+    'H100-SXM-96GB'
+    """
+    kind = device.name.split("-")[0]
+    alike = (one for name, one in _TABLE.items() if name.split("-")[0] == kind)
+    return next((one for one in alike if one.memory_bytes_per_s == memory_bytes_per_s), device)
 
 
 def recognised(device: str) -> Accelerator | None:

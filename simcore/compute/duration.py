@@ -9,10 +9,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,12 +31,12 @@ from simcore.compute.kernel import (
     Touch,
 )
 from simcore.compute.measured import parametric
-from simcore.compute.measured.curves import Columns, Floats
-from simcore.compute.measured.estimate import Machine, Question, answer
+from simcore.compute.measured.curves import Floats
+from simcore.compute.measured.estimate import Answer, Machine, Question, answer
 from simcore.compute.measured.operations import OPERATIONS
-from simcore.compute.measured.tables import Word
+from simcore.compute.measured.tables import Word, own_folder, remembered
 
-__all__ = ["collective", "collective_curve", "duration", "expert_exchange"]
+__all__ = ["collective", "collective_curve", "duration", "durations", "expert_exchange"]
 
 # Time of a gradient's product over the forward product of its own sizes (SimuMax, A100 PCIe and B200: medians of the
 # layouts NN and, summed in 32 bits, NT over TN).
@@ -59,13 +61,59 @@ def duration(kernel: Kernel, device: Accelerator, dtype: str, *, sustained: bool
     InputError
         If there is no such data type.
     """
-    return _duration(kernel, device, dtype, sustained)
+    return durations([kernel], device, dtype, sustained=sustained)[0]
 
 
-@lru_cache(maxsize=65536)
-def _duration(kernel: Kernel, device: Accelerator, dtype: str, sustained: bool) -> Duration:
-    found: Duration = _HOW[type(kernel)](kernel, device, dtype, sustained)
-    return found
+def durations(kernels: Sequence[Kernel], device: Accelerator, dtype: str, *, sustained: bool = False) -> list[Duration]:
+    """As `duration` for many kernels: rows of the same table are asked for together, and remembered."""
+    recipes = [_HOW[type(kernel)](kernel, device, dtype, sustained) for kernel in kernels]
+    known = _learn((ask for asks, _ in recipes for ask in asks), device)
+    return [join([known[device, ask] for ask in asks]) for asks, join in recipes]
+
+
+class Ask(NamedTuple):
+    """One row of a table's operation."""
+
+    operation: str
+    words: tuple[Word, ...]
+    sizes: tuple[tuple[str, float], ...]
+
+
+Recipe = tuple[tuple[Ask, ...], Callable[[Sequence[Duration]], Duration]]
+_MOST_KNOWN = 1 << 18
+
+
+def _learn(asks: Iterable[Ask], device: Accelerator) -> dict[tuple[Accelerator, Ask], Duration]:
+    """All that is known, after looking up what is not: all rows of one operation with the same words at once."""
+    known = _known_of(own_folder())
+    if len(known) > _MOST_KNOWN:
+        known.clear()
+    groups: dict[tuple[object, ...], dict[Ask, None]] = {}
+    for ask in asks:
+        if (device, ask) not in known:
+            groups.setdefault((ask.operation, ask.words, len(ask.sizes)), {})[ask] = None
+    for group in groups.values():
+        found = _answered(list(group), device)
+        for row, ask in enumerate(group):
+            source = _SOURCES[int(found.source[row])]
+            seconds, distance, spread = (float(one[row]) for one in (found.seconds, found.distance, found.spread))
+            known[device, ask] = Duration(seconds, source, distance, spread, found.table)
+    return known
+
+
+@remembered(4)
+def _known_of(own: Path) -> dict[tuple[Accelerator, Ask], Duration]:
+    """What was looked up with a user's tables in a folder."""
+    return {}
+
+
+def _answered(asks: Sequence[Ask], device: Accelerator) -> Answer:
+    """Rows of one operation with the same words and columns."""
+    first = asks[0]
+    names = [name for name, _ in first.sizes]
+    columns = np.array([[size for _, size in ask.sizes] for ask in asks], float)
+    sizes = {name: columns[:, place] for place, name in enumerate(names)}
+    return answer(Question(OPERATIONS[first.operation], Machine(_table_name(device), device), first.words, sizes))
 
 
 def expert_exchange(
@@ -92,7 +140,7 @@ def expert_exchange(
     """
     mode = "low_latency" if low_latency else "normal"
     sizes = {"nodes": nodes, "ranks": ranks, "hidden": hidden, "topk": top_k, "experts": experts, "tokens": tokens}
-    return _ask("expert_exchange", ("bf16", mode, stage), sizes | {"sms": 1 if low_latency else sms}, device)[1]
+    return _one(_ask("expert_exchange", ("bf16", mode, stage), **sizes, sms=1 if low_latency else sms), device)
 
 
 def collective(kind: str, size_bytes: float, ranks: int, device: Accelerator) -> Duration:
@@ -100,8 +148,7 @@ def collective(kind: str, size_bytes: float, ranks: int, device: Accelerator) ->
 
     `kind`: "all_reduce", "all_gather", "reduce_scatter" or "all_to_all"; `size_bytes`: the full buffer.
     """
-    sizes = {"ranks": ranks, "ranks_per_node": ranks, "size_bytes": size_bytes}
-    return _ask("nccl", ("fp16", kind), sizes, device)[1]
+    return _one(_ask("nccl", ("fp16", kind), ranks=ranks, ranks_per_node=ranks, size_bytes=size_bytes), device)
 
 
 _CURVE_BYTES = 2.0 ** np.arange(8, 30, 0.5)  # what the tables span
@@ -110,41 +157,45 @@ _CURVE_BYTES = 2.0 ** np.arange(8, 30, 0.5)  # what the tables span
 @lru_cache(maxsize=1024)
 def collective_curve(kind: str, ranks: int, device: Accelerator) -> tuple[Floats, Floats]:
     """Bytes and seconds of `collective`, from small to large, where more bytes never take less time."""
-    sizes = {"ranks": np.full(len(_CURVE_BYTES), ranks), "size_bytes": _CURVE_BYTES}
-    found = answer(Question(OPERATIONS["nccl"], Machine(_table_name(device), device), ("fp16", kind), sizes))
-    return _CURVE_BYTES, np.maximum.accumulate(found.seconds)
+    asks = [_ask("nccl", ("fp16", kind), ranks=ranks, size_bytes=size) for size in _CURVE_BYTES.tolist()]
+    return _CURVE_BYTES, np.maximum.accumulate(_answered(asks, device).seconds)
 
 
-def _ask(
-    operation: str, words: tuple[Word, ...], sizes: Mapping[str, float], device: Accelerator
-) -> tuple[Question, Duration]:
-    """One row of a table's operation."""
-    columns = {name: np.array([value], float) for name, value in sizes.items()}
-    question = Question(OPERATIONS[operation], Machine(_table_name(device), device), words, columns)
-    found = answer(question)
-    source = _SOURCES[int(found.source[0])]
-    seconds, distance, spread = (float(one[0]) for one in (found.seconds, found.distance, found.spread))
-    return question, Duration(seconds, source, distance, spread, found.table)
+def _ask(operation: str, words: tuple[Word, ...], **sizes: float) -> Ask:
+    return Ask(operation, words, tuple(sizes.items()))
+
+
+def _one(ask: Ask, device: Accelerator) -> Duration:
+    return _learn([ask], device)[device, ask]
 
 
 def _table_name(device: Accelerator) -> str:
     """A device as tables of measurements call it."""
-    return device.name.partition("-SXM")[0].lower().replace("-", "_")
+    name, at, stated = device.name.partition("@")
+    return name.partition("-SXM")[0].lower().replace("-", "_") + at + stated
 
 
-def _product(kernel: Product, device: Accelerator, dtype: str, sustained: bool) -> Duration:
+def _product(kernel: Product, device: Accelerator, dtype: str, sustained: bool) -> Recipe:
     """A batch is looked up as one product of all its rows, times the ratio of their parametric times."""
-    rows = {"m": kernel.m * kernel.batch, "n": kernel.n, "k": kernel.k}
+    factor = _LAYOUT[kernel.gradient] * _loads(kernel, dtype)
     if dtype == "fp32":
-        sizes = {"m": kernel.m, "n": kernel.n, "k": kernel.k, "batch": kernel.batch}
-        found = _ask("gemm_fp32", ("fp32", "bmm" if kernel.batch > 1 else "linear"), sizes, device)[1]
+        words = (dtype, "bmm" if kernel.batch > 1 else "linear")
+        ask = _ask("gemm_fp32", words, m=kernel.m, n=kernel.n, k=kernel.k, batch=kernel.batch)
     else:
-        operation, words = ("gemm_sustained", (dtype, None)) if sustained else ("gemm", (dtype,))
-        question, found = _ask(operation, words, rows, device)
+        name, said = ("gemm_sustained", (dtype, None)) if sustained else ("gemm", (dtype,))
+        ask = _ask(name, said, m=kernel.m * kernel.batch, n=kernel.n, k=kernel.k)
         if kernel.batch > 1:
-            whole = {"m": kernel.m, "n": kernel.n, "k": kernel.k, "batch": kernel.batch}
-            found = _times(found, _ratio(question, whole), exact=False)
-    return _times(found, _LAYOUT[kernel.gradient] * _loads(kernel, dtype), exact=kernel.gradient is Gradient.NONE)
+            factor *= _work_s(ask.operation, kernel, device, dtype) / _work_s(
+                ask.operation, replace(kernel, m=kernel.m * kernel.batch, batch=1), device, dtype
+            )
+    exact = kernel.gradient is Gradient.NONE and kernel.batch == 1
+    return (ask,), lambda found: _times(found[0], factor, exact=exact)
+
+
+def _work_s(operation: str, kernel: Kernel, device: Accelerator, dtype: str) -> float:
+    """Parametric seconds of a kernel."""
+    moved = kernel.moved_bytes(parametric.element_bytes(dtype))
+    return parametric.seconds(OPERATIONS[operation], kernel.flops, moved, device, dtype)
 
 
 def _loads(kernel: Product, dtype: str) -> float:
@@ -156,99 +207,83 @@ def _loads(kernel: Product, dtype: str) -> float:
     return _LOAD_BYTES / width if kernel.row * width % _LOAD_BYTES else 1.0
 
 
-def _grouped(kernel: GroupedProduct, device: Accelerator, dtype: str, sustained: bool) -> Duration:
-    each = max(1.0, kernel.tokens / kernel.experts)
-    sides = {"n": kernel.n, "k": kernel.k}
-    weight = kernel.gradient is Gradient.WEIGHT
-    sizes = {"groups": kernel.experts, "m": each, **sides}
-    if weight:
-        sizes = {"groups": kernel.experts, "m": kernel.n, "n": kernel.k, "k": each}
+def _grouped(kernel: GroupedProduct, device: Accelerator, dtype: str, sustained: bool) -> Recipe:
+    each, weight = max(1.0, kernel.tokens / kernel.experts), kernel.gradient is Gradient.WEIGHT
+    m, n, k = (kernel.n, kernel.k, each) if weight else (each, kernel.n, kernel.k)
     words = (dtype, _STAGE[kernel.gradient], int(weight))
-    return _ask("grouped_gemm", words, sizes, device)[1]
+    return (_ask("grouped_gemm", words, groups=kernel.experts, m=m, n=n, k=k),), itemgetter(0)
 
 
-def _attention(kernel: Attention, device: Accelerator, dtype: str, sustained: bool) -> Duration:
-    """Looked up as the square of all keys; fewer queries by the ratio of parametric times.
+def _attention(kernel: Attention, device: Accelerator, dtype: str, sustained: bool) -> Recipe:
+    """Looked up as the causal square of all keys; other queries and no mask by the ratio of parametric times.
 
-    Heads whose values are narrower are measured with training kernels only.
+    Heads whose values are narrower are measured with training kernels only. (The tables without a mask mix kernels of
+    serving frameworks that differ by a factor of three.)
     """
     if kernel.values != kernel.head_dim and kernel.causal:
-        stage = "backward" if kernel.backward else "forward"
-        return _ask("attention_causal", ("bf16", stage, 1), _training_sizes(kernel), device)[1]
-    operation = "attention_decode" if kernel.queries == 1 else "attention_prefill" if kernel.causal else _WHOLE
-    swept = "context" if kernel.queries == 1 else "seq"
+        return (_training(kernel),), itemgetter(0)
+    single = kernel.queries == 1
+    operation = "attention_decode" if single else "attention_prefill"
     sizes = {
         "heads": kernel.heads,
         "kv_heads": kernel.key_heads,
         "head_dim": kernel.head_dim,
         "window": kernel.window if kernel.window < kernel.keys else 0,
         "batch": kernel.batch,
-        swept: kernel.keys,
+        "context" if single else "seq": kernel.keys,
     }
-    question, found = _ask(operation, (dtype,), sizes, device)
-    forward = replace(kernel, backward=False)
-    square = replace(forward, queries=kernel.keys if kernel.queries > 1 else 1, value_dim=kernel.head_dim)
-    size = parametric.element_bytes(dtype)
-    work, all_s = (
-        parametric.seconds(question.operation, one.flops, one.moved_bytes(size), device, dtype)
-        for one in (forward, square)
+    one = replace(kernel, backward=False)
+    square = replace(one, queries=1 if single else kernel.keys, value_dim=kernel.head_dim, causal=True)
+    factor = (
+        _work_s(operation, one, device, dtype) / _work_s(operation, square, device, dtype) if one != square else 1.0
     )
-    found = _times(found, work / all_s, exact=work == all_s)
-    return _times(found, _backward(kernel, device), exact=False) if kernel.backward else found
+    factor *= _BACKWARD if kernel.backward else 1.0
+    return (_ask(operation, (dtype,), **sizes),), lambda found: _times(found[0], factor, exact=True)
 
 
-_WHOLE = "attention_bidirectional"
+# Time of the backward over the forward's in training kernels with work enough for the device (SimuMax, A100 PCIe and
+# B200: 2.9 to 3.6; less only where the host's launch is what was timed of the forward).
+_BACKWARD = 3.0
 
 
-def _backward(kernel: Attention, device: Accelerator) -> float:
-    """Time of the backward over the forward's, as training kernels of the nearest devices have it."""
-    sizes = _training_sizes(kernel)
-    stages = [_ask("attention_causal", ("bf16", stage, 1), sizes, device)[1] for stage in ("backward", "forward")]
-    return stages[0].seconds / stages[1].seconds
+def _training(kernel: Attention) -> Ask:
+    """A row of the training kernels' tables."""
+    return _ask(
+        "attention_causal",
+        ("bf16", "backward" if kernel.backward else "forward", 1),
+        heads=kernel.heads,
+        kv_heads=kernel.key_heads,
+        qk_head_dim=kernel.head_dim,
+        v_head_dim=kernel.values,
+        batch=kernel.batch,
+        seq=kernel.keys,
+    )
 
 
-def _training_sizes(kernel: Attention) -> dict[str, float]:
-    """Columns of the training kernels' tables."""
-    return {
-        "heads": kernel.heads,
-        "kv_heads": kernel.key_heads,
-        "qk_head_dim": kernel.head_dim,
-        "v_head_dim": kernel.values,
-        "batch": kernel.batch,
-        "seq": kernel.keys,
-    }
-
-
-# How a pass is measured: operation, words and what one element of the result reads and writes.
+# How a pass is measured: operation, words and what one element of the result reads and writes. What only walks through
+# memory runs at the rate of an addition (as NeuSight's relu and tanh do); of norms a training framework's are taken,
+# as serving's reach half of their rate.
+_ADDED: tuple[str, tuple[Word, ...], float] = ("memory", ("fp16", "add", None), 3.0)
 _PASSES: dict[Touch, tuple[str, tuple[Word, ...], float]] = {
-    Touch.ELEMENTWISE: ("memory", ("fp16", "add", None), 3.0),
-    Touch.COPY: ("memory", ("fp16", "add", None), 3.0),
-    Touch.NORM: ("memory", ("fp16", "norm", None), 2.0),
-    Touch.ACTIVATION: ("memory", ("fp16", "activation", 1), 3.0),
-    Touch.ROTARY: ("memory", ("fp16", "rotary", None), 2.0),
-    Touch.EMBEDDING: ("memory", ("fp16", "embedding", None), 2.0),
+    Touch.NORM: ("memory_fp32", ("fp32", "layernorm"), 2.0),
     Touch.SOFTMAX: ("memory_fp32", ("fp32", "softmax"), 2.0),
     Touch.QUANTISE: ("quantize_scale_matrix", ("fp8",), 1.5),
 }
 _WIDTH = 4096  # columns of a pass whose bytes alone are known
 
 
-def _memory(kernel: MemoryPass, device: Accelerator, dtype: str, sustained: bool) -> Duration:
-    operation, words, traffic = _PASSES[kernel.operation]
+def _memory(kernel: MemoryPass, device: Accelerator, dtype: str, sustained: bool) -> Recipe:
+    operation, words, traffic = _PASSES.get(kernel.operation, _ADDED)
     size = ELEMENT_BYTES[parametric.plain_type(str(words[0]))]
     elements = kernel.bytes / (traffic * (2.0 if operation.startswith("quantize") else size))
     width = min(float(_WIDTH), max(elements, 1.0))
     spec = OPERATIONS[operation]
     sizes = dict.fromkeys(spec.sizes, width) | {spec.swept: max(1.0, elements / width)}
-    return _ask(operation, words, sizes, device)[1]
+    least_s = kernel.bytes / device.memory_bytes_per_s if kernel.bytes > _CACHED_BYTES else 0.0
+    return (_ask(operation, words, **sizes),), lambda found: replace(found[0], seconds=max(found[0].seconds, least_s))
 
 
-def _ratio(question: Question, sizes: Mapping[str, float]) -> float:
-    """Parametric time of other sizes over that of the question's."""
-    columns: Columns = {name: np.array([value], float) for name, value in sizes.items()}
-    there = (question.operation, columns, question.device.accelerator, question.dtype)
-    here = (question.operation, question.sizes, question.device.accelerator, question.dtype)
-    return float(np.exp(parametric.log_us(*there) - parametric.log_us(*here))[0])
+_CACHED_BYTES = 2e8  # more than any device's caches hold
 
 
 def _times(found: Duration, factor: float, *, exact: bool) -> Duration:
@@ -258,7 +293,7 @@ def _times(found: Duration, factor: float, *, exact: bool) -> Duration:
     return replace(found, seconds=found.seconds * factor, source=source)
 
 
-_HOW: dict[type, Callable[[Any, Accelerator, str, bool], Duration]] = {
+_HOW: dict[type, Callable[[Any, Accelerator, str, bool], Recipe]] = {
     Product: _product,
     GroupedProduct: _grouped,
     Attention: _attention,

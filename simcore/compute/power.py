@@ -8,14 +8,16 @@ Clocks fall where a limit binds: those kernels are slower, see `duration(..., su
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import fsum
+from math import fsum, log
+
+import numpy as np
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.kernel import Attention, GroupedProduct, Kernel, MemoryPass, Product
-from simcore.compute.measured.parametric import plain_type
+from simcore.compute.measured.parametric import plain_type, stated_peak
 from simcore.errors import InputError
 
-__all__ = ["WAITING", "energy_j", "watts"]
+__all__ = ["WAITING", "energy_j", "limited", "node_w", "watts"]
 
 # Shares of the board's limit; products by bytes of an element.
 _PRODUCTS = {4.0: 0.93, 2.0: 0.93, 1.0: 0.80, 0.5: 0.86}
@@ -35,6 +37,35 @@ def watts(kernel: Kernel, device: Accelerator, dtype: str) -> float:
     return _limit(device) * _SHARES[type(kernel)]
 
 
+# Long runs of large 16-bit products over short ones, by the milliseconds of one (H200 and B200 at 95 % of their limits
+# and more, medians). Longer kernels meet the limit within a short run, which therefore shows it already.
+_LIMITED = ((0.02, 1.0), (0.1, 1.16), (0.35, 1.16), (0.75, 1.135), (2.0, 1.07), (6.0, 1.05), (20.0, 1.02))
+_NARROW = {1.0: 0.06 / 0.13, 0.5: 0.10 / 0.13}  # of 8 and of 4 bits: their excess over that of 16
+_FEW_ROWS = 128  # with these and fewer a product waits for memory
+# Stated 16-bit FLOP/s per watt of the limit at which boards of a year just keep their clocks: A100's, which no long run
+# slows; then what the measured 13 % of H200 and of B200 say, as clocks go with the cube root of power.
+_AT_FULL_CLOCKS = ((2020, 0.78e12), (2023, 0.98e12), (2024, 1.56e12))
+_MEASURED_EXCESS = 0.13
+# Beyond that rule, by device and bytes of an element: 8-bit products of GB200, whose steps in Megatron-Bridge's tables
+# and MLPerf (405B, 70B adapters) all take longer than the rule says, while the same jobs on B200 do not.
+_LONG_RUNS = {("GB200", 1.0): 1.17}
+
+
+def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> float:
+    """How many times as long it takes in a long run at the board's power limit as from cold.
+
+    Attention and passes over memory stay below the limit; grouped products were measured in long runs.
+    """
+    if not isinstance(kernel, Product) or min(kernel.m, kernel.n, kernel.k) <= _FEW_ROWS or not device.power_w:
+        return 1.0
+    times, factors = np.array(_LIMITED).T
+    excess = float(np.interp(log(max(seconds * 1e3, 1e-9)), np.log(times), factors)) - 1.0
+    asked = stated_peak(device, "bf16") / device.power_w / float(np.interp(device.year, *np.array(_AT_FULL_CLOCKS).T))
+    bound = float(max(0.0, asked ** (1 / 3) - 1.0)) / _MEASURED_EXCESS
+    width = ELEMENT_BYTES[plain_type(dtype)]
+    return (1.0 + float(excess * _NARROW.get(width, 1.0) * bound)) * _LONG_RUNS.get((device.name, width), 1.0)
+
+
 def energy_j(kernels: Iterable[tuple[Kernel, float, str]], step_s: float, device: Accelerator) -> float:
     """Joules of one board in a step of `step_s`: kernels (with their seconds and type), and waiting in between.
 
@@ -44,6 +75,19 @@ def energy_j(kernels: Iterable[tuple[Kernel, float, str]], step_s: float, device
     busy_s = fsum(seconds for _, seconds in made)
     waiting_j = WAITING * _limit(device) * max(0.0, step_s - busy_s)
     return fsum([*(power * seconds for power, seconds in made), waiting_j])
+
+
+def node_w(boards_w: float, limits_w: float) -> float:
+    """Watts at the plug of a node whose boards draw `boards_w` together, of `limits_w` that they may.
+
+    The rest of a node is that of NVIDIA's DGX H100 and B200 (data sheets: 10.2 and 14.3 kW at most, eight boards of 700
+    and 1,000 W): half of what is left for hosts, network cards and fans, as these too are rarely at their most.
+    """
+    return (boards_w + _REST * limits_w) / _CONVERTED
+
+
+_REST = 0.4  # of the boards' limits
+_CONVERTED = 0.95  # of the plug's power by the supplies; submitters state 0.94 to 0.96
 
 
 def _limit(device: Accelerator) -> float:

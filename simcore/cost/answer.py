@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import fsum
 
 from simcore.compute.accelerators import accelerator
-from simcore.compute.kernel import Source
+from simcore.cost.basis import Basis
 from simcore.cost.cluster import Cluster
-from simcore.cost.margins import interval, margin_of
-from simcore.cost.played import engine_ns
-from simcore.cost.predict import Prediction, part_cells, predict
-from simcore.model.layer import blocks, embedding, head, mtp_blocks
+from simcore.cost.margins import Margin, interval, kind_of, margin_of
+from simcore.cost.played import engine_ns, network_ns
+from simcore.cost.predict import Prediction, predict
+from simcore.model.layer import blocks, head
 from simcore.model.memory import Memory, stage_memory
 from simcore.model.plan import Plan
 from simcore.model.shape import Model, kinds
-from simcore.model.steps import Block, Kernel, in_phase
-from simcore.model.timing import duration
-from simcore.workload.model import PhaseName
+from simcore.model.steps import Block
 
 __all__ = ["Answer"]
 
@@ -30,13 +27,15 @@ PARTS = {
     "context_parallel": "exposed_cp_s",
     "expert_parallel": "exposed_ep_s",
     "sharding": "exposed_sharding_s",
+    "offload": "exposed_offload_s",
     "pipeline_parallel": "exposed_pp_s",
     "gradients": "exposed_dp_s",
     "bubble": "bubble_s",
     "optimizer": "optimizer_s",
+    "stragglers": "stragglers_s",
     "other": "software_s",
+    "losses": "losses_s",
 }
-_FORWARD_AND_GRADIENTS = 3  # times the arithmetic of the forward pass
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,13 @@ class Answer:
 
     @property
     def interval_s(self) -> tuple[float, float]:
-        """What nine in ten measured steps on such systems would lie in."""
-        return interval(self.step_s, margin_of(self.cluster))
+        """What nine in ten measured steps of such jobs would lie in."""
+        return interval(self.step_s, self.margin.share)
+
+    @property
+    def margin(self) -> Margin:
+        """How far like jobs were missed."""
+        return margin_of(kind_of(self.model, self.plan, self.cluster))
 
     @property
     def tokens_per_s(self) -> float:
@@ -86,40 +90,28 @@ class Answer:
         """The same step run by the native engine."""
         return engine_ns(self.model, self.plan, self.cluster) * 1e-9
 
+    def network_s(self) -> float | None:
+        """The same step on the links of the cluster's topology, where it has one of this size."""
+        topology = self.cluster.topology
+        fits = topology is not None and topology.npus == self.plan.world_size
+        return network_ns(self.model, self.plan, self.cluster) * 1e-9 if fits else None
+
+    @cached_property
+    def basis(self) -> Basis:
+        """The kernels, and what their times rest on."""
+        return Basis(self.model, self.plan, self.cluster)
+
     def sources(self) -> dict[str, object]:
-        """What times of kernels and collectives rest on, as shares of their sum.
+        """What times of kernels and collectives rest on, as shares of their sum."""
+        return self.basis.sources()
 
-        Collectives lie on lines through measured curves.
-        """
-        device, sums = accelerator(self.cluster.accelerator), dict.fromkeys(Source, 0.0)
-        distances, tables = [], set[str]()
-        for kernel, count in self._kernels():
-            known = duration(kernel, device, self.plan.dtype, self.cluster.efficiency)
-            sums[known.source] += count * known.seconds
-            tables |= {known.table} - {""}
-            if known.source is not Source.ROOFLINE:
-                distances.append((count * known.seconds, known.distance))
-        parts = range(self.plan.outline.parts)
-        cells = (each for part in parts for each in part_cells(self.model, self.plan, self.cluster, part))
-        exposed_s = fsum(count * fsum(cell.waits.values()) for cell, count in cells)
-        if exposed_s:
-            sums[Source.INTERPOLATED] += exposed_s
-            tables.add(f"nccl {self.cluster.fabric.name}")
-        whole, known_s = fsum(sums.values()), fsum(seconds for seconds, _ in distances)
-        mean = fsum(seconds * distance for seconds, distance in distances) / known_s if known_s else None
-        shares: dict[str, object] = {f"{source.value}_share": seconds / whole for source, seconds in sums.items()}
-        return shares | {"mean_distance": mean, "tables": sorted(tables)}
-
-    def _kernels(self) -> Iterator[tuple[Kernel, int]]:
-        """Kernels of a micro-batch in all phases, and how often they are there."""
-        model, plan = self.model, self.plan
-        layers = kinds(model, range(model.depth + model.mtp_layers))
-        some = [(block, count) for kind, count in layers for block in blocks(model, plan, kind)]
-        some += [(embedding(model, plan), 1), (head(model, plan), 1)]
-        some += [(block, model.mtp_layers) for block in (mtp_blocks(model, plan) if model.mtp_layers else ())]
-        for block, count in some:
-            for kernel in block.kernels:
-                yield from ((one, count) for phase in PhaseName for one in in_phase(kernel, phase))
+    def power(self) -> dict[str, float] | None:
+        """Watts and joules of a board in a step, and tokens per joule; None where no power limit is stated."""
+        energy_j = self.basis.energy_j(self.step_s)
+        if energy_j is None:
+            return None
+        watts = energy_j / self.step_s
+        return {"board_w": watts, "board_j": energy_j, "tokens_per_j": self.tokens_per_s / watts}
 
     def to_dict(self) -> dict[str, object]:
         """The document of `simcore predict --json`."""
@@ -137,6 +129,7 @@ class Answer:
             ],
             "capacity_bytes": self.cluster.memory_bytes,
             "sources": self.sources(),
+            "power": self.power(),
         }
 
 
@@ -144,15 +137,15 @@ def model_flops(model: Model, plan: Plan) -> float:
     """FLOPs of a step that the model needs: products and attention, forward and both gradients."""
     alone = replace(
         plan, world_size=1, tp=1, cp=1, ep=1, pp=1, expert_tp=1, micro_batch=1, global_batch=1, virtual_stages=1,
-        sequence_parallel=False, zero=0, shard=0, capacity=0.0, load=1.0, schedule="", cuts=(), lora_rank=0,
-        fused_attention=True,
+        sequence_parallel=False, zero=0, shard=0, capacity=0.0, load=1.0, schedule="", cuts=(), fused_attention=True,
     )  # fmt: skip
     layers = kinds(model, range(model.depth + model.mtp_layers))
     forward = sum(count * _flops(block) for kind, count in layers for block in blocks(model, alone, kind))
     heads = 1 + model.mtp_layers
     forward += heads * _flops(head(model, alone))
-    return _FORWARD_AND_GRADIENTS * plan.global_batch * forward
+    return plan.global_batch * forward
 
 
 def _flops(block: Block) -> float:
-    return fsum(kernel.work.flops for kernel in block.kernels)
+    """Forward and for both gradients, each as much; frozen weights have none."""
+    return fsum(kernel.work.flops * (3 if kernel.trained else 2) for kernel in block.kernels)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from simcore.compute.accelerators import accelerator
-from simcore.compute.efficiency import Efficiency, efficiency
+from simcore.hashed import Hashed
+from simcore.model.timing import LOOP, Loop
+from simcore.network.topology.model import Topology
 from simcore.system.collectives.nccl import Fabric
 
-__all__ = ["Cluster", "Software"]
+__all__ = ["Cluster", "Host", "Software", "host_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,40 +21,87 @@ class Software:
     `launch_s`: host time per kernel class; a pass whose launches take longer than its kernels takes that long.
     `step_s`: once a step (data, logging, gradient-norm synchronisation). `tiles`: tensor-parallel collectives run
     piece by piece beside the products they feed, all but the first of as many pieces as there are ranks.
-    `slowdown`: the share of the time a collective runs beside kernels that these lose. `hides_input_gradient`: the sum
-    of input gradients runs beside the weight gradients. `expert_launch_s`: host time per local expert and pass, where
-    experts are launched one by one. `sends_once`: a token goes once to a rank, however many of its experts live there.
+    `slowdown`: the share of the time a collective runs beside kernels that these lose; `slowdown_across`: of one that
+    waits for network cards; `piece_s`: to hand over a piece. `hides_input_gradient`: the sum of input gradients runs
+    beside the weight gradients. `expert_launch_s`: host time per local expert and pass, where experts are launched one
+    by one. `sends_once`: a token goes once to a rank, however many of its experts live there. `exchange`: who brings
+    tokens to their experts and back, NCCL's all-to-all or DeepEP's kernels.
     `synchronous`: a launch waits for the kernel before it (CUDA_LAUNCH_BLOCKING). `accumulation_bytes`: what adding a
     micro-batch's gradient to those before it moves per parameter, in a pass of its own; 0 = the product that makes it
-    adds.
+    adds. `jitter`: standard deviation of a rank's step over its mean; all wait for the slowest. `owner_s`: after a step
+    every rank that owns a share of the optimizer's states sends its parameters to the others in turn, each so long.
+    `family`: what profiles that err alike have in common.
     """
 
     launch_s: float = 10e-6
     step_s: float = 0.05
     tiles: bool = False
     slowdown: float = 0.38  # mean of what NCCL beside products costs these (Echo, arXiv 2412.12487)
+    slowdown_across: float = 0.1
+    piece_s: float = 0.0
     hides_input_gradient: bool = False
     sends_once: bool = False
+    exchange: Literal["nccl", "deepep", "deepep_low_latency"] = "nccl"
     expert_launch_s: float = 0.0
     synchronous: bool = False
     accumulation_bytes: float = 0.0
+    kernels: Loop = LOOP
+    jitter: float = 0.013
+    owner_s: float = 0.0
+    family: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """Accelerators, their interconnect and the software on them."""
+class Host:
+    """An accelerator's share of its host: the link between them, one way, and the host's memory.
+
+    PCIe 4.0 x16 carries 25 GB/s of its 32. `memory_bytes_per_s` is what the optimizer's step reaches: CPU-Adam moves 28
+    bytes a parameter, and takes 2.57 s for 10^10 on 256 GB/s of DDR4 (ZeRO-Offload, arXiv 2101.06840, table 4): 43 %;
+    of a DGX A100's 410 GB/s an eighth each.
+    """
+
+    link_bytes_per_s: float = 25e9
+    memory_bytes_per_s: float = 0.43 * 410e9 / 8
+
+
+def host_of(accelerator_name: str) -> Host:
+    """The host that an accelerator usually stands in."""
+    return _HOSTS.get(accelerator_name, Host())
+
+
+# PCIe 5.0 x16 and an eighth of 614 GB/s (DDR5-4800); NVLink-C2C's 450 GB/s and a Grace's 512 GB/s, for two devices.
+_PCIE_5, _GRACE = Host(55e9, 0.43 * 614e9 / 8), Host(225e9, 0.43 * 512e9 / 2)
+_HOSTS = {
+    **dict.fromkeys(("H100-SXM-80GB", "H200-SXM", "B200-SXM", "B300-SXM"), _PCIE_5),
+    **dict.fromkeys(("GB200", "GB300"), _GRACE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster(Hashed):
+    """Accelerators, their interconnect, the software on them, their hosts; the topology the second came from.
+
+    `losses`: the share of a step that a run loses on top of it (stragglers, clocks, data, checkpoints beside the step);
+    none in a benchmark.
+    """
+
+    __hash__ = Hashed.__hash__
 
     accelerator: str
     fabric: Fabric
     software: Software = field(default_factory=Software)
-    constants: Efficiency | None = None
-
-    @property
-    def efficiency(self) -> Efficiency:
-        """The kernel constants in force."""
-        return self.constants or efficiency(self.accelerator)
+    losses: float = 0.0
+    host: Host = field(default_factory=Host)
+    topology: Topology | None = None
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of one device."""
-        return accelerator(self.accelerator).memory_bytes
+        """Memory of one device that a program may take: what it finds there less the driver's context."""
+        found = int(_FOUND_GIB.get(self.accelerator, 0.0) * (1 << 30))
+        return found - _CONTEXT_BYTES if found else accelerator(self.accelerator).memory_bytes
+
+
+# "GPU 0 has a total capacity of ... GiB" in PyTorch's errors and the driver's figure, in public issues:
+# TianheWu/CoSeR 10, wbfwonderful/Vad-R1 11, vllm-project/vllm 27508, pytorch/ao 4002. Of others what is stated.
+_FOUND_GIB = {"A100-SXM-40GB": 39.50, "A100-SXM-80GB": 79.25, "H100-SXM-80GB": 79.11, "B200-SXM": 178.35}
+_CONTEXT_BYTES = 500_000_000

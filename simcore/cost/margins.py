@@ -1,53 +1,86 @@
-"""How far predictions of steps miss the measured ones, by system: what intervals are made of.
+"""How far predictions of steps miss measured ones: intervals from the errors on jobs that are alike.
 
-`python -m simcore.cost.margins` prints the table anew; a test holds it to what is computed.
+`errors.json` has the error of every published step, by who published it and what kind of job it is;
+`python -m simcore.cost.margins` writes it anew, and a test holds it to what is computed. A step that somebody published
+is never judged by that source: its interval comes from all others.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import log, log2
+from pathlib import Path
+
+from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
 from simcore.cost.cluster import Cluster
-from simcore.cost.systems import CLUSTERS
+from simcore.model.plan import Plan
+from simcore.model.shape import Model
 
-__all__ = ["MARGINS", "interval", "margin_of"]
+__all__ = ["Kind", "Margin", "Seen", "interval", "kind_of", "margin_of", "shipped_errors"]
 
-# The |error| that nine in ten measured steps do not pass: of a system, of all with its accelerator, of all.
-MARGINS: dict[str, float] = {
-    "selene": 0.0209,
-    "A100-SXM-80GB": 0.1669,
-    "all": 0.1659,
-    "selene-2021": 0.4170,
-    "megascale-megatron": 0.0847,
-    "megascale": 0.0925,
-    "vtrain-cluster": 0.2328,
-    "vtrain-node": 0.1586,
-    "h100": 0.1766,
-    "H100-SXM-80GB": 0.1627,
-    "gb300": 0.2192,
-    "GB300": 0.1579,
-    "gb200": 0.1297,
-    "GB200": 0.1640,
-    "dgx-b300": 0.1626,
-    "B300-SXM": 0.1626,
-    "gb300-26.04": 0.1451,
-    "gb200-26.04": 0.1640,
-    "dgx-b300-26.04": 0.3425,
-    "dgx-b200-26.04": 0.3770,
-    "B200-SXM": 0.1314,
-    "h100-26.04": 0.5239,
-    "b200": 0.1190,
-    "foundry-h100": 0.1435,
-    "foundry-a100": 0.1282,
-    "foundry-a100-40gb": 0.1286,
-    "A100-SXM-40GB": 0.1286,
-    "jean-zay": 0.2137,
-    "jean-zay-bf16": 0.1101,
-}
+FILE = Path(__file__).parent / "errors.json"
 
 
-def margin_of(cluster: Cluster) -> float:
-    """The margin of a system; nobody measured it: that of its accelerator; nobody measured that: of all."""
-    name = next((name for name, known in CLUSTERS.items() if known == cluster), "")
-    return next(MARGINS[key] for key in (name, cluster.accelerator, "all") if key in MARGINS)
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What makes jobs alike: software family, device and its maker, bits of products, scale, sort of model."""
+
+    software: str
+    device: str
+    maker: str
+    bits: int
+    octave: int
+    model: str
+
+    def likeness(self, other: Kind) -> float:
+        """1 for the same kind, less for every difference."""
+        found = _PER_OCTAVE ** abs(self.octave - other.octave)
+        for name, share in _DIFFERENCES.items():
+            if getattr(self, name) != getattr(other, name):
+                found *= share
+        return found
+
+
+# What is left of a likeness where jobs differ in something; per doubling of the accelerators.
+_DIFFERENCES = {"software": 0.15, "device": 0.4, "maker": 0.5, "bits": 0.6, "model": 0.25}
+_PER_OCTAVE = 0.93
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Errors (predicted over measured, less one) of one source on jobs of a kind."""
+
+    source: str
+    kind: Kind
+    errors: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """A step takes at least the prediction over 1 + `share`, at most the prediction times as much.
+
+    `support`: how many sources have measured such jobs, each counted by how alike its jobs are; below 1 the margin is
+    widened.
+    """
+
+    share: float
+    support: float
+
+    @property
+    def widened(self) -> bool:
+        """Whether nothing like it was measured."""
+        return self.support < 1
+
+
+def kind_of(model: Model, plan: Plan, cluster: Cluster) -> Kind:
+    """What kind of job it is."""
+    device = accelerator(cluster.accelerator)
+    sort = "lora" if plan.lora_rank else "experts" if model.experts else "dense"
+    bits = round(8 * ELEMENT_BYTES[plan.dtype])
+    return Kind(cluster.software.family, device.name, device.maker, bits, round(log2(plan.world_size)), sort)
 
 
 def interval(answer: float, margin: float) -> tuple[float, float]:
@@ -55,12 +88,65 @@ def interval(answer: float, margin: float) -> tuple[float, float]:
     return answer / (1 + margin), answer * (1 + margin)
 
 
-def main() -> None:
-    """Print the table."""
-    from simcore.cost.published.validate import margins
+@lru_cache(maxsize=1)
+def shipped_errors() -> tuple[Seen, ...]:
+    """The errors on published steps."""
+    table = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else []
+    return tuple(Seen(source, Kind(*kind), tuple(errors)) for source, kind, errors in table)
 
-    for name, share in margins().items():
-        print(f'    "{name}": {share:.4f},')
+
+@lru_cache(maxsize=4096)
+def margin_of(kind: Kind, besides: frozenset[str] = frozenset()) -> Margin:
+    """What nine in ten like jobs stay within, of all sources but those named."""
+    alike = [(kind.likeness(one.kind), one) for one in shipped_errors() if one.source not in besides]
+    counts: dict[str, float] = {}
+    for likeness, one in alike:
+        counts[one.source] = counts.get(one.source, 0.0) + likeness * len(one.errors)
+    best: dict[str, float] = {}
+    for likeness, one in alike:
+        best[one.source] = max(best.get(one.source, 0.0), likeness)
+    # A source weighs as its most alike job, however many jobs it has.
+    weighed = [
+        (abs(log(1 + error)), likeness * best[one.source] / counts[one.source])
+        for likeness, one in alike
+        for error in one.errors
+    ]
+    support = sum(best.values())
+    share = _quantile([*weighed, *((error, _PRIOR / len(_UNKNOWN)) for error in _UNKNOWN)], _COVERED)
+    return Margin(share, support)
+
+
+_COVERED = 0.9
+_UNKNOWN = (0.05, 0.1, 0.2, 0.3, 0.5)  # how far steps are missed of which nothing is known
+_PRIOR = 0.3  # and how much that weighs, in sources
+
+
+def _quantile(weighed: Iterable[tuple[float, float]], share: float) -> float:
+    """The value that this share of the weight does not pass."""
+    rising = sorted(weighed)
+    left = share * sum(weight for _, weight in rising)
+    for value, weight in rising:
+        left -= weight
+        if left <= 0:
+            return value
+    return rising[-1][0]
+
+
+def main() -> None:
+    """Write the table."""
+    from simcore.cost.published.validate import seen_errors
+
+    lines = [json.dumps(entry) for entry in table(seen_errors())]
+    FILE.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
+    print(f"{len(lines)} kinds of jobs")
+
+
+def table(errors: Mapping[tuple[str, Kind], Sequence[float]]) -> list[list[object]]:
+    """The entries of the file."""
+    return [
+        [source, [getattr(kind, name) for name in Kind.__slots__], sorted(round(error, 4) for error in some)]
+        for (source, kind), some in sorted(errors.items(), key=lambda item: (item[0][0], str(item[0][1])))
+    ]
 
 
 if __name__ == "__main__":

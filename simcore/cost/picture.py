@@ -14,10 +14,11 @@ from simcore.report.plots import new_figure, styled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from simcore.cost.answer import Answer
     from simcore.cost.published.validate import Scored
     from simcore.cost.search import Candidate, Found
 
-__all__ = ["front_figure", "predictions_figure"]
+__all__ = ["front_figure", "predictions_figure", "step_figure"]
 
 COLOURS = (PHASES[0], *DIMENSIONS[:3], FAMILIES["wait"], PHASES[1])
 ABOVE: dict[str, Any] = {"xytext": (5, 4)}
@@ -40,6 +41,24 @@ def predictions_figure(scored: Sequence[Scored]) -> Figure:
         ends = [end([row.measured for one in scored for row in one.rows]) for end in (min, max)]
         axes.plot(ends, ends, color=INK, linewidth=0.8)
         figure.legend(title="suite (mean |error|)", fontsize=8, frameon=False, loc="outside right center")
+    return figure
+
+
+def step_figure(answer: Answer) -> Figure:
+    """What a step consists of, its parts from the largest down."""
+    parts = sorted(((one, name) for name, one in answer.prediction.parts.items() if one), reverse=True)
+    with styled():
+        figure = new_figure(8, 1.0 + 0.32 * len(parts))
+        axes = figure.subplots()
+        colours = [PHASES[0] if name == "compute" else FAMILIES["wait"] for _, name in parts]
+        bars = axes.barh([name.replace("_", " ") for _, name in parts], [one for one, _ in parts], color=colours)
+        axes.bar_label(bars, [f"{one:.4g} s, {one / answer.step_s:.1%}" for one, _ in parts], padding=3, fontsize=8)
+        axes.invert_yaxis()
+        axes.margins(x=0.2)
+        low, high = answer.interval_s
+        axes.set(xlabel="s")
+        title = f"{answer.model.name} on {answer.plan.world_size} x {answer.cluster.accelerator}"
+        axes.set_title(f"{title}: {answer.step_s:.4g} s ({low:.4g} to {high:.4g})", fontsize=9, loc="left")
     return figure
 
 

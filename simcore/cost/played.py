@@ -19,6 +19,7 @@ from simcore.cost.predict import gradient_sums, message_bytes, messages_s, part_
 from simcore.cost.step import Cell, whole_ns
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
+from simcore.errors import InputError
 from simcore.generate.aicb.operations import Operation
 from simcore.generate.listing import listed_step
 from simcore.generate.traces import check_set, write_set
@@ -32,13 +33,23 @@ from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.workload.loops.pipeline import pipeline_of
 from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
 
-__all__ = ["cells", "engine_ns", "program", "run_ns", "write_step"]
+__all__ = ["cells", "engine_ns", "network_ns", "program", "run_ns", "write_step"]
 
 
 def engine_ns(model: Model, plan: Plan, cluster: Cluster) -> int:
     """How long a step takes of `model` on `cluster`, run by the engine; errors are those of `predict`."""
     fabric = cluster.fabric if plan.overlap_pipeline else replace(cluster.fabric, hop_s=0.0)
     return run_ns(program(model, plan, cluster), plan, fabric)
+
+
+def network_ns(model: Model, plan: Plan, cluster: Cluster) -> int:
+    """How long the same step takes where its collectives and messages cross the links of the cluster's topology."""
+    if cluster.topology is None or cluster.topology.npus != plan.world_size:
+        expected = "a cluster whose topology has as many NPUs as there are accelerators"
+        raise InputError.at("--run", "there are no links to run on", expected=expected, found=cluster.fabric.name)
+    settings = Settings(schedule=plan.schedule_name if plan.pp > 1 else "")
+    workload = program(model, plan, cluster)
+    return simulate(workload, cluster.topology, SystemConfig(), profiles.get("native"), settings).time_ns
 
 
 def run_ns(workload: Workload, plan: Plan, fabric: Fabric) -> int:
@@ -97,7 +108,7 @@ def _rows(some: Sequence[tuple[Cell, int]], blocked_s: float) -> tuple[Layer, ..
 def _ends(model: Model, plan: Plan, cluster: Cluster) -> tuple[Layer, ...]:
     """The sums over the replicas, where nothing hides them; all else behind the pipeline as computation."""
     parts = predict(model, plan, cluster).parts
-    after_s = parts["gradients"] + parts["optimizer"] + parts["other"]
+    after_s = fsum(parts[name] for name in ("gradients", "optimizer", "stragglers", "other", "losses"))
     sums = [] if plan.overlap or plan.replicas == 1 else gradient_sums(model, plan)
     shown = [one for one in sums if one.axis is Axis.DATA]
     after_s -= fsum(one.seconds(plan, cluster) for one in shown)

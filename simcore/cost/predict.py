@@ -7,15 +7,15 @@ what follows the last backward: gradient reduction, optimizer, parameter gatheri
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import fsum
+from statistics import NormalDist
 
 from simcore.cost.cluster import Cluster, Software
 from simcore.cost.step import Cell, Machine, edge, layer, layer_plan
 from simcore.model.held import Held, held_parameters, tied_gradient_bytes
-from simcore.model.layer import optimizer
-from simcore.model.plan import Plan, unlike
+from simcore.model.plan import Plan, split, unlike
 from simcore.model.shape import Model, kinds
 from simcore.model.steps import Axis
 from simcore.system.collectives.nccl import collective_s, point_to_point_s
@@ -30,6 +30,7 @@ __all__ = [
     "Software",
     "gradient_sums",
     "lower_bound_s",
+    "mean_work_s",
     "message_bytes",
     "messages_s",
     "part_cells",
@@ -61,9 +62,22 @@ def predict(model: Model, plan: Plan, cluster: Cluster) -> Prediction:
         "bubble": pipeline_s - busy_s,
         "gradients": _gradients_s(model, plan, cluster, pipeline_s),
         "optimizer": _optimizer_s(model, plan, cluster),
+        "stragglers": cluster.software.jitter * busy_s * slowest_of(plan.world_size),
         "other": cluster.software.step_s,
     }
+    parts["losses"] = cluster.losses * fsum(parts.values())
     return Prediction(fsum(parts.values()), parts)
+
+
+@lru_cache(maxsize=1024)
+def slowest_of(ranks: int) -> float:
+    """How many standard deviations the slowest of some ranks is behind the mean: the expected largest of so many
+    normal values (Blom 1958).
+
+    >>> round(slowest_of(8), 2), round(slowest_of(10_000), 2)
+    (1.43, 3.83)
+    """
+    return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25)) if ranks > 1 else 0.0
 
 
 _WAITS = {
@@ -71,6 +85,7 @@ _WAITS = {
     "context_parallel": Axis.CONTEXT,
     "expert_parallel": Axis.EXPERT,
     "sharding": Axis.DATA,
+    "offload": Axis.HOST,
 }
 
 
@@ -91,6 +106,27 @@ def _wait_shares(model: Model, plan: Plan, cluster: Cluster) -> dict[str, float]
     }
 
 
+def mean_work_s(model: Model, plan: Plan, cluster: Cluster) -> float:
+    """What the busiest stage cannot beat: the mean of what all stages work and wait for, nothing sharded.
+
+    A stage waits until the layers before it have its first micro-batch, and at the end for their backward. Plans that
+    differ in ZeRO's level only have the same.
+    """
+    alike = layer_plan(replace(plan, zero=0, shard=0))
+    again = plan.recompute == "full" and not plan.recompute_layers
+    ends = [(edge(model, alike, cluster, last=last), 1) for last in (False, True)]
+    deep = [(layer(model, alike, cluster, kind, again=again), n) for kind, n in kinds(model, range(model.depth))]
+    work_ns = sum(count * (one.forward_ns + one.backward_ns + one.weight_ns) for one, count in (*ends, *deep))
+    passed_ns = _mean_before(model, plan) * min(one.forward_ns + one.backward_ns for one, _ in deep)
+    return 1e-9 * (work_ns * plan.micro_batches / plan.pp + passed_ns) + cluster.software.step_s
+
+
+def _mean_before(model: Model, plan: Plan) -> float:
+    """Layers before a stage's first part of the model, the mean of all stages."""
+    starts = [layers.start for layers in split(model.depth, plan.outline.parts, plan.cuts)]
+    return sum(min(starts[part] for part in plan.parts(stage)) for stage in range(plan.pp)) / plan.pp
+
+
 def lower_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
     """What no order of cells can beat: for every stage its fill, its work, its drain; then the end of the step.
 
@@ -100,7 +136,8 @@ def lower_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
     durations = part_times(model, plan, cluster)
     busy_s = max(_stage_bound_s(plan, durations, stage) for stage in range(plan.pp))
     tail_s = _gradients_s(model, plan, cluster, float("inf"))
-    return busy_s + tail_s + _optimizer_s(model, plan, cluster) + cluster.software.step_s
+    step_s = busy_s + tail_s + _optimizer_s(model, plan, cluster) + cluster.software.step_s
+    return step_s * (1 + cluster.losses)
 
 
 def _stage_bound_s(plan: Plan, durations: Durations, stage: int) -> float:
@@ -129,10 +166,10 @@ def predict_layer(model: Model, plan: Plan, cluster: Cluster, phase: str) -> Pre
 
 def _layers(model: Model, plan: Plan, cluster: Cluster, layers: range) -> list[tuple[Cell, int]]:
     """Cells of some layers of a part of the model, and how many there are of each."""
-    alike, whole = layer_plan(plan), sum(plan.again(position) for position in range(len(layers)))
+    alike = layer_plan(plan)
     return [
-        (layer(model, alike, cluster, kind, again=again), count)
-        for some, again in ((layers[:whole], True), (layers[whole:], False))
+        (layer(model, alike, cluster, kind, again=again, away=away), count)
+        for some, again, away in plan.layer_states(layers)
         for kind, count in kinds(model, some)
     ]
 
@@ -274,7 +311,8 @@ def _gradients_s(model: Model, plan: Plan, cluster: Cluster, pipeline_s: float) 
     if plan.overlap:
         window = pipeline_s / plan.micro_batches * _BACKWARD_SHARE * (plan.pp if plan.virtual_stages > 1 else 1)
         whole = max(whole - window, whole / _BUCKETS)
-    return whole + _tied_s(model, plan, cluster)
+    owners_s = cluster.software.owner_s * plan.sharing if plan.zero == 1 and plan.sharing > 1 else 0.0
+    return whole + owners_s + _tied_s(model, plan, cluster)
 
 
 def _tied_s(model: Model, plan: Plan, cluster: Cluster) -> float:
@@ -287,4 +325,4 @@ def _tied_s(model: Model, plan: Plan, cluster: Cluster) -> float:
 def _optimizer_s(model: Model, plan: Plan, cluster: Cluster) -> float:
     held = _fullest(model, plan)
     owned = held.owned(plan) if plan.zero else held.trained + held.trained_experts
-    return Machine(plan, cluster).seconds([optimizer(owned)])
+    return Machine(plan, cluster).optimizer_s(owned)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import nsmallest
-from itertools import product
+from functools import cache
+from heapq import heapify, heappop, heappush, nsmallest
+from itertools import chain, product
 from math import isqrt
 
-from simcore.cost.predict import Cluster, Prediction, lower_bound_s, predict
-from simcore.model.memory import peak
+from simcore.cost.predict import Cluster, Prediction, lower_bound_s, mean_work_s, predict
+from simcore.model.memory import fullest, needs
 from simcore.model.plan import Plan, Recompute
 from simcore.model.shape import Model
 from simcore.workload.loops import schedules
@@ -52,7 +53,7 @@ class Study:
     virtual_stages: Sequence[int] = ()
     recompute: Sequence[Recompute] = ("none", "selective", "full")
     zero: Sequence[int] = (0, 1, 2, 3)
-    shard: Sequence[int] = (0,)
+    shard: Sequence[int] = ()
     recompute_layers: Sequence[int] = (0,)
     schedule: Sequence[str] = SCHEDULES
     memory_bytes: int = 0
@@ -121,8 +122,17 @@ def divisors(number: int) -> list[int]:
     return small + [number // d for d in reversed(small) if d * d != number]
 
 
+Family = tuple[Plan, list[Plan]]
+"""Plans that differ only in what replicas share, and one that shares nothing."""
+
+
 def candidates(study: Study) -> Iterator[Plan]:
-    """Every plan of a study whose ranks and batches divide evenly; layers need not.
+    """Every plan of a study whose ranks and batches divide evenly; layers need not."""
+    return chain.from_iterable(plans for _, plans in families(study))
+
+
+def families(study: Study) -> Iterator[Family]:
+    """All candidates.
 
     Tensor parallelism stays inside a node. A context rank has an early and a late piece of every sequence, so that
     causal attention is balanced; experts are spread over the ranks of a stage.
@@ -136,7 +146,7 @@ def candidates(study: Study) -> Iterator[Plan]:
             yield from _with_degrees(study, replace(study.plan, world_size=total, tp=tp, pp=pp, cp=cp))
 
 
-def _with_degrees(study: Study, plan: Plan) -> Iterator[Plan]:
+def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
     """The candidates of one split of the ranks."""
     model = study.model
     splits = [d for d in divisors(-(-model.depth // plan.pp)) if d == 1 or (plan.pp > 1 and d * plan.pp <= model.depth)]
@@ -152,11 +162,22 @@ def _with_degrees(study: Study, plan: Plan) -> Iterator[Plan]:
             schedule=_schedule(schedule, plan.pp, chunks),
             sequence_parallel=plan.tp > 1,
         )
-        for zero, ep, (recompute, some), shard in product(study.zero, experts, _repeated(study, chosen), study.shard):
-            if shard and (zero < _SHARES or plan.replicas % shard):
-                continue
-            level = zero if plan.replicas > 1 else 0
-            yield replace(chosen, ep=ep, recompute=recompute, recompute_layers=some, zero=level, shard=shard)
+        for ep, (recompute, some) in product(experts, _repeated(study, chosen)):
+            base = replace(chosen, ep=ep, recompute=recompute, recompute_layers=some)
+            yield base, [replace(base, zero=zero, shard=shard) for zero, shard in _shared(study, base)]
+
+
+def _shared(study: Study, plan: Plan) -> Iterator[tuple[int, int]]:
+    """Levels of ZeRO, and the ranks that share where not all replicas do: those of a node."""
+    if plan.replicas == 1:
+        yield 0, 0
+        return
+    here = study.cluster.fabric.node_ranks // plan.tp
+    for zero in study.zero:
+        within = study.shard or (0, here)
+        yield from ((zero, 0) for _ in range(zero < _SHARES or 0 in within))
+        if zero == _SHARES:
+            yield from ((zero, some) for some in within if 1 < some < plan.replicas and plan.replicas % some == 0)
 
 
 _SHARES = 3  # the ZeRO level that shares parameters
@@ -201,26 +222,51 @@ def _exists(schedule: str, pp: int, chunks: int, count: int, splits: Sequence[in
 
 def search(study: Study, top: int = 10) -> Found:
     """The `top` fastest candidates that fit, the best of every choice, and the front: as if all were simulated."""
-    model, plans = study.model, list(dict.fromkeys(candidates(study)))
-    sized = [(plan, peak(model, plan).total) for plan in plans]
-    fitting = [
-        Candidate(plan, size, lower_bound_s(model, plan, study.cluster))
-        for plan, size in sized
-        if size <= study.limit_bytes
-    ]
-    known = _Known(top)
-    for one in sorted(fitting, key=lambda each: each.bound_s):
-        if known.misses(one):
-            known.add(replace(one, prediction=predict(model, one.plan, study.cluster)))
+    sized = _sized(study)
+    fitting = [(plan, size) for plan, size in sized.items() if size <= study.limit_bytes]
+    known = _searched(study, fitting, top)
     return Found(
         tuple(known.best),
-        len(plans),
+        len(sized),
         len(fitting),
         known.count,
         tuple(known.front),
         known.leaders,
-        min((size for _, size in sized), default=0),
+        min((size for size in sized.values()), default=0),
     )
+
+
+def _sized(study: Study) -> dict[Plan, int]:
+    """All candidates and the bytes they need."""
+    sized: dict[Plan, int] = {}
+    for base, plans in families(study):
+        alike = needs(study.model, base) if any(plan not in sized for plan in plans) else ()
+        sized |= {plan: fullest(alike, plan).total for plan in plans if plan not in sized}
+    return sized
+
+
+_ROUGH = tuple(name for name in AXES if name not in {"zero", "shard"})  # what rough bounds depend on
+
+
+def _searched(study: Study, fitting: Sequence[tuple[Plan, int]], top: int) -> _Known:
+    """What simulating plans in order of their bounds shows; those with a rough bound only are bounded better first."""
+    model, cluster, known = study.model, study.cluster, _Known(top)
+    rough = cache(lambda *_: mean_work_s(model, plan, cluster))  # plans that differ in what is not named have the same
+    queue = []
+    for number, (plan, size) in enumerate(fitting):
+        bound_s = rough(*(getattr(plan, name) for name in _ROUGH))
+        queue.append((bound_s, False, number, Candidate(plan, size, bound_s)))
+    heapify(queue)
+    while queue:
+        _, bounded, number, one = heappop(queue)
+        if not known.misses(one):
+            continue
+        if bounded:
+            known.add(replace(one, prediction=predict(model, one.plan, cluster)))
+        else:
+            bound_s = lower_bound_s(model, one.plan, cluster)
+            heappush(queue, (bound_s, True, number, replace(one, bound_s=bound_s)))
+    return known
 
 
 _ROUNDING = 1 - 1e-9  # a bound and its step add up the same times in another order
@@ -270,7 +316,7 @@ def pareto(some: Sequence[Candidate]) -> Iterator[Candidate]:
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """What the winner is compared with: the second, or the fastest that differs in one choice."""
+    """What the winner is compared with: the second, or the fastest of all that differ in a choice, or in several."""
 
     choice: str
     candidate: Candidate
@@ -282,12 +328,16 @@ class Rival:
 def rivals(found: Found) -> list[Rival]:
     """Why the winner wins: how much more (seconds by part, bytes) the second and the best of every other choice take.
 
-    Positive is what the winner saves, negative what it pays for that.
+    Positive is what the winner saves, negative what it pays for that. One that is the best of several choices is told
+    once, with them all.
     """
     chosen = axes(found.best[0].plan)
     order = sorted(found.leaders, key=lambda choice: (AXES.index(choice[0]), str(choice[1]).zfill(12)))
     others = [(f"{axis} {value}", found.leaders[axis, value]) for axis, value in order if chosen[axis] != value]
-    return [_rival(found.best[0], *other) for other in [*(("second", one) for one in found.best[1:2]), *others]]
+    told: dict[Plan, tuple[Candidate, list[str]]] = {}
+    for choice, one in [*(("second", one) for one in found.best[1:2]), *others]:
+        told.setdefault(one.plan, (one, []))[1].append(choice)
+    return [_rival(found.best[0], ", ".join(choices), one) for one, choices in told.values()]
 
 
 def _rival(winner: Candidate, choice: str, other: Candidate) -> Rival:

@@ -10,17 +10,16 @@ from dataclasses import dataclass, fields, replace
 from math import fsum
 from typing import Any, TypeVar
 
-from simcore.compute.efficiency import Efficiency
 from simcore.cost.cluster import Cluster, Software
 from simcore.cost.published.rows import Collective, Held, Question, Step
-from simcore.cost.systems import CLUSTERS
+from simcore.model.timing import Loop
 from simcore.system.collectives.nccl import Fabric, Line
 
 __all__ = ["Sensitivity", "averaged", "of_cluster", "of_question", "told"]
 
 STEP = 0.05
 
-Made = TypeVar("Made", Efficiency, Software, Fabric, Line)
+Made = TypeVar("Made", Loop, Software, Fabric, Line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +33,8 @@ class Sensitivity:
 def of_question(question: Question) -> list[Sensitivity]:
     """All constants that move the answer to a question, the strongest first."""
     if isinstance(question, Step):
-        name = question.cluster
-        return of_cluster(CLUSTERS[name], lambda cluster: question.seconds({name: cluster}), name)
+        name = question.cluster if isinstance(question.cluster, str) else ""
+        return of_cluster(question.system(), lambda cluster: replace(question, cluster=cluster).seconds(), name)
     if isinstance(question, Collective):
         moved = ((name, replace(question, fabric=other).seconds()) for name, other in _of_fabric(question.fabric))
         return _elasticities(question.seconds(), moved)
@@ -72,8 +71,8 @@ def told(some: Sequence[Sensitivity]) -> str:
 
 def _of_cluster(cluster: Cluster, name: str) -> Iterator[tuple[str, Cluster]]:
     """The cluster with each of its constants moved."""
-    for key, kernels in _moved(cluster.efficiency):
-        yield f"{cluster.accelerator}.{key}", replace(cluster, constants=kernels)
+    for key, kernels in _moved(cluster.software.kernels):
+        yield f"{cluster.accelerator}.{key}", replace(cluster, software=replace(cluster.software, kernels=kernels))
     for key, software in _moved(cluster.software):
         yield f"{name or 'software'}.{key}", replace(cluster, software=software)
     for label, fabric in _of_fabric(cluster.fabric):

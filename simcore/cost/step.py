@@ -15,15 +15,17 @@ from itertools import chain
 from math import ceil, fsum
 
 from simcore.compute.accelerators import accelerator
+from simcore.compute.duration import expert_exchange
 from simcore.compute.kernel import Attention
 from simcore.cost.cluster import Cluster, Software
-from simcore.model.held import NOTHING, Held, of_weights
+from simcore.model.held import NOTHING, Held, layer_parameters, of_weights
 from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks, optimizer
+from simcore.model.memory import activation_bytes, states
 from simcore.model.plan import Plan
 from simcore.model.rows import Rows
 from simcore.model.shape import LayerKind, Model
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step, dropped, in_phase
-from simcore.model.timing import seconds
+from simcore.model.timing import prepare, seconds
 from simcore.system.collectives.nccl import collective_s
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName
 
@@ -46,10 +48,17 @@ class Machine:
     plan: Plan
     cluster: Cluster
 
+    def prepare(self, some: Iterable[Sequence[Kernel]]) -> None:
+        """Look up all passes of kernels together."""
+        kernels = [
+            one for kernel in chain.from_iterable(some) for phase in PhaseName for one in in_phase(kernel, phase)
+        ]
+        prepare(kernels, accelerator(self.cluster.accelerator), self.plan.dtype)
+
     def seconds(self, kernels: Iterable[Kernel]) -> float:
         """Seconds of kernels one after the other."""
         device = accelerator(self.cluster.accelerator)
-        return seconds(kernels, device, self.plan.dtype, self.cluster.efficiency)
+        return seconds(kernels, device, self.plan.dtype, self.cluster.software.kernels)
 
     def phase_s(self, kernels: Iterable[Kernel], phase: PhaseName) -> float:
         """Seconds of kernels in a phase."""
@@ -62,7 +71,14 @@ class Machine:
 
     def optimizer(self, elements: int) -> int:
         """As `Timer.optimizer`."""
-        return whole_ns(self.seconds([optimizer(elements)]))
+        return whole_ns(self.optimizer_s(elements))
+
+    def optimizer_s(self, elements: int) -> float:
+        """Seconds of the optimizer; on the host gradients go there and the new weights back."""
+        if "optimizer" not in self.plan.offload:
+            return self.seconds([optimizer(elements)])
+        host, moved = self.cluster.host, self.plan.gradient_bytes + self.plan.element_bytes
+        return elements * (moved / host.link_bytes_per_s + _HOST_ADAM_BYTES / host.memory_bytes_per_s)
 
     def layout(self, axis: Axis) -> tuple[int, int]:
         """How many ranks meet on an axis, and how far they stand apart."""
@@ -74,6 +90,7 @@ class Machine:
             Axis.EXPERT: (plan.ep, whole),
             Axis.DATA: (plan.sharing, plan.tp),
             Axis.EXPERT_DATA: (plan.shard or plan.expert_replicas, plan.ep * whole),
+            Axis.REPLICAS: (plan.replicas // plan.sharing, plan.tp * plan.sharing),
         }[axis]
 
     def inside(self, axis: Axis) -> bool:
@@ -97,7 +114,8 @@ class Machine:
 
     def slowdown(self, axis: Axis) -> float:
         """The share of their time that kernels lose beside a collective."""
-        return self.cluster.software.slowdown if self.inside(axis) else _ACROSS
+        software = self.cluster.software
+        return software.slowdown if self.inside(axis) else software.slowdown_across
 
     def phase_ns(self, phase: Phase) -> int:
         """The time of a row's collective."""
@@ -106,7 +124,7 @@ class Machine:
         return whole_ns(self.collective_s(phase.collective, phase.size_bytes, AXES[phase.group]))
 
 
-_ACROSS = 0.1  # of the time of a collective that waits for network cards, by which it slows kernels; not fitted
+_HOST_ADAM_BYTES = 28  # reads gradient, weight, two moments, writes three
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +147,7 @@ def layer_plan(plan: Plan) -> Plan:
     """The plan as one layer sees it: what differs elsewhere is left at its default."""
     splits = _SPLITTING if plan.splits_backward else ""
     recompute = "none" if plan.recompute == "full" else plan.recompute  # cells are told which layers are done again
-    alone = replace(plan.of_layer, schedule=splits, recompute=recompute, recompute_layers=0)
+    alone = replace(plan.of_layer, schedule=splits, recompute=recompute, recompute_layers=0, offload_layers=0)
     if plan.zero < _SHARDS_EVERY_PASS:
         return alone
     ranks = plan.tp * plan.cp * plan.dp
@@ -140,21 +158,77 @@ _SPLITTING = "zb-h1"  # any schedule with cells for weight gradients
 
 
 @lru_cache(maxsize=8192)
-def layer(model: Model, plan: Plan, cluster: Cluster, kind: LayerKind, *, again: bool) -> Cell:
-    """A layer under a `layer_plan`, or with full recomputation done `again` before its gradients."""
-    return _Placed(model, Machine(plan, cluster)).cell(blocks(model, plan, kind), again=again)
+def layer(model: Model, plan: Plan, cluster: Cluster, kind: LayerKind, *, again: bool, away: bool = False) -> Cell:
+    """A layer under a `layer_plan`, or with full recomputation done `again` before its gradients.
+
+    The host keeps activations and weights of those that are `away`, and moves them beside the layer's kernels.
+    """
+    held, moved = layer_parameters(model, plan, kind), (0.0, 0.0)
+    if away:
+        made = activation_bytes(model, plan, kind, again=again) if plan.away("activations") else 0.0
+        there = states(held, plan)[0] if plan.away("weights") else 0
+        moved = max(made, there), made + there  # out and in are ways of their own
+    return _sharded(_layer(model, _alone(plan), cluster, kind, again=again, moved_bytes=moved), held, plan, cluster)
 
 
 @lru_cache(maxsize=4096)
 def edge(model: Model, plan: Plan, cluster: Cluster, *, last: bool) -> Cell:
     """The embedding, or the head with the MTP modules."""
-    placed = _Placed(model, Machine(plan, cluster))
+    held = sum((of_weights(block.weights, plan) for block in _ending(model, plan, last=last)), NOTHING)
+    return _sharded(_edge(model, _alone(plan), cluster, last=last), held, plan, cluster)
+
+
+@lru_cache(maxsize=8192)
+def _alone(plan: Plan) -> Plan:
+    """The plan with nothing sharded."""
+    return replace(plan.of_layer, schedule=plan.schedule)
+
+
+@lru_cache(maxsize=8192)
+def _layer(
+    model: Model, plan: Plan, cluster: Cluster, kind: LayerKind, *, again: bool, moved_bytes: tuple[float, float]
+) -> Cell:
+    some = blocks(model, plan, kind)
+    return _Placed(model, Machine(plan, cluster)).cell(some, again=again, moved_bytes=moved_bytes)
+
+
+@lru_cache(maxsize=4096)
+def _edge(model: Model, plan: Plan, cluster: Cluster, *, last: bool) -> Cell:
+    return _Placed(model, Machine(plan, cluster)).cell(_ending(model, plan, last=last), again=False)
+
+
+def _ending(model: Model, plan: Plan, *, last: bool) -> tuple[Block, ...]:
     if not last:
-        return placed.cell((embedding(model, plan),), again=False)
+        return (embedding(model, plan),)
     further = (mtp_blocks(model, plan) * model.mtp_layers) if model.mtp_layers else ()
     deeper = range(model.depth, model.depth + model.mtp_layers)
     inner = chain.from_iterable(blocks(model, plan, model.kind(number)) for number in deeper)
-    return placed.cell((head(model, plan), *further, *inner), again=False)
+    return (head(model, plan), *further, *inner)
+
+
+def _sharded(cell: Cell, held: Held, plan: Plan, cluster: Cluster) -> Cell:
+    """With gathering of weights and reducing of gradients in every micro-batch, where these are sharded (ZeRO 2, 3)."""
+    if plan.zero < _SHARDS_EVERY_PASS:
+        return cell
+    machine, gather_s, reduce_s = Machine(plan, cluster), 0.0, 0.0
+    for count, trained, axis in (
+        (held.dense, held.trained, Axis.DATA),
+        (held.experts, held.trained_experts, Axis.EXPERT_DATA),
+    ):
+        if plan.zero > _SHARDS_EVERY_PASS:
+            gather_s += machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.element_bytes, axis)
+        reduce_s += machine.collective_s(CollectiveKind.REDUCE_SCATTER, trained * plan.gradient_bytes, axis)
+    copied = held.trained * plan.gradient_bytes / plan.sharing  # hybrid sharding sums what a rank owns over replicas
+    reduce_s += machine.collective_s(CollectiveKind.ALL_REDUCE, copied, Axis.REPLICAS)
+    ahead_s = machine.exposed_s(gather_s, cell.forward_ns * 1e-9, Axis.DATA)
+    back_s = machine.exposed_s(gather_s + reduce_s, (cell.backward_ns + cell.weight_ns) * 1e-9, Axis.DATA)
+    return replace(
+        cell,
+        rows=(_longer(cell.rows[0], ahead_s, back_s), *cell.rows[1:]),
+        forward_ns=cell.forward_ns + whole_ns(ahead_s),
+        backward_ns=cell.backward_ns + whole_ns(back_s),
+        waits=cell.waits | {Axis.DATA: ahead_s + back_s},
+    )
 
 
 class _Charges(dict[Axis, tuple[float, float]]):
@@ -182,9 +256,13 @@ class _Placed:
     def _software(self) -> Software:
         return self.machine.cluster.software
 
-    def cell(self, some: Sequence[Block], *, again: bool) -> Cell:
-        """Blocks as rows, with what they hide, and what their host keeps them waiting, in their first row's times."""
+    def cell(self, some: Sequence[Block], *, again: bool, moved_bytes: tuple[float, float] = (0.0, 0.0)) -> Cell:
+        """Blocks as rows, with what they hide, and what their host keeps them waiting, in their first row's times.
+
+        `moved_bytes` go between host and accelerator beside the forward pass, and beside the backward.
+        """
         plan, charges, rows = self.machine.plan, _Charges(), list[Layer]()
+        self.machine.prepare(block.kernels for block in some)
         for block in some:
             rows += Rows(self.model, plan, self.machine).block(self._visible(block, charges, again=again), again=again)
         rows = [self._slowed(row) for row in rows]
@@ -195,9 +273,9 @@ class _Placed:
         self._expert_launches(kernels, charges, again=again)
         rows[0] = _longer(rows[0], *charges.totals, self.machine.seconds(summed))
         rows[0] = _longer(rows[0], *self._host_s(rows, kernels, [*repeated, *summed]))
-        shared = self._sharding(held, rows)
-        rows[0] = _longer(rows[0], *shared)
-        charges.add(Axis.DATA, *shared)
+        waits = self._moving(moved_bytes, rows)
+        rows[0] = _longer(rows[0], *waits)
+        charges.add(Axis.HOST, *waits)
         return self._alone(rows, charges)
 
     # --- what is hidden
@@ -219,7 +297,9 @@ class _Placed:
 
     def _hidden_s(self, block: Block, at: int, step: Collective) -> tuple[float, float] | None:
         """What a collective costs that runs beside other kernels than those of a row's weight gradients, both ways."""
-        machine = self.machine
+        machine, exchanged_s = self.machine, self._exchanged_s(step)
+        if exchanged_s:
+            return exchanged_s, exchanged_s
         ahead_s, back_s = (
             machine.collective_s(kind, step.size_bytes, step.axis) if kind else 0.0
             for kind in (step.forward, step.backward)
@@ -233,27 +313,54 @@ class _Placed:
         if step.beside is Beside.NOTHING or step.axis is not Axis.TENSOR:
             return None
         if self._software.tiles:
-            return self._in_tiles(ahead_s), self._in_tiles(back_s)
+            return self._in_tiles(step.forward, ahead_s), self._in_tiles(step.backward, back_s)
         if step.beside is Beside.INPUT_GRADIENT:
             before = [one for one in block.steps[:at] if isinstance(one, Kernel)]
             return 0.0, machine.exposed_s(back_s, machine.phase_s(before, INPUT_GRAD), step.axis)
         return None
 
-    def _in_tiles(self, whole_s: float) -> float:
-        """What a collective costs piece by piece beside a product that takes no less: the first piece, and slowdown."""
-        first_s = whole_s / self.machine.plan.tp
-        return first_s + self.machine.slowdown(Axis.TENSOR) * (whole_s - first_s)
+    def _in_tiles(self, kind: CollectiveKind | None, whole_s: float) -> float:
+        """What a collective costs piece by piece beside a product that takes no less.
+
+        A gather begins with the piece that is there; of a sum the last piece is waited for; pieces are handed over.
+        """
+        if kind is None:
+            return 0.0
+        pieces = self.machine.plan.tp
+        last_s = 0.0 if kind is CollectiveKind.ALL_GATHER else whole_s / pieces
+        return last_s + self.machine.slowdown(Axis.TENSOR) * (whole_s - last_s) + pieces * self._software.piece_s
 
     def _sent_once(self, step: Collective) -> Collective:
         """Tokens to their experts: sent once, a token goes to each place where experts of it are."""
         experts, ranks = self.model.experts, self.machine.plan.ep
-        exchanges = step.axis is Axis.EXPERT and step.forward is CollectiveKind.ALL_TO_ALL
-        if not (exchanges and experts and self._software.sends_once):
+        if not (_exchanges(step) and experts and self._software.sends_once):
             return step
         inside = max(1, self.machine.cluster.fabric.node_ranks // self.machine.layout(Axis.EXPERT)[1])
         places = ranks // inside if ranks > inside else ranks
         copies = places * (1 - (1 - 1 / places) ** experts.top_k)
         return replace(step, size_bytes=int(step.size_bytes * copies / experts.top_k))
+
+    def _exchanged_s(self, step: Collective) -> float:
+        """Seconds of a dispatch or a combine by DeepEP's kernels, half of both; 0 where NCCL exchanges tokens."""
+        experts, plan, machine = self.model.experts, self.machine.plan, self.machine
+        if self._software.exchange == "nccl" or not (_exchanges(step) and experts):
+            return 0.0
+        ranks, stride = machine.layout(Axis.EXPERT)
+        both = (
+            expert_exchange(
+                stage,
+                accelerator(machine.cluster.accelerator),
+                tokens=plan.tokens // (plan.tp if plan.shards_sequence else 1),
+                hidden=self.model.hidden,
+                top_k=experts.top_k,
+                experts=experts.count,
+                ranks=ranks,
+                nodes=ceil(ranks * stride / machine.cluster.fabric.node_ranks),
+                low_latency=self._software.exchange == "deepep_low_latency",
+            )
+            for stage in ("dispatch", "combine")
+        )
+        return fsum(one.seconds for one in both) / 2
 
     def _slowed(self, row: Layer) -> Layer:
         """A row whose weight gradients run beside a collective: they lose time to it."""
@@ -291,26 +398,11 @@ class _Placed:
         )
         return ahead, back, apart
 
-    # --- what data parallelism costs
-
-    def _sharding(self, held: Held, rows: Sequence[Layer]) -> tuple[float, float]:
-        """Gathering weights and reducing their gradients in every micro-batch, where these are sharded (ZeRO 2, 3)."""
-        plan, machine = self.machine.plan, self.machine
-        if plan.zero < _SHARDS_EVERY_PASS:
-            return 0.0, 0.0
-        gather_s = reduce_s = 0.0
-        for count, trained, axis in (
-            (held.dense, held.trained, Axis.DATA),
-            (held.experts, held.trained_experts, Axis.EXPERT_DATA),
-        ):
-            if plan.zero > _SHARDS_EVERY_PASS:
-                gather_s += machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.element_bytes, axis)
-            reduce_s += machine.collective_s(CollectiveKind.REDUCE_SCATTER, trained * plan.gradient_bytes, axis)
+    def _moving(self, moved_bytes: tuple[float, float], rows: Sequence[Layer]) -> tuple[float, float]:
+        """What moving outlasts the kernels by, both ways: copies take no cores."""
         forward_ns, backward_ns, weight_ns = self._times(rows)
-        return (
-            machine.exposed_s(gather_s, forward_ns * 1e-9, Axis.DATA),
-            machine.exposed_s(gather_s + reduce_s, (backward_ns + weight_ns) * 1e-9, Axis.DATA),
-        )
+        ahead_s, back_s = (size / self.machine.cluster.host.link_bytes_per_s for size in moved_bytes)
+        return max(0.0, ahead_s - forward_ns * 1e-9), max(0.0, back_s - (backward_ns + weight_ns) * 1e-9)
 
     # --- alone
 
@@ -335,6 +427,11 @@ class _Placed:
                     axis = AXES[phase.group]
                     waits[axis] = waits.get(axis, 0.0) + max(0, self.machine.phase_ns(phase) - hides) * 1e-9
         return Cell(tuple(rows), *self._times(rows), waits)
+
+
+def _exchanges(step: Collective) -> bool:
+    """Whether it brings tokens to their experts or back."""
+    return step.axis is Axis.EXPERT and step.forward is CollectiveKind.ALL_TO_ALL
 
 
 def _longer(row: Layer, forward_s: float, backward_s: float, weight_s: float = 0.0) -> Layer:

@@ -19,7 +19,7 @@ from typing import Any
 
 from simcore.compute.accelerators import accelerator
 from simcore.cost.search import SCHEDULES, Study
-from simcore.cost.words import CHOICES, read_cluster, read_model
+from simcore.cost.words import CHOICES, check_size, read_cluster, read_model
 from simcore.documents import Node, read
 from simcore.errors import InputError, Problems
 from simcore.model.plan import Plan
@@ -48,6 +48,7 @@ def read_study(path: str | Path) -> Study:
         limit = root["memory"].quantity(parse_bytes) if "memory" in root else 0
         study = Study(model, plan, count, cluster, memory_bytes=limit, **varying)
     accelerator(cluster.accelerator).peak(plan.dtype)
+    check_size(cluster, count)
     return study
 
 

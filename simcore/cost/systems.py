@@ -1,125 +1,81 @@
-"""The systems behind the published measurements: accelerator, interconnect and software, one constant set each.
+"""Clusters, software and kinds of run by name, as `software.json` beside this file describes them, with sources.
 
-Every figure is either stated by the source or in `FITTED`, which `python -m simcore.cost.published.calibrate` fits;
-docs/validation.md says how well the constants carry over to rows they were not fitted on.
+A software profile says what a framework makes of measured kernels and collectives (`Software`, `Loop`); `like` names
+one whose other fields it shares. A cluster is accelerators, a fabric and a software profile; what a cluster states of a
+software's fields is its site's. Fabrics are in `simcore.system.collectives.nccl`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from simcore.compute.efficiency import A100, Efficiency, efficiency
-from simcore.cost.cluster import Cluster, Software
+from simcore.cost.cluster import Cluster, Software, host_of
+from simcore.errors import InputError, closest
 from simcore.system.collectives.nccl import FABRICS, Fabric
 
-__all__ = ["CLUSTERS", "FITTED", "Cluster", "clusters", "fabric_of"]
+__all__ = ["CLUSTERS", "RUNS", "SOFTWARE", "TABLE", "Cluster", "clusters", "fabric_of", "replaced", "software"]
 
-# The constants of the software on each system. Kernel constants of the A100 are in `simcore.compute.efficiency`.
-FITTED: dict[str, float] = {
-    "megascale.step_s": 0.730,
-    "megascale.slowdown": 0.129,
-    "vtrain.launch_us": 57.2,
-    "vtrain.step_ms": 3.74,
-    "bridge.expert_us": 131.0,
-    "foundry.launch_us": 20.7,
-    "foundry.attention_a100": 0.290,
-    "foundry.attention_h100": 0.183,
-    "foundry.step_ms": 34.0,
-}
+TABLE: Mapping[str, Any] = json.loads((Path(__file__).parent / "software.json").read_text(encoding="utf-8"))
 
 
-# What of the other accelerators' kernel constants is fitted, in `simcore.compute.efficiency`.
-_PER_DEVICE = {
-    "H100-SXM-80GB": ("gemm", "gemm_8bit", "attention"),
-    "B200-SXM": ("gemm", "attention"),
-    "GB200": ("gemm_8bit", "gemm_4bit"),
-    "GB300": ("gemm_8bit", "gemm_4bit"),
-}
+def _software(table: Mapping[str, Mapping[str, Any]], name: str) -> Software:
+    """A profile with what it shares with others."""
+    stated = dict(table[name])
+    base = _software(table, stated.pop("like")) if "like" in stated else Software()
+    del stated["source"]
+    return _with(base, stated)
 
 
-def kernel_constants() -> dict[str, float]:
-    """The accelerators' constants under the names calibration uses; plain names are the A100's."""
-    own = {"gemm": A100.gemm, "depth": A100.depth, "memory": A100.memory, "kernel_us": A100.kernel_s * 1e6}
-    rest = {
-        f"{device}.{name}": getattr(efficiency(device), name) for device in _PER_DEVICE for name in _PER_DEVICE[device]
-    }
-    return own | rest
+def _with(base: Software, stated: Mapping[str, Any]) -> Software:
+    """A profile with other values of the fields that are stated; those of kernels are a mapping of its own."""
+    fields = dict(stated)
+    if "kernels" in fields:
+        fields["kernels"] = replace(base.kernels, **fields["kernels"])
+    return replace(base, **fields)
 
 
-def _device_constants(device: str, values: Mapping[str, float]) -> Efficiency:
-    return replace(efficiency(device), **{name: values[f"{device}.{name}"] for name in _PER_DEVICE.get(device, ())})
+def clusters(table: Mapping[str, Any] = TABLE) -> dict[str, Cluster]:
+    """All clusters of a table of the form of `software.json`."""
+    found = {}
+    for name, stated in table["clusters"].items():
+        site = dict(stated)
+        device, fabric_name, profile = (site.pop(key) for key in ("accelerator", "fabric", "software"))
+        losses = table["runs"][site.pop("run", "benchmark")]["losses"]
+        site.pop("source", None)
+        made = _with(_software(table["software"], profile), site)
+        found[name] = Cluster(device, FABRICS[fabric_name], made, losses, host_of(device))
+    return found
 
 
-_MODERN = Software(launch_s=3e-6, step_s=0.05, tiles=True, sends_once=True)
+SOFTWARE: dict[str, Software] = {name: _software(TABLE["software"], name) for name in TABLE["software"]}
+CLUSTERS = clusters()
+RUNS: dict[str, float] = {name: run["losses"] for name, run in TABLE["runs"].items()}
 
 
-_MODERN_SYSTEMS = {
-    "h100": ("H100-SXM-80GB", "hgx-h100"),
-    "dgx-b200": ("B200-SXM", "efa-b200"),
-    "dgx-b300": ("B300-SXM", "efa-b200"),
-    "gb200": ("GB200", "nvl72"),
-    "gb300": ("GB300", "nvl72"),
-}
+@contextmanager
+def replaced(table: Mapping[str, Any]) -> Iterator[None]:
+    """Profiles and clusters as another table has them, for a while (calibration)."""
+    kept = dict(SOFTWARE), dict(CLUSTERS)
+    SOFTWARE.update({name: _software(table["software"], name) for name in table["software"]})
+    CLUSTERS.update(clusters(table))
+    try:
+        yield
+    finally:
+        SOFTWARE.update(kept[0])
+        CLUSTERS.update(kept[1])
 
 
-def _modern(device: str, name: str, values: Mapping[str, float]) -> Cluster:
-    return Cluster(device, FABRICS[name], _MODERN, _device_constants(device, values))
+def software(name: str) -> Software:
+    """A software profile; InputError names the nearest."""
+    if name not in SOFTWARE:
+        raise InputError.at(name, "no such software", expected=closest(name, SOFTWARE), found=repr(name))
+    return SOFTWARE[name]
 
-
-def _one_by_one(cluster: Cluster, values: Mapping[str, float]) -> Cluster:
-    """Megatron-Bridge before release 26.06, where time follows a rank's experts; that the host is why is our guess."""
-    return replace(cluster, software=replace(cluster.software, expert_launch_s=values["bridge.expert_us"] * 1e-6))
-
-
-def clusters(values: Mapping[str, float]) -> dict[str, Cluster]:
-    """All systems with the constants in `values`: those of `FITTED` and of `kernel_constants`."""
-    kernels = Efficiency(values["gemm"], values["depth"], A100.attention, values["memory"], values["kernel_us"] * 1e-6)
-    fabric = FABRICS["azure-a100"]
-    plain = Software(launch_s=15e-6, step_s=0.05)
-    baseline = replace(plain, hides_input_gradient=True, step_s=values["megascale.step_s"])
-    # Its 16-bit gradients are summed by the framework: two read, one written.
-    deepspeed = Software(values["vtrain.launch_us"] * 1e-6, values["vtrain.step_ms"] * 1e-3, accumulation_bytes=6.0)
-    waiting = replace(deepspeed, synchronous=True)
-    fsdp = Software(values["foundry.launch_us"] * 1e-6, values["foundry.step_ms"] * 1e-3)
-    triton = replace(kernels, attention=values["foundry.attention_a100"])
-    hopper = replace(_device_constants("H100-SXM-80GB", values), attention=values["foundry.attention_h100"])
-    device = "A100-SXM-80GB"  # the sources that do not say 40 or 80 GB are taken for the latter
-    modern = {
-        name: _modern(device_name, fabric_name, values) for name, (device_name, fabric_name) in _MODERN_SYSTEMS.items()
-    }
-    return {
-        # Selene: DGX A100 80 GB, 8x HDR per node; Megatron-LM of 2021 and of 2022 (fp16, unfused attention, apex
-        # kernels).
-        "selene-2021": Cluster(device, fabric, plain, kernels),
-        "selene": Cluster(device, fabric, replace(plain, hides_input_gradient=True), kernels),
-        # The MegaScale paper's cluster with its Megatron-LM baseline, and with the paper's own optimisations.
-        "megascale-megatron": Cluster(device, fabric, baseline, kernels),
-        "megascale": Cluster(
-            device, fabric, replace(baseline, tiles=True, slowdown=values["megascale.slowdown"]), kernels
-        ),
-        # Today's Megatron-Core and its like on Hopper and Blackwell: graphs launch the kernels.
-        **modern,
-        **{f"{name}-26.04": _one_by_one(cluster, values) for name, cluster in modern.items()},
-        # SimuMax: one node of B200, Megatron-Core with nothing overlapped.
-        "b200": Cluster(
-            "B200-SXM", FABRICS["efa-b200"], Software(launch_s=6e-6, step_s=0.0), _device_constants("B200-SXM", values)
-        ),
-        # llm-foundry: PyTorch FSDP, attention in Triton.
-        "foundry-a100": Cluster(device, fabric, fsdp, triton),
-        "foundry-a100-40gb": Cluster("A100-SXM-40GB", fabric, fsdp, triton),
-        "foundry-h100": Cluster("H100-SXM-80GB", FABRICS["hgx-h100"], fsdp, hopper),
-        # BigScience: Jean Zay, 8x A100 80 GB with four 100 Gb/s cards per node, Megatron-DeepSpeed with every launch
-        # waiting (its tr11-176B-ml.slurm); at the end with gradients summed in 32 bits (chronicles-prequel.md).
-        "jean-zay": Cluster(device, FABRICS["jean-zay"], waiting, kernels),
-        "jean-zay-bf16": Cluster(device, FABRICS["jean-zay"], replace(waiting, accumulation_bytes=20.0), kernels),
-        # vTrain: Megatron-DeepSpeed on one node, and on a cluster with 800 Gb/s per node.
-        "vtrain-node": Cluster(device, fabric, deepspeed, kernels),
-        "vtrain-cluster": Cluster(device, FABRICS["a100-800g"], deepspeed, kernels),
-    }
-
-
-CLUSTERS = clusters({**FITTED, **kernel_constants()})
 
 # What a hardware description must contain -> the fabric its collectives are timed with; the first match counts. An
 # interconnect nobody described here is taken for the last one.

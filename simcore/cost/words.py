@@ -8,25 +8,32 @@ from pathlib import Path
 from typing import Any
 
 from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
-from simcore.cost.cluster import Cluster, Software
-from simcore.cost.systems import CLUSTERS
+from simcore.cost.cluster import Cluster, Host, Software, host_of
+from simcore.cost.networks import fabric_of_topology
+from simcore.cost.systems import CLUSTERS, RUNS, software
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problem, Problems, closest
-from simcore.model.plan import CONTEXTS, RECOMPUTED, Plan, check
+from simcore.model.plan import CONTEXTS, LINEAR, OFFLOADED, RECOMPUTED, Plan, check
 from simcore.model.presets import model as named_model
-from simcore.model.shape import Experts, Latent, Model
+from simcore.model.shape import Experts, Latent, Model, Weights
 from simcore.model.steps import Module
-from simcore.system.collectives.nccl import fabric
+from simcore.model.timing import Loop
+from simcore.network.topology.load import load
+from simcore.system.collectives.nccl import Fabric, fabric
 from simcore.workload.loops import schedules
 
-__all__ = ["CHOICES", "cluster_of", "model_of", "plan_of", "read_cluster", "read_model"]
+__all__ = ["CHOICES", "check_size", "cluster_of", "model_of", "plan_of", "read_cluster", "read_model", "under"]
 
 # What a word may say, where not any number or yes and no.
 CHOICES: dict[str, list[str]] = {
     "recompute": list(RECOMPUTED),
     "recompute_method": ["block", "uniform"],
     "recompute_modules": [str(module) for module in Module],
+    "lora_modules": list(LINEAR),
+    "frozen": [str(weights) for weights in Weights],
+    "offload": list(OFFLOADED),
     "context": list(CONTEXTS),
+    "attention_dtype": ["fp8"],
     "dtype": list(ELEMENT_BYTES),
     "schedule": schedules.names(),
 }
@@ -49,24 +56,27 @@ def read_model(node: Node) -> Model:
     return model
 
 
-def _built(node: Node, kind: type[Any], given: Mapping[str, object]) -> Any:
-    """A dataclass of numbers, flags, choices and other dataclasses from a mapping of its fields."""
+def _built(node: Node, kind: type[Any], given: Mapping[str, object], *, also: tuple[str, ...] = ()) -> Any:
+    """A dataclass of numbers, flags, choices and other dataclasses from a mapping of its fields.
+
+    `given`: values of fields that are not stated; `also`: words that are none.
+    """
     known = {field.name: field for field in fields(kind)}
     needed = tuple(name for name, field in known.items() if field.default is MISSING and name not in given)
-    node.keys(required=needed, optional=tuple(name for name in known if name not in needed))
+    node.keys(required=needed, optional=(*(name for name in known if name not in needed), *also))
     values = dict(given)
     for name, item in node.mapping():
         if name in known:
-            values[name] = _value(item, str(known[name].type), needed=name in needed)
+            values[name] = _value(item, str(known[name].type), given.get(name), needed=name in needed)
     if not set(needed) <= set(values):
         raise InputError(node.problems.found)
     return kind(**values)
 
 
-def _value(node: Node, kind: str, *, needed: bool) -> object:
-    inner = {"Latent | None": Latent, "Experts | None": Experts}.get(kind)
+def _value(node: Node, kind: str, otherwise: object, *, needed: bool) -> object:
+    inner = {"Latent | None": Latent, "Experts | None": Experts, "Loop": Loop}.get(kind)
     if inner:
-        return _built(node, inner, {})
+        return _built(node, inner, _fields_of(otherwise) if isinstance(otherwise, inner) else {})
     if kind == "bool":
         return node.flag()
     if kind == "str":
@@ -88,16 +98,70 @@ def cluster_of(name: str) -> Cluster:
 
 
 def read_cluster(node: Node) -> Cluster:
-    """A cluster by its name, or an accelerator with a fabric and what of its software differs from today's."""
+    """A cluster by its name, or accelerators with a fabric or topology, some software and a kind of run (`RUNS`)."""
     if isinstance(node.value, str):
         found = node.choice(dict(CLUSTERS))
         return found if isinstance(found, Cluster) else next(iter(CLUSTERS.values()))
-    node.keys(required=("accelerator", "fabric"), optional=("software",))
+    joined = "topology" if "topology" in node else "fabric"
+    node.keys(required=("accelerator", joined), optional=("software", "run", "host"))
     if node.problems.found:
         raise InputError(node.problems.found)
     device = accelerator(node["accelerator"].text())
-    software = _built(node["software"], Software, {}) if "software" in node else Software()
-    return Cluster(device.name, fabric(node["fabric"].text()), software)
+    run = node["run"].choice(list(RUNS)) if "run" in node else None
+    host = _built(node["host"], Host, {}) if "host" in node else host_of(device.name)
+    topology = load(node["topology"].text()) if joined == "topology" else None
+    joins = fabric_of_topology(topology) if topology else _fabric(node["fabric"])
+    return Cluster(device.name, joins, _software(node), RUNS.get(str(run), 0.0), host, topology)
+
+
+def under(conditions: str, cluster: Cluster) -> Cluster:
+    """The cluster with what such a run loses; "" leaves it. InputError names the known."""
+    if conditions and conditions not in RUNS:
+        raise InputError.at(
+            conditions, "no such conditions", expected=closest(conditions, RUNS), found=repr(conditions)
+        )
+    return replace(cluster, losses=RUNS[conditions]) if conditions else cluster
+
+
+def _software(node: Node) -> Software:
+    """A profile by its name, or what differs from it (`like`) or from today's."""
+    if "software" not in node:
+        return Software()
+    said = node["software"]
+    if isinstance(said.value, str):
+        return software(said.text())
+    base = software(said["like"].text()) if "like" in said else Software()
+    made: Software = _built(said, Software, _fields_of(base), also=("like",))
+    return made
+
+
+def _fields_of(made: Any) -> dict[str, object]:
+    """The fields of a dataclass, as they are."""
+    return {field.name: getattr(made, field.name) for field in fields(made)}
+
+
+def _fabric(node: Node) -> Fabric:
+    """A known fabric by its name, or one `like` it with a site's own nodes and network cards."""
+    if isinstance(node.value, str):
+        return fabric(node.text())
+    node.keys(required=("like",), optional=("node_ranks", "cards", "card_gbit_per_s", "latency_us"))
+    if node.problems.found:
+        raise InputError(node.problems.found)
+    made = known = fabric(node["like"].text())
+    if "node_ranks" in node:
+        made = replace(made, node_ranks=node["node_ranks"].integer(1))
+    if "cards" in node or "card_gbit_per_s" in node:
+        # A known fabric has a card for each rank that shares its curves.
+        cards = node["cards"].number(above=True) if "cards" in node else float(made.node_ranks)
+        usual = known.nic_bytes_per_s * known.sharing_ranks
+        each = node["card_gbit_per_s"].number(above=True) * 1e9 / 8 * _CARD_SHARE if "card_gbit_per_s" in node else 0.0
+        made = made.with_cards(cards * (each or known.nic_bytes_per_s) / usual)
+    if "latency_us" in node:
+        made = replace(made, hop_s=node["latency_us"].number() * 1e-6)
+    return made
+
+
+_CARD_SHARE = 0.85  # of a card's rate that messages reach: 42.5 of 50 GB/s (H100 with 400 Gb/s), 48.4 of 50 (B200, EFA)
 
 
 def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[str, Any]) -> Plan:
@@ -120,8 +184,17 @@ def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[st
     if model.experts and plan.expert_tp == 1 and "sequence_parallel" not in words and plan.tp > 1:
         plan = replace(plan, sequence_parallel=True)
     accelerator(cluster.accelerator).peak(plan.dtype)
+    check_size(cluster, accelerators)
     _check(model, plan)
     return plan
+
+
+def check_size(cluster: Cluster, accelerators: int) -> None:
+    """InputError where a topology has fewer NPUs."""
+    there = cluster.topology.npus if cluster.topology else accelerators
+    if accelerators > there:
+        message = "the topology has fewer NPUs"
+        raise InputError.at("--accelerators", message, expected=f"at most {there}", found=str(accelerators))
 
 
 # Names of fields in the messages of `check`, which are those of options of the generators.

@@ -1,4 +1,4 @@
-"""How long the parts of a training step take: from an accelerator's roofline or from AICB's measured time file."""
+"""How long the parts of a training step take: from an accelerator's kernels or from AICB's measured time file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simcore.model.plan import Plan
 from simcore.model.rows import Timer
 from simcore.model.shape import Model, kinds
 from simcore.model.steps import Kernel, Part, in_phase
-from simcore.model.timing import kernel_s, seconds
+from simcore.model.timing import LOOP, Loop, kernel_s, seconds
 from simcore.workload.model import PhaseName
 
 __all__ = [
@@ -46,11 +46,12 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Times on an accelerator (`simcore.compute.roofline`) of kernels, and of the `parts` of a model under a plan."""
+    """Times on an accelerator (`simcore.model.timing`) of kernels, and of the `parts` of a model under a plan."""
 
     device: Accelerator
     dtype: str
     parts: Parts
+    loop: Loop = LOOP
     _known: dict[tuple[tuple[Kernel, ...], PhaseName], int] = field(default_factory=dict, compare=False)
 
     def time_ns(self, part: Part, kernels: Sequence[Kernel], phase: PhaseName) -> int:
@@ -62,19 +63,23 @@ class Roofline:
         return self._known[key]
 
     def _seconds(self, kernels: Sequence[Kernel], phase: PhaseName) -> float:
-        return seconds(chain.from_iterable(in_phase(kernel, phase) for kernel in kernels), self.device, self.dtype)
+        return seconds(
+            chain.from_iterable(in_phase(kernel, phase) for kernel in kernels), self.device, self.dtype, self.loop
+        )
 
     def cost(self, part: Part, phase: PhaseName) -> Cost:
         """What a part costs in a phase on the busiest rank; nothing where it does nothing."""
         done = [one for kernel in self.parts.get(part, ()) for one in in_phase(kernel, phase)]
         flops = fsum(one.work.flops for one in done)
         return Cost(
-            seconds(done, self.device, self.dtype), flops, fsum(one.work.moved_bytes(_STORED_BYTES) for one in done)
+            seconds(done, self.device, self.dtype, self.loop),
+            flops,
+            fsum(one.work.moved_bytes(_STORED_BYTES) for one in done),
         )
 
     def optimizer(self, elements: int) -> int:
         """As `Timer.optimizer`."""
-        return ceil(kernel_s(optimizer(elements), self.device, self.dtype) * 1e9)
+        return ceil(kernel_s(optimizer(elements), self.device, self.dtype, self.loop) * 1e9)
 
 
 _STORED_BYTES = 2.0
@@ -90,9 +95,9 @@ def chosen_gpu(name: str | None, *, computed: bool = True) -> tuple[str, list[st
     return DEFAULT_GPU, [f"no --gpu_type: computation times are those of an {DEFAULT_GPU}"] if computed else []
 
 
-def roofline(model: Model, plan: Plan, device: Accelerator) -> Roofline:
+def roofline(model: Model, plan: Plan, device: Accelerator, loop: Loop = LOOP) -> Roofline:
     """Times of a model under a plan; sources of the rule in `simcore.compute`."""
-    return Roofline(device, plan.dtype, parts_of(model, plan))
+    return Roofline(device, plan.dtype, parts_of(model, plan), loop)
 
 
 def parts_of(model: Model, plan: Plan) -> dict[Part, tuple[Kernel, ...]]:

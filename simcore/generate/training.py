@@ -64,4 +64,6 @@ def unsaid(model: Model, plan: Plan) -> list[str]:
         found.append(f"the first and the last stage also all-reduce {size} bytes of the {shared} word table's gradient")
     if 1 < plan.shard < plan.replicas:
         found.append("the sum of gradients over replicas does not wait for their reduce-scatter; in traces it does")
+    if plan.offload:
+        found.append(f"what moving {' and '.join(plan.offload)} to the host and back costs: predictions have it")
     return found

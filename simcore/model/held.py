@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from simcore.model.plan import Plan
-from simcore.model.shape import LayerKind, Model, Weight, elements, kinds
+from simcore.model.shape import LayerKind, Model, Weight, Weights, elements, kinds
 
-__all__ = ["NOTHING", "Held", "held_parameters", "of_weights", "part_parameters", "tied_gradient_bytes"]
+__all__ = [
+    "NOTHING",
+    "Held",
+    "held_parameters",
+    "layer_parameters",
+    "of_weights",
+    "part_parameters",
+    "tied_gradient_bytes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +62,18 @@ NOTHING = Held()
 
 
 def of_weights(weights: tuple[Weight, ...], plan: Plan) -> Held:
-    """What a rank holds of some weights; under LoRA adapters, which alone are trained, beside every matrix."""
-    whole = tuple(weight for weight in weights if weight.split == "none" and weight.name != "positions")
+    """What a rank holds of some weights, with their adapters."""
+    trained = tuple(weight for weight in weights if plan.trains(weight.kind))
+    whole = (weight for weight in trained if weight.split == "none" and weight.kind is not Weights.EMBEDDING)
+    adapters = sum(_adapter(weight, plan) for weight in weights if plan.adapts(weight.kind))
+    dense, learnt = (elements(some, plan.tp, experts=False) + adapters for some in (weights, trained))
+    return Held(dense, _experts(weights, plan), elements(tuple(whole)), learnt, _experts(trained, plan))
+
+
+def _experts(weights: tuple[Weight, ...], plan: Plan) -> int:
+    """Elements of a rank's experts."""
     routed = (weight for weight in weights if weight.split == "expert")
-    experts = sum(weight.copies // plan.ep * weight.elements() // plan.expert_tp for weight in routed)
-    dense = elements(weights, plan.tp, experts=False)
-    if not plan.lora_rank:
-        return Held(dense, experts, elements(whole), dense, experts)
-    adapters = sum(_adapter(weight, plan) for weight in weights)
-    return Held(dense + adapters, experts, 0, adapters, 0)
+    return sum(weight.copies // plan.ep * weight.elements() // plan.expert_tp for weight in routed)
 
 
 def _adapter(weight: Weight, plan: Plan) -> int:
@@ -73,68 +85,70 @@ def _adapter(weight: Weight, plan: Plan) -> int:
     return plan.lora_rank * split
 
 
-@lru_cache(maxsize=8192)
-def _layer(model: Model, plan: Plan, kind: LayerKind) -> Held:
-    return of_weights(model.layer_weights(kind), plan)
-
-
-def _edges(model: Model, plan: Plan) -> tuple[Held, Held, Held]:
-    """Embedding, head, and the copy of the word table that a head may need."""
-    frozen = plan if plan.lora_rank == 0 else replace(plan, lora_rank=0)
-    found = [
-        of_weights(weights, frozen)
-        for weights in (model.embedding_weights(), model.head_weights(), model.embedding_weights()[:1])
-    ]
-    if plan.lora_rank:
-        found = [replace(held, trained=0, trained_experts=0, replicated=0) for held in found]
-    return found[0], found[1], found[2]
-
-
-@lru_cache(maxsize=1024)
-def _shape(tp: int, ep: int, expert_tp: int, lora_rank: int, pad_vocab_to: int) -> Plan:
-    """What of a plan decides what is held."""
-    return Plan(1, 1, tp, ep=ep, expert_tp=expert_tp, lora_rank=lora_rank, pad_vocab_to=pad_vocab_to)
-
-
 def part_parameters(model: Model, plan: Plan, part: int) -> Held:
     """Parameters a rank holds of a part of the model, the vocabulary padded as the plan says.
 
     The first part has the embedding, the last the head, MTP modules and, unless its stage has one, a word table for
     those that need it.
     """
-    shape = _shape(plan.tp, plan.ep, plan.expert_tp, plan.lora_rank, plan.pad_vocab_to)
-    last = part == plan.outline.parts - 1
-    copied = last and (model.tied or model.mtp_layers > 0) and (plan.copies > 1 or not plan.ends(0)[1])
-    return _part(model, shape, kinds(model, plan.layers(model, part)), part == 0, last, copied)
-
-
-@lru_cache(maxsize=8192)
-def _part(
-    model: Model, shape: Plan, layers: tuple[tuple[LayerKind, int], ...], first: bool, last: bool, copied: bool
-) -> Held:
-    """Some layers with the embedding, with the head, and with a copy of the word table."""
-    padded = replace(model, vocab=shape.padded_vocab(model.vocab))
-    before, behind, copy = _edges(padded, shape)
-    held = before if first else NOTHING
-    for kind, count in layers:
-        held += _layer(padded, shape, kind) * count
-    if not last:
-        return held
-    held += behind + copy if copied else behind
-    for layer in range(model.depth, model.depth + model.mtp_layers):
-        held = held + _layer(padded, shape, model.kind(layer)) + of_weights(model.mtp_weights(), shape)
-    return held
+    return _parts(model, _shape(plan), (part,))
 
 
 def held_parameters(model: Model, plan: Plan, stage: int) -> Held:
     """Parameters a rank of a stage holds, of all its parts of the model."""
-    held = NOTHING
-    for part in plan.parts(stage):
-        held += part_parameters(model, plan, part)
+    return _parts(model, _shape(plan), plan.parts(stage))
+
+
+def _shape(plan: Plan) -> Plan:
+    """What of a plan decides what is held."""
+    degrees = plan.tp, plan.ep, plan.expert_tp, plan.pp, plan.virtual_stages
+    choices = plan.schedule, plan.cuts, plan.pad_vocab_to, plan.lora_rank, plan.lora_modules, plan.frozen
+    return _shaped(*degrees, *choices)
+
+
+@lru_cache(maxsize=4096)
+def _shaped(tp: int, ep: int, expert_tp: int, pp: int, virtual_stages: int, schedule: str, *choices: Any) -> Plan:
+    cuts, pad, rank, modules, frozen = choices
+    shape = Plan(1, 1, tp, 1, ep, pp, expert_tp, virtual_stages, pad_vocab_to=pad, schedule=schedule, cuts=cuts)
+    return replace(shape, lora_rank=rank, lora_modules=modules, frozen=frozen)
+
+
+@lru_cache(maxsize=8192)
+def _parts(model: Model, shape: Plan, parts: tuple[int, ...]) -> Held:
+    """Layers, embedding, head, and a copy of the word table where one is needed, of some parts of the model."""
+    before, behind, copy = _edges(model, shape)
+    held, last = before * parts.count(0), shape.outline.parts - 1
+    for part in parts:
+        for kind, count in kinds(model, shape.layers(model, part)):
+            held += _layer(model, shape.of_layer, kind) * count
+    if last not in parts:
+        return held
+    copied = (model.tied or model.mtp_layers > 0) and (shape.copies > 1 or not shape.ends(0)[1])
+    held += behind + copy if copied else behind
+    for layer in range(model.depth, model.depth + model.mtp_layers):
+        held += _layer(model, shape.of_layer, model.kind(layer)) + of_weights(model.mtp_weights(), shape)
     return held
+
+
+def layer_parameters(model: Model, plan: Plan, kind: LayerKind) -> Held:
+    """Parameters a rank holds of a layer."""
+    return _layer(model, _shape(plan).of_layer, kind)
+
+
+@lru_cache(maxsize=1024)
+def _layer(model: Model, plan: Plan, kind: LayerKind) -> Held:
+    return of_weights(model.layer_weights(kind), plan)
+
+
+@lru_cache(maxsize=1024)
+def _edges(model: Model, plan: Plan) -> tuple[Held, Held, Held]:
+    """Embedding, head, and the copy of the word table that a head may need, of the padded vocabulary."""
+    padded = replace(model, vocab=plan.padded_vocab(model.vocab))
+    tables = padded.embedding_weights()
+    return of_weights(tables, plan), of_weights(padded.head_weights(), plan), of_weights(tables[:1], plan)
 
 
 def tied_gradient_bytes(model: Model, plan: Plan) -> int:
     """Bytes that a rank of the first stage and one of the last all-reduce: both hold the word table."""
-    tied = plan.pp > 1 and plan.ties_stages(model) and not plan.lora_rank
+    tied = plan.pp > 1 and plan.ties_stages(model) and plan.trains(Weights.EMBEDDING)
     return plan.gradient_bytes * plan.padded_vocab(model.vocab) * model.hidden // plan.tp if tied else 0

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from simcore.compute.kernel import Attention, GroupedProduct, MemoryPass, Product, Touch
 from simcore.model.plan import Plan
-from simcore.model.shape import Experts, Latent, LayerKind, Model
+from simcore.model.shape import Experts, Latent, LayerKind, Model, Weights
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Module, Part, Step
 from simcore.workload.model import CollectiveKind
 
@@ -30,15 +30,22 @@ LOSS_BYTES, COUNT_BYTES = 4, 8
 
 
 def _linear(
-    part: Part, plan: Plan, rows: int, outputs: int, inputs: int, keeps: float = 0.0, *modules: Module
+    part: Part, plan: Plan, weights: Weights, shape: tuple[int, int, int], keeps: float = 0.0, *modules: Module
 ) -> Iterator[Kernel]:
-    """A product with weights; under LoRA these are frozen, and two narrow products stand beside it."""
-    rank = plan.lora_rank
-    yield Kernel(part, Product(rows, outputs, inputs), keeps_bytes=keeps, modules=modules, trained=not rank)
-    if rank:
+    """A product of so many rows, outputs and inputs with weights, and its adapter if it has one.
+
+    That is dropout of its input, two narrow products, and the sum of both results; the backward sums the gradients of
+    both inputs, too.
+    """
+    rank, (rows, outputs, inputs) = plan.lora_rank, shape
+    yield Kernel(part, Product(*shape), keeps_bytes=keeps, modules=modules, trained=plan.trains(weights))
+    if plan.adapts(weights):
         kept = float(plan.element_bytes * rows * rank)
+        size = plan.element_bytes
+        yield _pass(part, rows * inputs, 2 * size + 1, Touch.ELEMENTWISE, growth=(5 * size + 1) / (2 * size + 1))
         yield Kernel(part, Product(rows, rank, inputs), keeps_bytes=kept, modules=modules)
         yield Kernel(part, Product(rows, outputs, rank), modules=modules)
+        yield _pass(part, rows * outputs, 3 * size, Touch.ELEMENTWISE, growth=0.0)
 
 
 def _pass(
@@ -61,10 +68,10 @@ def _pass(
 NORM_GROWTH, SAME_GROWTH = 2.5, 1.0
 
 
-def _norm(part: Part, elements: float, plan: Plan, *modules: Module) -> Kernel:
-    """A norm; what it makes is kept."""
+def _norm(part: Part, elements: float, plan: Plan, ahead: Weights, *modules: Module) -> Kernel:
+    """A norm; what it makes is kept for the gradients of the weights ahead."""
     size = plan.element_bytes
-    kept = size * elements
+    kept = size * elements if plan.keeps_input(ahead) else 0.0
     return _pass(part, elements, 2 * size, Touch.NORM, kept, Module.NORM, *modules, growth=NORM_GROWTH)
 
 
@@ -119,7 +126,7 @@ class _Attention:
         yield from self._core()
         width = self._heads * model.value_dim
         kept = float(plan.element_bytes * plan.tokens * width)
-        yield from _linear(out, plan, plan.tokens, model.hidden, width, kept)
+        yield from _linear(out, plan, Weights.PROJECTION, (plan.tokens, model.hidden, width), kept, Module.OUT)
         if not model.parallel_block:
             yield _residual(out, model, plan)
             yield from _output(label, plan, _hidden_bytes(model, plan))
@@ -127,17 +134,19 @@ class _Attention:
     def _column(self, part: Part) -> Iterator[Kernel]:
         """Norm and projections to queries, keys and values."""
         model, plan, size = self.model, self.plan, self.plan.element_bytes
-        yield _norm(part, _local(model, plan), plan)
+        yield _norm(part, _local(model, plan), plan, Weights.QKV)
         if model.latent:
             yield from self._up(part, model.latent)
             return
         queries, keys = self._heads * model.head_dim, 2 * self._key_heads * model.head_dim
         kept = float(size * plan.tokens)
         if self.cross:
-            yield from _linear(part, plan, plan.tokens, queries, model.hidden, kept * queries)
-            yield from _linear(part, plan, self._memory, keys, model.hidden, float(size * self._memory * keys))
+            made = kept * queries, float(size * self._memory * keys)
+            yield from _linear(part, plan, Weights.QKV, (plan.tokens, queries, model.hidden), made[0])
+            yield from _linear(part, plan, Weights.QKV, (self._memory, keys, model.hidden), made[1])
         else:
-            yield from _linear(part, plan, plan.tokens, queries + keys, model.hidden, kept * (queries + keys))
+            wide = queries + keys
+            yield from _linear(part, plan, Weights.QKV, (plan.tokens, wide, model.hidden), kept * wide, Module.QKV)
         if model.query_key_norm:
             elements = plan.tokens * (queries + keys / 2)
             yield _pass(part, elements, 2 * size, Touch.NORM, growth=NORM_GROWTH, launches=2)
@@ -157,18 +166,20 @@ class _Attention:
         )
         for rank, outputs in wide:
             if rank:
-                yield from _linear(part, plan, local, outputs, hidden, float(size * local * rank))
-                yield _norm(part, local * rank, plan)
+                yield from _linear(part, plan, Weights.QKV, (local, outputs, hidden), float(size * local * rank))
+                yield _norm(part, local * rank, plan, Weights.QKV)
 
     def _up(self, part: Part, latent: Latent) -> Iterator[Kernel]:
         model, plan = self.model, self.plan
         kept = float(plan.element_bytes * plan.tokens * self._heads)
         each = latent.nope_size + latent.value_size
         queries, rank = self._heads * model.head_dim, latent.query_rank or model.hidden
-        yield from _linear(part, plan, plan.tokens, queries, rank, kept * model.head_dim, Module.UP)
+        shape = plan.tokens, queries, rank
+        yield from _linear(part, plan, Weights.QKV, shape, kept * model.head_dim, Module.UP)
         # The part of the keys that all heads share is kept with every head.
         held = kept * (each + latent.rope_size)
-        yield from _linear(part, plan, plan.tokens, self._heads * each, latent.key_value_rank, held, Module.UP)
+        shape = plan.tokens, self._heads * each, latent.key_value_rank
+        yield from _linear(part, plan, Weights.QKV, shape, held, Module.UP)
 
     @property
     def _input_bytes(self) -> int:
@@ -194,7 +205,7 @@ class _Attention:
     def _core(self) -> Iterator[Kernel]:
         if self.plan.fused_attention:
             work = _fused(self.model, self.plan, self._sees, self._heads, self._key_heads)
-            yield Kernel(self._parts[1], work, wide=True, modules=(Module.CORE,))
+            yield Kernel(self._parts[1], work, wide=not self.plan.attention_dtype, modules=(Module.CORE, Module.FUSED))
         else:
             yield from self._unfused(self._parts[1])
 
@@ -242,9 +253,11 @@ def _fused(model: Model, plan: Plan, sees: _Sight, heads: int, key_heads: int) -
     if plan.context == "all_to_all":
         heads, key_heads = max(1, heads // plan.cp), max(1, key_heads // plan.cp)
         return Attention(plan.micro_batch, heads, key_heads, plan.seq, sees.keys, d, value, True, window)
-    reach = window or sees.keys
-    seen = reach - reach * reach // (2 * sees.keys)
-    return Attention(plan.micro_batch, heads, key_heads, queries, seen, d, value, False)
+    if window:
+        seen = window - window * window // (2 * sees.keys)
+        return Attention(plan.micro_batch, heads, key_heads, queries, seen, d, value, False)
+    # The last queries of as many keys as make the same number of pairs.
+    return Attention(plan.micro_batch, heads, key_heads, queries, (sees.keys + queries) // 2, d, value)
 
 
 # --- what tensor parallelism adds
@@ -283,13 +296,25 @@ def _output(label: str, plan: Plan, size: int) -> Iterator[Collective]:
 
 
 def _products(model: Model, plan: Plan, width: int, parts: tuple[Part, Part], module: Module) -> Iterator[Kernel]:
-    """Up, activation, down of a dense feed-forward block or a shared expert."""
+    """Up, activation, down of a dense feed-forward block or a shared expert.
+
+    Where half of the first products is computed again, each is a kernel of its own.
+    """
     tokens, size = plan.tokens, plan.element_bytes
+    up, between, down = _PIECES if module is Module.MLP else ((), (), ())
     wide = 2 * width if model.gated else width
-    yield from _linear(parts[0], plan, tokens, wide, model.hidden, float(size * tokens * wide), module)
-    made = float(size * tokens * width)
-    yield _pass(parts[1], tokens * (wide + width), size, Touch.ACTIVATION, made, module)
-    yield from _linear(parts[1], plan, tokens, model.hidden, width, 0.0, module)
+    first: list[tuple[int, tuple[Module, ...]]] = [(wide, up)]
+    if model.gated and Module.MLP_GATE in plan.recompute_modules:
+        first = [(width, up), (width, (*up, Module.MLP_GATE))]
+    for outputs, pieces in first:
+        kept = float(size * tokens * outputs)
+        yield from _linear(parts[0], plan, Weights.UP, (tokens, outputs, model.hidden), kept, module, *pieces)
+    made = float(size * tokens * width) if plan.keeps_input(Weights.DOWN) else 0.0
+    yield _pass(parts[1], tokens * (wide + width), size, Touch.ACTIVATION, made, module, *between)
+    yield from _linear(parts[1], plan, Weights.DOWN, (tokens, model.hidden, width), 0.0, module, *down)
+
+
+_PIECES: tuple[tuple[Module, ...], ...] = ((Module.MLP_UP,), (Module.MLP_ACTIVATION,), (Module.MLP_DOWN,))
 
 
 def _mlp(model: Model, plan: Plan) -> Iterator[Step]:
@@ -299,7 +324,7 @@ def _mlp(model: Model, plan: Plan) -> Iterator[Step]:
     if model.parallel_block:  # attention has normalised and gathered the input, and leaves its output to be summed here
         yield from into
     else:
-        yield from _column("mlp", plan, size, [_norm(Part.MLP_IN, _local(model, plan), plan), *into])
+        yield from _column("mlp", plan, size, [_norm(Part.MLP_IN, _local(model, plan), plan, Weights.UP), *into])
     yield from (kernel for kernel in kernels if kernel.part is Part.MLP_OUT)
     yield _residual(Part.MLP_OUT, model, plan)
     yield from _output("mlp", plan, size)
@@ -311,11 +336,12 @@ def _mixture(model: Model, plan: Plan, experts: Experts) -> Iterator[Step]:
     local = max(1, experts.count // plan.ep)
     share = plan.tp // plan.expert_tp if plan.tp > plan.expert_tp else 1
     rows = tokens * experts.top_k // share
-    yield _norm(Part.ROUTER, _local(model, plan), plan)
-    yield Kernel(Part.ROUTER, Product(tokens, experts.count, hidden), wide=True, trained=not plan.lora_rank)
+    yield _norm(Part.ROUTER, _local(model, plan), plan, Weights.ROUTER)
+    yield Kernel(Part.ROUTER, Product(tokens, experts.count, hidden), wide=True, trained=plan.trains(Weights.ROUTER))
     moved = rows * hidden
     kept = float(size * moved) / plan.expert_tp
-    yield _pass(Part.ROUTER, moved, 2 * size, Touch.COPY, kept, Module.MOE, launches=3)
+    read = kept * plan.trains(Weights.EXPERTS)
+    yield _pass(Part.ROUTER, moved, 2 * size, Touch.COPY, read, Module.MOE, launches=3)
     yield from _exchanges(model, plan, experts, list(_grouped(model, plan, experts, local, rows)))
     yield _pass(Part.COMBINE, moved, 2 * size, Touch.COPY, kept, Module.MOE, launches=3)
     yield _residual(Part.COMBINE, model, plan)
@@ -331,10 +357,10 @@ def _grouped(model: Model, plan: Plan, experts: Experts, local: int, rows: int) 
     """The products of a rank's experts, with the tokens of the busiest rank."""
     size, width = plan.element_bytes, max(1, experts.ffn // plan.expert_tp)
     wide, busiest = 2 * width if model.gated else width, max(local, int(rows * (plan.capacity or plan.load)))
-    trained = not plan.lora_rank
+    trained = plan.trains(Weights.EXPERTS)
     up = GroupedProduct(local, busiest, wide, model.hidden)
     yield Kernel(Part.EXPERTS, up, 1, float(size * busiest * wide), (Module.MOE,), trained=trained)
-    kept = float(size * busiest * width)
+    kept = float(size * busiest * width * trained)
     yield _pass(Part.EXPERTS, busiest * (wide + width), size, Touch.ACTIVATION, kept, Module.ACTIVATION, Module.MOE)
     down = GroupedProduct(local, busiest, model.hidden, width)
     yield Kernel(Part.EXPERTS, down, modules=(Module.MOE,), trained=trained)
@@ -393,7 +419,7 @@ def embedding(model: Model, plan: Plan) -> Block:
         elements += plan.micro_batch * (plan.encoder_seq or plan.seq) // plan.cp * model.hidden
     work = MemoryPass(elements * 4 * size, Touch.EMBEDDING)
     kept = _local(model, plan) * int(plan.dropout)
-    growth = 0.0 if plan.lora_rank else (size + 8) / (4 * size)
+    growth = (size + 8) / (4 * size) if plan.trains(Weights.EMBEDDING) else 0.0
     kernel = Kernel(Part.EMBEDDING, work, 3, kept, input_growth=0.0, weight_growth=growth)
     return Block("embedding", (kernel, *_output("embedding", plan, elements * size)), model.embedding_weights())
 
@@ -405,15 +431,15 @@ def head(model: Model, plan: Plan) -> Block:
     """
     tokens, hidden, vocab = plan.tokens, model.hidden, plan.padded_vocab(model.vocab) // plan.tp
     logits, local = tokens * vocab, plan.element_bytes * _local(model, plan)
-    product = Product(tokens, vocab, hidden)
+    product, weights = Product(tokens, vocab, hidden), Weights.EMBEDDING if model.tied else Weights.HEAD
     kernels = [
-        replace(_norm(Part.HEAD, tokens * hidden, plan), keeps_bytes=2 * local),
+        replace(_norm(Part.HEAD, tokens * hidden, plan, weights), keeps_bytes=2 * local),
         Kernel(
             Part.HEAD,
             product,
             wide=True,
             keeps_bytes=float((plan.element_bytes + LOSS_BYTES) * logits),
-            trained=not plan.lora_rank,
+            trained=plan.trains(weights),
         ),
         _pass(Part.HEAD, logits, 16, Touch.SOFTMAX, launches=8),
     ]
@@ -428,10 +454,9 @@ def mtp_blocks(model: Model, plan: Plan) -> tuple[Block, Block]:
     """
     size, weights = _hidden_bytes(model, plan), model.mtp_weights()
     local, width = _local(model, plan), max(1, model.hidden // plan.tp)
-    norms = replace(
-        _norm(Part.MTP_COMBINE, 2 * local, plan), launches=2, keeps_bytes=2.0 * plan.element_bytes * 2 * local
-    )
-    combine = [norms, *_linear(Part.MTP_COMBINE, plan, plan.tokens, width, 2 * model.hidden)]
+    kept, norm = 2.0 * plan.element_bytes * 2 * local, _norm(Part.MTP_COMBINE, 2 * local, plan, Weights.UP)
+    norms = replace(norm, launches=2, keeps_bytes=kept)
+    combine = [norms, *_linear(Part.MTP_COMBINE, plan, Weights.UP, (plan.tokens, width, 2 * model.hidden))]
     # Columns are gathered. Of whole gradients each rank cuts its own; parts of the sequence are gathered for that.
     back = ALL_GATHER if plan.shards_sequence else None
     gathered = [Collective("mtp_combine_output", Axis.TENSOR, size, ALL_GATHER, back)] if plan.tp > 1 else []

@@ -12,13 +12,28 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import ceil
 
-from simcore.model.held import Held, held_parameters, of_weights
+from simcore.model.held import NOTHING, Held, held_parameters, layer_parameters
 from simcore.model.layer import blocks, embedding, head, mtp_blocks
 from simcore.model.plan import Plan, unlike
 from simcore.model.shape import LayerKind, Model, kinds
 from simcore.model.steps import Block, dropped
 
-__all__ = ["Memory", "activation_bytes", "advice", "in_flight", "kv_cache_bytes", "peak", "stage_memory", "states"]
+__all__ = [
+    "Memory",
+    "Needs",
+    "activation_bytes",
+    "advice",
+    "fullest",
+    "in_flight",
+    "kept_bytes",
+    "kv_cache_bytes",
+    "layer_bytes",
+    "needs",
+    "peak",
+    "stage_memory",
+    "stage_needs",
+    "states",
+]
 
 OPTIMIZER_BYTES = 12
 """Adam with a 32-bit copy of the weight and two moments."""
@@ -37,7 +52,7 @@ class Memory:
     @property
     def total(self) -> int:
         """All of them."""
-        return sum(self.parts.values())
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.workspace
 
     @property
     def parts(self) -> dict[str, int]:
@@ -46,37 +61,88 @@ class Memory:
 
 
 def peak(model: Model, plan: Plan) -> Memory:
-    """The fullest stage's.
+    """The fullest stage's."""
+    return fullest(needs(model, plan), plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a stage needs whatever its replicas share: plans that differ in ZeRO have the same.
+
+    `held` and `hosted`, which the host keeps, are parameters, `largest` those of its largest layer; `lasting` bytes
+    stay from all micro-batches in flight, `working` bytes are for a layer or the head at a time.
+    """
+
+    held: Held
+    hosted: Held
+    largest: int
+    lasting: float
+    working: float
+
+    def memory(self, plan: Plan) -> Memory:
+        """The peak."""
+        parameters, gradients, optimizer = states(self.held, plan)
+        if self.hosted is not NOTHING:
+            parameters -= states(self.hosted, plan)[0]
+        return Memory(
+            parameters, gradients, optimizer, ceil(self.lasting), ceil(self.working + self.gathered_bytes(plan))
+        )
+
+    def gathered_bytes(self, plan: Plan) -> int:
+        """Parameters, where they come for the time of a layer: its own and the next one's.
+
+        With ZeRO-3 also its gradients until they are sent.
+        """
+        shared = plan.zero == 3 and plan.sharing > 1
+        if not shared and self.hosted is NOTHING:
+            return 0
+        return (2 * plan.element_bytes + shared * plan.gradient_bytes) * self.largest
+
+
+def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:
+    """What the stages need that differ.
 
     Earlier stages keep no fewer micro-batches than later ones, so of those that hold as much the first is fullest.
     """
-    stages = unlike(model, plan.outline, plan.cuts)
-    return max((stage_memory(model, plan, stage) for stage in stages), key=lambda memory: memory.total)
+    return tuple(stage_needs(model, plan, stage) for stage in unlike(model, plan.outline, plan.cuts))
 
 
-def kinds_of(model: Model, plan: Plan, stage: int) -> tuple[tuple[LayerKind, int], ...]:
-    """Kinds of the layers of a stage, and how many."""
-    return tuple(each for part in plan.parts(stage) for each in kinds(model, plan.layers(model, part)))
+def stage_needs(model: Model, plan: Plan, stage: int) -> Needs:
+    """What one stage needs."""
+    lasting, working = _activations(model, plan, stage)
+    largest = max((layer_parameters(model, plan, kind).whole for kind in _kinds(model, plan, stage)), default=0)
+    flying = in_flight(plan, stage) / plan.copies
+    held, hosted = held_parameters(model, plan, stage), _hosted(model, plan, stage)
+    return Needs(held, hosted, largest, lasting * flying, working)
+
+
+def fullest(some: Iterable[Needs], plan: Plan) -> Memory:
+    """The peak of the stage that needs most."""
+    return max((each.memory(plan) for each in some), key=lambda memory: memory.total)
+
+
+def _kinds(model: Model, plan: Plan, stage: int) -> set[LayerKind]:
+    """Kinds of the layers of a stage."""
+    return {kind for part in plan.parts(stage) for kind, _ in kinds(model, plan.layers(model, part))}
 
 
 def stage_memory(model: Model, plan: Plan, stage: int = 0) -> Memory:
     """Peak memory of a rank of a stage."""
-    held, flying = held_parameters(model, plan, stage), in_flight(plan, stage)
-    lasting, working = _activations(model, plan, stage)
-    parameters, gradients, optimizer = states(held, plan)
-    workspace = working + (_gathered(model, plan, stage) if plan.zero == 3 and plan.sharing > 1 else 0)
-    return Memory(parameters, gradients, optimizer, ceil(lasting / plan.copies * flying), ceil(workspace))
+    return stage_needs(model, plan, stage).memory(plan)
 
 
 def states(held: Held, plan: Plan) -> tuple[int, int, int]:
-    """Bytes of parameters, gradients and optimizer states; ZeRO 1, 2, 3 shares states, gradients, parameters."""
+    """Bytes of parameters, gradients and optimizer states; ZeRO 1, 2, 3 shares states, gradients, parameters.
+
+    Optimizer states may be the host's; of its weights it keeps those of some layers, which are counted here.
+    """
     trained = held.trained + held.trained_experts
     whole = held.dense // plan.sharing + held.experts // (plan.shard or plan.expert_replicas)
     owned = held.owned(plan)
     return (
         plan.element_bytes * (whole if plan.zero >= 3 else held.whole),
         plan.gradient_bytes * (owned if plan.zero >= 2 else trained),
-        OPTIMIZER_BYTES * (owned if plan.zero >= 1 else trained),
+        0 if "optimizer" in plan.offload else OPTIMIZER_BYTES * (owned if plan.zero >= 1 else trained),
     )
 
 
@@ -98,24 +164,31 @@ def in_flight(plan: Plan, stage: int = 0) -> float:
     return min(float(plan.micro_batches), most.get(name, float(stages - stage)))
 
 
+@lru_cache(maxsize=8192)
 def activation_bytes(model: Model, plan: Plan, kind: LayerKind, *, again: bool | None = None) -> float:
     """Bytes that one micro-batch leaves in a layer for its gradients; done `again` as a whole, its input only.
 
     Plain layers with 4h and no fused attention give the paper's sbh(10 + 24/t + 5as/(ht)), with sequence parallelism
     sbh/t (34 + 5as/h); selective recompute drops the last term, full recompute leaves the layer's input.
     """
-    if plan.again(0) if again is None else again:
+    return sum(layer_bytes(model, plan, kind, again=plan.again(0) if again is None else again))
+
+
+def layer_bytes(model: Model, plan: Plan, kind: LayerKind, *, again: bool) -> tuple[float, ...]:
+    """As `activation_bytes`, tensor by tensor."""
+    if again:
         tokens = plan.micro_batch * plan.encoder_seq // plan.cp if kind.encoder and plan.encoder_seq else plan.tokens
-        return tokens * model.hidden * plan.element_bytes / plan.apart
-    return _kept(blocks(model, plan, kind), plan)
+        return (tokens * model.hidden * plan.element_bytes / plan.apart,)
+    return kept_bytes(blocks(model, plan, kind), plan)
 
 
-def _kept(some: Iterable[Block], plan: Plan) -> float:
-    kept = 0.0
+def kept_bytes(some: Iterable[Block], plan: Plan) -> tuple[float, ...]:
+    """What kernels of blocks leave for their gradients, and what is not computed again."""
+    made = list[float]()
     for block in some:
         repeated = {id(kernel) for kernel in dropped(block.kernels, plan)}
-        kept += sum(kernel.keeps_bytes for kernel in block.kernels if id(kernel) not in repeated)
-    return kept
+        made += (kernel.keeps_bytes for kernel in block.kernels if id(kernel) not in repeated)
+    return tuple(made)
 
 
 def _activations(model: Model, plan: Plan, stage: int) -> tuple[float, float]:
@@ -129,35 +202,40 @@ def _activations(model: Model, plan: Plan, stage: int) -> tuple[float, float]:
 def _of_stage(model: Model, plan: Plan, parts: tuple[range, ...], first: bool, last: bool) -> tuple[float, float]:
     lasting, working = sum(_of_part(model, plan, layers) for layers in parts), 0.0
     if first:
-        lasting += _kept([embedding(model, plan)], plan)
-    if plan.recompute == "full":
-        held = (kind for layers in parts for kind, _ in kinds(model, layers))
+        lasting += sum(kept_bytes([embedding(model, plan)], plan))
+    held = {kind for layers in parts for kind, _ in kinds(model, layers)}
+    if plan.recompute == "full" or plan.away("activations"):
         working = max(activation_bytes(model, plan, kind, again=False) for kind in held)
+    if plan.away("activations"):  # another layer's are on their way
+        working += max(activation_bytes(model, plan, kind) for kind in held)
     if last:
-        working += _kept([head(model, plan)], plan)
+        working += sum(kept_bytes([head(model, plan)], plan))
         for layer in range(model.depth, model.depth + model.mtp_layers):
-            lasting += _kept(mtp_blocks(model, plan), plan) + activation_bytes(model, plan, model.kind(layer))
+            lasting += sum(kept_bytes(mtp_blocks(model, plan), plan))
+            lasting += activation_bytes(model, plan, model.kind(layer))
     return lasting, working
 
 
 def _of_part(model: Model, plan: Plan, layers: range) -> float:
     """What a micro-batch leaves in the layers of a part of the model."""
-    if plan.recompute == "full" and plan.recompute_method == "uniform" and plan.recompute_layers:
-        first = layers[:: plan.recompute_layers]
-        return sum(count * activation_bytes(model, plan, kind, again=True) for kind, count in kinds(model, first))
-    whole = sum(plan.again(position) for position in range(len(layers)))
+    grouped = plan.recompute == "full" and plan.recompute_method == "uniform"
     return sum(
         count * activation_bytes(model, plan, kind, again=again)
-        for some, again in ((layers[:whole], True), (layers[whole:], False))
-        for kind, count in kinds(model, some)
+        for some, again, away in plan.layer_states(layers)
+        if not (away and "activations" in plan.offload)
+        for kind, count in kinds(model, some[:: plan.recompute_layers or 1] if grouped else some)
     )
 
 
-def _gathered(model: Model, plan: Plan, stage: int) -> float:
-    """ZeRO-3: parameters of the layer at work and of the next, and the first one's gradients until they are sent."""
-    each = (of_weights(model.layer_weights(kind), plan) for kind, _ in kinds_of(model, plan, stage))
-    largest = max((held.whole for held in each), default=0)
-    return float((2 * plan.element_bytes + plan.gradient_bytes) * largest)
+def _hosted(model: Model, plan: Plan, stage: int) -> Held:
+    """Weights of a stage that its host keeps."""
+    held = NOTHING
+    if "weights" in plan.offload:
+        for part in plan.parts(stage):
+            for some, _, away in plan.layer_states(plan.layers(model, part)):
+                for kind, count in kinds(model, some) if away else ():
+                    held += layer_parameters(model, plan, kind) * count
+    return held
 
 
 def kv_cache_bytes(model: Model, tokens: int, *, tp: int = 1, element_bytes: int = 2) -> int:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import Literal
 
 from simcore.compute.accelerators import ELEMENT_BYTES
 from simcore.errors import InputError, Location, Problem, Problems
-from simcore.model.shape import Model, kinds
+from simcore.hashed import Hashed
+from simcore.model.shape import Model, Weights, kinds
 from simcore.workload.loops.schedules import Schedule, make, outline, splits_backward
 
-__all__ = ["CONTEXTS", "RECOMPUTED", "Context", "Plan", "Recompute", "check", "split", "unlike"]
+__all__ = ["CONTEXTS", "LINEAR", "OFFLOADED", "RECOMPUTED", "Context", "Plan", "Recompute", "check", "split", "unlike"]
 
 Recompute = Literal["none", "selective", "full"]
 Context = Literal["gather", "ring", "all_to_all"]
 RECOMPUTED, CONTEXTS = ("none", "selective", "full"), ("gather", "ring", "all_to_all")
+LINEAR = tuple(map(str, (Weights.QKV, Weights.PROJECTION, Weights.UP, Weights.DOWN)))  # what adapters stand beside
+OFFLOADED = ("activations", "weights", "optimizer")
 STORED_BYTES = 2  # of a parameter or activation where products are narrower
 
 MOST_ROWS, MOST_CAPACITY, MOST_LAYERS = 1 << 24, 1 << 20, 1 << 13
@@ -25,7 +28,7 @@ MOST = 1 << 32  # of anything: beyond, products of them are no numbers of bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Hashed):
     """Degrees and choices of a training step.
 
     `zero` is what data-parallel ranks share: 0 nothing, 1 optimizer states (Megatron's distributed optimizer), 2 also
@@ -41,9 +44,15 @@ class Plan:
     expert rank, for which the others wait. `context`: how attention gets at the other ranks' tokens: keys and values
     gathered or passed around behind the attention itself, or heads exchanged for tokens. `overlap_pipeline` sends
     between stages beside kernels, `scatter_pipeline` a tensor rank's part only. `cuts`: layers of every part of the
-    model where they are not as even as they go. `encoder_seq`: tokens of an encoder's input (0: as many). With
-    `lora_rank` > 0 the weights are frozen, and adapters of that rank beside every product are trained.
+    model where they are not as even as they go. `encoder_seq`: tokens of an encoder's input (0: as many).
+
+    `frozen` weights have no gradients. With `lora_rank` > 0 all are frozen, and adapters of that rank beside those of
+    `lora_modules` are trained. `offload`: what the host's memory keeps: "activations" and "weights" of the first
+    `offload_layers` layers of every part of the model (0 = all), moved beside the kernels of their layer; "optimizer":
+    its states, and the host's cores take the step. `attention_dtype`: of fused attention, "" = 16 bits.
     """
+
+    __hash__ = Hashed.__hash__
 
     world_size: int
     seq: int
@@ -77,6 +86,11 @@ class Plan:
     cuts: tuple[int, ...] = ()
     encoder_seq: int = 0
     lora_rank: int = 0
+    lora_modules: tuple[str, ...] = LINEAR
+    frozen: tuple[str, ...] = ()
+    offload: tuple[str, ...] = ()
+    offload_layers: int = 0
+    attention_dtype: str = ""
 
     @classmethod
     def of(cls, seq: int, global_batch: int, *, dp: int = 1, **choices: object) -> Plan:
@@ -137,6 +151,32 @@ class Plan:
         """Whether the layer at a position of a part of the model is computed again as a whole."""
         some = self.recompute_method == "block" and self.recompute_layers
         return self.recompute == "full" and (not some or position < self.recompute_layers)
+
+    def away(self, what: str, position: int = 0) -> bool:
+        """Whether the host keeps the activations or weights of the layer at a position of a part of the model."""
+        return what in self.offload and (not self.offload_layers or position < self.offload_layers)
+
+    def layer_states(self, layers: range) -> Iterator[tuple[range, bool, bool]]:
+        """Some layers of a part of the model by what is done to them: computed again, kept by the host."""
+        if self.recompute != "full" and not self.offload:
+            yield layers, False, False
+            return
+        how = groupby(range(len(layers)), lambda at: (self.again(at), any(self.away(what, at) for what in _PER_LAYER)))
+        for (again, away), positions in how:
+            first, *others = positions
+            yield layers[first : first + 1 + len(others)], again, away
+
+    def trains(self, weights: Weights) -> bool:
+        """Whether weights of a kind have gradients."""
+        return not self.lora_rank and weights not in self.frozen
+
+    def adapts(self, weights: Weights) -> bool:
+        """Whether adapters stand beside weights of a kind."""
+        return self.lora_rank > 0 and weights in self.lora_modules
+
+    def keeps_input(self, weights: Weights) -> bool:
+        """Whether some gradient needs what weights of a kind read."""
+        return self.trains(weights) or self.adapts(weights)
 
     def padded_vocab(self, vocab: int) -> int:
         """The vocabulary padded so that every rank holds a whole multiple."""
@@ -208,6 +248,9 @@ class Plan:
     def ties_stages(self, model: Model) -> bool:
         """Whether two stages hold the same word table and sum its gradients."""
         return (model.tied or model.mtp_layers > 0) and not self.ends(0)[1]
+
+
+_PER_LAYER = ("activations", "weights")
 
 
 @lru_cache(maxsize=8192)
@@ -304,7 +347,7 @@ def _refusals(model: Model, plan: Plan) -> Iterator[tuple[bool, str, str, int]]:
         yield plan.ep > 1, "expert_model_parallel_size", "this model has no experts", plan.ep
     common = "ZeRO-3 does not share what MTP modules and the model have in common"
     yield plan.zero == 3 and model.mtp_layers > 0, "stage", common, plan.zero
-    yield plan.shard > 0 and plan.zero != 3, "shard_ranks", "only ZeRO-3 shares parameters: --stage 3", plan.shard
+    yield plan.shard > 0 and not plan.zero, "shard_ranks", "nothing is shared: --stage 1, 2 or 3", plan.shard
 
 
 def _positive(problems: Problems, model: Model, plan: Plan) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from math import ceil
 from typing import Literal
+
+from simcore.hashed import Hashed
 
 __all__ = [
     "Experts",
@@ -15,6 +18,7 @@ __all__ = [
     "LayerKind",
     "Model",
     "Weight",
+    "Weights",
     "elements",
     "kinds",
     "mtp_parameters",
@@ -22,6 +26,20 @@ __all__ = [
 ]
 
 Split = Literal["column", "row", "none", "expert"]
+
+
+class Weights(StrEnum):
+    """Kinds of weights, by Megatron-LM's names of the modules that hold them."""
+
+    EMBEDDING = "embedding"
+    QKV = "linear_qkv"
+    PROJECTION = "linear_proj"
+    UP = "linear_fc1"
+    DOWN = "linear_fc2"
+    EXPERTS = "experts"
+    ROUTER = "router"
+    NORM = "norms"
+    HEAD = "output_layer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +50,7 @@ class Weight:
     with fewer of them than ranks each rank holds one. `copies` experts of this shape are dealt to expert ranks.
     """
 
-    name: str
+    kind: Weights
     inputs: int
     outputs: int
     split: Split = "none"
@@ -91,7 +109,7 @@ class LayerKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class Model(Hashed):
     """A transformer's shape; sizes in elements.
 
     `kv_heads` and `head_size` 0 follow from `heads` and `hidden`; `positions` rows of a learned position table (0:
@@ -101,6 +119,8 @@ class Model:
     which sees all. `parallel_block`: attention and feed-forward read the same normalised input. `encoder_layers` stand
     before the `layers` of a decoder with cross-attention; both have a table of `relative_positions`.
     """
+
+    __hash__ = Hashed.__hash__
 
     name: str
     layers: int
@@ -161,9 +181,9 @@ class Model:
         """Whether this layer (counted from 0) has an ordinary feed-forward block."""
         return self.experts is None or layer < self.experts.dense_layers or layer % self.experts.every > 0
 
-    def norm_weight(self, width: int, name: str = "norm") -> Weight:
+    def norm_weight(self, width: int) -> Weight:
         """One norm."""
-        return Weight(name, 1, width, bias=self.norm == "layer")
+        return Weight(Weights.NORM, 1, width, bias=self.norm == "layer")
 
     def attention_weights(self) -> tuple[Weight, ...]:
         """Weights of an attention block, its norms included; of cross-attention the same."""
@@ -182,17 +202,17 @@ class Model:
 
     def embedding_weights(self) -> tuple[Weight, ...]:
         """Word and position tables, and the norm behind an encoder."""
-        words = Weight("words", self.vocab, self.hidden, "row")
-        tables = (words, Weight("positions", self.positions, self.hidden)) if self.positions else (words,)
+        words = Weight(Weights.EMBEDDING, self.vocab, self.hidden, "row")
+        tables = (words, Weight(Weights.EMBEDDING, self.positions, self.hidden)) if self.positions else (words,)
         if not self.encoder_layers:
             return tables
-        relative = Weight("relative", self.relative_positions, self.heads, "column", self.heads)
+        relative = Weight(Weights.EMBEDDING, self.relative_positions, self.heads, "column", self.heads)
         return (*tables, relative, relative, self.norm_weight(self.hidden))
 
     def head_weights(self) -> tuple[Weight, ...]:
         """Final norm and, unless tied, the head."""
         norm = self.norm_weight(self.hidden)
-        return (norm,) if self.tied else (norm, Weight("head", self.hidden, self.vocab, "column"))
+        return (norm,) if self.tied else (norm, Weight(Weights.HEAD, self.hidden, self.vocab, "column"))
 
     def mtp_weights(self) -> tuple[Weight, ...]:
         """What an MTP module has beside its layer: norms of its two inputs, their projection, the norm of its head.
@@ -200,7 +220,7 @@ class Model:
         Word table and head are the model's.
         """
         norm = self.norm_weight(self.hidden)
-        return (norm, norm, Weight("combine", 2 * self.hidden, self.hidden, "column"), norm)
+        return (norm, norm, Weight(Weights.UP, 2 * self.hidden, self.hidden, "column"), norm)
 
     def layer_weights(self, kind: LayerKind) -> tuple[Weight, ...]:
         """Every weight of a layer."""
@@ -209,39 +229,42 @@ class Model:
 
     def _grouped_weights(self) -> Iterator[Weight]:
         width, bias = self.head_dim, self.linear_bias or self.qkv_bias
-        yield Weight("query", self.hidden, self.heads * width, "column", self.heads, bias)
-        for name in ("key", "value"):
-            yield Weight(name, self.hidden, self.key_heads * width, "column", self.key_heads, bias)
+        yield Weight(Weights.QKV, self.hidden, self.heads * width, "column", self.heads, bias)
+        for _ in ("key", "value"):
+            yield Weight(Weights.QKV, self.hidden, self.key_heads * width, "column", self.key_heads, bias)
         if self.query_key_norm:
-            yield from (Weight("query_norm", 1, width), Weight("key_norm", 1, width))
+            yield from (Weight(Weights.NORM, 1, width),) * 2
         if self.sinks:
-            yield Weight("sinks", 1, self.heads, "column", self.heads)
-        yield Weight("projection", self.heads * width, self.hidden, "row", self.heads, self.linear_bias)
+            yield Weight(Weights.NORM, 1, self.heads, "column", self.heads)
+        yield Weight(Weights.PROJECTION, self.heads * width, self.hidden, "row", self.heads, self.linear_bias)
 
     def _latent_weights(self, latent: Latent) -> Iterator[Weight]:
         query = self.heads * (latent.nope_size + latent.rope_size)
         if latent.query_rank:
-            yield Weight("query_down", self.hidden, latent.query_rank)
-            yield self.norm_weight(latent.query_rank, "query_norm")
-        yield Weight("query_up", latent.query_rank or self.hidden, query, "column", self.heads)
-        yield Weight("key_value_down", self.hidden, latent.key_value_rank + latent.rope_size)
-        yield self.norm_weight(latent.key_value_rank, "key_value_norm")
+            yield Weight(Weights.QKV, self.hidden, latent.query_rank)
+            yield self.norm_weight(latent.query_rank)
+        yield Weight(Weights.QKV, latent.query_rank or self.hidden, query, "column", self.heads)
+        yield Weight(Weights.QKV, self.hidden, latent.key_value_rank + latent.rope_size)
+        yield self.norm_weight(latent.key_value_rank)
         wide = self.heads * (latent.nope_size + latent.value_size)
-        yield Weight("key_value_up", latent.key_value_rank, wide, "column", self.heads)
-        yield Weight("projection", self.heads * latent.value_size, self.hidden, "row", self.heads, self.linear_bias)
+        yield Weight(Weights.QKV, latent.key_value_rank, wide, "column", self.heads)
+        yield Weight(
+            Weights.PROJECTION, self.heads * latent.value_size, self.hidden, "row", self.heads, self.linear_bias
+        )
 
     def _mlp_weights(self, ffn: int, into: Split = "column", out: Split = "row", copies: int = 1) -> Iterator[Weight]:
-        for name in ("gate", "up") if self.gated else ("up",):
-            yield Weight(name, self.hidden, ffn, into, bias=self.linear_bias, copies=copies)
-        yield Weight("down", ffn, self.hidden, out, bias=self.linear_bias, copies=copies)
+        up, down = (Weights.EXPERTS,) * 2 if into == "expert" else (Weights.UP, Weights.DOWN)
+        for _ in ("gate", "up") if self.gated else ("up",):
+            yield Weight(up, self.hidden, ffn, into, bias=self.linear_bias, copies=copies)
+        yield Weight(down, ffn, self.hidden, out, bias=self.linear_bias, copies=copies)
 
     def _expert_weights(self, experts: Experts) -> Iterator[Weight]:
-        yield Weight("router", self.hidden, experts.count, bias=experts.router_bias)
+        yield Weight(Weights.ROUTER, self.hidden, experts.count, bias=experts.router_bias)
         yield from self._mlp_weights(experts.ffn, "expert", "expert", experts.count)
         if experts.shared_ffn:
             yield from self._mlp_weights(experts.shared_ffn)
         if experts.shared_gate:
-            yield Weight("shared_gate", self.hidden, 1)
+            yield Weight(Weights.ROUTER, self.hidden, 1)
 
 
 @lru_cache(maxsize=8192)

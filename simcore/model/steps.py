@@ -38,7 +38,11 @@ class Part(StrEnum):
 
 
 class Module(StrEnum):
-    """What can be computed again instead of kept, by the names of Megatron-LM's --recompute-modules."""
+    """What can be computed again instead of kept; the first seven by the names of Megatron-LM's --recompute-modules.
+
+    The rest are pieces that other software chooses by: attention in one kernel, products on either side of it, and of
+    a dense feed-forward block its first products, of gated ones half of them, and what lies between.
+    """
 
     CORE = "core_attn"
     NORM = "layernorm"
@@ -47,16 +51,25 @@ class Module(StrEnum):
     MLP = "mlp"
     MOE = "moe"
     SHARED = "shared_experts"
+    FUSED = "fused_attn"
+    QKV = "qkv_proj"
+    OUT = "out_proj"
+    MLP_UP = "mlp_up"
+    MLP_GATE = "mlp_gate"
+    MLP_ACTIVATION = "mlp_act"
+    MLP_DOWN = "mlp_down"
 
 
 class Axis(StrEnum):
-    """Which ranks a collective joins."""
+    """Which ranks a collective joins, or that a rank waits for its own host."""
 
     TENSOR = "tensor_parallel"
     CONTEXT = "context_parallel"
     EXPERT = "expert_parallel"
     DATA = "data_parallel"
     EXPERT_DATA = "expert_data_parallel"
+    HOST = "host"
+    REPLICAS = "replicas of what is sharded"
 
 
 class Beside(Enum):
@@ -161,7 +174,7 @@ def _gradient(work: Product | GroupedProduct, phase: PhaseName) -> Work:
 def dropped(kernels: Sequence[Kernel], plan: Plan) -> tuple[Kernel, ...]:
     """Kernels that run again before the backward because selective recomputation does not keep what they made.
 
-    Modules that keep nothing, such as fused attention, are left alone.
+    Modules that keep nothing, such as fused attention as part of the core, are left alone.
     """
     if plan.recompute != "selective":
         return ()
@@ -169,6 +182,6 @@ def dropped(kernels: Sequence[Kernel], plan: Plan) -> tuple[Kernel, ...]:
         module
         for kernel in kernels
         for module in kernel.modules
-        if module in plan.recompute_modules and kernel.keeps_bytes
+        if module in plan.recompute_modules and (kernel.keeps_bytes or module is Module.FUSED)
     }
     return tuple(kernel for kernel in kernels if chosen & set(kernel.modules))

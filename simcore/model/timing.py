@@ -1,33 +1,103 @@
-"""How long kernels take on an accelerator."""
+"""How long kernels take on an accelerator: as measured from cold, and what a training loop makes of that, by name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import fsum, inf
+from dataclasses import dataclass, replace
+from math import fsum
+from operator import attrgetter
 
-from simcore.compute.accelerators import Accelerator
-from simcore.compute.efficiency import Efficiency
-from simcore.compute.kernel import Duration, Source
-from simcore.compute.roofline import duration_s
+from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
+from simcore.compute.duration import durations
+from simcore.compute.kernel import Attention, Duration, GroupedProduct, MemoryPass, Product
+from simcore.compute.kernel import Kernel as Work
+from simcore.compute.measured.tables import remembered
+from simcore.compute.power import limited
 from simcore.model.steps import Kernel
 
-__all__ = ["duration", "kernel_s", "seconds"]
+__all__ = ["LOOP", "Loop", "computed_in", "duration", "kernel_s", "prepare", "seconds"]
 
 
-def duration(kernel: Kernel, device: Accelerator, dtype: str, constants: Efficiency | None = None) -> Duration:
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What a training loop makes of kernels whose short runs are measured: factors on their times.
+
+    `products`: of 16 bits and more; `narrow_products`: of 8 and 4 bits, quantising included, and `narrowest_products`
+    of 4 on top; `attention`; `passes` over
+    memory; `gap_s`: from the end of a kernel to the start of the next. `power_limited`: products are slower in long
+    runs at the board's power limit (`simcore.compute.power.limited`).
+    """
+
+    products: float = 1.0
+    narrow_products: float = 1.0
+    narrowest_products: float = 1.0
+    attention: float = 1.0
+    passes: float = 1.0
+    gap_s: float = 1.5e-6
+    power_limited: bool = True
+
+    def factor(self, work: Work, dtype: str) -> float:
+        """On the time of a kernel; grouped products are measured in training loops as it is."""
+        if isinstance(work, Attention):
+            return self.attention
+        if isinstance(work, MemoryPass):
+            return self.passes
+        if isinstance(work, GroupedProduct):
+            return 1.0
+        if ELEMENT_BYTES[dtype] >= _WIDE_BYTES:
+            return self.products
+        return self.narrow_products * (self.narrowest_products if ELEMENT_BYTES[dtype] < 1 else 1.0)
+
+
+LOOP = Loop()
+_WIDE_BYTES = 2.0
+
+
+def duration(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = LOOP) -> Duration:
     """How long a kernel takes and how well that is known."""
-    time_s = duration_s(kernel.work, device, dtype, constants, launches=kernel.launches, wide=kernel.wide)
-    return Duration(time_s, Source.ROOFLINE, inf, _ROOFLINE_SPREAD)
+    return _duration(kernel.work, kernel.launches, device, computed_in(kernel, device, dtype), loop)
 
 
-_ROOFLINE_SPREAD = 0.5  # nothing measured says it
+@remembered(1 << 17)
+def _duration(work: Work, launches: int, device: Accelerator, dtype: str, loop: Loop) -> Duration:
+    found = min((durations([work], device, kind)[0] for kind in _kinds(work, dtype)), key=attrgetter("seconds"))
+    slower = limited(work, found.seconds, device, dtype) if loop.power_limited else 1.0
+    return replace(found, seconds=found.seconds * slower * loop.factor(work, dtype) + launches * loop.gap_s)
 
 
-def kernel_s(kernel: Kernel, device: Accelerator, dtype: str, constants: Efficiency | None = None) -> float:
+def _kinds(work: Work, dtype: str) -> tuple[str, ...]:
+    """The scalings of a type that were measured: training takes the fastest for its shape."""
+    return _SCALINGS.get(dtype, (dtype,)) if isinstance(work, Product | GroupedProduct) else (dtype,)
+
+
+_SCALINGS = {"fp8": ("fp8", "fp8_static", "fp8_block")}
+
+
+def computed_in(kernel: Kernel, device: Accelerator, dtype: str) -> str:
+    """What it is computed in: what is `wide` stays in 16 bits where products are narrower, attention has 8 at least."""
+    narrow = ELEMENT_BYTES[dtype] < _WIDE_BYTES
+    if narrow and isinstance(kernel.work, Attention) and not kernel.wide and "fp8" in device.peak_flops_per_s:
+        return "fp8"
+    if not narrow or not kernel.wide:
+        return dtype
+    return "bf16" if "bf16" in device.peak_flops_per_s else "fp16"
+
+
+def prepare(kernels: Iterable[Kernel], device: Accelerator, dtype: str) -> None:
+    """Look up the times of many kernels together, which is much faster than one by one."""
+    by_type: dict[str, list[Work]] = {}
+    for kernel in kernels:
+        for kind in _kinds(kernel.work, computed_in(kernel, device, dtype)):
+            by_type.setdefault(kind, []).append(kernel.work)
+    for kind, some in by_type.items():
+        durations(some, device, kind)
+
+
+def kernel_s(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = LOOP) -> float:
     """Seconds of a kernel."""
-    return duration_s(kernel.work, device, dtype, constants, launches=kernel.launches, wide=kernel.wide)
+    return duration(kernel, device, dtype, loop).seconds
 
 
-def seconds(kernels: Iterable[Kernel], device: Accelerator, dtype: str, constants: Efficiency | None = None) -> float:
+def seconds(kernels: Iterable[Kernel], device: Accelerator, dtype: str, loop: Loop = LOOP) -> float:
     """Seconds of kernels one after the other."""
-    return fsum(kernel_s(kernel, device, dtype, constants) for kernel in kernels)
+    return fsum(kernel_s(kernel, device, dtype, loop) for kernel in kernels)

@@ -65,3 +65,17 @@ def test_a_written_step_is_there_once(suffix, tmp_path, capsys):
 def test_what_cannot_be_predicted_is_refused(words, told, capsys):
     assert main([*STEP, *words]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_step_on_the_links_of_a_topology_takes_about_as_long(tmp_path, capsys):
+    """Its nodes and what joins them stand for it in the prediction; the links themselves carry the run."""
+    cluster, links = tmp_path / "cluster.yaml", tmp_path / "links.yaml"
+    cluster.write_text(f"accelerator: H100\ntopology: {links}\n")
+    links.write_text("topology: [Switch, Switch]\nnpus_count: [4, 4]\nbandwidth: [450, 50]\nlatency: [500, 1000]\n")
+    step = ("predict", "--model", "llama-3-8b", "--cluster", str(cluster), "--seq", "2048", "--global-batch", "32")
+    assert main([*step, "--accelerators", "16", "--tp", "4", "--sequence-parallel", "--run", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["run_s"] == pytest.approx(document["step_s"], abs=1e-6)
+    assert document["network_run_s"] == pytest.approx(document["step_s"], rel=0.1)
+    assert main([*step, "--accelerators", "32"]) == 2
+    assert "fewer NPUs" in capsys.readouterr().err

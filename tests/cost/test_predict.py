@@ -99,5 +99,5 @@ def test_summing_gradients_apart_costs_its_passes_over_memory():
     apart = replace(SELENE, software=replace(SELENE.software, accumulation_bytes=added))
     more_s = predict(GPT, BASE, apart).step_s - predict(GPT, BASE, SELENE).step_s
     held = max(held_parameters(GPT, BASE, stage).trained for stage in range(BASE.pp))
-    least_s = BASE.micro_batches * held * added / (2.039e12 * SELENE.efficiency.memory)
-    assert least_s < more_s < 1.2 * least_s
+    least_s = BASE.micro_batches * held * added / 2.039e12
+    assert 0.9 * least_s < more_s < 1.5 * least_s

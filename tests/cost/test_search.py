@@ -52,9 +52,11 @@ def test_pruning_finds_what_trying_everything_finds(model, gpus, top, share, ove
 
 
 def test_what_a_rival_loses_is_the_sum_of_its_parts():
-    found = search(Study(MIXTURE, Plan(16, 1024, global_batch=32), 16, CLUSTERS["selene"]), 2)
-    compared = rivals(found)
-    assert {one.choice.split()[0] for one in compared} >= {"second", "tp", "pp", "cp", "ep", "zero", "schedule"}
+    plan, axes_ = Plan(16, 1024, global_batch=32), {"micro_batch": (1, 2), "zero": (0, 1), "recompute": ("none",)}
+    compared = rivals(search(Study(MIXTURE, plan, 16, CLUSTERS["selene"], **axes_), 2))
+    told = [choice.split()[0] for one in compared for choice in one.choice.split(", ")]
+    assert set(told) >= {"second", "tp", "pp", "cp", "ep", "zero", "schedule"}
+    assert len({one.candidate.plan for one in compared}) == len(compared)
     for one in compared:
         assert one.step_s >= 0
         assert sum(one.parts_s.values()) == pytest.approx(one.step_s, abs=1e-12)

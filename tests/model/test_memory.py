@@ -14,11 +14,12 @@ from simcore.model.held import held_parameters
 from simcore.model.memory import activation_bytes, advice, in_flight, kv_cache_bytes, stage_memory, states
 from simcore.model.plan import Plan
 from simcore.model.presets import model
-from simcore.model.shape import LayerKind, total_parameters
+from simcore.model.shape import LayerKind, Model, elements, total_parameters
 from simcore.workload.loops import schedules
 
 GPT = model("gpt-22b")
 PLAIN = LayerKind()
+SMALL = Model("small", 8, 2048, 16, 5632, 32000, kv_heads=4)
 
 
 @settings(max_examples=60, deadline=None)
@@ -94,6 +95,43 @@ def test_what_is_computed_again_is_not_kept(seq, layers, method):
     else:
         expected = shape.layers / max(1, layers) * kept[1]
     assert stage_memory(shape, plan).activations == pytest.approx(expected, abs=1)
+
+
+@given(layers=st.integers(0, 10), zero=st.sampled_from([0, 1, 3]))
+def test_what_the_host_keeps_is_not_on_the_device(layers, zero):
+    """The optimizer's states all leave; of activations and weights those of the first layers, two at work left out."""
+    plan = Plan.of(2048, 16, dp=4, zero=zero)
+    everything = replace(plan, offload=("activations", "weights", "optimizer"), offload_layers=layers)
+    here, there = stage_memory(SMALL, plan), stage_memory(SMALL, everything)
+    gone = min(layers or SMALL.layers, SMALL.layers)
+    assert there.optimizer == 0
+    assert here.activations - there.activations == gone * activation_bytes(SMALL, plan, PLAIN)
+    weights = 2 * elements(SMALL.layer_weights(PLAIN)) // (4 if zero == 3 else 1)
+    assert here.parameters - there.parameters == gone * weights
+    assert there.workspace > here.workspace
+
+
+def test_adapters_on_some_weights_leave_out_what_only_the_others_gradients_need():
+    plan = Plan.of(2048, 1, lora_rank=16)
+    some, every = replace(plan, lora_modules=("linear_qkv",)), stage_memory(SMALL, plan)
+    narrow = stage_memory(SMALL, some)
+    assert narrow.gradients < every.gradients
+    # What the second norm and the activation make is read by frozen products only.
+    width = SMALL.hidden + SMALL.ffn
+    adapters = 3 * 16  # what the adapters of the products without make
+    assert every.activations - narrow.activations == 2 * 2048 * SMALL.layers * (width + adapters)
+
+
+@pytest.mark.parametrize("frozen", ["embedding", "linear_qkv", "linear_fc1", "output_layer"])
+def test_frozen_weights_have_no_gradients_and_no_states(frozen):
+    plan = Plan.of(2048, 1)
+    whole, held = stage_memory(SMALL, plan), stage_memory(SMALL, replace(plan, frozen=(frozen,)))
+    weights = [SMALL.layer_weights(PLAIN)] * SMALL.layers + [SMALL.embedding_weights(), SMALL.head_weights()]
+    gone = sum(elements(tuple(one for one in some if one.kind == frozen)) for some in weights)
+    assert gone
+    assert whole.gradients - held.gradients == 4 * gone
+    assert whole.optimizer - held.optimizer == 12 * gone
+    assert whole.parameters == held.parameters
 
 
 def test_latent_attention_keeps_a_small_cache():

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +22,7 @@ from simcore.compute.measured import parametric
 from simcore.compute.measured.curves import Columns, Curves, Floats, Integers
 from simcore.compute.measured.kriging import Kriging
 from simcore.compute.measured.operations import OPERATIONS, Operation
-from simcore.compute.measured.tables import Entry, Word, curves, entries
+from simcore.compute.measured.tables import Entry, Word, curves, entries, own_folder, remembered
 from simcore.errors import InputError, closest
 
 __all__ = ["Answer", "Machine", "Question", "answer", "machine"]
@@ -29,6 +32,7 @@ _REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size
 _FAR = 1e6
 _SAME = 1e-6  # octaves
 _FOREIGN = 2.0  # octaves that another maker's device counts as
+_RESTATED = 0.1  # of the octaves between a device and the same with figures that a site states otherwise
 _REWIRED = 4.0  # octaves that another wiring of the same devices counts as
 _AT_ONCE = 256  # questions per block, to bound memory
 _NEAREST_DEVICES = 2
@@ -47,6 +51,7 @@ class Machine:
         return frozenset(self.name.lower().split("_")) - set(self.accelerator.name.lower().split("-"))
 
 
+@lru_cache(maxsize=256)
 def machine(name: str) -> Machine:
     """The device or system that a table's name says; InputError names the nearest.
 
@@ -125,16 +130,21 @@ def answer(question: Question) -> Answer:
 
 def _own(question: Question) -> list[Curves]:
     """Curves of the device itself, best first; each corrects larger ones that come after it."""
-    tables = _candidates(question.operation.name, question.device)
-    found = [there for words in _spellings(question) for entry in tables if (there := curves(entry, words))]
-    chain: list[Curves] = []
+    return _chain(own_folder(), question.operation, question.device, question.words)
+
+
+@remembered(1024)
+def _chain(own: Path, operation: Operation, device: Machine, words: tuple[Word, ...]) -> list[Curves]:
+    tables, chain = _candidates(own, operation.name, device), list[Curves]()
+    found = [there for said in _spellings(operation, words) for entry in tables if (there := curves(entry, said))]
     for there in found:
         if not chain or len(there.along) > len(chain[-1].along):
             chain.append(there)
     return chain
 
 
-def _candidates(operation: str, device: Machine) -> list[Entry]:
+@remembered(1024)
+def _candidates(own: Path, operation: str, device: Machine) -> list[Entry]:
     """Tables of an operation on a device: the user's own, then by that name, then of the same accelerator."""
     of_kind = [entry for entry in entries() if entry.operation == operation]
     named = [entry for entry in of_kind if entry.device == device.name]
@@ -148,12 +158,10 @@ _ALIKE = {"fp16": ("bf16",), "bf16": ("fp16",), "fp8": ("fp8_static",), "fp4": (
 _LOOSE = ("framework", "launch")  # words that another may stand in for
 
 
-def _spellings(question: Question) -> list[tuple[Word, ...]]:
+def _spellings(operation: Operation, said: tuple[Word, ...]) -> list[tuple[Word, ...]]:
     """The words asked for, then with a type that runs at the same rate, then of any software."""
-    first, *others = question.words
-    loose = [
-        None if name in _LOOSE else word for name, word in zip(question.operation.words, question.words, strict=True)
-    ][1:]
+    first, *others = said
+    loose = [None if name in _LOOSE else word for name, word in zip(operation.words, said, strict=True)][1:]
     types = [first, *_ALIKE.get(str(first), ())]
     return list(dict.fromkeys((one, *words) for words in (others, loose) for one in types))
 
@@ -192,7 +200,7 @@ def _computed(question: Question) -> Answer:
 
 def _elsewhere(question: Question) -> Answer:
     """From the nearest devices with such a table; nearer devices and measurements count more."""
-    near = _near_devices(question)
+    near = _near_devices(own_folder(), question.operation, question.device, question.words)
     if not near:
         return _beneath(question)
     beneath = _beneath(question)
@@ -215,27 +223,32 @@ def _moved(question: Question, device: Machine, beneath: Answer) -> Answer:
     return replace(found, log_us=found.log_us + beneath.log_us - _beneath(there).log_us)
 
 
-def _near_devices(question: Question) -> list[tuple[float, Machine]]:
+@remembered(1024)
+def _near_devices(
+    own: Path, operation: Operation, device: Machine, words: tuple[Word, ...]
+) -> list[tuple[float, Machine]]:
     """The nearest devices whose tables can answer, with their distance in octaves of the stated rates."""
-    tried = {entry.device for entry in entries() if entry.operation == question.operation.name}
-    others = [machine(name) for name in sorted(tried) if name != question.device.name]
-    ranked = sorted(((_apart(question, other), other) for other in others), key=lambda pair: (pair[0], pair[1].name))
-    return [(distance, other) for distance, other in ranked if _own(replace(question, device=other))][:_NEAREST_DEVICES]
+    tried = {entry.device for entry in entries() if entry.operation == operation.name}
+    others = [machine(name) for name in sorted(tried) if name != device.name]
+    apart = ((_apart(operation, str(words[0]), device, other), other) for other in others)
+    ranked = sorted(apart, key=lambda pair: (pair[0], pair[1].name))
+    return list(islice((pair for pair in ranked if _chain(own, operation, pair[1], words)), _NEAREST_DEVICES))
 
 
-def _apart(question: Question, other: Machine) -> float:
+def _apart(operation: Operation, dtype: str, device: Machine, other: Machine) -> float:
     """Octaves between two devices' peak and memory rates."""
-    here, there = question.device.accelerator, other.accelerator
+    here, there = device.accelerator, other.accelerator
     later = 0.05 * abs(here.year - there.year) + _FOREIGN * (here.maker != there.maker)
-    if question.operation.borrows:
-        rewired = _REWIRED * (question.device.site != other.site)
+    if operation.borrows:
+        rewired = _REWIRED * (device.site != other.site)
         return _octaves(here.link_bytes_per_s, there.link_bytes_per_s) + rewired + later
     pairs = (
-        [parametric.stated_peak(one, question.dtype) for one in (here, there)],
+        [parametric.stated_peak(one, dtype) for one in (here, there)],
         (here.memory_bytes_per_s, there.memory_bytes_per_s),
         (here.power_w, there.power_w),
     )
-    return float(np.hypot.reduce([_octaves(*pair) for pair in pairs])) + later
+    same = _RESTATED if here.name.partition("@")[0] == there.name.partition("@")[0] else 1.0
+    return same * float(np.hypot.reduce([_octaves(*pair) for pair in pairs])) + later
 
 
 def _octaves(one: float, other: float) -> float:

@@ -29,9 +29,11 @@ class Work:
     steps: Floats | float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """`repeated` sizes belong to the sweep: `without exact` sets configurations that differ in them aside, too.
+    """One of `OPERATIONS`, and the same only as itself.
+
+    `repeated` sizes belong to the sweep: `without exact` sets configurations that differ in them aside, too.
 
     `borrows`: few curves a device, so that near devices' say what they have in common.
 

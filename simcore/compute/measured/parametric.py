@@ -86,7 +86,7 @@ def _rates(operation: Operation) -> Rates:
 
 
 def _kernel_us(work: Work, rates: Rates, device: Accelerator, dtype: str) -> Floats | float:
-    arithmetic_us = work.flops / (stated_peak(device, dtype) * rates.arithmetic) * 1e6
+    arithmetic_us = work.flops / (stated_peak(device, dtype) * device.reach * rates.arithmetic) * 1e6
     memory_us = work.memory_bytes / (device.memory_bytes_per_s * rates.memory) * 1e6
     return rates.fixed_us + (arithmetic_us**rates.sharpness + memory_us**rates.sharpness) ** (1 / rates.sharpness)
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from simcore.compute.measured.curves import Curves, Floats, Integers
 from simcore.compute.measured.operations import OPERATIONS, Operation
 
-__all__ = ["Entry", "Word", "curves", "entries", "forget", "own_folder", "pack", "split_name", "words_of"]
+__all__ = ["Entry", "Word", "curves", "entries", "forget", "own_folder", "pack", "remembered", "split_name", "words_of"]
 
 Word = str | int | None
 LEVELS = 2048.0  # an octave of time
@@ -54,9 +55,29 @@ class Entry:
 
 def own_folder() -> Path:
     """Where a user's tables are: $SIMCORE_TABLES, or simcore/tables in the user's data folder."""
-    given = os.environ.get("SIMCORE_TABLES")
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(given) if given else Path(data) / "simcore" / "tables"
+    return _folder(*map(os.environ.get, ("SIMCORE_TABLES", "XDG_DATA_HOME", "HOME")))
+
+
+@lru_cache(maxsize=16)
+def _folder(given: str | None, data: str | None, home: str | None) -> Path:
+    del home  # that of Path.home(), which asks more
+    shared = Path(data) if data else Path.home() / ".local" / "share"
+    return Path(given) if given else shared / "simcore" / "tables"
+
+
+_forgotten: list[Callable[[], None]] = []
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def remembered(most: int) -> Callable[[_Function], _Function]:
+    """Keeps a function's answers until a table is added; the first argument of what reads tables is `own_folder()`."""
+
+    def decorated(function: _Function) -> _Function:
+        kept = lru_cache(maxsize=most)(function)
+        _forgotten.append(kept.cache_clear)
+        return cast("_Function", kept)
+
+    return decorated
 
 
 def entries() -> tuple[Entry, ...]:
@@ -64,7 +85,7 @@ def entries() -> tuple[Entry, ...]:
     return _listed(own_folder()) + _listed(SHIPPED)
 
 
-@lru_cache(maxsize=4)
+@remembered(4)
 def _listed(folder: Path) -> tuple[Entry, ...]:
     index = folder / "index.json"
     lines = json.loads(index.read_text(encoding="utf-8")) if index.exists() else []
@@ -73,8 +94,8 @@ def _listed(folder: Path) -> tuple[Entry, ...]:
 
 def forget() -> None:
     """Read everything again when it is asked for next (a table was added)."""
-    for kept in (_listed, curves, _archive):
-        kept.cache_clear()
+    for forget_one in _forgotten:
+        forget_one()
 
 
 def split_name(name: str) -> tuple[str, str, str] | None:
@@ -90,7 +111,7 @@ def split_name(name: str) -> tuple[str, str, str] | None:
     return None
 
 
-@lru_cache(maxsize=4)
+@remembered(12)
 def _archive(path: Path) -> Mapping[str, NDArray[np.generic]]:
     with np.load(path) as archive:
         return dict(archive)
@@ -106,7 +127,7 @@ def words_of(columns: Mapping[str, NDArray[np.generic]], name: str) -> list[Word
     return [int(value) for value in columns[name].tolist()]
 
 
-@lru_cache(maxsize=64)
+@remembered(256)
 def curves(entry: Entry, words: tuple[Word, ...]) -> Curves | None:
     """The curves of a table whose words agree; a word that is None agrees with the one that has most points."""
     archive, operation = _archive(entry.path), OPERATIONS[entry.operation]

@@ -1,178 +1,293 @@
-"""Fit the model's constants to published measurements, and check them on rows they were not fitted on.
+"""Fit software profiles to published steps, and tell how far they carry: each source is scored with it left out.
 
-``python -m simcore.cost.published.calibrate FILE`` prints the constants; with ``--cross`` it fits on every second row,
-reports the error on the others, both ways. Deterministic: a simplex search (Nelder and Mead 1965) from `START`, which
-holds no result of a fit.
+``python -m simcore.cost.published.calibrate`` prints the parameters of every family of software with their best values;
+``--left-out`` also writes `left_out.json`: the error of every suite with each row's source left out of the fit. A
+source counts by the square root of its rows, so that no publication decides.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
-from simcore.cost.published.rows import Row
-from simcore.cost.published.suites import SUITES, load
-from simcore.cost.systems import FITTED, clusters, kernel_constants
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["errors", "fit", "main", "simplex"]
+from simcore.cost import systems
+from simcore.cost.published.reading import READING_ERRORS, sort_rows
+from simcore.cost.published.rows import Row, Step
+from simcore.cost.published.suites import LEFT_OUT, SUITES
+from simcore.cost.published.validate import default_documents
 
-# Group -> suites its constants are fitted on and what a percent of mean error weighs there (tighter tolerances more).
-WEIGHTS: dict[str, dict[str, float]] = {
-    "a100": {
-        "mlsys23_table4": 0.5,
-        "mlsys23_table5": 2.0,
-        "sc21_table1": 1.5,
-        "megascale_table2": 1.5,
-        "vtrain_multi": 0.5,
-        "vtrain_single": 0.5,
-    },
-    "megascale": {"megascale_table2": 1.0},
-    "newer": {"megatron_core_h100": 1.0, "llama3_405b": 1.0, "megatron_bridge_llama": 2.0},
-    "b200": {"simumax_b200": 1.0},
-    "experts": {"megatron_bridge_moe": 1.0},
-    "foundry": {"llm_foundry_mpt": 1.0},
-}
-# Where the search begins: the best matrix product measured on the device (0.87 of peak), round figures elsewhere.
-START: dict[str, dict[str, float]] = {
-    "a100": {
-        "gemm": 0.87,
-        "depth": 256.0,
-        "memory": 0.85,
-        "kernel_us": 4.0,
-        "megascale.step_s": 0.3,
-        "megascale.slowdown": 0.3,
-        "vtrain.launch_us": 50.0,
-        "vtrain.step_ms": 5.0,
-    },
-    "megascale": {"megascale.step_s": 0.3, "megascale.slowdown": 0.3},
-    "newer": {
-        "H100-SXM-80GB.gemm": 0.7,
-        "H100-SXM-80GB.gemm_8bit": 0.65,
-        "H100-SXM-80GB.attention": 0.5,
-        "GB200.gemm_8bit": 0.6,
-        "GB200.gemm_4bit": 0.4,
-        "GB300.gemm_8bit": 0.6,
-        "GB300.gemm_4bit": 0.4,
-    },
-    "b200": {"B200-SXM.gemm": 0.7, "B200-SXM.attention": 0.5},
-    "experts": {"bridge.expert_us": 50.0},
-    "foundry": {
-        "foundry.launch_us": 10.0,
-        "foundry.attention_a100": 0.5,
-        "foundry.attention_h100": 0.5,
-        "foundry.step_ms": 5.0,
-    },
+__all__ = ["FITTED", "Tried", "by_suite", "errors", "left_out", "main", "moved", "rows_by_suite", "using"]
+
+# Family -> its parameters ("profile/field") and the suites that they are fitted on.
+FITTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "megatron": (
+        (
+            "megatron-core/kernels.products",
+            "megatron-core/kernels.narrow_products",
+            "megatron-core/kernels.attention",
+            "megatron-core/slowdown",
+            "megatron-core/piece_s",
+            "megatron-core/jitter",
+            "megatron-core/kernels.narrowest_products",
+            "mlperf-2025.09/kernels.narrow_products",
+            "mlperf-rocm/kernels.narrow_products",
+        ),
+        (
+            "frameworks_megatron",
+            "mlperf_gpt3",
+            "mlperf_llama31_405b",
+            "mlperf_llama31_8b",
+            "mlperf_llama2_70b_lora",
+            "megatron_bridge_llama",
+            "megatron_core_h100",
+            "llama3_405b",
+        ),
+    ),
+    "megatron-lm": (
+        (
+            "megatron-lm-2021/kernels.products",
+            "megatron-lm-2021/kernels.passes",
+            "megatron-lm-2021/kernels.gap_s",
+            "megatron-lm-2021/step_s",
+        ),
+        (
+            "mlsys23_table5",
+            "sc21_table1",
+            "megascale_table2",
+            "megascale_table3",
+            "megatron_unfitted",
+        ),
+    ),
+    "deepspeed": (
+        (
+            "deepspeed/kernels.products",
+            "deepspeed/kernels.passes",
+            "deepspeed/kernels.gap_s",
+            "deepspeed/launch_s",
+            "deepspeed/step_s",
+        ),
+        ("vtrain_multi", "vtrain_single", "bigscience"),
+    ),
+    "fsdp": (
+        (
+            "torchtitan/kernels.products",
+            "torchtitan/kernels.narrow_products",
+            "torchtitan/kernels.attention",
+            "torchtitan/kernels.passes",
+            "torchtitan/kernels.gap_s",
+            "torchtitan/slowdown",
+            "torchtitan/slowdown_across",
+            "torchtitan/step_s",
+        ),
+        ("frameworks_fsdp",),
+    ),
+    "mosaicml": (
+        (
+            "mosaicml/kernels.products",
+            "mosaicml/kernels.attention",
+            "mosaicml/kernels.passes",
+            "mosaicml/launch_s",
+            "mosaicml/step_s",
+        ),
+        ("llm_foundry_mpt",),
+    ),
+    "xla": (
+        (
+            "maxtext/kernels.products",
+            "maxtext/kernels.narrow_products",
+            "maxtext/kernels.attention",
+            "maxtext/kernels.passes",
+            "maxtext/slowdown_across",
+            "maxtext/step_s",
+        ),
+        ("frameworks_xla",),
+    ),
+    "internevo": (
+        ("internevo/kernels.products", "internevo/slowdown", "internevo/owner_s"),
+        ("frameworks_internevo",),
+    ),
 }
 Rows = Mapping[str, Sequence[Row]]
+Floats = NDArray[np.float64]
+Errors = Mapping[str, Sequence[tuple[Row, float]]]
+Table = dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line of the calibration."""
     parser = argparse.ArgumentParser(prog="python -m simcore.cost.published.calibrate", description=__doc__)
-    parser.add_argument("file", help="measurements, in the form of published_measurements.json")
-    parser.add_argument("--cross", action="store_true", help="fit on one half, report on the other, both ways")
-    parser.add_argument("--steps", type=int, default=300, help="steps of the search")
-    parser.add_argument("--group", choices=list(START), default="a100", help="which constants")
+    parser.add_argument("--left-out", action="store_true", help="write left_out.json")
+    parser.add_argument("--family", choices=list(FITTED), action="append", help="which (repeatable; all)")
     options = parser.parse_args(arguments)
-    document, group = load(options.file), options.group
-    rows = {name: list(SUITES[name].rows(document)) for name in WEIGHTS[group]}
-    if options.cross:
-        for half in (0, 1):
-            fitted = fit({name: some[half::2] for name, some in rows.items()}, group, options.steps)
-            _report(f"fitted on half {half}, checked on the other", fitted, _others(rows, half))
-        return
-    _report("fitted on all rows", fit(rows, group, options.steps), rows)
+    missed: dict[str, dict[str, float]] = json.loads(LEFT_OUT.read_text(encoding="utf-8")) if LEFT_OUT.exists() else {}
+    for family in options.family or FITTED:
+        tried = moved(family)
+        change = tried.fit(np.ones(len(tried.rows), bool))
+        best = {path: value * math.exp(x) for (path, value), x in zip(_starts(tried.paths), change, strict=True)}
+        print(family, json.dumps({path: float(f"{value:.4g}") for path, value in best.items()}))
+        _report("fitted", by_suite(tried, tried.after(change)))
+        if options.left_out:
+            found = by_suite(tried, left_out(tried))
+            _report("its source left out", found)
+            missed |= found
+    if options.left_out:
+        LEFT_OUT.write_text(json.dumps(missed, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _others(rows: Rows, half: int) -> Rows:
-    return {name: some[1 - half :: 2] for name, some in rows.items()}
+def _report(title: str, figures: Mapping[str, Mapping[str, float]]) -> None:
+    for name, found in figures.items():
+        mean, p90 = found["mean_abs_error"], found["p90_abs_error"]
+        print(f"  {name:28} {title:20} mean |error| {mean:6.1%}  p90 {p90:6.1%}", flush=True)
 
 
-def _report(title: str, values: Mapping[str, float], rows: Rows) -> None:
-    print(title)
-    for name, value in values.items():
-        print(f"  {name:28} {value:.4g}")
-    for name, found in errors(values, rows).items():
-        print(f"  {name:28} {len(found):5} rows  mean |error| {_mean(found):6.1%}")
+def rows_by_suite(names: Sequence[str]) -> Rows:
+    """The shipped steps of some suites; of very many an even sample."""
+    found = {}
+    for one in sort_rows(default_documents(), [SUITES[name] for name in names]):
+        steps = [row for row in one.rows if isinstance(row.question, Step)]
+        found[one.suite.name] = steps[:: max(1, len(steps) // _MOST)]
+    return found
 
 
-def errors(values: Mapping[str, float], rows: Rows) -> dict[str, list[float]]:
-    """Signed relative errors per suite under a set of constants."""
-    systems = clusters({**kernel_constants(), **FITTED, **values})
-    return {name: [row.question.seconds(systems) / row.measured - 1 for row in some] for name, some in rows.items()}
+_MOST = 100  # rows of a suite
 
 
-def _mean(found: Sequence[float]) -> float:
-    return math.fsum(map(abs, found)) / max(1, len(found))
+@contextmanager
+def using(values: Mapping[str, float]) -> Iterator[None]:
+    """The shipped profiles with other values of some parameters."""
+    table: Table = deepcopy(dict(systems.TABLE))
+    for path, value in values.items():
+        profile, _, field = path.partition("/")
+        entry = table["software"][profile]
+        *inner, last = field.split(".")
+        for name in inner:
+            entry = entry.setdefault(name, {})
+        entry[last] = value
+    with systems.replaced(table):
+        yield
 
 
-def fit(rows: Rows, group: str = "a100", steps: int = 300) -> dict[str, float]:
-    """The constants with the least weighted error on `rows`, searched in their logarithms."""
-    start, weights = START[group], WEIGHTS[group]
-    prior = [math.log(value) for value in start.values()]
-
-    def values(point: Sequence[float]) -> dict[str, float]:
-        return {name: min(math.exp(x), _MOST.get(name, math.inf)) for name, x in zip(start, point, strict=True)}
-
-    def loss(point: Sequence[float]) -> float:
-        found = errors(values(point), rows)
-        return math.fsum(weights[name] * _mean(some) for name, some in found.items())
-
-    return values(simplex(loss, prior, steps))
-
-
-# No share of a stated rate can pass these.
-_MOST = {"gemm": 0.95, "memory": 0.92, "megascale.tp_hidden": 0.95}
-
-
-@dataclass(slots=True)
-class _Vertex:
-    point: list[float]
-    loss: float
+def errors(values: Mapping[str, float], names: Sequence[str]) -> dict[str, list[tuple[Row, float]]]:
+    """The rows of some suites with their signed relative errors under other values."""
+    with using(values):
+        found: dict[str, list[tuple[Row, float]]] = {}
+        for name, rows in rows_by_suite(names).items():
+            known: dict[tuple[object, object], float] = {}
+            for row in rows:
+                question = row.question
+                if not isinstance(question, Step):
+                    continue
+                key = question.jobs, question.cluster
+                try:
+                    if key not in known:
+                        known[key] = question.seconds(systems.CLUSTERS)
+                except READING_ERRORS:
+                    continue
+                found.setdefault(name, []).append((row, known[key] / row.measured - 1))
+    return found
 
 
-def simplex(
-    loss: Callable[[Sequence[float]], float], start: Sequence[float], steps: int, size: float = 0.12
-) -> list[float]:
-    """A minimum of `loss` near `start` (Nelder and Mead), after at most `steps` moves.
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """Steps of a family with the logarithms of predicted over measured, and how these follow each parameter's."""
 
-    >>> [round(x, 2) for x in simplex(lambda p: (p[0] - 1) ** 2 + (p[1] + 2) ** 2, [0.0, 0.0], 120)]
-    [1.0, -2.0]
-    """
-    points = [list(start), *([x + size * (i == j) for j, x in enumerate(start)] for i in range(len(start)))]
-    corners = [_Vertex(point, loss(point)) for point in points]
-    for _ in range(steps):
-        corners.sort(key=lambda corner: corner.loss)
-        _move(corners, loss)
-    return min(corners, key=lambda corner: corner.loss).point
+    paths: tuple[str, ...]
+    rows: tuple[tuple[str, Row], ...]
+    base: Floats
+    slopes: Floats
+
+    def after(self, change: Floats) -> Floats:
+        """Errors with the parameters moved so far."""
+        return np.exp(self.base + self.slopes @ change) - 1.0
+
+    def fit(self, kept: NDArray[np.bool_]) -> Floats:
+        """The move with the least weighted |log error| on the rows that are kept.
+
+        Between what was tried, logarithms are taken for linear. Least absolute deviations come of weighted least
+        squares, a few times over (Schlossmacher 1973); factors are pulled towards 1 as by a row.
+        """
+        counts = Counter((name, row.source) for name, row in self.rows)
+        shares = np.array([counts[name, row.source] ** -0.5 for name, row in self.rows]) * kept
+        factor = np.array(["kernels." in path and not path.endswith("_s") for path in self.paths])
+        pull = np.diag(np.where(factor, _PULL, _PULL / 10))
+        towards = np.where(factor, -np.log([value for _, value in _starts(self.paths)]), 0.0)
+        change = np.zeros(len(self.paths))
+        for _ in range(50):
+            weights = shares / np.maximum(np.abs(self.base + self.slopes @ change), 0.01)
+            normal = self.slopes.T @ (weights[:, None] * self.slopes) + pull
+            change = np.linalg.solve(normal, pull @ towards - self.slopes.T @ (weights * self.base))
+            change = np.clip(change, -_FAR, _FAR)
+        return change
 
 
-def _move(corners: list[_Vertex], loss: Callable[[Sequence[float]], float]) -> None:
-    """Replace the worst corner by a better one, or shrink towards the best. `corners` are sorted."""
-    worst, count = corners[-1], len(corners) - 1
-    centre = [math.fsum(corner.point[i] for corner in corners[:-1]) / count for i in range(count)]
+def moved(family: str) -> Tried:
+    """Every parameter of a family moved once, on all of its suites."""
+    paths, names = FITTED[family]
+    start = dict(_starts(paths))
+    base = errors(start, names)
+    rows = tuple((name, row) for name, some in base.items() for row, _ in some)
+    before = _logs(base)
+    slopes = [(_logs(errors({**start, path: start[path] * math.exp(_MOVE)}, names)) - before) / _MOVE for path in paths]
+    return Tried(paths, rows, before, np.array(slopes).T)
 
-    def along(factor: float) -> _Vertex:
-        point = [c + factor * (c - w) for c, w in zip(centre, worst.point, strict=True)]
-        return _Vertex(point, loss(point))
 
-    mirrored = along(1.0)
-    if mirrored.loss < corners[0].loss:
-        far = along(2.0)
-        corners[-1] = far if far.loss < mirrored.loss else mirrored
-    elif mirrored.loss < corners[-2].loss:
-        corners[-1] = mirrored
-    else:
-        near = along(-0.5 if mirrored.loss >= worst.loss else 0.5)
-        if near.loss < min(mirrored.loss, worst.loss):
-            corners[-1] = near
-            return
-        best = corners[0].point
-        for corner in corners[1:]:
-            corner.point = [b + 0.5 * (x - b) for b, x in zip(best, corner.point, strict=True)]
-            corner.loss = loss(corner.point)
+def _logs(found: Errors) -> Floats:
+    return np.log1p([error for some in found.values() for _, error in some])
+
+
+def left_out(tried: Tried) -> Floats:
+    """The error of every row with its source left out of the fit."""
+    sources = np.array([row.source for _, row in tried.rows])
+    found = np.zeros(len(sources))
+    for source in sorted(set(sources)):
+        found[sources == source] = tried.after(tried.fit(sources != source))[sources == source]
+    return found
+
+
+def by_suite(tried: Tried, some: Floats) -> dict[str, dict[str, float]]:
+    """Mean and 90th percentile of |error| in every suite."""
+    sizes: dict[str, list[float]] = {}
+    for (name, _), error in zip(tried.rows, some, strict=True):
+        sizes.setdefault(name, []).append(abs(float(error)))
+    return {
+        name: {
+            "mean_abs_error": round(math.fsum(found) / len(found), 4),
+            "p90_abs_error": round(sorted(found)[math.ceil(0.9 * len(found)) - 1], 4),
+        }
+        for name, found in sizes.items()
+    }
+
+
+def _starts(paths: Sequence[str]) -> list[tuple[str, float]]:
+    """The shipped values, or the least that can be moved."""
+    return [(path, max(_shipped(path), _LEAST[path.replace("/", ".").rpartition(".")[2]])) for path in paths]
+
+
+_MOVE = 0.2  # of a parameter's logarithm
+_FAR = 0.7  # as far as one fit goes
+_PULL = 1.0
+
+_LEAST = dict.fromkeys(("products", "narrow_products", "narrowest_products", "attention", "passes"), 0.5)
+_LEAST |= {"slowdown": 0.02, "slowdown_across": 0.02, "piece_s": 2e-6, "jitter": 0.002, "gap_s": 0.5e-6}
+_LEAST |= {"step_s": 1e-3, "owner_s": 1e-4, "launch_s": 1e-6}
+
+
+def _shipped(path: str) -> float:
+    profile, _, field = path.partition("/")
+    found: Any = systems.SOFTWARE[profile]
+    for name in field.split("."):
+        found = getattr(found, name)
+    return float(found)
 
 
 if __name__ == "__main__":

@@ -10,15 +10,14 @@ from __future__ import annotations
 import argparse
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from simcore.cost.published.calibrate import simplex
 from simcore.cost.published.rows import Collective, Row
 from simcore.cost.published.suites import SUITES, load
 from simcore.system.collectives.nccl import FABRICS, Fabric, Line, collective_s
 
-__all__ = ["curves", "fit_lines", "main"]
+__all__ = ["curves", "fit_lines", "main", "simplex"]
 
 # Where the search begins, in us, us per level and GB/s: a low-latency protocol and a high-rate one, rough figures.
 _START = {
@@ -97,6 +96,54 @@ def _error(place: str, lines: tuple[Line, ...], rows: Sequence[Row]) -> float:
 def _loss(place: str, lines: tuple[Line, ...], rows: Sequence[Row]) -> float:
     found = _errors(place, lines, rows)
     return math.fsum(found) / len(found) + 0.3 * math.sqrt(math.fsum(x * x for x in found) / len(found))
+
+
+@dataclass(slots=True)
+class _Vertex:
+    point: list[float]
+    loss: float
+
+
+def simplex(
+    loss: Callable[[Sequence[float]], float], start: Sequence[float], steps: int, size: float = 0.12
+) -> list[float]:
+    """A minimum of `loss` near `start` (Nelder and Mead), after at most `steps` moves.
+
+    >>> [round(x, 2) for x in simplex(lambda p: (p[0] - 1) ** 2 + (p[1] + 2) ** 2, [0.0, 0.0], 120)]
+    [1.0, -2.0]
+    """
+    points = [list(start), *([x + size * (i == j) for j, x in enumerate(start)] for i in range(len(start)))]
+    corners = [_Vertex(point, loss(point)) for point in points]
+    for _ in range(steps):
+        corners.sort(key=lambda corner: corner.loss)
+        _move(corners, loss)
+    return min(corners, key=lambda corner: corner.loss).point
+
+
+def _move(corners: list[_Vertex], loss: Callable[[Sequence[float]], float]) -> None:
+    """Replace the worst corner by a better one, or shrink towards the best. `corners` are sorted."""
+    worst, count = corners[-1], len(corners) - 1
+    centre = [math.fsum(corner.point[i] for corner in corners[:-1]) / count for i in range(count)]
+
+    def along(factor: float) -> _Vertex:
+        point = [c + factor * (c - w) for c, w in zip(centre, worst.point, strict=True)]
+        return _Vertex(point, loss(point))
+
+    mirrored = along(1.0)
+    if mirrored.loss < corners[0].loss:
+        far = along(2.0)
+        corners[-1] = far if far.loss < mirrored.loss else mirrored
+    elif mirrored.loss < corners[-2].loss:
+        corners[-1] = mirrored
+    else:
+        near = along(-0.5 if mirrored.loss >= worst.loss else 0.5)
+        if near.loss < min(mirrored.loss, worst.loss):
+            corners[-1] = near
+            return
+        best = corners[0].point
+        for corner in corners[1:]:
+            corner.point = [b + 0.5 * (x - b) for b, x in zip(best, corner.point, strict=True)]
+            corner.loss = loss(corner.point)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 
 from simcore.cost.published.bridge import MODERN
 from simcore.cost.published.megatron import gpt
-from simcore.cost.published.rows import Job, Row, Step, job
+from simcore.cost.published.rows import Job, Row, Step, job, step_s
 from simcore.cost.published.tables import shipped
 
 __all__ = ["llama3", "megatron_core"]
@@ -65,8 +65,9 @@ def llama3(document: Mapping[str, Any]) -> Iterator[Row]:
         chunks = -(-model.layers // degrees["pp"])
         one = job(model, seq, batch, **split, virtual_stages=chunks, **MODERN)
         flops = batch * seq * (6 * 405.85e9 + 6 * model.layers * seq * model.hidden)
-        yield Row(row["id"], _seconds(row, flops), Step((one,), "h100"))
+        yield Row(row["id"], _seconds(row, flops), Step((one,), "h100-production"))
 
 
 def _seconds(row: Mapping[str, Any], flops: float) -> float:
-    return float(flops / (row["measured"]["tflops_per_gpu"] * 1e12 * row["hardware"]["count"]))
+    count = row["hardware"]["count"]
+    return step_s(row, lambda measured: float(flops / (measured["tflops_per_gpu"] * 1e12 * count)))

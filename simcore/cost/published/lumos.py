@@ -21,7 +21,7 @@ from typing import Any
 
 from simcore.compute.accelerators import accelerator
 from simcore.cost.predict import Cluster, Prediction
-from simcore.cost.published.rows import Row
+from simcore.cost.published.rows import Row, step_s
 from simcore.cost.systems import CLUSTERS
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
@@ -45,7 +45,7 @@ from simcore.workload.model import CollectiveKind
 
 __all__ = ["Extrapolation", "extrapolations"]
 
-CLUSTER, NODE, BASE = "h100", 8, (2, 2, 4)
+CLUSTER, NODE, BASE = "h100-production", 8, (2, 2, 4)
 SEQUENCE, VOCABULARY, PER_MICRO_BATCH = 2048, 51200, 2  # MLPerf's GPT-3; the last is derived above
 NVLINK, ROCE = Dimension("Switch", NODE, 450e9, 500.0), 50e9  # one 400 Gb/s card a GPU
 
@@ -67,6 +67,7 @@ class Extrapolation:
     def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
         """The time of the first stage by what it did, and what the cluster's software adds once a step."""
         parts = dict(_shares(self.shape, self.pp, self.dp)) | {"other": clusters[CLUSTER].software.step_s}
+        parts["losses"] = clusters[CLUSTER].losses * fsum(parts.values())
         return Prediction(fsum(parts.values()), parts)
 
 
@@ -93,7 +94,10 @@ def _base(shape: Shape) -> Recorded:
         tp * pp * dp, SEQUENCE, tp, pp=pp, micro_batch=PER_MICRO_BATCH, global_batch=PER_MICRO_BATCH * pp * dp,
         sequence_parallel=True, zero=1, overlap=True,
     )  # fmt: skip
-    workload = pipeline_workload(model, plan, roofline(model, plan, accelerator(CLUSTERS[CLUSTER].accelerator)))
+    where = CLUSTERS[CLUSTER]
+    workload = pipeline_workload(
+        model, plan, roofline(model, plan, accelerator(where.accelerator), where.software.kernels)
+    )
     timeline = simulate(workload, _machine(plan.world_size), _system(), profiles.get("native"), Settings())
     traces = kineto_traces(Report(timeline, "native", "", workload=workload)).values()
     return recorded(replay_traces([read_kineto(content, f"rank{rank}.json") for rank, content in traces], Changes()))
@@ -116,4 +120,6 @@ def extrapolations(document: Mapping[str, Any]) -> Iterator[Row]:
             model, degrees = row["model"], row["parallel"]
             shape = model["layers"], model["hidden"], model["ffn"], model["heads"]
             question = Extrapolation(shape, degrees["pp"], degrees["dp"])
-            yield Row(row["id"], row["measured"]["iter_ms"] / 1e3, question, row["peer_prediction"]["iter_ms"] / 1e3)
+            measured_s = step_s(row, lambda measured: float(measured["iter_ms"] / 1e3))
+            peer_s = row.get("peer_prediction", {}).get("iter_ms", 0.0) / 1e3
+            yield Row(f"{row['id']}-replay", measured_s, question, peer_s)

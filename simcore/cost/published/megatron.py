@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from simcore.cost.published.rows import Held, Job, Row, Step, guarded, job
+from simcore.cost.published.rows import Held, Job, Row, Step, guarded, job, step_s
 from simcore.model.plan import Recompute
 from simcore.model.shape import Model
 
@@ -162,8 +162,7 @@ def _level(row: Mapping[str, Any]) -> int:
 def ablations(document: Mapping[str, Any]) -> Iterator[Row]:
     """MegaScale's table 3: 175B on 256 GPUs, one optimisation after the other; the step from the model's FLOPs."""
     for row in _selected(document, "megascale-t3-"):
-        measured_s = _from_rate(row, 72, 12, row["measured"]["mfu_pct"] * 3.12)
-        yield Row(row["id"], measured_s, guarded(megascale, row, row["id"]))
+        yield Row(row["id"], _from_share(row), guarded(megascale, row, row["id"]))
 
 
 def _selected(document: Mapping[str, Any], prefix: str) -> Iterator[Mapping[str, Any]]:
@@ -175,21 +174,26 @@ def unfitted(document: Mapping[str, Any]) -> Iterator[Row]:
     for row in document.get("rows", ()):
         name, measured = str(row.get("id", "")), row.get("measured", {})
         if name.startswith("sc21-t2-PTD-"):
-            yield Row(name, _from_rate(row, 96, 16, measured["tflops_per_gpu"]), _sc21_table2(row))
+            yield Row(name, _from_rate(row, 96, 16, "tflops_per_gpu"), _sc21_table2(row))
         elif name.startswith("mtnlg-"):
             yield Row(name, measured["iter_s"], _sc21_table2(row))
         elif name == "mlsys23-530B-dp8":
             yield Row(name, measured["iter_s"], mlsys23(row))
         elif name.startswith("megascale-f9-"):
-            yield Row(name, _from_rate(row, 72, 12, measured["mfu_pct"] * 3.12), megascale(row))
+            yield Row(name, _from_share(row), megascale(row))
 
 
-def _from_rate(row: Mapping[str, Any], factor: float, head: float, tera: float) -> float:
+def _from_share(row: Mapping[str, Any]) -> float:
+    """Step time from the percentage of A100's 312 TFLOP/s."""
+    return _from_rate(row, 72, 12, "mfu_pct", 3.12)
+
+
+def _from_rate(row: Mapping[str, Any], factor: float, head: float, key: str, scale: float = 1.0) -> float:
     """Step time from TFLOP/s per GPU: `factor` B s L h^2 (1 + s / 6h + V / `head` L h) FLOPs, as the sources count."""
     shape, batch = row["model"], row["batch"]["global_"]
     h, s, layers, vocab = shape["hidden"], shape["seq"], shape["layers"], shape["vocab"]
     flops = factor * batch * s * layers * h * h * (1 + s / (6 * h) + vocab / (head * layers * h))
-    return float(flops / (tera * 1e12 * row["hardware"]["count"]))
+    return step_s(row, lambda measured: float(flops / (measured[key] * scale * 1e12 * row["hardware"]["count"])))
 
 
 def _sc21_table2(row: Mapping[str, Any]) -> Step:
@@ -214,7 +218,7 @@ def zero3(document: Mapping[str, Any]) -> Iterator[Row]:
             dtype="fp16",
             **CLASSIC,
         )
-        measured_s = _from_rate(row, 96, 16, row["measured"]["tflops_per_gpu"])
+        measured_s = _from_rate(row, 96, 16, "tflops_per_gpu")
         yield Row(row["id"], measured_s, Step((one,), "selene-2021"))
 
 
@@ -235,7 +239,8 @@ def lumos(document: Mapping[str, Any]) -> Iterator[Row]:
             zero=1,
             overlap=True,
         )
-        yield Row(row["id"], row["measured"]["iter_ms"] / 1e3, Step((one,), "h100"))
+        measured_s = step_s(row, lambda measured: float(measured["iter_ms"] / 1e3))
+        yield Row(row["id"], measured_s, Step((one,), "h100-production"))
 
 
 # Korthikanti et al. 2023, table 3: layers, width, heads, stages, chunks, sequences in a micro-batch.

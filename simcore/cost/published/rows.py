@@ -16,7 +16,7 @@ from simcore.model.shape import Model
 from simcore.system.collectives.nccl import Fabric, collective_s
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Collective", "Held", "Job", "Question", "Row", "Step", "guarded", "job"]
+__all__ = ["Collective", "Held", "Job", "Question", "Row", "Step", "guarded", "job", "step_s"]
 
 
 class Job(NamedTuple):
@@ -35,12 +35,16 @@ def job(model: Model, seq: int, global_batch: int, *, dp: int = 1, **choices: An
 class Step:
     """A training step. Where the source leaves a choice open, `jobs` are the candidates: the fastest that fits.
 
-    `phase` "forward" or "backward" asks for one layer's pass alone.
+    `phase` "forward" or "backward" asks for one layer's pass alone. `cluster`: a known one's name, or one of its own.
     """
 
     jobs: tuple[Job, ...]
-    cluster: str
+    cluster: str | Cluster
     phase: str = ""
+
+    def system(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Cluster:
+        """What it runs on."""
+        return clusters[self.cluster] if isinstance(self.cluster, str) else self.cluster
 
     def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
         """The predicted step time."""
@@ -48,7 +52,7 @@ class Step:
 
     def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
         """The prediction with its parts."""
-        cluster = clusters[self.cluster]
+        cluster = self.system(clusters)
         if self.phase:
             return predict_layer(*self.jobs[0], cluster, self.phase)
         return predict(*self.chosen(cluster), cluster)
@@ -113,12 +117,22 @@ class Question(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measurement, in seconds or bytes, the question it answers, and what a peer predicted for it (0: nothing)."""
+    """One measurement, in seconds or bytes, the question it answers, and what a peer predicted for it (0: nothing).
+
+    `source`: who published it, as its file says.
+    """
 
     id: str
     measured: float
     question: Question
     peer: float = 0.0
+    source: str = ""
+
+
+def step_s(row: Mapping[str, Any], otherwise: Callable[[Mapping[str, Any]], float]) -> float:
+    """The stated step time, else what the other stated figures say."""
+    measured = row["measured"]
+    return float(measured["iter_s"]) if "iter_s" in measured else otherwise(measured)
 
 
 def guarded(question: Callable[[Mapping[str, Any]], Step], row: Mapping[str, Any], name: str) -> Step:

@@ -6,8 +6,10 @@ A suite reads its rows from a file of the form of shared data's `published_measu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +33,16 @@ from simcore.cost.published.megatron import (
     unfitted,
     zero3,
 )
-from simcore.cost.published.rows import Collective, Row, Step, guarded, job
-from simcore.cost.published.tables import foundry, simumax, simumax_memory
+from simcore.cost.published.power import power
+from simcore.cost.published.rows import Collective, Row, Step, guarded, job, step_s
+from simcore.cost.published.tables import foundry, simumax, simumax_memory, table_rows
+from simcore.cost.published.training import family, training
 from simcore.cost.systems import fabric_of
 from simcore.documents import read_text
 from simcore.errors import InputError, Location, closest
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["SUITES", "Suite", "load", "names", "suite"]
+__all__ = ["LEFT_OUT", "OTHER", "SUITES", "Suite", "load", "names", "suite"]
 
 SMALLEST_BYTES = 1 << 20  # below, collective benchmarks measure launches and noise
 
@@ -56,6 +60,25 @@ class Suite:
     peer: str
     unit: str = "s"
 
+    @property
+    def left_out(self) -> Mapping[str, float] | None:
+        """Mean and p90 |error| with each row's source left out of the fit; None where nothing was fitted on them."""
+        return _left_out().get(self.name)
+
+    @property
+    def in_sample(self) -> bool:
+        """Whether parameters were fitted on these rows."""
+        return self.left_out is not None
+
+
+LEFT_OUT = Path(__file__).parent / "left_out.json"
+
+
+@lru_cache(maxsize=1)
+def _left_out() -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = json.loads(LEFT_OUT.read_text(encoding="utf-8"))
+    return found
+
 
 def load(path: str | Path) -> Mapping[str, Any]:
     """The measurements of a file; InputError when it is not JSON or not of this form."""
@@ -72,24 +95,47 @@ def load(path: str | Path) -> Mapping[str, Any]:
 
 
 def _steps(prefix: str, key: str, question: Callable[[Mapping[str, Any]], Step]) -> Callable[..., Iterator[Row]]:
-    """Rows whose id starts with `prefix` and that give `key` in seconds."""
+    """Rows whose id starts with `prefix`; those of the source give `key` in seconds."""
 
     def rows(document: Mapping[str, Any]) -> Iterator[Row]:
         for row in document.get("rows", ()):
-            if str(row.get("id", "")).startswith(prefix) and key in row.get("measured", {}):
-                yield Row(row["id"], float(row["measured"][key]), guarded(question, row, row["id"]))
+            if str(row.get("id", "")).startswith(prefix):
+                measured_s = step_s(row, lambda measured: float(measured[key]))
+                yield Row(row["id"], measured_s, guarded(question, row, row["id"]))
 
     return rows
+
+
+def _family(name: str) -> Callable[..., Iterator[Row]]:
+    """Steps that vendors of frameworks or MLPerf publish, of one family."""
+
+    def rows(document: Mapping[str, Any]) -> Iterator[Row]:
+        for row in document.get("rows", ()):
+            if ("benchmark" in row or "framework" in row) and family(row, FAMILIES) == name:
+                yield from _stated(row)
+
+    return rows
+
+
+def _stated(row: Mapping[str, Any]) -> Iterator[Row]:
+    question = training(row)
+    if "iter_s" not in (row.get("measured") or {}):
+        raise InputError.at(str(row.get("id")), "states no step time", expected="measured.iter_s")
+    yield Row(str(row["id"]), float(row["measured"]["iter_s"]), question)
+
+
+def _others(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Rows that no other suite reads."""
+    for row in document.get("rows", ()):
+        yield from _stated(row)
 
 
 def _table(name: str, question: Callable[[Mapping[str, Any]], Step]) -> Callable[..., Iterator[Row]]:
     """Rows of a bulk table whose last column is the step in milliseconds."""
 
     def rows(document: Mapping[str, Any]) -> Iterator[Row]:
-        table = document.get("bulk_tables", {}).get(name, {"columns": [], "rows": []})
-        for number, values in enumerate(table["rows"]):
-            row = dict(zip(table["columns"], values, strict=False))
-            yield Row(f"{name}-{number}", values[-1] / 1e3, guarded(question, row, f"{name}[{number}]"))
+        for label, row in table_rows(document, name):
+            yield Row(label, float([*row.values()][-1]) / 1e3, guarded(question, row, label))
 
     return rows
 
@@ -148,6 +194,21 @@ def _curve(table: Mapping[str, Any]) -> Iterator[Row]:
         yield Row(f"{table['id']}-{point[0]}", seconds, question)
 
 
+# Families of published steps -> the largest mean |error| allowed, and the best figure of a peer.
+FAMILIES: dict[str, tuple[float | None, str]] = {
+    "frameworks_megatron": (0.06, "calculon 21.1% (49 rows)"),
+    "frameworks_fsdp": (0.09, "none"),
+    "frameworks_xla": (0.10, "none"),
+    "frameworks_internevo": (0.04, "calculon 54.6%"),
+    "frameworks_other": (None, "none"),
+    "mlperf_gpt3": (0.09, "none"),
+    "mlperf_llama31_405b": (0.03, "none"),
+    "mlperf_llama31_8b": (0.055, "none"),
+    "mlperf_llama2_70b_lora": (0.055, "none"),
+    "mlperf_other": (None, "none"),
+}
+OTHER = Suite("other", _others, None, "none")
+
 SUITES = {
     suite.name: suite
     for suite in (
@@ -176,6 +237,8 @@ SUITES = {
         Suite("memory", simumax_memory, 0.03, "SimuMax 0.46%", "bytes"),
         Suite("collectives_in_node", _collectives(inside=True), 0.06, "Echo 7-8%; ASTRA-sim 9.7% (8 H100)"),
         Suite("collectives_across_nodes", _collectives(inside=False), 0.10, "Echo 11-14% (2-8 nodes)"),
+        Suite("mlperf_power", power, 0.15, "none", "w"),
+        *(Suite(name, _family(name), tolerance, peer) for name, (tolerance, peer) in FAMILIES.items()),
     )
 }
 

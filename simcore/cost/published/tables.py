@@ -22,7 +22,7 @@ __all__ = ["foundry", "shipped", "simumax", "simumax_memory", "table_rows"]
 def table_rows(document: Mapping[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """(id, row by column) of a bulk table."""
     table = document.get("bulk_tables", {}).get(name, {"columns": [], "rows": []})
-    for number, values in enumerate(table["rows"]):
+    for number, values in enumerate(table["rows"], table.get("first", 0)):
         yield f"{name}-{number}", dict(zip(table["columns"], values, strict=False))
 
 
@@ -80,7 +80,7 @@ def simumax(document: Mapping[str, Any]) -> Iterator[Row]:
 def simumax_memory(document: Mapping[str, Any]) -> Iterator[Row]:
     """Most memory allocated on any rank of the same runs."""
     for _, row in table_rows(document, "simumax_b200"):
-        yield Row(row["case"], row["real_alloc_gib"] * 2**30, Held(_simumax_job(row["case"])))
+        yield Row(f"{row['case']}-memory", row["real_alloc_gib"] * 2**30, Held(_simumax_job(row["case"])))
 
 
 # mosaicml/llm-foundry, scripts/train/yamls/pretrain/mpt-*.yaml: layers, width, heads; 50,368 words, 4 h wide, positions

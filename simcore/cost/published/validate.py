@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from math import ceil, fsum, inf
 from pathlib import Path
 from typing import Any
 
-from simcore.cost.margins import interval
+from simcore.cost.margins import Kind, Margin, interval, kind_of, margin_of
 from simcore.cost.played import cells, engine_ns
 from simcore.cost.predict import Prediction
+from simcore.cost.published.reading import READING_ERRORS, Refused, Sorted, reason_of, sort_rows
 from simcore.cost.published.rows import Row, Step
-from simcore.cost.published.suites import SUITES, Suite, load
+from simcore.cost.published.suites import Suite, load
 from simcore.cost.sensitivity import Sensitivity, averaged, of_question, told
-from simcore.cost.systems import CLUSTERS
-from simcore.errors import InputError, Location
 
-__all__ = [
-    "Scored", "default_documents", "document", "margins", "markdown", "read_from", "rows_of", "score",
-    "table",
-]  # fmt: skip
+__all__ = ["Scored", "default_documents", "document", "markdown", "score", "seen_errors", "table"]
 
 MOST_CELLS = 20_000  # three seconds of the engine
 _HERE = Path(__file__).parent / "measurements"
@@ -29,11 +24,15 @@ _HERE = Path(__file__).parent / "measurements"
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A suite with its rows predicted, where asked the engine's answers (None: too long), and what each row follows."""
+    """A suite with its rows predicted, and what cannot be.
+
+    Where asked, the engine's answers (None: too long), and what each row follows.
+    """
 
     suite: Suite
     rows: tuple[Row, ...]
     predictions: tuple[Prediction, ...]
+    refused: tuple[Refused, ...] = ()
     engine_s: tuple[float | None, ...] = ()
     followed: tuple[Sequence[Sensitivity], ...] = ()
 
@@ -44,8 +43,24 @@ class Scored:
 
     @property
     def mean(self) -> float:
-        """Mean |error|."""
-        return fsum(map(abs, self.errors)) / len(self.rows)
+        """Mean |error|; 0 of no rows."""
+        return fsum(map(abs, self.errors)) / max(1, len(self.rows))
+
+    @property
+    def bias(self) -> float:
+        """Mean error."""
+        return fsum(self.errors) / max(1, len(self.rows))
+
+    @property
+    def margins(self) -> list[Margin]:
+        """Of every row, from the errors of other sources on like jobs; of what is no step, from this suite's."""
+        return [_margin(row) or Margin(self.quantile(_COVERED), 0.0) for row in self.rows]
+
+    @property
+    def held(self) -> float:
+        """The share of the rows that lie in their intervals."""
+        errors = zip(self.errors, self.margins, strict=True)
+        return sum(1 / (1 + one.share) <= 1 + error <= 1 + one.share for error, one in errors) / max(1, len(self.rows))
 
     def quantile(self, share: float) -> float:
         """The |error| that `share` of the rows do not pass."""
@@ -69,28 +84,56 @@ def default_documents() -> list[Mapping[str, Any]]:
 
 
 def score(
-    suite: Suite,
-    documents: Iterable[Mapping[str, Any]],
+    some: Sorted | Suite,
+    documents: Iterable[Mapping[str, Any]] = (),
     progress: Any = None,
     *,
     engine: bool = False,
     explain: bool = False,
 ) -> Scored | None:
-    """Predict every row of a suite, None when the documents hold none; `progress` wraps the rows (a tqdm).
+    """Predict the rows of a suite, None when there are none; `progress` wraps the rows (a tqdm).
 
     With `engine`, steps are run by the engine, too; with `explain`, every constant is moved for every row.
     """
-    rows = rows_of(suite, documents)
-    if not rows:
-        return None
-    answers = [_answer(row, engine, explain) for row in (progress(rows) if progress else rows)]
-    predictions, engine_s, followed = zip(*answers, strict=True)
-    return Scored(suite, rows, predictions, engine_s if engine else (), followed if explain else ())
+    if isinstance(some, Suite):
+        found = [one for one in sort_rows(documents, [some]) if one.suite is some]
+        if not found:
+            return None
+        (some,) = found
+    rows, answers, refused = [], [], list(some.refused)
+    for row in progress(some.rows) if progress else some.rows:
+        try:
+            answers.append(_answer(row, engine, explain))
+            rows.append(row)
+        except READING_ERRORS as error:
+            refused.append(Refused(row.id, reason_of(error)))
+    predictions, engine_s, followed = zip(*answers, strict=True) if answers else ((), (), ())
+    return Scored(
+        some.suite, tuple(rows), predictions, tuple(refused), engine_s if engine else (), followed if explain else ()
+    )
 
 
 def _answer(row: Row, engine: bool, explain: bool) -> tuple[Prediction, float | None, Sequence[Sensitivity]]:
-    prediction = _predicted(row)
+    prediction = row.question.explained()
+    if not (0 < row.measured < inf and 0 < prediction.step_s < inf):
+        raise ValueError(f"measured {row.measured:g}, predicted {prediction.step_s:g}")
     return prediction, _run(row) if engine else None, of_question(row.question) if explain else ()
+
+
+def _kind(row: Row) -> Kind | None:
+    """What kind of job a row measures; None of what is no step."""
+    question = row.question
+    if not isinstance(question, Step) or question.phase:
+        return None
+    return kind_of(*question.jobs[0], question.system())
+
+
+def _margin(row: Row) -> Margin | None:
+    kind = _kind(row)
+    return margin_of(kind, frozenset([row.source])) if kind else None
+
+
+_COVERED = 0.9
 
 
 def _run(row: Row) -> float | None:
@@ -98,48 +141,9 @@ def _run(row: Row) -> float | None:
     question = row.question
     if not isinstance(question, Step) or question.phase:
         return None
-    cluster = CLUSTERS[question.cluster]
+    cluster = question.system()
     model, plan = question.chosen(cluster)
     return engine_ns(model, plan, cluster) * 1e-9 if cells(plan) <= MOST_CELLS else None
-
-
-def rows_of(suite: Suite, documents: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
-    """The rows of a suite; InputError names the suite, or the row, that cannot be read."""
-    with _locating(f"suite {suite.name}", "rows cannot be read"):
-        return tuple(row for each in documents for row in suite.rows(each))
-
-
-@contextmanager
-def read_from(path: str | Path | None) -> Iterator[None]:
-    """Errors that name a row or a suite name the file, too."""
-    try:
-        yield
-    except InputError as error:
-        if path is None or error.problems[0].location.file == str(path):
-            raise
-        raise InputError([
-            replace(problem, location=Location(str(path)), message=f"{problem.location.file}: {problem.message}")
-            for problem in error.problems
-        ]) from error  # fmt: skip
-
-
-def _predicted(row: Row) -> Prediction:
-    """The answer to a row; InputError names the row whose figures are impossible."""
-    with _locating(row.id, "the measurement's figures are impossible"):
-        prediction = row.question.explained()
-        if not (0 < row.measured < inf and 0 < prediction.step_s < inf):
-            raise ValueError(f"measured {row.measured:g}, predicted {prediction.step_s:g}")
-    return prediction
-
-
-@contextmanager
-def _locating(name: str, what: str) -> Iterator[None]:
-    """Errors of arithmetic on what a file says become one that names the measurement."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise InputError.at(name, what, expected="figures as in docs/validation.md", found=found) from error
 
 
 def document(scored: Sequence[Scored]) -> dict[str, Any]:
@@ -150,10 +154,15 @@ def document(scored: Sequence[Scored]) -> dict[str, Any]:
 def _suite_document(scored: Scored) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": scored.suite.name,
-        "rows": [_row_document(scored, index) for index in range(len(scored.rows))],
+        "rows": [_row_document(scored, index, margin) for index, margin in enumerate(scored.margins)],
         "mean_abs_error": scored.mean,
         "p90_abs_error": scored.quantile(0.9),
         "max_abs_error": scored.quantile(1.0),
+        "bias": scored.bias,
+        "refused": [asdict(one) for one in scored.refused],
+        "in_sample": scored.suite.in_sample,
+        "left_out": scored.suite.left_out,
+        "intervals_hold": scored.held,
         "tolerance": scored.suite.tolerance,
         "best_peer": scored.suite.peer,
     }
@@ -164,18 +173,18 @@ def _suite_document(scored: Scored) -> dict[str, Any]:
     return found
 
 
-def _row_document(scored: Scored, index: int) -> dict[str, Any]:
+def _row_document(scored: Scored, index: int, margin: Margin) -> dict[str, Any]:
     row, prediction, unit = scored.rows[index], scored.predictions[index], scored.suite.unit
     entry: dict[str, Any] = {
         "id": row.id,
         f"measured_{unit}": row.measured,
         f"predicted_{unit}": prediction.step_s,
         "error": scored.errors[index],
+        f"interval_{unit}": list(interval(prediction.step_s, margin.share)),
     }
     if row.peer:
         entry[f"peer_{unit}"] = row.peer
     if scored.followed:
-        entry[f"interval_{unit}"] = list(interval(prediction.step_s, scored.quantile(0.9)))
         entry[f"parts_{unit}"] = prediction.parts
         entry["sensitivities"] = _first_three(scored.followed[index])
     if scored.engine_s:
@@ -187,52 +196,58 @@ def _first_three(some: Sequence[Sensitivity]) -> list[dict[str, Any]]:
     return [asdict(one) for one in some[:3]]
 
 
-def margins() -> dict[str, float]:
-    """The |error| that nine in ten measured steps do not pass: of every system, of every accelerator, of all."""
-    errors: dict[str, list[float]] = {}
-    for suite_ in SUITES.values():
-        for row, name in _steps(suite_):
-            error = abs(_predicted(row).step_s / row.measured - 1)
-            for key in (name, CLUSTERS[name].accelerator, "all"):
-                errors.setdefault(key, []).append(error)
-    return {key: _rank(some, 0.9) for key, some in errors.items()}
+def seen_errors() -> dict[tuple[str, Kind], list[float]]:
+    """The errors on all shipped steps, by source and kind of job."""
+    found: dict[tuple[str, Kind], list[float]] = {}
+    for some in sort_rows(default_documents()):
+        scored = score(some)
+        for row, error in zip(scored.rows, scored.errors, strict=True) if scored else ():
+            kind = _kind(row)
+            if kind:
+                found.setdefault((row.source, kind), []).append(error)
+    return found
 
 
 def _rank(values: Sequence[float], share: float) -> float:
     """The value that `share` of some do not pass (nearest rank)."""
-    return sorted(values)[max(0, ceil(share * len(values)) - 1)]
-
-
-def _steps(suite: Suite) -> list[tuple[Row, str]]:
-    """The shipped measurements of whole steps, each with its system."""
-    rows = [row for each in default_documents() for row in suite.rows(each)]
-    asked = [(row, row.question) for row in rows]
-    return [(row, one.cluster) for row, one in asked if isinstance(one, Step) and not one.phase]
+    return sorted(values)[max(0, ceil(share * len(values)) - 1)] if values else 0.0
 
 
 def markdown(scored: Sequence[Scored]) -> str:
     """The table of `docs/validation.md`: a row per suite."""
-    lines = [
-        "| suite | rows | mean | p90 | largest | tolerance | best peer on the same data |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    heads = ["suite", "rows", "mean", "bias", "p90", "largest", "source left out", "intervals hold", "tolerance"]
+    lines = [f"| {' | '.join([*heads, 'best peer on the same data'])} |", "|---" * (len(heads) + 1) + "|"]
     for one in scored:
-        figures = " | ".join(f"{figure:.1%}" for figure in (one.mean, one.quantile(0.9), one.quantile(1.0)))
-        limit = "-" if one.suite.tolerance is None else f"{one.suite.tolerance * 100:g}%"
-        lines.append(f"| {one.suite.name} | {len(one.rows)} | {figures} | {limit} | {one.suite.peer or '-'} |")
+        cells = [one.suite.name, str(len(one.rows)), *_figures(one), one.suite.peer or "-"]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _figures(one: Scored) -> list[str]:
+    """Mean, bias, p90 and largest error, the mean with sources left out, intervals that hold, the tolerance."""
+    left, limit = one.suite.left_out, one.suite.tolerance
+    return [
+        f"{one.mean:.1%}",
+        f"{one.bias:+.1%}",
+        f"{one.quantile(0.9):.1%}",
+        f"{one.quantile(1.0):.1%}",
+        f"{left['mean_abs_error']:.1%}" if left else "nothing fitted",
+        f"{one.held:.0%}",
+        "-" if limit is None else f"{limit * 100:g}%",
+    ]
 
 
 def table(scored: Sequence[Scored], *, rows: bool = False) -> str:
     """The result for people: a line per suite, one per measurement with `rows` or where there is more to say."""
-    head = f"{'suite':26} {'rows':>5} {'mean':>7} {'p90':>7} {'max':>7} {'limit':>7}  best peer, same data"
-    lines = [head]
+    heads = ("mean", "bias", "p90", "max", "source left out", "intervals hold", "limit")
+    widths = [max(7, len(head)) for head in heads]
+    titles = " ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))
+    lines = [f"{'suite':26} {'rows':>5} {titles}  best peer, same data"]
     for one in scored:
-        limit = "-" if one.suite.tolerance is None else f"{one.suite.tolerance:.1%}"
-        figures = (one.mean, one.quantile(0.9), one.quantile(1.0))
-        text = " ".join(f"{figure:>7.1%}" for figure in figures)
+        text = " ".join(f"{figure:>{width}}" for figure, width in zip(_figures(one), widths, strict=True))
+        refused = f"  {len(one.refused)} refused" if one.refused else ""
         mark = "  MISSED" if one.missed else ""
-        lines.append(f"{one.suite.name:26} {len(one.rows):>5} {text} {limit:>7}  {one.suite.peer}{mark}")
+        lines.append(f"{one.suite.name:26} {len(one.rows):>5} {text}  {one.suite.peer}{refused}{mark}")
     for one in scored:
         lines += _details(one, rows=rows or bool(one.followed))
     return "\n".join(lines)
@@ -241,6 +256,8 @@ def table(scored: Sequence[Scored], *, rows: bool = False) -> str:
 def _details(scored: Scored, *, rows: bool) -> Iterator[str]:
     if rows or scored.engine_s:
         yield f"\n{scored.suite.name}"
+    for one in scored.refused if rows else ():
+        yield f"  {one.id:48} refused: {one.reason}"
     if scored.followed:
         yield f"  follows most (change of time per change of constant): {told(averaged(scored.followed))}"
         yield f"  nine in ten rows lie within a factor of {1 + scored.quantile(0.9):.3f}"
@@ -258,7 +275,7 @@ def _row_lines(scored: Scored, index: int) -> Iterator[str]:
     peer = f"   peer {row.peer:.6g} {unit} {row.peer / row.measured - 1:+.1%}" if row.peer else ""
     yield line + peer + (f"  engine {run_s:.9g} {unit}" if run_s else "")
     if scored.followed:
-        low, high = interval(prediction.step_s, scored.quantile(0.9))
+        low, high = interval(prediction.step_s, scored.margins[index].share)
         yield f"      {low:.6g} to {high:.6g} {unit}: {_shares(prediction)}; follows {told(scored.followed[index])}"
 
 

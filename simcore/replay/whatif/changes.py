@@ -232,7 +232,7 @@ def _by_launch(nodes: RankNodes, rank: RankView) -> list[tuple[int, int, bool]]:
 class Width(_Lasting):
     """Another hidden or feed-forward size: matrix products are timed anew, other computation keeps its time.
 
-    As in Lumos (MLSys 2025, section 3.4); a product's recorded time changes by the ratio of its roofline times.
+    As in Lumos (MLSys 2025, section 3.4); a product's recorded time changes by the ratio of its kernels' times.
     """
 
     which: Literal["hidden", "ffn"]

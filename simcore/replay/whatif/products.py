@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simcore.compute import kernel
 from simcore.compute.accelerators import Accelerator, recognised
-from simcore.compute.roofline import duration_s
+from simcore.compute.duration import duration
 from simcore.errors import InputError
 from simcore.replay.kinds import ATTENTION
 from simcore.replay.rank import RankView
@@ -85,7 +85,7 @@ def _width(rank: RankView, which: str, name: str) -> int:
 
 
 def _factors(rank: RankView, which: str, changed: Callable[[Product], Product]) -> NDArray[np.float64]:
-    """The ratio of roofline times where a product changes, else 1."""
+    """The ratio of the kernels' times where a product changes, else 1."""
     factors, device = np.ones(len(rank.trace.tasks)), _device(rank, which)
     for row, product in rank.trace.products.items():
         other = changed(product)
@@ -141,4 +141,4 @@ def _refused(which: str, found: str, hint: str, rank: RankView) -> InputError:
 
 def _seconds(product: Product, device: Accelerator) -> float:
     dtype = product.dtype if product.dtype in device.peak_flops_per_s else "fp16"
-    return duration_s(kernel.Product(product.m, product.n, product.k), device, dtype)
+    return duration(kernel.Product(product.m, product.n, product.k), device, dtype).seconds

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import log2
 
 import numpy as np
@@ -24,6 +25,7 @@ import numpy as np
 from simcore.compute.accelerators import accelerator
 from simcore.compute.duration import collective_curve
 from simcore.errors import InputError, closest
+from simcore.hashed import Hashed
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["FABRICS", "Choice", "Fabric", "Line", "choose", "collective_s", "fabric", "point_to_point_s"]
@@ -40,7 +42,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Fabric:
+class Fabric(Hashed):
     """The interconnect of a system as collectives see it.
 
     `node`: lines inside a node of `node_ranks`; `across`: lines between nodes when every rank of a node takes part,
@@ -50,6 +52,8 @@ class Fabric:
     last peer of a lone call (published calls one by one, H200 and A100, over nccl-tests' back to back);
     `over_measured`: how long the rest takes over the tables' time, 1 where links are as there.
     """
+
+    __hash__ = Hashed.__hash__
 
     name: str
     node_ranks: int
@@ -62,6 +66,10 @@ class Fabric:
     device: str = ""
     lone_s: float = 20e-6
     over_measured: float = 1.0
+
+    def with_cards(self, share: float) -> Fabric:
+        """With network cards of so many times the rate."""
+        return replace(self, across=_share(self.across, share), nic_bytes_per_s=self.nic_bytes_per_s * share)
 
     @property
     def sharing_ranks(self) -> int:
@@ -139,6 +147,7 @@ _MEASURED_AS = {
 }
 
 
+@lru_cache(maxsize=65536)
 def collective_s(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: int, system: Fabric) -> float:
     """Seconds of what `choose` chooses.
 
@@ -232,6 +241,14 @@ _NVL72_NODE = _lines(
 )
 _B200_ACROSS = _lines(("tree-ll128", 368.0, 1.0, 190.0), ("ring-simple", 543.0, 1.0, 387.0))
 
+_PCIE_NODE = _lines(("ring-ll", 25.0, 4.0, 8.0), ("ring-simple", 60.0, 5.0, 22.0))
+
+
+def _torus(links: int, gigabytes_per_s: float) -> tuple[Line, ...]:
+    """Rings along all dimensions at once, each link at the rate that the vendor states for one direction."""
+    return _lines(("ring-simple", 10.0, 1.0, links * gigabytes_per_s))
+
+
 FABRICS: dict[str, Fabric] = {
     entry.name: entry
     for entry in (
@@ -251,6 +268,15 @@ FABRICS: dict[str, Fabric] = {
         Fabric("hgx-v100", 8, _V100_NODE, _A100_ACROSS, 11.0e9),
         Fabric("mi300x", 8, _MI300X_NODE, _H100_ACROSS, 42.5e9),
         Fabric("efa-b200", 8, _B200_NODE, _B200_ACROSS, 48.4e9, device="b200"),
+        # Boards joined by NVLink bridges; boards on PCIe 4; Gaudi's and Google's own links at their stated rates, a
+        # "node" of which is the slice that they join.
+        Fabric("nvl-bridge", 4, _H100_NODE, _share(_H100_ACROSS, 1 / 2), 42.5e9, device="h200"),
+        Fabric("l40s", 4, _PCIE_NODE, _share(_H100_ACROSS, 1 / 4), 21.2e9),
+        Fabric("gaudi2", 8, _MI300X_NODE, _share(_A100_ACROSS, 1.5), 30.0e9),
+        Fabric("tpu-v4", 4096, _torus(6, 45.0), _torus(6, 3.1), 3.1e9),
+        Fabric("tpu-v5e", 256, _torus(4, 45.0), _torus(4, 3.1), 3.1e9),
+        Fabric("tpu-v5p", 8960, _torus(6, 90.0), _torus(6, 6.2), 6.2e9),
+        Fabric("tpu-v6e", 256, _torus(4, 90.0), _torus(4, 6.2), 6.2e9),
         Fabric("nvl72", 64, _NVL72_NODE, _B200_ACROSS, 48.4e9, card_ranks=8),
     )
 }

@@ -22,6 +22,7 @@ from itertools import product
 from typing import NamedTuple
 
 from simcore.errors import InputError, Location, SimulationError, closest
+from simcore.hashed import Hashed
 
 __all__ = [
     "Cell",
@@ -51,8 +52,10 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(Hashed):
     """The order of cells on every stage; `placement` is "loop", "v" or "twoway"."""
+
+    __hash__ = Hashed.__hash__
 
     name: str
     stages: int

@@ -1,0 +1,142 @@
+"""What a prediction rests on: its kernels with their times and where these come from, the watts they draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import fsum
+
+from simcore.compute.accelerators import accelerator
+from simcore.compute.kernel import Attention, Duration, GroupedProduct, Product, Source
+from simcore.compute.kernel import Kernel as Work
+from simcore.compute.power import energy_j
+from simcore.cost.cluster import Cluster
+from simcore.cost.predict import part_cells
+from simcore.model.layer import blocks, embedding, head, mtp_blocks
+from simcore.model.plan import Plan
+from simcore.model.shape import Model, kinds
+from simcore.model.steps import Kernel, in_phase
+from simcore.model.timing import computed_in, duration
+from simcore.workload.model import PhaseName
+
+__all__ = ["Basis", "Timed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A kernel of a micro-batch in one pass, how often the model has it, what one takes and in which type."""
+
+    kernel: Kernel
+    phase: PhaseName
+    count: int
+    known: Duration
+    dtype: str
+
+    @property
+    def seconds(self) -> float:
+        """Of all of them."""
+        return self.count * self.known.seconds
+
+    def __str__(self) -> str:
+        return f"{self.kernel.part.replace('_', ' ')}, {told(self.kernel.work)}, {self.phase.value.replace('_', ' ')}"
+
+
+def told(work: Work) -> str:
+    """A kernel's work in a few words.
+
+    >>> told(Product(4096, 1024, 512))
+    'product 4096 x 1024 x 512'
+    """
+    if isinstance(work, Product):
+        batch = f"{work.batch} of " if work.batch > 1 else ""
+        return f"product {batch}{work.m} x {work.n} x {work.k}"
+    if isinstance(work, GroupedProduct):
+        return f"{work.experts} products, {work.tokens} rows in all, x {work.n} x {work.k}"
+    if isinstance(work, Attention):
+        return f"attention of {work.batch} x {work.heads} heads, {work.queries} x {work.keys} tokens"
+    return f"{work.operation.value} pass over {work.bytes / 1e6:.0f} MB"
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The kernels of a model's training step under a plan on a cluster, and what their times rest on."""
+
+    model: Model
+    plan: Plan
+    cluster: Cluster
+
+    @cached_property
+    def kernels(self) -> tuple[Timed, ...]:
+        """Those of a micro-batch, in all passes."""
+        device, dtype, loop = accelerator(self.cluster.accelerator), self.plan.dtype, self.cluster.software.kernels
+        return tuple(
+            Timed(one, phase, count, duration(one, device, dtype, loop), computed_in(one, device, dtype))
+            for kernel, count in self._forward()
+            for phase in PhaseName
+            for one in in_phase(kernel, phase)
+        )
+
+    def _forward(self) -> Iterator[tuple[Kernel, int]]:
+        """Kernels of the forward pass, and how often the model has them."""
+        model, plan = self.model, self.plan
+        layers = kinds(model, range(model.depth + model.mtp_layers))
+        some = [(block, count) for kind, count in layers for block in blocks(model, plan, kind)]
+        some += [(embedding(model, plan), 1), (head(model, plan), 1)]
+        some += [(block, model.mtp_layers) for block in (mtp_blocks(model, plan) if model.mtp_layers else ())]
+        return ((kernel, count) for block, count in some for kernel in block.kernels)
+
+    def deciding(self, most: int = 3) -> list[tuple[Timed, float]]:
+        """The kernels that take longest in all, with their share of all kernels' time."""
+        whole = fsum(one.seconds for one in self.kernels)
+        first = sorted(self.kernels, key=lambda one: -one.seconds)[:most]
+        return [(one, one.seconds / whole) for one in first]
+
+    def sources(self) -> dict[str, object]:
+        """What times of kernels and collectives rest on, as shares of their sum.
+
+        Collectives lie on lines through measured curves.
+        """
+        sums, distances, tables = dict.fromkeys(Source, 0.0), [], set[str]()
+        for one in self.kernels:
+            sums[one.known.source] += one.seconds
+            tables |= {one.known.table} - {""}
+            if one.known.source is not Source.ROOFLINE:
+                distances.append((one.seconds, one.known.distance))
+        parts = range(self.plan.outline.parts)
+        cells = (each for part in parts for each in part_cells(self.model, self.plan, self.cluster, part))
+        exposed_s = fsum(count * fsum(cell.waits.values()) for cell, count in cells)
+        if exposed_s:
+            sums[Source.INTERPOLATED] += exposed_s
+            tables.add(f"nccl {self.cluster.fabric.name}")
+        whole, known_s = fsum(sums.values()), fsum(seconds for seconds, _ in distances)
+        mean = fsum(seconds * distance for seconds, distance in distances) / known_s if known_s else None
+        shares: dict[str, object] = {f"{source.value}_share": seconds / whole for source, seconds in sums.items()}
+        return shares | {
+            "mean_distance": mean,
+            "tables": sorted(tables),
+            "deciding": [
+                {
+                    "kernel": str(one),
+                    "share": share,
+                    "seconds": one.known.seconds,
+                    "source": one.known.source.value,
+                    "distance": one.known.distance,
+                    "spread": one.known.spread,
+                    "table": one.known.table,
+                }
+                for one, share in self.deciding()
+            ],
+        }
+
+    def energy_j(self, step_s: float) -> float | None:
+        """Joules of one accelerator's board in a step, the mean over stages; None where it states no power limit."""
+        device, plan = accelerator(self.cluster.accelerator), self.plan
+        if not device.power_w:
+            return None
+        runs = plan.micro_batches / plan.pp
+        again = {PhaseName.FORWARD: 2.0} if plan.recompute == "full" else {}
+        made = [(one.kernel.work, runs * again.get(one.phase, 1.0) * one.seconds, one.dtype) for one in self.kernels]
+        busy_s = fsum(seconds for _, seconds, _ in made)
+        shrunk = min(1.0, step_s / busy_s)  # layers computed again only in part
+        return energy_j([(work, seconds * shrunk, dtype) for work, seconds, dtype in made], step_s, device)

@@ -1,0 +1,153 @@
+"""A step's memory as a picture, a page, a table, and counters for Perfetto and Chrome."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import html
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simcore.cost.answer import Answer
+from simcore.cost.occupancy import Moment, Occupancy, occupancy
+from simcore.files import write_bytes
+from simcore.model.plan import unlike
+from simcore.report.palette import DIMENSIONS, FAMILIES, INK, PHASES
+from simcore.report.plots import KINDS, image, new_figure, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["memory_figure", "occupancies", "told", "write_memory"]
+
+_COLOURS = {"parameters": PHASES[2], "gradients": DIMENSIONS[2], "optimizer": DIMENSIONS[0]}
+_IN_FLIGHT = (PHASES[1], "#A6D8F5")  # micro-batches by turns
+_MOST_PANELS = 6
+
+
+def occupancies(answer: Answer) -> list[Occupancy]:
+    """Every stage's memory over the step that differs from those before it, in kind or in what is in flight."""
+    plan = answer.plan
+    some = range(plan.pp) if plan.pp <= _MOST_PANELS else unlike(answer.model, plan.outline, plan.cuts)
+    return [occupancy(answer.model, plan, answer.cluster, stage) for stage in some]
+
+
+def told(one: Occupancy) -> str:
+    """The peak with its cause, and what the allocator adds."""
+    peak = one.peak
+    held = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in one.lasting.items() if size)
+    flying = f"{len(peak.flying)} micro-batch{'es' * (len(peak.flying) > 1)}"
+    more = f", activations of {flying} {peak.activations / 1e9:.1f}" if peak.flying else ""
+    more += f", workspace {peak.workspace / 1e9:.1f}" if peak.workspace else ""
+    return (
+        f"stage {one.stage}: {one.peak_bytes / 1e9:.2f} GB at {peak.time_s:.4g} s, {peak.cause} ({held}{more});"
+        f" the allocator reserves {one.reserved_bytes / 1e9:.2f} GB"
+    )
+
+
+def write_memory(answer: Answer, some: Sequence[Occupancy], path: Path) -> None:
+    """Write the curves as the suffix says: a picture, .html, .csv, or .json for Chrome."""
+    suffix = path.suffix.lower().lstrip(".")
+    if suffix in KINDS:
+        write_bytes(path, image(memory_figure(some, answer), KINDS[suffix]))
+    else:
+        write_bytes(path, _WRITERS[suffix](some, answer).encode())
+
+
+def memory_figure(some: Sequence[Occupancy], answer: Answer) -> Figure:
+    """A panel a stage: what lasts, the activations of the micro-batches in flight, and what segments hold."""
+    from matplotlib.patches import Patch
+
+    capacity = answer.cluster.memory_bytes / 1e9
+    with styled():
+        figure = new_figure(9, 1.2 + 1.7 * len(some))
+        panels = figure.subplots(len(some), sharex=True, squeeze=False)[:, 0]
+        for axes, one in zip(panels, some, strict=True):
+            _panel(axes, one, capacity)
+        panels[-1].set_xlabel("s")
+        patches = [Patch(color=colour, label=name) for name, colour in _COLOURS.items()]
+        patches += [Patch(color=_IN_FLIGHT[0], label="activations, micro-batch by micro-batch")]
+        patches += [Patch(color=FAMILIES["wait"], label="workspace")]
+        figure.legend(handles=patches, loc="outside upper center", ncols=5, frameon=False, fontsize=8)
+    return figure
+
+
+def _panel(axes: Axes, one: Occupancy, capacity: float) -> None:
+    times, base = [moment.time_s for moment in one.moments], [0.0] * len(one.moments)
+
+    def stack(sizes: Sequence[float], colour: str) -> None:
+        nonlocal base
+        top = [under + size / 1e9 for under, size in zip(base, sizes, strict=True)]
+        axes.fill_between(times, base, top, step="post", color=colour, linewidth=0)
+        base = top
+
+    for name, size in one.lasting.items():
+        stack([size] * len(times), _COLOURS[name])
+    for place in range(max(len(moment.flying) for moment in one.moments)):
+        for turn, colour in enumerate(_IN_FLIGHT):
+            stack([_of_turn(moment, place, turn) for moment in one.moments], colour)
+    stack([moment.workspace for moment in one.moments], FAMILIES["wait"])
+    axes.plot(times, [moment.reserved / 1e9 for moment in one.moments], color=INK, linewidth=0.8, linestyle=":")
+    axes.axhline(capacity, color=INK, linewidth=0.8)
+    axes.annotate("the device", (1, capacity), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7)
+    axes.plot([one.peak.time_s], [one.peak_bytes / 1e9], "o", color=INK, markersize=3)
+    axes.set_title(f"stage {one.stage}: {one.peak_bytes / 1e9:.1f} GB, {one.peak.cause}", fontsize=8, loc="left")
+    axes.set(ylabel="GB", ylim=(0, 1.1 * max(capacity, one.reserved_bytes / 1e9)), xlim=(times[0], times[-1]))
+
+
+def _of_turn(moment: Moment, place: int, turn: int) -> int:
+    """Bytes of the micro-batch at a place in the order of arrival, if its colour's turn it is."""
+    if place >= len(moment.flying):
+        return 0
+    number, size = moment.flying[place]
+    return size if number % len(_IN_FLIGHT) == turn else 0
+
+
+def _csv(some: Sequence[Occupancy], answer: Answer) -> str:
+    """A row for every moment; bytes."""
+    del answer
+    out = io.StringIO()
+    lasting = ["parameters", "gradients", "optimizer"]
+    writer = csv.writer(out, lineterminator="\n")
+    head = ["stage", "time_s", "cause", *lasting, "activations", "micro_batches", "workspace", "allocated", "reserved"]
+    writer.writerow(head)
+    for one in some:
+        held = [one.lasting[name] for name in lasting]
+        for now in one.moments:
+            flying = [now.activations, len(now.flying), now.workspace, now.allocated, now.reserved]
+            writer.writerow([one.stage, repr(now.time_s), now.cause, *held, *flying])
+    return out.getvalue()
+
+
+def _chrome(some: Sequence[Occupancy], answer: Answer) -> str:
+    """Counters of bytes, a process a stage; times in microseconds."""
+    del answer
+    return json.dumps({"traceEvents": [event for one in some for event in _counters(one)]}, sort_keys=True)
+
+
+def _counters(one: Occupancy) -> Iterator[dict[str, object]]:
+    yield {"ph": "M", "name": "process_name", "pid": one.stage, "args": {"name": f"stage {one.stage}"}}
+    for now in one.moments:
+        bytes_ = one.lasting | {"activations": now.activations, "workspace": now.workspace}
+        for name, args in (("memory", bytes_), ("reserved", {"bytes": now.reserved})):
+            yield {"ph": "C", "name": name, "pid": one.stage, "ts": round(now.time_s * 1e6, 3), "args": args}
+
+
+def _html(some: Sequence[Occupancy], answer: Answer) -> str:
+    """One page without anything from elsewhere."""
+    picture = base64.b64encode(image(memory_figure(some, answer), "png")).decode()
+    peaks = "".join(f"<li>{html.escape(told(one))}</li>" for one in some)
+    title = html.escape(f"{answer.model.name} on {answer.plan.world_size} x {answer.cluster.accelerator}: memory")
+    return (
+        f'<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        f'<body style="font-family: sans-serif; max-width: 60em; margin: 2em auto"><h1>{title}</h1><ul>{peaks}</ul>'
+        f'<img style="width: 100%" alt="bytes over time, stage by stage" src="data:image/png;base64,{picture}">'
+        "</body></html>\n"
+    )
+
+
+_WRITERS = {"csv": _csv, "html": _html, "json": _chrome}

@@ -1,0 +1,67 @@
+"""A cluster for a job that states its accelerators: the interconnect usual for them, domains, network cards."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from simcore.compute.accelerators import accelerator, variant
+from simcore.cost.cluster import Cluster
+from simcore.cost.systems import software as profile_of
+from simcore.errors import InputError
+from simcore.system.collectives.nccl import FABRICS
+
+__all__ = ["placed"]
+
+# The beginning of an accelerator's name -> its usual interconnect and the Gb/s of a node's network cards together.
+_USUAL = {
+    "A100": ("azure-a100", 1600),
+    "H100": ("hgx-h100", 3200),
+    "H800": ("hgx-h100", 3200),
+    "H200-NVL": ("nvl-bridge", 1600),
+    "H200": ("hgx-h200", 3200),
+    "B200": ("efa-b200", 3200),
+    "B300": ("efa-b200", 6400),
+    "GB": ("nvl72", 1600),
+    "MI": ("mi300x", 3200),
+    "L40S": ("l40s", 800),
+    "V100": ("hgx-v100", 400),
+    "Gaudi": ("gaudi2", 2400),
+    "TPUv4": ("tpu-v4", 100),
+    "TPUv5e": ("tpu-v5e", 100),
+    "TPUv5p": ("tpu-v5p", 200),
+    "TPUv6e": ("tpu-v6e", 200),
+}
+_FOR_PIECES = 100e9  # bytes/s of links to peers below which nobody sends collectives in pieces (PCIe)
+_CARDS = re.compile(r"(?:(\d+) x )?(\d+) Gb(?:/s)?(?: \w+)? per node")
+_RATE = re.compile(r"([\d.]+) TB/s")
+
+
+def placed(
+    device: str, software: str, *, count: int, per_node: int = 0, scale_out: str = "", remarks: str = ""
+) -> Cluster:
+    """Accelerators with the interconnect usual for them and some software.
+
+    `scale_out` may state the network cards ("4 x 100 Gb RoCE per node"), `remarks` a memory rate ("2.4 TB/s") by which
+    a kind of the device is told. NVL72 is cut into domains of 72 where these divide the accelerators, else of 64.
+    """
+    known = accelerator(device)
+    rate = _RATE.search(remarks)
+    if rate:
+        known = variant(known, float(rate[1]) * 1e12)
+    usual = next((entry for start, entry in _USUAL.items() if known.name.startswith(start)), None)
+    if usual is None:
+        raise InputError.at(device, "no interconnect is known", expected=", ".join(_USUAL), found=known.name)
+    fabric = FABRICS[usual[0]]
+    if usual[0] == "nvl72":
+        ranks = 72 if count % 72 == 0 or count < fabric.node_ranks else 64
+        fabric = replace(fabric, node_ranks=ranks)
+    elif per_node and not usual[0].startswith("tpu"):
+        fabric = replace(fabric, node_ranks=per_node)
+    cards = _CARDS.search(scale_out)
+    if cards:
+        fabric = fabric.with_cards(int(cards[1] or 1) * int(cards[2]) / usual[1])
+    profile = profile_of(software)
+    if known.link_bytes_per_s < _FOR_PIECES:
+        profile = replace(profile, tiles=False)
+    return Cluster(known.name, fabric, profile)

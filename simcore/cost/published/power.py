@@ -1,0 +1,47 @@
+"""Power of nodes while they train, as MLPerf's submitters read it at the plug."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simcore.compute.accelerators import accelerator
+from simcore.compute.power import node_w
+from simcore.cost.basis import Basis
+from simcore.cost.predict import Prediction, predict
+from simcore.cost.published.rows import Row, Step
+from simcore.cost.published.training import training
+from simcore.cost.systems import CLUSTERS, Cluster
+
+__all__ = ["Drawn", "power"]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Watts of a node of `boards` in a training step; the "seconds" of its prediction are watts."""
+
+    step: Step
+    boards: int
+
+    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
+        """The predicted watts."""
+        return self.explained(clusters).step_s
+
+    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+        """The watts of the boards, and what the rest of the node and its supplies add."""
+        cluster = self.step.system(clusters)
+        one = self.step.chosen(cluster)
+        step_s = predict(*one, cluster).step_s
+        boards_w = self.boards * (Basis(*one, cluster).energy_j(step_s) or 0.0) / step_s
+        whole_w = node_w(boards_w, self.boards * accelerator(cluster.accelerator).power_w)
+        return Prediction(whole_w, {"boards": boards_w, "rest": whole_w - boards_w})
+
+
+def power(document: Mapping[str, Any]) -> Iterator[Row]:
+    """Rows that state what a node drew inside the timed blocks."""
+    for row in document.get("rows", ()):
+        read = row.get("measured", {}).get("power", {}) if isinstance(row, Mapping) else {}
+        if "node_w_training_blocks" in read:
+            question = Drawn(training(row), int(row["hardware"]["per_node"]))
+            yield Row(f"{row['id']}-power", float(read["node_w_training_blocks"]), question)

@@ -1,0 +1,243 @@
+"""Training steps in the forms that framework vendors and MLPerf Training publish them in, and in a user's own.
+
+A row is told by what it holds: `benchmark` and `precision` (MLPerf), `framework` and `dtype` (vendors). Nothing of
+`measured` goes into the question. Words of a source that name a choice (what is computed again, who shares what) are
+read by the rules below, the same for all rows; what a source leaves out is what its software does by default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from simcore.compute.accelerators import accelerator
+from simcore.cost.placed import placed
+from simcore.cost.published.rows import Job, Step, job
+from simcore.errors import InputError
+from simcore.model.plan import check
+from simcore.model.shape import Experts, Model, Weights
+from simcore.model.steps import Module
+
+__all__ = ["family", "training"]
+
+Stated = Mapping[str, Any]
+
+# The beginning of a stated framework -> its family and its profile in `simcore/cost/software.json`.
+_FRAMEWORKS = {
+    "Megatron": ("megatron", "megatron-core"),
+    "NeMo": ("megatron", "megatron-core"),
+    "TorchTitan": ("fsdp", "torchtitan"),
+    "PyTorch FSDP": ("fsdp", "fsdp"),
+    "FSDP": ("fsdp", "fsdp"),
+    "InternEvo": ("internevo", "internevo"),
+    "MaxText": ("xla", "maxtext"),
+    "Pax": ("xla", "pax"),
+    "DeepSpeed": ("deepspeed", "deepspeed"),
+}
+
+
+def family(row: Stated, known: Collection[str]) -> str:
+    """The suite of a row: its benchmark, or the software that ran it; else the "other" of its form."""
+    form, kind = ("mlperf", str(row["benchmark"])) if "benchmark" in row else ("frameworks", _software(row)[0])
+    return f"{form}_{kind}" if f"{form}_{kind}" in known else f"{form}_other"
+
+
+def _software(row: Stated) -> tuple[str, str]:
+    """Family and profile of what ran a row."""
+    name = str(row.get("framework") or "")
+    return next((found for start, found in _FRAMEWORKS.items() if name.startswith(start)), ("other", ""))
+
+
+def training(row: Stated) -> Step:
+    """The question of a row; InputError says what is missing in it."""
+    needed = {"hardware": "accelerators", "model": "shape of the model", "parallel": "degrees", "batch": "batch"}
+    for key, what in needed.items():
+        if not row.get(key):
+            raise InputError.at(str(row.get("id")), f"states no {what}", expected=", ".join(needed.values()))
+    read = _mlperf if "benchmark" in row else _framework
+    return read(row)
+
+
+# --- what both forms share
+
+
+def _shape(stated: Stated) -> Model:
+    """A Llama where keys are grouped or the feed-forward is gated, else a GPT."""
+    gated = stated.get("gated", "kv_heads" in stated)
+    learned = stated.get("learned_positions", not gated and "kv_heads" not in stated)
+    experts = None
+    if stated.get("experts"):
+        experts = Experts(stated["experts"], stated["top_k"], stated.get("expert_ffn") or stated["ffn"])
+    return Model(
+        str(stated.get("name", "model")),
+        stated["layers"],
+        stated["hidden"],
+        stated["heads"],
+        stated.get("ffn") or 4 * stated["hidden"],
+        stated["vocab"],
+        stated.get("kv_heads") or 0,
+        gated=gated,
+        tied=stated.get("tied", learned),
+        positions=stated["seq"] if learned else 0,
+        norm="rms" if gated else "layer",
+        linear_bias=learned,
+        experts=experts,
+    )
+
+
+def _degrees(row: Stated) -> dict[str, int]:
+    """Degrees under the names of a plan; chunks only where there are stages."""
+    degrees = {name: row["parallel"].get(name) or 1 for name in ("tp", "pp", "cp", "ep", "dp")}
+    product = degrees["tp"] * degrees["pp"] * degrees["cp"] * degrees["dp"]
+    count = row["hardware"].get("count", product)
+    if product != count:
+        raise InputError.at(str(row.get("id")), "degrees do not multiply to the accelerators", expected=str(count))
+    chunks = row["parallel"].get("vp") or 1
+    return {**degrees, "virtual_stages": chunks if degrees["pp"] > 1 else 1}
+
+
+def _step(row: Stated, model: Model, software: str, choices: dict[str, Any]) -> Step:
+    stated = row["batch"]
+    one = job(model, row["model"]["seq"], stated["global_"], micro_batch=stated.get("micro") or 1, **choices)
+    check(one.model, one.plan)
+    hardware = row["hardware"]
+    cluster = placed(
+        str(hardware["accelerator"]),
+        software,
+        count=hardware.get("count", one.plan.world_size),
+        per_node=hardware.get("per_node") or 0,
+        scale_out=str(hardware.get("scale_out") or ""),
+        remarks=str(hardware.get("note") or ""),
+    )
+    return Step((one,), cluster)
+
+
+_COMMON: dict[str, Any] = {"overlap": True, "overlap_pipeline": True}
+
+
+# --- what vendors of frameworks publish
+
+# Words of a source -> modules computed again. XLA names what it saves; what nothing needs is not computed again, such
+# as the last product of a layer. TorchTitan's per-operator checkpoint saves attention and every second product.
+_ALL_BUT_PRODUCTS = (Module.NORM, Module.FUSED, Module.MLP_ACTIVATION)
+_REMATERIALISED: tuple[tuple[re.Pattern[str], tuple[Module, ...]], ...] = (
+    (re.compile(r"save_dot_with_no_batch", re.IGNORECASE), _ALL_BUT_PRODUCTS),
+    (re.compile(r"save_dot_except_mlp|save_qkv_out_proj", re.IGNORECASE), (*_ALL_BUT_PRODUCTS, Module.MLP_UP)),
+    (re.compile(r"per-op", re.IGNORECASE), (Module.NORM, Module.MLP_ACTIVATION, Module.OUT, Module.MLP_GATE)),
+)
+_XLA_FULL = (*_ALL_BUT_PRODUCTS, Module.MLP_UP, Module.QKV, Module.OUT)
+
+
+def _framework(row: Stated) -> Step:
+    kind, profile = _software(row)
+    if not profile:
+        known = ", ".join(_FRAMEWORKS)
+        raise InputError.at(str(row.get("id")), "no profile of this software", expected=known, found=row["framework"])
+    model, degrees = _shape(row["model"]), _degrees(row)
+    words = f"{row.get('inexact') or ''} {row.get('note') or ''}"
+    zero = int(row["parallel"].get("zero") or 0)
+    choices: dict[str, Any] = {
+        **_COMMON,
+        **degrees,
+        **_again(row, words, model, xla=kind == "xla"),
+        "zero": zero,
+        "shard": _shared(words, degrees, row["hardware"].get("per_node") or 8) if zero else 0,
+        "dtype": row["dtype"],
+        "sequence_parallel": degrees["tp"] > 1,
+        "expert_tp": degrees["tp"] if "ETP" in words else 1,
+        "gradient_bytes": 4 if kind in _WIDE_SUMS else 2,
+    }
+    software = f"{profile}-async" if "async TP" in words else profile
+    return _step(row, model, software, choices)
+
+
+_WIDE_SUMS = {"xla", "deepspeed"}  # of gradients, in 32 bits; NeMo's recommended configurations reduce 16
+
+
+def _again(row: Stated, words: str, model: Model, *, xla: bool) -> dict[str, Any]:
+    """What is computed again."""
+    chosen = next((modules for told, modules in _REMATERIALISED if told.search(words)), None)
+    if chosen is None and xla and row["recompute"] == "full":
+        chosen = _XLA_FULL
+    if chosen:
+        return {"recompute": "selective", "recompute_modules": tuple(map(str, chosen))}
+    if "every 2nd" in words:
+        return {"recompute": "full", "recompute_layers": -(-model.layers // 2)}
+    if "selective checkpoint; nearest" in words:  # of an unknown share of the layers: the middle of what may be
+        share = 3 if row["recompute"] == "full" else 1
+        return {"recompute": "full", "recompute_layers": max(1, share * model.layers // 4)}
+    return {"recompute": row["recompute"]}
+
+
+_SHARED = re.compile(r"shards? over (\d+)")
+
+
+def _shared(words: str, degrees: Mapping[str, int], per_node: int) -> int:
+    """Ranks that share what is sharded: all, those of a node, or as many as stated."""
+    stated = _SHARED.search(words)
+    replicas = degrees["dp"] * degrees["cp"]
+    ranks = int(stated[1]) if stated else per_node // degrees["tp"] if "a node" in words else 0
+    return ranks if 0 < ranks < replicas else 0
+
+
+# --- MLPerf Training
+
+_FULL = re.compile(r"full(?: \((\d+) layers\))?")
+_WIDE_GRADIENTS = 4
+
+
+def _mlperf(row: Stated) -> Step:
+    model, degrees, precision = _shape(row["model"]), _degrees(row), row["precision"] or {}
+    options = row.get("options") or {}
+    lora = "LoRA" in str(row["model"].get("task", ""))
+    full = _FULL.fullmatch(str(row.get("recompute")))
+    choices: dict[str, Any] = {
+        **_COMMON,
+        **degrees,
+        "zero": 1,
+        "sequence_parallel": bool(row["parallel"].get("sequence_parallel")) or degrees["tp"] > 1,
+        "dtype": precision.get("compute", "bf16"),
+        # Over context ranks Transformer Engine's attention stays in 16 bits.
+        "attention_dtype": "fp8" if _yes(precision.get("fp8_attention")) and degrees["cp"] == 1 else "",
+        "recompute": "full" if full else "none",
+        "recompute_layers": int(full[1] or 0) if full else 0,
+        "gradient_bytes": 2 if options.get("gradient_reduction") == "bf16" else _WIDE_GRADIENTS,
+    }
+    if lora:
+        adapted = str(Weights.QKV), str(Weights.PROJECTION)
+        choices |= {"lora_rank": _rank(row["model"]["task"]), "lora_modules": adapted}
+    step = _step(row, model, _graphs(row, options), choices)
+    narrower = (
+        precision.get("confirmed") is False and "fp4" in accelerator(row["hardware"]["accelerator"]).peak_flops_per_s
+    )
+    if not narrower:
+        return step
+    (one,) = step.jobs
+    return replace(step, jobs=(one, Job(one.model, replace(one.plan, dtype="fp4"))))
+
+
+def _yes(word: object) -> bool:
+    return str(word).lower() in ("1", "true", "yes")
+
+
+def _rank(task: str) -> int:
+    """The rank of adapters that a task states."""
+    found = re.search(r"rank (\d+)", task)
+    if not found:
+        raise InputError.at("model", "LoRA without a rank", expected="rank 16", found=task)
+    return int(found[1])
+
+
+def _graphs(row: Stated, options: Stated) -> str:
+    """The profile: AMD's programs; NVIDIA's by release and device; whether a step is a graph."""
+    device = accelerator(row["hardware"]["accelerator"])
+    if device.maker == "AMD":
+        return "mlperf-rocm"
+    if str(row.get("round", "")) >= "5.1" and device.year >= _BLACKWELL:
+        return "mlperf-2025.09"
+    return "mlperf-graphs" if _yes(options.get("cuda_graph")) else "mlperf-nemo"
+
+
+_BLACKWELL = 2024

@@ -1,0 +1,116 @@
+"""Memory over a step: the same peak as the closed form, from takes and gives that a caching allocator serves."""
+
+import csv
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.cli import main
+from simcore.cost.occupancy import occupancy
+from simcore.cost.room import remedies
+from simcore.cost.systems import CLUSTERS
+from simcore.model.allocator import Allocator
+from simcore.model.memory import peak, stage_memory
+from simcore.model.plan import Plan
+from simcore.model.shape import Model
+
+LLAMA = Model("llama", 16, 2048, 16, 5632, 32000, kv_heads=4)
+H100 = CLUSTERS["h100"]
+MIB = 1 << 20
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    schedule=st.sampled_from(["1f1b", "interleaved", "gpipe"]),
+    stage=st.integers(0, 3),
+    count=st.sampled_from([4, 8]),
+    zero=st.integers(0, 3),
+    fused=st.booleans(),
+    recompute=st.sampled_from(["none", "selective"]),
+    offload=st.sampled_from([(), ("optimizer",)]),
+)
+def test_the_curve_has_the_peak_of_the_closed_form(schedule, stage, count, zero, fused, recompute, offload):
+    chunks = 2 if schedule == "interleaved" else 1
+    plan = Plan.of(
+        2048, 2 * count, dp=2, pp=4, schedule=schedule, virtual_stages=chunks, zero=zero, recompute=recompute,
+        fused_attention=fused, offload=offload,
+    )  # fmt: skip
+    one = occupancy(LLAMA, plan, H100, stage)
+    assert one.peak_bytes == pytest.approx(stage_memory(LLAMA, plan, stage).total, abs=64)
+    assert one.moments[-1].activations == 0
+    assert [moment.time_s for moment in one.moments] == sorted(moment.time_s for moment in one.moments)
+    assert all(now.reserved >= now.allocated >= now.activations + now.workspace for now in one.moments)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 40 * MIB), st.integers(0, 7)), max_size=60))
+def test_blocks_are_whole_and_segments_are_used_again(wanted):
+    allocator, held = Allocator(), {}
+    for size, place in wanted:
+        if place in held:
+            allocator.give(held.pop(place))
+        held[place] = allocator.take(size)
+        assert held[place].size % 512 == 0 and held[place].size >= size
+        assert allocator.reserved >= sum(piece.size for piece in held.values()) == allocator.allocated
+    for piece in held.values():
+        allocator.give(piece)
+    before = allocator.reserved
+    assert allocator.asked == allocator.allocated == 0
+    for size, _ in wanted[-1:]:
+        allocator.take(size)
+    assert allocator.reserved == before
+
+
+@pytest.mark.parametrize(
+    ("size", "reserved"), [(1, 2), (MIB, 2), (MIB + 1, 20), (10 * MIB - 512, 20), (10 * MIB + 1, 12), (33 * MIB, 34)]
+)
+def test_segments_have_the_sizes_of_pytorchs(size, reserved):
+    """c10/cuda/CUDACachingAllocator.cpp: 2 MiB up to 1 MiB, 20 MiB below 10 MiB, multiples of 2 MiB above."""
+    allocator = Allocator()
+    allocator.take(size)
+    assert allocator.reserved == reserved * MIB
+
+
+def test_what_would_fit_fits():
+    plan = Plan.of(8192, 32, tp=8, pp=4, dp=2)
+    large = replace(LLAMA, hidden=8192, heads=64, kv_heads=8, ffn=28672, layers=80)
+    assert peak(large, plan).total > H100.memory_bytes
+    found = remedies(large, plan, H100)
+    assert found
+    assert all(size <= H100.memory_bytes for _, size, _ in found)
+    assert [step_s for *_, step_s in found] == sorted(step_s for *_, step_s in found)
+
+
+STEP = (
+    *("predict", "--model", "llama-3-8b", "--cluster", "h100", "--accelerators", "8", "--pp", "4", "--dp", "2"),
+    *("--global-batch", "8", "--seq", "2048", "--zero", "1"),
+)
+
+
+@pytest.mark.parametrize("suffix", ["png", "html", "csv", "json"])
+def test_curves_are_written_as_the_suffix_says(suffix, tmp_path, capsys):
+    target = tmp_path / f"memory.{suffix}"
+    assert main([*STEP, "--memory", str(target), "--oom"]) == 0
+    told = capsys.readouterr().out
+    assert "the allocator reserves" in told and "it fits" in told
+    data = target.read_bytes()
+    if suffix == "csv":
+        rows = list(csv.DictReader(data.decode().splitlines()))
+        assert {row["stage"] for row in rows} == {"0", "1", "2", "3"}
+        assert all(int(row["reserved"]) >= int(row["allocated"]) for row in rows)
+    elif suffix == "json":
+        counters = [event for event in json.loads(data)["traceEvents"] if event["ph"] == "C"]
+        assert {"parameters", "gradients", "optimizer", "activations", "workspace"} == set(counters[0]["args"])
+    else:
+        assert data[:4] in {b"\x89PNG", b"<!DO"}
+    assert main([*STEP, "--memory", str(target)]) == 2
+    assert "--force" in capsys.readouterr().err
+
+
+def test_a_picture_shows_what_a_step_consists_of(tmp_path):
+    target = tmp_path / "step.svg"
+    assert main([*STEP, "--plot", str(target)]) == 0
+    assert b"<svg" in target.read_bytes()

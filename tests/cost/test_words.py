@@ -1,0 +1,72 @@
+"""Clusters that a file describes."""
+
+import pytest
+
+import simcore
+from simcore.cost.systems import RUNS, SOFTWARE
+from simcore.cost.words import cluster_of, under
+from simcore.errors import InputError
+from simcore.system.collectives.nccl import FABRICS
+
+SITE = """\
+accelerator: H100@500W
+fabric: {like: hgx-h100, cards: 4, card_gbit_per_s: 200, latency_us: 7}
+software: {like: torchtitan, step_s: 0.5, kernels: {products: 1.5}}
+run: production
+"""
+
+
+def written(tmp_path, text):
+    path = tmp_path / "site.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_what_a_site_states_differs_and_all_else_is_as_what_it_is_like(tmp_path):
+    found, known = cluster_of(written(tmp_path, SITE)), FABRICS["hgx-h100"]
+    assert found.accelerator == "H100-SXM-80GB@500W"
+    assert found.fabric.nic_bytes_per_s * 8 == pytest.approx(4 * 25e9 * 0.85)
+    assert (found.fabric.hop_s, found.fabric.node) == (7e-6, known.node)
+    titan = SOFTWARE["torchtitan"]
+    assert (found.software.step_s, found.software.kernels.products) == (0.5, 1.5)
+    assert found.software.kernels.attention == titan.kernels.attention
+    assert (found.software.launch_s, found.losses) == (titan.launch_s, RUNS["production"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("H100@500W", "H100@500V", "not understood"),
+        ("like: hgx-h100", "like: hgx-h10", "no such fabric"),
+        ("cards: 4", "cards: 0", "cards"),
+        ("like: torchtitan", "like: torchtitanic", "no such software"),
+        ("products: 1.5", "product: 1.5", "unknown key 'product'"),
+        ("run: production", "run: weekend", "run is not known"),
+    ],
+)
+def test_what_is_not_known_is_said(old, new, told, tmp_path):
+    with pytest.raises(InputError, match=told):
+        cluster_of(written(tmp_path, SITE.replace(old, new)))
+
+
+def test_production_takes_longer_by_its_losses_and_a_benchmark_by_none():
+    seconds = {
+        name: simcore.predict("llama-3-8b", "h100", 16, 2048, tp=2, global_batch=16, conditions=name).step_s
+        for name in ("", *RUNS)
+    }
+    assert seconds[""] == seconds["benchmark"]
+    assert seconds["production"] == pytest.approx(seconds["benchmark"] * (1 + RUNS["production"]))
+    with pytest.raises(InputError, match="no such conditions"):
+        under("weekend", cluster_of("h100"))
+
+
+def test_experts_are_reached_by_nccl_or_by_deepep(tmp_path):
+    """DeepEP's normal kernels are faster than an all-to-all, those for low latency slower for thousands of tokens."""
+    text = "accelerator: H100\nfabric: hgx-h100\nsoftware: {exchange: EXCHANGE}\n"
+    waits = []
+    for exchange in ("deepep", "nccl", "deepep_low_latency"):
+        cluster = written(tmp_path, text.replace("EXCHANGE", exchange))
+        found = simcore.predict("deepseek-v3", cluster, 64, 4096, ep=32, pp=2, global_batch=64, zero=1)
+        waits.append(found.prediction.parts["expert_parallel"])
+    assert 0 < waits[0] < waits[1]
+    assert waits[0] < waits[2]
