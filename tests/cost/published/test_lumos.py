@@ -51,7 +51,7 @@ def test_the_measurements_contradict_each_other():
 def test_a_prediction_is_the_sum_of_its_parts_and_follows_the_cluster():
     one = Extrapolation((48, 6144, 12288, 48), 4, 4).explained()
     assert one.step_s == pytest.approx(sum(one.parts.values()))
-    assert set(one.parts) == {"compute", "overlapped", "exposed", "bubble", "other"}
+    assert set(one.parts) == {"compute", "overlapped", "exposed", "bubble", "other", "losses"}
 
 
 def test_the_command_prints_both_sides(capsys):
