@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from simcore.engine import run_graph
+from simcore.engine import graphs
 from simcore.engine.settings import Settings
 from simcore.errors import DeadlockError
 from simcore.network.topology.model import Dimension, Topology
@@ -28,9 +28,17 @@ def test_folding_changes_nothing(case):
 @settings(deadline=None, max_examples=40)
 @given(cases(shared=False))
 def test_phases_that_are_solved_end_as_those_played_message_by_message(case):
-    with mock.patch.object(run_graph._Case, "in_turn", True):
-        played = case.finish_ns()
-    assert case.finish_ns() == played
+    with mock.patch.object(graphs.GraphCase, "in_turn", True):
+        played = finish_ns(case)
+    assert finish_ns(case) == played
+
+
+def finish_ns(case: Case) -> object:
+    """When NPUs finish; None where they wait for each other for ever."""
+    try:
+        return case.finish_ns()
+    except DeadlockError:
+        return None
 
 
 def relabelled(case: Case, names: list[int]) -> Case:

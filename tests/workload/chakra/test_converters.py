@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.errors import InputError
-from simcore.workload.chakra import flexflow, json_form, legacy, pytorch, reader, sequences, text_converter, writer
-from simcore.workload.chakra.conversion import Options, convert
+from simcore.workload.chakra import json_form, legacy, reader, writer
+from simcore.workload.chakra.convert import flexflow, pytorch, sequences
+from simcore.workload.chakra.convert import text as text_converter
+from simcore.workload.chakra.convert.conversion import Options, convert
 from simcore.workload.model import CollectiveKind, Layer, NodeKind, Phase, Workload
 from tests.shared import shared
 
