@@ -54,12 +54,17 @@ SPELLED = {
     "recompute_method": ("block|uniform", "Which layers: the first of every part, or groups of as many."),
     "context": ("gather|ring|all_to_all", "How context ranks get at each other's tokens."),
     "dtype": ("fp32|tf32|fp16|bf16|fp8|int8|fp4", "Number format of products."),
+    "attention_dtype": ("fp8", "Number format of attention; 16 bits."),
     "schedule": ("gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe", "Order of the pipeline's cells."),
-    "recompute_modules": (
-        "core_attn|layernorm|mla_up_proj|moe_act|mlp|moe|shared_experts",
-        "What --recompute selective drops (repeatable).",
+    "recompute_modules": ("MODULE", "What --recompute selective drops (repeatable)."),
+    "lora_targets": (
+        "qkv_proj|out_proj|mlp_up|mlp_down",
+        "With --lora-rank, the products with adapters (repeatable); all.",
     ),
 }
+
+
+REPEATED = ("recompute_modules", "lora_targets")
 
 
 def _choices(name: str) -> Collection[str]:
@@ -72,7 +77,7 @@ def _words(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a plan."""
     made = [_word(name, type=kind, help=told) for name, (kind, told) in WORDS.items()]
     made += [
-        _word(name, type=Named(partial(_choices, name)), metavar=shown, help=told, multiple=name == "recompute_modules")
+        _word(name, type=Named(partial(_choices, name)), metavar=shown, help=told, multiple=name in REPEATED)
         for name, (shown, told) in SPELLED.items()
     ]
     made += [option("--cuts", help="Layers of every part of the model: 7,8,8,7.")]

@@ -28,6 +28,8 @@ CHOICES: dict[str, list[str]] = {
     "recompute_method": ["block", "uniform"],
     "recompute_modules": [str(module) for module in Module],
     "context": list(CONTEXTS),
+    "attention_dtype": ["fp8"],
+    "lora_targets": [str(one) for one in (Module.QKV, Module.OUT, Module.MLP_UP, Module.MLP_DOWN)],
     "dtype": list(ELEMENT_BYTES),
     "schedule": schedules.names(),
 }

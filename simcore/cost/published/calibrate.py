@@ -1,9 +1,8 @@
 """Fit software profiles to published steps, and tell how far they carry: each source is scored with it left out.
 
 ``python -m simcore.cost.published.calibrate`` prints the parameters of every family of software with their best values;
-``--left-out`` also writes the error of every suite with each row's source left out of the fit (`left_out.json`). A source
-counts by the square root of
-its rows, so that no publication decides.
+``--left-out`` also writes `left_out.json`: the error of every suite with each row's source left out of the fit. A
+source counts by the square root of its rows, so that no publication decides.
 """
 
 from __future__ import annotations

@@ -196,15 +196,15 @@ def _curve(table: Mapping[str, Any]) -> Iterator[Row]:
 
 # Families of published steps -> the largest mean |error| allowed, and the best figure of a peer.
 FAMILIES: dict[str, tuple[float | None, str]] = {
-    "frameworks_megatron": (0.12, "calculon 21.1% (49 rows)"),
-    "frameworks_fsdp": (0.25, "none"),
-    "frameworks_xla": (0.25, "none"),
-    "frameworks_internevo": (0.25, "calculon 54.6%"),
+    "frameworks_megatron": (0.06, "calculon 21.1% (49 rows)"),
+    "frameworks_fsdp": (0.09, "none"),
+    "frameworks_xla": (0.10, "none"),
+    "frameworks_internevo": (0.04, "calculon 54.6%"),
     "frameworks_other": (None, "none"),
-    "mlperf_gpt3": (0.12, "none"),
-    "mlperf_llama31_405b": (0.12, "none"),
-    "mlperf_llama31_8b": (0.15, "none"),
-    "mlperf_llama2_70b_lora": (0.15, "none"),
+    "mlperf_gpt3": (0.09, "none"),
+    "mlperf_llama31_405b": (0.03, "none"),
+    "mlperf_llama31_8b": (0.055, "none"),
+    "mlperf_llama2_70b_lora": (0.055, "none"),
     "mlperf_other": (None, "none"),
 }
 OTHER = Suite("other", _others, None, "none")

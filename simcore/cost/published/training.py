@@ -52,9 +52,10 @@ def _software(row: Stated) -> tuple[str, str]:
 
 def training(row: Stated) -> Step:
     """The question of a row; InputError says what is missing in it."""
-    for key in ("hardware", "model", "parallel", "batch"):
+    needed = {"hardware": "accelerators", "model": "shape of the model", "parallel": "degrees", "batch": "batch"}
+    for key, what in needed.items():
         if not row.get(key):
-            raise InputError.at(str(row.get("id")), f"states no {key}", expected="model, degrees, batch and hardware")
+            raise InputError.at(str(row.get("id")), f"states no {what}", expected=", ".join(needed.values()))
     read = _mlperf if "benchmark" in row else _framework
     return read(row)
 

@@ -215,27 +215,39 @@ def _rank(values: Sequence[float], share: float) -> float:
 
 def markdown(scored: Sequence[Scored]) -> str:
     """The table of `docs/validation.md`: a row per suite."""
-    lines = [
-        "| suite | rows | mean | p90 | largest | tolerance | best peer on the same data |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    heads = ["suite", "rows", "mean", "bias", "p90", "largest", "source left out", "intervals hold", "tolerance"]
+    lines = [f"| {' | '.join([*heads, 'best peer on the same data'])} |", "|---" * (len(heads) + 1) + "|"]
     for one in scored:
-        figures = " | ".join(f"{figure:.1%}" for figure in (one.mean, one.quantile(0.9), one.quantile(1.0)))
-        limit = "-" if one.suite.tolerance is None else f"{one.suite.tolerance * 100:g}%"
-        lines.append(f"| {one.suite.name} | {len(one.rows)} | {figures} | {limit} | {one.suite.peer or '-'} |")
+        cells = [one.suite.name, str(len(one.rows)), *_figures(one), one.suite.peer or "-"]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _figures(one: Scored) -> list[str]:
+    """Mean, bias, p90 and largest error, the mean with sources left out, intervals that hold, the tolerance."""
+    left, limit = one.suite.left_out, one.suite.tolerance
+    return [
+        f"{one.mean:.1%}",
+        f"{one.bias:+.1%}",
+        f"{one.quantile(0.9):.1%}",
+        f"{one.quantile(1.0):.1%}",
+        f"{left['mean_abs_error']:.1%}" if left else "nothing fitted",
+        f"{one.held:.0%}",
+        "-" if limit is None else f"{limit * 100:g}%",
+    ]
 
 
 def table(scored: Sequence[Scored], *, rows: bool = False) -> str:
     """The result for people: a line per suite, one per measurement with `rows` or where there is more to say."""
-    head = f"{'suite':26} {'rows':>5} {'mean':>7} {'p90':>7} {'max':>7} {'limit':>7}  best peer, same data"
-    lines = [head]
+    heads = ("mean", "bias", "p90", "max", "source left out", "intervals hold", "limit")
+    widths = [max(7, len(head)) for head in heads]
+    titles = " ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))
+    lines = [f"{'suite':26} {'rows':>5} {titles}  best peer, same data"]
     for one in scored:
-        limit = "-" if one.suite.tolerance is None else f"{one.suite.tolerance:.1%}"
-        figures = (one.mean, one.quantile(0.9), one.quantile(1.0))
-        text = " ".join(f"{figure:>7.1%}" for figure in figures)
+        text = " ".join(f"{figure:>{width}}" for figure, width in zip(_figures(one), widths, strict=True))
+        refused = f"  {len(one.refused)} refused" if one.refused else ""
         mark = "  MISSED" if one.missed else ""
-        lines.append(f"{one.suite.name:26} {len(one.rows):>5} {text} {limit:>7}  {one.suite.peer}{mark}")
+        lines.append(f"{one.suite.name:26} {len(one.rows):>5} {text}  {one.suite.peer}{refused}{mark}")
     for one in scored:
         lines += _details(one, rows=rows or bool(one.followed))
     return "\n".join(lines)
@@ -244,6 +256,8 @@ def table(scored: Sequence[Scored], *, rows: bool = False) -> str:
 def _details(scored: Scored, *, rows: bool) -> Iterator[str]:
     if rows or scored.engine_s:
         yield f"\n{scored.suite.name}"
+    for one in scored.refused if rows else ():
+        yield f"  {one.id:48} refused: {one.reason}"
     if scored.followed:
         yield f"  follows most (change of time per change of constant): {told(averaged(scored.followed))}"
         yield f"  nine in ten rows lie within a factor of {1 + scored.quantile(0.9):.3f}"

@@ -5,13 +5,11 @@ from pathlib import Path
 import pytest
 
 from simcore.cli import main
-from simcore.cost.margins import MARGINS, margin_of
-from simcore.cost.published.calibrate import START, WEIGHTS, errors
-from simcore.cost.published.suites import SUITES
-from simcore.cost.published.validate import default_documents, margins, markdown, score
+from simcore.cost.margins import Kind, margin_of, shipped_errors
+from simcore.cost.published.reading import sort_rows
+from simcore.cost.published.suites import FAMILIES, SUITES
+from simcore.cost.published.validate import default_documents, markdown, score
 from simcore.cost.sensitivity import of_question
-from simcore.cost.systems import CLUSTERS, FITTED, kernel_constants
-from simcore.system.collectives.nccl import FABRICS
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +20,7 @@ def documents():
 @pytest.fixture(scope="module")
 def scores(documents):
     """Every suite, predicted once."""
-    return {name: score(suite, documents) for name, suite in SUITES.items()}
+    return {one.suite.name: score(one) for one in sort_rows(documents)}
 
 
 def test_the_documented_table_is_what_the_command_prints(scores):
@@ -53,21 +51,33 @@ WIDEST = {
     "memory": 0.03,
     "collectives_in_node": 0.06,
     "collectives_across_nodes": 0.10,
+    "mlperf_power": 0.15,
+    "frameworks_megatron": 0.06,
+    "frameworks_fsdp": 0.09,
+    "frameworks_xla": 0.10,
+    "frameworks_internevo": 0.04,
+    "mlperf_gpt3": 0.09,
+    "mlperf_llama31_405b": 0.03,
+    "mlperf_llama31_8b": 0.055,
+    "mlperf_llama2_70b_lora": 0.055,
 }
+UNJUDGED = {"mlsys23_table4", "sc21_zero3", "frameworks_other", "mlperf_other"}
 
 
 def test_tolerances_only_tighten():
-    assert {name for name, suite in SUITES.items() if suite.tolerance is None} == {"mlsys23_table4", "sc21_zero3"}
+    assert {name for name, suite in SUITES.items() if suite.tolerance is None} == UNJUDGED
     for name, widest in WIDEST.items():
         assert SUITES[name].tolerance <= widest, name
-    assert set(WIDEST) | {"mlsys23_table4", "sc21_zero3"} == set(SUITES)
+    assert set(WIDEST) | UNJUDGED == set(SUITES)
 
 
 @pytest.mark.parametrize("name", list(WIDEST))
 def test_a_suite_outside_its_tolerance_is_named_and_ends_with_status_3(name, scores, monkeypatch, capsys):
     """Each suite's own tolerance counts: half a percent below the mean it has, the same rows miss it."""
     scored = scores[name]
-    monkeypatch.setattr("simcore.cost.published.validate.score", lambda suite, *_, **__: replace(scored, suite=suite))
+    monkeypatch.setattr(
+        "simcore.cost.published.validate.score", lambda some, *_, **__: replace(scored, suite=some.suite)
+    )
     for share, status in ((1.005, 0), (0.995, 3)):
         monkeypatch.setitem(SUITES, name, replace(SUITES[name], tolerance=scored.mean * share))
         assert main(["validate", name]) == status
@@ -81,7 +91,7 @@ def test_progress_sees_every_row(documents):
     assert tuple(seen) == scored.rows
 
 
-@pytest.mark.parametrize("name", list(SUITES))
+@pytest.mark.parametrize("name", list(WIDEST))
 def test_every_suite_stays_within_its_tolerance(name, scores):
     scored = scores[name]
     assert scored is not None
@@ -143,7 +153,6 @@ def test_other_measurements_are_read_from_a_file_and_a_miss_is_status_3(tmp_path
     [
         ("{", "not well-formed"),
         ("{}", "holds no measurements"),
-        ('{"rows": [{"id": "mlsys23-t5-x", "measured": {"iter_s": 1}}]}', "lacks a key"),
         ('{"rows": []}', "no row of this suite"),
     ],
 )
@@ -159,24 +168,6 @@ def test_an_unknown_suite_names_the_nearest(capsys):
     assert "mlsys23_table5" in capsys.readouterr().err
 
 
-def test_the_shipped_constants_cannot_be_bettered_by_moving_one_of_them(documents):
-    """They are a minimum of what the calibration minimises; a tenth up or down must not win more than a hundredth."""
-    rows = {name: [row for each in documents for row in SUITES[name].rows(each)] for name in WEIGHTS["a100"]}
-    rows["vtrain_single"], rows["vtrain_multi"] = rows["vtrain_single"][::8], rows["vtrain_multi"][::2]
-    shipped = {**kernel_constants(), **FITTED}
-
-    def loss(values):
-        return sum(
-            WEIGHTS["a100"][name] * sum(map(abs, some)) / len(some) for name, some in errors(values, rows).items()
-        )
-
-    best = loss(shipped)
-    assert set(shipped) == {name for start in START.values() for name in start}
-    for name in ("gemm", "megascale.step_s", "vtrain.launch_us"):
-        for factor in (0.9, 1.1):
-            assert loss({**shipped, name: shipped[name] * factor}) > best - 0.01
-
-
 def test_answers_follow_what_they_spend_their_time_on(documents):
     """Large models follow products, small ones launches, benchmarks of collectives what NCCL's lines say."""
 
@@ -184,7 +175,7 @@ def test_answers_follow_what_they_spend_their_time_on(documents):
         rows = [row for each in documents for row in SUITES[name].rows(each)]
         return of_question(chosen(rows, key=lambda row: row.measured).question)[0].constant
 
-    assert first("mlsys23_table5", max) == "A100-SXM-80GB.gemm"
+    assert first("mlsys23_table5", max) == "A100-SXM-80GB.products"
     assert first("vtrain_single", min) == "vtrain-node.launch_s"
     assert first("collectives_in_node", min).endswith(("lone_s", "over_measured"))
     assert first("collectives_across_nodes", max).endswith("bytes_per_s")
@@ -198,13 +189,31 @@ def test_a_collective_is_a_sum_of_its_lines_parts(documents):
     assert sum(signs) == pytest.approx(1, abs=0.01)
 
 
-def test_intervals_are_made_of_how_far_measured_steps_were_missed():
-    """The table is what `python -m simcore.cost.margins` prints today."""
-    assert {name: round(share, 4) for name, share in margins().items()} == MARGINS
+def test_intervals_are_made_of_how_far_measured_steps_were_missed(scores):
+    """The table is what `python -m simcore.cost.margins` writes today."""
+    counted = sum(len(seen.errors) for seen in shipped_errors())
+    steps = [one for name, one in scores.items() if one and one.suite.unit == "s" and "collectives" not in name]
+    apart = ("mlsys23_table4", "lumos_replay")
+    assert counted == sum(len(one.rows) for one in steps if one.suite.name not in apart)
+    shown = sorted(round(error, 4) for name in FAMILIES for error in (scores[name].errors if name in scores else ()))
+    kept = sorted(error for seen in shipped_errors() for error in seen.errors)
+    assert all(any(abs(error - other) < 2e-4 for other in kept) for error in shown)
 
 
-def test_a_system_nobody_measured_is_as_sure_as_its_accelerator():
-    selene = CLUSTERS["selene"]
-    assert margin_of(selene) == MARGINS["selene"]
-    assert margin_of(replace(selene, fabric=FABRICS["hgx-v100"])) == MARGINS["A100-SXM-80GB"]
-    assert margin_of(replace(selene, accelerator="Gaudi2")) == MARGINS["all"]
+def test_nine_in_ten_rows_lie_in_intervals_that_other_sources_made(scores):
+    steps = [one for name, one in scores.items() if name in FAMILIES and one.rows]
+    rows = sum(len(one.rows) for one in steps)
+    assert 0.85 <= sum(one.held * len(one.rows) for one in steps) / rows <= 0.97
+
+
+def test_a_kind_of_job_that_nobody_measured_has_a_wider_margin_and_says_so():
+    known = Kind("megatron", "H100-SXM-80GB", "NVIDIA", 8, 9, "dense")
+    strange = Kind("unheard-of", "Gaudi3", "Intel", 8, 9, "experts")
+    assert not margin_of(known).widened
+    assert margin_of(strange).widened
+    assert margin_of(strange).share > margin_of(known).share
+
+
+def test_a_source_is_not_judged_by_its_own_errors():
+    kind = Kind("internevo", "A100-SXM-80GB", "NVIDIA", 16, 8, "dense")
+    assert margin_of(kind, frozenset(["internevo"])).support < margin_of(kind).support

@@ -1,0 +1,108 @@
+"""Steps of framework vendors and of MLPerf: read row by row, predicted without their answers."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from simcore.cli import main
+from simcore.cost.predict import predict, slowest_of
+from simcore.cost.published.reading import sort_rows
+from simcore.cost.published.training import training
+from simcore.cost.published.validate import default_documents, document, score
+from simcore.model.memory import peak
+
+BAD = [
+    {"id": "no-model", "framework": "Megatron", "hardware": {"accelerator": "H100"}, "measured": {"iter_s": 1.0}},
+    {"id": "no-software", "measured": {"iter_s": 1.0}},
+    {"measured": 3},
+    "no row at all",
+]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Every tenth row of both forms."""
+    found = [row for each in default_documents() for row in each.get("rows", ())]
+    return [row for row in found if "framework" in row or "benchmark" in row][::10]
+
+
+def answers(rows, tmp_path, capsys):
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps({"rows": rows}))
+    assert main(["validate", "--data", str(path), "--json"]) in (0, 3)
+    return json.loads(capsys.readouterr().out)["suites"]
+
+
+def test_every_row_is_predicted_or_refused_once_whatever_stands_beside_it(rows, tmp_path, capsys):
+    suites = answers([*rows, *BAD], tmp_path, capsys)
+    predicted = [row["id"] for suite in suites for row in suite["rows"]]
+    refused = {one["id"]: one["reason"] for suite in suites for one in suite["refused"]}
+    assert sorted([*predicted, *refused]) == sorted(
+        [row["id"] for row in rows] + ["no-model", "no-software"] + [f"rows[{len(rows) + n}]" for n in (2, 3)]
+    )
+    assert set(refused) >= {"no-model", "no-software"}
+    assert all(refused.values())
+
+
+def test_predictions_and_intervals_know_neither_the_answer_nor_the_name(rows, tmp_path, capsys):
+    def made(some):
+        suites = answers(some, tmp_path, capsys)
+        return sorted((row["predicted_s"], *row["interval_s"]) for suite in suites for row in suite["rows"])
+
+    hidden = [{**row, "id": f"row {number}", "measured": {"iter_s": 1.0}} for number, row in enumerate(rows)]
+    stated = [row for row in rows if "iter_s" in row["measured"]]
+    names = {row["id"] for row in stated}
+    assert made(stated) == made([one for one, row in zip(hidden, rows, strict=True) if row["id"] in names])
+
+
+def test_a_file_of_refused_rows_only_is_no_error(tmp_path, capsys):
+    suites = answers(BAD, tmp_path, capsys)
+    assert sum(len(suite["refused"]) for suite in suites) == len(BAD)
+    assert not any(suite["rows"] for suite in suites)
+
+
+def test_the_document_says_what_was_fitted_and_what_leaving_sources_out_costs():
+    (one,) = [some for some in sort_rows(default_documents()) if some.suite.name == "mlperf_llama31_405b"]
+    (suite,) = document([score(one)])["suites"]
+    assert suite["in_sample"]
+    assert suite["left_out"]["mean_abs_error"] > 0
+    assert suite["bias"] == pytest.approx(sum(row["error"] for row in suite["rows"]) / len(suite["rows"]))
+
+
+def lora(**changes):
+    (row,) = [
+        row for each in default_documents() for row in each.get("rows", ())
+        if row.get("id") == "mlperf-v5.0-nvidia-nyx_n1_ngc25.04_nemo-llama2_70b_lora"
+    ]  # fmt: skip
+    step = training({**row, **changes})
+    return step.jobs[0], step.system()
+
+
+def test_adapters_on_attention_cost_less_than_on_every_product_and_full_training_most():
+    (model, plan), cluster = lora()
+    assert plan.lora_targets == ("qkv_proj", "out_proj")
+    times = [predict(model, replace(plan, lora_rank=rank, lora_targets=targets), cluster).step_s
+             for rank, targets in ((16, plan.lora_targets), (16, ()), (0, ()))]  # fmt: skip
+    assert times == sorted(times)
+    assert peak(model, plan).total < peak(model, replace(plan, lora_targets=())).total
+
+
+def test_attention_in_eight_bits_is_faster():
+    (model, plan), cluster = lora()
+    assert plan.attention_dtype == "fp8"
+    assert predict(model, replace(plan, attention_dtype=""), cluster).step_s > predict(model, plan, cluster).step_s
+
+
+def test_what_is_computed_again_takes_time_by_the_piece():
+    (model, plan), cluster = lora()
+    full = replace(plan, lora_rank=0, lora_targets=())
+    pieces = [("layernorm",), ("layernorm", "mlp_gate"), ("layernorm", "mlp_up"), ("layernorm", "mlp_up", "qkv_proj")]
+    again = [replace(full, recompute="selective", recompute_modules=some) for some in pieces]
+    times = [predict(model, one, cluster).step_s for one in (full, *again, replace(full, recompute="full"))]
+    assert times == sorted(times)
+
+
+def test_the_slowest_of_more_ranks_is_later():
+    assert slowest_of(1) == 0
+    assert 0 < slowest_of(2) < slowest_of(64) < slowest_of(10_000) < 4
