@@ -28,7 +28,7 @@ MARKERS = "os^Dv*X"  # one more than there are colours: six times seven pairs be
 
 def predictions_figure(scored: Sequence[Scored]) -> Figure:
     """Every row of every suite, predicted over measured seconds, both logarithmic; the diagonal is exact."""
-    scored = [one for one in scored if one.suite.unit == "s"] or scored
+    scored = [one for one in scored if one.suite.unit == "s" and one.rows] or scored
     with styled():
         figure = new_figure(9, 6)
         axes = figure.subplots()

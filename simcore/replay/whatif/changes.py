@@ -242,4 +242,5 @@ class Width(_Lasting):
         return f"{self.which} = {self.size}"
 
     def _factors(self, rank: RankView) -> Factors:
+        """The ratio of the kernels' times where a product has the dimension (see `width_factors`)."""
         return width_factors(rank, self.which, self.size)
