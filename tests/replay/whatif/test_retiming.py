@@ -270,7 +270,7 @@ def test_tensor_parallel_ranks_share_products_and_parameters():
     halves, eighths = by_degree
     rank = replayed([halves], Degree("tp", 8)).ranks[0].view
     factors = shard_factors(rank, 2, 8)[~rank.communication]
-    assert 0.24 < factors.min() < 0.25 < factors.mean() < 0.3  # the less is divided, the more is moved per operation
+    assert 0.23 < factors.min() < 0.25 < factors.mean() < 0.3  # the less is divided, the more is moved per operation
     lengths = [(trace.tasks.end_ns - trace.tasks.start_ns)[0:12].sum() for trace in (halves, eighths)]
     assert lengths[1] / lengths[0] == pytest.approx(0.25, rel=0.01)
     with pytest.raises(InputError, match="7 ranks cannot share"):
