@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from simcore.system.automaton import simulate
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.groups import RankGroup
-from simcore.system.machine import simulate
 from simcore.system.solver import solve
 from simcore.workload.model import CollectiveKind
 

@@ -67,7 +67,7 @@ class Npu:
         self.iterations: list[tuple[int, int]] = []
         self.iteration = 0
         self.finish_ns = -1
-        self.waits_for = ""
+        self.waits_for: object = ""
 
     def run(self) -> Generator[simpy.Event, object, None]:
         """Play all iterations, then drain."""
@@ -85,24 +85,23 @@ class Npu:
         self.finish_ns = int(self.env.now)
 
     def _play(self, step: Step) -> Generator[simpy.Event, object, None]:
-        if step.before:
+        if step.before in self._pending:
             yield from self._wait(step.before)
-        if step.computes:
-            yield from self._compute(step)
-        if step.issue:
-            self._issue(step.issue, step.order)
-            if step.blocking:
-                yield from self._wait(step.issue)
-        if step.after:
-            yield from self._wait(step.after)
-
-    def _compute(self, step: Step) -> Generator[simpy.Event, object, None]:
-        times = self.program.compute_ns
-        duration_ns = times[self.iteration % len(times)][step.phase, step.layer]
+        duration_ns = self._compute_ns(step) if step.computes else 0
         if duration_ns:
             start_ns = int(self.env.now)
             yield self.env.timeout(duration_ns)
             self._record(EventKind.COMPUTE, start_ns, Ref(step.phase, step.layer))
+        if step.issue:
+            self._issue(step.issue, step.order)
+            if step.blocking and step.issue in self._pending:
+                yield from self._wait(step.issue)
+        if step.after in self._pending:
+            yield from self._wait(step.after)
+
+    def _compute_ns(self, step: Step) -> int:
+        times = self.program.compute_ns
+        return times[self.iteration % len(times)][step.phase, step.layer]
 
     def _issue(self, ref: Ref, order: Order) -> None:
         request = self.program.requests.get(ref)
@@ -117,16 +116,12 @@ class Npu:
 
     def _wait(self, ref: Ref) -> Generator[simpy.Event, object, None]:
         """Stand still until nothing of `ref` is on its way."""
-        pending = self._pending.get(ref)
-        if not pending:
-            return
         start_ns = int(self.env.now)
-        self.waits_for = str(ref)
-        for dataset in pending:
+        self.waits_for = ref
+        for dataset in self._pending.pop(ref):
             if not dataset.done.processed:
                 yield dataset.done
                 self._order = dataset.order
-        pending.clear()
         self.waits_for = ""
         self._record(EventKind.WAIT, start_ns, ref)
 

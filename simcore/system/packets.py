@@ -8,8 +8,8 @@ from functools import partial
 import simpy
 
 from simcore.network.instant import TimersOfNpus
+from simcore.system.automaton import Pay
 from simcore.system.explicit import Explicit
-from simcore.system.machine import Pay
 from simcore.system.memory_bus import BusCosts, MemoryBus, Route
 from simcore.system.plan import Plan
 from simcore.system.streams import StreamPhase

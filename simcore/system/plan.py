@@ -54,6 +54,11 @@ class Plan:
         return Symmetry.EXCHANGES if self.exchange and self.size > 2 else Symmetry.TURNS
 
     @property
+    def parts(self) -> tuple[Plan, ...]:
+        """The plans that run at once: itself."""
+        return (self,)
+
+    @property
     def num_rounds(self) -> int:
         """Messages that each rank sends."""
         return sum(count for _, count in self.rounds)
@@ -62,6 +67,10 @@ class Plan:
     def bytes_per_rank(self) -> int:
         """Bytes that each rank sends."""
         return sum(entry.size_bytes * count for entry, count in self.rounds)
+
+    def bytes_of(self, rank: int) -> int:
+        """Bytes that a rank sends."""
+        return self.bytes_per_rank
 
     def expanded(self) -> Iterator[Round]:
         """Every round, in order."""
@@ -88,6 +97,11 @@ class SideBySide:
     plans: tuple[Plan, ...]
 
     @property
+    def parts(self) -> tuple[Plan, ...]:
+        """The plans that run at once."""
+        return self.plans
+
+    @property
     def symmetry(self) -> Symmetry:
         """What may be done with all of them."""
         return min(plan.symmetry for plan in self.plans)
@@ -96,6 +110,10 @@ class SideBySide:
     def bytes_per_rank(self) -> int:
         """Bytes that each rank sends."""
         return sum(plan.bytes_per_rank for plan in self.plans)
+
+    def bytes_of(self, rank: int) -> int:
+        """Bytes that a rank sends."""
+        return self.bytes_per_rank
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.plans))
@@ -116,4 +134,8 @@ class InNetwork:
     @property
     def bytes_per_rank(self) -> int:
         """Bytes that each rank sends."""
+        return self.size_bytes
+
+    def bytes_of(self, rank: int) -> int:
+        """Bytes that a rank sends."""
         return self.size_bytes

@@ -69,8 +69,7 @@ class Plans:
 
     def bytes_of(self, phase: StreamPhase, npu: int) -> int:
         """Bytes that an NPU sends in a phase."""
-        plan = self.of(phase, npu)
-        return plan.bytes_of(phase.lane.dim.position(npu)) if isinstance(plan, Explicit) else plan.bytes_per_rank
+        return self.of(phase, npu).bytes_of(phase.lane.dim.position(npu))
 
     def _make(self, phase: StreamPhase, npu: int) -> AnyPlan:
         algorithm, dim = phase.lane.algorithm, phase.lane.dim

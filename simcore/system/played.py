@@ -12,12 +12,12 @@ from simcore.network.congested import Network, TreeNetwork
 from simcore.network.congestion_free import CongestionFree
 from simcore.network.instant import TimersOfNpus, after
 from simcore.network.trees import Reduction
+from simcore.system.automaton import RankAutomaton, SwitchAutomaton, Together, at_endpoint
 from simcore.system.explicit import Explicit
-from simcore.system.explicit_machine import ExplicitMachine
+from simcore.system.explicit_automaton import ExplicitAutomaton
 from simcore.system.groups import GroupDim
-from simcore.system.machine import Machine, SwitchMachine, Together, at_endpoint
 from simcore.system.packets import Packets
-from simcore.system.plan import InNetwork, Plan, Round, SideBySide
+from simcore.system.plan import InNetwork, Plan, Round, Symmetry
 from simcore.system.plans import Costs, Plans
 from simcore.system.point_to_point import RENDEZVOUS_BYTES, Handshakes
 from simcore.system.streams import Stream, StreamPhase
@@ -27,7 +27,7 @@ from simcore.timeline.events import LinkTable
 __all__ = ["Played"]
 
 LAST = ("~", 0)  # sorts behind the keys of chunks
-_Player = Machine | Together | SwitchMachine | ExplicitMachine
+_Player = RankAutomaton | Together | SwitchAutomaton | ExplicitAutomaton
 Send = Callable[[int, int, int, Any, Callable[[], None]], None]
 
 
@@ -112,28 +112,28 @@ class Played:
         pay = at_endpoint(self.timers[npu].after, costs.endpoint_ns, costs.reduction_ns)
         if self._packets and costs.bus and isinstance(plan, Plan | Explicit):
             pay = self._packets.pay(npu, phase, plan, costs.reduction_ns)
+        if self._folded and plan.symmetry == Symmetry.NONE:
+            raise AsymmetryError
         if isinstance(plan, Explicit):
-            if self._folded:
-                raise AsymmetryError
             self._ask_all(stream, npu, members, plan, -1)
             send = partial(self._transfer, stream, npu, members, plan)
-            return ExplicitMachine(plan, position, pay, later, send, finished)
+            return ExplicitAutomaton(plan, position, pay, later, send, finished)
 
         if isinstance(plan, InNetwork):
             combine = partial(self._combine, stream, npu, members, plan)
-            return SwitchMachine(costs.endpoint_ns, later, combine, finished)
+            return SwitchAutomaton(costs.endpoint_ns, later, combine, finished)
 
-        def machine(part: Plan, first: int, done: Callable[[], None]) -> Machine:
+        def automaton(part: Plan, first: int, done: Callable[[], None]) -> RankAutomaton:
             def forward(index: int, entry: Round) -> None:
                 peer = part.peer(position, entry.hop)
                 self._send_to(stream, npu, members, entry.size_bytes, peer, first + index, self._network.send)
                 self._ask(stream, npu, members[part.source(position, entry.hop)], first + index)
 
-            return Machine(part, pay, later, forward, done)
+            return RankAutomaton(part, pay, later, forward, done)
 
-        if isinstance(plan, SideBySide):
-            return Together(plan, machine, finished)
-        return machine(plan, 0, finished)
+        if len(plan.parts) > 1:
+            return Together(plan.parts, automaton, finished)
+        return automaton(plan.parts[0], 0, finished)
 
     def _members(self, dim: GroupDim, npu: int) -> list[int]:
         """The NPUs of a group, in one list for all of them."""

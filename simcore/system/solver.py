@@ -18,12 +18,16 @@ from simcore.network.batch import solve_batch
 from simcore.network.clock import cross, idle_ns, occupied_ns, steps
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
+from simcore.system import explicit_automaton
+from simcore.system.automaton import simulate
+from simcore.system.collectives import AnyPlan
+from simcore.system.explicit import Explicit
 from simcore.system.groups import RankGroup
-from simcore.system.machine import simulate
-from simcore.system.plan import Plan, Round
+from simcore.system.plan import InNetwork, Plan, Round
 from simcore.system.plans import Costs
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
 from simcore.timeline.link_use import OccupiedLinks
+from simcore.units import transfer_ns
 
 __all__ = ["PhaseTimes", "peers_of", "solve", "solve_alone"]
 
@@ -52,8 +56,29 @@ def peers_of(plan: Plan, hop: int) -> IntArray:
     return ranks ^ hop if plan.exchange else (ranks + hop) % plan.size
 
 
-def solve(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
-    """Exit times of a group's members without contention, given when each arrives.
+def solve(plan: AnyPlan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
+    """Exit times of a group's members without contention, given when each arrives."""
+    if isinstance(plan, Explicit):
+        return explicit_automaton.exits(plan, group, arrivals_ns, costs)
+    if isinstance(plan, InNetwork):
+        return _through_switch(plan, group, arrivals_ns, costs.endpoint_ns)
+    exits: NDArray[np.int64] = np.max([_alone(part, group, arrivals_ns, costs) for part in plan.parts], axis=0)
+    return exits
+
+
+def _through_switch(
+    plan: InNetwork, group: RankGroup, arrivals: NDArray[np.int64], endpoint_ns: int
+) -> NDArray[np.int64]:
+    """From the last arrival up and down again, at the slowest of the links and the switch."""
+    on_links, empty = (np.roll(group.delays(1, False, size_bytes), 1) for size_bytes in (plan.size_bytes, 0))
+    reduction_ns = transfer_ns(plan.size_bytes, plan.bytes_per_s) if plan.bytes_per_s else 0
+    spent = np.maximum(on_links, empty + reduction_ns) + plan.latency_ns + 2 * endpoint_ns
+    exits: NDArray[np.int64] = arrivals.max() + spent
+    return exits
+
+
+def _alone(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
+    """Of rounds that every rank does alike.
 
     Fractions of a nanosecond (ASTRA-sim 1.0's memory) are added one message after the other, as that does: a sum of
     floats depends on the order.

@@ -11,14 +11,11 @@ import simpy
 from numpy.typing import NDArray
 
 from simcore.network.instant import after
-from simcore.system import explicit_machine
-from simcore.system.explicit import Explicit
 from simcore.system.groups import Delay, GroupDim, RankGroup
-from simcore.system.plan import InNetwork, SideBySide
+from simcore.system.plan import Symmetry
 from simcore.system.plans import Costs, Plans
 from simcore.system.solver import solve
 from simcore.system.streams import Stream, StreamPhase
-from simcore.units import transfer_ns
 
 __all__ = ["AsymmetryError", "Done", "Solved", "class_of"]
 
@@ -124,16 +121,10 @@ class Solved:
         return leave
 
     def _solve(self, group: RankGroup, arrivals: NDArray[np.int64], phase: StreamPhase) -> NDArray[np.int64]:
-        costs, plan = self._costs.of(phase.lane.dim), self.plans.of(phase, group.ids[0])
-        if isinstance(plan, InNetwork):
-            return _through_switch(plan, group, arrivals, costs.endpoint_ns)
-        if not isinstance(plan, Explicit):
-            parts = plan.plans if isinstance(plan, SideBySide) else (plan,)
-            exits = [solve(part, group, arrivals, costs) for part in parts]
-            return exits[0] if len(exits) == 1 else np.max(exits, axis=0)
-        if 1 < len(self._ranks) < len(self._class_of):
+        plan = self.plans.of(phase, group.ids[0])
+        if plan.symmetry == Symmetry.NONE and 1 < len(self._ranks) < len(self._class_of):
             raise AsymmetryError  # places matter: groups of equal classes need not be equal
-        return explicit_machine.exits(plan, group, arrivals, costs)
+        return solve(plan, group, arrivals, self._costs.of(phase.lane.dim))
 
     def _group(self, dim: GroupDim, npu: int) -> RankGroup:
         members = dim.members(npu)
@@ -157,17 +148,6 @@ class Solved:
             unfolded = len(self._ranks) == len(self._class_of)
             self._names[group] = min(group.ids) if unfolded else tuple(sorted(self._members(group).tolist()))
         return self._names[group]
-
-
-def _through_switch(
-    plan: InNetwork, group: RankGroup, arrivals: NDArray[np.int64], endpoint_ns: int
-) -> NDArray[np.int64]:
-    """From the last arrival up and down again, at the slowest of the links and the switch."""
-    on_links, empty = (np.roll(group.delays(1, False, size_bytes), 1) for size_bytes in (plan.size_bytes, 0))
-    reduction_ns = transfer_ns(plan.size_bytes, plan.bytes_per_s) if plan.bytes_per_s else 0
-    spent = np.maximum(on_links, empty + reduction_ns) + plan.latency_ns + 2 * endpoint_ns
-    exits: NDArray[np.int64] = arrivals.max() + spent
-    return exits
 
 
 def _leave(done: Done, stream: Stream, _: simpy.Event) -> None:

@@ -48,6 +48,8 @@ class CollectiveKind(StrEnum):
 class PhaseName(StrEnum):
     """The three computations of a layer; values are the keys of the report."""
 
+    __hash__ = str.__hash__  # an enumeration's own is a call of Python, and phases are looked up at every step
+
     FORWARD = "forward"
     INPUT_GRAD = "input_grad"
     WEIGHT_GRAD = "weight_grad"

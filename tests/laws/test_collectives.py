@@ -8,13 +8,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from simcore.system.automaton import at_endpoint, simulate
 from simcore.system.collectives import NATIVE_ALGORITHMS, PlanOptions, algorithms
 from simcore.system.collectives.double_binary_tree import tree
 from simcore.system.explicit import Explicit, Transfer
-from simcore.system.explicit_machine import ExplicitMachine, exits
+from simcore.system.explicit_automaton import ExplicitAutomaton, exits
 from simcore.system.flow import Claim, faults
 from simcore.system.groups import RankGroup
-from simcore.system.machine import at_endpoint, simulate
 from simcore.system.plan import Plan, Round
 from simcore.system.plans import Costs
 from simcore.system.solver import solve
@@ -303,7 +303,7 @@ def play_explicit(plan, arrivals, delay_ns, endpoint_ns, reduction_ns):
         def later(delay, call):
             at(now + delay, call)
 
-        return ExplicitMachine(plan, rank, at_endpoint(later, endpoint_ns, reduction_ns), later, send, done)
+        return ExplicitAutomaton(plan, rank, at_endpoint(later, endpoint_ns, reduction_ns), later, send, done)
 
     machines = [machine(rank) for rank in range(len(arrivals))]
     for rank, arrival in enumerate(arrivals):

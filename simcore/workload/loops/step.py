@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from simcore.registry import Registry
 from simcore.workload.model import PhaseName, Workload
@@ -34,8 +35,7 @@ class Span(Enum):
     DATA = "the data-parallel group"
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(NamedTuple):
     """The collective of a layer's phase."""
 
     phase: PhaseName

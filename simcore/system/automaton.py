@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate, count
 
-from simcore.system.plan import Plan, Round, SideBySide
+from simcore.system.plan import Plan, Round
 from simcore.system.point_to_point import Handshakes
 
-__all__ = ["After", "Machine", "Pay", "SwitchMachine", "Together", "at_endpoint", "simulate"]
+__all__ = ["After", "Pay", "RankAutomaton", "SwitchAutomaton", "Together", "at_endpoint", "simulate"]
 
 After = Callable[[int, Callable[[], None]], None]
 Pay = Callable[[int, int, Callable[[], None]], None]
@@ -30,7 +30,7 @@ def at_endpoint(after: After, endpoint_ns: int, reduction_ns: Callable[[int], in
     return pay
 
 
-class Machine:
+class RankAutomaton:
     """State of one rank in one phase.
 
     Every packet costs something before it gives a credit: `pay(number, reduce_bytes, credit)`; a credit allows the next
@@ -107,7 +107,7 @@ class Machine:
             self._posted.add(index)
 
 
-class SwitchMachine:
+class SwitchAutomaton:
     """One rank of a reduction in a switch: `combine()` sends up, the one message that arrives is the result."""
 
     __slots__ = ("_combine", "after", "done", "endpoint_ns")
@@ -133,31 +133,31 @@ class SwitchMachine:
 class Together:
     """One rank playing plans that run side by side; their messages are numbered one plan after the other.
 
-    `machine(plan, first, done)` makes the machine of a plan whose messages are numbered from `first`.
+    `automaton(plan, first, done)` makes the automaton of a plan whose messages are numbered from `first`.
     """
 
-    __slots__ = ("_firsts", "_machines", "_running", "done")
+    __slots__ = ("_automata", "_firsts", "_running", "done")
 
     def __init__(
         self,
-        plan: SideBySide,
-        machine: Callable[[Plan, int, Callable[[], None]], Machine],
+        plans: Sequence[Plan],
+        automaton: Callable[[Plan, int, Callable[[], None]], RankAutomaton],
         done: Callable[[], None],
     ):
-        self.done, self._running = done, len(plan.plans)
-        self._firsts = [0, *accumulate(part.num_rounds for part in plan.plans)][:-1]
-        parts = zip(plan.plans, self._firsts, strict=True)
-        self._machines = [machine(part, first, self._finished) for part, first in parts]
+        self.done, self._running = done, len(plans)
+        self._firsts = [0, *accumulate(part.num_rounds for part in plans)][:-1]
+        parts = zip(plans, self._firsts, strict=True)
+        self._automata = [automaton(part, first, self._finished) for part, first in parts]
 
     def start(self) -> None:
         """Begin all."""
-        for machine in self._machines:
-            machine.start()
+        for automaton in self._automata:
+            automaton.start()
 
     def arrive(self, index: int) -> None:
         """A message is here."""
         part = bisect_right(self._firsts, index) - 1
-        self._machines[part].arrive(index - self._firsts[part])
+        self._automata[part].arrive(index - self._firsts[part])
 
     def _finished(self) -> None:
         self._running -= 1
@@ -193,9 +193,9 @@ def simulate(
 
     handshakes = Handshakes(after)
 
-    def machine(rank: int) -> Machine:
+    def automaton(rank: int) -> RankAutomaton:
         def send(index: int, entry: Round) -> None:
-            peer = machines[0 if alike else plan.peer(rank, entry.hop)]
+            peer = automata[0 if alike else plan.peer(rank, entry.hop)]
 
             def transmit() -> None:
                 at(now + delay_ns(rank, entry.hop, entry.size_bytes), lambda: peer.arrive(index))
@@ -210,11 +210,11 @@ def simulate(
         def done() -> None:
             exits[rank] = now
 
-        return Machine(plan, at_endpoint(after, endpoint_ns, reduction_ns), after, send, done)
+        return RankAutomaton(plan, at_endpoint(after, endpoint_ns, reduction_ns), after, send, done)
 
-    machines = [machine(rank) for rank in range(len(arrivals_ns))]
+    automata = [automaton(rank) for rank in range(len(arrivals_ns))]
     for rank, arrival_ns in enumerate(arrivals_ns):
-        at(arrival_ns, machines[rank].start)
+        at(arrival_ns, automata[rank].start)
     while queue:
         now, _, callback = heapq.heappop(queue)
         callback()

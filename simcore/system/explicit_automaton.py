@@ -9,17 +9,17 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.system.automaton import After, Pay
 from simcore.system.explicit import Explicit
 from simcore.system.groups import RankGroup
-from simcore.system.machine import After, Pay
 from simcore.system.plans import Costs
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
 
-__all__ = ["ExplicitMachine", "exits"]
+__all__ = ["ExplicitAutomaton", "exits"]
 
 
-class ExplicitMachine:
-    """State of one rank in one phase; the callbacks are those of `machine.Machine`, messages are numbered as transfers.
+class ExplicitAutomaton:
+    """State of one rank in one phase; the callbacks are those of `RankAutomaton`, messages are numbered as transfers.
 
     A packet (numbered as transfers, ~index those before a send) is paid before the first sends, and with its reduction
     after every receive. The phase ends when everything is sent and received.
@@ -83,7 +83,7 @@ class ExplicitMachine:
 def exits(plan: Explicit, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
     """When each rank leaves, without contention; under rendezvous a transfer waits for its receiver's request.
 
-    As `ExplicitMachine`, but of messages between the same two ranks the next begins when the bytes of the one before
+    As `ExplicitAutomaton`, but of messages between the same two ranks the next begins when the bytes of the one before
     are gone, as on a link of their own.
     """
     delays_ns, occupied_ns = _times(plan, group)
