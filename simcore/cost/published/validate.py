@@ -231,7 +231,7 @@ def _figures(one: Scored) -> list[str]:
         f"{one.bias:+.1%}",
         f"{one.quantile(0.9):.1%}",
         f"{one.quantile(1.0):.1%}",
-        f"{left['mean_abs_error']:.1%}" if left else "nothing fitted",
+        f"{left['mean_abs_error']:.1%}" if left else "not tried" if one.suite.in_sample else "nothing fitted",
         f"{one.held:.0%}",
         "-" if limit is None else f"{limit * 100:g}%",
     ]
