@@ -36,6 +36,8 @@ class _Course:
 
 Offsets = tuple[int, ...]
 """When each class sends a collective, in nanoseconds from the first."""
+_Kind = tuple[int, Chunks, Offsets | None]
+"""What makes collectives do the same: the first class, the phases, and when classes send where that matters."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +81,8 @@ class Wholes:
     def __init__(self, env: simpy.Environment, gang: Gang, transport: Shared):
         self._env, self._gang, self._transport, self._timers = env, gang, transport, Timers(env)
         self._classes: dict[tuple[int, Chunks], tuple[Sequence[int], bool]] = {}
-        self._courses: dict[tuple[int, Chunks, Offsets | None], _Course | None] = {}
+        self._seen: set[_Kind] = set()
+        self._courses: dict[_Kind, _Course | None] = {}
         self._habits: dict[tuple[int, Chunks], _Habit] = {}
         self._coming: dict[tuple[str, int, int], _Whole] = {}
         self._of: dict[int, _Whole] = {}  # what a class is in
@@ -165,10 +168,7 @@ class Wholes:
             return False
         if any(dataset.chunks != some.chunks for dataset in whole.there.values()):
             return False
-        key = (whole.classes[0], some.chunks, whole.offsets)
-        if key not in self._courses:
-            self._courses[key] = _Rehearsal(self._gang, self._transport).course(some, due)
-        course = self._courses[key]
+        course = self._course((whole.classes[0], some.chunks, whole.offsets), some, due)
         if course is None:
             return False
         whole.begin_ns = int(self._env.now)
@@ -182,6 +182,15 @@ class Wholes:
         for offset_ns in sorted({*due.values()} - {0}):
             at_end_of_instant(self._env, offset_ns, partial(self._check, whole))
         return True
+
+    def _course(self, key: _Kind, some: Dataset, due: Mapping[int, int]) -> _Course | None:
+        """What such a collective does; rehearsed for the second of its kind, as that costs as much as playing it."""
+        if key not in self._courses:
+            if key not in self._seen:
+                self._seen.add(key)
+                return None
+            self._courses[key] = _Rehearsal(self._gang, self._transport).course(some, due)
+        return self._courses[key]
 
     def _check(self, whole: _Whole, _: simpy.Event) -> None:
         """Whether all are there that were expected by now."""
@@ -224,9 +233,8 @@ class Wholes:
         waiting = []
         for npu_class, dataset in there.items():
             gate = self._gang.gates[npu_class]
-            for number, (stream, spans) in enumerate(
-                zip([*dataset.streams.values()], course.spans[npu_class], strict=True)
-            ):
+            chunks = zip([*dataset.streams.values()], course.spans[npu_class], strict=True)
+            for number, (stream, spans) in enumerate(chunks):
                 over = [span for span in spans if span[1] < until]
                 gate.owner.told(stream, over, begin_ns)
                 if len(over) < len(spans) and (first_ns := spans[len(over)][0]) < until:

@@ -29,8 +29,16 @@ def test_folding_changes_nothing(case):
 @given(cases(shared=False))
 def test_phases_that_are_solved_end_as_those_played_message_by_message(case):
     with mock.patch.object(graphs.GraphCase, "in_turn", True):
-        played = case.finish_ns()
-    assert case.finish_ns() == played
+        played = finish_ns(case)
+    assert finish_ns(case) == played
+
+
+def finish_ns(case: Case) -> object:
+    """When NPUs finish; None where they wait for each other for ever."""
+    try:
+        return case.finish_ns()
+    except DeadlockError:
+        return None
 
 
 def relabelled(case: Case, names: list[int]) -> Case:

@@ -46,6 +46,19 @@ def test_noisy_runs_are_the_same_folded_solved_and_played(run, noise):
     assert run.report() == run.report(fold=False) == run.report(exact="messages")
 
 
+def test_npus_that_send_at_different_times_agree_on_the_order_of_dimensions():
+    """By load, which would be another for those that send two collectives in one nanosecond."""
+    reduced = Phase(0, CollectiveKind.ALL_REDUCE, 1)
+    layers = tuple(Layer(name, input_grad=Phase(ns, None, 1), weight_grad=reduced) for name, ns in (("a", 0), ("b", 1)))
+    noise = Noise(60, Spread("normal", 0.5), None)
+    topology = Topology(tuple(Dimension("Ring", npus, 1e9, 0.0) for npus in (3, 2, 2)), noise=noise)
+    system = SystemConfig(
+        preferred_dataset_splits=1, collective_optimization="localBWAware", inter_dimension_scheduling="themis"
+    )
+    run = Run(Workload("DATA", layers), topology, system, "native", Settings(noise=noise, stragglers={0: 1.5, 1: 1.5}))
+    assert run.report() == run.report(fold=False) == run.report(exact="messages")
+
+
 def test_links_that_differ_tell_npus_apart_where_messages_never_meet():
     """All would leave with the last: two columns of three NPUs, one of which has the slowest link."""
     workload = Workload("HYBRID_DATA_MODEL", (Layer("a", weight_grad=Phase(0, CollectiveKind.ALL_REDUCE, 5)),))
