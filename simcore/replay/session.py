@@ -264,23 +264,8 @@ class RecordedStep:
                 start += done_before_ns - window.start_ns
                 end = max(int(schedule.latest_ns(graph.rank == number)[0]), start)
             period, baseline, unaided, null = (self.period(*side, number) for side in sides)
-            made.append(
-                StepReplay(
-                    source=self,
-                    number=number,
-                    graph=graph,
-                    schedule=schedule,
-                    period=period,
-                    baseline=baseline,
-                    unaided=unaided,
-                    null=null,
-                    from_ns=start,
-                    to_ns=end,
-                    device_span_ns=(done_before_ns, done_ns),
-                    stream_order=order,
-                    steady=steady,
-                )
-            )
+            periods, device_span_ns = (period, baseline, unaided, null), (done_before_ns, done_ns)
+            made.append(StepReplay(self, number, graph, schedule, *periods, start, end, device_span_ns, order, steady))
         return made
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
@@ -366,10 +367,13 @@ def product_of(shapes: object, types: object) -> Product | None:
 
 
 class _Collector:
-    """Sorts decoded events into columns; `groups` are the process groups that the head of a trace names."""
+    """Sorts decoded events into columns; process groups are those of the head, none where that has another form."""
 
-    def __init__(self, groups: Iterable[_Group]) -> None:
-        self.groups = {str(group.name): group for group in groups}
+    def __init__(self, head: _Distributed | None) -> None:
+        self.groups: dict[str, _Group] = {}
+        with suppress(msgspec.DecodeError):
+            groups = msgspec.json.decode(head.groups, type=list[_Group]) if head else []
+            self.groups = {str(group.name): group for group in groups}
         self.names: dict[str, int] = {}
         self.threads: dict[str, int] = {}
         self.streams: dict[tuple[int, int], int] = {}
@@ -514,7 +518,7 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     try:
         with collection_paused():
             document = _document(content)
-            collector = _Collector(_groups(document.distributed))
+            collector = _Collector(document.distributed)
             _collect(document.events or [], collector)
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
         found = "an empty file" if not content.strip() else _foreign(content) or str(error)
@@ -533,14 +537,6 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     rank = _whole(named) if named is not None else int(in_name[1]) if in_name else None
     devices = [device.name or "" for device in document.devices or ()]
     return collector.trace(file, rank, devices[0] if devices else "")
-
-
-def _groups(distributed: _Distributed | None) -> list[_Group]:
-    """The process groups of a job; none where they are told in another form."""
-    try:
-        return msgspec.json.decode(distributed.groups, type=list[_Group]) if distributed else []
-    except msgspec.DecodeError:
-        return []
 
 
 def _no_events(document: _Document, content: bytes, file: str) -> InputError:

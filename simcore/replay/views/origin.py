@@ -38,7 +38,7 @@ class Pause:
     host: Origin
 
 
-def origin(view: RankView, thread: int, start_ns: int, end_ns: int) -> Origin:
+def origin(view: RankView, thread: int, start_ns: int, end_ns: int, *, back: bool = True) -> Origin:
     """What was under way on a thread in a span, as its record says; of a backward operator the module it came from."""
     trace = view.trace
     sources = trace.operators, trace.annotations, trace.frames
@@ -47,10 +47,10 @@ def origin(view: RankView, thread: int, start_ns: int, end_ns: int) -> Origin:
     modules = [name.removeprefix(MODULE) for name in names[1] if name.startswith(MODULE)]
     ranges = [name for name in names[1] if not name.startswith(MODULE)]
     lines = [name for name in names[2] if not LIBRARY.search(name)] or names[2]
-    ahead = -1 if modules or lines else _forward(trace, found[0])
+    ahead = _forward(trace, found[0]) if back and not (modules or lines) else -1
     if ahead >= 0:
         rows = trace.operators
-        first = origin(view, int(rows.lane[ahead]), int(rows.start_ns[ahead]), int(rows.end_ns[ahead]))
+        first = origin(view, int(rows.lane[ahead]), int(rows.start_ns[ahead]), int(rows.end_ns[ahead]), back=False)
         modules, lines = [first.module], [first.source]
     return Origin(*(some[-1] if some else "" for some in (names[0] or ranges, modules, lines)))
 

@@ -4,7 +4,7 @@ import json
 
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
-from simcore.replay.views.origin import origin_of
+from simcore.replay.views.origin import Origin, origin_of
 from simcore.workload.kineto import read_kineto
 from tests.profiles_of_steps import Recorder
 
@@ -27,3 +27,15 @@ def test_a_backward_kernel_comes_from_the_module_of_its_forward_operator():
         assert origin_of(step, f"forward_{module}").module == module
         found = origin_of(step, f"backward_{module}")
         assert (found.operator, found.module) == ("LinearBackward0", module)
+
+
+def test_operators_that_share_a_number_and_no_module_come_from_themselves():
+    """Of no length, and of a thread whose numbers begin anew: each could be the other's forward operator."""
+    recorder = Recorder()
+    recorder.launch("kernel", 20)
+    for start_us in (0, 0, 1):
+        recorder.add("cpu_op", "aten::add", start_us, 4 * (start_us < 1), 1, **{"Sequence number": 3})
+    recorder.add("cpu_op", "aten::mul", 0, 0, 1, **{"Sequence number": 3})
+    recorder.synchronise()
+    ((step,),) = replay_traces([read_kineto(json.dumps(recorder.document()).encode(), "made.json")], Changes()).steps
+    assert origin_of(step, "kernel") == Origin("aten::add", "", "")
