@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from simcore.cost.answer import Answer
     from simcore.cost.cluster import Cluster
     from simcore.model.shape import Model
+    from simcore.workload.chakra.builder import GraphBuilder
 
 __all__ = ["load_topology", "load_workload", "play", "predict", "run"]
 
@@ -101,7 +102,7 @@ def predict(model: str | Model, cluster: str | Cluster, accelerators: int, seq: 
 
 
 def run(
-    workload: str | os.PathLike[str] | Workload | GraphSet,
+    workload: str | os.PathLike[str] | Workload | GraphSet | GraphBuilder,
     topology: str | os.PathLike[str] | Topology | None = None,
     system: str | os.PathLike[str] | None = None,
     **options: Any,
@@ -110,7 +111,7 @@ def run(
 
     Parameters
     ----------
-    workload : str, path or what `load_workload` gives
+    workload : str, path, what `load_workload` gives, or a graph made by hand (`simcore.graph`)
         A file or the name of a shipped example; "-" reads a text workload from standard input.
     topology : str, path or what `load_topology` gives
         A file or the name of a shipped example.
@@ -151,7 +152,7 @@ run.__signature__ = Signature(  # type: ignore[attr-defined]  # help(simcore.run
 
 
 def play(
-    workload: str | os.PathLike[str] | Workload | GraphSet,
+    workload: str | os.PathLike[str] | Workload | GraphSet | GraphBuilder,
     topology: str | os.PathLike[str] | Topology | None,
     system: str | os.PathLike[str] | None,
     asked: RunOptions,
@@ -168,6 +169,11 @@ def play(
         raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
     machine = topology if isinstance(topology, Topology) else load_topology(topology, asked.profile)
     place = topology.path or "topology" if isinstance(topology, Topology) else str(topology)
+    if not isinstance(workload, str | os.PathLike | Workload | GraphSet):
+        workload = workload.graphs()
+    if isinstance(workload, GraphSet) and len(workload.graph_of_rank) != machine.npus:
+        found_npus = f"graphs of {len(workload.graph_of_rank)} NPUs"
+        raise InputError.at(place, "not the NPUs of the graphs", expected=f"{machine.npus} graphs", found=found_npus)
     found = None if isinstance(workload, Workload | GraphSet) else _find_workload(str(workload))
     if found is not None and _is_wafer(found):
         _refuse_other_options(asked)

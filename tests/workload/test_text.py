@@ -1,6 +1,5 @@
 """The 12-column text format: what is written reads back equal, and every defect is found where it stands."""
 
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

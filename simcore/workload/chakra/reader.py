@@ -118,13 +118,16 @@ def read_trace(path: str | Path) -> Trace:
     return _parse(content(Path(path)), str(path))
 
 
-def current_files(path: str) -> dict[int, bytes]:
-    """Rank -> bytes of today's schema of every file that `path` names; -1 = the only one. Each is a sound trace."""
+def current_files(path: str, npu_frequency_mhz: float = 1000.0) -> dict[int, bytes]:
+    """Rank -> bytes of today's schema of every file that `path` names; -1 = the only one. Each is a sound trace.
+
+    `npu_frequency_mhz` is the clock whose cycles files of 2023-01 count.
+    """
     place = Path(path)
     files = {-1: place} if place.is_file() else files_of_set(place)
     if not files:
         raise InputError.at(path, "there is no execution trace", expected="a file, a folder or the prefix of a set")
-    found = {rank: to_current(content(file), str(file)) for rank, file in sorted(files.items())}
+    found = {rank: to_current(content(file), str(file), npu_frequency_mhz) for rank, file in sorted(files.items())}
     for rank, data in found.items():
         decode(data, str(files[rank]))
         _check_texts(data, str(files[rank]))
