@@ -9,6 +9,7 @@ import click
 
 from simcore.cli.command import Group, Target, emit
 from simcore.cli.completion import shipped
+from simcore.cli.numbers import SIZE
 
 if TYPE_CHECKING:
     from simcore.network.topology.figures import Figures
@@ -19,7 +20,7 @@ __all__ = ["command"]
 PICTURES: dict[str, Literal["png", "svg"]] = {".png": "png", ".svg": "svg"}
 
 
-@click.group(cls=Group, short_help="Show a topology: figures and a picture.")
+@click.group(cls=Group, short_help="Show a topology, or what it costs.")
 def command() -> None:
     """Look at a topology before anything runs on it.
 
@@ -114,3 +115,26 @@ def _text(topology: Topology, found: Figures) -> str:
     ]
     title = f"{topology.name}: {topology.description}" if topology.description else topology.name
     return "\n".join([title, *(f"  {name:<12} {text}" for name, text in rows)])
+
+
+@command.command(short_help="What a network costs: links, NICs, switches, power.")
+@click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
+@click.option("--prices", default="400g-2024", metavar="FILE", help="Price file, or a name.  [default: 400g-2024]")
+@click.option("--length", "lengths", type=SIZE, multiple=True, metavar="M", help="Metres of a cable, once a dimension.")
+@click.option("--compat", type=click.Choice(["astra-sim-1.0"]), help="The lines and prices of ASTRA-sim 1.0.")
+def cost(topology: str, prices: str, lengths: tuple[float, ...], compat: str | None) -> None:
+    """Say what the network of topology T costs and what power it draws.
+
+    \b
+    simcore topology cost h100_fat_tree
+    simcore topology cost net.json --compat astra-sim-1.0
+    """
+    from simcore.network.topology.cost import cost_of, read_prices
+    from simcore.network.topology.links import LinkGraph
+    from simcore.network.topology.load import load
+    from simcore.cli.topology_cost import astra_lines, document, text
+
+    known = read_prices(compat or prices)
+    loaded = load(topology, gigabyte_forced="binary" if compat else "")
+    items = cost_of(LinkGraph(loaded), known, lengths)
+    emit(document(loaded, known, items), lambda: (astra_lines if compat else text)(loaded, known, items))

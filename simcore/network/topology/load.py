@@ -29,7 +29,7 @@ MOST_CELLS = 1 << 20  # of a wafer, all of whose links are looked at
 LISTS = ("topology", "npus_count", "bandwidth", "latency")
 OPTIONAL = (
     *("name", "description", "links", "gigabyte"),
-    *("oversubscription", "groups", "routers", "routing", "wafer"),
+    *("oversubscription", "groups", "routers", "routing", "wafer", "levels"),
 )
 # The keys of ASTRA-sim 1.0.
 HIERARCHICAL = (
@@ -37,6 +37,7 @@ HIERARCHICAL = (
     *("units-count", "links-count", "link-latency", "link-bandwidth"),
 )
 HIERARCHICAL_OPTIONAL = ("dimension-type", "nic-latency", "router-latency", "hbm-latency", "hbm-bandwidth", "hbm-scale")
+LEVELS = {"T": "Tile", "N": "Node", "P": "Pod"}  # short for ASTRA-sim 1.0's levels
 ROUTINGS = ["minimal", "valiant"]
 # Keys that only some kinds have: key, what it is elsewhere, the kinds.
 DETAILS = (
@@ -92,11 +93,12 @@ def _lists(root: Node, forced: str, default: str) -> Topology:
         _column(root, "groups", Node.integer, count, 0),
         _column(root, "routers", Node.integer, count, 0),
         _column(root, "routing", lambda item: str(item.choice(ROUTINGS) or "minimal"), count, "minimal"),
+        _column(root, "levels", Node.text, count, ""),
         strict=False,
     )
     made = tuple(
-        Dimension(kind, npus, rate, latency, links, 0.0, 0.0, *details)
-        for kind, npus, rate, latency, links, *details in dims
+        replace(Dimension(kind, npus, rate, latency, links, 0.0, 0.0, *details), level=level)
+        for kind, npus, rate, latency, links, *details, level in dims
     )
     for index, dim in enumerate(made):
         _check_details(root, index, dim)
@@ -249,7 +251,7 @@ def _hierarchical(root: Node) -> Topology:
     rate = partial(Node.quantity, parse=partial(parse_bytes_per_s, gigabyte=GIGABYTE["binary"]), above=True)
     time = partial(Node.quantity, parse=parse_ns)
     kinds = _column(root, "topologies-per-dim", lambda item: item.choice(HIERARCHICAL_KINDS) or "Ring", count)
-    _column(root, "dimension-type", Node.text, count)
+    levels = _column(root, "dimension-type", Node.text, count, "")
     dims = zip(
         kinds,
         _column(root, "units-count", partial(Node.integer, minimum=1), count),
@@ -268,7 +270,9 @@ def _hierarchical(root: Node) -> Topology:
     )
     return Topology(
         tuple(
-            replace(Dimension(str(kind), *rest), links_per_npu=True, memory=Memory(*memory))
-            for (kind, *rest), memory in zip(dims, memories, strict=False)
+            replace(
+                Dimension(str(kind), *rest), links_per_npu=True, memory=Memory(*memory), level=LEVELS.get(level, level)
+            )
+            for (kind, *rest), memory, level in zip(dims, memories, levels, strict=False)
         )
     )
