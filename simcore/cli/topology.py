@@ -129,10 +129,10 @@ def cost(topology: str, prices: str, lengths: tuple[float, ...], compat: str | N
     simcore topology cost h100_fat_tree
     simcore topology cost net.json --compat astra-sim-1.0
     """
+    from simcore.cli.topology_cost import astra_lines, document, text
     from simcore.network.topology.cost import cost_of, read_prices
     from simcore.network.topology.links import LinkGraph
     from simcore.network.topology.load import load
-    from simcore.cli.topology_cost import astra_lines, document, text
 
     known = read_prices(compat or prices)
     loaded = load(topology, gigabyte_forced="binary" if compat else "")
