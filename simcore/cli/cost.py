@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from simcore.cli.cost_failures import failures_command
 from simcore.cli.cost_scaling import scaling_command
 from simcore.cli.cost_simple import simple_command
 from simcore.cli.cost_transformer import transformer_command
@@ -13,7 +14,7 @@ __all__ = ["command"]
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Cost of a whole training run: arithmetic, traffic, time, energy and money, in closed form.
+    """Cost of a whole training run: arithmetic, traffic, time, energy and money, and what failures leave of it.
 
     \b
     simcore cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11 --batch_size 1536 --p_data 8
@@ -21,5 +22,5 @@ def command() -> None:
     """
 
 
-for one in (transformer_command, simple_command, scaling_command):
+for one in (transformer_command, simple_command, scaling_command, failures_command):
     command.add_command(one)
