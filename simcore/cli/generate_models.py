@@ -137,9 +137,7 @@ def _output_options(formats: tuple[str, ...]) -> Callable[[F], F]:
         choices = [
             click.option("--compat", type=click.Choice([AICB]), help="AICB's own output, byte for byte."),
             click.option("--format", "form", type=click.Choice(formats), default="text", show_default=True),
-            click.option(
-                "-o", "--output", type=click.Path(path_type=Path), help="File to write; none: standard output."
-            ),
+            click.option("-o", "--output", help="File to write, or DIR/ for AICB's name in it; none: standard output."),
             click.option("--force", is_flag=True, help="Overwrite the file."),
             click.option("--json", "as_json", is_flag=True, help="Header, rows and deviations from AICB as JSON."),
             click.option("--ranks", help="With --format chakra: ranks to write, for example 0-3,7; default: all."),
@@ -163,11 +161,22 @@ class _Output:
     as_json: bool
     summary: str | None
     ranks: str | None
+    folder: bool
+
+    def named(self, name: Callable[[], str]) -> _Output:
+        """With a file of this name where only a folder was given."""
+        if not self.folder or self.output is None:
+            return self
+        self.output.mkdir(parents=True, exist_ok=True)
+        return replace(self, output=self.output / name(), folder=False)
 
     @classmethod
     def taken(cls, values: dict[str, Any]) -> _Output:
         """Those of a command's values, which lose them; InputError for ranks where there is one file."""
-        made = cls(**{field.name: values.pop(field.name) for field in fields(cls)})
+        given = {field.name: values.pop(field.name) for field in fields(cls) if field.name != "folder"}
+        output = given.pop("output")
+        folder = output is not None and (output.endswith("/") or Path(output).is_dir())
+        made = cls(output=Path(output) if output is not None else None, folder=folder, **given)
         if made.ranks and (made.compat or made.form != "chakra"):
             raise InputError.at("--ranks", "only execution traces are written per rank", expected="--format chakra")
         return made
@@ -290,6 +299,7 @@ def _training(name: str) -> click.Command:
         extra = {key: values.pop(key) for key in EXTRA}
         size, profile = (values.pop(key) for key in ("model_size", "profile_out"))
         options = _options(frame, size, values)
+        output = output.named(lambda: _aicb_name(options, extra["model"], output.form))
         if output.compat:
             from simcore.generate.aicb.files import aicb_step
 
@@ -311,6 +321,14 @@ def _training(name: str) -> click.Command:
 
     command.help = TRAINING_HELP.format(frame=frame, name=name)
     return command
+
+
+def _aicb_name(options: Options, model: str | None, form: str) -> str:
+    """AICB's name of the file; a model of ours is called by its own."""
+    from simcore.generate.aicb.files import file_name
+
+    named = Path(model).stem if model else None
+    return file_name(replace(options, model_name=options.model_name or named), form)
 
 
 def _write_traces(asked: Asked, output: _Output) -> None:
@@ -366,6 +384,7 @@ def inference(model: str, config: str | None, **values: Any) -> None:
     simcore generate inference deepseek-v3 --world_size 32 --expert_model_parallel_size 32 --micro_batch 32 -o d.txt
     """
     output, profiled = _Output.taken(values), values.pop("aiob_enable")
+    output = output.named(lambda: _inference_name(model, config, values, output.form))
     for name in (
         "moe_enable",
         "aiob_forward_loops",
@@ -391,6 +410,16 @@ def inference(model: str, config: str | None, **values: Any) -> None:
     output.summarise(made.contents)
     served = {name: value for name, value in values.items() if name not in ("pp_rank", "comp_filepath")}
     output.traces(partial(inference_traces, model, config, force=output.force, **served))
+
+
+def _inference_name(model: str, config: str | None, values: dict[str, Any], form: str) -> str:
+    """AICB's name of the file."""
+    from simcore.generate.aicb.files import inference_file_name
+    from simcore.generate.aicb.inference import InferenceOptions
+
+    names = {field.name for field in fields(InferenceOptions)}
+    known = {name: value for name, value in values.items() if name in names}
+    return inference_file_name(InferenceOptions(model, config or "", **known), form)
 
 
 def _aicb_inference(model: str, config: str | None, values: dict[str, Any]) -> Made:

@@ -16,6 +16,7 @@ import click
 
 from simcore.cli.command import Group, Target, emit, forced
 from simcore.cli.generate_wafer import faults
+from simcore.cli.generate_wse_visualize import visualize
 from simcore.errors import InputError, closest
 from simcore.generate.wse.files import GRAPH_HEADER, HEADER, graph_row, row, write_lines
 from simcore.generate.wse.jobs import ELEMENT_BYTES, Made
@@ -220,3 +221,4 @@ def _write_traces(made: Made, program: Program, options: dict[str, Any]) -> None
 
 
 wse.add_command(faults)
+wse.add_command(visualize)
