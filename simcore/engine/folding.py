@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.system.groups import GroupDim, LogicalDim
-from simcore.system.streams import Stream
 from simcore.system.transport import class_of
 
 __all__ = ["GroupNames", "classes_of", "fold", "kinds_of"]
@@ -84,14 +83,14 @@ class GroupNames:
         self._known: dict[tuple[int, GroupDim], tuple[Hashable, Sequence[int]]] = {}
         self._unfolded = len(ranks) == len(self._class_of)
 
-    def of(self, npu_class: int, stream: Stream) -> tuple[Hashable, Sequence[int]]:
-        """The name of the group in which a class plays a chunk's phase, and the classes in it."""
-        key = (npu_class, stream.phase.lane.dim)
+    def of(self, npu_class: int, dim: GroupDim) -> tuple[Hashable, Sequence[int]]:
+        """The name of the group of a dimension that a class is in, and the classes in it."""
+        key = (npu_class, dim)
         found = self._known.get(key)
         if found is None:
-            members = key[1].members(int(self._ranks[npu_class][0]))
+            members = dim.members(int(self._ranks[npu_class][0]))
             colours = np.sort(self._class_of[members])
             classes = colours[np.flatnonzero(np.diff(colours, prepend=-1))].tolist()
             name = int(members[0]) if self._unfolded else tuple(colours.tolist())
-            found = self._known[key] = ((key[1], name), classes)
+            found = self._known[key] = ((dim, name), classes)
         return found

@@ -112,7 +112,7 @@ def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
     profile, settings, system = case.profile, case.settings, case.system
     transport = make_transport(env, ranks, case)
-    gates = make_gates(env, ranks, case)
+    gates = make_gates(env, ranks, case, transport)
     names = [events.name(layer.name) for layer in case.workload.layers]
     requests = _requests(case, names)
     steps = () if case.pipeline else loops.get(case.workload.loop).steps(case.workload)

@@ -128,7 +128,7 @@ def _used_groups(case: _Case) -> Iterable[tuple[int, ...]]:
 def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
     env, events = simpy.Environment(), EventBuffer()
     transport = make_transport(env, ranks, case)
-    gates = make_gates(env, ranks, case)
+    gates = make_gates(env, ranks, case, transport)
     mailbox = Mailbox(env, transport.carry, rendezvous=case.settings.rendezvous)
     timers = transport.timers if isinstance(transport, Played) else TimersOfNpus(env)
     access = _memory(timers, case.memory)

@@ -9,13 +9,15 @@ import simpy
 from simcore.collection import collection_paused
 from simcore.engine.folding import GroupNames
 from simcore.engine.setup import Setup
+from simcore.engine.transports import Wired
 from simcore.errors import InputError
-from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate
+from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate, Owner
 from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.phases import PhaseMaker
 from simcore.system.queues import INSERTION
-from simcore.system.streams import Stream
+from simcore.system.shared import Shared
 from simcore.system.transport import AsymmetryError
+from simcore.system.whole import Wholes
 from simcore.timeline.events import Timeline
 from simcore.workload.model import CollectiveKind
 
@@ -38,20 +40,23 @@ def _everyone(npus: int) -> list[range]:
 
 
 def make_gates(
-    env: simpy.Environment, ranks: Sequence[Sequence[int]], setup: Setup
-) -> Callable[[int, Callable[[Stream], None]], Gate]:
+    env: simpy.Environment, ranks: Sequence[Sequence[int]], setup: Setup, transport: Wired
+) -> Callable[[int, Owner], Gate]:
     """Makes the gate of each class: for itself, or together with its partners."""
     system, profile = setup.system, setup.profile
     limit = -(-system.active_chunks_per_dimension // setup.settings.queues_per_dim)
     policy = system.intra_dimension_scheduling
     if not profile.gang:
         insertion = INSERTION[policy]
-        return lambda _, begin: LocalGate(begin, limit, insertion)
+        return lambda npu_class, owner: LocalGate(npu_class, owner, limit, insertion)
     if policy not in GANG_ORDERS:
         key = "intra-dimension-scheduling"
         message = f"profile {profile.name} has no {key} '{policy}'"
         raise InputError.at(system.at(key), message, expected=", ".join(GANG_ORDERS), found=policy)
-    return Gang(env, limit, GANG_ORDERS[policy], GroupNames(ranks).of).gate
+    gang = Gang(env, limit, GANG_ORDERS[policy], GroupNames(ranks).of)
+    if isinstance(transport, Shared):
+        gang.wholes = Wholes(env, gang, transport)
+    return gang.gate
 
 
 def make_phases(npu: int, setup: Setup) -> PhaseMaker:

@@ -92,7 +92,8 @@ class Phases:
             transport.plans.know(here, ids[0], plan)
             dataset = Dataset(env, Request(CollectiveKind(phase.kind), phase.data_bytes, (here.lane,), 0))
             for position, npu in enumerate(ids[:1] if shape.lone else ids):
-                transport.start(npu, Stream(("", 0), dataset, (here,)), partial(leave, index, position))
+                stream = Stream(("", 0), dataset, (here,))
+                transport.start({npu: stream}, partial(leave, index, position))
         env.run()
         if shape.lone:
             exits_ns = [[exits[0]] * len(exits) for exits in exits_ns]

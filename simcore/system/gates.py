@@ -5,52 +5,78 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import simpy
 
 from simcore.network.instant import at_end_of_instant
+from simcore.system.groups import GroupDim
 from simcore.system.queues import ChunkQueue, Insertion
-from simcore.system.streams import Stream
+from simcore.system.streams import Stream, StreamPhase
 
-__all__ = ["GANG_ORDERS", "Gang", "GangGate", "Gate", "LocalGate"]
+if TYPE_CHECKING:
+    from simcore.system.whole import Wholes
 
-Begin = Callable[[Stream], None]
+__all__ = ["GANG_ORDERS", "Gang", "GangGate", "Gate", "LocalGate", "Owner"]
+
+
+class Owner(Protocol):
+    """Whose chunks wait."""
+
+    def begin(self, streams: Mapping[int, Stream]) -> None:
+        """Begin the phase that some chunks, by class, are in; they wait no longer."""
+
+    def told(self, stream: Stream, spans: Sequence[tuple[int, int]], begin_ns: int) -> None:
+        """The next phases of a chunk went by, between these times counted from a beginning."""
 
 
 class Gate(Protocol):
     """The queues of one NPU class."""
 
-    def enter(self, stream: Stream) -> None:
-        """A chunk reaches the queue of its phase."""
+    def send(self, streams: Sequence[Stream], *, idle: bool) -> None:
+        """The chunks of a collective reach the queues of their first phases; `idle`, there are no others."""
+
+    def move(self, stream: Stream) -> None:
+        """A chunk has played a phase and goes on to the queue of its next one."""
 
     def leave(self, stream: Stream) -> None:
-        """A chunk has played its phase."""
-
-    def refill(self, queue: int) -> None:
-        """Start what may start in a queue."""
+        """A chunk has played its last phase."""
 
 
 class LocalGate:
     """Every NPU starts its first chunk as soon as it has room, wherever its partners are (ASTRA-sim)."""
 
-    def __init__(self, begin: Begin, limit: int, insertion: Insertion):
-        self._begin, self._limit, self._insertion = begin, limit, insertion
+    def __init__(self, npu_class: int, owner: Owner, limit: int, insertion: Insertion):
+        self._npu_class, self._owner, self._limit, self._insertion = npu_class, owner, limit, insertion
         self._queues: dict[int, ChunkQueue] = {}
 
-    def enter(self, stream: Stream) -> None:
+    def send(self, streams: Sequence[Stream], *, idle: bool) -> None:
         """Insert by the intra-dimension policy."""
-        self._queues.setdefault(stream.phase.queue, ChunkQueue(self._limit)).add(stream, self._insertion)
+        for stream in streams:
+            self._add(stream)
+            self._refill(stream.phase.queue)
+
+    def move(self, stream: Stream) -> None:
+        """The old queue starts what it has room for, then the new one (ASTRA-sim's order)."""
+        old = stream.phase.queue
+        self._queues[old].remove(stream)
+        stream.advance()
+        self._add(stream)
+        self._refill(old)
+        self._refill(stream.phase.queue)
 
     def leave(self, stream: Stream) -> None:
         """Make room."""
         self._queues[stream.phase.queue].remove(stream)
+        self._refill(stream.phase.queue)
 
-    def refill(self, queue: int) -> None:
-        """Start chunks while the queue has room."""
+    def _add(self, stream: Stream) -> None:
+        self._queues.setdefault(stream.phase.queue, ChunkQueue(self._limit)).add(stream, self._insertion)
+
+    def _refill(self, queue: int) -> None:
         waiting = self._queues[queue]
         while stream := waiting.next():
-            self._begin(stream)
+            self._owner.begin({self._npu_class: stream})
 
 
 Order = Callable[[Stream], tuple[int, ...]]
@@ -67,14 +93,26 @@ _Rank = tuple[object, ...]
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
-    """Where chunks of one group wait for one queue: `members` are its classes, in the heap the first in order is first.
+class _Room:
+    """How many chunks of one queue a class plays, and the places that need room there."""
 
-    All that wait at a place need the same room: while the first has none, no other has.
+    running: int = 0
+    places: list[_Place] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """Where chunks of one group wait for one queue; in the heap the first in order is first.
+
+    All that wait at a place need the same `rooms`, those of its classes: while one of them is full, none of the chunks
+    can start. `there` are chunks that some of the classes have.
     """
 
     queue: int
-    members: list[tuple[int, int]]  # each with the queue
+    first: int  # of the classes
+    rooms: list[_Room]
+    full: int
+    there: dict[tuple[tuple[str, int], int], dict[int, Stream]] = field(default_factory=dict)
     waiting: list[tuple[_Rank, Mapping[int, Stream]]] = field(default_factory=list)
 
 
@@ -83,7 +121,8 @@ class Gang:
 
     Nobody holds a place while waiting for others, so no order of chunks can deadlock. Decisions fall at the end of an
     instant, in an order that does not depend on who came first, so folded and unfolded runs decide alike.
-    `group_of(class, lane)` gives a name of the group and the classes in it.
+    `group_of(class, dim)` gives a name of the group and the classes in it. `wholes` tells collectives as a whole where
+    that can be.
     """
 
     def __init__(
@@ -91,56 +130,75 @@ class Gang:
         env: simpy.Environment,
         limit: int,
         order: Order,
-        group_of: Callable[[int, Stream], tuple[Hashable, Sequence[int]]],
+        group_of: Callable[[int, GroupDim], tuple[Hashable, Sequence[int]]],
     ):
-        self._env, self._limit, self._order, self._group_of = env, limit, order, group_of
-        self._gates: dict[int, GangGate] = {}
-        self._there: dict[tuple[Hashable, ...], dict[int, Stream]] = {}
+        self.env, self.group_of, self._limit, self._order = env, group_of, limit, order
+        self.gates: dict[int, GangGate] = {}
+        self.wholes: Wholes | None = None
         self._places: dict[tuple[int, Hashable], _Place] = {}  # by queue and name of a group
-        self._places_of: dict[tuple[int, int], list[_Place]] = {}  # by class and queue: where it meets others
+        self._rooms: dict[tuple[int, int], _Room] = {}  # by class and queue
         self._complete: list[tuple[_Place, _Rank, Mapping[int, Stream]]] = []  # since the last decision
-        self._running: dict[tuple[int, int], int] = {}
-        self._full: set[tuple[int, int]] = set()  # classes that have no room in a queue
         self._touched: dict[_Place, None] = {}
         self._num_complete = 0
 
-    def gate(self, npu_class: int, begin: Begin) -> GangGate:
+    def gate(self, npu_class: int, owner: Owner) -> GangGate:
         """The gate of one class."""
-        self._gates[npu_class] = GangGate(self, npu_class, begin)
-        return self._gates[npu_class]
+        self.gates[npu_class] = GangGate(self, npu_class, owner)
+        return self.gates[npu_class]
 
-    def offer(self, npu_class: int, stream: Stream) -> None:
+    def empty(self, env: simpy.Environment) -> Gang:
+        """One that decides as this one does, with nobody in it."""
+        return Gang(env, self._limit, self._order, self.group_of)
+
+    def place(self, npu_class: int, phase: StreamPhase) -> _Place:
+        """Where a class waits for a phase."""
+        name, classes = self.group_of(npu_class, phase.lane.dim)
+        place = self._places.get((phase.queue, name))
+        if place is None:
+            rooms = [self.room(each, phase.queue) for each in classes]
+            full = sum(room.running == self._limit for room in rooms)
+            place = self._places[phase.queue, name] = _Place(phase.queue, classes[0], rooms, full)
+            for room in rooms:
+                room.places.append(place)
+        return place
+
+    def room(self, npu_class: int, queue: int) -> _Room:
+        """What a class plays of a queue."""
+        return self._rooms.setdefault((npu_class, queue), _Room())
+
+    def offer(self, npu_class: int, stream: Stream, place: _Place) -> None:
         """A class has a chunk ready for its phase; the last of its group completes it."""
-        name, classes = self._group_of(npu_class, stream)
-        key = (stream.key, stream.at, name)
-        there = self._there.setdefault(key, {})
+        key = (stream.key, stream.at)
+        there = place.there.get(key)
+        if there is None:
+            there = place.there[key] = {}
         there[npu_class] = stream
-        if len(there) == len(classes):
-            del self._there[key]
+        if len(there) == len(place.rooms):
+            del place.there[key]
             self._num_complete += 1
-            rank = (*self._order(stream), stream.key, stream.at, classes[0], self._num_complete)
-            place = self._place(stream.phase.queue, name, classes)
+            rank = (*self._order(stream), stream.key, stream.at, place.first, self._num_complete)
             self._complete.append((place, rank, there))
             self._touch(place)
 
-    def release(self, npu_class: int, queue: int) -> None:
-        """A class has room again."""
-        self._running[npu_class, queue] -= 1
-        self._full.discard((npu_class, queue))
-        for place in self._places_of[npu_class, queue]:
-            self._touch(place)
+    def occupy(self, room: _Room) -> None:
+        """A class plays one more chunk."""
+        room.running += 1
+        if room.running == self._limit:
+            for place in room.places:
+                place.full += 1
 
-    def _place(self, queue: int, name: Hashable, classes: Sequence[int]) -> _Place:
-        place = self._places.get((queue, name))
-        if place is None:
-            place = self._places[queue, name] = _Place(queue, [(npu_class, queue) for npu_class in classes])
-            for member in place.members:
-                self._places_of.setdefault(member, []).append(place)
-        return place
+    def release(self, room: _Room) -> None:
+        """A class has room again."""
+        if room.running == self._limit:
+            for place in room.places:
+                place.full -= 1
+        room.running -= 1
+        for place in room.places:
+            self._touch(place)
 
     def _touch(self, place: _Place) -> None:
         if not self._touched:
-            at_end_of_instant(self._env, 0, self._settle)
+            at_end_of_instant(self.env, 0, self._settle)
         self._touched[place] = None
 
     def _settle(self, _: simpy.Event) -> None:
@@ -156,35 +214,54 @@ class Gang:
         heapify(heads)
         while heads:
             place = heappop(heads)[2]
-            if self._full.isdisjoint(place.members):
+            if not place.full:
                 there = heappop(place.waiting)[1]
                 if place.waiting:
                     heappush(heads, (place.queue, place.waiting[0][0], place))
-                self._start(place.members, there)
+                self._start(place, there)
 
-    def _start(self, members: Sequence[tuple[int, int]], streams: Mapping[int, Stream]) -> None:
-        running = self._running
-        for member in members:
-            count = running[member] = running.get(member, 0) + 1
-            if count == self._limit:
-                self._full.add(member)
-        for npu_class, _ in members:
-            self._gates[npu_class].begin(streams[npu_class])
+    def _start(self, place: _Place, streams: Mapping[int, Stream]) -> None:
+        for room in place.rooms:
+            self.occupy(room)
+        self.gates[place.first].owner.begin(streams)
 
 
 class GangGate:
-    """One class's side of a `Gang`."""
+    """One class's side of a `Gang`: where it waits for each kind of phase, and the room that it needs there."""
 
-    def __init__(self, gang: Gang, npu_class: int, begin: Begin):
-        self._gang, self._npu_class, self.begin = gang, npu_class, begin
+    def __init__(self, gang: Gang, npu_class: int, owner: Owner):
+        self._gang, self._npu_class, self.owner = gang, npu_class, owner
+        self._known: dict[StreamPhase, tuple[_Place, _Room]] = {}
+
+    def send(self, streams: Sequence[Stream], *, idle: bool) -> None:
+        """Offer chunks to their groups, or all of them as a whole."""
+        if self._gang.wholes and streams:
+            self._gang.wholes.send(self._npu_class, streams, idle=idle)
+            return
+        for stream in streams:
+            self.enter(stream)
 
     def enter(self, stream: Stream) -> None:
-        """Offer the chunk to its group."""
-        self._gang.offer(self._npu_class, stream)
+        """Offer a chunk to its group."""
+        self._gang.offer(self._npu_class, stream, self._at(stream.phase)[0])
+
+    def move(self, stream: Stream) -> None:
+        """Make room, and offer the chunk to its next group; the gang decides at the end of the instant."""
+        self._gang.release(self._known[stream.phase][1])
+        stream.advance()
+        self.enter(stream)
 
     def leave(self, stream: Stream) -> None:
         """Make room."""
-        self._gang.release(self._npu_class, stream.phase.queue)
+        self._gang.release(self._known[stream.phase][1])
 
-    def refill(self, queue: int) -> None:
-        """The gang decides at the end of the instant."""
+    def occupy(self, stream: Stream) -> None:
+        """A chunk is in its phase already."""
+        self._gang.occupy(self._at(stream.phase)[1])
+
+    def _at(self, phase: StreamPhase) -> tuple[_Place, _Room]:
+        found = self._known.get(phase)
+        if found is None:
+            room = self._gang.room(self._npu_class, phase.queue)
+            found = self._known[phase] = (self._gang.place(self._npu_class, phase), room)
+        return found

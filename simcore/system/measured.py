@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from simcore.system.collectives.nccl import Choice, Fabric, choose, point_to_point_s
 from simcore.system.groups import Delay, GroupDim, JointDim, LogicalDim, RankGroup
 from simcore.system.plans import Costs
-from simcore.system.streams import Stream, StreamPhase
+from simcore.system.streams import StreamPhase
 from simcore.system.transport import AsymmetryError, Solved
 from simcore.units import format_bytes
 from simcore.workload.model import CollectiveKind
@@ -38,9 +38,9 @@ class Measured(Solved):
         self._used: dict[tuple[str, int, int, str], list[int]] = defaultdict(list)
         self._per_node = lru_cache(maxsize=None)(self._most_per_node)
 
-    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
+    def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
         """What one NPU sends."""
-        return round(self._chosen[stream.phase].wire_bytes)
+        return round(self._chosen[phase].wire_bytes)
 
     def notes(self) -> list[str]:
         """What was chosen, for which collectives and sizes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -58,7 +58,6 @@ class Played:
         self._packets = Packets(env, self.timers, costs.bus) if costs.bus else None
         self._handshakes = Handshakes(partial(_later, env))
         self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
-        self._sent: dict[StreamPhase, int] = {}
         # Pieces of one plan go one behind the other, also where nothing else meets.
         self._in_turn = network.send_in_turn if isinstance(network, CongestionFree) else network.send
 
@@ -70,18 +69,16 @@ class Played:
         """What every link carried, where links are modelled."""
         return self._network.table()
 
-    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
-        """What one NPU sends in the phase."""
-        phase, npu = stream.phase, self._ranks[npu_class][0]
-        sent = self._sent.get(phase)
-        if sent is None:
-            if not isinstance(self.plans.of(phase, npu), Plan):
-                return self.plans.bytes_of(phase, npu)
-            sent = self._sent[phase] = self.plans.bytes_of(phase, npu)
-        return sent
+    def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
+        """What one NPU sends in a phase."""
+        return self.plans.bytes_of(phase, self._ranks[npu_class][0])
 
-    def start(self, npu_class: int, stream: Stream, done: Done) -> None:
-        """Begin a phase on one NPU; messages that came before it are waiting."""
+    def start(self, streams: Mapping[int, Stream], done: Done) -> None:
+        """Begin a phase on some NPUs; messages that came before it are waiting."""
+        for npu_class, stream in streams.items():
+            self._start(npu_class, stream, done)
+
+    def _start(self, npu_class: int, stream: Stream, done: Done) -> None:
         npu = self._ranks[npu_class][0]
         key = (stream.key, stream.at, npu)
 

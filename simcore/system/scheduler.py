@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import simpy
 
-from simcore.system.gates import Gate
+from simcore.system.gates import Gate, Owner
 from simcore.system.phases import PhaseMaker
 from simcore.system.precedence import Precedence
-from simcore.system.streams import Dataset, Request, Stream, Turns
+from simcore.system.streams import Dataset, Request, Stream, StreamPhase, Turns, through
 from simcore.timeline.events import EventBuffer, EventKind, LinkTable
 
 __all__ = ["Scheduler", "Transport"]
@@ -19,13 +19,13 @@ CHUNK = int(EventKind.CHUNK)
 
 
 class Transport(Protocol):
-    """Plays one phase of one chunk on one NPU and calls back when the NPU leaves it."""
+    """Plays phases of chunks and calls back when NPUs leave them."""
 
-    def start(self, npu_class: int, stream: Stream, done: Callable[[Stream], None]) -> None:
-        """Begin `stream.phase` now."""
+    def start(self, streams: Mapping[int, Stream], done: Callable[[Stream], None]) -> None:
+        """Begin the phase that some classes' chunks are in; `done` is told of each of them that is through."""
 
-    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
-        """What one NPU sends in the phase."""
+    def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
+        """What one NPU sends in a phase."""
 
     def links(self) -> LinkTable | None:
         """What every link carried, where links are modelled."""
@@ -41,33 +41,33 @@ class Scheduler:
         phases: PhaseMaker,
         transport: Transport,
         events: EventBuffer,
-        gate: Callable[[int, Callable[[Stream], None]], Gate],
+        gate: Callable[[int, Owner], Gate],
         precedence: Precedence | None = None,
     ):
         self.env, self.npu_class, self._phases, self._transport = env, npu_class, phases, transport
-        self.events, self._gate = events, gate(npu_class, self._begin)
+        self.events, self._gate = events, gate(npu_class, self)
         self._precedence = precedence
         self._order: Turns = ()  # in which the NPUs do what is done now
         self._num_streams: dict[str, int] = {}
+        self._sent_bytes: dict[StreamPhase, int] = {}
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
         self.ended: list[Dataset] = []  # in order of their ends, for who waits for the last ones
-        self.live: dict[tuple[str, int], Stream] = {}  # chunks on their way
 
     def issue(self, request: Request, order: Turns = ()) -> Dataset:
         """Send a collective on its way; the NPUs do so in some order, () = that of their ids."""
+        group = request.group
+        number = self._num_streams.get(group, 0)
         dataset = Dataset(self.env, request)
-        streams = []
-        for phases in self._phases.split(request, int(self.env.now), order):
-            number = self._num_streams.get(request.group, 0)
-            streams.append(Stream((request.group, number), dataset, phases))
-            self._num_streams[request.group] = number + 1
-        dataset.remaining = len(streams)
+        dataset.through = self.through
+        streams = [
+            Stream((group, at), dataset, phases)
+            for at, phases in enumerate(self._phases.split(request, int(self.env.now), order), number)
+        ]
+        self._num_streams[group] = number + len(streams)
+        dataset.streams = {stream.key: stream for stream in streams}
         self.outstanding[dataset] = None
         self._order = ()  # the last NPU to issue lets all begin
-        for stream in streams:
-            self.live[stream.key] = stream
-            self._gate.enter(stream)
-            self._gate.refill(stream.phase.queue)
+        self._gate.send(streams, idle=len(self.outstanding) == 1)
         if not streams:
             self._complete(dataset)
         return dataset
@@ -76,44 +76,57 @@ class Scheduler:
         """A collective that has nobody to go to: nothing is sent, but it takes its turn (ASTRA-sim)."""
         self._phases.pass_over(request, int(self.env.now), order)
 
-    def _begin(self, stream: Stream) -> None:
-        stream.begin_ns, stream.begun = int(self.env.now), True
-        stream.order = self._order
-        self._transport.start(self.npu_class, stream, self._through)
+    def begin(self, streams: Mapping[int, Stream]) -> None:
+        """Chunks, this class's among them, begin a phase together."""
+        now_ns = int(self.env.now)
+        for stream in streams.values():
+            stream.begin_ns, stream.begun, stream.order = now_ns, True, self._order
+        self._transport.start(streams, through)
 
-    def _through(self, stream: Stream) -> None:
-        """A chunk leaves its phase."""
-        if self._precedence:
-            self._order = self._precedence.after(stream.phase, stream.order)
+    def through(self, stream: Stream) -> None:
+        """A chunk leaves its phase; before its last chunk leaves, what waits for a collective goes on (ASTRA-sim)."""
         request, phase = stream.dataset.request, stream.phase
-        sent_bytes = self._transport.bytes_sent(self.npu_class, stream)
+        if self._precedence:
+            self._order = self._precedence.after(phase, stream.order)
+        self._record(request, phase, stream.begin_ns, int(self.env.now))
+        if stream.remaining:
+            self._gate.move(stream)
+            return
+        self._arrive(stream)
+        self._gate.leave(stream)
+
+    def told(self, stream: Stream, spans: Sequence[tuple[int, int]], begin_ns: int) -> None:
+        """The next phases of a chunk went by, between these times counted from a beginning."""
+        for phase, (first_ns, last_ns) in zip(stream.phases[stream.at :], spans, strict=False):
+            self._record(stream.dataset.request, phase, begin_ns + first_ns, begin_ns + last_ns)
+        stream.at += len(spans)
+        if stream.at == len(stream.phases):
+            self._arrive(stream)
+        else:
+            stream.phase = stream.phases[stream.at]
+
+    def _record(self, request: Request, phase: StreamPhase, begin_ns: int, end_ns: int) -> None:
+        sent_bytes = self._sent_bytes.get(phase)
+        if sent_bytes is None:
+            sent_bytes = self._sent_bytes[phase] = self._transport.bytes_sent(self.npu_class, phase)
         self.events.append(
             (
-                self.npu_class, 1 + phase.lane.dim.index, stream.begin_ns, int(self.env.now), CHUNK, request.name,
-                request.layer, request.phase, sent_bytes, request.iteration,
+                self.npu_class, 1 + phase.lane.dim.index, begin_ns, end_ns, CHUNK, request.name, request.layer,
+                request.phase, sent_bytes, request.iteration,
             )
         )  # fmt: skip
-        self._advance(stream)
 
-    def _advance(self, stream: Stream) -> None:
-        """A phase is over: leave its queue, enter the next one's, refill the old, then the new (ASTRA-sim's order).
-
-        Before its last chunk leaves, what waits for a collective goes on.
-        """
-        old = stream.phase.queue
-        if stream.remaining:
-            self._gate.leave(stream)
-            stream.advance()
-            self._gate.enter(stream)
-            self._gate.refill(old)
-            self._gate.refill(stream.phase.queue)
-            return
-        del self.live[stream.key]
-        stream.dataset.remaining -= 1
-        if stream.dataset.remaining == 0:
+    def _arrive(self, stream: Stream) -> None:
+        """All of a chunk is there."""
+        streams = stream.dataset.streams
+        del streams[stream.key]
+        if not streams:
             self._complete(stream.dataset)
-        self._gate.leave(stream)
-        self._gate.refill(old)
+
+    @property
+    def live(self) -> dict[tuple[str, int], Stream]:
+        """The chunks on their way."""
+        return {key: stream for dataset in self.outstanding for key, stream in dataset.streams.items()}
 
     def _complete(self, dataset: Dataset) -> None:
         """All chunks are there: after the update delay the collective is done."""

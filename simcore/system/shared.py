@@ -8,7 +8,8 @@ vain and nothing is undone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import or_
@@ -31,19 +32,21 @@ from simcore.system.layouts import Layouts, Running, Shape
 from simcore.system.performance import PhaseTimes, peers_of
 from simcore.system.plan import Plan, SideBySide, Symmetry
 from simcore.system.plans import Costs, Plans
-from simcore.system.streams import Stream, StreamPhase
+from simcore.system.streams import Stream, StreamPhase, through
 from simcore.system.transport import AsymmetryError, Done, class_of
 from simcore.timeline.events import LinkTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
 
-__all__ = ["Shared", "Site"]
+__all__ = ["LAST", "Shared", "Site", "Taken"]
 
-_Seating = tuple[list[tuple[tuple[int, ...], int]], list[tuple[int, tuple[int, int]]]]
-"""Groups that share links, with these; and of every class which of them, and group and position there."""
+_Seat = tuple[int, int]
+"""Which of some groups, and the position there."""
 LAST = NEVER
 """Orders messages of no phase behind all phases."""
 Begun = tuple[int, StreamPhase]
 """When a phase began, in nanoseconds, and which."""
+Taken = Sequence[tuple[tuple[int, int], int, Mapping[tuple[StreamPhase, tuple[int, ...]], Sequence[int]]]]
+"""Some places, with their links that are used, a bit for each, and when which groups began which phase there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +75,59 @@ class Site:
 class _Flight:
     """What is on its way, a message or a phase; `bits` are its links. It is over at `end_ns`, where that is known.
 
-    `waiting` are those who wait for a position of a group to be through. Of what is played, `parts` counts the
-    instances that each of them is still in, `open` the positions that are.
+    Of what is played, `parts` counts the instances that each position of a group is still in, `open` the positions that
+    are; `leave` tells those who wait for one.
     """
 
     bits: int
     begin_ns: int
     order: int
     end_ns: int = NEVER
-    waiting: dict[tuple[int, int], list[Callable[[], None]]] = field(default_factory=dict)
-    parts: dict[tuple[int, int], int] = field(default_factory=dict)
+    parts: dict[_Seat, int] = field(default_factory=dict)
     open: int = 0
     instances: list[int] = field(default_factory=list)
+    leave: Callable[[_Seat], None] = field(kw_only=True)
+
+
+@dataclass(slots=True, eq=False)
+class _Together:
+    """Groups of a place that begin a phase together and share links, which are `bits`.
+
+    `seats` are the classes by group and position. Nobody else there, some are through after each of the times `exits`.
+    `begun` lists when that was so.
+    """
+
+    phase: StreamPhase
+    groups: tuple[int, ...]
+    bits: int
+    seats: dict[_Seat, list[int]]
+    begun: list[int]
+    exits: list[tuple[int, list[int]]] = field(default_factory=list)
+    end_ns: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class _PhaseFlight(_Flight):
-    """A phase of groups of a place that share links; `alone`, nobody else uses them."""
+    """A phase of groups of a place; `alone`, nobody else uses their links. `told` says how many exits there were."""
 
-    phase: StreamPhase = field(kw_only=True)
-    groups: tuple[int, ...] = field(kw_only=True)
+    together: _Together = field(kw_only=True)
+    there: Mapping[int, Stream] = field(kw_only=True)
+    done: Done = field(kw_only=True)
     alone: bool = False
+    told: int = 0
+
+    @staticmethod
+    def of(together: _Together, begin_ns: int, order: int, there: Mapping[int, Stream], done: Done) -> _PhaseFlight:
+        """One that begins."""
+        leave = partial(_leave, together, there, done)
+        return _PhaseFlight(together.bits, begin_ns, order, leave=leave, together=together, there=there, done=done)
+
+
+@dataclass(slots=True, eq=False)
+class _WholeFlight(_Flight):
+    """A collective that is told as a whole, in one place."""
+
+    disturbed: Callable[[], None] = field(kw_only=True)
 
 
 class _Place:
@@ -107,8 +142,13 @@ class _Place:
         self.flights: list[_Flight] = []
         self.starting: dict[tuple[object, int], _Starting] = {}
         self.begun: dict[tuple[StreamPhase, tuple[int, ...]], list[int]] = {}
-        self.seating: dict[tuple[StreamPhase, tuple[int, ...]], _Seating] = {}
+        self.seating: dict[tuple[StreamPhase, tuple[int, ...]], list[_Together]] = {}
         self._groups: dict[GroupDim, tuple[list[IntArray], dict[int, list[tuple[int, int]]]]] = {}
+
+    def flying(self, now_ns: int) -> list[_Flight]:
+        """What is on its way now."""
+        self.flights = [flight for flight in self.flights if flight.end_ns > now_ns]
+        return list(self.flights)
 
     def groups(self, dim: GroupDim) -> list[IntArray]:
         """The groups of a dimension, as NPUs of the place."""
@@ -145,10 +185,11 @@ class _Place:
 
 @dataclass(slots=True, eq=False)
 class _Starting:
-    """A phase that begins at this instant: the classes of NPUs that are in it."""
+    """A phase that begins at this instant: the chunks of the classes of NPUs that are in it."""
 
     phase: StreamPhase
-    there: dict[int, tuple[Stream, Done]] = field(default_factory=dict)
+    done: Done
+    there: dict[int, Stream] = field(default_factory=dict)
 
 
 class Shared:
@@ -170,20 +211,22 @@ class Shared:
         shares: Sequence[Sequence[int]],
         names: Sequence[str] = ("",),
     ):
-        self._env, self._ranks, self._links, self._sites, self._shares = env, ranks, links, sites, shares
-        self._class_of, self._plans, self._timers = class_of(ranks), Plans(costs), Timers(env)
-        self._costs = costs
+        self._ranks, self._links, self._sites, self._shares = ranks, links, sites, shares
+        self._class_of, self._plans, self._costs = class_of(ranks), Plans(costs), costs
         self._layouts = Layouts(timed=links.timed)
-        self._running = Running(self._layouts)
         self._phases = phases(self._layouts)
         self._rank_of = {name: index for index, name in enumerate(sorted({"", *names}))}
-        self._places: dict[tuple[int, int], _Place] = {}
         self._shapes: dict[Hashable, Shape] = {}
-        self._place_of: dict[tuple[int, GroupDim], _Place] = {}
         self._times: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], PhaseTimes] = {}
         self._bits: dict[tuple[Hashable, StreamPhase, int], int] = {}
         self._apart: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], list[tuple[int, ...]]] = {}
-        self._sent: dict[tuple[int, StreamPhase], int] = {}
+        self._enter_env(env)
+
+    def _enter_env(self, env: simpy.Environment) -> None:
+        """Nobody is there yet."""
+        self._env, self._timers, self._running = env, Timers(env), Running(self._layouts)
+        self._places: dict[tuple[int, int], _Place] = {}
+        self._place_of: dict[tuple[int, GroupDim], _Place] = {}
         self._log: dict[int, list[Begun]] = {}
         self._flight_of: dict[int, tuple[_Flight, int]] = {}
         self._beginning: dict[_Place, None] = {}
@@ -191,38 +234,47 @@ class Shared:
         self._settling = False
         self._due: set[int] = set()
 
+    def empty(self, env: simpy.Environment) -> Shared:
+        """The same network with nobody on it, in an environment of its own; what is known of phases serves both."""
+        other = copy(self)
+        other._enter_env(env)
+        return other
+
     # Who begins, and who sends.
 
-    def start(self, npu_class: int, stream: Stream, done: Done) -> None:
+    def start(self, streams: Mapping[int, Stream], done: Done) -> None:
         """Begin a phase; it is known at the end of this instant who else does."""
+        npu_class, stream = next(iter(streams.items()))
         phase = stream.phase
         place = self._place(npu_class, phase.lane.dim)
-        if npu_class in self._log and place.site.repeats:
-            self._log[npu_class].append((int(self._env.now), phase))
+        if self._log and place.site.repeats:
+            for each in self._log.keys() & streams.keys():
+                self._log[each].append((int(self._env.now), phase))
         key = (stream.key, stream.at)
         starting = place.starting.get(key)
         if starting is None:
-            starting = place.starting[key] = _Starting(phase)
+            starting = place.starting[key] = _Starting(phase, done)
             self._beginning[place] = None
             self._settle_later()
-        starting.there[npu_class] = (stream, done)
+        starting.there.update(streams)
 
     def carry(self, src: int, dst: int, size_bytes: int, key: tuple[int, ...], deliver: Callable[[], None]) -> None:
         """Deliver a message between two NPUs."""
         self._messages.append(partial(self._send, src, dst, size_bytes, key[0], deliver))
         self._settle_later()
 
-    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
-        """What one NPU sends in the phase."""
-        key = (npu_class, stream.phase)
-        sent = self._sent.get(key)
-        if sent is None:
-            sent = self._sent[key] = self._plans.bytes_of(stream.phase, int(self._ranks[npu_class][0]))
-        return sent
+    def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
+        """What one NPU sends in a phase."""
+        return self._plans.bytes_of(phase, int(self._ranks[npu_class][0]))
 
     def played(self, npu_class: int) -> list[Begun]:
         """The phases that a class has played for all of its place; who repeats what it has seen adds to them."""
         return self._log.setdefault(npu_class, [])
+
+    @property
+    def keeps_log(self) -> bool:
+        """Whether somebody repeats what is played."""
+        return bool(self._log)
 
     def keeps_apart(self, dims: Iterable[GroupDim]) -> bool:
         """Whether each group of some dimensions is of one class, which plays for all of it and meets nobody."""
@@ -233,6 +285,63 @@ class Shared:
             if any(len(set(self._class_of[dim.members(int(own[0]))].tolist())) > 1 for own in self._ranks):
                 return False
         return True
+
+    # What is told as a whole.
+
+    def taken(self) -> Taken | None:
+        """What began when, on which links; None where messages met."""
+        if self._running.state.layout:
+            return None
+        return [
+            (key, reduce(or_, (self._links_of(place, *kind) for kind in place.begun), 0), place.begun)
+            for key, place in self._places.items()
+        ]
+
+    def take(self, taken: Taken, end_ns: int, disturbed: Callable[[], None]) -> Callable[[], None] | None:
+        """Take links until a time, or until somebody else wants one; what gives them back, None where some are used."""
+        now_ns = int(self._env.now)
+        flights = []
+        for key, bits, _ in taken:
+            place = self._place_at(*key)
+            if place.site.meets:
+                if any(other.bits & bits for other in place.flying(now_ns)):
+                    return None
+                flights.append((place, _WholeFlight(bits, now_ns, LAST, end_ns, leave=_nobody, disturbed=disturbed)))
+        for place, flight in flights:
+            place.flights.append(flight)
+
+        def free() -> None:
+            for place, flight in flights:
+                place.flights.remove(flight)
+
+        return free
+
+    def count(self, taken: Taken, begin_ns: int, until_ns: int) -> None:
+        """Count what has begun before a time, both counted from the beginning."""
+        for key, _, begun in taken:
+            place = self._place_at(*key)
+            for kind, begins_ns in begun.items():
+                past = [begin_ns + each for each in begins_ns if each < until_ns]
+                place.begun.setdefault(kind, []).extend(past)
+
+    def resume(self, classes: Sequence[int], streams: Mapping[int, Stream], begin_ns: int, until_ns: int) -> None:
+        """Go on with a phase that classes began, and is counted; those of `streams` are in it at `until_ns`."""
+        stream = next(iter(streams.values()))
+        places: dict[_Place, list[int]] = {}
+        for npu_class in classes:
+            places.setdefault(self._place(npu_class, stream.phase.lane.dim), []).append(npu_class)
+        order, now_ns = self._order((stream.key, stream.at)), int(self._env.now)
+        for place, own in places.items():
+            for together in self._seated(place, stream.phase, tuple(own)):
+                exits = [exit_ns for exit_ns, _ in self._exits(place, together)]
+                told = sum(begin_ns + exit_ns < until_ns for exit_ns in exits)
+                if told < len(exits):
+                    flight = _PhaseFlight.of(together, begin_ns, order, streams, through)
+                    flight.alone, flight.told, flight.end_ns = True, told, begin_ns + together.end_ns
+                    if place.site.meets:
+                        place.flights.append(flight)
+                    for exit_ns, leaving in together.exits[told:]:
+                        self._timers.after(begin_ns + exit_ns - now_ns, partial(self._through, flight, leaving))
 
     # The end of an instant: everybody who begins now is known.
 
@@ -291,8 +400,7 @@ class Shared:
                 flight.open -= 1
                 if not flight.open:
                     self._end(flight)
-                for tell in flight.waiting.pop(seat, ()):
-                    tell()
+                flight.leave(seat)
 
     def _end(self, flight: _Flight) -> None:
         flight.end_ns = int(self._env.now)
@@ -303,72 +411,99 @@ class Shared:
     # A phase begins.
 
     def _begin(self, place: _Place, key: tuple[Any, int], starting: _Starting, now_ns: int) -> None:
-        phase, order = starting.phase, self._order(key)
-        together, seats = self._seated(place, phase, tuple(starting.there))
-        flights = [_PhaseFlight(bits, now_ns, order, phase=phase, groups=groups) for groups, bits in together]
-        for (at, seat), (stream, done) in zip(seats, starting.there.values(), strict=True):
-            flights[at].waiting.setdefault(seat, []).append(partial(done, stream))
-        logged = place.site.repeats and not self._log.keys().isdisjoint(starting.there)
+        order, there, done = self._order(key), starting.there, starting.done
+        logged = place.site.repeats and not self._log.keys().isdisjoint(there)
+        flights = [
+            _PhaseFlight(
+                each.bits,
+                now_ns,
+                order,
+                leave=partial(_leave, each, there, done),
+                together=each,
+                there=there,
+                done=done,
+            )
+            for each in self._seated(place, starting.phase, tuple(there))
+        ]
         for flight in flights:
             if self._meets(place, flight):
                 self._enter(place, flight)
             else:
                 self._fly(place, flight, logged=logged)
 
-    def _seated(self, place: _Place, phase: StreamPhase, classes: tuple[int, ...]) -> _Seating:
+    def _seated(self, place: _Place, phase: StreamPhase, classes: tuple[int, ...]) -> list[_Together]:
         """Which groups begin when some classes do, and where in them each class is."""
         found = place.seating.get((phase, classes))
         if found is None:
             own = [place.seats(phase.lane.dim, npu_class) for npu_class in classes]
             begun = tuple(sorted({group for seats in own for group, _ in seats}))
-            together = self._together(place, phase, begun)
-            where = {group: (at, index) for at, groups in enumerate(together) for index, group in enumerate(groups)}
-            firsts = [(where[seats[0][0]], seats[0][1]) for seats in own]
-            found = place.seating[phase, classes] = (
-                [(groups, self._links_of(place, phase, groups)) for groups in together],
-                [(at, (index, position)) for (at, index), position in firsts],
-            )
+            found = []
+            for groups in self._together(place, phase, begun):
+                where = {group: index for index, group in enumerate(groups)}
+                seats: dict[_Seat, list[int]] = {}
+                for npu_class, ((group, position), *_) in zip(classes, own, strict=True):
+                    if group in where:
+                        seats.setdefault((where[group], position), []).append(npu_class)
+                begins = place.begun.setdefault((phase, groups), [])
+                found.append(_Together(phase, groups, self._links_of(place, phase, groups), seats, begins))
+            place.seating[phase, classes] = found
         return found
 
     def _fly(self, place: _Place, flight: _PhaseFlight, *, logged: bool) -> None:
         """Nobody uses a link that a phase uses: it is known when it will be over."""
-        times = self._times_of(place, flight.phase, flight.groups)
-        flight.alone, flight.end_ns = True, flight.begin_ns + times.end_ns
+        together = flight.together
+        exits = self._exits(place, together)
+        flight.alone, flight.end_ns = True, flight.begin_ns + together.end_ns
         if not logged:
-            place.begun.setdefault((flight.phase, flight.groups), []).append(flight.begin_ns)
-        leaving: dict[int, list[tuple[int, int]]] = {}
-        for seat in flight.waiting:
-            leaving.setdefault(times.exits_ns[seat[0]][seat[1]], []).append(seat)
-        for exit_ns, seats in leaving.items():
-            self._timers.after(exit_ns, partial(self._through, flight, seats))
+            together.begun.append(flight.begin_ns)
+        for exit_ns, classes in exits:
+            self._timers.after(exit_ns, partial(self._through, flight, classes))
 
-    def _through(self, flight: _PhaseFlight, seats: Sequence[tuple[int, int]]) -> None:
+    def _exits(self, place: _Place, together: _Together) -> list[tuple[int, list[int]]]:
+        """Who leaves after what time, where nobody else is there."""
+        if not together.exits:
+            times = self._times_of(place, together.phase, together.groups)
+            exits: dict[int, list[int]] = {}
+            for (group, position), classes in together.seats.items():
+                exits.setdefault(times.exits_ns[group][position], []).extend(classes)
+            together.exits, together.end_ns = sorted(exits.items()), times.end_ns
+        return together.exits
+
+    def _through(self, flight: _PhaseFlight, classes: Sequence[int]) -> None:
         """The time of a phase that was alone is over, if it still is alone."""
         if flight.alone:
-            for seat in seats:
-                for tell in flight.waiting.pop(seat):
-                    tell()
+            flight.told += 1
+            there, done = flight.there, flight.done
+            for npu_class in classes:
+                done(there[npu_class])
 
     def _meets(self, place: _Place, flight: _Flight) -> bool:
         """Whether a flight meets others; those that were alone are played from here on."""
         if not place.site.meets:
             return False
-        place.flights = [other for other in place.flights if other.end_ns > flight.begin_ns]
+        for other in place.flying(flight.begin_ns):
+            if isinstance(other, _WholeFlight) and other.bits & flight.bits:
+                other.disturbed()
         met = [other for other in place.flights if other.bits & flight.bits]
         place.flights.append(flight)
         for other in met:
             if isinstance(other, _PhaseFlight) and other.alone:
                 other.alone, other.end_ns = False, NEVER
-                place.begun[other.phase, other.groups].remove(other.begin_ns)
+                other.together.begun.remove(other.begin_ns)
                 self._enter(place, other)
         return bool(met)
 
     def _enter(self, place: _Place, flight: _PhaseFlight) -> None:
         """Play a phase from its beginning up to now; those who have left already do not do so again."""
-        costs, state = self._costs.of(flight.phase.lane.dim), self._running.state
-        for own, group in enumerate(flight.groups):
-            members = place.groups(flight.phase.lane.dim)[group]
-            plan = self._plan(place, flight.phase, members)
+        phase, state = flight.together.phase, self._running.state
+        costs = self._costs.of(phase.lane.dim)
+        gone = {npu_class for _, classes in flight.together.exits[: flight.told] for npu_class in classes}
+        if gone:
+            there = {npu_class: stream for npu_class, stream in flight.there.items() if npu_class not in gone}
+            flight.leave = partial(_leave, flight.together, there, flight.done)
+        for own, group in enumerate(flight.together.groups):
+            members = place.groups(phase.lane.dim)[group]
+            plan = self._plan(place, phase, members)
             for layout, base in self._layouts.of(place.shape, plan, members, costs):
                 instance = self._running.start(layout, flight.order, base, place.shift, flight.begin_ns)
                 flight.instances.append(instance)
@@ -463,13 +598,12 @@ class Shared:
         part = self._sites[number].part
         place = self._place_at(number, self._stand_in(part, part.base(src)))
         ends = np.array([part.local(src)]), np.array([part.local(dst)])
-        flight = _Flight(_bits(place.shape.graph, *ends), int(self._env.now), LAST)
+        flight = _Flight(_bits(place.shape.graph, *ends), int(self._env.now), LAST, leave=lambda _: deliver())
         self._meets(place, flight)
         kind = self._layouts.kinds(place.shape, *ends, [size_bytes])[0]
         sender = int(ends[0][0]) * part.npus + int(ends[1][0])
         instance = self._running.send(LAST, tag, sender, kind, place.shift, flight.begin_ns)
         flight.instances, flight.open, flight.parts[0, 0] = [instance], 1, 1
-        flight.waiting[0, 0] = [deliver]
         self._flight_of[instance] = (flight, 0)
 
     def _stand_in(self, part: Part, base: int) -> int:
@@ -532,6 +666,17 @@ class Shared:
                 if occupied is not None:
                     parts.append(occupied.again(place.shift, begins_ns))
         return LinkUse(parts, stands_for)
+
+
+def _nobody(_: _Seat) -> None:
+    """Nobody waits for it here."""
+
+
+def _leave(together: _Together, there: Mapping[int, Stream], done: Done, seat: _Seat) -> None:
+    """A position of a group is through."""
+    for npu_class in together.seats.get(seat, ()):
+        if npu_class in there:
+            done(there[npu_class])
 
 
 def _put(place: _Place, bases: IntArray, column: IntArray, own: IntArray) -> None:

@@ -11,7 +11,7 @@ from simcore.system.config import Algorithm
 from simcore.system.groups import Backward, GroupDim
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["IDLE", "Dataset", "Lane", "Request", "Stream", "StreamPhase", "Turns"]
+__all__ = ["IDLE", "Dataset", "Lane", "Request", "Stream", "StreamPhase", "Turns", "through"]
 
 IDLE = -1
 Turns = tuple[int, ...]
@@ -89,15 +89,18 @@ class Dataset:
     """A collective on its way: `done` succeeds when all its chunks have arrived and the update delay is over.
 
     `then` is called at once, before anything else of that instant. `order` is the one in which NPUs saw the last chunk
-    arrive, where that matters.
+    arrive, where that matters. `streams` are its chunks that are on their way, `through` is told of those that are
+    through a phase.
     """
 
-    __slots__ = ("done", "issue_ns", "order", "remaining", "request", "then")
+    __slots__ = ("done", "issue_ns", "order", "request", "streams", "then", "through")
+
+    through: Callable[[Stream], None]
 
     def __init__(self, env: simpy.Environment, request: Request):
         self.request, self.issue_ns = request, env.now
         self.done = env.event()
-        self.remaining = 0
+        self.streams: dict[tuple[str, int], Stream] = {}
         self.then: Callable[[], object] | None = None
         self.order: Turns = ()
 
@@ -126,3 +129,8 @@ class Stream:
     def remaining(self) -> int:
         """Phases behind this one."""
         return len(self.phases) - self.at - 1
+
+
+def through(stream: Stream) -> None:
+    """Tell whose chunk it is that it is through its phase."""
+    stream.dataset.through(stream)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -64,12 +64,16 @@ class Solved:
         self._names: dict[RankGroup, Hashable] = {}
         self._lockstep: dict[tuple[RankGroup, StreamPhase], NDArray[np.int64]] = {}
 
-    def bytes_sent(self, npu_class: int, stream: Stream) -> int:
-        """What one NPU sends in the phase."""
-        return self.plans.bytes_of(stream.phase, self._ranks[npu_class][0])
+    def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
+        """What one NPU sends in a phase."""
+        return self.plans.bytes_of(phase, self._ranks[npu_class][0])
 
-    def start(self, npu_class: int, stream: Stream, done: Done) -> None:
-        """Note an arrival; the last one settles the phase for all."""
+    def start(self, streams: Mapping[int, Stream], done: Done) -> None:
+        """Note arrivals; the last one settles the phase for all."""
+        for npu_class, stream in streams.items():
+            self._arrive(npu_class, stream, done)
+
+    def _arrive(self, npu_class: int, stream: Stream, done: Done) -> None:
         group = self._group(stream.phase.lane.dim, self._ranks[npu_class][0])
         key = (stream.key, stream.at, 0 if self._barrier else self._name(group))
         meeting = self._meetings.setdefault(key, _Meeting())

@@ -44,7 +44,7 @@ def exits(transport, arrivals_ns, algorithm, kind, size_bytes, window=0, rendezv
     leave = {}
 
     def enter(npu):
-        made.start(npu, Stream(("", 0), dataset, (phase,)), lambda _: leave.setdefault(npu, int(env.now)))
+        made.start({npu: Stream(("", 0), dataset, (phase,))}, lambda _: leave.setdefault(npu, int(env.now)))
 
     for npu, arrival_ns in enumerate(arrivals_ns):
         env.timeout(arrival_ns).callbacks.append(lambda _, npu=npu: enter(npu))
