@@ -6,7 +6,19 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "simcore"
-BASE = {"collection", "errors", "registry", "units", "documents", "library", "files", "memory", "noise", "options"}
+BASE = {
+    "markup",
+    "collection",
+    "errors",
+    "registry",
+    "units",
+    "documents",
+    "library",
+    "files",
+    "memory",
+    "noise",
+    "options",
+}
 ALLOWED = {
     "collection": set(),
     "errors": set(),
@@ -15,6 +27,7 @@ ALLOWED = {
     "documents": {"errors", "files"},
     "library": {"errors"},
     "files": {"errors"},
+    "markup": {"errors", "documents"},
     "memory": set(),
     "options": {"errors"},
     "noise": {"errors"},
