@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from simcore.network.topology.model import Dimension, Topology
 
 __all__ = ["command"]
+
+
+def _formats() -> Collection[str]:
+    from simcore.network.topology.export import FORMATS
+
+    return FORMATS
+
 
 PICTURES: dict[str, Literal["png", "svg"]] = {".png": "png", ".svg": "svg"}
 
@@ -138,3 +146,21 @@ def cost(topology: str, prices: str, lengths: tuple[float, ...], compat: str | N
     loaded = load(topology, gigabyte_forced="binary" if compat else "")
     items = cost_of(LinkGraph(loaded), known, lengths)
     emit(document(loaded, known, items), lambda: (astra_lines if compat else text)(loaded, known, items))
+
+
+@command.command(short_help="A topology for ns-3 or htsim.")
+@click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
+@click.option("-o", "--output", type=Target(_formats), required=True, metavar="FILE",
+              help="File to write: .txt for ns-3 (HPCC, SimAI), .topo for htsim.")  # fmt: skip
+def export(topology: str, output: str) -> None:
+    """Write topology T for a packet simulator.
+
+    \b
+    simcore topology export torus_4x4x4 -o torus.txt
+    """
+    from simcore.files import write_text
+    from simcore.network.topology.export import exported
+    from simcore.network.topology.links import LinkGraph
+    from simcore.network.topology.load import load
+
+    write_text(output, exported(LinkGraph(load(topology)), Path(output).suffix.lower()))

@@ -12,9 +12,11 @@ from typing import TypeVar
 from simcore.documents import Node, read
 from simcore.errors import Problems
 from simcore.library import resolve
+from simcore.markup import is_markup
 from simcore.network.topology.graph import GraphFabric, graph_dimension, read_graph
 from simcore.network.topology.kinds import FABRICS
-from simcore.network.topology.model import Dimension, Memory, Topology, Wafer
+from simcore.network.topology.model import Dimension, Graph, Memory, Topology, Wafer
+from simcore.network.topology.nccl import read_nccl
 from simcore.network.topology.wafer import WaferMesh
 from simcore.units import parse_bytes_per_s, parse_ns
 
@@ -62,6 +64,8 @@ def load(name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_force
         With everything that is wrong in the file, each with its line and column.
     """
     path = resolve(name_or_path, "topologies")
+    if is_markup(path):
+        return _of_graph(read_nccl(path), path.stem, "as NCCL found it", str(path))
     with Problems() as problems:
         root = read(path, problems)
         if "topologies-per-dim" in root or "topology-name" in root:
@@ -239,7 +243,11 @@ def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
     graph = read_graph(file, gigabyte, root.problems)
     if not root.problems.found and (lost := GraphFabric(graph).unreachable()):
         root["graph"].problem("the graph is not connected", "a way between any two NPUs", f"no way for {lost[0]!r}")
-    return Topology((graph_dimension(graph),), _text(root, "name"), _text(root, "description"), graph=graph)
+    return _of_graph(graph, _text(root, "name"), _text(root, "description"))
+
+
+def _of_graph(graph: Graph, name: str, description: str, path: str = "") -> Topology:
+    return Topology((graph_dimension(graph),), name, description, graph=graph, path=path)
 
 
 def _hierarchical(root: Node) -> Topology:
