@@ -1,5 +1,8 @@
 """Topologies of other programs: NCCL's server in, ns-3's and htsim's files out."""
 
+import contextlib
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,6 +81,78 @@ def test_a_broken_file_of_nccl_is_refused(server, text, words):
     with pytest.raises(InputError) as caught:
         load(str(server))
     assert words in str(caught.value)
+
+
+INFRASTRUCTURE = """\
+name: two
+devices:
+- name: server
+  components:
+  - {name: npu, choice: npu, count: 4}
+  - {name: sw, choice: switch, count: 1}
+  - {name: nic, choice: nic, count: 4}
+  links:
+  - {name: xpu, physical: {bandwidth: {gigabytes_per_second: 450}}}
+  - {name: pcie, physical: {bandwidth: {gigabits_per_second: 512}}}
+  edges:
+  - {ep1: {component: npu}, ep2: {component: "sw[0]"}, scheme: many2many, link: xpu}
+  - {ep1: {component: npu}, ep2: {component: "nic[0:4]"}, scheme: one2one, link: pcie}
+- name: switch
+  components: [{name: port, choice: port, count: 8}, {name: asic, choice: cpu, count: 1}]
+  links: [{name: ic, physical: {bandwidth: {gigabits_per_second: 400}}}]
+  edges: [{ep1: {component: asic}, ep2: {component: port}, scheme: many2many, link: ic}]
+instances:
+- {name: host, device: server, count: 2}
+- {name: leaf, device: switch, count: 1}
+links: [{name: cable, physical: {bandwidth: {gigabits_per_second: 400}}}]
+edges:
+- {ep1: {instance: "host[0]", component: nic}, ep2: {instance: "leaf[0]", component: "port[0:4]"}, link: cable}
+- {ep1: {instance: "host[1]", component: nic}, ep2: {instance: leaf, component: "port[4:8]"}, link: cable}
+"""
+
+
+def test_an_infragraph_is_a_topology_of_all_its_instances(tmp_path):
+    (tmp_path / "infra.yaml").write_text(INFRASTRUCTURE)
+    topology = load(str(tmp_path / "infra.yaml"))
+    assert (topology.npus, topology.name) == (8, "two")
+    assert len(topology.graph.src) == 2 * (2 * (4 + 4) + 8 + 8)
+    found = rates(tmp_path / "infra.yaml")
+    assert found["host.1.npu.3", "host.1.sw.0"] == 450e9
+    assert found["host.1.nic.0", "leaf.0.port.4"] == found["leaf.0.asic.0", "leaf.0.port.7"] == 50e9
+    links = LinkGraph(topology)
+    assert len(links.route(0, 3)) == 2  # over the switch of their server
+    assert len(links.route(0, 4)) == 6  # card, port, asic, port, card
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("scheme: one2one, link: pcie", "scheme: one2one, link: usb", ["link 'usb' has no bandwidth", "infra.yaml:13"]),
+        ('"nic[0:4]"', '"nic[0:3]"', ["one2one", "infra.yaml:13"]),
+        ("device: switch", "device: swich", ["no such device", "switch"]),
+        ('component: "port[4:8]"', 'component: "port[9]"', ["0 to 7"]),
+        ('instance: "host[1]"', 'instance: "hots[1]"', ["no such part", "host"]),
+        ("choice: npu", "choice: tpu", ["no NPU"]),
+        ('instance: "host[1]"', 'instance: "host[0]"', ["not connected", "host.1"]),
+    ],
+)
+def test_a_wrong_infragraph_is_refused_with_its_place(tmp_path, old, new, words):
+    (tmp_path / "infra.yaml").write_text(INFRASTRUCTURE.replace(old, new))
+    with pytest.raises(InputError) as caught:
+        load(str(tmp_path / "infra.yaml"))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+WORDS = sorted(set(re.findall(r"[a-z]\w+(?=:)", INFRASTRUCTURE)))
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("new", ["x", None])
+def test_an_infragraph_without_one_of_its_keys_is_read_or_refused(tmp_path, word, new):
+    text = re.sub(rf"\b{word}:", f"{new}:" if new else f"{word}: 7 #", INFRASTRUCTURE, count=1)
+    (tmp_path / "infra.yaml").write_text(text)
+    with contextlib.suppress(InputError):
+        assert load(str(tmp_path / "infra.yaml")).npus > 0
 
 
 @given(

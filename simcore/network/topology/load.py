@@ -14,6 +14,7 @@ from simcore.errors import Problems
 from simcore.library import resolve
 from simcore.markup import is_markup
 from simcore.network.topology.graph import GraphFabric, graph_dimension, read_graph
+from simcore.network.topology.infragraph import is_infragraph, read_infragraph
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Dimension, Graph, Memory, Topology, Wafer
 from simcore.network.topology.nccl import read_nccl
@@ -70,6 +71,10 @@ def load(name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_force
         root = read(path, problems)
         if "topologies-per-dim" in root or "topology-name" in root:
             topology = _hierarchical(root)
+        elif is_infragraph(root):
+            graph = read_infragraph(root)
+            _check_joined(root, graph)
+            topology = _of_graph(graph, _text(root, "name"), _text(root, "description"))
         elif "graph" in root:
             topology = _graph(root, path, gigabyte_forced, gigabyte_default)
         else:
@@ -241,9 +246,13 @@ def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
         root["graph"].problem("there is no such graph file", "a path relative to this file", str(file))
         return Topology(())
     graph = read_graph(file, gigabyte, root.problems)
-    if not root.problems.found and (lost := GraphFabric(graph).unreachable()):
-        root["graph"].problem("the graph is not connected", "a way between any two NPUs", f"no way for {lost[0]!r}")
+    _check_joined(root["graph"], graph)
     return _of_graph(graph, _text(root, "name"), _text(root, "description"))
+
+
+def _check_joined(place: Node, graph: Graph) -> None:
+    if not place.problems.found and (lost := GraphFabric(graph).unreachable()):
+        place.problem("the graph is not connected", "a way between any two NPUs", f"no way for {lost[0]!r}")
 
 
 def _of_graph(graph: Graph, name: str, description: str, path: str = "") -> Topology:
