@@ -12,12 +12,16 @@ import simpy
 from simcore.network.instant import at_end_of_instant
 from simcore.system.groups import GroupDim
 from simcore.system.queues import ChunkQueue, Insertion
-from simcore.system.streams import Stream, StreamPhase
+from simcore.system.streams import Dataset, Stream, StreamPhase
 
 if TYPE_CHECKING:
     from simcore.system.whole import Wholes
 
-__all__ = ["GANG_ORDERS", "Gang", "GangGate", "Gate", "LocalGate", "Owner"]
+__all__ = ["GANG_ORDERS", "Gang", "GangGate", "Gate", "LocalGate", "Owner", "Span"]
+
+
+Span = tuple[int, int]
+"""Beginning and end."""
 
 
 class Owner(Protocol):
@@ -26,14 +30,17 @@ class Owner(Protocol):
     def begin(self, streams: Mapping[int, Stream]) -> None:
         """Begin the phase that some chunks, by class, are in; they wait no longer."""
 
-    def told(self, stream: Stream, spans: Sequence[tuple[int, int]], begin_ns: int) -> None:
+    def told(self, stream: Stream, spans: Sequence[Span], begin_ns: int) -> None:
         """The next phases of a chunk went by, between these times counted from a beginning."""
+
+    def arrived(self, dataset: Dataset, spans: Sequence[Sequence[Span]], begin_ns: int) -> None:
+        """All chunks of a collective went through all their phases, between these times counted from a beginning."""
 
 
 class Gate(Protocol):
     """The queues of one NPU class."""
 
-    def send(self, streams: Sequence[Stream], *, idle: bool) -> None:
+    def send(self, dataset: Dataset, *, idle: bool) -> None:
         """The chunks of a collective reach the queues of their first phases; `idle`, there are no others."""
 
     def move(self, stream: Stream) -> None:
@@ -50,9 +57,9 @@ class LocalGate:
         self._npu_class, self._owner, self._limit, self._insertion = npu_class, owner, limit, insertion
         self._queues: dict[int, ChunkQueue] = {}
 
-    def send(self, streams: Sequence[Stream], *, idle: bool) -> None:
+    def send(self, dataset: Dataset, *, idle: bool) -> None:
         """Insert by the intra-dimension policy."""
-        for stream in streams:
+        for stream in list(dataset.streams.values()):
             self._add(stream)
             self._refill(stream.phase.queue)
 
@@ -233,12 +240,12 @@ class GangGate:
         self._gang, self._npu_class, self.owner = gang, npu_class, owner
         self._known: dict[StreamPhase, tuple[_Place, _Room]] = {}
 
-    def send(self, streams: Sequence[Stream], *, idle: bool) -> None:
+    def send(self, dataset: Dataset, *, idle: bool) -> None:
         """Offer chunks to their groups, or all of them as a whole."""
-        if self._gang.wholes and streams:
-            self._gang.wholes.send(self._npu_class, streams, idle=idle)
+        if self._gang.wholes:
+            self._gang.wholes.send(self._npu_class, dataset, idle=idle)
             return
-        for stream in streams:
+        for stream in dataset.streams.values():
             self.enter(stream)
 
     def enter(self, stream: Stream) -> None:

@@ -112,7 +112,7 @@ class Npu:
         if not request.lanes:
             self.scheduler.pass_over(request, self._order)
             return
-        dataset = self.scheduler.issue(_stamped(request, priority, self.iteration), self._order)
+        dataset = self.scheduler.issue(request, self._order, priority=priority, iteration=self.iteration)
         self._pending.setdefault(ref, []).append(dataset)
 
     def _wait(self, ref: Ref) -> Generator[simpy.Event, object, None]:
@@ -166,11 +166,3 @@ class Npu:
             name = self.program.names[ref.layer] if ref.layer >= 0 else NO_LAYER
             row = (self.npu_class, COMPUTE_STREAM, start_ns, end_ns, kind, name, ref.layer, PHASES.index(ref.phase))
             self._events.append((*row, 0, self.iteration))
-
-
-def _stamped(request: Request, priority: int, iteration: int) -> Request:
-    """The request as it is issued now."""
-    return Request(
-        request.kind, request.size_bytes, request.lanes, priority, request.update_ns, request.layer, request.phase,
-        iteration, request.name, request.group,
-    )  # fmt: skip

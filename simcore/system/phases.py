@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from simcore.system.collectives import ROOTED
 from simcore.system.inter_dimension import DimensionOrder
-from simcore.system.streams import IDLE, Lane, Request, StreamPhase, Turns
+from simcore.system.streams import IDLE, Chunks, Lane, Request, StreamPhase, Turns
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["PhaseMaker", "QueueChoice"]
@@ -43,20 +43,20 @@ class PhaseMaker:
         self._turns: dict[tuple[int, tuple[tuple[int, bool], ...]], int] = {}
         self._trees: dict[tuple[int, CollectiveKind], bool] = {}
         self._steady = num_queues == 1 and order.steady
-        self._known: dict[tuple[CollectiveKind, int, tuple[Lane, ...], int], list[tuple[StreamPhase, ...]]] = {}
+        self._known: dict[tuple[CollectiveKind, int, tuple[Lane, ...], int], Chunks] = {}
 
-    def split(self, request: Request, now_ns: int, order: Turns) -> Iterable[tuple[StreamPhase, ...]]:
+    def split(self, request: Request, now_ns: int, order: Turns) -> Chunks:
         """The phases of every chunk of a collective, issued by the NPUs in some order; none for an NPU alone.
 
         Where nothing is taken in turns, equal collectives are split only once.
         """
         if not self._steady or any(map(_is_tree, request.lanes)):
             self._order.begin(now_ns, order)
-            return self._split(request)
+            return tuple(self._split(request))
         key = (request.kind, request.size_bytes, request.lanes, request.root)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = list(self._split(request))
+            found = self._known[key] = tuple(self._split(request))
         return found
 
     def pass_over(self, request: Request, now_ns: int, order: Turns) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import simpy
 
-from simcore.system.gates import Gate, Owner
+from simcore.system.gates import Gate, Owner, Span
 from simcore.system.phases import PhaseMaker
 from simcore.system.precedence import Precedence
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase, Turns, through
@@ -53,22 +53,19 @@ class Scheduler:
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
         self.ended: list[Dataset] = []  # in order of their ends, for who waits for the last ones
 
-    def issue(self, request: Request, order: Turns = ()) -> Dataset:
+    def issue(self, request: Request, order: Turns = (), *, priority: int | None = None, iteration: int = 0) -> Dataset:
         """Send a collective on its way; the NPUs do so in some order, () = that of their ids."""
         group = request.group
         number = self._num_streams.get(group, 0)
-        dataset = Dataset(self.env, request)
+        chunks = self._phases.split(request, int(self.env.now), order)
+        dataset = Dataset(self.env, request, chunks, number, priority, iteration)
         dataset.through = self.through
-        streams = [
-            Stream((group, at), dataset, phases)
-            for at, phases in enumerate(self._phases.split(request, int(self.env.now), order), number)
-        ]
-        self._num_streams[group] = number + len(streams)
-        dataset.streams = {stream.key: stream for stream in streams}
+        self._num_streams[group] = number + len(chunks)
         self.outstanding[dataset] = None
         self._order = ()  # the last NPU to issue lets all begin
-        self._gate.send(streams, idle=len(self.outstanding) == 1)
-        if not streams:
+        if chunks:
+            self._gate.send(dataset, idle=len(self.outstanding) == 1)
+        else:
             self._complete(dataset)
         return dataset
 
@@ -85,34 +82,44 @@ class Scheduler:
 
     def through(self, stream: Stream) -> None:
         """A chunk leaves its phase; before its last chunk leaves, what waits for a collective goes on (ASTRA-sim)."""
-        request, phase = stream.dataset.request, stream.phase
+        phase = stream.phase
         if self._precedence:
             self._order = self._precedence.after(phase, stream.order)
-        self._record(request, phase, stream.begin_ns, int(self.env.now))
+        self._record(stream.dataset, phase, stream.begin_ns, int(self.env.now))
         if stream.remaining:
             self._gate.move(stream)
             return
         self._arrive(stream)
         self._gate.leave(stream)
 
-    def told(self, stream: Stream, spans: Sequence[tuple[int, int]], begin_ns: int) -> None:
+    def told(self, stream: Stream, spans: Sequence[Span], begin_ns: int) -> None:
         """The next phases of a chunk went by, between these times counted from a beginning."""
         for phase, (first_ns, last_ns) in zip(stream.phases[stream.at :], spans, strict=False):
-            self._record(stream.dataset.request, phase, begin_ns + first_ns, begin_ns + last_ns)
+            self._record(stream.dataset, phase, begin_ns + first_ns, begin_ns + last_ns)
         stream.at += len(spans)
         if stream.at == len(stream.phases):
             self._arrive(stream)
         else:
             stream.phase = stream.phases[stream.at]
 
-    def _record(self, request: Request, phase: StreamPhase, begin_ns: int, end_ns: int) -> None:
+    def arrived(self, dataset: Dataset, spans: Sequence[Sequence[Span]], begin_ns: int) -> None:
+        """All chunks of a collective went through all their phases, between these times counted from a beginning."""
+        record = self._record
+        for phases, own in zip(dataset.chunks, spans, strict=True):
+            for phase, (first_ns, last_ns) in zip(phases, own, strict=True):
+                record(dataset, phase, begin_ns + first_ns, begin_ns + last_ns)
+        dataset.arrive()
+        self._complete(dataset)
+
+    def _record(self, dataset: Dataset, phase: StreamPhase, begin_ns: int, end_ns: int) -> None:
+        request = dataset.request
         sent_bytes = self._sent_bytes.get(phase)
         if sent_bytes is None:
             sent_bytes = self._sent_bytes[phase] = self._transport.bytes_sent(self.npu_class, phase)
         self.events.append(
             (
                 self.npu_class, 1 + phase.lane.dim.index, begin_ns, end_ns, CHUNK, request.name, request.layer,
-                request.phase, sent_bytes, request.iteration,
+                request.phase, sent_bytes, dataset.iteration,
             )
         )  # fmt: skip
 
@@ -141,7 +148,7 @@ class Scheduler:
     def _finish(self, dataset: Dataset) -> None:
         request = dataset.request
         row = (self.npu_class, 0, int(dataset.issue_ns), int(self.env.now), EventKind.COLLECTIVE, request.name)
-        self.events.append((*row, request.layer, request.phase, request.size_bytes, request.iteration))
+        self.events.append((*row, request.layer, request.phase, request.size_bytes, dataset.iteration))
         del self.outstanding[dataset]
         self.ended.append(dataset)
         if dataset.then:

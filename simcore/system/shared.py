@@ -228,6 +228,7 @@ class Shared:
         self._places: dict[tuple[int, int], _Place] = {}
         self._place_of: dict[tuple[int, GroupDim], _Place] = {}
         self._log: dict[int, list[Begun]] = {}
+        self._ways: dict[tuple[int, int, int], tuple[_Place, int, int, int]] = {}
         self._flight_of: dict[int, tuple[_Flight, int]] = {}
         self._beginning: dict[_Place, None] = {}
         self._messages: list[Callable[[], None]] = []
@@ -311,8 +312,8 @@ class Shared:
             place.flights.append(flight)
 
         def free() -> None:
-            for place, flight in flights:
-                place.flights.remove(flight)
+            for _, flight in flights:
+                flight.end_ns = now_ns
 
         return free
 
@@ -484,7 +485,7 @@ class Shared:
         for other in place.flying(flight.begin_ns):
             if isinstance(other, _WholeFlight) and other.bits & flight.bits:
                 other.disturbed()
-        met = [other for other in place.flights if other.bits & flight.bits]
+        met = [other for other in place.flying(flight.begin_ns) if other.bits & flight.bits]
         place.flights.append(flight)
         for other in met:
             if isinstance(other, _PhaseFlight) and other.alone:
@@ -594,17 +595,24 @@ class Shared:
 
     def _send(self, src: int, dst: int, size_bytes: int, tag: int, deliver: Callable[[], None]) -> None:
         """A message of no phase is always played; others that use its links are, too."""
+        way = self._ways.get((src, dst, size_bytes))
+        if way is None:
+            way = self._ways[src, dst, size_bytes] = self._way(src, dst, size_bytes)
+        place, bits, kind, sender = way
+        flight = _Flight(bits, int(self._env.now), LAST, leave=lambda _: deliver())
+        self._meets(place, flight)
+        instance = self._running.send(LAST, tag, sender, kind, place.shift, flight.begin_ns)
+        flight.instances, flight.open, flight.parts[0, 0] = [instance], 1, 1
+        self._flight_of[instance] = (flight, 0)
+
+    def _way(self, src: int, dst: int, size_bytes: int) -> tuple[_Place, int, int, int]:
+        """Where a message goes: the place, its links there, a bit for each, the kind and the sender's number."""
         number = next(n for n, site in enumerate(self._sites) if site.part.base(src) == site.part.base(dst))
         part = self._sites[number].part
         place = self._place_at(number, self._stand_in(part, part.base(src)))
         ends = np.array([part.local(src)]), np.array([part.local(dst)])
-        flight = _Flight(_bits(place.shape.graph, *ends), int(self._env.now), LAST, leave=lambda _: deliver())
-        self._meets(place, flight)
         kind = self._layouts.kinds(place.shape, *ends, [size_bytes])[0]
-        sender = int(ends[0][0]) * part.npus + int(ends[1][0])
-        instance = self._running.send(LAST, tag, sender, kind, place.shift, flight.begin_ns)
-        flight.instances, flight.open, flight.parts[0, 0] = [instance], 1, 1
-        self._flight_of[instance] = (flight, 0)
+        return place, _bits(place.shape.graph, *ends), kind, int(ends[0][0]) * part.npus + int(ends[1][0])
 
     def _stand_in(self, part: Part, base: int) -> int:
         """The first NPU of the place that stands for one: that of the first NPU of the same class."""

@@ -11,7 +11,7 @@ from simcore.system.config import Algorithm
 from simcore.system.groups import Backward, GroupDim
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["IDLE", "Dataset", "Lane", "Request", "Stream", "StreamPhase", "Turns", "through"]
+__all__ = ["IDLE", "Chunks", "Dataset", "Lane", "Request", "Stream", "StreamPhase", "Turns", "through"]
 
 IDLE = -1
 Turns = tuple[int, ...]
@@ -45,8 +45,8 @@ class Lane:
 class Request:
     """A collective to issue: `lanes` are the dimensions it spans, ascending; `group` names a communicator.
 
-    `root` is the NPU that a rooted collective starts from or ends at. `update_ns` is added to the completion; `layer`,
-    `phase` and `iteration` are for the timeline only.
+    `root` is the NPU that a rooted collective starts from or ends at. `update_ns` is added to the completion; `layer`
+    and `phase` are for the timeline only.
     """
 
     kind: CollectiveKind
@@ -56,7 +56,6 @@ class Request:
     update_ns: int = 0
     layer: int = -1
     phase: int = -1
-    iteration: int = 0
     name: int = 0
     group: str = ""
     root: int = 0
@@ -85,24 +84,62 @@ class StreamPhase:
         return max(self.data_bytes, self.final_bytes)
 
 
+Chunks = tuple[tuple[StreamPhase, ...], ...]
+"""The phases of every chunk of a collective."""
+
+
 class Dataset:
     """A collective on its way: `done` succeeds when all its chunks have arrived and the update delay is over.
 
-    `then` is called at once, before anything else of that instant. `order` is the one in which NPUs saw the last chunk
-    arrive, where that matters. `streams` are its chunks that are on their way, `through` is told of those that are
-    through a phase.
+    `chunks` are the phases of each, numbered from `first` on in their group, those of higher `priority` (that of the
+    request, where none is given) go first; `iteration` is for the timeline. `then` is called at once, before anything
+    else of that instant. `order` is the one in which NPUs saw the last chunk arrive, where that matters. `through` is
+    told of chunks that are through a phase.
     """
 
-    __slots__ = ("done", "issue_ns", "order", "request", "streams", "then", "through")
+    __slots__ = (
+        "_streams",
+        "chunks",
+        "done",
+        "first",
+        "issue_ns",
+        "iteration",
+        "order",
+        "priority",
+        "request",
+        "then",
+        "through",
+    )
 
     through: Callable[[Stream], None]
 
-    def __init__(self, env: simpy.Environment, request: Request):
-        self.request, self.issue_ns = request, env.now
+    def __init__(
+        self,
+        env: simpy.Environment,
+        request: Request,
+        chunks: Chunks = (),
+        first: int = 0,
+        priority: int | None = None,
+        iteration: int = 0,
+    ):
+        self.request, self.issue_ns, self.chunks, self.first = request, env.now, chunks, first
+        self.priority, self.iteration = request.priority if priority is None else priority, iteration
         self.done = env.event()
-        self.streams: dict[tuple[str, int], Stream] = {}
         self.then: Callable[[], object] | None = None
         self.order: Turns = ()
+        self._streams: dict[tuple[str, int], Stream] | None = None
+
+    @property
+    def streams(self) -> dict[tuple[str, int], Stream]:
+        """The chunks on their way, made when somebody asks for them one by one."""
+        if self._streams is None:
+            keys = [(self.request.group, number) for number in range(self.first, self.first + len(self.chunks))]
+            self._streams = {key: Stream(key, self, phases) for key, phases in zip(keys, self.chunks, strict=True)}
+        return self._streams
+
+    def arrive(self) -> None:
+        """All chunks are there."""
+        self._streams = {}
 
 
 class Stream:
@@ -115,7 +152,7 @@ class Stream:
 
     def __init__(self, key: tuple[str, int], dataset: Dataset, phases: tuple[StreamPhase, ...]):
         self.key, self.dataset, self.phases = key, dataset, phases
-        self.priority = dataset.request.priority
+        self.priority = dataset.priority
         self.at, self.begun, self.phase, self.begin_ns = 0, False, phases[0], 0
         self.order: Turns = ()
 

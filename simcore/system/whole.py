@@ -12,15 +12,12 @@ from functools import partial
 
 import simpy
 
-from simcore.network.instant import Timers, at_end_of_instant
-from simcore.system.gates import Gang, GangGate
+from simcore.network.instant import Timers, after, at_end_of_instant
+from simcore.system.gates import Gang, GangGate, Span
 from simcore.system.shared import LAST, Shared, Taken
-from simcore.system.streams import Stream, StreamPhase
+from simcore.system.streams import Chunks, Dataset, Stream
 
 __all__ = ["Wholes"]
-
-Chunks = tuple[tuple[StreamPhase, ...], ...]
-_Span = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -31,93 +28,143 @@ class _Course:
     together, by time, number of the chunk and phase; `exits` which have all their chunks when.
     """
 
-    spans: dict[int, list[list[_Span]]]
+    spans: dict[int, list[list[Span]]]
     begun: dict[tuple[int, int, int], list[int]]
     exits: list[tuple[int, list[int]]]
     taken: Taken
 
 
+Offsets = tuple[int, ...]
+"""When each class sends a collective, in nanoseconds from the first."""
+
+
 @dataclass(slots=True, eq=False)
 class _Whole:
-    """A collective that some classes have sent; `broken`, each of its chunks goes its own way.
+    """A collective that classes send; `broken`, each of its chunks goes its own way.
 
-    Once it has begun, those that are not yet through are in `there`, and `free` gives its links back.
+    `came` says when they have. Those that are not yet through are in `there`. Once it has begun it follows a `course`,
+    and `free` gives its links back.
     """
 
     classes: Sequence[int]
-    there: dict[int, Sequence[Stream]] = field(default_factory=dict)
+    offsets: Offsets | None
+    there: dict[int, Dataset] = field(default_factory=dict)
+    came: dict[int, int] = field(default_factory=dict)
     broken: bool = False
-    come: int = 0
     begin_ns: int = 0
     course: _Course | None = None
     free: Callable[[], None] | None = None
 
 
+@dataclass(slots=True)
+class _Habit:
+    """How far apart classes sent a collective last, and what is expected next: what was so twice."""
+
+    expected: Offsets | None
+    last: Offsets | None = None
+
+    def learn(self, offsets: Offsets) -> None:
+        """Keep how far apart they came now."""
+        self.expected = offsets if offsets in (self.last, self.expected) else None
+        self.last = offsets
+
+
 class Wholes:
-    """The collectives of a run that are told as a whole; `gang` and `transport` play those that are not."""
+    """The collectives of a run that are told as a whole; `gang` and `transport` play those that are not.
+
+    Where all NPUs are in one group, it begins when the last has come. Where they are in several, some begin before
+    others have come: when these will come is expected to be as it was before.
+    """
 
     def __init__(self, env: simpy.Environment, gang: Gang, transport: Shared):
         self._env, self._gang, self._transport, self._timers = env, gang, transport, Timers(env)
-        self._classes: dict[tuple[int, Chunks], Sequence[int]] = {}
-        self._courses: dict[tuple[int, Chunks], _Course | None] = {}
-        self._coming: dict[tuple[tuple[str, int], int], _Whole] = {}
+        self._classes: dict[tuple[int, Chunks], tuple[Sequence[int], bool]] = {}
+        self._courses: dict[tuple[int, Chunks, Offsets | None], _Course | None] = {}
+        self._habits: dict[tuple[int, Chunks], _Habit] = {}
+        self._coming: dict[tuple[str, int, int], _Whole] = {}
         self._of: dict[int, _Whole] = {}  # what a class is in
-        self._complete: list[_Whole] = []
+        self._ready: list[_Whole] = []
 
-    def send(self, npu_class: int, streams: Sequence[Stream], *, idle: bool) -> None:
-        """A class sends a collective, whose chunks wait here until all its NPUs have; `idle`, it has no other."""
+    def send(self, npu_class: int, dataset: Dataset, *, idle: bool) -> None:
+        """A class sends a collective, whose chunks wait here until it can begin; `idle`, it has no other."""
         before = self._of.pop(npu_class, None)
         if before:
             self._break(before, decided=False)
-        classes = self._classes_of(npu_class, streams)
-        key = (streams[0].key, classes[0])
+        classes, in_one = self._classes_of(npu_class, dataset.chunks)
+        key = (dataset.request.group, dataset.first, classes[0])
         whole = self._coming.get(key)
         if whole is None:
-            whole = self._coming[key] = _Whole(classes)
-        whole.come += 1
-        whole.there[npu_class] = streams
-        if whole.come == len(classes):
+            whole = self._coming[key] = _Whole(
+                classes, None if in_one else self._habit(classes, dataset.chunks).expected
+            )
+            if not in_one:
+                self._begin_later(whole)
+        whole.came[npu_class] = int(self._env.now)
+        whole.there[npu_class] = dataset
+        if len(whole.came) == len(classes):
             del self._coming[key]
-        if not idle or whole.broken or self._transport.keeps_log:
+            if in_one:
+                self._begin_later(whole)
+            else:
+                first_ns = min(whole.came.values())
+                self._habit(classes, dataset.chunks).learn(tuple(whole.came[each] - first_ns for each in classes))
+        if not idle or whole.broken or self._transport.keeps_log or (whole.course and not self._fits(whole, npu_class)):
             self._break(whole, decided=False)
-            return
-        self._of[npu_class] = whole
-        if whole.come == len(classes):
-            if not self._complete:
-                at_end_of_instant(self._env, 0, self._begin_all)
-            self._complete.append(whole)
+        else:
+            self._of[npu_class] = whole
 
-    def _classes_of(self, npu_class: int, streams: Sequence[Stream]) -> Sequence[int]:
-        """Whom chunks come to, through all their phases."""
-        key = (npu_class, tuple(stream.phases for stream in streams))
-        found = self._classes.get(key)
-        if found is None:
-            phases = {phase for stream in streams for phase in stream.phases}
-            near, there = [npu_class], {npu_class}
-            while near:
-                at = near.pop()
-                others = {each for phase in phases for each in self._gang.group_of(at, phase.lane.dim)[1]} - there
-                near.extend(others)
-                there |= others
-            found = self._classes[key] = sorted(there)
-        return found
+    def _habit(self, classes: Sequence[int], chunks: Chunks) -> _Habit:
+        return self._habits.setdefault((classes[0], chunks), _Habit((0,) * len(classes)))
+
+    def _fits(self, whole: _Whole, npu_class: int) -> bool:
+        """Whether a class that comes after the beginning comes when it was expected, with what was."""
+        here, other = whole.there[npu_class], next(iter(whole.there.values()))
+        expected = self._due(whole).get(npu_class)
+        return int(self._env.now) - whole.begin_ns == expected and here.chunks == other.chunks
+
+    def _due(self, whole: _Whole) -> dict[int, int]:
+        return dict(zip(whole.classes, whole.offsets or (0,) * len(whole.classes), strict=True))
+
+    def _begin_later(self, whole: _Whole) -> None:
+        if not self._ready:
+            at_end_of_instant(self._env, 0, self._begin_all)
+        self._ready.append(whole)
 
     def _begin_all(self, _: simpy.Event) -> None:
-        complete, self._complete = self._complete, []
-        for whole in complete:
+        ready, self._ready = self._ready, []
+        for whole in ready:
             if not whole.broken and not self._begin(whole):
                 self._break(whole, decided=False)
 
+    def _classes_of(self, npu_class: int, chunks: Chunks) -> tuple[Sequence[int], bool]:
+        """Whom chunks come to, through all their phases, and whether these are one group in each of them."""
+        found = self._classes.get((npu_class, chunks))
+        if found is None:
+            dims = {phase.lane.dim for phases in chunks for phase in phases}
+            near, there, in_one = [npu_class], {npu_class}, True
+            while near:
+                at = near.pop()
+                groups = [set(self._gang.group_of(at, dim)[1]) for dim in dims]
+                others = set().union(*groups) - there
+                near.extend(others)
+                there |= others
+                in_one = in_one and all(group == groups[0] for group in groups)
+            found = self._classes[npu_class, chunks] = (sorted(there), in_one)
+        return found
+
     def _begin(self, whole: _Whole) -> bool:
-        """Whether it is known what a collective that all have sent will do."""
-        streams = whole.there[whole.classes[0]]
-        chunks = tuple(stream.phases for stream in streams)
-        if any([stream.phases for stream in own] != list(chunks) for own in whole.there.values()):
+        """Whether it is known what a collective will do."""
+        some = next(iter(whole.there.values()))
+        due = self._due(whole)
+        now = {npu_class for npu_class, offset_ns in due.items() if not offset_ns}
+        if (whole.offsets is None and len(whole.came) < len(whole.classes)) or now != whole.there.keys():
             return False
-        key = (whole.classes[0], chunks)
+        if any(dataset.chunks != some.chunks for dataset in whole.there.values()):
+            return False
+        key = (whole.classes[0], some.chunks, whole.offsets)
         if key not in self._courses:
-            self._courses[key] = _Rehearsal(self._gang, self._transport).course(whole.there)
-        course = whole.course = self._courses[key]
+            self._courses[key] = _Rehearsal(self._gang, self._transport).course(some, due)
+        course = self._courses[key]
         if course is None:
             return False
         whole.begin_ns = int(self._env.now)
@@ -125,21 +172,29 @@ class Wholes:
         whole.free = self._transport.take(course.taken, end_ns, partial(self._break, whole, decided=True))
         if whole.free is None:
             return False
+        whole.course = course
         for exit_ns, classes in course.exits:
             self._timers.after(exit_ns, partial(self._through, whole, classes))
+        for offset_ns in sorted({*due.values()} - {0}):
+            at_end_of_instant(self._env, offset_ns, partial(self._check, whole))
         return True
+
+    def _check(self, whole: _Whole, _: simpy.Event) -> None:
+        """Whether all are there that were expected by now."""
+        now_ns = int(self._env.now) - whole.begin_ns
+        if not whole.broken and any(due <= now_ns and each not in whole.came for each, due in self._due(whole).items()):
+            self._break(whole, decided=False)
 
     def _through(self, whole: _Whole, classes: Sequence[int]) -> None:
         """The time of some classes is over, if nobody has disturbed them."""
         if whole.broken or whole.course is None:
             return
-        if len(classes) == len(whole.there):
+        if len(classes) == len(whole.there) and len(whole.came) == len(whole.classes):
             self._transport.count(whole.course.taken, whole.begin_ns, LAST)
         for npu_class in classes:
             del self._of[npu_class]
-            owner = self._gang.gates[npu_class].owner
-            for stream, spans in zip(whole.there.pop(npu_class), whole.course.spans[npu_class], strict=True):
-                owner.told(stream, spans, whole.begin_ns)
+            spans = whole.course.spans[npu_class]
+            self._gang.gates[npu_class].owner.arrived(whole.there.pop(npu_class), spans, whole.begin_ns)
 
     def _break(self, whole: _Whole, *, decided: bool) -> None:
         """Let every chunk go its own way, from where it is; `decided`, what begins at this instant has begun."""
@@ -147,24 +202,27 @@ class Wholes:
         there, whole.there = whole.there, {}
         for npu_class in there:
             self._of.pop(npu_class, None)
-        if whole.free is None or whole.course is None:
-            for npu_class, streams in there.items():
-                for stream in streams:
-                    self._gang.gates[npu_class].enter(stream)
+        course, whole.course = whole.course, None
+        if whole.free and course:
+            whole.free()
+            now_ns = int(self._env.now)
+            self._go_on(course, there, whole.begin_ns, now_ns + 1 if decided else now_ns)
             return
-        whole.free()
-        now_ns = int(self._env.now)
-        self._go_on(whole.course, there, whole.begin_ns, now_ns + 1 if decided else now_ns)
+        for npu_class, dataset in there.items():
+            for stream in dataset.streams.values():
+                self._gang.gates[npu_class].enter(stream)
 
-    def _go_on(self, course: _Course, there: Mapping[int, Sequence[Stream]], begin_ns: int, until_ns: int) -> None:
+    def _go_on(self, course: _Course, there: Mapping[int, Dataset], begin_ns: int, until_ns: int) -> None:
         """Let chunks do what they do from a time on; all before has happened as it was told."""
         until = until_ns - begin_ns
         self._transport.count(course.taken, begin_ns, until)
         flying: dict[tuple[int, int, int], dict[int, Stream]] = {}
         waiting = []
-        for npu_class, streams in there.items():
+        for npu_class, dataset in there.items():
             gate = self._gang.gates[npu_class]
-            for number, (stream, spans) in enumerate(zip(streams, course.spans[npu_class], strict=True)):
+            for number, (stream, spans) in enumerate(
+                zip([*dataset.streams.values()], course.spans[npu_class], strict=True)
+            ):
                 over = [span for span in spans if span[1] < until]
                 gate.owner.told(stream, over, begin_ns)
                 if len(over) < len(spans) and (first_ns := spans[len(over)][0]) < until:
@@ -186,21 +244,18 @@ class _Rehearsal:
         self._env = simpy.Environment()
         self._gang, self._transport = gang.empty(self._env), transport.empty(self._env)
         self._begun: dict[tuple[int, int, int], list[int]] = {}
-        self._spans: dict[Stream, list[_Span]] = {}
+        self._spans: dict[Stream, list[Span]] = {}
         self._gates: dict[Stream, GangGate] = {}
-        self._first = 0
 
-    def course(self, there: Mapping[int, Sequence[Stream]]) -> _Course | None:
-        """What becomes of the chunks of some classes; None where they meet on links."""
-        own = {
-            npu_class: [Stream(stream.key, stream.dataset, stream.phases) for stream in streams]
-            for npu_class, streams in there.items()
-        }
-        for npu_class, streams in own.items():
-            gate, self._first = self._gang.gate(npu_class, self), streams[0].key[1]
-            for stream in streams:
-                self._spans[stream], self._gates[stream] = [], gate
-                gate.enter(stream)
+    def course(self, dataset: Dataset, due: Mapping[int, int]) -> _Course | None:
+        """What becomes of the chunks of a collective that each class sends when it is due; None where they meet."""
+        own: dict[int, list[Stream]] = {}
+        for npu_class, offset_ns in due.items():
+            gate = self._gang.gate(npu_class, self)
+            own[npu_class] = [Stream(("", number), dataset, each) for number, each in enumerate(dataset.chunks)]
+            self._spans |= {stream: [] for stream in own[npu_class]}
+            self._gates |= dict.fromkeys(own[npu_class], gate)
+            after(self._env, offset_ns, partial(self._enter, own[npu_class]))
         self._env.run()
         taken = self._transport.taken()
         if taken is None:
@@ -211,17 +266,23 @@ class _Rehearsal:
             exits.setdefault(max(chunk[-1][1] for chunk in chunks), []).append(npu_class)
         return _Course(spans, self._begun, sorted(exits.items()), taken)
 
+    def _enter(self, streams: Sequence[Stream], _: simpy.Event) -> None:
+        for stream in streams:
+            self._gates[stream].enter(stream)
+
     def begin(self, streams: Mapping[int, Stream]) -> None:
         """As `gates.Owner`."""
         now_ns = int(self._env.now)
         for npu_class, stream in streams.items():
-            self._begun.setdefault((now_ns, stream.key[1] - self._first, stream.at), []).append(npu_class)
+            self._begun.setdefault((now_ns, stream.key[1], stream.at), []).append(npu_class)
             stream.begin_ns = now_ns
         self._transport.start(streams, self._through)
 
-    def told(self, stream: Stream, spans: Sequence[_Span], begin_ns: int) -> None:
+    def told(self, stream: Stream, spans: Sequence[Span], begin_ns: int) -> None:
         """As `gates.Owner`; here nothing is told."""
-        raise NotImplementedError
+
+    def arrived(self, dataset: Dataset, spans: Sequence[Sequence[Span]], begin_ns: int) -> None:
+        """As `gates.Owner`; here nothing is told."""
 
     def _through(self, stream: Stream) -> None:
         self._spans[stream].append((stream.begin_ns, int(self._env.now)))

@@ -1,6 +1,7 @@
 """A gang looks only at the first chunk of each place, and decides as if it looked at all that wait."""
 
 from dataclasses import dataclass
+from operator import itemgetter
 
 import simpy
 from hypothesis import given, settings
@@ -12,10 +13,16 @@ from simcore.system.gates import GANG_ORDERS, Gang
 WIDTH, HEIGHT = 3, 2  # classes in a plane: each has a row and a column, with a queue for either
 
 
-@dataclass
+@dataclass(frozen=True)
+class Lane:
+    dim: int
+
+
+@dataclass(frozen=True)
 class Phase:
     queue: int
     largest_bytes: int
+    lane: Lane
 
 
 class Chunk:
@@ -26,16 +33,27 @@ class Chunk:
 
     @property
     def phase(self):
-        return Phase(self.visits[self.at][0], self.visits[self.at][1])
+        queue, size_bytes, _ = self.visits[self.at]
+        return Phase(queue, size_bytes, Lane(queue))
 
     @property
     def remaining(self):
         return len(self.visits) - self.at - 1
 
+    def advance(self):
+        self.at += 1
 
-def group_of(npu_class, stream):
+
+class Owner:
+    """Whose chunks wait: begins what it is told to."""
+
+    def __init__(self, begin):
+        self.begin = begin
+
+
+def group_of(npu_class, dim):
     x, y = npu_class % WIDTH, npu_class // WIDTH
-    if stream.phase.queue == 0:
+    if dim == 0:
         return ("row", y), [WIDTH * y + other for other in range(WIDTH)]
     return ("column", x), [x + WIDTH * other for other in range(HEIGHT)]
 
@@ -47,12 +65,12 @@ class AllThatWait:
         self.env, self.limit, self.order = env, limit, order
         self.there, self.waiting, self.running, self.begin, self.count, self.changed = {}, [], {}, {}, 0, False
 
-    def gate(self, npu_class, begin):
-        self.begin[npu_class] = begin
-        return self
+    def gate(self, npu_class, owner):
+        self.begin[npu_class] = owner.begin
+        return GateOfAll(self, npu_class)
 
     def offer(self, npu_class, stream):
-        name, classes = group_of(npu_class, stream)
+        name, classes = group_of(npu_class, stream.phase.lane.dim)
         there = self.there.setdefault((stream.key, stream.at, name), {})
         there[npu_class] = stream
         if len(there) == len(classes):
@@ -79,8 +97,25 @@ class AllThatWait:
                 continue
             for member in there:
                 self.running[member, queue] = self.running.get((member, queue), 0) + 1
-            for member in sorted(there):
-                self.begin[member](there[member])
+            self.begin[min(there)]({member: there[member] for member in sorted(there)})
+
+
+class GateOfAll:
+    """One class's side of it."""
+
+    def __init__(self, gang, npu_class):
+        self.gang, self.npu_class = gang, npu_class
+
+    def enter(self, stream):
+        self.gang.offer(self.npu_class, stream)
+
+    def move(self, stream):
+        self.gang.release(self.npu_class, stream.phase.queue)
+        stream.advance()
+        self.enter(stream)
+
+    def leave(self, stream):
+        self.gang.release(self.npu_class, stream.phase.queue)
 
 
 def begun(make, limit, order, chunks):
@@ -88,28 +123,28 @@ def begun(make, limit, order, chunks):
     env = simpy.Environment()
     gang, log = make(env, limit, GANG_ORDERS[order]), []
 
-    def enter(npu_class, chunk):
-        if chunk.at < len(chunk.visits):
-            gang.offer(npu_class, chunk)
-
     def leave(npu_class, chunk):
-        gang.release(npu_class, chunk.phase.queue)
-        chunk.at += 1
-        enter(npu_class, chunk)
-
-    def begin(npu_class, chunk):
-        log.append((int(env.now), npu_class, chunk.key, chunk.at))
-        duration_ns = chunk.visits[chunk.at][2]
-        if duration_ns:
-            after(env, duration_ns, lambda _: leave(npu_class, chunk))
+        if chunk.remaining:
+            gates[npu_class].move(chunk)
         else:
-            leave(npu_class, chunk)
+            gates[npu_class].leave(chunk)
 
-    for npu_class in range(WIDTH * HEIGHT):
-        gang.gate(npu_class, lambda chunk, npu_class=npu_class: begin(npu_class, chunk))
+    def begin(chunks):
+        for npu_class, chunk in sorted(chunks.items(), key=itemgetter(0)):
+            log.append((int(env.now), npu_class, chunk.key, chunk.at))
+        for npu_class, chunk in sorted(chunks.items(), key=itemgetter(0)):
+            duration_ns = chunk.visits[chunk.at][2]
+            if duration_ns:
+                after(env, duration_ns, lambda _, npu_class=npu_class, chunk=chunk: leave(npu_class, chunk))
+            else:
+                leave(npu_class, chunk)
+
+    gates = [gang.gate(npu_class, Owner(begin)) for npu_class in range(WIDTH * HEIGHT)]
+    for npu_class, gate in enumerate(gates):
         for number, (time_ns, late, priority, visits) in enumerate(chunks):
-            chunk = Chunk(number, priority, visits)
-            after(env, time_ns + (npu_class in late), lambda _, c=npu_class, chunk=chunk: enter(c, chunk))
+            if visits:
+                chunk = Chunk(number, priority, visits)
+                after(env, time_ns + (npu_class in late), lambda _, gate=gate, chunk=chunk: gate.enter(chunk))
     env.run()
     return log
 
