@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from simcore.network.topology import load as topology_file
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.noise import Noise
-from simcore.options import RunOptions, spelled
+from simcore.options import RunOptions, SimaiOptions, spelled
 from simcore.profiles import NetworkMode, Profile, profiles
 from simcore.report.document import HelpRow, Option, RuleRow
 from simcore.report.model import Input, Report, spread_of
@@ -44,6 +44,7 @@ from simcore.workload.model import Dialect, GraphSet, Workload
 if TYPE_CHECKING:
     from simcore.cost.answer import Answer
     from simcore.cost.cluster import Cluster
+    from simcore.cost.simai.report import SimaiReport
     from simcore.model.shape import Model
     from simcore.workload.chakra.builder import GraphBuilder
 
@@ -101,12 +102,27 @@ def predict(model: str | Model, cluster: str | Cluster, accelerators: int, seq: 
     return Answer(shape, plan_of(shape, system, accelerators, {"seq": seq, **words}), system)
 
 
+@overload
+def run(
+    workload: str | os.PathLike[str] | Workload, *, profile: Literal["simai-1.6", "simai-busbw"], **options: Any
+) -> SimaiReport: ...
+
+
+@overload
 def run(
     workload: str | os.PathLike[str] | Workload | GraphSet | GraphBuilder,
     topology: str | os.PathLike[str] | Topology | None = None,
     system: str | os.PathLike[str] | None = None,
     **options: Any,
-) -> Report:
+) -> Report: ...
+
+
+def run(
+    workload: str | os.PathLike[str] | Workload | GraphSet | GraphBuilder,
+    topology: str | os.PathLike[str] | Topology | None = None,
+    system: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Report | SimaiReport:
     """Simulate a workload on a topology.
 
     Parameters
@@ -124,7 +140,8 @@ def run(
     Returns
     -------
     Report
-        What happened, see docs/report.md.
+        What happened, see docs/report.md. Profiles `simai-1.6` and `simai-busbw` simulate nothing: without a topology
+        they take the fields of `simcore.options.SimaiOptions`, and what they give has `to_dict`, too.
 
     Raises
     ------
@@ -139,6 +156,10 @@ def run(
     >>> report.to_dict()["npus"]
     8
     """
+    if options.get("profile") in SimaiOptions.profiles and isinstance(workload, str | os.PathLike | Workload):
+        from simcore.cost.simai.report import estimate
+
+        return estimate(workload, options | {"topology": topology, "system": system})
     return play(workload, topology, system, RunOptions.of(options))
 
 
@@ -285,11 +306,7 @@ class _Case:
         return _helps(time_ns, self._play, machine, settings)
 
     def _play(self, machine: Topology, settings: Settings) -> Timeline:
-        if isinstance(self.content, Workload):
-            return simulate(self.content, machine, self.system, self.rules, settings)
-        from simcore.engine.run_graph import simulate_graphs
-
-        return simulate_graphs(self.content, machine, self.system, self.rules, settings, self.memory)
+        return simulate(self.content, machine, self.system, self.rules, settings, self.memory)
 
 
 def _helps(
@@ -365,9 +382,9 @@ def _run_wafer(
 ) -> Report:
     """Play the steps of the wafer-scale generator."""
     from simcore.compute.accelerators import accelerator
-    from simcore.engine.wafer import Rates
-    from simcore.engine.wafer_run import simulate_wafer
     from simcore.generate.wse import source as wse
+    from simcore.wafer.run import simulate_wafer
+    from simcore.wafer.steps import Rates
     from simcore.workload.wafer import NodeStep
 
     if settings.network == "fair":

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from mmap import mmap
 from pathlib import Path
 
 __all__ = ["Watch", "check_room", "left_bytes", "watched"]
@@ -23,14 +24,17 @@ EVERY_S = 0.02
 
 @dataclass(slots=True)
 class Watch:
-    """Whether memory came to its end, and how much this process had then; `ballast` is thrown off to say so."""
+    """Whether memory came to its end, and how much this process had then; `ballast` is thrown off to say so.
+
+    Ballast is address space that is never touched, which costs nothing until it is given back.
+    """
 
     used_bytes: int = 0
-    ballast: bytearray = field(default_factory=lambda: bytearray(BALLAST_BYTES))
+    ballast: mmap = field(default_factory=lambda: mmap(-1, BALLAST_BYTES))
 
     def ended(self, error: BaseException) -> bool:
         """Whether an error is the end of memory; CPython then also says that a function set no exception."""
-        self.ballast = bytearray()
+        self.ballast.close()
         lost = isinstance(error, SystemError) and ("without exception" in str(error) or "without setting" in str(error))
         if lost or isinstance(error, MemoryError):
             self.used_bytes = self.used_bytes or _used_bytes()

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from simcore.errors import InputError, closest
 
-__all__ = ["RunOptions", "count", "factor", "flag", "spelled", "texts"]
+__all__ = ["Options", "RunOptions", "SimaiOptions", "count", "factor", "flag", "spelled", "texts"]
 
 MOST_COUNT = 10**9
 LEAST_FACTOR, MOST_FACTOR = 1e-12, 1e30  # no product of a few factors leaves the range of a float
@@ -50,6 +50,14 @@ def factor(value: Any) -> float:
         number = math.nan
     if not LEAST_FACTOR <= number <= MOST_FACTOR:
         raise ValueError("a number above 0, for example 1.5")
+    return number
+
+
+def share(value: Any) -> float:
+    """A number from 0 to 1."""
+    number = 0.0 if value in (0, "0", 0.0) and not isinstance(value, bool) else factor(value)
+    if number > 1:
+        raise ValueError("a number from 0 to 1")
     return number
 
 
@@ -95,8 +103,49 @@ def _option(default: Any, read: Reader, group: str, help_text: str, metavar: str
     return field(default=default, metadata=about)
 
 
+def _closed(default: Any, read: Reader, help_text: str, metavar: str = "X") -> Any:
+    return _option(default, read, "SimAI's closed forms (--profile simai-1.6 or simai-busbw)", help_text, metavar)
+
+
+class Options:
+    """A dataclass of options, each with how it is read and what is said of it."""
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Read and check options by name; InputError names the one that is wrong as it is on the command line."""
+        return cls(**{name: cls.read(name, value) for name, value in given.items()})
+
+    @classmethod
+    def read(cls, name: str, value: Any) -> Any:
+        """What a value of one option means."""
+        known = {each.name: each for each in fields(cls)}
+        if name not in known:
+            raise InputError.at(spelled(name), "there is no such option", expected=closest(name, known))
+        try:
+            return known[name].metadata["read"](value)
+        except ValueError as error:
+            raise InputError.at(
+                spelled(name), f"{name} must be {error}", expected=str(error), found=repr(value)
+            ) from error
+
+    @classmethod
+    def named(cls, **marks: object) -> list[Field[Any]]:
+        """The fields with such metadata, in order."""
+        return [each for each in fields(cls) if all(each.metadata.get(key) == value for key, value in marks.items())]
+
+    def changed(self) -> Iterator[tuple[Field[Any], Any]]:
+        """The options that are not their defaults."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.default is not MISSING and value != each.default:
+                yield each, value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(Options):
     """What a run may be given beside workload, topology and system; docs/cli.md has a table of all."""
 
     profile: str = _option("native", text, "Timing", "Timing rules; simcore list profiles.", "P")
@@ -146,35 +195,29 @@ class RunOptions:
         False, flag, "Output", "Keep when every link is occupied, which timelines show.", wafer=True, hidden=True
     )
 
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> RunOptions:
-        """Read and check options by name; InputError names the one that is wrong as it is on the command line."""
-        return cls(**{name: cls.read(name, value) for name, value in given.items()})
 
-    @classmethod
-    def read(cls, name: str, value: Any) -> Any:
-        """What a value of one option means."""
-        known = {each.name: each for each in fields(cls)}
-        if name not in known:
-            raise InputError.at(spelled(name), "there is no such option", expected=closest(name, known))
-        try:
-            return known[name].metadata["read"](value)
-        except ValueError as error:
-            raise InputError.at(
-                spelled(name), f"{name} must be {error}", expected=str(error), found=repr(value)
-            ) from error
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimaiOptions(Options):
+    """What SimAI-Analytical takes beside a workload; docs/simai.md.
 
-    @classmethod
-    def named(cls, **marks: object) -> list[Field[Any]]:
-        """The fields with such metadata, in order."""
-        return [each for each in fields(cls) if all(each.metadata.get(key) == value for key, value in marks.items())]
+    Bandwidths are SimAI's GB/s (2^30 bytes per second). An overlap is the share of that group's communication hidden
+    behind compute; of the pipeline's transfers all is hidden by default. `gpus` 0 takes the header's `all_gpus`.
+    """
 
-    def changed(self) -> Iterator[tuple[Field[Any], Any]]:
-        """The options that are not their defaults."""
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.default is not MISSING and value != each.default:
-                yield each, value
+    profiles: ClassVar = ("simai-1.6", "simai-busbw")
+
+    gpus: int = _closed(0, count, "GPUs of the job; default: the header's all_gpus.", "N")
+    gpus_per_server: int = _closed(8, count, "GPUs of a server (8).", "N")
+    nics_per_server: int = _closed(8, count, "NICs of a server (8).", "N")
+    nvlink_bw: float | None = _closed(None, factor, "NVLink bandwidth of a GPU, GiB/s.", "X")
+    nic_bw: float | None = _closed(None, factor, "Bandwidth of a NIC, GiB/s.", "X")
+    gpu_type: str = _closed("", text, "NVLink bandwidth by name.", "NAME")
+    nic_type: str = _closed("", text, "NIC bandwidth by name.", "NAME")
+    dp_overlap: float = _closed(0.0, share, "Share of data-parallel communication hidden (0).")
+    tp_overlap: float = _closed(0.0, share, "Share of tensor-parallel communication hidden (0).")
+    ep_overlap: float = _closed(0.0, share, "Share of expert-parallel communication hidden (0).")
+    pp_overlap: float = _closed(1.0, share, "Share of pipeline transfers hidden (1).")
+    busbw: str = _closed("", text, "Bus bandwidths by group and collective (simai-busbw).", "FILE")
 
 
 def spelled(name: str) -> str:

@@ -87,7 +87,17 @@ def transfer_ns(size_bytes: int, bytes_per_s: float) -> int:
     >>> transfer_ns(1_000_000, 50e9)
     20000
     """
-    return math.ceil(round(size_bytes / bytes_per_s * 1e9, 3))
+    return whole_ns(size_bytes / bytes_per_s * 1e9)
+
+
+def whole_ns(time_ns: float, digits: int = 3) -> int:
+    """Rounded up to whole nanoseconds, after so many digits of a fraction; as NumPy rounds columns.
+
+    >>> whole_ns(20.0001), whole_ns(20.01)
+    (20, 21)
+    """
+    scale: int = 10**digits
+    return math.ceil(round(time_ns * scale) / scale)
 
 
 def _scaled(value: float, units: list[tuple[float, str]]) -> str:

@@ -26,8 +26,8 @@ WRITERS = {
     "summary": "trace summary {0}/w.txt -o {1}/s.html --force",
     "replay": "replay {0}/profile.json -o {1} --force",
     "sweep report": "sweep {0}/sweep.yaml -o {1} --jobs 1 -q",
-    "search": "search {0}/study.yaml --plot {1}/p.svg",
-    "validate": "validate --data {0}/measured.json --plot {1}/v.svg",
+    "search": "search {0}/study.yaml --plot {1}/p.svg --force",
+    "validate": "validate --data {0}/measured.json --plot {1}/v.svg --force",
     "wafer": "generate wse nodes --bsz 8 --model_config {0}/model.json --system_config {0}/phases.json -o {1} --force",
 }
 APPENDED = {"results.jsonl"}  # rows are added; what is torn off at the end is cut

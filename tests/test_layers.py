@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from simcore.profiles import profiles
+
 PACKAGE = Path(__file__).parent.parent / "simcore"
 BASE = {
     "markup",
@@ -40,6 +42,7 @@ ALLOWED = {
     "system": BASE | {"compute", "workload", "network", "timeline"},
     "profiles": BASE | {"workload", "network", "system", "timeline"},
     "engine": BASE | {"workload", "network", "system", "profiles", "timeline"},
+    "wafer": BASE | {"workload", "network", "timeline", "engine"},
     "report": BASE | {"timeline", "workload"},
 }
 ALLOWED |= {top: BASE | set(ALLOWED) | {"__version__"} for top in ("replay", "cost", "sweep", "testing")}
@@ -82,6 +85,17 @@ def test_a_module_imports_from_its_own_layer_and_those_below(path):
         if name.startswith("simcore."):
             there = name.split(".")[1]
             assert there == here or there in ALLOWED[here] or there == "__version__", f"{here} imports {name}"
+
+
+def test_what_reads_execution_traces_imports_no_converter():
+    for path in (PACKAGE / "workload" / "chakra").glob("*.py"):
+        names = [name for name, _ in imported(ast.parse(path.read_text()))]
+        assert not [name for name in names if name.startswith("simcore.workload.chakra.convert")], path.name
+
+
+def test_every_profile_of_the_profiles_folder_is_simulated():
+    own = {path.stem for path in (PACKAGE / "profiles").glob("*.py")} - {"__init__", "profile"}
+    assert {profiles.get(name).delay.__module__.rpartition(".")[2] for name in profiles.names()} == own
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 import click
 
 from simcore import __version__
-from simcore.errors import InputError, Location, Problem, SimcoreError, closest, printable
+from simcore.cli.command import Lazy
+from simcore.errors import InputError, Location, Problem, SimcoreError, printable
 from simcore.files import session
 from simcore.memory import Watch, watched
 
@@ -35,42 +35,10 @@ VERBS = {
 }
 
 
-class Verbs(click.Group):
-    """The verbs, each imported on first use so that `simcore --help` stays quick."""
-
-    def list_commands(self, context: click.Context) -> list[str]:
-        """Names in the order of the help."""
-        return [*VERBS]
-
-    def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """The command of a verb, None when there is no such verb."""
-        if name not in VERBS:
-            return None
-        command: click.Command = import_module(f"simcore.cli.{name}").command
-        return command
-
-    def resolve_command(
-        self, context: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's, with a hint at the nearest verb."""
-        if args and not args[0].startswith("-") and args[0] not in VERBS:
-            raise click.UsageError(f"no such command '{args[0]}'; {closest(args[0], VERBS)}", context)
-        return super().resolve_command(context, args)
-
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table of verbs, without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([*VERBS.items()])
+TABLE = {name: (text, f"{name}:command") for name, text in VERBS.items()}
 
 
-CONTEXT = {
-    "help_option_names": ["-h", "--help"],
-    "max_content_width": 110,
-    "token_normalize_func": lambda name: name.replace("_", "-"),
-}
-
-
-@click.group(cls=Verbs, invoke_without_command=True, context_settings=CONTEXT)
+@click.group(cls=Lazy, table=TABLE, invoke_without_command=True)
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show Python's own traceback of an error.")
 def cli(debug: bool) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,31 @@ from simcore import files
 from simcore.errors import InputError, closest, printable
 
 __all__ = [
+    "CONTEXT",
     "Command",
     "Group",
+    "Lazy",
     "Named",
     "Option",
     "Target",
     "emit",
     "forced",
     "is_quiet",
+    "note",
+    "option",
+    "option_of",
+    "pictures",
     "terminal_width",
     "verb",
     "warn",
 ]
 
 EXIT_CODES = "Exit codes: 0 done, 1 the run failed, 2 bad input, 3 outside a tolerance, 130 interrupted."
+CONTEXT: dict[str, Any] = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 110,
+    "token_normalize_func": lambda name: name.replace("_", "-"),
+}
 OPENED_WITH = {
     ".html": "in a browser",
     ".pftrace": "at https://ui.perfetto.dev",
@@ -52,6 +64,11 @@ class Option(click.Option):
         extra = super().get_help_extra(ctx)
         extra.pop("range", None)
         return extra
+
+    def make_metavar(self, ctx: click.Context) -> str:
+        """A letter for a number: what it may be is told when it is not."""
+        short = {"integer": "N", "integer range": "N", "float": "X", "float range": "X"}.get(self.type.name)
+        return short if short and not self.metavar else super().make_metavar(ctx)
 
 
 class Named(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
@@ -85,11 +102,11 @@ class Target(click.ParamType):  # type: ignore[type-arg]
         """The name as it was given."""
         if self.prefix:
             return str(value)
-        path, option, known = Path(value), param.opts[-1] if param else "--output", tuple(self._suffixes())
+        path, spelling, known = Path(value), param.opts[-1] if param else "--output", tuple(self._suffixes())
         if known and not path.name.lower().endswith(known):
             found = "".join(path.suffixes[-2:]) or path.name
-            message, expected = f"{option} writes no file of this kind", closest(found, known)
-            raise InputError.at(str(value), message, expected=expected, found=repr(found), field=option)
+            message, expected = f"{spelling} writes no file of this kind", closest(found, known)
+            raise InputError.at(str(value), message, expected=expected, found=repr(found), field=spelling)
         if self.folder:
             if path.exists() and files.occupied(path) and not forced():
                 hint = "--force overwrites files"
@@ -108,12 +125,12 @@ def _keep(context: click.Context, parameter: click.Parameter, value: bool) -> No
 
 
 def _common(*, writes: bool) -> Iterator[Option]:
-    option = partial(Option, is_flag=True, expose_value=False, is_eager=True, callback=_keep, group="Output")
-    yield option(["--json"], help="Print one JSON document.")
+    made = partial(Option, is_flag=True, expose_value=False, is_eager=True, callback=_keep, group="Output")
+    yield made(["--json"], help="Print one JSON document.")
     if writes:
-        yield option(["--force"], help="Overwrite what is there; inputs never are.")
-    yield option(["-q", "--quiet"], help="No progress, no warnings, no notes.")
-    yield option(["-v", "--verbose"], help="Name every file that is read.")
+        yield made(["--force"], help="Overwrite what is there; inputs never are.")
+    yield made(["-q", "--quiet"], help="No progress, no warnings, no notes.")
+    yield made(["-v", "--verbose"], help="Name every file that is read.")
 
 
 class Command(click.Command):
@@ -121,6 +138,7 @@ class Command(click.Command):
 
     def __init__(self, *arguments: Any, **more: Any):
         super().__init__(*arguments, **more)
+        self.context_settings = {**CONTEXT, **self.context_settings}
         self.params += _common(writes=any(isinstance(parameter.type, Target) for parameter in self.params))
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -131,29 +149,27 @@ class Command(click.Command):
         if ctx.meta.get("simcore.verbose"):
             for path in account.read.values():
                 click.echo(printable(f"read: {path}"), err=True)
-        if not is_quiet():
-            for line in _told(list(account.written)):
-                click.echo(printable(line), err=True)
+        for line in _told(list(account.written)):
+            note(line)
         return status
 
     def _keep_inputs(self, context: click.Context, account: files.Session) -> None:
         """What other options name is an input: no target may be one, not even before it is read."""
-        for parameter in self.params:
-            if isinstance(parameter.type, Target) or not isinstance(context.params.get(str(parameter.name)), str):
-                continue
-            account.keep(context.params[str(parameter.name)])
-        for parameter in self.params:
-            given = context.params.get(str(parameter.name)) if isinstance(parameter.type, Target) else None
-            for path in given if isinstance(given, tuple) else (given,) if given else ():
-                account.check(Path(path))
+        given = [(parameter, _words(context.params.get(str(parameter.name)))) for parameter in self.params]
+        for parameter, words in given:
+            for word in words if not isinstance(parameter.type, Target) else ():
+                account.keep(word)
+        for parameter, words in given:
+            for word in words if isinstance(parameter.type, Target) else ():
+                account.check(Path(word))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options by group, in the order in which groups are first named."""
         groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record:
-                groups["Output" if parameter.name == "help" else getattr(parameter, "group", "")].append(record)
+            if record and isinstance(parameter, click.Option):
+                groups["Output" if "--help" in parameter.opts else getattr(parameter, "group", "")].append(record)
         for name in sorted(groups, key=lambda name: (name == "Output", name == "")):
             with formatter.section(name or "Options"):
                 formatter.write_dl(groups[name])
@@ -170,8 +186,51 @@ class Group(click.Group):
 
     command_class = Command
 
+    def __init__(self, *arguments: Any, **more: Any):
+        super().__init__(*arguments, **more)
+        self.context_settings = {**CONTEXT, **self.context_settings}
+
+
+def _words(value: object) -> tuple[str, ...]:
+    """The words that were given for a parameter."""
+    return tuple(one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str))
+
+
+class Lazy(Group):
+    """Verbs that are imported when they are called, so that help stays quick: name -> (what it does, where it is)."""
+
+    def __init__(self, *arguments: Any, table: Mapping[str, tuple[str, str]], **more: Any):
+        super().__init__(*arguments, **more)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the help."""
+        return [*self.table]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command that MODULE:NAME says, None when there is none."""
+        if cmd_name not in self.table:
+            return None
+        module, _, name = self.table[cmd_name][1].partition(":")
+        command: click.Command = getattr(import_module(f"simcore.cli.{module}"), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, with a hint at the nearest name."""
+        if args and not args[0].startswith("-") and args[0] not in self.table:
+            raise click.UsageError(f"no such command '{args[0]}'; {closest(args[0], self.table)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (text, _) in self.table.items()])
+
 
 verb = partial(click.command, cls=Command)
+option = partial(click.option, cls=Option)
 
 
 def _told(written: list[Path]) -> Iterator[str]:
@@ -195,13 +254,25 @@ def emit(document: Mapping[str, object], shown: str | Callable[[], str]) -> None
         click.echo(encode(document), nl=False)
         return
     made = shown if isinstance(shown, str) else shown()
-    click.echo(made, nl=not made.endswith("\n"))
+    if made:
+        click.echo(made, nl=not made.endswith("\n"))
 
 
 def warn(message: str) -> None:
     """A warning on stderr."""
+    note(f"warning: {message}")
+
+
+def note(message: str) -> None:
+    """A line on stderr, unless -q was given."""
     if not is_quiet():
-        click.echo(printable(f"warning: {message}"), err=True)
+        click.echo(printable(message), err=True)
+
+
+def option_of(name: str) -> str:
+    """The option, as it is spelled, that sets a parameter of the command that runs."""
+    options = {parameter.name: parameter.opts[0] for parameter in click.get_current_context().command.params}
+    return options[name]
 
 
 def is_quiet() -> bool:
@@ -212,6 +283,13 @@ def is_quiet() -> bool:
 def forced() -> bool:
     """Whether --force was given."""
     return bool(click.get_current_context().meta.get("simcore.force"))
+
+
+def pictures() -> Collection[str]:
+    """Ends of the names of pictures that can be drawn."""
+    from simcore.report.plots import KINDS
+
+    return [f".{kind}" for kind in KINDS]
 
 
 def terminal_width() -> int:

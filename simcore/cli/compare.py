@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from simcore import library
-from simcore.cli.command import emit, terminal_width, verb
+from simcore.cli.command import emit, option, terminal_width, verb
 
 __all__ = ["command"]
 
@@ -20,7 +20,7 @@ __all__ = ["command"]
 @verb(short_help="Compare two reports, workloads or traces.")
 @click.argument("a")
 @click.argument("b")
-@click.option("--rows", default=12, show_default=True, type=click.IntRange(min=1), help="Most rows of a table.")
+@option("--rows", default=12, show_default=True, type=click.IntRange(min=1), help="Most rows of a table.")
 def command(a: str, b: str, rows: int) -> None:
     """Say what changed from report A to report B, and why: per layer, collective and dimension.
 

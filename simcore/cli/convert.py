@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from simcore.cli.command import Target, forced, verb, warn
+from simcore.cli.command import Target, forced, option, verb, warn
 from simcore.cli.numbers import POSITIVE
 from simcore.errors import InputError
 
@@ -14,25 +14,22 @@ __all__ = ["command"]
 @verb()
 @click.argument("source")
 @click.argument("target", type=Target(prefix=True))
-@click.option("--npus", type=click.IntRange(1), default=1, show_default=True, help="Ranks of a text workload.")
-@click.option("--iterations", type=click.IntRange(1), default=1, show_default=True, help="Passes of a text workload.")
-@click.option("--kineto", default="", metavar="FILE", help="The device trace that goes with a PyTorch host trace.")
-@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Rank of a PyTorch trace.")
-@click.option("--native", is_flag=True, help="A text workload's training loop itself, times in ns; any of the loops.")
-@click.option(
-    "--topology", default="", metavar="T", help="With --native: the machine it is meant for, instead of --npus."
-)
-@click.option("--policy", type=click.Choice(["lifo", "fifo"]), default="lifo", help="With --native: priorities.")
-@click.option("--num-dims", "--num_dims", type=click.IntRange(1), help="Dimensions that collectives of a text name.")
-@click.option(
+@option("--npus", type=click.IntRange(1), default=1, show_default=True, help="Ranks of a text workload.")
+@option("--iterations", type=click.IntRange(1), default=1, show_default=True, help="Passes of a text workload.")
+@option("--kineto", default="", metavar="FILE", help="The device trace that goes with a PyTorch host trace.")
+@option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Rank of a PyTorch trace.")
+@option("--native", is_flag=True, help="A text workload's training loop itself, times in ns; any of the loops.")
+@option("--topology", default="", metavar="T", help="With --native: the machine it is meant for, instead of --npus.")
+@option("--policy", type=click.Choice(["lifo", "fifo"]), default="lifo", help="With --native: priorities.")
+@option("--num-dims", "--num_dims", type=click.IntRange(1), help="Dimensions that collectives of a text name.")
+@option(
     "--npu-frequency",
     "--npu_frequency",
     type=POSITIVE,
     metavar="MHZ",
-    default=1000.0,
-    help="Clock whose cycles FlexFlow graphs (with --compat) and Chakra's schema of 2023 count.  [default: 1000]",
+    help="Clock whose cycles FlexFlow graphs (with --compat) and Chakra's schema of 2023 count (1000).",
 )
-@click.option("--compat", type=click.Choice(["chakra"]), help="Exactly what Chakra's own converter makes.")
+@option("--compat", type=click.Choice(["chakra"]), help="Exactly what Chakra's own converter makes.")
 def command(
     source: str,
     target: str,
@@ -58,7 +55,7 @@ def command(
     simcore convert w.0.et w.0.json
     """
     from simcore.workload.chakra import writer
-    from simcore.workload.chakra.conversion import Options, convert, is_text
+    from simcore.workload.chakra.convert.conversion import Options, convert, is_text
 
     if native and compat:
         raise InputError.at("--native", "excludes --compat", hint="Chakra's converter makes another graph")

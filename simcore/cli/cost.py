@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import click
 
-from simcore.cli.cost_failures import failures_command
-from simcore.cli.cost_scaling import scaling_command
-from simcore.cli.cost_simple import simple_command
-from simcore.cli.cost_transformer import transformer_command
+from simcore.cli.command import Lazy
 
 __all__ = ["command"]
 
+WAYS = {
+    "transformer": ("FLOP, traffic, time, energy, money of a GPT.", "cost_transformer:transformer_command"),
+    "simple": ("Time by matrix products, pipeline, collectives.", "cost_simple:simple_command"),
+    "scaling": ("Fastest degrees by number of devices.", "cost_scaling:scaling_command"),
+    "failures": ("Goodput of a run whose nodes fail.", "cost_failures:failures_command"),
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(cls=Lazy, table=WAYS)
 def command() -> None:
     """Cost of a whole training run: arithmetic, traffic, time, energy and money, and what failures leave of it.
 
@@ -20,7 +24,3 @@ def command() -> None:
     simcore cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11 --batch_size 1536 --p_data 8
     simcore cost simple --n_layers 96 --d_model 12288 --pp 8 --tp 8 --dp 12
     """
-
-
-for one in (transformer_command, simple_command, scaling_command, failures_command):
-    command.add_command(one)

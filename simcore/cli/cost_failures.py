@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from simcore.cli.command import Option, emit, verb
-from simcore.cli.numbers import COUNT, POSITIVE, SHARE
+from simcore.cli.numbers import COUNT, POSITIVE, Finite
 from simcore.cost.closed.operation import wall_clock_s
 from simcore.cost.failures import LOSSES, Checkpoint, FailureRun, Failures, draw, quantile
 from simcore.errors import InputError
@@ -64,7 +64,7 @@ OPTIONS: dict[str, tuple[tuple[str, Any, Any, str, str], ...]] = {
         ("--node-bandwidth node_bytes_per_s", RATE, None, "R", "Of one node's links: '50 GB/s'."),
         ("--snapshot-bandwidth snapshot_bytes_per_s", RATE, None, "R",
          "Asynchronous: stop for a copy to a node's memory at this rate, write beside training."),
-        ("--network-busy network_busy", SHARE, 0.0, "X", "Asynchronous: share of a step in which links are used (0)."),
+        ("--network-busy network_busy", Finite(0, 1), 0.0, "X", "Asynchronous: how much of a step uses links (0)."),
         ("--interval interval_s", SECONDS, "0", "T", "Work between checkpoints (Daly's)."),
     ),
     "Nodes": (

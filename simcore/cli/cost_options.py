@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from simcore.cli import command
 from simcore.cli.numbers import COUNT, POSITIVE, SIZE, Finite
 from simcore.cost.closed import describe, operation
 from simcore.errors import InputError, Location, Problem
-from simcore.report.document import encode
 from simcore.units import parse_bytes_per_s
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ __all__ = [
     "operated",
     "option",
     "options",
-    "output",
     "print_result",
     "require",
     "run_options",
@@ -37,12 +36,11 @@ Table = Mapping[str, tuple[str, str]]  # an option's name -> the field it sets, 
 
 
 def option(name: str, kind: Kind | None = None, default: object = None, help_text: str = "") -> Command:
-    """An option of the original scripts: spelled with underscores or hyphens; without a type it is a switch."""
-    spellings = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
+    """An option of the original scripts; without a type it is a switch."""
     if kind is None:
-        return click.option(*spellings, name, is_flag=True, help=help_text)
+        return command.option(f"--{name}", name, is_flag=True, help=help_text)
     shown = default is not None
-    return click.option(*spellings, name, type=kind, default=default, show_default=shown, help=help_text)
+    return command.option(f"--{name}", name, type=kind, default=default, show_default=shown, help=help_text)
 
 
 def options(*decorators: Command) -> Command:
@@ -84,7 +82,6 @@ run_options = options(
     option("checkpoint_seconds", SIZE, None, "Time to write a checkpoint; the best interval is computed."),
     option("restart_seconds", SIZE, None, "Time from a failure to work again."),
 )
-output = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
 def require(values: dict[str, Any], *names: str) -> None:
@@ -145,7 +142,6 @@ def print_result(
     lines: Iterable[str],
     cost: operation.OperationCost | None,
     executed: Executed | None,
-    as_json: bool,
 ) -> None:
     """The answer, with a batch on a topology and the cost of operating the run where asked."""
     if executed is not None:
@@ -154,4 +150,4 @@ def print_result(
     if cost is not None:
         document["operation"] = {key: value for key, value in asdict(cost).items() if value is not None}
         lines = [*lines, *describe.operation_lines(cost)]
-    click.echo(encode(document) if as_json else "\n".join([*lines, ""]), nl=False)
+    command.emit(document, "\n".join(lines))

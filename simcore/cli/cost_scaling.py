@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
-from simcore.cli.cost_options import built, field_options, option, options, output, require
+from simcore.cli import command
+from simcore.cli.command import emit, verb
+from simcore.cli.cost_options import built, field_options, option, options, require
 from simcore.cli.numbers import COUNT, POSITIVE, Finite
 from simcore.cost.closed import scaling
 from simcore.cost.closed.simple import Chip
-from simcore.report.document import encode
 
 __all__ = ["scaling_command"]
 
@@ -26,21 +27,20 @@ DEGREES = {
 DAY_S = 86400.0
 
 
-@click.command("scaling", short_help="Fastest degrees by number of devices.")
+@verb("scaling", short_help="Fastest degrees by number of devices.")
 @options(
     option("training_flop", POSITIVE, None, "Arithmetic of the whole run (required); the model follows from it."),
-    click.option("--chip", type=click.Choice(list(scaling.CHIPS)), default="H100", show_default=True),
+    command.option("--chip", type=click.Choice(list(scaling.CHIPS)), default="H100", show_default=True),
     option("chips_per_device", COUNT, 1, "Chips that count as one device with one network link."),
     option("network_bandwidth", POSITIVE, None, "Network of a device, bytes/s (the chip's)."),
     option("no_network_reduction", help_text="The network carries sums' parts, it does not add them."),
     option("base_utilization", Finite(1e-12, 1), scaling.UTILIZATION, "Reachable share of arithmetic and memory."),
     option("bytewidth", POSITIVE, 2.0, "Bytes of a number."),
     option("max_devices", Finite(1, 1e9), scaling.MOST_DEVICES, "Where the search over degrees ends."),
-    click.option("--fixed", is_flag=True, help="No search: the degrees below."),
+    command.option("--fixed", is_flag=True, help="No search: the degrees below."),
 )
 @field_options(scaling.Degrees, DEGREES)
-@output
-def scaling_command(as_json: bool, **values: Any) -> None:
+def scaling_command(**values: Any) -> None:
     """Fastest degrees for every number of devices, of a model that its arithmetic trains best (run_optimizer2).
 
     \b
@@ -56,7 +56,7 @@ def scaling_command(as_json: bool, **values: Any) -> None:
     else:
         found = scaling.search(model, device, values["max_devices"], values["bytewidth"])
     document = {"model": asdict(model), "spreads": [{"devices": one.degrees.devices, **asdict(one)} for one in found]}
-    click.echo(encode(document) if as_json else "\n".join([*_lines(model, _doublings(found)), ""]), nl=False)
+    emit(document, lambda: "\n".join(_lines(model, _doublings(found))))
 
 
 def _device(values: dict[str, Any]) -> scaling.Device:

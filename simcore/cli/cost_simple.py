@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from simcore.cli import command
+from simcore.cli.command import verb
 from simcore.cli.cost_options import (
     built,
     executed_on,
@@ -14,15 +16,16 @@ from simcore.cli.cost_options import (
     operated,
     option,
     options,
-    output,
     print_result,
     require,
     run_options,
 )
 from simcore.cli.numbers import POSITIVE, Finite
 from simcore.cost.closed import describe, operation, simple
-from simcore.cost.closed.executed import Executed
 from simcore.errors import InputError
+
+if TYPE_CHECKING:
+    from simcore.cost.closed.executed import Executed
 
 __all__ = ["simple_command"]
 
@@ -45,10 +48,10 @@ SETUP = {
 }
 
 
-@click.command("simple", short_help="Time by matrix products, pipeline, collectives.")
+@verb("simple", short_help="Time by matrix products, pipeline, collectives.")
 @options(
-    click.option("--variant", type=click.Choice(get_args(simple.Variant)), default="readme", show_default=True),
-    click.option("--chip_type", "--chip-type", "--chip", "chip_type", help="A chip of the table (head: H100)."),
+    command.option("--variant", type=click.Choice(get_args(simple.Variant)), default="readme", show_default=True),
+    command.option("--chip_type", "--chip", "chip_type", help="A chip of the table (head: H100)."),
 )
 @field_options(simple.Setup, SETUP)
 @options(
@@ -57,8 +60,7 @@ SETUP = {
     option("wan_bandwidth", click.STRING, None, "Link of a site, a replica of the model each: GB/s or '400 Gb/s'."),
 )
 @run_options
-@output
-def simple_command(as_json: bool, variant: simple.Variant, **values: Any) -> None:
+def simple_command(variant: simple.Variant, **values: Any) -> None:
     """Batch and run time from matrix products, pipeline and ideal collectives (simple_transformer.py).
 
     \b
@@ -72,7 +74,7 @@ def simple_command(as_json: bool, variant: simple.Variant, **values: Any) -> Non
     document = {key: value for key, value in asdict(run).items() if value is not None} | {"variant": variant}
     lines = describe.simple_lines(run, setup, name, hardware, variant, utilization)
     executed = _executed(values, setup, run)
-    print_result(document, lines, _operated(values, setup, run), executed, as_json)
+    print_result(document, lines, _operated(values, setup, run), executed)
 
 
 def _executed(values: dict[str, Any], setup: simple.Setup, run: simple.SimpleRun) -> Executed | None:

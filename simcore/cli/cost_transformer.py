@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from simcore.cli.command import verb
 from simcore.cli.cost_options import (
     built,
     executed_on,
@@ -13,15 +14,16 @@ from simcore.cli.cost_options import (
     operated,
     option,
     options,
-    output,
     print_result,
     require,
     run_options,
 )
 from simcore.cli.numbers import COUNT, POSITIVE
 from simcore.cost.closed import describe, operation, transformer
-from simcore.cost.closed.executed import Executed
 from simcore.errors import InputError
+
+if TYPE_CHECKING:
+    from simcore.cost.closed.executed import Executed
 
 __all__ = ["transformer_command"]
 
@@ -49,7 +51,7 @@ GRID = {
 }
 
 
-@click.command("transformer", short_help="FLOP, traffic, time, energy, money of a GPT.")
+@verb("transformer", short_help="FLOP, traffic, time, energy, money of a GPT.")
 @field_options(transformer.Model, MODEL)
 @field_options(transformer.Training, TRAINING)
 @options(
@@ -70,8 +72,7 @@ GRID = {
     option("microbatch_size", COUNT, None, "Sequences of a micro-batch over all replicas, for --topology."),
 )
 @run_options
-@output
-def transformer_command(as_json: bool, **values: Any) -> None:
+def transformer_command(**values: Any) -> None:
     """FLOP, Tx and Rx of a GPT-like run on a grid of clusters (transformer.py of document 004).
 
     \b
@@ -88,7 +89,7 @@ def transformer_command(as_json: bool, **values: Any) -> None:
     document = describe.transformer_document(run, model.experts, training, rates)
     lines = describe.transformer_lines(run, model.experts, training, grid, rates, forward_only=forward_only)
     executed = _executed(values, model, grid, training, run)
-    print_result(document, lines, _operated(values, run, rates), executed, as_json)
+    print_result(document, lines, _operated(values, run, rates), executed)
 
 
 def _model(values: dict[str, Any]) -> transformer.Model:

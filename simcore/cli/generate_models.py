@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from simcore.cli.command import Command, Target, emit, forced, option, warn
 from simcore.errors import InputError
 from simcore.files import write_text
 from simcore.generate.aicb.options import FRAMES, Options
@@ -92,12 +92,12 @@ VALUES_WITHOUT_EFFECT = (
 ALIASES = {"pipeline_model_parallel": "pipeline_model_parallel_size"}
 
 
-class Spelling(click.Command):
+class Spelling(Command):
     """A command whose long options are written with underscores or hyphens, in full or as a unique beginning."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click's, after every option got its declared spelling."""
-        known = {option: str(parameter.name) for parameter in self.params for option in parameter.opts}
+        known = {name: str(parameter.name) for parameter in self.params for name in parameter.opts}
         return super().parse_args(ctx, [_spelled(word, known) for word in args])
 
 
@@ -107,8 +107,8 @@ def _spelled(word: str, known: dict[str, str]) -> str:
     if not name.startswith("--") or len(name) < 4:
         return word
     plain = "--" + name[2:].replace("-", "_")
-    matches = [plain] if plain in known else [option for option in known if option.startswith(plain)]
-    one = len({known[option] for option in matches}) == 1
+    matches = [plain] if plain in known else [name for name in known if name.startswith(plain)]
+    one = len({known[name] for name in matches}) == 1
     return matches[0] + equals + value if one else word
 
 
@@ -121,13 +121,18 @@ def _value_options(function: F) -> F:
         how: dict[str, Any] = {"is_flag": True} if field.type == "bool" else {"type": kind}
         shown = "" if field.default in (None, False) else f" [default: {field.default}]"
         names = [f"--{name}" for name in (field.name, ALIASES.get(field.name)) if name]
-        option = click.option(*names, field.name, default=None, help=HELP[field.name] + shown, **how)
-        function = option(function)
+        function = option(*names, field.name, default=None, help=HELP[field.name] + shown, **how)(function)
     for name in WITHOUT_EFFECT:
-        function = click.option(f"--{name}", is_flag=True, hidden=True)(function)
+        function = option(f"--{name}", is_flag=True, hidden=True)(function)
     for name in VALUES_WITHOUT_EFFECT:
-        function = click.option(f"--{name}", hidden=True)(function)
+        function = option(f"--{name}", hidden=True)(function)
     return function
+
+
+def _summaries() -> Collection[str]:
+    from simcore.report.workload import SUMMARIES
+
+    return SUMMARIES
 
 
 def _output_options(formats: tuple[str, ...]) -> Callable[[F], F]:
@@ -135,16 +140,25 @@ def _output_options(formats: tuple[str, ...]) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         choices = [
-            click.option("--compat", type=click.Choice([AICB]), help="AICB's own output, byte for byte."),
-            click.option("--format", "form", type=click.Choice(formats), default="text", show_default=True),
-            click.option("-o", "--output", help="File to write, or DIR/ for AICB's name in it; none: standard output."),
-            click.option("--force", is_flag=True, help="Overwrite the file."),
-            click.option("--json", "as_json", is_flag=True, help="Header, rows and deviations from AICB as JSON."),
-            click.option("--ranks", help="With --format chakra: ranks to write, for example 0-3,7; default: all."),
-            click.option("--summary", help="Also write what is in it: .html, .png, .svg, .pdf or .json."),
+            option("--compat", type=click.Choice([AICB]), help="AICB's own output, byte for byte."),
+            option("--format", "form", type=click.Choice(formats), default="text", show_default=True),
+            option(
+                "-o",
+                "--output",
+                type=Target(prefix=True),
+                metavar="FILE",
+                help="File, or DIR/ for AICB's name in it; none: standard output.",
+            ),
+            option("--ranks", help="With --format chakra: ranks to write, for example 0-3,7; default: all."),
+            option(
+                "--summary",
+                type=Target(_summaries),
+                metavar="FILE",
+                help="Also write what is in it: .html, .png, .svg, .pdf or .json.",
+            ),
         ]
-        for option in reversed(choices):
-            function = option(function)
+        for choice in reversed(choices):
+            function = choice(function)
         return function
 
     return decorate
@@ -156,62 +170,57 @@ class _Output:
 
     compat: str | None
     form: str
-    output: Path | None
-    force: bool
-    as_json: bool
+    output: str | None
     summary: str | None
     ranks: str | None
-    folder: bool
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether only the folder of the file is given."""
+        return self.output is not None and (self.output.endswith("/") or Path(self.output).is_dir())
 
     def named(self, name: Callable[[], str]) -> _Output:
         """With a file of this name where only a folder was given."""
-        if not self.folder or self.output is None:
+        if not self.is_folder:
             return self
-        self.output.mkdir(parents=True, exist_ok=True)
-        return replace(self, output=self.output / name(), folder=False)
+        folder = Path(str(self.output))
+        folder.mkdir(parents=True, exist_ok=True)
+        made = replace(self, output=str(folder / name()))
+        made.check()
+        return made
+
+    def check(self) -> None:
+        """InputError for a file that cannot be written."""
+        if self.output and (self.compat or self.form != "chakra"):
+            Target().convert(self.output, None, None)
 
     @classmethod
     def taken(cls, values: dict[str, Any]) -> _Output:
-        """Those of a command's values, which lose them; InputError for ranks where there is one file."""
-        given = {field.name: values.pop(field.name) for field in fields(cls) if field.name != "folder"}
-        output = given.pop("output")
-        folder = output is not None and (output.endswith("/") or Path(output).is_dir())
-        made = cls(output=Path(output) if output is not None else None, folder=folder, **given)
+        """Those of a command's values, which lose them; InputError for what does not go together or cannot be."""
+        made = cls(**{field.name: values.pop(field.name) for field in fields(cls)})
         if made.ranks and (made.compat or made.form != "chakra"):
             raise InputError.at("--ranks", "only execution traces are written per rank", expected="--format chakra")
+        if not made.is_folder:
+            made.check()
         return made
-
-    def emit(self, text: str, path: Path | None) -> None:
-        """Write through a temporary name, or print."""
-        if path is None:
-            click.echo(text, nl=False)
-            return
-        if path.exists() and not self.force:
-            raise InputError.at("--output", f"'{path}' exists", expected="a new file, or --force", found=str(path))
-        write_text(path, text)
 
     def finish(self, made: Made) -> None:
         """Write or print the workload; with --json the document goes to standard output."""
         self.summarise(made.contents)
         for warning in made.warnings:
-            click.echo(f"warning: {warning}", err=True)
-        if self.output is not None or not self.as_json:
-            self.emit(made.text, self.output)
-        if self.as_json:
-            click.echo(json.dumps({"schema": SCHEMA} | made.document, sort_keys=True, indent=1))
+            warn(warning)
+        if self.output is not None:
+            write_text(self.output, made.text)
+        emit({"schema": SCHEMA} | made.document, "" if self.output else made.text)
 
     def summarise(self, contents: Callable[[], Contents] | None) -> None:
         """Write a summary where one is wanted."""
         if not self.summary:
             return
-        from simcore.report.workload import check_summary, write_summary
+        from simcore.report.workload import write_summary
 
-        check_summary(self.summary)
         if contents is None:
             raise InputError.at("--summary", "AICB's operation lists are not summarised", expected="--format text")
-        if Path(self.summary).exists() and not self.force:
-            message = f"'{self.summary}' exists"
-            raise InputError.at("--summary", message, expected="a new file, or --force", found=self.summary)
         write_summary(contents(), self.summary)
 
     def traces(self, write: Callable[[Path, Sequence[int]], tuple[list[Path], tuple[str, ...]]]) -> None:
@@ -220,10 +229,11 @@ class _Output:
 
         if self.output is None:
             raise InputError.at("--output", "execution traces are files", expected="--output PREFIX", found="none")
-        paths, warnings = write(self.output, tuple(parse_ranks(self.ranks)) if self.ranks else ())
+        paths, warnings = write(Path(self.output), tuple(parse_ranks(self.ranks)) if self.ranks else ())
         for warning in warnings:
-            click.echo(f"warning: {warning}", err=True)
-        click.echo(f"{len(paths) - 1} traces {self.output}.RANK.et, groups in {paths[0]}")
+            warn(warning)
+        document = {"schema": SCHEMA, "groups": str(paths[0]), "traces": [str(path) for path in paths[1:]]}
+        emit(document, f"{len(paths) - 1} traces {self.output}.RANK.et, groups in {paths[0]}")
 
 
 def _options(frame: str, size: str | None, values: dict[str, Any]) -> Options:
@@ -265,7 +275,7 @@ def _extra_options(function: F) -> F:
     """The options of `EXTRA`."""
     for name, (kind, meaning) in reversed(EXTRA.items()):
         how: dict[str, Any] = {"is_flag": True} if kind is bool else {"type": kind}
-        function = click.option(f"--{name}", default=None, help=meaning, **how)(function)
+        function = option(f"--{name}", default=None, help=meaning, **how)(function)
     return function
 
 
@@ -284,16 +294,16 @@ def _training(name: str) -> click.Command:
     frame = FRAMES[name]
 
     @click.command(name, cls=Spelling)
-    @click.option("-m", "--model_size", help="A model of AICB's scripts: 7, 13, 22, 175, ...; options override it.")
-    @click.option("--frame", type=click.Choice([frame]), hidden=True)
+    @option("-m", "--model_size", help="A model of AICB's scripts: 7, 13, 22, 175, ...; options override it.")
+    @option("--frame", type=click.Choice([frame]), hidden=True)
     @_value_options
     @_extra_options
-    @click.option("--profile_out", type=click.Path(path_type=Path), help="Also write the times as AICB's time file.")
+    @option("--profile_out", type=Target(), metavar="FILE", help="Also write the times as AICB's time file.")
     @_output_options(("text", "csv", "chakra", "spec"))
     def command(**values: Any) -> None:
-        ignored = [option for option in (*WITHOUT_EFFECT, *VALUES_WITHOUT_EFFECT) if values.pop(option)]
+        ignored = [name for name in (*WITHOUT_EFFECT, *VALUES_WITHOUT_EFFECT) if values.pop(name)]
         if ignored:
-            click.echo(f"warning: without effect: {', '.join('--' + option for option in ignored)}", err=True)
+            warn(f"without effect: {', '.join('--' + name for name in ignored)}")
         values.pop("frame")
         output = _Output.taken(values)
         extra = {key: values.pop(key) for key in EXTRA}
@@ -316,7 +326,7 @@ def _training(name: str) -> click.Command:
             return
         made = corrected_step(asked, output.form)
         if profile is not None and made.profile:
-            output.emit(made.profile, profile)
+            write_text(profile, made.profile)
         output.finish(made)
 
     command.help = TRAINING_HELP.format(frame=frame, name=name)
@@ -337,7 +347,7 @@ def _write_traces(asked: Asked, output: _Output) -> None:
 
     asked = replace(asked, given=asked.given - {"pp_rank"})
     output.summarise(lambda: contents_of_step(make_step(asked)))
-    output.traces(partial(write_traces, asked, force=output.force))
+    output.traces(partial(write_traces, asked, force=forced()))
 
 
 def _only_corrected(extra: dict[str, Any]) -> None:
@@ -357,21 +367,21 @@ deepseek = _training("deepseek")
 @click.command(cls=Spelling)
 @click.argument("model")
 @click.argument("config", type=click.Path(), required=False)
-@click.option("--world_size", type=click.IntRange(1), default=1, show_default=True, help=HELP["world_size"])
-@click.option("--tensor_model_parallel_size", type=int, default=1, show_default=True, help="Ranks of TP.")
-@click.option("--expert_model_parallel_size", type=int, default=1, show_default=True, help="Ranks of EP.")
-@click.option("--pipeline_model_parallel", type=int, default=1, show_default=True, help="Pipeline stages.")
-@click.option("--pp_rank", type=click.IntRange(0), default=0, show_default=True, help="Stage to describe.")
-@click.option("--seq_length", type=click.IntRange(1), default=1, show_default=True, help="Tokens of a context.")
-@click.option("--micro_batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences at once.")
-@click.option("--phase", type=click.Choice(["prefill", "decode"]), default="decode", show_default=True)
-@click.option("--gpu_type", help="Accelerator that computes the times. [default: A100]")
-@click.option("--fp8_dispatch", is_flag=True, help="Send tokens to experts in fp8 with scales.")
-@click.option("--comp_filepath", type=click.Path(), help="With --compat: AICB's file of measured kernel times.")
-@click.option("--aiob_enable", is_flag=True, help="With --compat: times from --comp_filepath.")
-@click.option("--moe_enable", is_flag=True, hidden=True)
-@click.option("--aiob_forward_loops", type=int, hidden=True)
-@click.option("--result_dir", hidden=True)
+@option("--world_size", type=click.IntRange(1), default=1, show_default=True, help=HELP["world_size"])
+@option("--tensor_model_parallel_size", type=int, default=1, show_default=True, help="Ranks of TP.")
+@option("--expert_model_parallel_size", type=int, default=1, show_default=True, help="Ranks of EP.")
+@option("--pipeline_model_parallel", type=int, default=1, show_default=True, help="Pipeline stages.")
+@option("--pp_rank", type=click.IntRange(0), default=0, show_default=True, help="Stage to describe.")
+@option("--seq_length", type=click.IntRange(1), default=1, show_default=True, help="Tokens of a context.")
+@option("--micro_batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences at once.")
+@option("--phase", type=click.Choice(["prefill", "decode"]), default="decode", show_default=True)
+@option("--gpu_type", help="Accelerator that computes the times. [default: A100]")
+@option("--fp8_dispatch", is_flag=True, help="Send tokens to experts in fp8 with scales.")
+@option("--comp_filepath", type=click.Path(), help="With --compat: AICB's file of measured kernel times.")
+@option("--aiob_enable", is_flag=True, help="With --compat: times from --comp_filepath.")
+@option("--moe_enable", is_flag=True, hidden=True)
+@option("--aiob_forward_loops", type=int, hidden=True)
+@option("--result_dir", hidden=True)
 @_output_options(("text", "csv", "chakra"))
 def inference(model: str, config: str | None, **values: Any) -> None:
     """One prefill or decode step of MODEL.
@@ -409,7 +419,7 @@ def inference(model: str, config: str | None, **values: Any) -> None:
         return
     output.summarise(made.contents)
     served = {name: value for name, value in values.items() if name not in ("pp_rank", "comp_filepath")}
-    output.traces(partial(inference_traces, model, config, force=output.force, **served))
+    output.traces(partial(inference_traces, model, config, force=forced(), **served))
 
 
 def _inference_name(model: str, config: str | None, values: dict[str, Any], form: str) -> str:

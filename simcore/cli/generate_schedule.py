@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from simcore.cli.command import Target, verb
+from simcore.cli.command import Target, option, verb
 from simcore.errors import InputError
 from simcore.units import parse_bytes
 from simcore.workload.model import CollectiveKind
@@ -22,13 +22,13 @@ KINDS = [kind.value for kind in CollectiveKind if kind != CollectiveKind.BARRIER
 
 
 @verb()
-@click.option("--kind", type=click.Choice(KINDS), required=True, help="The collective.")
-@click.option("--algorithm", default="synthesised", show_default=True, help="One whose ranks do different things.")
-@click.option("--topology", "-t", required=True, metavar="T", help="Machine; all its NPUs take part, in order of ids.")
-@click.option("--bytes", "size", default="1 MiB", show_default=True, help="Size that it is made for.")
-@click.option("--pieces", type=click.IntRange(0), default=0, help="Pieces of a share; default: the algorithm's.")
-@click.option("--root", type=click.IntRange(0), default=0, help="Rank that it starts from or ends at.")
-@click.option("-o", "--output", type=Target(), required=True, metavar="FILE", help="Schedule to write (YAML).")
+@option("--kind", type=click.Choice(KINDS), required=True, help="The collective.")
+@option("--algorithm", default="synthesised", show_default=True, help="One whose ranks do different things.")
+@option("--topology", "-t", required=True, metavar="T", help="Machine; all its NPUs take part, in order of ids.")
+@option("--bytes", "size", default="1 MiB", show_default=True, help="Size that it is made for.")
+@option("--pieces", type=click.IntRange(0), default=0, help="Pieces of a share; default: the algorithm's.")
+@option("--root", type=click.IntRange(0), default=0, help="Rank that it starts from or ends at.")
+@option("-o", "--output", type=Target(), required=True, metavar="FILE", help="Schedule to write (YAML).")
 def schedule(kind: str, algorithm: str, topology: str, size: str, pieces: int, root: int, output: str) -> None:
     """Who sends which chunk to whom, checked; a system file plays it with {schedule: FILE}.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from simcore.cli.command import Target, forced, verb, warn
+from simcore.cli.command import Target, forced, option, verb, warn
 from simcore.errors import InputError
 from simcore.units import parse_bytes, parse_ns
 from simcore.workload.model import CollectiveKind
@@ -14,7 +14,7 @@ from simcore.workload.tokens import MAX_INTEGER
 
 __all__ = ["collective", "synthetic"]
 
-OUTPUT = click.option(
+OUTPUT = option(
     "-o",
     "--output",
     type=Target(prefix=True),
@@ -25,21 +25,19 @@ OUTPUT = click.option(
 
 
 @verb()
-@click.option("--kind", type=click.Choice([kind.value for kind in CollectiveKind]), help="The collective.")
-@click.option("--bytes", "size", default="1 MiB", show_default=True, help="Per NPU, for example 4096 or '64 MiB'.")
-@click.option(
-    "--repeat", type=click.IntRange(1, 10**6), default=1, show_default=True, help="How many, one after the other."
-)
-@click.option("--compute", default="0", help="Computation before each, for example '20 us'.")
-@click.option("--dims", default="", metavar="0,2", help="Topology dimensions that take part; default: all.")
-@click.option(
+@option("--kind", type=click.Choice([kind.value for kind in CollectiveKind]), help="The collective.")
+@option("--bytes", "size", default="1 MiB", show_default=True, help="Per NPU, for example 4096 or '64 MiB'.")
+@option("--repeat", type=click.IntRange(1, 10**6), default=1, show_default=True, help="How many, one after the other.")
+@option("--compute", default="0", help="Computation before each, for example '20 us'.")
+@option("--dims", default="", metavar="0,2", help="Topology dimensions that take part; default: all.")
+@option(
     "--root",
     type=click.IntRange(0, 2**31 - 1),
     default=0,
     help="NPU a broadcast, reduce, gather or scatter is rooted at.",
 )
-@click.option("--samples", is_flag=True, help="Instead: the fourteen small traces of Chakra's generator, in folder -o.")
-@click.option("--npus", type=click.IntRange(1), help="Write a file per rank; default: one for every NPU.")
+@option("--samples", is_flag=True, help="Instead: the fourteen small traces of Chakra's generator, in folder -o.")
+@option("--npus", type=click.IntRange(1), help="Write a file per rank; default: one for every NPU.")
 @OUTPUT
 def collective(
     kind: str | None,
@@ -89,13 +87,13 @@ def collective(
 def _quantities(size: str, compute: str) -> tuple[int, int]:
     """Bytes and ns of the two options; InputError names the option that is wrong."""
     values = []
-    for option, text, parse in (("--bytes", size, parse_bytes), ("--compute", compute, parse_ns)):
+    for spelling, text, parse in (("--bytes", size, parse_bytes), ("--compute", compute, parse_ns)):
         try:
             value = round(parse(text))
         except (ValueError, OverflowError) as error:
-            raise InputError.at(option, str(error), found=repr(text)) from error
+            raise InputError.at(spelling, str(error), found=repr(text)) from error
         if not 0 <= value <= MAX_INTEGER:
-            raise InputError.at(option, "out of range", expected="a number from 0 to 2^63 - 1", found=text)
+            raise InputError.at(spelling, "out of range", expected="a number from 0 to 2^63 - 1", found=text)
         values.append(value)
     return values[0], values[1]
 
@@ -112,10 +110,10 @@ def _involved(dims: str) -> list[bool]:
 
 
 @verb()
-@click.option("--from", "source", required=True, metavar="TRACES", help="A folder or the prefix of PREFIX.RANK.et.")
-@click.option("--npus", type=click.IntRange(1), help="Ranks to write, a multiple of the source's.")
-@click.option("--length", type=click.IntRange(1), help="Collectives to sample; default: the source's number.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@option("--from", "source", required=True, metavar="TRACES", help="A folder or the prefix of PREFIX.RANK.et.")
+@option("--npus", type=click.IntRange(1), help="Ranks to write, a multiple of the source's.")
+@option("--length", type=click.IntRange(1), help="Collectives to sample; default: the source's number.")
+@option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @OUTPUT
 def synthetic(source: str, npus: int | None, length: int | None, seed: int, output: str) -> None:
     """Traces statistically similar to given ones, without their names and sizes.

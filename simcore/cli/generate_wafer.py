@@ -2,94 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 
-from simcore.cli.command import Target, emit, verb
+from simcore.cli.command import Target, emit, option, verb
 from simcore.cli.numbers import COUNT
-from simcore.compute.accelerators import accelerator
-from simcore.engine.settings import Settings
-from simcore.engine.wafer import Rates
-from simcore.engine.wafer_run import simulate_wafer
 from simcore.errors import InputError
-from simcore.generate.wse import source
-from simcore.network.topology.load import load, logical
-from simcore.network.topology.model import Topology, Wafer
-from simcore.network.topology.wafer import WaferMesh
-from simcore.workload.wafer import CoreStep, NodeStep
 
 __all__ = ["faults"]
-
-MOST_DRAWS = 200
-Generator = np.random.Generator
-
-
-@dataclass(frozen=True, slots=True)
-class _Study:
-    """Steps, the wafer they run on when nothing more is dead, and what dies: "links" or "npus"."""
-
-    steps: Sequence[NodeStep | CoreStep]
-    wafer: Wafer
-    rates: Rates
-    dead: str
-
-    def time_ns(self, wafer: Wafer) -> int:
-        """Of all steps on a wafer."""
-        topology = Topology(logical(wafer, wafer.dims), wafer=wafer)
-        return simulate_wafer(self.steps, topology, self.rates, Settings()).time_ns
-
-    def damaged(self, count: int, generator: Generator) -> Wafer:
-        """The wafer with `count` more faults that leave it whole; what cuts it is drawn again."""
-        draw = _dead_npus if self.dead == "npus" else _dead_links
-        for _ in range(MOST_DRAWS):
-            wafer = draw(self.wafer, count, generator)
-            if wafer is not None and not len(WaferMesh(wafer).unreachable()):
-                return wafer
-        message = f"{count} more dead {self.dead} leave no whole wafer with {self.wafer.spare_rows} spare rows"
-        raise InputError.at("--counts", message, expected="fewer faults, or more spare_rows in the topology")
-
-
-def _dead_npus(wafer: Wafer, count: int, generator: Generator) -> Wafer | None:
-    """NPUs die where their column has a spare; None when there are too few spares."""
-    column, row = np.meshgrid(np.arange(wafer.columns), np.arange(wafer.rows))
-    cells = np.setdiff1d((column + wafer.columns * row).ravel(), wafer.dead_npus)
-    left = wafer.spare_rows - np.bincount(np.array(wafer.dead_npus, int) % wafer.columns, minlength=wafer.columns)
-    chosen: list[int] = []
-    for cell in generator.permutation(cells).tolist():
-        if len(chosen) < count and left[cell % wafer.columns] > 0:
-            left[cell % wafer.columns] -= 1
-            chosen.append(cell)
-    return replace(wafer, dead_npus=tuple(sorted({*wafer.dead_npus, *chosen}))) if len(chosen) == count else None
-
-
-def _dead_links(wafer: Wafer, count: int, generator: Generator) -> Wafer | None:
-    """Pairs of neighbours lose their links; None when there are too few."""
-    ids = np.arange(wafer.rows * wafer.columns).reshape(wafer.rows, wafer.columns)
-    beside = zip(ids[:, :-1].ravel().tolist(), ids[:, 1:].ravel().tolist(), strict=True)
-    below = zip(ids[:-1].ravel().tolist(), ids[1:].ravel().tolist(), strict=True)
-    pairs = sorted({*beside, *below} - set(wafer.dead_links))
-    if count > len(pairs):
-        return None
-    chosen = {pairs[place] for place in generator.choice(len(pairs), count, replace=False).tolist()}
-    return replace(wafer, dead_links=tuple(sorted(chosen | set(wafer.dead_links))))
-
-
-def _study(workload: str, topology: str, npu: str | None, dead: str) -> _Study:
-    """Everything that a draw needs."""
-    machine, path = load(topology), Path(workload)
-    if [dim.kind for dim in machine.dims] != ["Mesh", "Mesh"]:
-        raise InputError.at("--topology", "faults need a network of two Mesh dimensions", found=repr(topology))
-    if not source.is_source(path):
-        raise InputError.at("--workload", "not a workload of the wafer-scale generator", found=repr(workload))
-    wafer = machine.wafer or Wafer((machine.dims[0], machine.dims[1]))
-    steps = source.load(path).steps
-    preset = accelerator(npu or ("wafer-node" if isinstance(steps[0], NodeStep) else "wafer-core"))
-    return _Study(steps, wafer, Rates(preset.peak("fp16") / 2, preset.memory_bytes_per_s), dead)
 
 
 def _counts(text: str) -> list[int]:
@@ -104,16 +26,14 @@ def _counts(text: str) -> list[int]:
 
 
 @verb(short_help="Slowdown of steps by dead links or NPUs.")
-@click.option("--workload", required=True, metavar="W", help="Specification, node rows or core traces, as for run.")
-@click.option(
-    "--topology", required=True, metavar="T", help="Two Mesh dimensions; `wafer: {spare_rows: n}` for spares."
-)
-@click.option("--dead", default="links", show_default=True, type=click.Choice(["links", "npus"]), help="What dies.")
-@click.option("--counts", default="0,2,4,8", show_default=True, help="Numbers of faults.")
-@click.option("--samples", default=5, show_default=True, type=COUNT, help="Draws per number of faults.")
-@click.option("--seed", default=42, show_default=True, type=click.IntRange(min=0), help="Seed of the draws.")
-@click.option("--npu", metavar="NAME", help="Accelerator preset of an NPU.")
-@click.option("-o", "--output", type=Target(lambda: (".png", ".svg")), metavar="FILE", help="A picture, .png or .svg.")
+@option("--workload", required=True, metavar="W", help="Specification, node rows or core traces, as for run.")
+@option("--topology", required=True, metavar="T", help="Two Mesh dimensions; `wafer: {spare_rows: n}` for spares.")
+@option("--dead", default="links", show_default=True, type=click.Choice(["links", "npus"]), help="What dies.")
+@option("--counts", default="0,2,4,8", show_default=True, help="Numbers of faults.")
+@option("--samples", default=5, show_default=True, type=COUNT, help="Draws per number of faults.")
+@option("--seed", default=42, show_default=True, type=click.IntRange(min=0), help="Seed of the draws.")
+@option("--npu", metavar="NAME", help="Accelerator preset of an NPU.")
+@option("-o", "--output", type=Target(lambda: (".png", ".svg")), metavar="FILE", help="A picture, .png or .svg.")
 def faults(
     workload: str, topology: str, dead: str, counts: str, samples: int, seed: int, npu: str | None, output: str | None
 ) -> None:  # fmt: skip
@@ -122,19 +42,17 @@ def faults(
     \b
     simcore generate wse faults --workload spec.yaml --topology wafer.yaml --counts 0,2,4 -o faults.png
     """
-    numbers, study = _counts(counts), _study(workload, topology, npu, dead)
-    generator, whole = np.random.default_rng(seed), study.time_ns(study.wafer)
-    times: list[list[int]] = [
-        [study.time_ns(study.damaged(count, generator)) for _ in range(samples if count else 1)] for count in numbers
-    ]
-    ratios: list[NDArray[np.float64]] = [np.array(each) / max(whole, 1) for each in times]
+    from simcore.cli.wafer_faults import slowdowns
+
+    numbers = _counts(counts)
+    whole, ratios = slowdowns(workload, topology, npu, dead, numbers, samples, seed)
     if output:
         from simcore.report.plots import save
         from simcore.report.wafer_figure import slowdown_figure
 
         save(slowdown_figure(numbers, ratios, f"dead {dead}"), Path(output))
     rows = [
-        {"dead": count, "slowdown": float(np.median(each)), "most": float(each.max())}
+        {"dead": count, "slowdown": median(each.tolist()), "most": float(each.max())}
         for count, each in zip(numbers, ratios, strict=True)
     ]
     lines = (

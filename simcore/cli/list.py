@@ -68,12 +68,12 @@ def _models() -> Lines:
 
 
 def _profiles() -> Lines:
-    from simcore.cli.run import CLOSED_PROFILES
+    from simcore.options import SimaiOptions
     from simcore.profiles import profiles
 
     for name in profiles.names():
         yield name, f"networks {', '.join(profiles.get(name).networks)}"
-    for name in CLOSED_PROFILES:
+    for name in SimaiOptions.profiles:
         yield name, "SimAI's closed forms; nothing is simulated"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-__all__ = ["COUNT", "POSITIVE", "SHARE", "SIZE", "Finite"]
+__all__ = ["COUNT", "POSITIVE", "SIZE", "Finite"]
 
 
 class Finite(click.FloatRange):
@@ -24,4 +24,3 @@ class Finite(click.FloatRange):
 COUNT = click.IntRange(1, 10**9)
 POSITIVE = Finite(1e-12, 1e30)
 SIZE = Finite(0, 1e30)
-SHARE = Finite(0, 1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from simcore.cli.command import Named, Target, emit, forced, option, verb
 from simcore.cli.numbers import Finite
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+FORMATS = (".txt", ".et")
 COUNT, NONE_OR_MORE = click.IntRange(1, 1 << 30), click.IntRange(0, 1 << 20)
 
 # Words of a plan: a number, one of some (None: see `simcore.cost.words`), or yes (bool).
@@ -46,42 +48,54 @@ SWITCHES = {
     "dropout": "Layers have dropout.",
     "unfused_attention": "Attention in products and a softmax of its own.",
 }
+# Words that are one of some, as the help shows them; which there are is in `simcore.cost.words`.
 SPELLED = {
-    "recompute": "What is computed again: nothing, modules, or whole layers.",
-    "recompute_method": "Which layers: the first of every part, or groups of as many.",
-    "context": "How context ranks get at each other's tokens.",
-    "dtype": "Number format of products.",
-    "schedule": "Order of the pipeline's cells.",
+    "recompute": ("none|selective|full", "What is computed again: nothing, modules, or whole layers."),
+    "recompute_method": ("block|uniform", "Which layers: the first of every part, or groups of as many."),
+    "context": ("gather|ring|all_to_all", "How context ranks get at each other's tokens."),
+    "dtype": ("fp32|tf32|fp16|bf16|fp8|int8|fp4", "Number format of products."),
+    "schedule": ("gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe", "Order of the pipeline's cells."),
+    "recompute_modules": (
+        "core_attn|layernorm|mla_up_proj|moe_act|mlp|moe|shared_experts",
+        "What --recompute selective drops (repeatable).",
+    ),
 }
+
+
+def _choices(name: str) -> Collection[str]:
+    from simcore.cost.words import CHOICES
+
+    return CHOICES[name]
 
 
 def _words(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a plan."""
-    from simcore.cost.words import CHOICES
-
-    kinds = {name: (kind, told) for name, (kind, told) in WORDS.items()}
-    kinds |= {name: (click.Choice(CHOICES[name]), told) for name, told in SPELLED.items()}
-    for name, told in reversed(SWITCHES.items()):
-        function = click.option(f"--{name.replace('_', '-')}", name, is_flag=True, default=None, help=told)(function)
-    modules = "What --recompute selective drops (repeatable)."
-    chosen = click.Choice(CHOICES["recompute_modules"])
-    function = click.option("--recompute-modules", type=chosen, multiple=True, help=modules)(function)
-    function = click.option("--cuts", help="Layers of every part of the model: 7,8,8,7.")(function)
-    for name, (kind, told) in reversed(kinds.items()):
-        function = click.option(f"--{name.replace('_', '-')}", name, type=kind, help=told)(function)
+    made = [_word(name, type=kind, help=told) for name, (kind, told) in WORDS.items()]
+    made += [
+        _word(name, type=Named(partial(_choices, name)), metavar=shown, help=told, multiple=name == "recompute_modules")
+        for name, (shown, told) in SPELLED.items()
+    ]
+    made += [option("--cuts", help="Layers of every part of the model: 7,8,8,7.")]
+    made += [_word(name, is_flag=True, default=None, help=told) for name, told in SWITCHES.items()]
+    for each in reversed(made):
+        function = each(function)
     return function
 
 
-@click.command(short_help="Predict a training step.")
-@click.option("--model", required=True, help="A shipped model, a Hugging Face config.json, or a YAML file of fields.")
-@click.option("--cluster", required=True, help="A known cluster, or a file: {accelerator: H100, fabric: hgx-h100}.")
-@click.option("--accelerators", required=True, type=COUNT, help="How many the step runs on.")
-@click.option("--seq", required=True, type=COUNT, help="Tokens of a sequence.")
+def _word(name: str, **about: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return option(f"--{name.replace('_', '-')}", name, **about)
+
+
+@verb(short_help="Predict a training step.")
+@option("--model", required=True, help="A shipped model, a Hugging Face config.json, or a YAML file of fields.")
+@option("--cluster", required=True, help="A known cluster, or a file: {accelerator: H100, fabric: hgx-h100}.")
+@option("--accelerators", required=True, type=COUNT, help="How many the step runs on.")
+@option("--seq", required=True, type=COUNT, help="Tokens of a sequence.")
 @_words
-@click.option("--run", "runs", is_flag=True, help="Run the same step by the native engine, too.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the step: .txt, or .et of every rank.")
-@click.option("--force", is_flag=True, help="Overwrite what is there.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@option("--run", "runs", is_flag=True, help="Run the same step by the native engine, too.")
+@option(
+    "-o", "--output", type=Target(lambda: FORMATS), metavar="FILE", help="Write the step: .txt, or .et of every rank."
+)
 def command(
     model: str,
     cluster: str,
@@ -89,9 +103,7 @@ def command(
     seq: int,
     *,
     runs: bool,
-    output: Path | None,
-    force: bool,
-    as_json: bool,
+    output: str | None,
     **words: Any,
 ) -> None:
     """Predict one training step: how long it takes, what it consists of, what memory it needs.
@@ -106,8 +118,8 @@ def command(
     if runs:
         document["run_s"] = answer.run_s()
     if output:
-        _write(answer, output, force=force)
-    click.echo(json.dumps(document, sort_keys=True, indent=1) if as_json else "\n".join(_lines(answer, document)))
+        _write(answer, Path(output))
+    emit(document, lambda: "\n".join(_lines(answer, document)))
 
 
 def _given(words: dict[str, Any]) -> dict[str, Any]:
@@ -125,21 +137,16 @@ def _given(words: dict[str, Any]) -> dict[str, Any]:
     return said
 
 
-def _write(answer: Answer, output: Path, *, force: bool) -> None:
+def _write(answer: Answer, output: Path) -> None:
     """The step as the engine runs it."""
     from simcore.cost.played import program, write_step
-    from simcore.errors import InputError
     from simcore.files import write_text
     from simcore.workload.text import write
 
-    if output.suffix not in (".txt", ".et"):
-        raise InputError.at("-o", "nothing says the format", expected="STEP.txt or STEP.et", found=str(output))
     if output.suffix == ".et":
-        write_step(answer.model, answer.plan, answer.cluster, output.with_suffix(""), force=force)
-        return
-    if output.exists() and not force:
-        raise InputError.at("-o", "the file exists", expected="a new file, or --force", found=str(output))
-    write_text(output, write(program(answer.model, answer.plan, answer.cluster)))
+        write_step(answer.model, answer.plan, answer.cluster, output.with_suffix(""), force=forced())
+    else:
+        write_text(output, write(program(answer.model, answer.plan, answer.cluster)))
 
 
 def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:

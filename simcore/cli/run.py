@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simcore import library
 from simcore.cli import run_config
-from simcore.cli.command import Command, Named, Option, Target, emit, forced, is_quiet, warn
+from simcore.cli.command import Command, Option, Target, emit, forced, is_quiet, warn
 from simcore.cli.completion import shipped
-from simcore.cli.numbers import COUNT, POSITIVE, SHARE
 from simcore.cli.progress import progress
 from simcore.errors import InputError
-from simcore.options import RunOptions, flag, spelled, texts
+from simcore.options import Options, RunOptions, SimaiOptions, flag, spelled, texts
 
 if TYPE_CHECKING:
     from simcore.report.model import Report
 
-__all__ = ["CLOSED_FORMS", "command"]
-
-CLOSED_PROFILES = ("simai-1.6", "simai-busbw")
+__all__ = ["command"]
 
 
 def _timelines() -> Collection[str]:
@@ -38,37 +34,7 @@ def _maps() -> Collection[str]:
     return MAPS
 
 
-def _gpus() -> list[str]:
-    from simcore.profiles.simai_bandwidth import GPUS
-
-    return list(GPUS)
-
-
-def _nics() -> list[str]:
-    from simcore.profiles.simai_bandwidth import NICS
-
-    return list(NICS)
-
-
-def _closed(name: str, *more: str, **about: Any) -> Option:
-    return Option([name, *more], group="SimAI's closed forms (--profile simai-1.6 or simai-busbw)", **about)
-
-
-CLOSED_FORMS = (
-    _closed("--gpus", type=COUNT, metavar="N", help="GPUs of the job; default: the header's all_gpus."),
-    _closed("--gpus-per-server", type=COUNT, metavar="N", help="GPUs of a server (8)."),
-    _closed("--nics-per-server", type=COUNT, metavar="N", help="NICs of a server (8)."),
-    _closed("--nvlink-bw", "nvlink_gib_per_s", type=POSITIVE, metavar="X", help="NVLink bandwidth of a GPU, GiB/s."),
-    _closed("--nic-bw", "nic_gib_per_s", type=POSITIVE, metavar="X", help="Bandwidth of a NIC, GiB/s."),
-    _closed("--gpu-type", type=Named(_gpus), help="NVLink bandwidth by name."),
-    _closed("--nic-type", type=Named(_nics), help="NIC bandwidth by name."),
-    _closed("--dp-overlap", type=SHARE, metavar="X", help="Share of data-parallel communication hidden (0)."),
-    _closed("--tp-overlap", type=SHARE, metavar="X", help="Share of tensor-parallel communication hidden (0)."),
-    _closed("--ep-overlap", type=SHARE, metavar="X", help="Share of expert-parallel communication hidden (0)."),
-    _closed("--pp-overlap", type=SHARE, metavar="X", help="Share of pipeline transfers hidden (1)."),
-    _closed("--busbw", "busbw", metavar="FILE", help="Bus bandwidths by group and collective (simai-busbw)."),
-)
-"""What the closed forms take besides --workload; parameter names are the fields of `SimaiOptions`."""
+CLOSED_FORMS = {each.name for each in fields(SimaiOptions)}
 
 INPUTS = (
     Option(
@@ -104,10 +70,10 @@ OUTPUTS = (
 )  # fmt: skip
 
 
-def _of_run() -> list[Option]:
-    """The options of `RunOptions`; values are read there."""
+def _described(options: type[Options]) -> list[Option]:
+    """The options of a class; values are read there."""
     made = []
-    for each in fields(RunOptions):
+    for each in fields(options):
         about = each.metadata
         if about.get("hidden"):
             continue
@@ -120,7 +86,13 @@ def _of_run() -> list[Option]:
 @click.command(
     cls=Command,
     short_help="Simulate a workload on a topology.",
-    params=[click.Argument(["jobs"], required=False), *INPUTS, *_of_run(), *CLOSED_FORMS, *OUTPUTS],
+    params=[
+        click.Argument(["jobs"], required=False),
+        *INPUTS,
+        *_described(RunOptions),
+        *_described(SimaiOptions),
+        *OUTPUTS,
+    ],
 )
 def command(
     jobs: str | None,
@@ -149,10 +121,15 @@ def command(
     if jobs or not workload:
         _several(jobs, topology, system, given, timeline, (ranks, window))
         return
-    if given.get("profile") in CLOSED_PROFILES:
-        _closed_forms(workload, given)
+    if given.get("profile") in SimaiOptions.profiles:
+        from simcore.cost.simai.report import estimate
+
+        simulated = {"topology": topology, "system": system, "output": output, "ranks": ranks, "window": window}
+        written = {"timeline": timeline or None, "links": links or None, "iteration": iteration}
+        closed = estimate(workload, given | simulated | written)
+        emit(closed.to_dict(), lambda: str(closed))
         return
-    _refuse({str(option.name) for option in CLOSED_FORMS}, "belongs to SimAI's closed forms", "--profile simai-1.6")
+    _refuse(CLOSED_FORMS, "belongs to SimAI's closed forms", "--profile simai-1.6")
     if not (timeline or output):
         _refuse({"ranks", "window", "iteration"}, "chooses what a timeline shows", "--timeline FILE or -o DIR")
     from simcore.report import artefacts
@@ -187,7 +164,7 @@ def _several(
     """Several jobs on one network, from a file of them."""
     if jobs is None:
         raise InputError.at("--workload", "there is nothing to run", expected="--workload W, or a file of jobs")
-    others = {str(option.name) for option in (*CLOSED_FORMS, *OUTPUTS)} - {"timeline", "ranks", "window"} | {"workload"}
+    others = {str(each.name) for each in OUTPUTS} - {"timeline", "ranks", "window"} | CLOSED_FORMS | {"workload"}
     _refuse(others, "does not go with a file of jobs", "the file alone, or --workload W")
     from simcore.cli import run_jobs
     from simcore.report import artefacts
@@ -217,18 +194,3 @@ def _refuse(names: set[str], message: str, expected: str) -> None:
     for parameter in context.command.params:
         if parameter.name in names and context.params.get(str(parameter.name)) not in (None, ()):
             raise InputError.at(parameter.opts[0], message, expected=expected)
-
-
-def _closed_forms(workload: str, given: dict[str, Any]) -> None:
-    """SimAI's closed forms: nothing is simulated, and what only a simulation knows is refused."""
-    context, known = click.get_current_context(), {str(option.name) for option in CLOSED_FORMS}
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        typed = context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
-        if typed and parameter.expose_value and name not in known | {"workload", "profile", "dialect"}:
-            message = f"profile {given['profile']} has closed forms and simulates nothing"
-            raise InputError.at(parameter.opts[-1], message, expected="another profile", hint="see docs/simai.md")
-    from simcore.cli import run_simai
-
-    shown, document = run_simai.run(library.resolve(workload, "workloads"), given["profile"], given)
-    emit(document, shown)

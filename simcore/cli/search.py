@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from simcore.cli.command import Target, emit, option, pictures, verb
 
 if TYPE_CHECKING:
     from simcore.cost.search import Candidate, Found, Rival, Study
@@ -15,13 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command(short_help="Find the best parallelisation of a model on a cluster.")
-@click.argument("study", type=click.Path(path_type=Path))
-@click.option("--top", default=10, show_default=True, type=click.IntRange(min=1), help="How many to show.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.option("--explain", is_flag=True, help="The best step's interval and the constants it follows most.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Picture of time against memory (.png .svg .pdf).")
-def command(study: Path, top: int, as_json: bool, explain: bool, plot: Path | None) -> None:
+@verb(short_help="Find the best parallelisation of a model on a cluster.")
+@click.argument("study")
+@option("--top", default=10, show_default=True, type=click.IntRange(min=1), help="How many to show.")
+@option("--explain", is_flag=True, help="The best step's interval and the constants it follows most.")
+@option("--plot", type=Target(pictures), metavar="FILE", help="Picture of time against memory (.png .svg .pdf).")
+def command(study: str, top: int, explain: bool, plot: str | None) -> None:
     """Find the fastest way to run a model that fits: degrees, chunks, micro-batch, recomputation, ZeRO level.
 
     \b
@@ -31,11 +31,11 @@ def command(study: Path, top: int, as_json: bool, explain: bool, plot: Path | No
     from simcore.cost.study import read_study
     from simcore.errors import InputError
 
-    asked = read_study(study)
+    asked = read_study(Path(study))
     found = search(asked, top)
     if not found.best:
         raise InputError.at(
-            str(study),
+            study,
             "nothing fits" if found.tried else "nothing divides evenly",
             expected="more accelerators, more memory, or wider lists of what may vary",
             found=_too_large(found, asked),
@@ -44,12 +44,9 @@ def command(study: Path, top: int, as_json: bool, explain: bool, plot: Path | No
         from simcore.cost.picture import front_figure
         from simcore.report.plots import save
 
-        save(front_figure(found), plot)
+        save(front_figure(found), Path(plot))
     explained = _explained(found.best[0], asked) if explain else {}
-    if as_json:
-        click.echo(json.dumps(_document(found) | explained, sort_keys=True, indent=1))
-    else:
-        click.echo("\n".join([*_lines(found), *_explained_lines(explained)]))
+    emit(_document(found) | explained, lambda: "\n".join([*_lines(found), *_explained_lines(explained)]))
 
 
 def _too_large(found: Found, asked: Study) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from simcore.cli.command import Group, emit, is_quiet, terminal_width
+from simcore.cli.command import Group, emit, is_quiet, option, terminal_width
 from simcore.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ def command() -> None:
 
 @command.command(short_help="Run what is missing of a study.")
 @click.argument("study", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Results; default: STUDY.sweep.")
-@click.option("--jobs", type=click.IntRange(1, 1024), help="Local processes; default: one per core.")
-@click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler instead, for example tcp://host:8786.")
-@click.option("--shard", metavar="I/N", help="Only the I-th of N parts: for arrays of jobs, see `sweep merge`.")
-@click.option("--retry-failed", is_flag=True, help="Do failed runs again.")
+@option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Results; default: STUDY.sweep.")
+@option("--jobs", type=click.IntRange(1, 1024), help="Local processes; default: one per core.")
+@option("--scheduler", metavar="ADDRESS", help="A Dask scheduler instead, for example tcp://host:8786.")
+@option("--shard", metavar="I/N", help="Only the I-th of N parts: for arrays of jobs, see `sweep merge`.")
+@option("--retry-failed", is_flag=True, help="Do failed runs again.")
 def start(
     study: Path,
     output: Path | None,
@@ -105,8 +105,8 @@ def merge(folders: tuple[Path, ...]) -> None:
 
 @command.command(short_help="Table and pictures of the results.")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--rows", default=40, show_default=True, type=click.IntRange(min=1), help="Most rows of the table.")
-@click.option("--pareto", nargs=2, metavar="X Y", help="Two figures or numbers that vary: who is best in both?")
+@option("--rows", default=40, show_default=True, type=click.IntRange(min=1), help="Most rows of the table.")
+@option("--pareto", nargs=2, metavar="X Y", help="Two figures or numbers that vary: who is best in both?")
 def report(folder: Path, rows: int, pareto: tuple[str, str] | None) -> None:
     """Show the results in DIR, the shortest run first, and write table and picture beside them.
 

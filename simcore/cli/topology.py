@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from simcore.cli.command import Group, Target, emit
+from simcore.cli.command import Group, Target, emit, option
 from simcore.cli.completion import shipped
 from simcore.cli.numbers import SIZE
 
@@ -40,7 +40,7 @@ def command() -> None:
 
 @command.command(short_help="Figures of a topology, and a picture of it.")
 @click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
-@click.option("-o", "--output", type=Target(PICTURES.keys), metavar="FILE", help="Draw it: a .png or .svg file.")
+@option("-o", "--output", type=Target(PICTURES.keys), metavar="FILE", help="Draw it: a .png or .svg file.")
 def show(topology: str, output: str | None) -> None:
     """Print the figures of topology T, a file or a shipped name; draw it with -o.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from simcore.cli.command import Group, Target, emit, forced, warn
+from simcore.cli.command import Group, Target, emit, forced, option, warn
 
 __all__ = ["command"]
 
@@ -62,7 +62,7 @@ def info(trace: str) -> None:
 
 @command.command(short_help="What a workload sends and computes in a step.")
 @click.argument("workload")
-@click.option("-o", "--output", type=Target(_summaries), metavar="FILE", help="Write it: .html .png .svg .pdf .json.")
+@option("-o", "--output", type=Target(_summaries), metavar="FILE", help="Write it: .html .png .svg .pdf .json.")
 def summary(workload: str, output: str | None) -> None:
     """What a whole WORKLOAD sends and computes in a step: a text, a specification, or all traces of a set.
 
@@ -83,7 +83,7 @@ def summary(workload: str, output: str | None) -> None:
 
 @command.command(short_help="Dependencies as Graphviz (.dot) or GraphML.")
 @click.argument("trace")
-@click.option("-o", "--output", type=Target(lambda: DRAWN), required=True, metavar="FILE", help=".dot .gv .graphml")
+@option("-o", "--output", type=Target(lambda: DRAWN), required=True, metavar="FILE", help=".dot .gv .graphml")
 def graph(trace: str, output: str) -> None:
     """Dependencies of one trace file as Graphviz (.dot) or GraphML (.graphml).
 
@@ -99,10 +99,10 @@ def graph(trace: str, output: str) -> None:
 
 @command.command(short_help="Recorded durations, or a log of ASTRA-sim's.")
 @click.argument("trace")
-@click.option("-o", "--output", type=Target(_timelines), required=True, metavar="FILE", help="What to write.")
-@click.option("--ranks", metavar="RANKS", help="Ranks to show, for example 0-3,7.")
-@click.option("--window", metavar="BEGIN:END", help="Time to show, for example 1ms:2.5ms.")
-@click.option("--npu-frequency", type=click.FloatRange(0, min_open=True), default=1000.0, help="MHz of a log's ticks.")
+@option("-o", "--output", type=Target(_timelines), required=True, metavar="FILE", help="What to write.")
+@option("--ranks", metavar="RANKS", help="Ranks to show, for example 0-3,7.")
+@option("--window", metavar="BEGIN:END", help="Time to show, for example 1ms:2.5ms.")
+@option("--npu-frequency", type=click.FloatRange(0, min_open=True), default=1000.0, help="MHz of a log's ticks.")
 def timeline(trace: str, output: str, ranks: str | None, window: str | None, npu_frequency: float) -> None:
     """A trace's recorded durations, or ASTRA-sim's log of issued and completed nodes, as a timeline.
 
@@ -133,8 +133,8 @@ def timeline(trace: str, output: str, ranks: str | None, window: str | None, npu
 @command.command(short_help="The same trace without names and tensors.")
 @click.argument("trace")
 @click.argument("target", type=Target(prefix=True))
-@click.option("--keep-sizes", is_flag=True, help="Keep bytes and operation counts: simulated times stay equal.")
-@click.option("--salt", default="", help="Secret that the hashes depend on; default: the traces themselves.")
+@option("--keep-sizes", is_flag=True, help="Keep bytes and operation counts: simulated times stay equal.")
+@option("--salt", default="", help="Secret that the hashes depend on; default: the traces themselves.")
 def obfuscate(trace: str, target: str, keep_sizes: bool, salt: str) -> None:
     """Write TRACE without names, tensors and sources to TARGET.et, or TARGET.RANK.et for a set.
 
@@ -157,9 +157,9 @@ def obfuscate(trace: str, target: str, keep_sizes: bool, salt: str) -> None:
 @command.command(short_help="Traces of few ranks laid out on many.")
 @click.argument("trace")
 @click.argument("target", type=Target(prefix=True))
-@click.option("--npus", type=click.IntRange(1), required=True, help="Ranks to write, a multiple of those traced.")
-@click.option("--comm-groups", default="", metavar="FILE", help="Groups that the traces name but do not define.")
-@click.option("--grow", multiple=True, metavar="GROUP", help="A group that spans all blocks; repeatable.")
+@option("--npus", type=click.IntRange(1), required=True, help="Ranks to write, a multiple of those traced.")
+@option("--comm-groups", default="", metavar="FILE", help="Groups that the traces name but do not define.")
+@option("--grow", multiple=True, metavar="GROUP", help="A group that spans all blocks; repeatable.")
 def rescale(trace: str, target: str, npus: int, comm_groups: str, grow: tuple[str, ...]) -> None:
     """Lay out the traces of few ranks on many: TARGET.RANK.et for blocks of as many ranks as were traced.
 

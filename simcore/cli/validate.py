@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
+from simcore.cli.command import Target, emit, is_quiet, note, option, pictures, verb
+
 __all__ = ["command"]
 
 
-@click.command()
+@verb()
 @click.argument("suite", required=False)
-@click.option(
-    "--data", "path", type=click.Path(path_type=Path), help="Measurements of the same form, in place of the shipped."
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.option("--markdown", is_flag=True, help="The table of docs/validation.md.")
-@click.option("--rows", is_flag=True, help="One line per measurement.")
-@click.option("--explain", is_flag=True, help="Parts and interval of each prediction, the constants it follows most.")
-@click.option("--engine", is_flag=True, help="Run the steps by the native engine, too, and compare.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Picture of predicted against measured (.png .svg .pdf).")
+@option("--data", metavar="FILE", help="Measurements of the same form, in place of the shipped.")
+@option("--markdown", is_flag=True, help="The table of docs/validation.md.")
+@option("--rows", is_flag=True, help="One line per measurement.")
+@option("--explain", is_flag=True, help="Parts and interval of each prediction, the constants it follows most.")
+@option("--engine", is_flag=True, help="Run the steps by the native engine, too, and compare.")
+@option("--plot", type=Target(pictures), metavar="FILE", help="Picture of predicted against measured (.png .svg .pdf).")
 def command(
-    suite: str | None,
-    path: Path | None,
-    as_json: bool,
-    markdown: bool,
-    rows: bool,
-    explain: bool,
-    engine: bool,
-    plot: Path | None,
+    suite: str | None, data: str | None, markdown: bool, rows: bool, explain: bool, engine: bool, plot: str | None
 ) -> int:
     """Predict published measurements and report the error of every row.
 
@@ -47,6 +38,7 @@ def command(
     from simcore.cost.published import validate
     from simcore.errors import InputError
 
+    path, silent = Path(data) if data else None, is_quiet() or None
     wanted = [published.suite(suite)] if suite else list(published.SUITES.values())
     documents = [published.load(path)] if path else validate.default_documents()
     found = []
@@ -55,7 +47,7 @@ def command(
             result = validate.score(
                 one,
                 documents,
-                lambda some, name=one.name: tqdm(some, desc=name, disable=None, leave=False),
+                lambda some, name=one.name: tqdm(some, desc=name, disable=silent, leave=False),
                 engine=engine,
                 explain=explain,
             )
@@ -66,14 +58,10 @@ def command(
         from simcore.cost.picture import predictions_figure
         from simcore.report.plots import save
 
-        save(predictions_figure(found), plot)
-    if as_json:
-        click.echo(json.dumps(validate.document(found), sort_keys=True, indent=1, allow_nan=False))
-    elif markdown:
-        click.echo(validate.markdown(found))
-    else:
-        click.echo(validate.table(found, rows=rows))
+        save(predictions_figure(found), Path(plot))
+    shown = validate.markdown(found) if markdown else validate.table(found, rows=rows)
+    emit(validate.document(found), shown)
     missed = [one.suite.name for one in found if one.missed]
     if missed:
-        click.echo(f"outside the tolerance: {', '.join(missed)}", err=True)
+        note(f"outside the tolerance: {', '.join(missed)}")
     return 3 if missed else 0

@@ -85,12 +85,13 @@ class GroupNames:
 
     def of(self, npu_class: int, dim: GroupDim) -> tuple[Hashable, Sequence[int]]:
         """The name of the group of a dimension that a class is in, and the classes in it."""
-        key = (npu_class, dim)
-        found = self._known.get(key)
+        found = self._known.get((npu_class, dim))
         if found is None:
             members = dim.members(int(self._ranks[npu_class][0]))
             colours = np.sort(self._class_of[members])
             classes = colours[np.flatnonzero(np.diff(colours, prepend=-1))].tolist()
             name = int(members[0]) if self._unfolded else tuple(colours.tolist())
-            found = self._known[key] = ((dim, name), classes)
+            found = ((dim, name), classes)
+            # In an unfolded run a group is the same for all in it: one list for all of them, not one for each.
+            self._known |= {(each, dim): found for each in (classes if self._unfolded else (npu_class,))}
         return found

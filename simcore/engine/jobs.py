@@ -14,7 +14,7 @@ from math import fsum
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.engine.run_graph import simulate_graphs
+from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
@@ -92,7 +92,7 @@ class JobRuns:
             if widened >= 0:
                 wide = Fault("wider", (widened,), float(factor), 0, FOREVER)
                 topology = replace(topology, faults=(*topology.faults, wide))
-            found = simulate_graphs(graphs, topology, self._system, self._profile, self._settings)
+            found = simulate(graphs, topology, self._system, self._profile, self._settings)
             self._known[active, widened] = found
         return self._known[active, widened]
 

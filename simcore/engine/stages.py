@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from simcore.engine.placement import Placement
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
@@ -16,7 +13,7 @@ from simcore.timeline.events import EventBuffer, PipelineRun
 from simcore.workload.loops.pipeline import Passage, Pipeline, end_steps, steps_of
 from simcore.workload.model import Workload
 
-__all__ = ["check_fits", "pipeline_run", "stage_kinds", "stage_programs", "stateless"]
+__all__ = ["check_fits", "pipeline_run", "stage_programs", "stateless"]
 
 
 def check_fits(workload: Workload, topology: Topology, placement: Placement) -> None:
@@ -35,13 +32,6 @@ def check_fits(workload: Workload, topology: Topology, placement: Placement) -> 
     if across:
         message = f"{across.name} spans the whole machine, a pipeline's collectives stay within a stage"
         raise InputError.at(across.location or "--system", message, expected="an algorithm for each dimension")
-
-
-def stage_kinds(kinds: NDArray[np.int64], stages: int) -> NDArray[np.int64]:
-    """Kinds of NPUs that also tell the stages apart; stages are outermost."""
-    stage = np.repeat(np.arange(stages), len(kinds) // stages)
-    found: NDArray[np.int64] = stage * (kinds.max() + 1) + kinds
-    return found
 
 
 def stage_programs(workload: Workload, pipeline: Pipeline, events: EventBuffer) -> list[StageProgram]:

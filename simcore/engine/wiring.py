@@ -71,7 +71,9 @@ def make_phases(npu: int, setup: Setup) -> PhaseMaker:
     return PhaseMaker(
         npu=npu,
         chunks=chunks,
-        order=DimensionOrder(system.inter_dimension_scheduling, [dim.size for dim in dims], bandwidths),
+        order=DimensionOrder(
+            system.inter_dimension_scheduling, [dim.size for dim in dims], bandwidths, afresh=profile.gang
+        ),
         decompose=system.collective_optimization == "localBWAware",
         num_queues=setup.settings.queues_per_dim,
         queue_choice=profile.queue_choice,

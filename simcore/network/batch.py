@@ -7,19 +7,17 @@ simulation of every hop into a few sorts of columns, with the same answer to the
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simcore.network.topology.fabric import FloatArray, IntArray, Routes
+from simcore.network.clock import occupied_ns, steps
+from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.timeline.events import LinkTable
 
-__all__ = ["Batch", "leaders", "occupations", "solve_batch", "steps"]
+__all__ = ["Batch", "leaders", "solve_batch"]
 
-Owners = NDArray[np.int32]
 DENSE_LINKS = 1 << 13  # up to so many, which links follow which is kept in a table rather than sorted out
 
 
@@ -54,7 +52,7 @@ def solve_batch(
     of equal rounds the one with fewer links behind it (`congested.CutThrough`). `size_bytes` and
     `start_ns` may be single numbers. Messages of one source with the same `tree` >= 0 are one multicast: a link that
     several of them take is crossed once, for all. Links serve nobody before `free_ns`. None when links wait for each
-    other in a circle (rings, tori): step those (`stepped.step_batch`, `CutThrough`).
+    other in a circle (rings, tori): step those (`wafer.rounds.step_batch`, `CutThrough`).
     """
     routes = links.routes(src, dst)
     size = np.broadcast_to(np.asarray(size_bytes, np.int64), routes.counts.shape)
@@ -63,8 +61,7 @@ def solve_batch(
     if levels is None:
         return None
     owner = np.repeat(np.arange(len(routes.counts), dtype=np.int32), routes.counts)
-    occupied_ns = occupations(links.bandwidth_bytes_per_s, size)
-    step_ns = steps(links.latency_ns, routes)
+    rates, step_ns = links.bandwidth_bytes_per_s, steps(links.latency_ns, routes)
     tail, tally = head.copy(), _Tally(*np.zeros((3, len(links)), np.int64))
     if free_ns is not None:
         tally.free_ns[:] = free_ns
@@ -73,14 +70,14 @@ def solve_batch(
     for entries in _by_level(routes.links, levels, None if rounds is None else _first_ones(routes, rounds)):
         first_ones = entries if leader is None else entries[leader[entries] == entries]
         message, link = owner[first_ones], routes.links[first_ones]
-        occupied = occupied_ns(message, link)
+        occupied = occupied_ns(size[message], rates[link])
         start = _served(link, head[message], occupied, None if free_ns is None else tally.free_ns[link])
         tally.add(link, start, occupied, size[message])
         if leader is not None:
             begun[first_ones] = start
             message, link, start = owner[entries], routes.links[entries], begun[leader[entries]]
-            occupied = occupied_ns(message, link)
-        step = step_ns(entries, link)
+            occupied = occupied_ns(size[message], rates[link])
+        step = step_ns[entries]
         head[message] = start + step
         tail[message] = np.maximum(start + occupied, tail[message]) + step
     return Batch(tail, tally.size_bytes, tally.busy_ns, tally.free_ns)
@@ -110,33 +107,6 @@ def leaders(routes: Routes, tree: IntArray, count: int) -> IntArray:
     _, first, which = np.unique(number[shared] * count + routes.links[shared], return_index=True, return_inverse=True)
     leader[shared] = shared[first][which]
     return leader
-
-
-def occupations(rates: FloatArray, size: IntArray) -> Callable[[Owners, IntArray], IntArray]:
-    """How long messages occupy links; rounded as `units.transfer_ns`."""
-    if len(np.unique(rates)) == 1:
-        alone = np.ceil(np.round(size / rates[0] * 1e9, 3)).astype(np.int64)
-        return lambda message, link: alone[message]
-    return lambda message, link: np.ceil(np.round(size[message] / rates[link] * 1e9, 3)).astype(np.int64)
-
-
-def steps(latencies_ns: FloatArray, routes: Routes) -> Callable[[IntArray, IntArray], IntArray]:
-    """Latency of hops in whole nanoseconds, by position in the routes and by link; as `congested.whole_steps`."""
-    whole = latencies_ns.astype(np.int64)
-    if (latencies_ns == whole).all():
-        return lambda entries, link: whole[link]
-    offsets = routes.offsets[:-1]
-    steps = np.empty(len(routes.links), np.int64)
-    before, total = np.zeros(len(offsets), np.int64), np.zeros(len(offsets))
-    # Hop by hop, so that the floats are added in the order in which a single route adds them.
-    for hop in range(int(routes.counts.max(initial=0))):
-        there = np.flatnonzero(routes.counts > hop)
-        entries = offsets[there] + hop
-        total[there] += latencies_ns[routes.links[entries]]
-        mark = np.ceil(np.round(total[there], 6)).astype(np.int64)
-        steps[entries] = mark - before[there]
-        before[there] = mark
-    return lambda entries, link: steps[entries]
 
 
 def _followers(routes: Routes, count: int) -> tuple[IntArray, IntArray]:

@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
-from math import ceil
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import simpy
 
+from simcore.network.clock import whole_steps
 from simcore.network.faults import Outlook
 from simcore.network.instant import after, at_end_of_instant
 from simcore.network.times import Times
@@ -37,7 +36,6 @@ __all__ = [
     "Network",
     "StoreAndForward",
     "TreeNetwork",
-    "whole_steps",
 ]
 
 Deliver = Callable[[], None]
@@ -102,21 +100,6 @@ class _Message:
 
 
 _by_key = attrgetter("key", "ends")
-
-
-def whole_steps(latencies_ns: list[float]) -> tuple[int, ...]:
-    """Latencies of a route in whole nanoseconds whose sum is the exact sum, rounded up.
-
-    >>> whole_steps([0.9, 0.9, 0.9])
-    (1, 1, 1)
-    >>> whole_steps([0.4, 0.4, 0.4, 0.4])
-    (1, 0, 1, 0)
-    """
-    marks, total = [0], 0.0
-    for latency_ns in latencies_ns:
-        total += latency_ns
-        marks.append(ceil(round(total, 6)))
-    return tuple(end - start for start, end in pairwise(marks))
 
 
 class _Counted:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import simpy
 
+from simcore.network.clock import idle_ns
 from simcore.network.instant import after
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -20,16 +21,7 @@ def message_ns(links: LinkGraph, src: IntArray, dst: IntArray, size_bytes: IntAr
 
     The same as `congested.CutThrough` on an idle network, to the nanosecond.
     """
-    size_bytes = np.broadcast_to(np.asarray(size_bytes, np.int64), np.shape(src))
-    routes = links.routes(src, dst)
-    owner = np.repeat(np.arange(len(routes.counts)), routes.counts)
-    latency_ns = np.bincount(owner, links.latency_ns[routes.links], len(routes.counts))
-    slowest = np.full(len(routes.counts), np.inf)
-    np.minimum.at(slowest, owner, links.bandwidth_bytes_per_s[routes.links])
-    # Rounded as units.transfer_ns and congested.whole_steps do.
-    serialisation_ns = np.ceil(np.round(size_bytes / slowest * 1e9, 3))
-    whole: IntArray = (np.ceil(np.round(latency_ns, 6)) + serialisation_ns).astype(np.int64)
-    return whole
+    return idle_ns(links, links.routes(src, dst), np.broadcast_to(np.asarray(size_bytes, np.int64), np.shape(src)))
 
 
 class CongestionFree:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from math import ceil
 from typing import Any
 
 import numpy as np
 import simpy
 
-from simcore.network.congested import Deliver, Network, whole_steps
+from simcore.network.clock import whole_latency
+from simcore.network.congested import Deliver, Network
 from simcore.network.faults import Outlook
 from simcore.network.instant import after, at_end_of_instant
 from simcore.network.solver import max_min_rates
@@ -21,6 +21,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.trees import Combination, Meeting, Reduction, branches
 from simcore.timeline.events import LinkTable
 from simcore.timeline.link_use import OccupiedLinks
+from simcore.units import whole_ns
 
 __all__ = ["FairShare"]
 
@@ -74,7 +75,7 @@ class FairShare(Network):
             wait_ns = self._outlook.next_change(now_ns) - now_ns
             after(self.env, wait_ns, lambda _: self.send(src, dst, size_bytes, key, deliver))
             return
-        latency_ns = sum(whole_steps(self.links.latency_ns[list(route)].tolist()))
+        latency_ns = whole_latency(sum(self.links.latency_ns[list(route)].tolist()))
         if not route or not size_bytes:
             after(self.env, latency_ns, lambda _: deliver())
             return
@@ -94,7 +95,7 @@ class FairShare(Network):
     def combine(self, src: int, peer: int, size_bytes: int, key: Any, switch: Reduction, deliver: Deliver) -> None:
         """As `TreeNetwork.combine`: one transfer over all links up and down, once all are there."""
         up, down = self.links.route(src, peer)[0], self.links.route(peer, src)[-1]
-        latency_ns = sum(whole_steps(self.links.latency_ns[[up, down]].tolist())) + switch.latency_ns
+        latency_ns = whole_latency(sum(self.links.latency_ns[[up, down]].tolist())) + switch.latency_ns
         meeting = self._meetings.setdefault(switch.name, Meeting())
         meeting.parts.append(Combination(key, up, latency_ns, down, 0, deliver))
         if len(meeting.parts) < switch.parts:
@@ -200,4 +201,4 @@ class FairShare(Network):
 
 def _left_ns(flow: _Flow) -> int:
     """How long a transfer still takes; what is left by the rounding of its rate is nothing."""
-    return ceil(round(flow.left_bytes / flow.rate * 1e9, 3))
+    return whole_ns(flow.left_bytes / flow.rate * 1e9)

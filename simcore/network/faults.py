@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from math import ceil, inf
+from math import inf
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Fault
 from simcore.network.topology.paths import ShortestPaths
 from simcore.timeline.events import FOREVER, FaultCount
-from simcore.units import parse_ns
+from simcore.units import parse_ns, transfer_ns, whole_ns
 
 __all__ = ["Outlook", "parse_faults"]
 
@@ -80,11 +80,11 @@ class Outlook:
         """When a transfer that begins now has left its link: the integral of the rate is its size; rounded up."""
         left_ns, at_ns = round(size_bytes / rate * 1e9, 3), start_ns
         if link not in self._of_link:
-            return start_ns + ceil(left_ns)
+            return start_ns + transfer_ns(size_bytes, rate)
         while at_ns < FOREVER and left_ns > (room_ns := (self.next_change(at_ns) - at_ns) * self._factor(link, at_ns)):
             left_ns -= room_ns
             at_ns = self.next_change(at_ns)
-        end_ns = at_ns + ceil(round(left_ns / self._factor(link, at_ns), 3))
+        end_ns = at_ns + whole_ns(left_ns / self._factor(link, at_ns))
         for index in self._of_link[link]:
             fault = self._faults[index]
             if fault.factor and start_ns < fault.end_ns and end_ns > fault.begin_ns:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import ceil
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import simpy
 
+from simcore.network.clock import whole_latency
 from simcore.network.instant import after
 from simcore.network.topology.links import LinkGraph
 from simcore.units import transfer_ns
@@ -47,8 +47,8 @@ def branches(links: LinkGraph, src: int, dst: Sequence[int]) -> tuple[list[Branc
         start = max((hop + 1 for hop in range(first, end) if ends[hop] in there), default=first)
         further, total = there[ends[start - 1] if start > first else src]
         for hop in range(start, end):
-            before, total = ceil(round(total, 6)), total + latencies[hop]
-            mark = ceil(round(total, 6))
+            before, total = whole_latency(total), total + latencies[hop]
+            mark = whole_latency(total)
             further.append(len(made))
             made.append(Branch(int(routes.links[hop]), ends[hop], mark, mark - before, []))
             further = made[-1].further

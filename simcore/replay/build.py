@@ -142,6 +142,9 @@ class _RankStep:
         for rows in self.on_stream.values():
             for before, task in zip([rows[-1], *rows[:-1]], rows, strict=True):
                 self._start_edges(before, task, back=int(task == rows[0]))
+        if not self.rank.marked:  # a step ends when the device is done, too
+            for rows in self.on_stream.values():
+                self.builder.edge(EdgeKind.STREAM, self.finish[rows[-1]], self.host.end)
         self._sync_edges()
         self._queue_edges()
 
@@ -157,6 +160,9 @@ class _RankStep:
             self.builder.edge(EdgeKind.LAUNCH, source, node, ready_ns - source_ns, residual_ns=late_ns)
         lag = max(int(delays.stream_lag_ns[task]), -self.trace.tasks.length_ns(before))
         residual = 0 if by_launch else left
+        if call < 0 and self.rank.previous[task] < 0:
+            begun_ns = int(self.trace.tasks.start_ns[task]) - self.rank.windows[self.step].start_ns
+            self.builder.edge(EdgeKind.STREAM, self.host.begin, node, 0, residual_ns=max(min(left, begun_ns), 0))
         self.builder.edge(EdgeKind.STREAM, self.finish[before], node, lag, residual_ns=residual, back=back)
         for wait in delays.waits.get(task, ()) if not sent else ():
             kind = EdgeKind.INTERSTREAM if wait.recorded else EdgeKind.INTERSTREAM_INFERRED

@@ -65,6 +65,8 @@ def add_host(
     for wake in wakes:
         threads.hand_over(wake)
     begin, end = next(marks for marks in ends if marks is not None)
+    if not rank.marked:
+        threads.join(end)
     return HostNodes(begin, end, threads.launcher, threads.returned)
 
 
@@ -81,6 +83,7 @@ class _Threads:
     launcher: dict[int, Reached] = field(default_factory=dict)
     returned: dict[int, int] = field(default_factory=dict)
     points: dict[tuple[int, What, int], Reached] = field(default_factory=dict)
+    lasts: dict[int, Reached] = field(default_factory=dict)
 
     def calls(self) -> dict[int, list[Item]]:
         """Launching and waiting calls of each thread; the driving thread is always there."""
@@ -95,7 +98,7 @@ class _Threads:
 
     def add_chain(self, thread: int, items: list[Item]) -> tuple[int, int] | None:
         """One thread from item to item; the first and the last node of the driving thread, which are the marks."""
-        window = self.rank.windows[self.step]
+        rank, window = self.rank, self.rank.windows[self.step]
         driving = thread == window.thread
         last = Reached(self._node(thread, window.start_ns) if driving else NOWHERE, window.start_ns)
         first = last.node
@@ -104,12 +107,25 @@ class _Threads:
             first = last.node if first < 0 else first
         if driving:
             end = self._node(thread, window.end_ns)
-            self._follow(thread, last, end, window.end_ns)
+            self._follow(thread, last, end, window.end_ns if rank.marked else self._still_ns(thread, last))
             last = Reached(end, window.end_ns)
+        self.lasts[thread] = last
         if last.node >= 0:
             # A thread goes on where it was; its first node is the step's mark, on the other threads their first wake.
             self.builder.edge(EdgeKind.PROGRAM_ORDER, last.node, first, back=1)
         return (first, last.node) if driving else None
+
+    def _still_ns(self, thread: int, last: Reached) -> int:
+        """When the last thing recorded on a thread ended."""
+        own = self.rank.activities.get(thread)
+        return max(last.end_ns, own.last_end(self.rank.windows[self.step].end_ns) if own is not None else 0)
+
+    def join(self, end: int) -> None:
+        """Without marks a step ends when every thread is still."""
+        for thread, last in self.lasts.items():
+            if last.node not in (NOWHERE, end):
+                lag = self._still_ns(thread, last) - last.end_ns
+                self.builder.edge(EdgeKind.CROSS_THREAD, last.node, end, lag, idle_ns=lag)
 
     def _add_item(self, thread: int, last: Reached, item: Item) -> Reached:
         """What comes next on a thread; a mark at or before the last node's end is that node."""

@@ -61,7 +61,9 @@ def explain(rank: RankView) -> Delays:
     tasks = rank.trace.tasks
     start, launched = tasks.start_ns, rank.launch >= 0
     called = np.where(launched, rank.launch_ns, np.iinfo(np.int64).min >> 1)
-    previous_end = np.where(rank.previous >= 0, tasks.end_ns[rank.previous], np.iinfo(np.int64).min >> 1)
+    # What nothing launched and nothing precedes could have begun with the trace.
+    nothing = np.where(launched, np.iinfo(np.int64).min >> 1, rank.windows[0].start_ns)
+    previous_end = np.where(rank.previous >= 0, tasks.end_ns[rank.previous], nothing)
     latency, gap = start - called, start - previous_end
     unqueued = launched & (previous_end <= called)
     sources = _recorded_sources(rank)
@@ -79,7 +81,6 @@ def explain(rank: RankView) -> Delays:
     by_launch, by_stream = called + launch_lag, previous_end + stream_lag
     waits = _recorded_waits(rank, sources, waited, usual_gap)
     late = np.maximum(start - np.maximum(by_launch, by_stream), 0)
-    late[~launched & (rank.previous < 0)] = 0
     left = _infer_waits(rank, start - late, late, waits)
     return Delays(
         launch_lag_ns=np.where(launched, launch_lag, 0),

@@ -104,6 +104,11 @@ class RankView:
     stream_tasks: tuple[Column, ...]
     stream_launch_ns: tuple[Column, ...]
 
+    @property
+    def marked(self) -> bool:
+        """Whether a host that was recorded marked the steps; else nothing says that they outlast their work."""
+        return bool(self.trace.steps and self.activities)
+
     def communicating(self, step: int) -> NDArray[np.bool_]:
         """Which tasks are the communication kernels of a step."""
         kernels = self.communication & (self.trace.tasks.kind == TaskKind.KERNEL)
@@ -143,7 +148,7 @@ def view(trace: KinetoTrace) -> RankView:
         launch_order=np.lexsort((tasks.start_ns, launch_ns)),
         previous=previous,
         call_step=call_step,
-        task_step=_task_steps(launch, call_step, stream_tasks),
+        task_step=_task_steps(launch, call_step, windows, tasks, stream_tasks),
         categories=categories,
         communication=np.array([one == COMMUNICATION for one in categories], dtype=bool)[tasks.name],
         activities=_activities(trace.calls, trace.operators),
@@ -208,17 +213,26 @@ def _step_at(windows: tuple[Window, ...], times_ns: Column) -> Column:
     return np.where(times_ns < windows[-1].end_ns, at, NOWHERE)
 
 
-def _task_steps(launch: Column, call_step: Column, stream_tasks: tuple[Column, ...]) -> Column:
+def _task_steps(
+    launch: Column, call_step: Column, windows: tuple[Window, ...], tasks: Intervals, stream_tasks: tuple[Column, ...]
+) -> Column:
     """The step that launched each task.
 
     A task without a recorded launch goes with the one before it on its stream; before the first launched one it was
-    left over from a time before the trace and belongs to no step.
+    left over from a time before the trace and belongs to no step. A stream without any recorded launch goes with what
+    other streams run at the time, in a trace without launches with the marks.
     """
-    steps = np.where(launch >= 0, call_step[launch] if len(call_step) else NOWHERE, NOWHERE)
+    launched = np.flatnonzero(launch >= 0)
+    steps = np.full(len(launch), NOWHERE)
+    steps[launched] = call_step[launch[launched]]
+    here = _step_at(windows, tasks.start_ns)
+    if len(launched):
+        before = np.searchsorted(launched, np.arange(len(launch)), side="right") - 1
+        here = steps[launched[np.maximum(before, 0)]]
     for rows in stream_tasks:
         known = launch[rows] >= 0
-        if not known.any() and not (launch >= 0).any():
-            steps[rows] = 0
+        if not known.any():
+            steps[rows] = here[rows]
         last_known = np.maximum.accumulate(np.where(known, np.arange(len(rows)), NOWHERE))
         steps[rows] = np.where(last_known >= 0, steps[rows[last_known]], steps[rows])
     return steps

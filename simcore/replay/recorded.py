@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simcore.engine.run_graph import simulate_graphs
+from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
@@ -36,7 +36,7 @@ def of_trace(trace: str) -> Report:
     graphs = GraphSet(tuple(found.graph for found in traces), numbers, {}, Path(trace).name)
     machine = Topology((Dimension("Switch", len(ranks), 1e9, 0.0),))
     settings = Settings(network="congestion-free")
-    timeline = simulate_graphs(graphs, machine, SystemConfig(replay_only=True), profiles.get("native"), settings)
+    timeline = simulate(graphs, machine, SystemConfig(replay_only=True), profiles.get("native"), settings)
     named = tuple([ranks[position] for position in members] for members in timeline.ranks)
     warnings = tuple(text for found in traces for text in found.warnings)
     return Report(replace(timeline, ranks=named), "native", "congestion-free", (), warnings)

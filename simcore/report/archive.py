@@ -57,7 +57,6 @@ class _About:
     network: str
     inputs: tuple[Input, ...]
     warnings: tuple[str, ...]
-    simai: dict[str, float] | None
     noise: NoiseRow | None
     notes: tuple[str, ...]
     streams: tuple[str, ...]
@@ -91,7 +90,6 @@ def _about(report: Report) -> bytes:
             network=report.network,
             inputs=report.inputs,
             warnings=report.warnings,
-            simai=None if report.simai is None else dict(report.simai),
             noise=report.noise,
             notes=timeline.notes,
             streams=timeline.streams,
@@ -175,7 +173,6 @@ def _report(arrays: Arrays) -> Report:
         about.network,
         about.inputs,
         about.warnings,
-        about.simai,
         about.noise,
         about.helps,
         about.rules,

@@ -67,7 +67,7 @@ class Input:
 class Report:
     """What a run found.
 
-    `profile` and `network` are the names of the timing rules, `simai` the summary of SimAI's closed forms (us).
+    `profile` and `network` are the names of the timing rules.
     `noise` is what many seeds gave, `helps` what changes of the run would save, `rules` what those of the profile add,
     `workload` what was run where it is one of rows, `options` those that were given and change figures. docs/report.md
     defines every figure.
@@ -78,7 +78,6 @@ class Report:
     network: str
     inputs: tuple[Input, ...] = ()
     warnings: tuple[str, ...] = ()
-    simai: Mapping[str, float] | None = None
     noise: NoiseRow | None = None
     helps: tuple[HelpRow, ...] = ()
     rules: tuple[RuleRow, ...] = ()
@@ -142,8 +141,6 @@ class Report:
         pipeline = _pipeline(timeline)
         if pipeline:
             document["pipeline"] = pipeline
-        if self.simai is not None:
-            document["simai"] = dict(self.simai)
         if timeline.wafer:
             document["wafer"] = {"steps": cast(list[StepRow], timeline.wafer.steps)}
         if self.noise is not None:

@@ -89,7 +89,6 @@ def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width
     yield _ranks(document, width, num_rows)
     yield _links(document, width)
     yield wrapped(_faults(document), width)
-    yield _simai(document)
     yield from wafer_steps(document)
     yield _definitions(document, width)
     yield "" if "what_would_help" in document or not document["time_ns"] else wrapped(ADVICE, width)
@@ -338,13 +337,6 @@ def _links(document: ReportDocument, width: int, num_rows: int = 5) -> str:
     ]
     title = f"Hottest {len(links['hottest'])} of {links['count']:,} links\n"
     return title + grid(("link", "carried", "busy", "utilisation"), rows, width=width)
-
-
-def _simai(document: ReportDocument) -> str:
-    rows: Sequence[tuple[str, str]] = [
-        (name.removesuffix("_us"), f"{value:,.3f}") for name, value in document.get("simai", {}).items()
-    ]
-    return "SimAI's summary\n" + grid(("share", "us"), rows) if rows else ""
 
 
 def _definitions(document: ReportDocument, width: int) -> str:

@@ -10,17 +10,15 @@ import numpy as np
 import simpy
 
 from simcore.network.congested import LinkNetwork
-from simcore.network.folded import FoldedLinks
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
-from simcore.system.closed import solve_alike
 from simcore.system.collectives import AnyPlan
 from simcore.system.groups import Communicator
 from simcore.system.layouts import Layouts, Running, Shape, playable
-from simcore.system.performance import PhaseTimes, solve_alone
 from simcore.system.plan import Plan
 from simcore.system.plans import Costs
 from simcore.system.played import Played
+from simcore.system.solver import PhaseTimes, solve_alone
 from simcore.system.streams import Dataset, Request, Stream, StreamPhase
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.workload.model import CollectiveKind
@@ -49,7 +47,7 @@ class Phases:
             return self._stepped(shape, phase, plans, groups, costs)
         plan = plans[0]
         if len(plans) == 1 and isinstance(plan, Plan) and not shape.graph.timed:
-            found = _solved(shape, plan, groups[0], costs)
+            found = solve_alone(plan, groups[0], shape.graph, costs, lone=shape.lone)
             if found:
                 return found
         return self._played(shape, plans, groups, costs)
@@ -99,10 +97,3 @@ class Phases:
             exits_ns = [[exits[0]] * len(exits) for exits in exits_ns]
         rows = network.times()
         return PhaseTimes(exits_ns, *network.counts(), None if rows is None else OccupiedLinks.of(rows))
-
-
-def _solved(shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> PhaseTimes | None:
-    """By a formula, or in rounds of all ranks together; None where neither holds."""
-    if isinstance(shape.graph, FoldedLinks):
-        return solve_alike(plan, members, shape.graph, costs)
-    return solve_alone(plan, members, shape.graph, costs)

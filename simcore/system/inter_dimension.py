@@ -24,10 +24,11 @@ class DimensionOrder:
     """The policy of one NPU.
 
     `sizes` and `bandwidths` (any common unit) are those of all logical dimensions; a request names the ones it uses.
+    With `afresh`, no collective finds loads of another: where NPUs begin together they must agree, whenever each sends.
     """
 
-    def __init__(self, policy: str, sizes: Sequence[int], bandwidths: Sequence[float]):
-        self._policy, self._dims = policy, len(sizes)
+    def __init__(self, policy: str, sizes: Sequence[int], bandwidths: Sequence[float], *, afresh: bool = False):
+        self._policy, self._dims, self._afresh = policy, len(sizes), afresh
         reference = next((bandwidth for bandwidth in bandwidths if bandwidth), 1.0)  # a single NPU has no links
         speeds = [bandwidth / reference for bandwidth in bandwidths]
         self._themis = Themis(sizes, speeds, flexible=policy == "themisFlex")
@@ -48,7 +49,10 @@ class DimensionOrder:
 
     def begin(self, now_ns: int, order: Turns) -> None:
         """A collective is issued, by the NPUs in some order."""
-        self._themis.begin(now_ns, late=bool(order) and order[0] != 0)
+        if self._afresh:
+            self._themis.clear()
+        else:
+            self._themis.begin(now_ns, late=bool(order) and order[0] != 0)
 
     def pass_over(self) -> None:
         """A collective that nobody takes part in still takes its turn (ASTRA-sim)."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from simcore.network.congested import whole_steps
+from simcore.network.clock import whole_steps
 from simcore.network.core import NEVER, State, begin, hand_over, play
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
-from math import ceil
 
 import numpy as np
 import simpy
@@ -16,7 +15,7 @@ from simcore.system.groups import Delay, GroupDim, JointDim, LogicalDim, RankGro
 from simcore.system.plans import Costs
 from simcore.system.streams import StreamPhase
 from simcore.system.transport import AsymmetryError, Solved
-from simcore.units import format_bytes
+from simcore.units import format_bytes, whole_ns
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["Measured"]
@@ -56,7 +55,7 @@ class Measured(Solved):
         self._chosen[phase] = chosen
         sizes = self._used[str(phase.kind), len(group), per_node, str(chosen)]
         sizes[:] = [min([total_bytes, *sizes]), max([total_bytes, *sizes])]
-        return np.full_like(arrivals, arrivals.max() + _whole_ns(chosen.seconds))
+        return np.full_like(arrivals, arrivals.max() + whole_ns(chosen.seconds * 1e9))
 
     def _most_per_node(self, dim: GroupDim, group: RankGroup) -> int:
         """Ranks of a group in a node; in a folded run all groups must have as many, as one stands for all."""
@@ -81,14 +80,10 @@ def _delay(fabric: Fabric) -> Delay:
 
     def times(src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
         same = src // fabric.node_ranks == dst // fabric.node_ranks
-        near, far = (_whole_ns(point_to_point_s(size_bytes, fabric, same_node=near)) for near in (True, False))
+        near, far = (whole_ns(point_to_point_s(size_bytes, fabric, same_node=near) * 1e9) for near in (True, False))
         return np.where(same, near, far)
 
     return times
-
-
-def _whole_ns(seconds: float) -> int:
-    return ceil(round(seconds * 1e9, 3))
 
 
 def _span(sizes: Sequence[int]) -> str:

@@ -29,9 +29,9 @@ from simcore.system.collectives import AnyPlan
 from simcore.system.explicit import Explicit
 from simcore.system.groups import GroupDim
 from simcore.system.layouts import Layouts, Running, Shape
-from simcore.system.performance import PhaseTimes, peers_of
 from simcore.system.plan import Plan, SideBySide, Symmetry
 from simcore.system.plans import Costs, Plans
+from simcore.system.solver import PhaseTimes, peers_of
 from simcore.system.streams import Stream, StreamPhase, through
 from simcore.system.transport import AsymmetryError, Done, class_of
 from simcore.timeline.events import LinkTable

@@ -1,39 +1,75 @@
-"""When every rank leaves a phase, computed rather than stepped; equal to `machine.simulate` to the nanosecond.
+"""When every rank leaves a phase that has its links for itself: worked out where it need not be played.
 
-Exact while the phase has its links for itself. Three ways, the cheapest that holds: all ranks alike (a sum), one
-message in flight (max-plus rounds on arrays), anything else message by message. Fractions of a nanosecond (ASTRA-sim
-1.0's memory) are added one message after the other, as that does: a sum of floats depends on the order.
+Three ways, the cheapest that holds: ranks that are all alike and wait for one message at a time (a sum), one message of
+every rank in flight (max-plus rounds), all messages at once (a batch). Anything else is played message by message,
+and all of it equals that to the nanosecond.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.network.batch import solve_batch
+from simcore.network.clock import cross, idle_ns, occupied_ns, steps
+from simcore.network.topology.fabric import IntArray
+from simcore.network.topology.links import LinkGraph
 from simcore.system.groups import RankGroup
 from simcore.system.machine import simulate
 from simcore.system.plan import Plan, Round
 from simcore.system.plans import Costs
 from simcore.system.point_to_point import RENDEZVOUS_BYTES
+from simcore.timeline.link_use import OccupiedLinks
 
-__all__ = ["solve"]
+__all__ = ["PhaseTimes", "peers_of", "solve", "solve_alone"]
 
-Delays = dict[Round, NDArray[np.int64]]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PhaseTimes:
+    """A phase of some groups, alone on their links: when each rank of each group left, counted from the beginning.
+
+    What every link of the place carried and for how long; and when, where that is kept.
+    """
+
+    exits_ns: Sequence[Sequence[int]]
+    size_bytes: IntArray
+    busy_ns: IntArray
+    occupied: OccupiedLinks | None = None
+
+    @property
+    def end_ns(self) -> int:
+        """When the last one left."""
+        return max(max(exits) for exits in self.exits_ns)
+
+
+def peers_of(plan: Plan, hop: int) -> IntArray:
+    """To whom every rank sends."""
+    ranks = np.arange(plan.size)
+    return ranks ^ hop if plan.exchange else (ranks + hop) % plan.size
 
 
 def solve(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
-    """Exit times of the group's members, given when each arrives."""
-    rendezvous = costs.rendezvous
+    """Exit times of a group's members without contention, given when each arrives.
+
+    Fractions of a nanosecond (ASTRA-sim 1.0's memory) are added one message after the other, as that does: a sum of
+    floats depends on the order.
+    """
     delays = {entry: group.delays(entry.hop, plan.exchange, entry.size_bytes) for entry, _ in plan.rounds}
-    together = bool((arrivals_ns == arrivals_ns[0]).all())
-    asked = {entry.hop: group.requests(entry.hop, plan.exchange, RENDEZVOUS_BYTES) for entry in delays if rendezvous}
-    alike = together and all((column == column[0]).all() for column in (*delays.values(), *asked.values()))
-    whole = all(column.dtype == np.int64 for column in delays.values())
-    if alike and plan.window == 1 and whole:
-        delays = {entry: delay + asked.get(entry.hop, 0) for entry, delay in delays.items()}
-        return arrivals_ns + _sum(plan, delays, costs)
-    if plan.window == 1 and not rendezvous:
-        return _rounds(plan, delays, arrivals_ns, costs)
+    asked: dict[int, NDArray[np.int64]] = {}
+    if costs.rendezvous:
+        asked = {entry.hop: group.requests(entry.hop, plan.exchange, RENDEZVOUS_BYTES) for entry in delays}
+    columns = (arrivals_ns, *delays.values(), *asked.values())
+    alike = all((column == column[0]).all() for column in columns)
+    if plan.window == 1 and alike and all(column.dtype == np.int64 for column in columns[1:]):
+        times = {entry: delay[0] + asked.get(entry.hop, delay[:1] * 0)[0] for entry, delay in delays.items()}
+        return arrivals_ns + _in_step(plan, times, costs)
+    if plan.window == 1 and not costs.rendezvous:
+        found = _rounds(plan, arrivals_ns, costs, lambda entry, _: _Idle(delays[entry]))
+        return arrivals_ns if found is None else found
     by_message = {(entry.hop, entry.size_bytes): column for entry, column in delays.items()}
 
     def delay_ns(rank: int, hop: int, size_bytes: int) -> int:
@@ -43,30 +79,198 @@ def solve(plan: Plan, group: RankGroup, arrivals_ns: NDArray[np.int64], costs: C
         return asked[hop][rank].item()  # type: ignore[no-any-return]
 
     starts = arrivals_ns[:1] if alike else arrivals_ns
-    request = request_ns if rendezvous else None
+    request = request_ns if costs.rendezvous else None
     exits = simulate(plan, starts.tolist(), delay_ns, costs.endpoint_ns, costs.reduction_ns, request)
     return np.full(len(group), exits[0]) if alike else np.array(exits)
 
 
-def _received_ns(entry: Round, costs: Costs) -> int:
-    """What a rank spends on a message that is here."""
-    return costs.endpoint_ns + (costs.reduction_ns(entry.reduce_bytes) if entry.reduce_bytes else 0)
+def solve_alone(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs, *, lone: bool) -> PhaseTimes | None:
+    """What `CutThrough` would do with the messages of a plan among some NPUs; None where that must be stepped.
+
+    With `lone` the first member plays for all, on links that stand for those of all: it receives what it sends.
+    """
+    if costs.rendezvous or costs.bus:
+        return None
+    if plan.window > 1:
+        return _at_once(plan, members, links, costs, lone=lone)
+    if lone:
+        return _one_by_one(plan, members, links, costs)
+    crossings = _Crossings(plan, members, links)
+    exits = _rounds(plan, np.zeros(plan.size, np.int64), costs, crossings.of)
+    return None if exits is None else PhaseTimes([exits.tolist()], crossings.size_bytes, crossings.busy_ns)
 
 
-def _sum(plan: Plan, delays: Delays, costs: Costs) -> int:
-    """All ranks in lockstep: the endpoint once, then every round's message, endpoint and reduction."""
-    rounds = (count * (delays[entry][0] + _received_ns(entry, costs)) for entry, count in plan.rounds)
-    total: int = costs.endpoint_ns + sum(rounds)
+def _in_step(plan: Plan, message_ns: Mapping[Round, int], costs: Costs) -> int:
+    """All ranks alike: the endpoint once, then every round's message, endpoint and reduction."""
+    spent = (count * (message_ns[entry] + costs.received_ns(entry.reduce_bytes)) for entry, count in plan.rounds)
+    total: int = costs.endpoint_ns + sum(spent)
     return total
 
 
-def _rounds(plan: Plan, delays: Delays, arrivals_ns: NDArray[np.int64], costs: Costs) -> NDArray[np.int64]:
-    """One message in flight: a rank sends on when it has sent and received the round before (max-plus)."""
-    ready = arrivals_ns + costs.endpoint_ns
-    positions = np.arange(plan.size)
+def _one_by_one(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs) -> PhaseTimes | None:
+    """One message in flight waits for nobody, unless it takes a link twice that stands for several."""
+    entries, counts = [entry for entry, _ in plan.rounds], np.array([count for _, count in plan.rounds])
+    sizes = np.array([entry.size_bytes for entry in entries])
+    peers = np.array([plan.peer(0, entry.hop) for entry in entries])
+    routes = links.routes(np.full(len(peers), members[0]), members[peers])
+    owner = np.repeat(np.arange(len(entries)), routes.counts)
+    if _twice(owner * len(links) + routes.links):
+        return None
+    size_bytes, busy_ns = np.zeros((2, len(links)), np.int64)
+    np.add.at(size_bytes, routes.links, (counts * sizes)[owner])
+    spent_ns = occupied_ns(sizes[owner], links.bandwidth_bytes_per_s[routes.links])
+    np.add.at(busy_ns, routes.links, counts[owner] * spent_ns)
+    times = dict(zip(entries, idle_ns(links, routes, sizes).tolist(), strict=True))
+    return PhaseTimes([[_in_step(plan, times, costs)] * plan.size], size_bytes, busy_ns)
+
+
+def _twice(numbers: IntArray) -> bool:
+    """Whether some number is there twice; `np.unique` would load a tenth of a second of masked arrays."""
+    ordered = np.sort(numbers)
+    return bool((ordered[1:] == ordered[:-1]).any())
+
+
+def _at_once(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs, *, lone: bool) -> PhaseTimes | None:
+    """All messages at the beginning, or half of them, and the same again when those have come to all at one time."""
+    halves = 2 if plan.half else 1
+    rounds = list(islice(plan.expanded(), plan.num_rounds // halves))
+    reduced = {entry.reduce_bytes for entry in rounds}
+    if plan.window < len(rounds) or len(reduced) != 1 or (plan.half and not _repeats(plan, rounds, costs)):
+        return None
+    ranks = 1 if lone else plan.size
+    peers = np.concatenate([peers_of(plan, entry.hop)[:ranks] for entry in rounds])
+    sizes = np.repeat([entry.size_bytes for entry in rounds], ranks)
+    src, numbers = np.tile(members[:ranks], len(rounds)), np.repeat(np.arange(len(rounds)), ranks)
+    batch = solve_batch(links, src, members[peers], sizes, costs.endpoint_ns, rounds=numbers)
+    if batch is None:
+        return None
+    exits = np.zeros(plan.size, np.int64)
+    np.maximum.at(exits, np.zeros_like(peers) if lone else peers, batch.arrival_ns)
+    exits = (exits[:1].repeat(plan.size) if lone else exits) + costs.received_ns(reduced.pop())
+    if plan.half and (exits != exits[0]).any():
+        return None
+    return PhaseTimes([(halves * exits).tolist()], halves * batch.size_bytes, halves * batch.busy_ns)
+
+
+def _repeats(plan: Plan, first: Sequence[Round], costs: Costs) -> bool:
+    """Whether the second half sends what the first did, as soon as that is there."""
+    second = islice(plan.expanded(), plan.half, None)
+    same = all((a.hop, a.size_bytes) == (b.hop, b.size_bytes) for a, b in zip(first, second, strict=True))
+    return plan.half == len(first) and same and not any(map(costs.received_ns, {each.reduce_bytes for each in first}))
+
+
+class _Idle:
+    """What the messages of a round take that meet nobody, not even those of the rounds before."""
+
+    def __init__(self, delay_ns: NDArray[np.int64]):
+        self._delay_ns = delay_ns
+
+    def send(self, ready_ns: IntArray) -> IntArray:
+        """When the last bytes arrive of what is sent at `ready_ns`."""
+        return ready_ns + self._delay_ns
+
+    def moved_on(self, by_ns: int) -> bool:
+        """Whether the last round left everything as it found it, but for so much time."""
+        return True
+
+    def skip(self, by_ns: int) -> None:
+        """Pass over rounds that take so long together."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Hop:
+    """The links that some senders' messages take next, with their latency; a round uses a link once."""
+
+    sender: IntArray
+    link: IntArray
+    step_ns: IntArray
+    occupied_ns: IntArray
+
+
+class _Crossings:
+    """Links between rounds: when they are free, who came last and when, what they carried."""
+
+    def __init__(self, plan: Plan, members: IntArray, links: LinkGraph):
+        self._plan, self._members, self._links = plan, members, links
+        self.free_ns, self.size_bytes, self.busy_ns = np.zeros((3, len(links)), np.int64)
+        self.came_ns, self.user = np.full((2, len(links)), -1, np.int64)
+
+    def of(self, entry: Round, count: int) -> _Crossing | None:
+        """The messages of a round that is sent so often; None when two of them take one link."""
+        hops = list(_hops(self._links, self._members, self._members[peers_of(self._plan, entry.hop)], entry.size_bytes))
+        used = np.concatenate([np.zeros(0, np.int64), *(hop.link for hop in hops)])
+        for hop in hops:
+            self.size_bytes[hop.link] += count * entry.size_bytes
+            self.busy_ns[hop.link] += count * hop.occupied_ns
+        return None if _twice(used) else _Crossing(self, hops, used)
+
+
+class _Crossing:
+    """The messages of a round on the links that they take, as `_Idle`."""
+
+    def __init__(self, links: _Crossings, hops: Sequence[_Hop], used: IntArray):
+        self._links, self._hops, self._used = links, hops, used
+        self._before_ns = links.free_ns[used]
+
+    def send(self, ready_ns: IntArray) -> IntArray | None:
+        """As `_Idle.send`; None when a message would overtake one of an earlier round.
+
+        Of different senders' messages that come at one time the later round's might be served first.
+        """
+        links, head_ns, tail_ns = self._links, ready_ns.copy(), ready_ns.copy()
+        self._before_ns = links.free_ns[self._used]
+        for hop in self._hops:
+            link, sender, came_ns = hop.link, hop.sender, head_ns[hop.sender]
+            before_ns = links.came_ns[link]
+            if ((came_ns < before_ns) | ((came_ns == before_ns) & (links.user[link] != sender))).any():
+                return None
+            links.came_ns[link], links.user[link] = came_ns, sender
+            head_ns[sender], tail_ns[sender], links.free_ns[link] = cross(
+                came_ns, tail_ns[sender], links.free_ns[link], hop.occupied_ns, hop.step_ns
+            )
+        return tail_ns
+
+    def moved_on(self, by_ns: int) -> bool:
+        """As `_Idle.moved_on`."""
+        return bool((self._links.free_ns[self._used] == self._before_ns + by_ns).all())
+
+    def skip(self, by_ns: int) -> None:
+        """As `_Idle.skip`."""
+        self._links.free_ns[self._used] += by_ns
+        self._links.came_ns[self._used] += by_ns
+
+
+def _rounds(
+    plan: Plan, arrivals_ns: IntArray, costs: Costs, crossing: Callable[[Round, int], _Idle | _Crossing | None]
+) -> IntArray | None:
+    """One message of every rank in flight (max-plus): a rank sends on when it has sent and received the round before.
+
+    When a round has moved everything on by the same time, so will all like it. Exact while messages come to every link
+    in the order of their rounds, which is checked on the way.
+    """
+    ready_ns = arrivals_ns + costs.endpoint_ns
     for entry, count in plan.rounds:
-        source = positions ^ entry.hop if plan.exchange else positions - entry.hop
-        delay, cost = delays[entry], _received_ns(entry, costs)
-        for _ in range(count):
-            ready = np.maximum((ready + delay)[source], ready) + cost
-    return ready
+        way, source = crossing(entry, count), np.argsort(peers_of(plan, entry.hop))
+        cost_ns, left = costs.received_ns(entry.reduce_bytes), count
+        while left:
+            tail_ns = None if way is None else way.send(ready_ns)
+            if way is None or tail_ns is None:
+                return None
+            before_ns, ready_ns = ready_ns, np.maximum(tail_ns[source], ready_ns) + cost_ns
+            left -= 1
+            by_ns = ready_ns[0] - before_ns[0]
+            if left and ready_ns.dtype == np.int64 and (ready_ns - before_ns == by_ns).all() and way.moved_on(by_ns):
+                way.skip(left * by_ns)
+                ready_ns, left = ready_ns + left * by_ns, 0
+    return ready_ns
+
+
+def _hops(links: LinkGraph, src: IntArray, dst: IntArray, size_bytes: int) -> Iterator[_Hop]:
+    """First links, second links, .. of the messages of a round."""
+    routes = links.routes(src, dst)
+    offsets, step_ns = routes.offsets[:-1], steps(links.latency_ns, routes)
+    for hop in range(int(routes.counts.max(initial=0))):
+        sender = np.flatnonzero(routes.counts > hop)
+        at = offsets[sender] + hop
+        link = routes.links[at]
+        yield _Hop(sender, link, step_ns[at], occupied_ns(size_bytes, links.bandwidth_bytes_per_s[link]))

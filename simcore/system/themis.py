@@ -20,9 +20,10 @@ class Themis:
     def __init__(self, sizes: Sequence[int], speeds: Sequence[float], *, flexible: bool):
         self._sizes, self._speeds, self._flexible = sizes, speeds, flexible
         self._last_issue_ns, self._overdue = -1, False
-        self._clear()
+        self.clear()
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Forget all loads."""
         self._loads = [0.0] * len(self._sizes)
         self._sorted = list(range(len(self._sizes)))
 
@@ -32,7 +33,7 @@ class Themis:
         NPU 0 clears the loads. When it is `late`, another one has planned all chunks on the old ones before.
         """
         if self._overdue or (now_ns > self._last_issue_ns and not late):
-            self._clear()
+            self.clear()
         self._overdue = late and now_ns > self._last_issue_ns
         self._last_issue_ns = now_ns
 

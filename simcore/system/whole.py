@@ -6,7 +6,7 @@ that: its chunks go on, each for itself, from where they are then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -114,7 +114,10 @@ class Wholes:
             self._of[npu_class] = whole
 
     def _habit(self, classes: Sequence[int], chunks: Chunks) -> _Habit:
-        return self._habits.setdefault((classes[0], chunks), _Habit((0,) * len(classes)))
+        found = self._habits.get((classes[0], chunks))
+        if found is None:
+            found = self._habits[classes[0], chunks] = _Habit((0,) * len(classes))
+        return found
 
     def _fits(self, whole: _Whole, npu_class: int) -> bool:
         """Whether a class that comes after the beginning comes when it was expected, with what was."""
@@ -141,15 +144,16 @@ class Wholes:
         found = self._classes.get((npu_class, chunks))
         if found is None:
             dims = {phase.lane.dim for phases in chunks for phase in phases}
-            near, there, in_one = [npu_class], {npu_class}, True
+            near, there, groups = [npu_class], {npu_class}, dict[Hashable, int]()
             while near:
                 at = near.pop()
-                groups = [set(self._gang.group_of(at, dim)[1]) for dim in dims]
-                others = set().union(*groups) - there
-                near.extend(others)
-                there |= others
-                in_one = in_one and all(group == groups[0] for group in groups)
-            found = self._classes[npu_class, chunks] = (sorted(there), in_one)
+                for name, classes in (self._gang.group_of(at, dim) for dim in dims):
+                    if name not in groups:
+                        groups[name] = len(classes)
+                        near.extend(each for each in classes if each not in there)
+                        there.update(classes)
+            found = (sorted(there), all(size == len(there) for size in groups.values()))
+            self._classes |= {(each, chunks): found for each in there}  # who is met by one meets it
         return found
 
     def _begin(self, whole: _Whole) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.network.clock import whole_latency
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 
@@ -51,5 +51,5 @@ def _past_members(graph: LinkGraph, npus: IntArray, counts: IntArray, links: Int
 
 
 def _wire(graph: LinkGraph, src: int, dst: int, links: IntArray) -> Wire:
-    latency_ns = ceil(round(float(graph.latency_ns[links].sum()), 6))
+    latency_ns = whole_latency(float(graph.latency_ns[links].sum()))
     return Wire(src, dst, tuple(links.tolist()), tuple(graph.bandwidth_bytes_per_s[links].tolist()), latency_ns)

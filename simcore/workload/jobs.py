@@ -18,7 +18,7 @@ from simcore.registry import Registry
 from simcore.units import parse_ns
 from simcore.workload import text
 from simcore.workload.chakra import reader
-from simcore.workload.chakra.native_converter import convert
+from simcore.workload.chakra.convert.native import convert
 from simcore.workload.model import ALL_DIMENSIONS, NO_COLLECTIVE, Graph, GraphSet, NodeKind
 
 __all__ = ["PLACES", "Job", "JobFile", "merged", "placed", "read_jobs"]

@@ -205,8 +205,9 @@ class KinetoTrace:
     `collectives` maps a row of `tasks`, `syncs` a call's correlation to what the profiler says of it.
     `annotations` are the program's own ranges without the step marks, and PyTorch modules where stacks were recorded;
     `frames` are the Python functions of these stacks. `copied` maps a row of `tasks` to the bytes that a copy moves.
-    `products` maps a row of `operators` to the matrix product it was asked for, where shapes were recorded. The
-    `correlation` of operators is what `operator_ids` names. `host` tells what a host execution trace added.
+    `products` maps a row of `operators` to the matrix product it was asked for, where shapes were recorded, `sequences`
+    to a number that it shares with its backward operator. The `correlation` of operators is what `operator_ids` names.
+    `host` tells what a host execution trace added.
     """
 
     file: str
@@ -227,6 +228,7 @@ class KinetoTrace:
     frames: Intervals = field(default_factory=lambda: _Rows().intervals(0.0)[0])
     products: dict[int, Product] = field(default_factory=dict)
     copied: dict[int, int] = field(default_factory=dict)
+    sequences: dict[int, int] = field(default_factory=dict)
     operator_ids: str = EXTERNAL_ID
     host: HostUse | None = None
 
@@ -274,6 +276,7 @@ class _Arguments(msgspec.Struct, gc=False):
 class _Ids(msgspec.Struct, gc=False):
     external: Number = msgspec.field(default=NO_CORRELATION, name=EXTERNAL_ID)
     record: Number = msgspec.field(default=None, name=RECORD_ID)
+    sequence: Number = msgspec.field(default=None, name="Sequence number")
 
 
 class _Inputs(msgspec.Struct, gc=False):
@@ -292,8 +295,15 @@ class _Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"")
 
 
+class _Group(msgspec.Struct, gc=False):
+    name: Number = msgspec.field(default="", name="pg_name")
+    description: str | None = msgspec.field(default="", name="pg_desc")
+    ranks: list[int] | None = None
+
+
 class _Distributed(msgspec.Struct, gc=False):
     rank: Number = None
+    groups: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"[]"), name="pg_config")
 
 
 class _Device(msgspec.Struct, gc=False):
@@ -356,9 +366,10 @@ def product_of(shapes: object, types: object) -> Product | None:
 
 
 class _Collector:
-    """Sorts decoded events into columns."""
+    """Sorts decoded events into columns; `groups` are the process groups that the head of a trace names."""
 
-    def __init__(self) -> None:
+    def __init__(self, groups: Iterable[_Group]) -> None:
+        self.groups = {str(group.name): group for group in groups}
         self.names: dict[str, int] = {}
         self.threads: dict[str, int] = {}
         self.streams: dict[tuple[int, int], int] = {}
@@ -366,6 +377,7 @@ class _Collector:
         self.marks: dict[int, tuple[_Event, int]] = {}
         self.products: dict[int, Product] = {}
         self.copied: dict[int, int] = {}
+        self.sequences: dict[int, int] = {}
         self.collectives: dict[int, Collective] = {}
         self.syncs: dict[int, StreamSync] = {}
         self.arguments = msgspec.json.Decoder(_Arguments)
@@ -413,6 +425,8 @@ class _Collector:
     def _operator_id(self, event: _Event) -> int:
         """Its record-function id, before PyTorch 2.1 its external one, which counts the same on a thread."""
         ids = self.ids.decode(event.args) if len(bytes(event.args)) > 2 else _Ids()
+        if ids.sequence is not None:
+            self.sequences[len(self.operators.start_us)] = _whole(ids.sequence)
         if ids.record is None:
             return _whole(ids.external)
         self.operator_ids = RECORD_ID
@@ -422,13 +436,16 @@ class _Collector:
         key = _whole(arguments.device), _whole(arguments.stream)
         stream = self.streams.setdefault(key, len(self.streams))
         if arguments.operation or arguments.group:
-            group = bytes(arguments.group_ranks).decode() or arguments.group or ""
+            known = self.groups.get(arguments.group or "", _Group())
+            told = bytes(arguments.group_ranks).decode()
+            group = str(known.ranks) if known.ranks and (not told or "..." in told) else told or arguments.group or ""
             ends = ["" if end is None else str(end) for end in (arguments.source, arguments.destination)]
             group += f" {ends[0]}>{ends[1]}" if any(ends) else ""
             numbers = (arguments.elements, arguments.size, arguments.first, arguments.stride)
             elements, size, first, stride = map(_whole, numbers)
             size = size if size <= MOST_RANKS else 0
-            texts = arguments.description or "", arguments.dtype or ""
+            size = size or len(known.ranks or ())
+            texts = arguments.description or known.description or "", arguments.dtype or ""
             said = Collective(arguments.operation or "", group, elements, size, *texts, first, stride)
             self.collectives[len(self.tasks.start_us)] = said
         elif kind == TaskKind.MEMCPY and arguments.copied:
@@ -466,6 +483,7 @@ class _Collector:
             frames=self.frames.intervals(base_us)[0],
             copied={int(position[row]): size for row, size in self.copied.items()},
             products={int(place[row]): product for row, product in self.products.items()},
+            sequences={int(place[row]): number for row, number in self.sequences.items()},
             operator_ids=self.operator_ids,
         )
 
@@ -496,7 +514,7 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     try:
         with collection_paused():
             document = _document(content)
-            collector = _Collector()
+            collector = _Collector(_groups(document.distributed))
             _collect(document.events or [], collector)
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
         found = "an empty file" if not content.strip() else _foreign(content) or str(error)
@@ -515,6 +533,14 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     rank = _whole(named) if named is not None else int(in_name[1]) if in_name else None
     devices = [device.name or "" for device in document.devices or ()]
     return collector.trace(file, rank, devices[0] if devices else "")
+
+
+def _groups(distributed: _Distributed | None) -> list[_Group]:
+    """The process groups of a job; none where they are told in another form."""
+    try:
+        return msgspec.json.decode(distributed.groups, type=list[_Group]) if distributed else []
+    except msgspec.DecodeError:
+        return []
 
 
 def _no_events(document: _Document, content: bytes, file: str) -> InputError:

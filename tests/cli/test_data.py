@@ -20,7 +20,7 @@ def write_question(path, rows=3):
 
 def predict(question, *options):
     answer = question.parent / "answer.npz"
-    assert main(["data", "predict", str(question), "-o", str(answer), *options]) == 0
+    assert main(["data", "predict", str(question), "-o", str(answer), "--force", *options]) == 0
     return dict(np.load(answer))
 
 
@@ -81,5 +81,5 @@ def test_a_wrong_table_is_refused_with_its_place(tmp_path, capsys, name, content
 def test_the_table_that_is_read_is_never_written_over(tmp_path, capsys):
     question = tmp_path / "aic_h100_gemm.npz"
     write_question(question)
-    assert main(["data", "predict", str(question), "-o", str(question)]) == 2
-    assert "this is the table that is read" in capsys.readouterr().err
+    assert main(["data", "predict", str(question), "-o", str(question), "--force"]) == 2
+    assert "this file is an input" in capsys.readouterr().err

@@ -1,11 +1,15 @@
 """Every verb's help shows examples, and their options exist."""
 
 import shlex
+import subprocess
+import sys
 
 import click
 import pytest
 
-from simcore.cli import cli, main
+from simcore.cli import cli, main, predict
+from simcore.cli.command import Command, Option, Target
+from simcore.cost.words import CHOICES
 
 
 def tree(command: click.Command, path: tuple[str, ...]):
@@ -49,6 +53,34 @@ def test_the_options_of_the_examples_exist(path):
         named = tuple(words[: lengths[0]]) if lengths else path  # `sweep start` may be left out
         named = ("simcore", "sweep", "start") if named == ("simcore", "sweep") else named
         LEAVES[named].make_context("example", words[lengths[0] if lengths else 2 :])
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_the_common_options_mean_the_same_everywhere(path):
+    command = LEAVES[path]
+    assert isinstance(command, Command)
+    assert all(isinstance(one, Option | click.Argument) for one in command.params)
+    named = {name for one in command.params for name in one.opts}
+    assert {"--json", "-q", "-v"} <= named
+    targets = [one for one in command.params if isinstance(one.type, Target)]
+    assert ("--force" in named) == bool(targets)
+    goes_on = command.name == "start"  # of a sweep: its folder is filled by several calls
+    assert all(isinstance(one.type, Target) or goes_on for one in command.params if "-o" in one.opts)
+
+
+def test_help_needs_none_of_the_heavy_libraries():
+    """What makes help slow is importing them: NumPy alone takes longer than all of ours."""
+    paths = [" ".join(path[1:]) for path in TREE]
+    code = "import sys; from simcore.cli import main; [main([*line.split(), '--help']) for line in sys.argv[1:]];"
+    code += "print([name for name in ('numpy', 'simpy', 'matplotlib', 'networkx', 'scipy') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_words_of_a_plan_that_the_help_shows_are_those_that_are_taken():
+    assert {name: shown.split("|") for name, (shown, _) in predict.SPELLED.items()} == {
+        name: list(CHOICES[name]) for name in predict.SPELLED
+    }
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

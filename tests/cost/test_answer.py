@@ -59,7 +59,7 @@ def test_a_written_step_is_there_once(suffix, tmp_path, capsys):
         (("--cuts", "1,2"), "not those of the model"),
         (("--global-batch", "15"), "--global-batch"),
         (("--dtype", "fp4"), "no peak rate"),
-        (("-o", "step.csv"), "STEP.txt or STEP.et"),
+        (("-o", "step.csv"), ".et, .txt"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused(words, told, capsys):

@@ -3,7 +3,6 @@
 import pytest
 
 from simcore.engine.run import simulate
-from simcore.engine.run_graph import simulate_graphs
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.generate.collectives import collective
@@ -65,7 +64,7 @@ def test_it_takes_the_sizes_and_durations_of_its_traces_and_no_endpoint_delay_no
     write(tmp_path, reduce_micros=reduce_micros)
     chosen = system(tmp_path, "all-reduce-implementation-custom: [algorithm]")
     rules = profiles.get(profile)
-    timeline = simulate_graphs(workload(tmp_path), RING, chosen, rules, Settings(network=mode))
+    timeline = simulate(workload(tmp_path), RING, chosen, rules, Settings(network=mode))
     reduction_ns = reduce_micros * 1000 or rules.graph.shortest_ns
     assert timeline.time_ns == 2 * (NPUS - 1) * (500 + SIZE // NPUS // 25 + reduction_ns)
     events = timeline.events
@@ -79,7 +78,7 @@ def test_a_node_s_own_traces_come_before_its_collective_s_and_both_before_the_al
     (tmp_path / "map.yml").write_text("1: slow\n")
     text = "all-reduce-implementation: [ring]\nall-reduce-implementation-custom: [algorithm]\n"
     chosen = system(tmp_path, text + "per-node-custom-implementation: map.yml")
-    timeline = simulate_graphs(workload(tmp_path, 2), RING, chosen, profiles.get("native"), Settings())
+    timeline = simulate(workload(tmp_path, 2), RING, chosen, profiles.get("native"), Settings())
     fast = 2 * (NPUS - 1) * (500 + SIZE // NPUS // 25)
     assert timeline.time_ns == fast + fast + 2 * (NPUS - 1) * 7000
 
@@ -89,13 +88,13 @@ def test_what_cannot_be_inside_a_collective_is_refused(tmp_path):
         (tmp_path / f"algorithm.{rank}.et").write_bytes(collective(CollectiveKind.ALL_REDUCE, 64))
     chosen = system(tmp_path, "all-reduce-implementation-custom: [algorithm]")
     with pytest.raises(InputError, match=r"algorithm.0.et: error: node 'all_reduce_0' cannot be part of a collective"):
-        simulate_graphs(workload(tmp_path), RING, chosen, profiles.get("native"), Settings())
+        simulate(workload(tmp_path), RING, chosen, profiles.get("native"), Settings())
 
 
 def test_traces_that_are_not_there_are_named(tmp_path):
     chosen = system(tmp_path, "all-reduce-implementation-custom: [nothing_here]")
     with pytest.raises(InputError, match="nothing_here"):
-        simulate_graphs(workload(tmp_path), RING, chosen, profiles.get("native"), Settings())
+        simulate(workload(tmp_path), RING, chosen, profiles.get("native"), Settings())
 
 
 def test_a_text_workload_cannot_have_them(tmp_path):

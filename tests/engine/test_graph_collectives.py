@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simcore.engine.run_graph import simulate_graphs
+from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
@@ -56,17 +56,17 @@ def switch(*sizes):
 def test_a_barrier_takes_the_latency_of_its_rounds_after_the_last_has_come(npus):
     """ceil(log2 n) messages of one byte over two hops: 1 us and 1 ns each."""
     last = Settings(stragglers={1: 3.0})
-    time_ns = simulate_graphs(graphs(BARRIER, npus), switch(npus), None, NATIVE, last).time_ns
+    time_ns = simulate(graphs(BARRIER, npus), switch(npus), None, NATIVE, last).time_ns
     assert time_ns == 3000 + (npus - 1).bit_length() * 1001
 
 
 def test_a_barrier_of_several_dimensions_visits_each_once():
-    time_ns = simulate_graphs(graphs(BARRIER, 32), switch(8, 4), None, NATIVE, Settings()).time_ns
+    time_ns = simulate(graphs(BARRIER, 32), switch(8, 4), None, NATIVE, Settings()).time_ns
     assert time_ns == 1000 + (3 + 2) * 1001
 
 
 def test_a_barrier_of_a_communicator_is_its_members_only():
-    timeline = simulate_graphs(graphs(BARRIER, 8, group=(1, 5, 6)), switch(8), None, NATIVE, Settings())
+    timeline = simulate(graphs(BARRIER, 8, group=(1, 5, 6)), switch(8), None, NATIVE, Settings())
     assert timeline.time_ns == 1000 + 2 * 1001
     assert sorted(set(timeline.finish_ns)) == [1000, 1000 + 2 * 1001]
 
@@ -80,7 +80,7 @@ def test_a_barrier_is_folded_exactly(inter, kind, whole):
     system = SystemConfig(implementations=dict.fromkeys(KINDS, chosen), inter_dimension_scheduling=inter)
     documents = []
     for fold in (True, False):
-        timeline = simulate_graphs(graphs(BARRIER, 12), topology, system, NATIVE, Settings(fold=fold))
+        timeline = simulate(graphs(BARRIER, 12), topology, system, NATIVE, Settings(fold=fold))
         documents.append(dict(Report(timeline, "native", "congested").to_dict()) | {"classes": 0})
     assert documents[0] == documents[1]
     assert documents[0]["time_ns"] > 1000
@@ -88,12 +88,12 @@ def test_a_barrier_is_folded_exactly(inter, kind, whole):
 
 @pytest.mark.parametrize("kind", ROOTED)
 def test_a_rooted_collective_is_played_natively_and_the_peer_replays_a_broadcast_only(kind):
-    assert simulate_graphs(graphs(kind, 4, duration_ns=77), switch(4), None, NATIVE, Settings()).time_ns > 1077
+    assert simulate(graphs(kind, 4, duration_ns=77), switch(4), None, NATIVE, Settings()).time_ns > 1077
     peer = profiles.get("astra-sim-2")
     if kind == CollectiveKind.BROADCAST:
-        assert simulate_graphs(graphs(kind, 4, duration_ns=77), switch(4), None, peer, Settings()).time_ns == 1077
+        assert simulate(graphs(kind, 4, duration_ns=77), switch(4), None, peer, Settings()).time_ns == 1077
     else:
         with pytest.raises(InputError, match=f"node 1 'meet': profile astra-sim-2 has no {kind}"):
-            simulate_graphs(graphs(kind, 4, duration_ns=77), switch(4), None, peer, Settings())
-    replayed = simulate_graphs(graphs(kind, 4), switch(4), SystemConfig(replay_only=True), NATIVE, Settings())
+            simulate(graphs(kind, 4, duration_ns=77), switch(4), None, peer, Settings())
+    replayed = simulate(graphs(kind, 4), switch(4), SystemConfig(replay_only=True), NATIVE, Settings())
     assert replayed.time_ns == 1000

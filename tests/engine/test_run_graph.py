@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.engine.run_graph import simulate_graphs
+from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import DeadlockError, InputError
 from simcore.network.topology.model import Dimension, Topology
@@ -27,7 +27,7 @@ def run(graphs, topology=RING, profile="native", memory=None, **options):
     """A timeline: one graph a rank, or one for all."""
     numbers = np.arange(len(graphs)) if len(graphs) > 1 else np.zeros(topology.npus, np.int64)
     found = GraphSet(tuple(graphs), numbers.astype(np.int32))
-    return simulate_graphs(found, topology, None, profiles.get(profile), Settings(**options), memory)
+    return simulate(found, topology, None, profiles.get(profile), Settings(**options), memory)
 
 
 def idle():
@@ -136,7 +136,7 @@ def test_folding_graphs_changes_nothing(case, profile, factor):
     slow = Settings(stragglers={1: factor} if factor > 1 else {})
 
     def report(options):
-        timeline = simulate_graphs(found, topology, None, profiles.get(profile), options)
+        timeline = simulate(found, topology, None, profiles.get(profile), options)
         return Report(timeline, profile, "").to_dict() | {"classes": 0}
 
     unfolded = {"exact": "messages"} if profile == "native" else {"fold": False}
@@ -205,10 +205,10 @@ def test_a_roofline_without_operations_names_the_node_in_the_peer_and_takes_its_
     work = graph(node(COMPUTE, name="matmul", **figures))
     graphs = GraphSet((work,), np.zeros(4, np.int32))
     with pytest.raises(InputError, match="'matmul': no operations for the roofline"):
-        simulate_graphs(graphs, RING, system, profiles.get("astra-sim-2"), Settings())
-    native = simulate_graphs(graphs, RING, system, profiles.get("native"), Settings())
+        simulate(graphs, RING, system, profiles.get("astra-sim-2"), Settings())
+    native = simulate(graphs, RING, system, profiles.get("native"), Settings())
     assert native.time_ns == figures.get("duration_ns", 0)
-    replayed = simulate_graphs(graphs, RING, replace(system, replay_only=True), profiles.get("native"), Settings())
+    replayed = simulate(graphs, RING, replace(system, replay_only=True), profiles.get("native"), Settings())
     assert replayed.time_ns == figures.get("duration_ns", 0)
 
 
@@ -216,7 +216,7 @@ def test_a_roofline_is_memory_bound_below_its_knee_and_compute_bound_above():
     system = SystemConfig(roofline=True, peak_flops=1e12, local_memory_bytes_per_s=1e9)
     work = graph(node(COMPUTE, num_ops=10, size_bytes=10), node(COMPUTE, 0, num_ops=10**6, size_bytes=100))
     graphs = GraphSet((work,), np.zeros(4, np.int32))
-    timeline = simulate_graphs(graphs, RING, system, profiles.get("astra-sim-2"), Settings())
+    timeline = simulate(graphs, RING, system, profiles.get("astra-sim-2"), Settings())
     assert timeline.time_ns == 10 + 1000  # 10 operations at 1e9 a second, a million at 1e12
 
 
@@ -224,8 +224,8 @@ def test_with_replay_only_every_node_takes_its_duration_in_the_peer_even_metadat
     work = graph(node(NodeKind.METADATA), node(COMPUTE, 0, duration_ns=5), node(NodeKind.INVALID, 1))
     graphs = GraphSet((work,), np.zeros(4, np.int32))
     peer = profiles.get("astra-sim-2")
-    assert simulate_graphs(graphs, RING, SystemConfig(replay_only=True), peer, Settings()).time_ns == 7
-    assert simulate_graphs(graphs, RING, SystemConfig(), peer, Settings()).time_ns == 5
+    assert simulate(graphs, RING, SystemConfig(replay_only=True), peer, Settings()).time_ns == 7
+    assert simulate(graphs, RING, SystemConfig(), peer, Settings()).time_ns == 5
 
 
 def test_a_long_chain_of_nodes_that_take_no_time_ends():

@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 from hypothesis import strategies as st
 
-from simcore.engine.run_graph import simulate_graphs
+from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
@@ -83,7 +83,7 @@ class Case:
     def report(self, **changes: object) -> dict[str, object]:
         """The report without the number of classes; `changes` are settings."""
         settings = replace(self.settings, **changes)
-        timeline = simulate_graphs(self.graphs(), self.topology, self.system, PROFILE, settings, self.memory)
+        timeline = simulate(self.graphs(), self.topology, self.system, PROFILE, settings, self.memory)
         document = dict(Report(timeline, PROFILE.name, settings.network).to_dict())
         del document["classes"]
         return document
@@ -92,7 +92,7 @@ class Case:
         """When every NPU is done."""
         settings = replace(self.settings, fold=False, **changes)
         graphs = self.graphs()
-        timeline = simulate_graphs(graphs, self.topology, self.system, PROFILE, settings, self.memory)
+        timeline = simulate(graphs, self.topology, self.system, PROFILE, settings, self.memory)
         return list(timeline.finish_ns)
 
 

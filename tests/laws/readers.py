@@ -15,6 +15,7 @@ from simcore.cli.run import command as run_command
 from simcore.cli.topology import command as topology_command
 from simcore.cost.published import suites as published
 from simcore.cost.published.validate import read_from, rows_of
+from simcore.cost.simai.bandwidth import read_bus_bandwidths
 from simcore.cost.study import read_study as read_search
 from simcore.generate.aicb.times import inference_times, training_times
 from simcore.generate.step import load_step
@@ -26,13 +27,13 @@ from simcore.generate.wse.tiling import read_tiling
 from simcore.model.huggingface import configuration
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
-from simcore.profiles.simai_bandwidth import read_bus_bandwidths
 from simcore.report.document import read_report
 from simcore.sweep.store import read_rows
 from simcore.sweep.study import read_study
 from simcore.system import config, remote_memory, schedule
 from simcore.workload import text
-from simcore.workload.chakra import flexflow, log_timeline, pytorch, reader
+from simcore.workload.chakra import log_timeline, reader
+from simcore.workload.chakra.convert import flexflow, pytorch
 from simcore.workload.chakra.groups import read_groups
 from simcore.workload.chakra.obfuscation import obfuscate
 from simcore.workload.chakra.summary import summarise

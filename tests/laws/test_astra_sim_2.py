@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from simcore.engine import run_graph
+from simcore.engine import graphs
 from simcore.engine.settings import Settings
 from simcore.errors import DeadlockError
 from simcore.network.topology.model import Dimension, Topology
@@ -28,7 +28,7 @@ def test_folding_changes_nothing(case):
 @settings(deadline=None, max_examples=40)
 @given(cases(shared=False))
 def test_phases_that_are_solved_end_as_those_played_message_by_message(case):
-    with mock.patch.object(run_graph._Case, "in_turn", True):
+    with mock.patch.object(graphs.GraphCase, "in_turn", True):
         played = case.finish_ns()
     assert case.finish_ns() == played
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simcore.cost.published.suites import SUITES
 from simcore.cost.published.validate import default_documents
-from simcore.engine.run_graph import simulate_graphs
+from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
@@ -115,7 +115,7 @@ def test_a_system_file_names_the_fabric_and_leaves_the_rest_to_nccl(tmp_path):
 @pytest.mark.parametrize("group", [(), (0, 1, 9, 10)])
 def test_collectives_of_traces_take_what_the_prediction_says_rooted_ones_and_barriers_too(kind, group):
     traces, topology = graphs(kind, 16, group=group), switches(4, 4)
-    found_ns = simulate_graphs(traces, topology, nccl("hgx-h100"), profiles.get("native"), Settings()).time_ns - 1000
+    found_ns = simulate(traces, topology, nccl("hgx-h100"), profiles.get("native"), Settings()).time_ns - 1000
     ranks = len(group) or 16
     size_bytes = 0 if kind == CollectiveKind.BARRIER else 4096
     size_bytes *= ranks if kind in {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER} else 1

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.engine.run_graph import simulate_graphs
+from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.generate.collectives import collective
@@ -46,7 +46,7 @@ def play(tmp_path, topology, kind, size_bytes, root, name, **options):
         implementations={kind: tuple(algorithm(name) for _ in topology.dims)}, preferred_dataset_splits=1
     )
     graphs = read_graphs(file, topology.npus)
-    return simulate_graphs(graphs, topology, system, profiles.get("native"), Settings(**options))
+    return simulate(graphs, topology, system, profiles.get("native"), Settings(**options))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -17,8 +17,8 @@ from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import LogicalDim
 from simcore.system.layouts import Layouts, Shape
-from simcore.system.performance import solve_alone
 from simcore.system.plans import Costs, Plans
+from simcore.system.solver import solve_alone
 from simcore.system.streams import Lane, StreamPhase
 from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
 from tests.runs import KINDS, Run, runs
@@ -43,6 +43,19 @@ def test_folded_solved_and_played_runs_are_the_same(run):
 @given(runs(kinds=ANYWHERE, modes=[*NATIVE, ("native", "congestion-free")]), NOISE)
 def test_noisy_runs_are_the_same_folded_solved_and_played(run, noise):
     run = replace(run, topology=replace(run.topology, noise=noise), settings=replace(run.settings, noise=noise))
+    assert run.report() == run.report(fold=False) == run.report(exact="messages")
+
+
+def test_npus_that_send_at_different_times_agree_on_the_order_of_dimensions():
+    """By load, which would be another for those that send two collectives in one nanosecond."""
+    reduced = Phase(0, CollectiveKind.ALL_REDUCE, 1)
+    layers = tuple(Layer(name, input_grad=Phase(ns, None, 1), weight_grad=reduced) for name, ns in (("a", 0), ("b", 1)))
+    noise = Noise(60, Spread("normal", 0.5), None)
+    topology = Topology(tuple(Dimension("Ring", npus, 1e9, 0.0) for npus in (3, 2, 2)), noise=noise)
+    system = SystemConfig(
+        preferred_dataset_splits=1, collective_optimization="localBWAware", inter_dimension_scheduling="themis"
+    )
+    run = Run(Workload("DATA", layers), topology, system, "native", Settings(noise=noise, stragglers={0: 1.5, 1: 1.5}))
     assert run.report() == run.report(fold=False) == run.report(exact="messages")
 
 
@@ -107,7 +120,9 @@ def test_a_phase_that_is_solved_ends_as_the_one_that_is_stepped(case, endpoint_n
     messages = Phases(Layouts(timed=False), CutThrough, costs, plain=False)
     shape = Shape("all", links)
     stepped = messages.times(shape, phase, [plan], [members])
-    for found in (solve_alone(plan, members, links, costs), columns._played(shape, [plan], [members], costs)):
+    one_by_one = replace(plan, rounds=tuple((entry, 1) for entry in plan.expanded()))
+    solved = [solve_alone(each, members, links, costs, lone=False) for each in (plan, one_by_one)]
+    for found in (*solved, columns._played(shape, [plan], [members], costs)):
         if found:
             assert found.exits_ns == stepped.exits_ns
             assert found.size_bytes.tolist() == stepped.size_bytes.tolist()
@@ -119,4 +134,4 @@ def test_rings_are_solved_and_not_stepped(kind):
     topology = Topology((Dimension(kind, 8, 50e9, 500.0),), noise=Noise(1, links=Spread("normal", 0.05)))
     options = PlanOptions(window=1)
     plan = algorithms.get("ring")(CollectiveKind.ALL_REDUCE, 8, 1 << 20, options)
-    assert solve_alone(plan, np.arange(8), LinkGraph(topology), Costs(0, lambda _: 0, options))
+    assert solve_alone(plan, np.arange(8), LinkGraph(topology), Costs(0, lambda _: 0, options), lone=False)

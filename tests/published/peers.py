@@ -8,7 +8,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from simcore.workload.chakra import conversion, writer
+from simcore.workload.chakra import writer
+from simcore.workload.chakra.convert import conversion
 from simcore.workload.chakra.schema import NodeType
 
 COLLECTIVES = {"ALL_REDUCE": 0, "ALL_GATHER": 2, "BROADCAST": 5, "ALL_TO_ALL": 6, "REDUCE_SCATTER": 7, "BARRIER": 9}

@@ -119,7 +119,7 @@ def test_what_a_timeline_leaves_out_is_returned(tmp_path):
     "made", [data_parallel(), pipelined(), messages()], ids=["collectives", "pipeline", "messages"]
 )
 def test_an_event_archive_keeps_what_was_asked_and_what_was_sent(made, tmp_path):
-    original = replace(report(), timeline=made, simai={"total": 1.5})
+    original = replace(report(), timeline=made)
     (tmp_path / "events.npz").write_bytes(events_npz(original))
     back = read_archive(tmp_path / "events.npz")
     assert back.to_dict() == original.to_dict()

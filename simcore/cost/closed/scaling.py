@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from math import sqrt
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from simcore.cost.closed.simple import TOKENS_PER_PARAMETER, Chip
 from simcore.errors import InputError, Location, Problem
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
 
 __all__ = ["CHIPS", "MOST_DEVICES", "Degrees", "Device", "Model", "Spread", "evaluate", "model_for", "search"]
 
@@ -29,9 +34,6 @@ AXES = ("pp", "dp", "tp_hidden", "tp_residual")
 ROUNDING = 1 + 1e-12
 PHASES = ("boundary", "sustained_dp", "sustained_no_dp", "bubble")
 RESOURCES = ("flop", "memory", "network")
-
-Array = NDArray[np.float64]
-MICRO_BATCHES: Array = np.exp2(np.arange(920) / 40)  # to 2^22.975
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ def model_for(training_flop: float) -> Model:
 
 def evaluate(model: Model, device: Device, degrees: Degrees, width_bytes: float = 2.0) -> Spread:
     """Times of a batch and of the run; InputError where stages outnumber layers or micro-batches."""
+    import numpy as np
+
     problems = list(_problems(model, degrees))
     if problems:
         raise InputError(problems)
@@ -133,6 +137,8 @@ def _phases(model: Model, device: Device, degrees: Degrees, width_bytes: float, 
 
     The sum of gradients hides behind all matrices of a stage but one, and is read from and written to memory, too.
     """
+    import numpy as np
+
     tokens = model.batch_tokens / (counts * degrees.dp)
     hidden, residual = HIDDEN_FACTOR * model.width / degrees.tp_hidden, model.width / degrees.tp_residual
     weights, same = hidden * residual, np.ones_like(counts)
@@ -153,20 +159,32 @@ def search(model: Model, device: Device, most_devices: float = MOST_DEVICES, wid
     The number of micro-batches is the best at every step; of equals the first counts.
     """
     found = [_with_best_count(model, device, Degrees(), width_bytes)]
-    deepest = min(model.layers, MICRO_BATCHES[-1])
+    deepest = min(model.layers, _micro_batches()[-1])
     while (last := found[-1].degrees).devices * GROWTH <= most_devices:
         grown = [replace(last, **{axis: getattr(last, axis) * GROWTH}) for axis in AXES]
         timed = [_with_best_count(model, device, each, width_bytes) for each in grown if each.pp <= deepest]
-        found.append(timed[_first_least(np.array([one.batch_s for one in timed]))])
+        found.append(timed[_first_least([one.batch_s for one in timed])])
     return found
 
 
 def _with_best_count(model: Model, device: Device, degrees: Degrees, width_bytes: float) -> Spread:
-    counts = MICRO_BATCHES[degrees.pp <= MICRO_BATCHES]
+    counts = _micro_batches()
+    counts = counts[degrees.pp <= counts]
     seconds = _phases(model, device, degrees, width_bytes, counts).max(axis=1).sum(axis=0)
-    return evaluate(model, device, replace(degrees, micro_batches=float(counts[_first_least(seconds)])), width_bytes)
+    return evaluate(
+        model, device, replace(degrees, micro_batches=float(counts[_first_least(seconds.tolist())])), width_bytes
+    )
 
 
-def _first_least(seconds: Array) -> int:
+@cache
+def _micro_batches() -> Array:
+    """Numbers of micro-batches to try, up to 2^22.975."""
+    import numpy as np
+
+    return np.asarray(np.exp2(np.arange(920) / 40))
+
+
+def _first_least(seconds: list[float]) -> int:
     """The first that is as short as the shortest but for rounding."""
-    return int((seconds > seconds.min() * ROUNDING).argmin())
+    limit = min(seconds) * ROUNDING
+    return next(place for place, one in enumerate(seconds) if one <= limit)

@@ -19,7 +19,7 @@ from simcore.replay.build import Prepared
 from simcore.replay.device import SHORT_GAP_NS
 from simcore.replay.session import StepReplay
 from simcore.replay.views.chakra import collectives
-from simcore.replay.whatif.ranges import NamedRange, model_order, named_ranges
+from simcore.replay.whatif.ranges import NamedRange, model_order
 from simcore.workload.kineto import Collective, TaskKind
 from simcore.workload.model import CollectiveKind, Group
 
@@ -87,15 +87,9 @@ class Cells:
         return min(found, self.end[0].place - (one.group == Group.DP)) if self.end else found
 
 
-def read_cells(prepared: Prepared, step: StepReplay) -> Cells:
-    """The cells of one recorded step.
-
-    Raises
-    ------
-    InputError
-        When no range names a layer, or communication does not say what it does.
-    """
-    return _Reader(prepared, step).cells()
+def read_cells(prepared: Prepared, step: StepReplay, ranges: Sequence[NamedRange]) -> Cells:
+    """The cells of one recorded step; InputError when communication does not say what it does."""
+    return _Reader(prepared, step).cells(ranges)
 
 
 @dataclass(slots=True)
@@ -109,13 +103,12 @@ class _Reader:
     sizes: dict[Group, int] = field(default_factory=dict)
     sent: set[int] = field(default_factory=set)
 
-    def cells(self) -> Cells:
+    def cells(self, ranges: Sequence[NamedRange]) -> Cells:
         """Everything, found range by range."""
         view = self.prepared.view
         own = set(np.flatnonzero(view.task_step == self.step.position).tolist())
         self.tasks = [task for task in view.launch_order.tolist() if task in own]
         self.waiters = self._waiters()
-        ranges = named_ranges(view.trace, self.step.window)
         held = self._owners(ranges)
         counts: dict[tuple[str, str], int] = {}
         for one in ranges:

@@ -9,10 +9,12 @@ from statistics import median_low
 
 from simcore.errors import InputError
 from simcore.replay.pipelines.cells import Cells, read_cells
+from simcore.replay.pipelines.passes import found_ranges, line_of
 from simcore.replay.pipelines.rows import Part, Rows, StepEnd, part_of, step_end
-from simcore.replay.session import Replay
+from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
-from simcore.replay.whatif.ranges import layer_number
+from simcore.replay.whatif.ranges import NamedRange, layer_number, named_ranges
+from simcore.replay.whatif.repetition import UnclearError
 from simcore.workload.loops import schedules
 from simcore.workload.model import CollectiveKind, Group
 
@@ -76,9 +78,10 @@ def recorded(replay: Replay) -> Recorded:
     Raises
     ------
     InputError
-        When the traces do not say what is needed: ranges of layers, all stages, groups, sizes of transfers.
+        When the traces do not say what is needed: layers, all stages, groups, sizes of transfers.
     """
-    found = [read_cells(rank, typical_step(replay, number)) for number, rank in enumerate(replay.ranks)]
+    steps = [typical_step(replay, number) for number in range(len(replay.ranks))]
+    found = [read_cells(step.prepared, step, ranges) for step, ranges in zip(steps, _ranges(steps), strict=True)]
     stages = [next(same) for _, same in groupby(sorted(found, key=_place), key=_layer_numbers)]
     numbers = sorted(number for cells in stages for number in _layer_numbers(cells))
     sizes = {group: size for cells in stages for group, size in cells.sizes.items()}
@@ -105,6 +108,25 @@ def recorded(replay: Replay) -> Recorded:
         splits=any(one.weight for c in stages for some in c.passes.values() for ops in some for one in ops),
         file=stages[0].file,
     )
+
+
+def _ranges(steps: Sequence[StepReplay]) -> list[list[NamedRange]]:
+    """As the program named them; of a pipeline that names no layers, as transfers and repetition tell."""
+    named = [named_ranges(step.prepared.view.trace, step.window) for step in steps]
+    if all(any(layer_number(one.part) >= 0 for one in ranges) for ranges in named):
+        return named
+    try:
+        return found_ranges([line_of(step.prepared.view, step.position) for step in steps])
+    except UnclearError as unclear:
+        names = ", ".join(sorted({one.part for ranges in named for one in ranges})[:5])
+        raise InputError.at(
+            steps[0].prepared.view.trace.file,
+            "the trace does not say where layers and micro-batches begin and end",
+            expected="transfers that say from which rank to which and layers that repeat, or ranges named "
+            "'layer 3 forward' and 'layer 3 backward' around what each layer launches",
+            found=f"{f'ranges {names}' if names else 'no such range'}; {unclear}",
+            hint="torch.profiler.record_function(f'layer {n} forward'); docs/replay.md, 'Another pipeline'",
+        ) from unclear
 
 
 def _layer_numbers(cells: Cells) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from simcore.replay.graph import Graph, NodeKind
 from simcore.replay.rank import RankView
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
+from simcore.replay.whatif.transfers import kind_of
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.writer import encode, metadata, node
 from simcore.workload.kineto import Collective, KinetoTrace
@@ -22,12 +23,11 @@ from simcore.workload.model import CollectiveKind
 
 __all__ = ["Exported", "collectives", "to_chakra"]
 
-# NCCL's and PyTorch's names of collectives, without underscores.
 KINDS = {
-    "reducescatter": (CollectiveKind.REDUCE_SCATTER, CommType.REDUCE_SCATTER),
-    "allreduce": (CollectiveKind.ALL_REDUCE, CommType.ALL_REDUCE),
-    "allgather": (CollectiveKind.ALL_GATHER, CommType.ALL_GATHER),
-    "alltoall": (CollectiveKind.ALL_TO_ALL, CommType.ALL_TO_ALL),
+    CollectiveKind.REDUCE_SCATTER: CommType.REDUCE_SCATTER,
+    CollectiveKind.ALL_REDUCE: CommType.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER: CommType.ALL_GATHER,
+    CollectiveKind.ALL_TO_ALL: CommType.ALL_TO_ALL,
 }
 THREADS, DELAYS = 100_000, 1_000_000  # host threads and delays take stream numbers from here on
 
@@ -60,8 +60,8 @@ def to_chakra(replay: Replay) -> Exported:
 
 def collectives(trace: KinetoTrace) -> dict[int, tuple[CollectiveKind, Collective]]:
     """The collectives, by row of the tasks, that say what they do and with how many bytes."""
-    found = {task: (_name(said), said) for task, said in trace.collectives.items() if said.size_bytes}
-    return {task: (KINDS[name][0], said) for task, (name, said) in found.items() if name}
+    found = {task: (kind_of(said.operation), said) for task, said in trace.collectives.items() if said.size_bytes}
+    return {task: (CollectiveKind(kind), said) for task, (kind, said) in found.items() if kind in KINDS}
 
 
 def _together(replay: Replay, step: StepReplay) -> dict[int, tuple[int, ...]]:
@@ -73,12 +73,6 @@ def _together(replay: Replay, step: StepReplay) -> dict[int, tuple[int, ...]]:
         for member in match.members
         if member.rank == step.number and len(match.members) == len(replay.ranks) > 1
     }
-
-
-def _name(collective: Collective) -> str:
-    """The key in `KINDS`, "" when it is none of them."""
-    name = collective.operation.lower().replace("_", "")
-    return next((known for known in KINDS if known in name), "")
 
 
 @dataclass(slots=True)
@@ -141,7 +135,10 @@ class _Rank:
         graph, said = self.step.graph, self.collectives.get(row)
         name = self.trace.names[graph.name[row]] if graph.name[row] >= 0 else "host"
         if said is not None:
-            attributes: dict[str, object] = {"comm_type": int(KINDS[_name(said)][1]), "comm_size": said.size_bytes}
+            attributes: dict[str, object] = {
+                "comm_type": int(KINDS[CollectiveKind(kind_of(said.operation))]),
+                "comm_size": said.size_bytes,
+            }
             attributes |= {"pg_name": names[said.ranks]} if said.ranks in names else {}
             attributes |= {"is_cpu_op": False, "stream": int(graph.lane[row])}
             return node(number, name, NodeType.COMM_COLL_NODE, data_deps=behind, attributes=attributes)

@@ -52,7 +52,7 @@ def helps(replay: Replay) -> list[list[Help]]:
         for number, rows in enumerate(found):
             own = [each[number] for each in saved if number < len(each)]
             if own[0] > NOTICEABLE * before[variants[0]][number]:
-                rows.append(Help(what.title, option, own[0], (min(own), max(own))))
+                rows.append(Help(str(what), option, own[0], (min(own), max(own))))
     return [sorted(rows, key=lambda row: (-row.saved_ns, row.what)) for rows in found]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from simcore.replay.coupling import Match
+from simcore.replay.pipelines.passes import line_of, stages_of
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.breakdown import measured
 from simcore.replay.whatif.degrees import role_of
@@ -20,6 +21,7 @@ class JobRank:
     """One rank's mean step: its parts, how long it waits in collectives, and how long others wait there for it.
 
     `last_in` counts the collectives that it reached last; `waits_for` is the rank it waits for longest, -1: none.
+    `stage` is that of a pipeline, -1 where no transfers between ranks tell it.
     """
 
     rank: int
@@ -30,6 +32,7 @@ class JobRank:
     awaited_ns: int
     last_in: int
     waits_for: int
+    stage: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,8 @@ def job(replay: Replay) -> Job:
         skews.append(max(lengths) - match.intrinsic_ns)
         for number, length in zip(numbers, lengths, strict=True):
             waits[number, late] += length - match.intrinsic_ns
-    steps = max(len(replay.scored(0)), 1)
-    ranks = []
+    steps, ranks = max(len(replay.scored(0)), 1), []
+    stages = stages_of([line_of(one.view, replay.scored(at)[0].position) for at, one in enumerate(replay.ranks)])
     for number, prepared in enumerate(replay.ranks):
         rank, shares = prepared.view.trace.rank, [measured(step) for step in replay.scored(number)]
         own = {late: waited for (waiting, late), waited in waits.items() if waiting == rank and waited}
@@ -89,6 +92,7 @@ def job(replay: Replay) -> Job:
                 awaited_ns=sum(waited for (_, late), waited in waits.items() if late == rank) // steps,
                 last_in=last[rank],
                 waits_for=max(own, key=lambda late: (own[late], -late), default=-1),
+                stage=stages[number],
             )
         )
     skew = (round(median(skews)), max(skews)) if skews else (0, 0)

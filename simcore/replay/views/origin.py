@@ -39,22 +39,34 @@ class Pause:
 
 
 def origin(view: RankView, thread: int, start_ns: int, end_ns: int) -> Origin:
-    """What was under way on a thread in a span, as its record says."""
+    """What was under way on a thread in a span, as its record says; of a backward operator the module it came from."""
     trace = view.trace
-    names = [
-        _during(trace, rows, thread, start_ns, end_ns) for rows in (trace.operators, trace.annotations, trace.frames)
-    ]
+    sources = trace.operators, trace.annotations, trace.frames
+    found = [_during(rows, thread, start_ns, end_ns) for rows in sources]
+    names = [[trace.names[name] for name in rows.name[own]] for rows, own in zip(sources, found, strict=True)]
     modules = [name.removeprefix(MODULE) for name in names[1] if name.startswith(MODULE)]
     ranges = [name for name in names[1] if not name.startswith(MODULE)]
     lines = [name for name in names[2] if not LIBRARY.search(name)] or names[2]
+    ahead = -1 if modules or lines else _forward(trace, found[0])
+    if ahead >= 0:
+        rows = trace.operators
+        first = origin(view, int(rows.lane[ahead]), int(rows.start_ns[ahead]), int(rows.end_ns[ahead]))
+        modules, lines = [first.module], [first.source]
     return Origin(*(some[-1] if some else "" for some in (names[0] or ranges, modules, lines)))
 
 
-def _during(trace: KinetoTrace, rows: Intervals, thread: int, start_ns: int, end_ns: int) -> list[str]:
-    """The names of what took at least half of a span of a thread, outermost first."""
+def _during(rows: Intervals, thread: int, start_ns: int, end_ns: int) -> list[int]:
+    """What took at least half of a span of a thread, outermost first."""
     shared = np.minimum(rows.end_ns, end_ns) - np.maximum(rows.start_ns, start_ns)
-    found = np.flatnonzero((rows.lane == thread) & (2 * shared >= end_ns - start_ns))
-    return [trace.names[name] for name in rows.name[found].tolist()]
+    found: list[int] = np.flatnonzero((rows.lane == thread) & (2 * shared >= end_ns - start_ns)).tolist()
+    return found
+
+
+def _forward(trace: KinetoTrace, operators: list[int]) -> int:
+    """The operator that the innermost of some goes back for: of the same number and before it; -1 where none is."""
+    numbers = [trace.sequences[row] for row in operators if row in trace.sequences]
+    first = min((row for row, number in trace.sequences.items() if number in numbers[-1:]), default=-1)
+    return first if first >= 0 and trace.operators.end_ns[first] <= trace.operators.start_ns[operators[-1]] else -1
 
 
 def origin_of(step: StepReplay, name: str) -> Origin:
@@ -83,7 +95,7 @@ def pauses(step: StepReplay, count: int = 3) -> list[Pause]:
         if idle[row] and call >= 0:
             thread, until_ns = int(view.trace.calls.lane[call]), int(tasks.start_ns[row])
             span = thread, until_ns - int(idle[row]), until_ns
-            calls = _during(view.trace, view.trace.calls, *span)
-            name = view.trace.names[tasks.name[row]]
-            found.append(Pause(int(idle[row]), name, calls[-1] if calls else "", origin(view, *span)))
+            names, calls = view.trace.names, view.trace.calls.name[_during(view.trace.calls, *span)]
+            call_name = names[calls[-1]] if len(calls) else ""
+            found.append(Pause(int(idle[row]), names[tasks.name[row]], call_name, origin(view, *span)))
     return found

@@ -74,11 +74,14 @@ def _job_text(found: Job) -> str:
     else:
         said += "No collective was recorded on two of them: they are replayed apart."
     rows = [
-        (f"{each.rank}", *map(format_ns, (each.step_ns, each.compute_ns, each.exposed_comm_ns, each.waiting_ns)),
+        (f"{each.rank}", f"{each.stage}" if each.stage >= 0 else "",
+         *map(format_ns, (each.step_ns, each.compute_ns, each.exposed_comm_ns, each.waiting_ns)),
          format_ns(each.awaited_ns), f"{each.last_in}", f"{each.waits_for}" if each.waits_for >= 0 else "")
         for each in found.ranks
     ]  # fmt: skip
-    header = "rank", "step", "computing", "only talking", "waiting", "waited for", "last in", "waits for"
+    header = "rank", "stage", "step", "computing", "only talking", "waiting", "waited for", "last in", "waits for"
+    stages = {each.stage for each in found.ranks} - {-1}
+    said += f" They are the {len(stages)} stages of a pipeline." if stages else ""
     groups = [
         (each.role or "?", each.description, f"{each.groups} x {each.size}", f"{each.collectives}",
          *map(format_ns, (each.transfer_ns, each.waiting_ns)))
@@ -116,7 +119,7 @@ def answer(replay: Replay, number: int) -> str:
             mean(getattr(step, side).device_ns for step in scored) for side in ("baseline", "period")
         )
         change = predicted_ns / baseline_ns - 1 if baseline_ns else 0.0
-        what = ", ".join(change.title for change in replay.whats)
+        what = ", ".join(map(str, replay.whats))
         bounds = [predicted_ns + end - typical.period.device_ns for end in changed_interval_ns(replay, number)]
         span = " to ".join(map(format_ns, bounds))
         grown = (
@@ -226,8 +229,11 @@ def _step_table(replay: Replay, number: int) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """Rows under a header, moved in; nothing without rows."""
-    text = grid(header, rows, left=left, width=WIDTH - 2) if rows else ""
+    """Rows under a header, moved in, without columns in which nothing stands; nothing without rows."""
+    kept = [at for at in range(len(header)) if any(row[at] for row in rows)]
+    cells = [[row[at] for at in kept] for row in rows]
+    aligned = [place for place, at in enumerate(kept) if at in left]
+    text = grid([header[at] for at in kept], cells, left=aligned, width=WIDTH - 2) if rows else ""
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 

@@ -27,11 +27,7 @@ Mask = NDArray[np.bool_]
 
 
 class WhatIf(Protocol):
-    """A change of a step; `title` says it in the answer."""
-
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
+    """A change of a step; its text says it in the answer."""
 
     def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
         """The changed graph of one step of some ranks, `steps` its positions in their windows."""
@@ -60,21 +56,32 @@ def without_tasks(graph: Graph, factors: Sequence[Factors]) -> Graph:
     )
 
 
+class _Lasting:
+    """Tasks that take `_factors` times as long, by their rows in a rank's trace; 0 removes them and their launches."""
+
+    __slots__ = ()
+
+    def _factors(self, rank: RankView) -> Factors:
+        """The factor of each task."""
+        raise NotImplementedError
+
+    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+        """Every task by its factor."""
+        return without_tasks(graph, [self._factors(rank) for rank in ranks])
+
+
 @dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(_Lasting):
     """Tasks whose name matches take `factor` times as long; 0 removes them and their launches."""
 
     pattern: re.Pattern[str]
     factor: float
 
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
+    def __str__(self) -> str:
         return f"{self.pattern.pattern} x {self.factor:g}"
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
-        """The factor where the name matches."""
-        return without_tasks(graph, [np.where(matching(self.pattern, rank), self.factor, 1.0) for rank in ranks])
+    def _factors(self, rank: RankView) -> Factors:
+        return np.where(matching(self.pattern, rank), self.factor, 1.0)
 
 
 def matching(pattern: re.Pattern[str], rank: RankView) -> Mask:
@@ -85,24 +92,21 @@ def matching(pattern: re.Pattern[str], rank: RankView) -> Mask:
 
 
 @dataclass(frozen=True, slots=True)
-class Kinds:
+class Kinds(_Lasting):
     """Tasks of a category of `kinds.txt` take `factor` times as long."""
 
     category: str
     factor: float
 
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
+    def __str__(self) -> str:
         return f"{self.category} x {self.factor:g}"
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
-        """The factor where the name is of the category."""
-        return without_tasks(graph, [np.where(rank.of_category(self.category), self.factor, 1.0) for rank in ranks])
+    def _factors(self, rank: RankView) -> Factors:
+        return np.where(rank.of_category(self.category), self.factor, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Fused:
+class Fused(_Lasting):
     """Neighbours on a stream that match become one kernel, which takes as long as the longest of them.
 
     What streams the same data once is bound by its largest pass; the launches of the others go.
@@ -110,14 +114,8 @@ class Fused:
 
     pattern: re.Pattern[str]
 
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
+    def __str__(self) -> str:
         return f"{self.pattern.pattern} fused"
-
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
-        """All but the longest of each row of neighbours removed."""
-        return without_tasks(graph, [self._factors(rank) for rank in ranks])
 
     def _factors(self, rank: RankView) -> Factors:
         tasks, chosen = rank.trace.tasks, matching(self.pattern, rank)
@@ -133,24 +131,17 @@ class Fused:
 
 
 @dataclass(frozen=True, slots=True)
-class Straggler:
+class Straggler(_Lasting):
     """Everything but communication takes `factor` times as long on some ranks."""
 
     ranks: tuple[range, ...]
     factor: float
 
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
+    def __str__(self) -> str:
         return f"computation on rank {spans(self.ranks)} x {self.factor:g}"
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
-        """The factor on a straggler's computation."""
-        slow = [within(rank, self.ranks) for rank in ranks]
-        return without_tasks(
-            graph,
-            [np.where(one.communication | (not late), 1.0, self.factor) for one, late in zip(ranks, slow, strict=True)],
-        )
+    def _factors(self, rank: RankView) -> Factors:
+        return np.where(rank.communication | (not within(rank, self.ranks)), 1.0, self.factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +153,7 @@ class Layers:
 
     count: int
 
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
+    def __str__(self) -> str:
         return f"layers = {self.count}"
 
     def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
@@ -211,9 +200,7 @@ class Overlap:
 
     mode: Literal["off", "full"]
 
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
+    def __str__(self) -> str:
         return f"overlap {self.mode}"
 
     def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
@@ -242,7 +229,7 @@ def _by_launch(nodes: RankNodes, rank: RankView) -> list[tuple[int, int, bool]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Width:
+class Width(_Lasting):
     """Another hidden or feed-forward size: matrix products are timed anew, other computation keeps its time.
 
     As in Lumos (MLSys 2025, section 3.4); a product's recorded time changes by the ratio of its roofline times.
@@ -251,11 +238,8 @@ class Width:
     which: Literal["hidden", "ffn"]
     size: int
 
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
+    def __str__(self) -> str:
         return f"{self.which} = {self.size}"
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
-        """The ratio of roofline times where a product has the dimension (see `width_factors`)."""
-        return graph.lasting([width_factors(rank, self.which, self.size) for rank in ranks])
+    def _factors(self, rank: RankView) -> Factors:
+        return width_factors(rank, self.which, self.size)

@@ -78,9 +78,7 @@ class Degree:
     size: int
     named: re.Pattern[str] | None = None
 
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
+    def __str__(self) -> str:
         return f"{self.role} = {self.size}"
 
     def of(self, rank: RankView) -> Regrouping:

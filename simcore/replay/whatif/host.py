@@ -27,9 +27,7 @@ class Host:
     factor: float
     ranks: tuple[range, ...] = ()
 
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
+    def __str__(self) -> str:
         names = {"host": "host time", "launches": "launch calls", "loader": "the data loader"}
         where = f" on rank {spans(self.ranks)}" if self.ranks else ""
         return f"{names[self.which]}{where} x {self.factor:g}"
@@ -63,9 +61,7 @@ class CudaGraphs:
     The host time between launches goes with them.
     """
 
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
+    def __str__(self) -> str:
         return "CUDA graphs"
 
     def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
@@ -86,9 +82,7 @@ class CudaGraphs:
 class Unsynchronised:
     """The host waits for nothing that the device does; its launch queue still has an end."""
 
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
+    def __str__(self) -> str:
         return "no synchronisation"
 
     def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from simcore.engine.run_graph import simulate_graphs
+from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
@@ -56,7 +56,7 @@ class Interconnect:
         profile = profiles.get("native")
         graphs = _messages(transfer, npus) if transfer.kind == SEND else self._collective(transfer)
         settings = Settings(network=profile.networks[0])
-        return simulate_graphs(graphs, self.topology, self.system, profile, settings).time_ns
+        return simulate(graphs, self.topology, self.system, profile, settings).time_ns
 
     def _collective(self, transfer: Transfer) -> GraphSet:
         kind, ranks = CollectiveKind(transfer.kind), transfer.ranks

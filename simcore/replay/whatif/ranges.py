@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from simcore.errors import InputError
 from simcore.replay.rank import Window
 from simcore.workload.kineto import KinetoTrace
 
@@ -35,13 +34,7 @@ class NamedRange:
 
 
 def named_ranges(trace: KinetoTrace, window: Window) -> list[NamedRange]:
-    """The named ranges of a step by their start, outer ones first; the n-th of a name is the n-th micro-batch.
-
-    Raises
-    ------
-    InputError
-        When none of them is a layer.
-    """
+    """The named ranges of a step by their start, outer ones first; the n-th of a name is the n-th micro-batch."""
     found, opened = list[NamedRange](), dict[int, list[NamedRange]]()
     counts: dict[tuple[str, str], int] = {}
     for start, end, lane, part, way in _matching(trace, window):
@@ -55,15 +48,6 @@ def named_ranges(trace: KinetoTrace, window: Window) -> list[NamedRange]:
             one = NamedRange(part, passing, way == WEIGHTS, way[0].upper(), number, start, end, lane)
         opened[lane] = [*outer, one]
         found.append(one)
-    if not any(layer_number(one.part) >= 0 for one in found):
-        names = sorted({one.part for one in found})
-        raise InputError.at(
-            trace.file,
-            "the trace does not say where layers and micro-batches begin and end",
-            expected="ranges named 'layer 3 forward' and 'layer 3 backward' around what each layer launches",
-            found=f"ranges {', '.join(names[:5])}" if names else "no such range",
-            hint="torch.profiler.record_function(f'layer {n} forward'); docs/replay.md, 'Another pipeline'",
-        )
     return found
 
 

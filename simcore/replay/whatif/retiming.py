@@ -39,10 +39,8 @@ class Retimed:
     network: Interconnect | None = None
     recorded: Interconnect | None = None
 
-    @property
-    def title(self) -> str:
-        """What is changed, in words."""
-        degrees = ", ".join(degree.title for degree in self.degrees)
+    def __str__(self) -> str:
+        degrees = ", ".join(map(str, self.degrees))
         machine = Path(self.network.topology.path or "another topology").name if self.network else ""
         return (f"{degrees} on {machine}" if machine else degrees) if degrees else f"the interconnect of {machine}"
 

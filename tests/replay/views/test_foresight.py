@@ -1,5 +1,7 @@
 """The next step from this one's graph and the next one's kernel times."""
 
+from pathlib import Path
+
 import pytest
 
 from simcore.replay.build import prepare
@@ -7,6 +9,7 @@ from simcore.replay.views.foresight import foresight
 from simcore.workload.kineto import read_kineto, read_ranks
 from tests.profiles_of_steps import Recorder
 from tests.shared import shared
+from tools.replay_validation import tables
 
 DEVICE_BOUND = [
     ("hta", "ns_resolution_trace__rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz"),
@@ -46,3 +49,10 @@ def test_steps_that_run_other_kernels_are_not_compared():
 def test_public_device_bound_traces_are_foretold_better_than_by_persistence(place):
     (found,) = foresight([prepare(trace) for trace in read_ranks([shared("data", "traces", *place)])])
     assert found.graph < found.persistence
+
+
+def test_the_validation_page_has_what_the_traces_give():
+    page = (Path(__file__).parents[3] / "docs" / "validation.md").read_text()
+    assert "\n".join(tables(shared("data", "traces"))).replace("\n\n", "\n").splitlines() == [
+        line for line in page.partition("## Recorded steps replayed")[2].splitlines() if line.startswith("|")
+    ]

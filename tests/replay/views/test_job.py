@@ -4,11 +4,13 @@ import json
 
 import pytest
 
+from simcore import api
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
 from simcore.replay.views.job import job
 from simcore.workload.kineto import read_kineto
 from tests.profiles_of_steps import Recorder
+from tests.replay.written import machine, step, traces
 
 
 def trace_of(rank, late_us, last_us, steps=3):
@@ -42,3 +44,22 @@ def test_groups_are_told_by_their_description():
     (group,) = job(replay_traces([trace_of(rank, 0, 0) for rank in range(3)], Changes())).groups
     assert (group.role, group.size, group.groups, group.collectives) == ("dp", 3, 1, 6)
     assert group.transfer_ns == 6 * 50_000
+
+
+def test_ranks_of_a_pipeline_are_told_by_their_transfers(tmp_path):
+    found = job(replay_traces(traces(api.run(step(tmp_path, pp=4), machine(tmp_path, pp=4))), Changes()))
+    assert [one.stage for one in sorted(found.ranks, key=lambda one: one.rank)] == [0, 1, 2, 3]
+
+
+def test_groups_that_kernels_only_name_are_told_by_the_head_of_the_trace():
+    """The profiler writes ranks and roles of process groups once, and names them at each kernel."""
+    recorder = Recorder()
+    recorder.launch("ncclAllReduce", 50, 21)
+    recorder.events[-1]["args"] |= {"Collective name": "allreduce", "In msg nelems": 64, "Process Group Name": "7"}
+    config = [{"pg_name": "7", "pg_desc": "TENSOR_MODEL_PARALLEL_GROUP", "ranks": [0, 4]}]
+    for head, expected in ((config, ("tp", 2, (0, 4))), ("7: 0, 4", ("", 0, ()))):
+        document = recorder.document() | {"distributedInfo": {"rank": 0, "pg_config": head}}
+        trace = read_kineto(json.dumps(document).encode(), "named.json")
+        (group,) = job(replay_traces([trace], Changes())).groups
+        (said,) = trace.collectives.values()
+        assert (group.role, group.size, said.ranks) == expected

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from simcore.errors import InputError
 from simcore.replay.rank import Window
 from simcore.replay.whatif.ranges import layer_number, model_order, named_ranges
 from simcore.workload.kineto import read_kineto
@@ -55,8 +54,3 @@ def test_parts_that_only_go_backwards_stand_where_the_backward_pass_has_them():
     assert model_order(ranges_of(*((name, 10 * at, 10 * at + 9) for at, name in enumerate(passes)))) == (
         "layer 0", "head", "again",
     )  # fmt: skip
-
-
-def test_ranges_without_a_layer_are_listed_in_the_error():
-    with pytest.raises(InputError, match="ranges block, head"):
-        ranges_of(("block forward", 0, 9), ("head forward", 10, 19))

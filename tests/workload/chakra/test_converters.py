@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.errors import InputError
-from simcore.workload.chakra import flexflow, json_form, legacy, pytorch, reader, sequences, text_converter, writer
-from simcore.workload.chakra.conversion import Options, convert
+from simcore.workload.chakra import json_form, legacy, reader, writer
+from simcore.workload.chakra.convert import flexflow, pytorch, sequences
+from simcore.workload.chakra.convert import text as text_converter
+from simcore.workload.chakra.convert.conversion import Options, convert
 from simcore.workload.model import CollectiveKind, Layer, NodeKind, Phase, Workload
 from tests.shared import shared
 
@@ -314,3 +316,15 @@ def test_cycles_are_those_of_the_clock_that_is_given(tmp_path, mhz):
     (tmp_path / "old.eg").write_bytes(writer.frame(old.SerializeToString()))
     (data,) = convert(str(tmp_path / "old.eg"), "new.et", Options(npu_frequency_mhz=mhz)).values()
     assert reader.decode(data, "x").graph.duration_ns.tolist() == [6_000_000 / mhz]
+
+
+def test_options_of_a_text_and_of_cycles_are_for_their_sources_only(tmp_path, capsys):
+    from simcore.cli import main
+
+    text, prefix = "workloads/dlrm.txt", str(tmp_path / "w")
+    assert main(["convert", text, prefix, "--num_dims", "2", "-q"]) == 0
+    assert main(["convert", f"{prefix}.0.et", f"{prefix}.json", "--npu-frequency", "500", "-q"]) == 0
+    assert main(["convert", f"{prefix}.0.et", f"{prefix}.x.et", "--num-dims", "2"]) == 2
+    assert main(["convert", text, f"{prefix}2", "--npu_frequency", "500"]) == 2
+    assert main(["convert", text, f"{prefix}3", "--num-dims", "2", "--native"]) == 2
+    capsys.readouterr()

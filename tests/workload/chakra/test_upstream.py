@@ -10,7 +10,7 @@ from simcore.api import run
 from simcore.errors import InputError
 from simcore.replay.recorded import of_trace
 from simcore.workload.chakra import obfuscation, reader
-from simcore.workload.chakra.conversion import Options, convert
+from simcore.workload.chakra.convert.conversion import Options, convert
 from tests.shared import FOLDER, shared
 
 CHAKRA = FOLDER / "data" / "traces" / "chakra"

@@ -1,51 +1,83 @@
-"""`simcore run --profile simai-1.6 | simai-busbw`: report and text of SimAI's closed forms."""
+"""A run with profile simai-1.6 or simai-busbw: report and text of SimAI's closed forms."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
-from dataclasses import asdict, fields
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
-from simcore import __version__
+from simcore import __version__, library
+from simcore.cost.simai.bandwidth import read_bus_bandwidths
+from simcore.cost.simai.rows import LayerFigures, PhaseFigures, SimaiResult, evaluate
 from simcore.errors import InputError
-from simcore.profiles.simai import LayerFigures, PhaseFigures, SimaiOptions, SimaiResult, evaluate
-from simcore.profiles.simai_bandwidth import read_bus_bandwidths
-from simcore.report.document import SCHEMA, BreakdownRow, InputRow, LayerRow, PhaseRow, RankRow, ReportDocument
+from simcore.files import read_bytes
+from simcore.options import SimaiOptions, spelled
+from simcore.report.document import SCHEMA, BreakdownRow, InputRow, LayerRow, PhaseRow, RankRow, ReportDocument, encode
 from simcore.timeline.events import format_ranks
 from simcore.units import format_ns
 from simcore.workload import text
+from simcore.workload.model import Workload
 
-__all__ = ["Profile", "run", "summary_text"]
+__all__ = ["SimaiReport", "estimate"]
 
-Profile = Literal["simai-1.6", "simai-busbw"]
 SHOWN_LAYERS = 10
 
 
-def run(workload_path: Path | str, profile: Profile, values: Mapping[str, Any]) -> tuple[str, ReportDocument]:
-    """Text and document of one evaluation; `values` holds options by their parameter."""
-    given = {field.name: values[field.name] for field in fields(SimaiOptions) if values.get(field.name) is not None}
-    inputs = [_input("workload", workload_path)]
-    busbw = values.get("busbw")
-    if (profile == "simai-busbw") != bool(busbw):
+@dataclass(frozen=True, slots=True)
+class SimaiReport:
+    """What SimAI's closed forms answer: `result` has every figure, `to_dict` the document of docs/report.md."""
+
+    profile: str
+    result: SimaiResult
+    inputs: tuple[InputRow, ...]
+
+    @property
+    def time_ns(self) -> int:
+        """An iteration, in nanoseconds."""
+        return round(self.result.summary.total_us * 1000)
+
+    def to_dict(self) -> ReportDocument:
+        """The document of schema `simcore.report/1`."""
+        return _document(self.result, self.profile, list(self.inputs))
+
+    def to_json(self) -> str:
+        """The document as text: keys sorted, no NaN, a line break at the end."""
+        return encode(self.to_dict())
+
+    def __str__(self) -> str:
+        return summary_text(self.result, self.profile)
+
+
+def estimate(workload: str | os.PathLike[str] | Workload, given: Mapping[str, Any]) -> SimaiReport:
+    """The closed forms of a file, a shipped example or a workload; `given` are options, `profile` among them.
+
+    InputError for an option that only a simulation has.
+    """
+    profile, known = given["profile"], {each.name for each in fields(SimaiOptions)}
+    for name, value in given.items():
+        if name not in known | {"profile", "dialect"} and value is not None:
+            message = f"profile {profile} has closed forms and simulates nothing"
+            raise InputError.at(spelled(name), message, expected="another profile", hint="see docs/simai.md")
+    options = SimaiOptions.of({name: given[name] for name in known & given.keys()})
+    if (profile == "simai-busbw") != bool(options.busbw):
         message = "the file of bus bandwidths belongs to profile simai-busbw, and that profile needs it"
         raise InputError.at("--busbw", message, expected="--profile simai-busbw --busbw FILE")
-    if busbw:
-        given["bandwidths"] = read_bus_bandwidths(busbw)
-        inputs.append(_input("busbw", busbw))
-    result = evaluate(text.read(workload_path, "simai"), SimaiOptions(**given))
-    return summary_text(result, profile), _document(result, profile, inputs)
+    files = {"busbw": options.busbw} if options.busbw else {}
+    if not isinstance(workload, Workload):
+        path = library.resolve(str(workload), "workloads")
+        files, workload = {"workload": str(path)} | files, text.read(path, "simai")
+    bandwidths = read_bus_bandwidths(options.busbw) if options.busbw else None
+    result = evaluate(workload, options, bandwidths)
+    return SimaiReport(profile, result, tuple(_input(role, path) for role, path in files.items()))
 
 
-def _input(role: str, path: Path | str) -> InputRow:
-    """Provenance of a file; one that cannot be read is refused by its reader."""
-    there = Path(path).is_file()
-    digest = hashlib.sha256(Path(path).read_bytes() if there else b"").hexdigest()
-    return {"role": role, "path": str(path), "sha256": digest}
+def _input(role: str, path: str) -> InputRow:
+    return {"role": role, "path": path, "sha256": hashlib.sha256(read_bytes(path)).hexdigest()}
 
 
-def _document(result: SimaiResult, profile: Profile, inputs: list[InputRow]) -> ReportDocument:
+def _document(result: SimaiResult, profile: str, inputs: list[InputRow]) -> ReportDocument:
     shares = _breakdown(result)
     time_ns, compute_ns = round(result.summary.total_us * 1000), shares["compute_ns"] + shares["overlapped_ns"]
     rank: RankRow = {

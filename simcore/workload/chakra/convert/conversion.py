@@ -9,7 +9,9 @@ from pathlib import Path
 from simcore.documents import read_text
 from simcore.errors import InputError
 from simcore.workload import text
-from simcore.workload.chakra import flexflow, json_form, legacy, native_converter, pytorch, reader, text_converter
+from simcore.workload.chakra import json_form, legacy, reader
+from simcore.workload.chakra.convert import flexflow, native, pytorch
+from simcore.workload.chakra.convert import text as text_converter
 
 __all__ = ["Options", "convert", "is_text"]
 
@@ -103,9 +105,7 @@ def _from_pytorch(source: str, target: str, options: Options) -> Files:
 def _from_text(source: str, target: str, options: Options) -> Files:
     if options.sizes:
         workload = text.read(source)
-        return _ranks(
-            target, native_converter.convert(workload, options.sizes, options.iterations, policy=options.policy)
-        )
+        return _ranks(target, native.convert(workload, options.sizes, options.iterations, policy=options.policy))
     steps = text_converter.steps(text.read(source), options.iterations, num_dims=options.num_dims)
     if not options.compat:
         return _ranks(target, [text_converter.encode(steps)] * options.npus)

@@ -20,8 +20,9 @@ from typing import Any
 import msgspec
 
 from simcore.errors import InputError
-from simcore.workload.chakra import reader, sequences
-from simcore.workload.chakra.pytorch import Op
+from simcore.workload.chakra import reader
+from simcore.workload.chakra.convert import sequences
+from simcore.workload.chakra.convert.pytorch import Op
 
 __all__ = ["link"]
 

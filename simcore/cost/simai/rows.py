@@ -13,38 +13,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from simcore.cost.simai.bandwidth import GIB, GPUS, NICS, BusBandwidths, Computed, Job, Measured
 from simcore.errors import InputError, closest
-from simcore.profiles.simai_bandwidth import GIB, GPUS, NICS, BusBandwidths, Computed, Job, Measured
+from simcore.options import SimaiOptions
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName, Workload
 
-__all__ = ["LayerFigures", "PhaseFigures", "SimaiOptions", "SimaiResult", "SimaiSummary", "evaluate"]
+__all__ = ["LayerFigures", "PhaseFigures", "SimaiResult", "SimaiSummary", "evaluate"]
 
 RECOMPUTING = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 SMALLEST_FORWARD_BYTES = 4096
 INT32_MAX = (1 << 31) - 1
 Clock = Callable[[CollectiveKind, Group, int, int], int]
-
-
-@dataclass(frozen=True, slots=True)
-class SimaiOptions:
-    """The options of SimAI-Analytical; `bandwidths` selects profile simai-busbw.
-
-    Bandwidths are SimAI's GB/s (2^30 bytes per second). An overlap is the share of that group's communication hidden
-    behind compute; of the pipeline's transfers all is hidden by default. `gpus` 0 takes the header's `all_gpus`.
-    """
-
-    gpus: int = 0
-    gpus_per_server: int = 8
-    nics_per_server: int = 8
-    nvlink_gib_per_s: float | None = None
-    nic_gib_per_s: float | None = None
-    gpu_type: str = ""
-    nic_type: str = ""
-    dp_overlap: float = 0.0
-    tp_overlap: float = 0.0
-    ep_overlap: float = 0.0
-    pp_overlap: float = 1.0
-    bandwidths: BusBandwidths | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +83,20 @@ class SimaiResult:
     warnings: tuple[str, ...] = field(default=())
 
 
-def evaluate(workload: Workload, options: SimaiOptions) -> SimaiResult:
-    """The closed forms of a SimAI workload; InputError where the workload or the options do not fit."""
+def evaluate(workload: Workload, options: SimaiOptions, bandwidths: BusBandwidths | None = None) -> SimaiResult:
+    """The closed forms of a SimAI workload, with `bandwidths` those of profile simai-busbw.
+
+    InputError where the workload or the options do not fit.
+    """
     warnings: dict[str, None] = dict.fromkeys(workload.warnings)
     job = _job(workload, options, warnings)
-    clock = _clock(job, options)
+    clock = _clock(job, options, bandwidths)
     repeats = _recomputations(workload)
     layers = tuple(
         _layer(layer, clock.time_ns, job, options, 1 + (index in repeats), workload.loop)
         for index, layer in enumerate(workload.layers)
     )
-    summary = _summary(layers, workload, job, options, warnings)
+    summary = _summary(layers, workload, job, options, bandwidths, warnings)
     if any(layer.forward.compute_ns > INT32_MAX for layer in layers):
         warnings["SimAI never ends with a compute time of 2^31 ns or more"] = None
     return SimaiResult(job, layers, summary, (*warnings, *clock.warnings))
@@ -137,12 +119,12 @@ def _job(workload: Workload, options: SimaiOptions, warnings: dict[str, None]) -
     return Job(gpus, tp, ep, gpus // (tp * pp), *servers, pp, sizes.vpp or 1, ga)
 
 
-def _clock(job: Job, options: SimaiOptions) -> Computed | Measured:
+def _clock(job: Job, options: SimaiOptions, bandwidths: BusBandwidths | None) -> Computed | Measured:
     """Where the times of collectives come from."""
-    if options.bandwidths is not None:
-        return Measured(job, options.bandwidths)
-    nvlink = _chosen(options.nvlink_gib_per_s, options.gpu_type, GPUS, "--nvlink-bw", "--gpu-type")
-    nic = _chosen(options.nic_gib_per_s, options.nic_type, NICS, "--nic-bw", "--nic-type")
+    if bandwidths is not None:
+        return Measured(job, bandwidths)
+    nvlink = _chosen(options.nvlink_bw, options.gpu_type, GPUS, "--nvlink-bw", "--gpu-type")
+    nic = _chosen(options.nic_bw, options.nic_type, NICS, "--nic-bw", "--nic-type")
     return Computed(job, nvlink, nic)
 
 
@@ -204,7 +186,12 @@ def _ranks(job: Job, name: PhaseName, group: Group) -> int:
 
 
 def _summary(
-    layers: tuple[LayerFigures, ...], workload: Workload, job: Job, options: SimaiOptions, warnings: dict[str, None]
+    layers: tuple[LayerFigures, ...],
+    workload: Workload,
+    job: Job,
+    options: SimaiOptions,
+    bandwidths: BusBandwidths | None,
+    warnings: dict[str, None],
 ) -> SimaiSummary:
     outer = dict.fromkeys(Group, 0.0)
     inner = dict.fromkeys(Group, 0.0)
@@ -214,7 +201,7 @@ def _summary(
     compute_us = math.fsum(layer.compute_ns for layer in layers) / 1000
     exposed_us = math.fsum(layer.exposed_ns for layer in layers) / 1000
     bubble_us = _bubble_us(layers, job)
-    exposed_pp_us = _pipeline_us(workload.pipeline_bytes, job, options, warnings)
+    exposed_pp_us = _pipeline_us(workload.pipeline_bytes, job, options.pp_overlap, bandwidths, warnings)
     return SimaiSummary(
         total_us=compute_us + exposed_us + bubble_us + exposed_pp_us,
         compute_us=compute_us,
@@ -238,13 +225,15 @@ def _bubble_us(layers: tuple[LayerFigures, ...], job: Job) -> float:
     return (job.pp - 1) / (job.gradient_accumulation * job.vpp) * inside_ns / 1000
 
 
-def _pipeline_us(size_bytes: int, job: Job, options: SimaiOptions, warnings: dict[str, None]) -> float:
+def _pipeline_us(
+    size_bytes: int, job: Job, overlap: float, bandwidths: BusBandwidths | None, warnings: dict[str, None]
+) -> float:
     """What stands out of the transfers between stages; 1.6 takes the overlap itself for the bandwidth."""
-    exposed, bandwidth = 1 - options.pp_overlap, options.pp_overlap
+    exposed, bandwidth = 1 - overlap, overlap
     if not size_bytes or not exposed:
         return 0.0
-    if options.bandwidths is not None:
-        bandwidth = options.bandwidths.of("PP", "busbw")
+    if bandwidths is not None:
+        bandwidth = bandwidths.of("PP", "busbw")
     else:
         warnings[f"SimAI 1.6 divides the pipeline's bytes by the overlap ratio {bandwidth:g}, not by a bandwidth"] = (
             None

@@ -1,11 +1,10 @@
-"""The report of the SimAI profiles."""
+"""The report of the SimAI profiles, from Python and from the command line."""
 
 import pytest
 
-from simcore.cli.run import CLOSED_FORMS
-from simcore.cli.run_simai import run
+import simcore
 from simcore.errors import InputError
-from simcore.report.document import encode
+from simcore.workload import text
 
 WORKLOAD = """HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 2 vpp: 1 ga: 4 all_gpus: 64 \
 checkpoints: 0 checkpoint_initiates: 0 pp_comm: 4096
@@ -14,7 +13,7 @@ embedding_layer -1 600 ALLREDUCE 50331648 1 NONE 0 1500 NONE 0 100
 mlp_layer -1 175084 ALLREDUCE 50331648 87542 NONE 0 87542 NONE 0 100
 grads -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 1073741824 100
 """
-VALUES = {option.name: None for option in CLOSED_FORMS} | {"gpu_type": "H100", "nic_type": "cx7", "tp_overlap": 0.5}
+OPTIONS = {"profile": "simai-1.6", "gpu_type": "H100", "nic_type": "cx7", "tp_overlap": 0.5}
 
 
 @pytest.fixture
@@ -25,22 +24,35 @@ def path(tmp_path):
 
 
 def test_the_report_has_every_row_once_and_shares_that_add_up(path):
-    text, document = run(path, "simai-1.6", VALUES)
+    report = simcore.run(path, **OPTIONS)
+    document = report.to_dict()
     assert [layer["name"] for layer in document["layers"]] == ["embedding_layer", "mlp_layer", "grads"]
     assert sum(document["breakdown"].values()) == document["time_ns"] == round(document["simai"]["total_us"] * 1000)
+    assert document["time_ns"] == report.time_ns
     assert document["compute_ns"] == 600 + 1 + 1500 + 175084 + 2 * 87542 + 3
     assert document["breakdown"]["overlapped_ns"] > 0
     assert document["npus"] == 64
-    assert text.startswith("One iteration takes 10.26 ms on 64 GPUs: compute 352.3 us")
-    assert encode(document) == encode(run(path, "simai-1.6", VALUES)[1])
+    assert str(report).startswith("One iteration takes 10.26 ms on 64 GPUs: compute 352.3 us")
+    assert report.to_json() == simcore.run(path, **OPTIONS).to_json()
+
+
+def test_a_workload_that_was_read_takes_as_long_as_its_file(path):
+    assert simcore.run(text.read(path, "simai"), **OPTIONS).time_ns == simcore.run(path, **OPTIONS).time_ns
 
 
 def test_the_bandwidth_file_belongs_to_its_profile(path, tmp_path):
+    measured = OPTIONS | {"profile": "simai-busbw"}
     with pytest.raises(InputError, match="--busbw"):
-        run(path, "simai-busbw", VALUES)
+        simcore.run(path, **measured)
     with pytest.raises(InputError, match="--busbw"):
-        run(path, "simai-1.6", VALUES | {"busbw": "f"})
+        simcore.run(path, **OPTIONS, busbw="f")
     file = tmp_path / "busbw.yaml"
     file.write_text("test\nTP:\nallreduce,: 300\nDP:\nallreduce,: 45\nPP:\nbusbw: 47.5\n")
-    document = run(path, "simai-busbw", VALUES | {"busbw": str(file)})[1]
+    document = simcore.run(path, **measured, busbw=str(file)).to_dict()
     assert [entry["role"] for entry in document["inputs"]] == ["workload", "busbw"]
+
+
+@pytest.mark.parametrize("name, value", [("topology", "ring8"), ("straggler", "5=2"), ("tp_overlap", 2), ("gpus", 0)])
+def test_what_only_a_simulation_has_and_what_no_server_has_is_refused(path, name, value):
+    with pytest.raises(InputError, match=f"--{name.replace('_', '-')}"):
+        simcore.run(path, **OPTIONS | {name: value})

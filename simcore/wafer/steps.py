@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.network.batch import Batch
+from simcore.network.clock import whole_column
 from simcore.network.congestion_free import message_ns
-from simcore.network.stepped import send_all
 from simcore.network.topology.links import LinkGraph
+from simcore.wafer.rounds import send_all
 from simcore.workload.wafer import Flows, NodeStep, Phase
 
-__all__ = ["PhaseTimes", "Rates", "link_bytes", "play"]
+__all__ = ["Rates", "StepTimes", "link_bytes", "play"]
 
 IntArray = NDArray[np.int64]
 
@@ -34,12 +35,11 @@ class Rates:
     def spent_ns(self, macs: IntArray, size_bytes: IntArray) -> IntArray:
         """Whole nanoseconds of the slower of the two."""
         seconds = np.maximum(macs / self.macs_per_s, size_bytes / self.memory_bytes_per_s)
-        whole: IntArray = np.ceil(np.round(seconds * 1e9, 3)).astype(np.int64)
-        return whole
+        return whole_column(seconds * 1e9)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PhaseTimes:
+class StepTimes:
     """A played step. Per phase and node, shape [phases, nodes]: when the phase begins, when it has computed, when it
     leaves. Per link: its bytes and how long it was occupied.
     """
@@ -76,7 +76,7 @@ def _sent(graph: LinkGraph, flows: Flows, start_ns: IntArray, free_ns: IntArray)
 
 def play(
     graph: LinkGraph, step: NodeStep, rates: Rates, *, factors: NDArray[np.float64] | None = None, queues: bool = True
-) -> PhaseTimes:
+) -> StepTimes:
     """Play the phases of a step in order; node n of the phases is NPU n of the network.
 
     `factors` slow the computing of nodes down. Without `queues` messages do not meet each other.
@@ -103,7 +103,7 @@ def play(
             clock = _met(clock, group, flows.source, arrival)
         clock = _met(clock, group, np.zeros(0, np.int64), np.zeros(0, np.int64))
         times[2, number] = clock
-    return PhaseTimes(times[0], times[1], times[2], carried, busy)
+    return StepTimes(times[0], times[1], times[2], carried, busy)
 
 
 def _columns(flows: Flows) -> tuple[IntArray, IntArray, IntArray]:

@@ -9,7 +9,8 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from simcore.network.batch import Batch, occupations, solve_batch, steps
+from simcore.network.batch import Batch, solve_batch
+from simcore.network.clock import occupied_ns, steps
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 
@@ -32,9 +33,8 @@ def step_batch(
     """Send all messages at their times; the parameters are those of `solve_batch`, as columns of equal length."""
     routes = links.routes(src, dst)
     owner = np.repeat(np.arange(len(routes.counts), dtype=np.int32), routes.counts)
-    entries = np.arange(len(owner))
-    occupied = occupations(links.bandwidth_bytes_per_s, size_bytes)(owner, routes.links).tolist()
-    step = steps(links.latency_ns, routes)(entries, routes.links).tolist()
+    occupied = occupied_ns(size_bytes[owner], links.bandwidth_bytes_per_s[routes.links]).tolist()
+    step = steps(links.latency_ns, routes).tolist()
     taken, group = routes.links.tolist(), tree.tolist()
     place, last = routes.offsets[:-1].tolist(), routes.offsets[1:].tolist()
     tail, free = start_ns.tolist(), free_ns.tolist()

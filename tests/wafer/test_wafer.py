@@ -5,10 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.engine.cores import CoreRates, play_cores
 from simcore.engine.settings import Settings
-from simcore.engine.wafer import Rates, link_bytes, play
-from simcore.engine.wafer_run import core_places, simulate_wafer
 from simcore.errors import DeadlockError, InputError
 from simcore.generate.wse.nodes import exchanges, steps
 from simcore.generate.wse.traces import instructions
@@ -17,6 +14,9 @@ from simcore.network.congestion_free import message_ns
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology, Wafer
 from simcore.timeline.breakdown import breakdown, class_figures
+from simcore.wafer.cores import CoreRates, play_cores
+from simcore.wafer.run import core_places, simulate_wafer
+from simcore.wafer.steps import Rates, link_bytes, play
 from simcore.workload.wafer import CoreStep, Flows, Instruction, NodeStep, Phase
 from tests.generate.test_wse_nodes import SYSTEMS
 from tests.generate.wse import job, of_run, oracle

@@ -1,4 +1,4 @@
-"""The run of dependency graphs: one process per NPU (or for all, when they run the same), collectives and messages."""
+"""Dependency graphs made ready to run: collectives and messages, what nodes cost, and the memory that NPUs share."""
 
 from __future__ import annotations
 
@@ -8,22 +8,16 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
-import simpy
+from numpy.typing import NDArray
 
 from simcore.engine.custom import Customs
-from simcore.engine.deadlock import deadlock
 from simcore.engine.folding import kinds_of
 from simcore.engine.node_checks import check_nodes
 from simcore.engine.placement import Placement, joined
-from simcore.engine.settings import Settings
-from simcore.engine.setup import Setup, prepare
-from simcore.engine.transports import fold_of, make_transport, notes_of
-from simcore.engine.wiring import folded_if_alike, make_gates, make_phases, play
+from simcore.engine.setup import Scene, Setup
 from simcore.errors import InputError, Location
 from simcore.network.instant import TimersOfNpus
-from simcore.network.topology.model import Topology
 from simcore.noise import Noise
-from simcore.profiles import Profile
 from simcore.system.collectives import ROOTED
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.system.graph_npu import GraphNpu, GraphProgram
@@ -34,9 +28,9 @@ from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Lane, Request
 from simcore.timeline.events import EventBuffer, Timeline, format_ranks
-from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind, PhaseName, Workload
+from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind, PhaseName
 
-__all__ = ["simulate_graphs"]
+__all__ = ["GraphCase"]
 
 KINDS = list(CollectiveKind)
 SHOWN_STUCK = 10
@@ -44,11 +38,35 @@ BARRIER_BYTES = 1  # of a message that says nothing but that it was sent
 
 
 @dataclass(frozen=True, slots=True)
-class _Case(Setup):
-    """All inputs of a run."""
+class GraphCase(Setup):
+    """A graph for every NPU, and the memory that they share."""
 
     graphs: GraphSet
     memory: RemoteMemory | None
+
+    @classmethod
+    def of(cls, graphs: GraphSet, memory: RemoteMemory | None, setup: Setup) -> GraphCase:
+        """InputError for nodes that cannot run."""
+        for graph in graphs.graphs:
+            check_nodes(graph, setup.profile, setup.system)
+        placement = _used(graphs, setup.placement)
+        return cls(setup.topology, setup.system, setup.profile, setup.settings, placement, graphs, memory)
+
+    def kinds(self) -> NDArray[np.int64] | None:
+        """As `LoopCase.kinds`: graphs and stragglers differ; None where nobody can stand for another.
+
+        NPUs that run the same graph do the same as long as nothing tells them apart: no point-to-point messages, no
+        communicators smaller than the machine, no collectives with a root, no memory that they share.
+        """
+        if _has_roots(self) or _tells_apart(self):
+            return None
+        stragglers = kinds_of(self.settings.stragglers, self.topology.npus)
+        found: NDArray[np.int64] = self.graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers
+        return found
+
+    def players(self, scene: Scene) -> _GraphPlayers:
+        """The NPUs of a run."""
+        return _GraphPlayers(self, scene)
 
     @property
     def names(self) -> Sequence[str]:
@@ -71,40 +89,13 @@ class _Case(Setup):
         return self.memory is not None and self.memory.npus_per_node != 0
 
 
-def simulate_graphs(
-    graphs: GraphSet,
-    topology: Topology,
-    system: SystemConfig | None,
-    profile: Profile,
-    settings: Settings,
-    memory: RemoteMemory | None = None,
-) -> Timeline:
-    """Run one graph per NPU.
-
-    NPUs that run the same graph are one process as long as nothing tells them apart: no point-to-point messages, no
-    communicators smaller than the machine, no memory that they share. Raises InputError for nodes that cannot run,
-    DeadlockError when some node never gets what it waits for.
-    """
-    setup = prepare(Workload("", ()), topology, system, profile, settings)
-    placement = _used(graphs, setup.placement)
-    for graph in graphs.graphs:
-        check_nodes(graph, profile, setup.system)
-    case = _Case(topology, setup.system, profile, settings, placement, graphs, memory)
-    alike = not _has_roots(case)
-    folded = None
-    if settings.folds and alike and not _tells_apart(case):
-        stragglers = kinds_of(settings.stragglers, topology.npus)
-        folded = fold_of(case, graphs.graph_of_rank.astype(np.int64) * (stragglers.max() + 1) + stragglers)
-    return folded_if_alike(partial(_run, case), folded, topology.npus)
-
-
 def _used(graphs: GraphSet, placement: Placement) -> Placement:
     """The placement with the lanes of those collectives only that some graph has."""
     kinds = {KINDS[code] for graph in graphs.graphs for code in np.unique(graph.collective).tolist() if code >= 0}
     return replace(placement, lanes={kind: lanes for kind, lanes in placement.lanes.items() if kind in kinds})
 
 
-def _tells_apart(case: _Case) -> bool:
+def _tells_apart(case: GraphCase) -> bool:
     """Whether NPUs with the same graph may still fare differently."""
     kinds = np.concatenate([graph.kind for graph in case.graphs.graphs])
     messages = np.isin(kinds, [NodeKind.SEND, NodeKind.RECV]).any()
@@ -113,53 +104,54 @@ def _tells_apart(case: _Case) -> bool:
     return case.shares_memory or bool(messages) or bool(custom) or groups
 
 
-def _has_roots(case: _Case) -> bool:
+def _has_roots(case: GraphCase) -> bool:
     """Whether there are collectives with a root, which does other things than the rest."""
     kinds = np.concatenate([graph.collective for graph in case.graphs.graphs])
     rooted = [KINDS.index(kind) for kind in ROOTED if kind in case.placement.lanes]
     return bool(np.isin(kinds, rooted).any()) and not case.system.replay_only
 
 
-def _used_groups(case: _Case) -> Iterable[tuple[int, ...]]:
+def _used_groups(case: GraphCase) -> Iterable[tuple[int, ...]]:
     names = {name for graph in case.graphs.graphs for name in graph.group_names}
     return [case.graphs.groups[name] for name in sorted(names) if name in case.graphs.groups]
 
 
-def _run(case: _Case, ranks: Sequence[Sequence[int]]) -> Timeline:
-    env, events = simpy.Environment(), EventBuffer()
-    transport = make_transport(env, ranks, case)
-    gates = make_gates(env, ranks, case, transport)
-    mailbox = Mailbox(env, transport.carry, rendezvous=case.settings.rendezvous)
-    timers = transport.timers if isinstance(transport, Played) else TimersOfNpus(env)
-    access = _memory(timers, case.memory)
-    customs = Customs(case.system, case.topology.npus, case.profile.graph.shortest_ns)
-    program_of = cache(partial(_program, case, events, customs))
-    npus, schedulers = [], []
-    for npu_class, members in enumerate(ranks):
-        npu = int(members[0])
-        program = program_of(int(case.graphs.graph_of_rank[npu]), case.settings.stragglers.get(npu, 1.0))
-        scheduler = Scheduler(env, npu_class, make_phases(npu, case), transport, events, gates)
-        schedulers.append(scheduler)
-        durations = _noisy(program, case.settings.noise, npu)
-        npus.append(GraphNpu(npu, program, scheduler, mailbox, access, events, durations, timers[npu]))
-    for process in npus:
-        env.process(process.run())
-    play(env)
-    if any(npu.finish_ns < 0 for npu in npus):
-        raise deadlock(_stuck(npus, mailbox), schedulers, ranks, events.table().names, gang=case.profile.gang)
-    return Timeline(
-        events=events.table(),
-        time_ns=max(npu.finish_ns for npu in npus),
-        iterations=((0, max(npu.finish_ns for npu in npus)),),
-        ranks=tuple(ranks),
-        finish_ns=tuple(npu.finish_ns for npu in npus),
-        dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
-        links=transport.links(),
-        notes=notes_of(transport),
-    )
+class _GraphPlayers:
+    """NPUs that run a dependency graph each."""
+
+    precedence = None
+
+    def __init__(self, case: GraphCase, scene: Scene):
+        self._case, self._scene, transport = case, scene, scene.transport
+        self._mailbox = Mailbox(scene.env, transport.carry, rendezvous=case.settings.rendezvous)
+        self._timers = transport.timers if isinstance(transport, Played) else TimersOfNpus(scene.env)
+        self._access = _memory(self._timers, case.memory)
+        customs = Customs(case.system, case.topology.npus, case.profile.graph.shortest_ns)
+        self._program_of = cache(partial(_program, case, scene.events, customs))
+        self._npus: list[GraphNpu] = []
+
+    def npu(self, scheduler: Scheduler) -> GraphNpu:
+        """The NPU of a class; they are made in the order of the classes."""
+        case, npu = self._case, int(self._scene.ranks[scheduler.npu_class][0])
+        program = self._program_of(int(case.graphs.graph_of_rank[npu]), case.settings.stragglers.get(npu, 1.0))
+        around = scheduler, self._mailbox, self._access, self._scene.events
+        self._npus.append(GraphNpu(npu, program, *around, _noisy(program, case.settings.noise, npu), self._timers[npu]))
+        return self._npus[-1]
+
+    def stuck(self) -> list[str]:
+        """Who waits for which nodes, and the messages that are missing."""
+        lines = [_waits(npu) for npu in self._npus if npu.finish_ns < 0][:SHOWN_STUCK]
+        for mail, sent in self._mailbox.waiting()[:SHOWN_STUCK]:
+            fault = f"NPU {mail.dst} does not receive it" if sent else f"NPU {mail.src} does not send it"
+            lines.append(f"message with tag {mail.tag} from NPU {mail.src} to {mail.dst}, {mail.size_bytes} B: {fault}")
+        return lines
+
+    def told(self, played: Timeline) -> Timeline:
+        """The timeline: a graph has neither layers nor iterations."""
+        return played
 
 
-def _program(case: _Case, events: EventBuffer, customs: Customs, number: int, factor: float) -> GraphProgram:
+def _program(case: GraphCase, events: EventBuffer, customs: Customs, number: int, factor: float) -> GraphProgram:
     """What the nodes of a graph cost under the profile."""
     graph = case.graphs.graphs[number]
     names = [events.name(name) for name in graph.names]
@@ -180,7 +172,7 @@ def _program(case: _Case, events: EventBuffer, customs: Customs, number: int, fa
     return GraphProgram(graph, durations, list(slots), replayed, names, requests, played, skipped)
 
 
-def _skipped(case: _Case, graph: Graph) -> frozenset[int]:
+def _skipped(case: GraphCase, graph: Graph) -> frozenset[int]:
     """Nodes that do nothing: for ASTRA-sim 2.x's roofline those without data, too."""
     if case.system.replay_only:
         return frozenset()
@@ -190,7 +182,7 @@ def _skipped(case: _Case, graph: Graph) -> frozenset[int]:
     return frozenset(np.flatnonzero(nothing).tolist())
 
 
-def _durations(case: _Case, graph: Graph, factor: float) -> list[int]:
+def _durations(case: GraphCase, graph: Graph, factor: float) -> list[int]:
     """How long every node takes that takes a time of its own."""
     duration_ns = np.maximum(graph.duration_ns, case.profile.graph.shortest_ns)
     scale = factor * (case.settings.compute_scale if case.profile.graph.scales else 1.0)
@@ -226,7 +218,7 @@ def _roofline(system: SystemConfig, num_ops: int, size_bytes: int) -> int:
     return int(num_ops / rate * 1e9)
 
 
-def _request(case: _Case, graph: Graph, row: int, kind: CollectiveKind, group: str, name: int) -> Request:
+def _request(case: GraphCase, graph: Graph, row: int, kind: CollectiveKind, group: str, name: int) -> Request:
     """What a collective node sends."""
     size_bytes = int(graph.size_bytes[row])
     if case.profile.graph.scales:
@@ -260,7 +252,7 @@ def _root(graph: Graph, row: int, ranks: Sequence[int]) -> int:
     return root
 
 
-def _group_algorithm(case: _Case, kind: CollectiveKind) -> Algorithm:
+def _group_algorithm(case: GraphCase, kind: CollectiveKind) -> Algorithm:
     """A communicator's algorithm: the configured one where there is one, else one for any number of ranks."""
     lanes = case.placement.lanes[kind]
     if lanes[0].algorithm.name == NCCL:
@@ -304,15 +296,6 @@ def _memory(timers: TimersOfNpus, memory: RemoteMemory | None) -> Callable[[int,
         timers[npu].after(memory.transfer_ns(size_bytes), served)
 
     return access
-
-
-def _stuck(npus: Sequence[GraphNpu], mailbox: Mailbox) -> list[str]:
-    """Who waits for which nodes, and the messages that are missing."""
-    lines = [_waits(npu) for npu in npus if npu.finish_ns < 0][:SHOWN_STUCK]
-    for mail, sent in mailbox.waiting()[:SHOWN_STUCK]:
-        fault = f"NPU {mail.dst} does not receive it" if sent else f"NPU {mail.src} does not send it"
-        lines.append(f"message with tag {mail.tag} from NPU {mail.src} to {mail.dst}, {mail.size_bytes} B: {fault}")
-    return lines
 
 
 def _waits(npu: GraphNpu) -> str:

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.engine.run import simulate
-from simcore.engine.run_graph import simulate_graphs
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
-from simcore.workload.chakra import native_converter, obfuscation, reader
+from simcore.workload.chakra import obfuscation, reader
+from simcore.workload.chakra.convert.native import convert
 from simcore.workload.loops import loops
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, Workload
 
@@ -58,33 +58,33 @@ def test_the_graph_takes_as_long_as_the_loop(tmp_path_factory, loop, data):
     native = profiles.get("native")
     system = replace(native.system(topology), scheduling_policy=policy)
     folder = tmp_path_factory.mktemp("native")
-    for rank, content in enumerate(native_converter.convert(workload, sizes, passes, policy=policy)):
+    for rank, content in enumerate(convert(workload, sizes, passes, policy=policy)):
         (folder / f"w.{rank}.et").write_bytes(content)
     graphs = reader.read_graphs(str(folder / "w"), topology.npus)
     assert len(graphs.graphs) == 1
     explicit = replace(system, scheduling_policy="EXPLICIT")
-    of_graph = simulate_graphs(graphs, topology, explicit, native, Settings())
+    of_graph = simulate(graphs, topology, explicit, native, Settings())
     assert of_graph.time_ns == simulate(workload, topology, system, native, Settings(iterations=passes)).time_ns
 
 
 @given(st.data())
 @settings(max_examples=4, deadline=None)
 def test_an_obfuscated_trace_takes_as_long_as_the_original(tmp_path_factory, data):
-    content = native_converter.convert(data.draw(workloads("HYBRID_DATA_MODEL", 4)), (4, 2), 2)[0]
+    content = convert(data.draw(workloads("HYBRID_DATA_MODEL", 4)), (4, 2), 2)[0]
     topology = Topology((Dimension("Ring", 4, 50e9, 500.0), Dimension("Switch", 2, 25e9, 700.0)))
     times = []
     for made in (content, obfuscation.obfuscate(content, b"salt", keep_sizes=True)):
         path = tmp_path_factory.mktemp("hidden") / "w.et"
         path.write_bytes(made)
         graphs = reader.read_graphs(str(path), topology.npus)
-        times.append(simulate_graphs(graphs, topology, None, profiles.get("native"), Settings()).time_ns)
+        times.append(simulate(graphs, topology, None, profiles.get("native"), Settings()).time_ns)
     assert times[0] == times[1]
 
 
 def test_groups_inside_a_dimension_become_communicators(tmp_path):
     phase = Phase(10, CollectiveKind.ALL_REDUCE, 64, Group.TP)
     workload = Workload("HYBRID_TRANSFORMER", (Layer("a", phase, phase, phase),), Parallelism(tp=2))
-    for rank, content in enumerate(native_converter.convert(workload, (8,), 1)):
+    for rank, content in enumerate(convert(workload, (8,), 1)):
         (tmp_path / f"w.{rank}.et").write_bytes(content)
     graphs = reader.read_graphs(str(tmp_path / "w"), 8)
     assert sorted(graphs.groups.values()) == [(0, 1), (2, 3), (4, 5), (6, 7)]
@@ -94,4 +94,4 @@ def test_groups_that_do_not_divide_the_machine_are_refused():
     phase = Phase(10, CollectiveKind.ALL_REDUCE, 64, Group.TP)
     workload = Workload("HYBRID_TRANSFORMER", (Layer("a", phase, phase, phase),), Parallelism(tp=3))
     with pytest.raises(InputError, match="do not divide the machine"):
-        native_converter.convert(workload, (8,), 1)
+        convert(workload, (8,), 1)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.engine.cores import CoreRates, CoreTimes, play_cores
 from simcore.engine.settings import Settings
-from simcore.engine.wafer import PhaseTimes, Rates, play
 from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline, WaferRun
+from simcore.wafer.cores import CoreRates, CoreTimes, play_cores
+from simcore.wafer.steps import Rates, StepTimes, play
 from simcore.workload.model import PhaseName
 from simcore.workload.wafer import CoreStep, NodeStep
 
@@ -122,7 +122,7 @@ def _nodes(run: _Run, step: NodeStep) -> None:
     _finish(run, figures)
 
 
-def _phase_events(run: _Run, step: NodeStep, times: PhaseTimes) -> None:
+def _phase_events(run: _Run, step: NodeStep, times: StepTimes) -> None:
     """COMPUTE, then COLLECTIVE and WAIT, of every phase and node; CHUNK for what a node sends in a dimension."""
     places = {name: number for number, name in enumerate(run.layers)}
     layer = np.array([places[phase.layer] for phase in step.phases])[:, None]
@@ -186,7 +186,7 @@ def _figures(name: str, tokens: int, time_ns: int, compute_ns: IntArray) -> dict
     }  # fmt: skip
 
 
-def _stragglers(times: PhaseTimes) -> list[dict[str, Any]]:
+def _stragglers(times: StepTimes) -> list[dict[str, Any]]:
     """The nodes whose computing the others wait for: in how many phases, and how much longer than the mean they
     compute in sum; equally slow nodes share it.
     """

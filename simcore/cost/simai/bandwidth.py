@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from simcore.cost.simai import ratios
 from simcore.documents import read_text
 from simcore.errors import InputError, Location, Problem, Problems, closest
-from simcore.profiles import simai_ratios as ratios
 from simcore.workload.model import CollectiveKind, Group
 
 __all__ = ["GPUS", "NICS", "BusBandwidths", "Computed", "Job", "Measured", "read_bus_bandwidths"]

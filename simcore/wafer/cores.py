@@ -12,13 +12,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import chain
-from math import ceil, prod
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import DeadlockError, InputError
+from simcore.network.clock import LATENCY_DIGITS, whole_column
 from simcore.network.topology.links import LinkGraph
+from simcore.units import whole_ns
 from simcore.workload.wafer import Instruction
 
 __all__ = ["CoreRates", "CoreTimes", "play_cores"]
@@ -178,7 +180,7 @@ def _advance(clock: _Clock, rates: CoreRates, queue: list[tuple[int, int]], barr
             break
         start = clock.ready(0)
         work = prod(int(number) for number in each.arguments) / rates.macs_per_s * 1e9
-        clock.done(0, start, start + ceil(round(work, 3)))
+        clock.done(0, start, start + whole_ns(work))
     return []
 
 
@@ -192,7 +194,7 @@ class _Fabric:
         self.carried, self.occupied = [0] * len(graph), [0] * len(graph)
         self._bank_ns = 1e9 / rates.bank_bytes_per_s
         self._link_ns = (1e9 / graph.bandwidth_bytes_per_s).tolist()
-        self._step_ns = np.ceil(np.round(graph.latency_ns, 6)).astype(np.int64).tolist()
+        self._step_ns = whole_column(graph.latency_ns, LATENCY_DIGITS).tolist()
 
     def find_ways(self, traces: Sequence[Trace]) -> None:
         """Find the routes of all moves at once."""
@@ -215,7 +217,7 @@ class _Fabric:
         """Take a move over its banks and links; when it is through."""
         source, *targets = _ends(each, core)
         size = int(each.arguments[-1])
-        bank_ns = ceil(round(size * self._bank_ns, 3))
+        bank_ns = whole_ns(size * self._bank_ns)
         head, tail = start, start
         if each.kind != "WRITE":
             head = self._port(source, start, bank_ns)
@@ -234,7 +236,7 @@ class _Fabric:
                 crossed[link] = self._cross(link, size, head, tail)
             head, tail = crossed[link]
         if stores:
-            bank_ns = ceil(round(size * self._bank_ns, 3))
+            bank_ns = whole_ns(size * self._bank_ns)
             head = self._port(target, head, bank_ns)
             tail = max(tail, head + bank_ns)
         return tail
@@ -248,7 +250,7 @@ class _Fabric:
 
     def _cross(self, link: int, size: int, head: int, tail: int) -> tuple[int, int]:
         """Head and tail of a move behind a link."""
-        occupied, step = ceil(round(size * self._link_ns[link], 3)), self._step_ns[link]
+        occupied, step = whole_ns(size * self._link_ns[link]), self._step_ns[link]
         if self.queues:
             head = max(head, self.links[link])
             self.links[link] = head + occupied

@@ -69,7 +69,7 @@ def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
     """The Chakra trace of a host trace (joined with Kineto's file when one is given); InputError says what is wrong."""
     head, ops = read_host(path)
     if kineto:
-        from simcore.workload.chakra.kineto_link import link
+        from simcore.workload.chakra.convert.kineto_link import link
 
         ops = link(ops, kineto)
     by_number = {op.number: op for op in ops}

@@ -1,0 +1,283 @@
+"""What `simcore replay` does with its options: changes are read, checked against the traces, and played."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Literal
+
+import click
+import numpy as np
+
+from simcore.api import load_topology
+from simcore.cli.command import emit, forced, note, option_of, warn
+from simcore.engine.settings import parse_straggler
+from simcore.errors import InputError
+from simcore.files import make_folder, write_text
+from simcore.replay.build import Prepared, prepare
+from simcore.replay.kinds import categories
+from simcore.replay.run import Changes
+from simcore.replay.session import Replay, replay_prepared
+from simcore.replay.views.ablation import ablations
+from simcore.replay.views.chakra import to_chakra
+from simcore.replay.views.export import write
+from simcore.replay.views.helps import helps
+from simcore.replay.views.report import to_dict
+from simcore.replay.views.screen import to_text
+from simcore.replay.views.text import to_workload_text
+from simcore.replay.whatif.changes import Fused, Kinds, Layers, Overlap, Retimed, Scale, Straggler, WhatIf, Width
+from simcore.replay.whatif.degrees import Degree
+from simcore.replay.whatif.host import HOST_TIMES, CudaGraphs, Host, Unsynchronised
+from simcore.replay.whatif.interconnect import Interconnect
+from simcore.report.document import encode
+from simcore.system import config
+from simcore.workload.chakra.writer import write_files
+from simcore.workload.host_trace import read_recorded
+from simcore.workload.kineto import KinetoTrace
+
+__all__ = ["Asked", "assignments", "fused", "groups", "run", "scales", "stragglers"]
+
+
+def scales(values: tuple[str, ...]) -> tuple[WhatIf, ...]:
+    """NAME=FACTOR, split at the last equals sign."""
+    return tuple(_parse_scale(value) for value in values)
+
+
+def _parse_scale(value: str) -> WhatIf:
+    """Host time, perhaps on some ranks, synchronisation, a category of work, or a regular expression on names."""
+    name, separator, number = value.rpartition("=")
+    try:
+        factor, pattern = float(number), re.compile(name)
+    except (re.error, ValueError) as error:
+        raise click.BadParameter(f"expected NAME=FACTOR, for example 'gemm=0.5', found {value!r}: {error}") from error
+    if not (separator and name and 0 <= factor < float("inf")):
+        raise click.BadParameter(f"expected NAME=FACTOR with a factor of at least 0, found {value!r}")
+    which, at, ranks = name.partition("@")
+    if which in HOST_TIMES:
+        return Host(which, factor, tuple(parse_straggler(f"{ranks}={number}")[0]) if at else ())
+    if name == "synchronisation":
+        if factor:
+            raise click.BadParameter(f"a wait takes what it waits for; expected synchronisation=0, found {value!r}")
+        return Unsynchronised()
+    return Kinds(name, factor) if name in categories() else Scale(pattern, factor)
+
+
+def fused(values: tuple[str, ...]) -> tuple[Fused, ...]:
+    """Regular expressions of tasks."""
+    try:
+        return tuple(Fused(re.compile(value)) for value in values)
+    except re.error as error:
+        raise click.BadParameter(f"expected a regular expression: {error}") from error
+
+
+def stragglers(values: tuple[str, ...]) -> tuple[Straggler, ...]:
+    """RANKS=FACTOR, as `simcore run` takes it."""
+    parsed = [parse_straggler(value) for value in values]
+    return tuple(Straggler(tuple(ranks), factor) for ranks, factor in parsed)
+
+
+def assignments(values: tuple[str, ...]) -> dict[str, int | str]:
+    """NAME=VALUE, each name once."""
+    found = [_assignment(value) for value in values]
+    for name, same in groupby(sorted(name for name, _ in found)):
+        if len(list(same)) > 1:
+            raise click.BadParameter(f"{name} is set more than once: {' '.join(values)}")
+    return dict(found)
+
+
+CHANGES: dict[str, Callable[[int], WhatIf | Degree]] = {
+    "dp": partial(Degree, "dp"),
+    "tp": partial(Degree, "tp"),
+    "layers": Layers,
+    "hidden": partial(Width, "hidden"),
+    "ffn": partial(Width, "ffn"),
+}
+# What makes a step another pipeline: it is compiled anew, and other changes with it (docs/replay.md).
+PIPELINE = ("pp", "vpp", "micro_batches", "schedule")
+NAMES = (*CHANGES, *PIPELINE)
+
+
+def _assignment(value: str) -> tuple[str, int | str]:
+    name, _, number = value.partition("=")
+    if name not in NAMES:
+        raise click.BadParameter(f"expected one of {', '.join(NAMES)}, for example dp=8, found {value!r}")
+    if name == "schedule" and number:
+        return name, number
+    if not (number.isdecimal() and int(number) > 0):
+        raise click.BadParameter(f"expected {name}=N with a whole number of at least 1, found {value!r}")
+    return name, int(number)
+
+
+def groups(values: tuple[str, ...]) -> dict[str, re.Pattern[str]]:
+    """ROLE=REGEX: which process group has the role."""
+    found = {}
+    for value in values:
+        role, _, pattern = value.partition("=")
+        if role not in ("dp", "tp") or not pattern or role in found:
+            raise click.BadParameter(f"expected dp=REGEX or tp=REGEX, each once, found {value!r}")
+        try:
+            found[role] = re.compile(pattern)
+        except re.error as error:
+            raise click.BadParameter(f"expected {role}=REGEX, found {value!r}: {error}") from error
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of `simcore replay`, as it names them."""
+
+    traces: tuple[str, ...]
+    hosts: tuple[str, ...]
+    no_interstream: bool
+    no_sync: bool
+    no_gaps: bool
+    no_coupling: bool
+    no_residual: bool
+    scales: tuple[WhatIf, ...]
+    fused: tuple[Fused, ...]
+    cuda_graphs: bool
+    stragglers: tuple[Straggler, ...]
+    assignments: dict[str, int | str]
+    groups: dict[str, re.Pattern[str]]
+    topology: str | None
+    system: str | None
+    recorded_topology: str | None
+    recorded_system: str | None
+    overlap: Literal["off", "full"] | None
+    tokens: int
+    with_ablations: bool
+    chakra: str | None
+    text: str | None
+    output: str | None
+
+    @property
+    def changes(self) -> Changes:
+        """Which dependencies count."""
+        return Changes(
+            interstream=not self.no_interstream,
+            sync=not self.no_sync,
+            gaps=not self.no_gaps,
+            coupling=not self.no_coupling,
+            residual=not self.no_residual,
+        )
+
+
+def run(asked: Asked) -> None:
+    """Replay, write and print."""
+    profiles, alone = read_recorded(asked.traces, asked.hosts)
+    for host in alone:
+        warn(f"{host.file}: no trace here is of process {host.process}; this host trace is left out")
+    _check_aims(profiles, asked.scales, asked.stragglers)
+    ranks = [prepare(trace) for trace in profiles]
+    if not asked.assignments.keys().isdisjoint(PIPELINE):
+        _another_pipeline(asked, ranks)
+        return
+    replay = replace(replay_prepared(ranks, asked.changes, _whats(asked)), tokens=asked.tokens)
+    _check_changes(replay)
+    table = ablations(ranks) if asked.with_ablations else None
+    advice = [] if replay.whats or asked.changes != Changes() else helps(replay)
+    document = to_dict(replay, advice, table)
+    if asked.output is not None:
+        write(replay, encode(document), Path(asked.output), force=forced())
+    if asked.chakra is not None:
+        _export_chakra(replay, Path(asked.chakra))
+    if asked.text is not None:
+        write_text(asked.text, to_workload_text(replay))
+    emit(document, lambda: to_text(replay, advice, table))
+
+
+def _whats(asked: Asked) -> tuple[WhatIf, ...]:
+    """What is changed, in the order in which changes are made."""
+    changed = [CHANGES[name](int(number)) for name, number in asked.assignments.items()]
+    degrees = [replace(one, named=asked.groups.get(one.role)) for one in changed if isinstance(one, Degree)]
+    network = _interconnect(asked.topology, asked.system, "")
+    recorded = _interconnect(asked.recorded_topology, asked.recorded_system, "recorded-")
+    if recorded and not network:
+        raise click.UsageError("--recorded-topology needs --topology: a ratio has two sides")
+    if lost := sorted(asked.groups.keys() - {degree.role for degree in degrees}):
+        raise click.UsageError(f"--group {lost[0]} needs --set {lost[0]}=N")
+    retimed = (Retimed(tuple(degrees), network, recorded),) if degrees or network else ()
+    others = [one for one in changed if not isinstance(one, Degree)]
+    overlaps = (Overlap(asked.overlap),) if asked.overlap else ()
+    graphs = (CudaGraphs(),) if asked.cuda_graphs else ()
+    return (*others, *retimed, *overlaps, *asked.stragglers, *asked.fused, *graphs, *asked.scales)
+
+
+def _interconnect(topology: str | None, system: str | None, prefix: str) -> Interconnect | None:
+    """What a topology and a system file describe."""
+    if topology is None and system is not None:
+        raise click.UsageError(f"--{prefix}system needs --{prefix}topology")
+    if topology is None:
+        return None
+    return Interconnect(load_topology(topology), config.read(system) if system else None)
+
+
+def _another_pipeline(asked: Asked, ranks: list[Prepared]) -> None:
+    """Compile the recorded step into a pipeline and play it."""
+    from simcore.replay.pipelines.pipeline import NUMBERS, compiled, rebuild
+    from simcore.replay.pipelines.report import pipeline_dict, pipeline_text
+    from simcore.workload.text import write as workload_text
+
+    for name in ("scales", "fused", "cuda_graphs", "stragglers", "overlap", "with_ablations", "groups", "chakra",
+                 "output"):  # fmt: skip
+        if getattr(asked, name):
+            message = "does not go with another pipeline, which is a run of its own"
+            hint = "--export-text writes that run's workload for simcore run"
+            raise InputError.at(option_of(name), message, hint=hint)
+    machine = _interconnect(asked.topology, asked.system, "")
+    base = _interconnect(asked.recorded_topology, asked.recorded_system, "recorded-")
+    if asked.assignments.keys() - {*NUMBERS, "schedule"} or machine is None:
+        expected = f"{', '.join(NUMBERS)} and schedule" if machine else "--topology T, the machine to run on"
+        message = "another pipeline is compiled from layers and played on a machine"
+        raise InputError.at("--set", message, expected=expected, found=", ".join(asked.assignments))
+    replay = replace(replay_prepared(ranks, asked.changes), tokens=asked.tokens)
+    rebuilt = rebuild(replay, asked.assignments, machine, base)
+    if asked.text is not None:
+        write_text(asked.text, workload_text(compiled(rebuilt.recorded, rebuilt.plan)))
+    document = to_dict(replay) | {"pipeline": pipeline_dict(rebuilt)}
+    emit(document, lambda: pipeline_text(rebuilt, replay.tokens))
+
+
+def _check_aims(profiles: list[KinetoTrace], scales: tuple[WhatIf, ...], stragglers: tuple[Straggler, ...]) -> None:
+    """Refuse changes of what is not there.
+
+    Raises
+    ------
+    InputError
+        When a pattern matches no task of any trace, or a straggler is none of the ranks.
+    """
+    names = sorted({trace.names[name] for trace in profiles for name in np.unique(trace.tasks.name).tolist()})
+    for pattern in (scale.pattern for scale in scales if isinstance(scale, Scale)):
+        if not any(pattern.search(name) for name in names):
+            shown = ", ".join(name[:30] for name in names[:3])
+            raise InputError.at("--scale", "no task's name matches", expected=f"{shown}, ...", found=pattern.pattern)
+    known = [trace.rank for trace in profiles]
+    hosts = [one for one in scales if isinstance(one, Host)]
+    for option, ranks in [("--straggler", one.ranks) for one in stragglers] + [("--scale", one.ranks) for one in hosts]:
+        for span in (span for span in ranks if not any(rank in span for rank in known)):
+            listed, found = ", ".join(map(str, known)), f"{span[0]}" if len(span) == 1 else f"{span[0]}-{span[-1]}"
+            raise InputError.at(option, "no trace is of this rank", expected=f"one of {listed}", found=found)
+
+
+def _check_changes(replay: Replay) -> None:
+    """InputError for a change after which every step is as it was recorded."""
+    sources = dict.fromkeys(step.source for steps in replay.steps for step in steps)
+    for what in replay.whats:
+        if all(source.edited([what]).same(source.graph) for source in sources):
+            message = f"'{what}' changes nothing: the recorded steps have none of what it changes, or have it so"
+            raise InputError.at("what if", message, hint="simcore replay without it lists what would help")
+
+
+def _export_chakra(replay: Replay, folder: Path) -> None:
+    """Write step.RANK.et and say what the network will time."""
+    exported = to_chakra(replay)
+    make_folder(folder, force=True)
+    write_files({folder / f"step.{rank}.et": content for rank, content in exported.files.items()}, force=forced())
+    note(
+        f"{folder}: {len(exported.files)} ranks; {exported.collectives} collectives for the network to time, "
+        f"{exported.kept} communication kernels with their recorded time"
+    )

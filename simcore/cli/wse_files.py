@@ -1,0 +1,123 @@
+"""The files of `simcore generate wse`: rows and graphs of nodes, instructions of cores."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from simcore.errors import InputError, closest
+from simcore.generate.wse.files import GRAPH_HEADER, HEADER, graph_row, row, write_lines
+from simcore.generate.wse.jobs import Made, made
+from simcore.generate.wse.nodes import footprint_bytes, operations, totals
+from simcore.generate.wse.operations import Operation
+from simcore.generate.wse.program import Program, line, summary
+from simcore.generate.wse.tiling import Tiling, read_tiling
+from simcore.generate.wse.traces import instructions
+from simcore.sweep.workers import cores
+
+__all__ = ["nodes", "steps", "traces"]
+
+MANY_TOKENS = 1 << 14  # sequences x positions x expert layers from which worker processes pay off
+
+
+def nodes(options: dict[str, Any]) -> dict[str, Any]:
+    """Sums of every node in every step, and what a node holds; written where a folder is named."""
+    sums: dict[str, list[list[int]]] = {}
+    footprint: list[int] = []
+    for one in made(options):
+        sums[one.step.name] = totals(one.job, one.step, one.nodes, one.routed)
+        if one.job.phase == "decode" and not footprint:
+            footprint = footprint_bytes(one.job, one.nodes)
+        if options["outdir"]:
+            with no_collector():
+                _write_nodes(one, options)
+    if options["outdir"] and footprint:
+        path = Path(options["outdir"]) / "nodes" / "footprint.json"
+        write_lines(path, [json.dumps(footprint)], force=options["force"])
+    return {"iters": sums, "footprint_bytes": footprint}
+
+
+def _write_nodes(made: Made, options: dict[str, Any]) -> None:
+    """The CSV, and the graph, of every node in one step; large ones on all processor cores."""
+    tokens = made.job.batch * made.step.queries * len(made.routed)
+    jobs = min(cores(), len(made.nodes))
+    if jobs == 1 or tokens < MANY_TOKENS:
+        for node in made.nodes:
+            _write_node(made, options, node)
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _take, (made, options)) as pool:
+        for _ in pool.map(_write_taken, made.nodes):
+            pass
+
+
+_taken: list[tuple[Made, dict[str, Any]]] = []  # what a worker process works on
+
+
+def _take(made: Made, options: dict[str, Any]) -> None:
+    """Prepare a worker: it gets the step once, not once per node."""
+    gc.disable()
+    _taken[:] = [(made, options)]
+
+
+def _write_taken(node: int) -> None:
+    """Write a node in a worker."""
+    _write_node(*_taken[0], node)
+
+
+def _write_node(made: Made, options: dict[str, Any], node: int) -> None:
+    """The CSV, and the graph, of a node."""
+    name, force = f"{made.step.name}.csv", options["force"]
+    rows: Iterable[Operation] = operations(made.job, made.step, node, made.routed)
+    if options["graph"]:
+        rows = list(rows)
+        lines = [GRAPH_HEADER, *(graph_row(each) for each in rows if each.kind != "Barrier")]
+        write_lines(Path(options["outdir"]) / "graph" / f"node_{node}" / name, lines, force=force)
+    lines = [HEADER, *map(row, rows)]
+    write_lines(Path(options["outdir"]) / "nodes" / made.job.phase / f"node_{node}" / name, lines, force=force)
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Millions of rows without a cycle among them: the collector would only walk over what is kept."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def traces(options: dict[str, Any]) -> dict[str, Any]:
+    """What the cores of every node do in every step; written where a folder is named."""
+    tiling = read_tiling(options["tiling"]) if options["tiling"] else Tiling()
+    result: dict[str, Any] = {}
+    for one in steps(options):
+        with no_collector():
+            program = instructions(one.job, one.step, one.routed, tiling, spread=options["spread"])
+            result[one.step.name] = summary(program, one.nodes)
+            if options["outdir"]:
+                _write_traces(one, program, options)
+    return result
+
+
+def steps(options: dict[str, Any]) -> Iterator[Made]:
+    """The steps that `--iter` leaves."""
+    found = list(made(options))
+    names = [each.step.name for each in found]
+    if options["step"] and options["step"] not in names:
+        raise InputError.at("--iter", "there is no such step in this run", expected=closest(options["step"], names))
+    yield from (each for each in found if options["step"] in {None, each.step.name})
+
+
+def _write_traces(made: Made, program: Program, options: dict[str, Any]) -> None:
+    """One file per core."""
+    for node in made.nodes:
+        folder = Path(options["outdir"]) / "traces" / made.job.phase / f"node_{node}" / made.step.name
+        for core, held in enumerate(program.lists[node]):
+            lines = [line(number, each) for number, each in enumerate(held)]
+            write_lines(folder / f"core_{core}.csv", lines, force=options["force"])

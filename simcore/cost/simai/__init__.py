@@ -1,0 +1,1 @@
+"""SimAI-Analytical's sums over the rows of a workload, in closed form."""

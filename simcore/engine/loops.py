@@ -1,0 +1,273 @@
+"""Text workloads made ready to run: training loops, and pipelines of stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.engine.folding import kinds_of
+from simcore.engine.placement import Placement
+from simcore.engine.settings import Settings
+from simcore.engine.setup import Scene, Setup
+from simcore.engine.transports import Wired
+from simcore.errors import InputError
+from simcore.profiles import Profile
+from simcore.system.config import SystemConfig
+from simcore.system.groups import GroupDim
+from simcore.system.inter_dimension import THEMIS
+from simcore.system.npu import LoopProgram, Npu, Priorities
+from simcore.system.played import Played
+from simcore.system.precedence import Precedence
+from simcore.system.scheduler import Scheduler
+from simcore.system.shared import Shared
+from simcore.system.streams import Request
+from simcore.system.transport import Solved, class_of
+from simcore.timeline.events import PipelineRun, Timeline, format_ranks
+from simcore.workload.loops import Order, Ref, loops
+from simcore.workload.loops.groups import column_group
+from simcore.workload.model import CollectiveKind, PhaseName, Workload
+
+if TYPE_CHECKING:  # pipelines are imported where there are some
+    from simcore.system.pipeline_npu import StageProgram
+    from simcore.workload.loops.pipeline import Pipeline
+
+__all__ = ["LoopCase"]
+
+PHASES = list(PhaseName)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopCase(Setup):
+    """A text workload, and its pipeline where it has one."""
+
+    workload: Workload
+    pipeline: Pipeline | None = None
+
+    @classmethod
+    def of(cls, workload: Workload, setup: Setup) -> LoopCase:
+        """InputError when the workload does not fit the machine."""
+        _refuse_custom(setup.system)
+        placement, pipeline = _used(workload, setup.placement), _pipeline(workload, setup.profile, setup.settings)
+        if pipeline:
+            from simcore.engine.stages import check_fits
+
+            check_fits(workload, setup.topology, placement)
+        return cls(setup.topology, setup.system, setup.profile, setup.settings, placement, workload, pipeline)
+
+    @property
+    def stages(self) -> int:
+        """As `Setup.stages`."""
+        return self.pipeline.schedule.stages if self.pipeline else 1
+
+    def kinds(self) -> NDArray[np.int64]:
+        """A number for what every NPU does, equal where it is the same: stragglers and stages differ."""
+        kinds = kinds_of(self.settings.stragglers, self.topology.npus).reshape(self.stages, -1)
+        found: NDArray[np.int64] = kinds + np.arange(self.stages)[:, None] * (kinds.max() + 1)
+        return found.reshape(-1)
+
+    def players(self, scene: Scene) -> _LoopPlayers:
+        """The NPUs of a run."""
+        return _LoopPlayers(self, scene)
+
+
+def _pipeline(workload: Workload, profile: Profile, settings: Settings) -> Pipeline | None:
+    """The stages of the workload, None when there is only one."""
+    if profile.pipelines and workload.parallelism.pp > 1:
+        from simcore.workload.loops.pipeline import pipeline_of
+
+        return pipeline_of(workload, settings.schedule)
+    if settings.schedule:
+        raise InputError.at(
+            "--schedule",
+            "there is no pipeline to schedule",
+            expected="a text workload whose header has pp: 2 or more, in profile native",
+            found=f"pp: {workload.parallelism.pp}, profile {profile.name}",
+        )
+    return None
+
+
+def _refuse_custom(system: SystemConfig) -> None:
+    """InputError when collectives shall be execution traces: their messages belong to nodes of a trace."""
+    keys = [f"{kind.replace('_', '-')}-implementation-custom" for kind in system.custom]
+    keys += ["per-node-custom-implementation"] if system.custom_nodes else []
+    if keys:
+        message = "collectives that are execution traces can be played in traces only"
+        raise InputError.at(system.at(keys[0]), message, expected="a Chakra trace as the workload, or a schedule")
+
+
+class _LoopPlayers:
+    """NPUs that play the steps of a loop, or the cells of their stage."""
+
+    def __init__(self, case: LoopCase, scene: Scene):
+        self._case, self._scene = case, scene
+        self._names = [scene.events.name(layer.name) for layer in case.workload.layers]
+        self._requests = _requests(case, self._names)
+        self._steps = () if case.pipeline else loops.get(case.workload.loop).steps(case.workload)
+        self._compute_times = _ComputeTimes(case)
+        self.precedence = _precedence(case, scene.transport)
+        self._make = _stage_npus(case, case.pipeline, scene, self._requests) if case.pipeline else Npu
+        self._npus: list[Npu] = []
+
+    def npu(self, scheduler: Scheduler) -> Npu:
+        """The NPU of a class; they are made in the order of the classes."""
+        profile, npu = self._case.profile, int(self._scene.ranks[scheduler.npu_class][0])
+        program = LoopProgram(
+            self._steps, self._compute_times.of(npu), self._requests, self._names, self._case.settings.iterations,
+            profile.step_ns, profile.first_layer_tail_only,
+        )  # fmt: skip
+        self._npus.append(self._make(program, scheduler, Priorities(_order(self._case.system))))
+        return self._npus[-1]
+
+    def stuck(self) -> list[str]:
+        """Who did not finish, and what it waits for."""
+        ranks = self._scene.ranks
+        late = [npu for npu in self._npus if npu.finish_ns < 0]
+        return [f"NPU {format_ranks(ranks[npu.npu_class])} waits for {npu.waits_for}" for npu in late]
+
+    def told(self, played: Timeline) -> Timeline:
+        """The timeline with what only the workload knows."""
+        layers, pipeline = self._case.workload.layers, self._case.pipeline
+        phases = [{name: layer.phase(name) for name in PHASES} for layer in layers]
+        return replace(
+            played,
+            iterations=tuple(self._npus[0].iterations),
+            layers=tuple(layer.name for layer in layers),
+            asked=[{str(name): (each.collective, each.size_bytes) for name, each in own.items()} for own in phases],
+            pipeline=_stages(self._case, pipeline, self._scene.ranks, self._npus) if pipeline else None,
+            notes=(*played.notes, *(pipeline.warnings if pipeline else ())),
+        )
+
+
+def _precedence(case: LoopCase, transport: Wired) -> Precedence | None:
+    """Who acts first, for the profile and the policy that ask."""
+    asked = case.profile.late_clearing and case.system.inter_dimension_scheduling in THEMIS
+    if not asked or not isinstance(transport, Solved | Played):
+        return None
+    topology = case.topology
+    return Precedence(topology.npus, transport.plans, case.profile.delay(topology), case.settings.queues_per_dim)
+
+
+def _stage_npus(
+    case: LoopCase, pipeline: Pipeline, scene: Scene, requests: Mapping[Ref, Request]
+) -> Callable[[LoopProgram, Scheduler, Priorities], Npu]:
+    """Makes the processes of a pipeline's stages in place of plain ones."""
+    from simcore.engine.stages import stage_programs, stateless
+    from simcore.system.pipeline_npu import Handovers, PipelineNpu
+
+    ranks, events, transport = scene.ranks, scene.events, scene.transport
+    programs = stage_programs(case.workload, pipeline, events)
+    width = case.topology.npus // case.stages
+    handovers = Handovers(
+        scene.env,
+        ranks,
+        transport.carry,
+        events,
+        dims=[dim.npus for dim in case.topology.dims],
+        width=width,
+        size_bytes=case.profile.scale(case.workload.pipeline_bytes, case.settings.comm_scale),
+        rendezvous=case.settings.rendezvous,
+    )
+    steady = stateless(case.placement, case.system, case.settings.queues_per_dim) and not case.settings.noise.compute
+    remembers = steady and isinstance(transport, Shared) and transport.keeps_apart(_inside(programs, requests))
+
+    def make(program: LoopProgram, scheduler: Scheduler, priorities: Priorities) -> Npu:
+        stage = programs[int(ranks[scheduler.npu_class][0]) // width]
+        played = transport.played(scheduler.npu_class) if remembers and isinstance(transport, Shared) else []
+        return PipelineNpu(program, scheduler, priorities, stage, handovers, remembers=remembers, played=played)
+
+    return make
+
+
+def _inside(programs: Sequence[StageProgram], requests: Mapping[Ref, Request]) -> set[GroupDim]:
+    """The groups in which collectives inside of cells are."""
+    cells = {cell.content: cell for program in programs for cell in program.cells}
+    refs = {step.issue for cell in cells.values() for step in cell.steps if step.issue}
+    return {lane.dim for ref in refs if ref in requests for lane in requests[ref].lanes}
+
+
+def _order(system: SystemConfig) -> Order:
+    """Which of several waiting collectives goes first."""
+    if system.scheduling_policy not in Order.__members__:
+        key = "scheduling-policy"
+        message = f"{system.scheduling_policy} takes priorities from execution traces; a text workload has none"
+        raise InputError.at(system.at(key), message, expected="LIFO or FIFO", found=system.scheduling_policy)
+    return Order[system.scheduling_policy]
+
+
+class _ComputeTimes:
+    """Compute times of all NPUs by (phase, layer): scaled; a straggler's and noisy ones rounded to nanoseconds."""
+
+    def __init__(self, case: LoopCase):
+        self._stragglers, self._noise = case.settings.stragglers, case.settings.noise
+        self._known: dict[float, tuple[Mapping[tuple[PhaseName, int], int]]] = {}
+        self._iterations, scale = case.settings.iterations, case.settings.compute_scale
+        self._plain = {
+            (name, index): case.profile.scale(layer.phase(name).compute_ns, scale)
+            for index, layer in enumerate(case.workload.layers)
+            for name in PHASES
+        }
+
+    def of(self, npu: int) -> Sequence[Mapping[tuple[PhaseName, int], int]]:
+        """One entry for every iteration, or one for all; NPUs that are equally fast share it."""
+        factor = self._stragglers.get(npu, 1.0)
+        if self._noise.compute:
+            return [self._noisy(npu, factor, iteration) for iteration in range(self._iterations)]
+        if factor not in self._known:
+            self._known[factor] = ({place: round(time_ns * factor) for place, time_ns in self._plain.items()},)
+        return self._known[factor]
+
+    def _noisy(self, npu: int, factor: float, iteration: int) -> Mapping[tuple[PhaseName, int], int]:
+        phases = [PHASES.index(name) for name, _ in self._plain]
+        drawn = self._noise.compute_factors(npu, iteration, phases, [layer for _, layer in self._plain]).tolist()
+        items = zip(self._plain.items(), drawn, strict=True)
+        return {place: round(time_ns * factor * noise) for (place, time_ns), noise in items}
+
+
+def _requests(case: LoopCase, names: Sequence[int]) -> dict[Ref, Request]:
+    """What every column's collective sends; columns without one are left out."""
+    found = {}
+    lanes_of = cache(case.placement.lanes_of)
+    for index, layer in enumerate(case.workload.layers):
+        for name in PHASES:
+            phase = layer.phase(name)
+            if phase.collective is None:
+                continue
+            from_header = case.profile.pipelines
+            group = column_group(case.workload, layer, index, name, phase.group, from_header=from_header)
+            lanes = lanes_of(phase.collective, group)
+            size_bytes = case.profile.scale(phase.size_bytes, case.settings.comm_scale)
+            if phase.collective == CollectiveKind.ALL_GATHER and _gives_totals(case):
+                size_bytes //= prod(lane.dim.size for lane in lanes)
+            position = PHASES.index(name)
+            found[Ref(name, index)] = Request(
+                phase.collective, size_bytes, lanes if size_bytes else (), 0, layer.update_ns, index, position,
+                name=names[index],
+            )  # fmt: skip
+    return found
+
+
+def _used(workload: Workload, placement: Placement) -> Placement:
+    """The placement with the lanes of those collectives only that the workload has: no other can meet or differ."""
+    kinds = {layer.phase(name).collective for layer in workload.layers for name in PHASES}
+    return replace(placement, lanes={kind: lanes for kind, lanes in placement.lanes.items() if kind in kinds})
+
+
+def _gives_totals(case: LoopCase) -> bool:
+    """Whether all-gather sizes are what all ranks have together: SimAI's files, read as SimAI does."""
+    return case.profile.total_all_gather and case.workload.dialect == "simai"
+
+
+def _stages(case: LoopCase, pipeline: Pipeline, ranks: Sequence[Sequence[int]], npus: Sequence[Npu]) -> PipelineRun:
+    """What the stages of a pipeline did."""
+    from simcore.engine.stages import pipeline_run
+    from simcore.system.pipeline_npu import PipelineNpu
+
+    stages = [npu for npu in npus if isinstance(npu, PipelineNpu)]
+    width = case.topology.npus // case.stages
+    return pipeline_run(pipeline, stages, class_of(ranks)[::width].tolist())

@@ -1,0 +1,1 @@
+"""Other formats as Chakra execution traces."""
