@@ -5,9 +5,7 @@ from __future__ import annotations
 from math import isqrt
 from pathlib import Path
 
-import click
-
-from simcore.cli.command import Target, emit, forced, verb
+from simcore.cli.command import Target, emit, forced, option, verb
 from simcore.documents import read
 from simcore.errors import InputError, Problems, closest
 from simcore.units import format_bytes
@@ -16,10 +14,10 @@ __all__ = ["visualize"]
 
 
 @verb(short_help="Pictures of what cores move, from traces.")
-@click.option("--layers", default="all", show_default=True, help="all, or names: decode0,decode5,lm_head.")
-@click.option("--iter", "step", help="Only this step: decode0, decode9.")
-@click.option("--system_config", default="", metavar="FILE", help="system.json with the grids; otherwise squarest.")
-@click.option("-o", "--outdir", default="output", type=Target(prefix=True), metavar="DIR",
+@option("--layers", default="all", show_default=True, help="all, or names: decode0,decode5,lm_head.")
+@option("--iter", "step", help="Only this step: decode0, decode9.")
+@option("--system_config", default="", metavar="FILE", help="system.json with the grids; otherwise squarest.")
+@option("-o", "--outdir", default="output", type=Target(prefix=True), metavar="DIR",
               help="Folder with traces/, which gets visuals/.  [default: output]")  # fmt: skip
 def visualize(layers: str, step: str | None, system_config: str, outdir: str) -> None:
     """Draw a PNG for every layer under DIR/visuals/STEP, and its bytes from node to node as CSV.

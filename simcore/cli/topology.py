@@ -127,9 +127,9 @@ def _text(topology: Topology, found: Figures) -> str:
 
 @command.command(short_help="What a network costs: links, NICs, switches, power.")
 @click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
-@click.option("--prices", default="400g-2024", metavar="FILE", help="Price file, or a name.  [default: 400g-2024]")
-@click.option("--length", "lengths", type=SIZE, multiple=True, metavar="M", help="Metres of a cable, once a dimension.")
-@click.option("--compat", type=click.Choice(["astra-sim-1.0"]), help="The lines and prices of ASTRA-sim 1.0.")
+@option("--prices", default="400g-2024", metavar="FILE", help="Price file, or a name.  [default: 400g-2024]")
+@option("--length", "lengths", type=SIZE, multiple=True, metavar="M", help="Metres of a cable, once a dimension.")
+@option("--compat", type=click.Choice(["astra-sim-1.0"]), help="The lines and prices of ASTRA-sim 1.0.")
 def cost(topology: str, prices: str, lengths: tuple[float, ...], compat: str | None) -> None:
     """Say what the network of topology T costs and what power it draws.
 
@@ -150,7 +150,7 @@ def cost(topology: str, prices: str, lengths: tuple[float, ...], compat: str | N
 
 @command.command(short_help="A topology for ns-3 or htsim.")
 @click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
-@click.option("-o", "--output", type=Target(_formats), required=True, metavar="FILE",
+@option("-o", "--output", type=Target(_formats), required=True, metavar="FILE",
               help="File to write: .txt for ns-3 (HPCC, SimAI), .topo for htsim.")  # fmt: skip
 def export(topology: str, output: str) -> None:
     """Write topology T for a packet simulator.
