@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from simcore.api import load_topology, load_workload, predict, run
     from simcore.report.model import Report
+    from simcore.workload.chakra.builder import GraphBuilder, graph
 
 __version__ = "0.1.0"
 
-__all__ = ["Report", "__version__", "load_topology", "load_workload", "predict", "run"]
+__all__ = ["GraphBuilder", "Report", "__version__", "graph", "load_topology", "load_workload", "predict", "run"]
 
 _HOMES = {
+    "GraphBuilder": "simcore.workload.chakra.builder",
     "Report": "simcore.report.model",
+    "graph": "simcore.workload.chakra.builder",
     "load_topology": "simcore.api",
     "load_workload": "simcore.api",
     "predict": "simcore.api",

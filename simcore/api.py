@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from simcore.cost.cluster import Cluster
     from simcore.cost.simai.report import SimaiReport
     from simcore.model.shape import Model
+    from simcore.workload.chakra.builder import GraphBuilder
 
 __all__ = ["load_topology", "load_workload", "play", "predict", "run"]
 
@@ -113,7 +114,7 @@ def run(
 
 @overload
 def run(
-    workload: str | os.PathLike[str] | Workload | GraphSet,
+    workload: str | os.PathLike[str] | Workload | GraphSet | GraphBuilder,
     topology: str | os.PathLike[str] | Topology | None = None,
     system: str | os.PathLike[str] | None = None,
     **options: Any,
@@ -121,7 +122,7 @@ def run(
 
 
 def run(
-    workload: str | os.PathLike[str] | Workload | GraphSet,
+    workload: str | os.PathLike[str] | Workload | GraphSet | GraphBuilder,
     topology: str | os.PathLike[str] | Topology | None = None,
     system: str | os.PathLike[str] | None = None,
     **options: Any,
@@ -130,7 +131,7 @@ def run(
 
     Parameters
     ----------
-    workload : str, path or what `load_workload` gives
+    workload : str, path, what `load_workload` gives, or a graph made by hand (`simcore.graph`)
         A file or the name of a shipped example; "-" reads a text workload from standard input.
     topology : str, path or what `load_topology` gives
         A file or the name of a shipped example.
@@ -159,7 +160,7 @@ def run(
     >>> report.to_dict()["npus"]
     8
     """
-    if options.get("profile") in SimaiOptions.profiles and not isinstance(workload, GraphSet):
+    if options.get("profile") in SimaiOptions.profiles and isinstance(workload, str | os.PathLike | Workload):
         from simcore.cost.simai.report import estimate
 
         return estimate(workload, options | {"topology": topology, "system": system})
@@ -176,7 +177,7 @@ run.__signature__ = Signature(  # type: ignore[attr-defined]  # help(simcore.run
 
 
 def play(
-    workload: str | os.PathLike[str] | Workload | GraphSet,
+    workload: str | os.PathLike[str] | Workload | GraphSet | GraphBuilder,
     topology: str | os.PathLike[str] | Topology | None,
     system: str | os.PathLike[str] | None,
     asked: RunOptions,
@@ -193,6 +194,11 @@ def play(
         raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
     machine = topology if isinstance(topology, Topology) else load_topology(topology, asked.profile)
     place = topology.path or "topology" if isinstance(topology, Topology) else str(topology)
+    if not isinstance(workload, str | os.PathLike | Workload | GraphSet):
+        workload = workload.graphs()
+    if isinstance(workload, GraphSet) and len(workload.graph_of_rank) != machine.npus:
+        found_npus = f"graphs of {len(workload.graph_of_rank)} NPUs"
+        raise InputError.at(place, "not the NPUs of the graphs", expected=f"{machine.npus} graphs", found=found_npus)
     found = None if isinstance(workload, Workload | GraphSet) else _find_workload(str(workload))
     if found is not None and _is_wafer(found):
         _refuse_other_options(asked)

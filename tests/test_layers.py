@@ -9,7 +9,7 @@ from simcore.profiles import profiles
 
 PACKAGE = Path(__file__).parent.parent / "simcore"
 BASE = {"collection", "errors", "registry", "units", "documents", "library", "files", "memory", "noise", "options"}
-BASE |= {"hashed"}
+BASE |= {"hashed", "markup"}
 ALLOWED = {
     "collection": set(),
     "errors": set(),
@@ -19,6 +19,7 @@ ALLOWED = {
     "documents": {"errors", "files"},
     "library": {"errors"},
     "files": {"errors"},
+    "markup": {"errors", "documents"},
     "memory": set(),
     "options": {"errors"},
     "noise": {"errors"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from simcore.cli.command import Target, forced, option, verb, warn
+from simcore.cli.numbers import POSITIVE
 from simcore.errors import InputError
 
 __all__ = ["command"]
@@ -20,6 +21,14 @@ __all__ = ["command"]
 @option("--native", is_flag=True, help="A text workload's training loop itself, times in ns; any of the loops.")
 @option("--topology", default="", metavar="T", help="With --native: the machine it is meant for, instead of --npus.")
 @option("--policy", type=click.Choice(["lifo", "fifo"]), default="lifo", help="With --native: priorities.")
+@option("--num-dims", "--num_dims", type=click.IntRange(1), help="Dimensions that collectives of a text name.")
+@option(
+    "--npu-frequency",
+    "--npu_frequency",
+    type=POSITIVE,
+    metavar="MHZ",
+    help="Clock whose cycles FlexFlow graphs (with --compat) and Chakra's schema of 2023 count (1000).",
+)
 @option("--compat", type=click.Choice(["chakra"]), help="Exactly what Chakra's own converter makes.")
 def command(
     source: str,
@@ -31,6 +40,8 @@ def command(
     native: bool,
     topology: str,
     policy: str,
+    num_dims: int | None,
+    npu_frequency: float | None,
     compat: str | None,
 ) -> None:
     """Convert SOURCE to Chakra traces TARGET.RANK.et, or a trace to TARGET.et or TARGET.json.
@@ -50,8 +61,13 @@ def command(
         raise InputError.at("--native", "excludes --compat", hint="Chakra's converter makes another graph")
     if topology and not native:
         raise InputError.at("--topology", "belongs to --native", hint="--npus says how many ranks to write")
+    if num_dims and (native or not is_text(source)):
+        raise InputError.at("--num-dims", "belongs to a text workload without --native", found=source)
+    if npu_frequency and (is_text(source) or native):
+        raise InputError.at("--npu-frequency", "a text workload counts no cycles", expected="a FlexFlow graph, or .eg")
     sizes = (_dimensions(topology) if topology else (npus,)) if native else ()
-    options = Options(npus, iterations, compat == "chakra", kineto, rank, sizes, policy.upper())
+    clock, exactly = npu_frequency or 1000.0, compat == "chakra"
+    options = Options(npus, iterations, exactly, kineto, rank, sizes, policy.upper(), num_dims or 0, clock)
     files = convert(source, target, options)
     writer.write_files(files, force=forced())
     if not (native or compat) and is_text(source):

@@ -142,7 +142,13 @@ def _output_options(formats: tuple[str, ...]) -> Callable[[F], F]:
         choices = [
             option("--compat", type=click.Choice([AICB]), help="AICB's own output, byte for byte."),
             option("--format", "form", type=click.Choice(formats), default="text", show_default=True),
-            option("-o", "--output", type=Target(prefix=True), metavar="FILE", help="File; none: standard output."),
+            option(
+                "-o",
+                "--output",
+                type=Target(prefix=True),
+                metavar="FILE",
+                help="File, or DIR/ for AICB's name in it; none: standard output.",
+            ),
             option("--ranks", help="With --format chakra: ranks to write, for example 0-3,7; default: all."),
             option(
                 "--summary",
@@ -168,14 +174,34 @@ class _Output:
     summary: str | None
     ranks: str | None
 
+    @property
+    def is_folder(self) -> bool:
+        """Whether only the folder of the file is given."""
+        return self.output is not None and (self.output.endswith("/") or Path(self.output).is_dir())
+
+    def named(self, name: Callable[[], str]) -> _Output:
+        """With a file of this name where only a folder was given."""
+        if not self.is_folder:
+            return self
+        folder = Path(str(self.output))
+        folder.mkdir(parents=True, exist_ok=True)
+        made = replace(self, output=str(folder / name()))
+        made.check()
+        return made
+
+    def check(self) -> None:
+        """InputError for a file that cannot be written."""
+        if self.output and (self.compat or self.form != "chakra"):
+            Target().convert(self.output, None, None)
+
     @classmethod
     def taken(cls, values: dict[str, Any]) -> _Output:
         """Those of a command's values, which lose them; InputError for what does not go together or cannot be."""
         made = cls(**{field.name: values.pop(field.name) for field in fields(cls)})
         if made.ranks and (made.compat or made.form != "chakra"):
             raise InputError.at("--ranks", "only execution traces are written per rank", expected="--format chakra")
-        if made.output and (made.compat or made.form != "chakra"):
-            Target().convert(made.output, None, None)
+        if not made.is_folder:
+            made.check()
         return made
 
     def finish(self, made: Made) -> None:
@@ -283,6 +309,7 @@ def _training(name: str) -> click.Command:
         extra = {key: values.pop(key) for key in EXTRA}
         size, profile = (values.pop(key) for key in ("model_size", "profile_out"))
         options = _options(frame, size, values)
+        output = output.named(lambda: _aicb_name(options, extra["model"], output.form))
         if output.compat:
             from simcore.generate.aicb.files import aicb_step
 
@@ -304,6 +331,14 @@ def _training(name: str) -> click.Command:
 
     command.help = TRAINING_HELP.format(frame=frame, name=name)
     return command
+
+
+def _aicb_name(options: Options, model: str | None, form: str) -> str:
+    """AICB's name of the file; a model of ours is called by its own."""
+    from simcore.generate.aicb.files import file_name
+
+    named = Path(model).stem if model else None
+    return file_name(replace(options, model_name=options.model_name or named), form)
 
 
 def _write_traces(asked: Asked, output: _Output) -> None:
@@ -359,6 +394,7 @@ def inference(model: str, config: str | None, **values: Any) -> None:
     simcore generate inference deepseek-v3 --world_size 32 --expert_model_parallel_size 32 --micro_batch 32 -o d.txt
     """
     output, profiled = _Output.taken(values), values.pop("aiob_enable")
+    output = output.named(lambda: _inference_name(model, config, values, output.form))
     for name in (
         "moe_enable",
         "aiob_forward_loops",
@@ -384,6 +420,16 @@ def inference(model: str, config: str | None, **values: Any) -> None:
     output.summarise(made.contents)
     served = {name: value for name, value in values.items() if name not in ("pp_rank", "comp_filepath")}
     output.traces(partial(inference_traces, model, config, force=forced(), **served))
+
+
+def _inference_name(model: str, config: str | None, values: dict[str, Any], form: str) -> str:
+    """AICB's name of the file."""
+    from simcore.generate.aicb.files import inference_file_name
+    from simcore.generate.aicb.inference import InferenceOptions
+
+    names = {field.name for field in fields(InferenceOptions)}
+    known = {name: value for name, value in values.items() if name in names}
+    return inference_file_name(InferenceOptions(model, config or "", **known), form)
 
 
 def _aicb_inference(model: str, config: str | None, values: dict[str, Any]) -> Made:

@@ -19,6 +19,7 @@ KINDS = {
     "nodes": ("Operations, memory and network bytes of every node.", "generate_wse:nodes"),
     "traces": ("Instructions of every core.", "generate_wse:traces"),
     "faults": ("Slowdown of steps by dead links or NPUs.", "generate_wafer:faults"),
+    "visualize": ("Pictures of what cores move, from traces.", "generate_wse_visualize:visualize"),
 }
 
 

@@ -39,7 +39,6 @@ CLOSED_FORMS = {each.name for each in fields(SimaiOptions)}
 INPUTS = (
     Option(
         ["--workload"],
-        required=True,
         metavar="W",
         group="Input",
         help="Text workload, trace set, shipped name, or - for stdin.",
@@ -87,10 +86,17 @@ def _described(options: type[Options]) -> list[Option]:
 @click.command(
     cls=Command,
     short_help="Simulate a workload on a topology.",
-    params=[*INPUTS, *_described(RunOptions), *_described(SimaiOptions), *OUTPUTS],
+    params=[
+        click.Argument(["jobs"], required=False),
+        *INPUTS,
+        *_described(RunOptions),
+        *_described(SimaiOptions),
+        *OUTPUTS,
+    ],
 )
 def command(
-    workload: str,
+    jobs: str | None,
+    workload: str | None,
     topology: str | None,
     system: str | None,
     output: str | None,
@@ -109,8 +115,12 @@ def command(
     simcore run --workload dlrm --topology ring64 --timeline dlrm.png -o results/
     simcore run --workload dlrm --topology torus_4x4x4 --what-would-help
     simcore run --workload dlrm --topology torus_4x4x4 --profile astra-sim-1.0 --explain-profile
+    simcore run jobs.yaml
     """
     given = {name: value for name, value in options.items() if value not in (None, (), False)}
+    if jobs or not workload:
+        _several(jobs, topology, system, given, timeline, (ranks, window))
+        return
     if given.get("profile") in SimaiOptions.profiles:
         from simcore.cost.simai.report import estimate
 
@@ -143,6 +153,32 @@ def command(
     emit(report.to_dict(), lambda: _text(report))
 
 
+def _several(
+    jobs: str | None,
+    topology: str | None,
+    system: str | None,
+    given: dict[str, Any],
+    timelines: tuple[str, ...],
+    shown_part: tuple[str | None, str | None],
+) -> None:
+    """Several jobs on one network, from a file of them."""
+    if jobs is None:
+        raise InputError.at("--workload", "there is nothing to run", expected="--workload W, or a file of jobs")
+    others = {str(each.name) for each in OUTPUTS} - {"timeline", "ranks", "window"} | CLOSED_FORMS | {"workload"}
+    _refuse(others, "does not go with a file of jobs", "the file alone, or --workload W")
+    from simcore.cli import run_jobs
+    from simcore.report import artefacts
+    from simcore.report.selection import parse_selection
+
+    selection = parse_selection(*shown_part, None)
+    with progress("simulating", quiet=is_quiet()):
+        shown, document, report = run_jobs.run(jobs, topology, system, RunOptions.of(given))
+    for path in timelines:
+        for left_out in artefacts.write_timeline(report, path, selection):
+            warn(f"{path}: {left_out}")
+    emit(document, shown)
+
+
 def _text(report: Report) -> str:
     """The report for this terminal."""
     from simcore.report import text
@@ -156,5 +192,5 @@ def _refuse(names: set[str], message: str, expected: str) -> None:
     """InputError for an option of these that was typed."""
     context = click.get_current_context()
     for parameter in context.command.params:
-        if parameter.name in names and context.params.get(str(parameter.name)) is not None:
+        if parameter.name in names and context.params.get(str(parameter.name)) not in (None, ()):
             raise InputError.at(parameter.opts[0], message, expected=expected)

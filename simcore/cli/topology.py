@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -9,6 +10,7 @@ import click
 
 from simcore.cli.command import Group, Target, emit, option
 from simcore.cli.completion import shipped
+from simcore.cli.numbers import SIZE
 
 if TYPE_CHECKING:
     from simcore.network.topology.figures import Figures
@@ -16,10 +18,17 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+
+def _formats() -> Collection[str]:
+    from simcore.network.topology.export import FORMATS
+
+    return FORMATS
+
+
 PICTURES: dict[str, Literal["png", "svg"]] = {".png": "png", ".svg": "svg"}
 
 
-@click.group(cls=Group, short_help="Show a topology: figures and a picture.")
+@click.group(cls=Group, short_help="Show a topology, or what it costs.")
 def command() -> None:
     """Look at a topology before anything runs on it.
 
@@ -114,3 +123,44 @@ def _text(topology: Topology, found: Figures) -> str:
     ]
     title = f"{topology.name}: {topology.description}" if topology.description else topology.name
     return "\n".join([title, *(f"  {name:<12} {text}" for name, text in rows)])
+
+
+@command.command(short_help="What a network costs: links, NICs, switches, power.")
+@click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
+@option("--prices", default="400g-2024", metavar="FILE", help="Price file, or a name.  [default: 400g-2024]")
+@option("--length", "lengths", type=SIZE, multiple=True, metavar="M", help="Metres of a cable, once a dimension.")
+@option("--compat", type=click.Choice(["astra-sim-1.0"]), help="The lines and prices of ASTRA-sim 1.0.")
+def cost(topology: str, prices: str, lengths: tuple[float, ...], compat: str | None) -> None:
+    """Say what the network of topology T costs and what power it draws.
+
+    \b
+    simcore topology cost h100_fat_tree
+    simcore topology cost net.json --compat astra-sim-1.0
+    """
+    from simcore.cli.topology_cost import astra_lines, document, text
+    from simcore.network.topology.cost import cost_of, read_prices
+    from simcore.network.topology.links import LinkGraph
+    from simcore.network.topology.load import load
+
+    known = read_prices(compat or prices)
+    loaded = load(topology, gigabyte_forced="binary" if compat else "")
+    items = cost_of(LinkGraph(loaded), known, lengths)
+    emit(document(loaded, known, items), lambda: (astra_lines if compat else text)(loaded, known, items))
+
+
+@command.command(short_help="A topology for ns-3 or htsim.")
+@click.argument("topology", metavar="T", shell_complete=shipped("topologies"))
+@option("-o", "--output", type=Target(_formats), required=True, metavar="FILE",
+              help="File to write: .txt for ns-3 (HPCC, SimAI), .topo for htsim.")  # fmt: skip
+def export(topology: str, output: str) -> None:
+    """Write topology T for a packet simulator.
+
+    \b
+    simcore topology export torus_4x4x4 -o torus.txt
+    """
+    from simcore.files import write_text
+    from simcore.network.topology.export import exported
+    from simcore.network.topology.links import LinkGraph
+    from simcore.network.topology.load import load
+
+    write_text(output, exported(LinkGraph(load(topology)), Path(output).suffix.lower()))

@@ -109,7 +109,7 @@ def corrected_step(asked: Asked, form: str) -> Made:
     found = [deviation.to_dict() for deviation in deviations(aicb_options(asked.options, step.model), one.layers)]
     memory, warnings = _memory(step)
     told = _of_lists(step) if form == "csv" else step.warnings
-    ignored = sorted(asked.given & set(ONLY_AICB))
+    ignored = sorted(asked.given & set(ONLY_AICB) - ({"epoch_num"} if form == "csv" else set()))
     if ignored:
         warnings.append(f"without effect but under --compat: {', '.join(f'--{name}' for name in ignored)}")
     document: Document = {
@@ -178,7 +178,8 @@ def _text(step: Step, asked: Asked, form: str) -> str:
         return write(step.workload)
     whole = pipeline_workload(step.model, step.plan, step.durations)
     tied = tied_gradient_bytes(step.model, step.plan)
-    return csv_text(listed_step(whole, step.plan, step.stage, asked.extra.schedule or "", tied_bytes=tied))
+    listed = listed_step(whole, step.plan, step.stage, asked.extra.schedule or "", tied_bytes=tied)
+    return csv_text(listed * asked.options.epoch_num)
 
 
 def _memory(step: Step) -> tuple[Document, list[str]]:

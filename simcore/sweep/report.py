@@ -25,7 +25,7 @@ from simcore.units import format_ns
 
 __all__ = ["Results", "read_results", "render", "results_csv", "unbeaten", "write_files"]
 
-SHOWN = FIGURES[1:]
+SHOWN = FIGURES[1:-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ from simcore.sweep.space import Configuration, steps
 
 __all__ = ["FIGURES", "Row", "Task", "execute", "failed", "replaced", "tasks"]
 
-FIGURES = ("npus", "time_ns", "compute_ns", "overlapped_ns", "exposed_comm_ns", "idle_ns")
-"""Figures of a row: docs/report.md defines them (`breakdown` of rank 0)."""
+FIGURES = ("npus", "time_ns", "compute_ns", "overlapped_ns", "exposed_comm_ns", "idle_ns", "network_usd")
+"""Figures of a row: docs/report.md defines them (`breakdown` of rank 0); docs/topologies.md what a network costs."""
+USUAL_PRICES = "400g-2024"
 INPUTS: dict[str, library.Shelf | None] = {
     "workload": "workloads",
     "topology": "topologies",
@@ -118,9 +119,22 @@ def _row(task: Task, figures: dict[str, int], error: str) -> Row:
 
 
 def _figures(configuration: Configuration, folder: Path) -> dict[str, int]:
-    document = simcore.run(**_arguments(configuration, folder)).to_dict()
+    arguments = _arguments(configuration, folder)
+    document = simcore.run(**arguments).to_dict()
     shares = cast("dict[str, int]", document["breakdown"])
-    return {"npus": document["npus"], "time_ns": document["time_ns"], **shares}
+    return {"npus": document["npus"], "time_ns": document["time_ns"], **shares, **_price(arguments)}
+
+
+def _price(arguments: dict[str, Any]) -> dict[str, int]:
+    """What the network costs; nothing where no table has a price for it."""
+    from simcore.network.topology.cost import cost_of, read_prices, total_usd
+    from simcore.network.topology.links import LinkGraph
+
+    try:
+        items = cost_of(LinkGraph(simcore.load_topology(arguments["topology"])), read_prices(USUAL_PRICES))
+    except InputError:
+        return {}
+    return {"network_usd": round(total_usd(items))}
 
 
 def _arguments(configuration: Configuration, folder: Path) -> dict[str, Any]:

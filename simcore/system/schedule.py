@@ -11,6 +11,7 @@ from pathlib import Path
 from simcore import documents
 from simcore.documents import Node
 from simcore.errors import InputError, Location, Problems
+from simcore.markup import is_markup
 from simcore.system.explicit import Explicit, Transfer
 from simcore.system.flow import Claim, faults
 from simcore.workload.model import CollectiveKind
@@ -19,6 +20,7 @@ __all__ = ["Schedule", "read", "to_text"]
 
 MOST_PLACES = 1 << 22  # ranks times chunks: the check holds a number for each
 SHOWN_FAULTS = 20
+EVERY_RANKS = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER, CollectiveKind.ALL_TO_ALL}  # chunks are of all ranks
 _KINDS: dict[str, CollectiveKind] = {kind.value: kind for kind in CollectiveKind if kind != CollectiveKind.BARRIER}
 
 
@@ -41,7 +43,7 @@ class Schedule:
                 found=f"{kind} on {size} ranks",
                 hint="in several dimensions, collective-optimization baseline all-reduces in each",
             )
-        total_bytes = data_bytes * (size if kind in {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER} else 1)
+        total_bytes = data_bytes * (size if kind in EVERY_RANKS else 1)
         ends = [total_bytes * chunk // claim.chunks for chunk in range(claim.chunks + 1)]
         turned = (root - claim.root) % size
         return Explicit(size, tuple(_sized(entry, ends, turned, size) for entry in self.transfers))
@@ -55,7 +57,11 @@ def _sized(entry: Transfer, ends: list[int], turned: int, size: int) -> Transfer
 
 
 def read(path: str | Path) -> Schedule:
-    """Read and check a schedule; InputError lists what is wrong with it, each with its place."""
+    """Read and check a schedule, ours or a program of MSCCL (.xml); InputError lists what is wrong, with places."""
+    if is_markup(path):
+        from simcore.system.msccl import read_program
+
+        return Schedule(*read_program(path), Location(str(path), 1, 1))
     with Problems() as problems:
         root = documents.read(path, problems)
         root.keys(required=("collective", "ranks", "chunks", "steps"), optional=("root", "description"))

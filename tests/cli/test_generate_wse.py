@@ -5,6 +5,8 @@ import json
 import pytest
 
 from simcore.cli import main
+from simcore.report.wafer_moves import layers_of, node_bytes
+from simcore.workload.wafer import CoreStep, Instruction
 
 MODEL = {
     "architectures": ["DeepseekV3ForCausalLM"],
@@ -144,3 +146,40 @@ def test_worker_processes_write_what_one_process_writes(wse, tmp_path, monkeypat
     files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.csv")]
     assert len(files) == 16
     assert all((tmp_path / "one" / each).read_text() == (tmp_path / "two" / each).read_text() for each in files)
+
+
+def test_traces_on_disk_are_drawn_layer_by_layer(wse, tmp_path, capfd):
+    wse("traces", "--layers", "decode1,decode2", "-o", "output")
+    assert main(["generate", "wse", "visualize", "--layers", "decode2", "--iter", "decode0"]) == 0
+    visuals = tmp_path / "output" / "visuals"
+    assert [path.relative_to(visuals).as_posix() for path in sorted(visuals.rglob("*.*"))] == [
+        "decode0/decode2.csv",
+        "decode0/decode2.png",
+    ]
+    capfd.readouterr()
+    assert main(["generate", "wse", "visualize", "--system_config", "system.json", "--force", "--json"]) == 0
+    drawn = json.loads(capfd.readouterr().out)["bytes"]
+    assert {step: sorted(layers) for step, layers in drawn.items()} == {
+        step: ["decode1", "decode2"] for step in ("decode0", "decode9")
+    }
+    assert len(list(visuals.rglob("*.png"))) == 4
+
+
+def test_a_picture_counts_the_bytes_that_leave_their_bank():
+    step = CoreStep("decode0", 0, 2, [[], [], [], []])
+    read, copy = Instruction("READ", (3, 100), (), "decode5_q"), Instruction("COPY", (0, 2, 7), (), "decode5_q")
+    home, spread = Instruction("WRITE", (0, 50), (), "decode5_q"), Instruction("MULTICAST", (0, 1, 2, 5), (), "lm_head")
+    step.traces[0].extend([read, copy, home, spread])
+    found = layers_of(step)
+    assert found == {"decode5": {(3, 0): 100, (0, 2): 7}, "lm_head": {(0, 1): 5, (0, 2): 5}}
+    assert node_bytes(found["decode5"], 2, 2).tolist() == [[0, 7], [100, 0]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["--layers", "decode9"], "decode2"), (["--iter", "decode7"], "decode0"), (["-o", "nowhere"], "no traces")],
+)
+def test_what_is_not_on_disk_is_not_drawn(wse, capfd, words, said):
+    wse("traces", "--layers", "decode2", "-o", "output")
+    assert main(["generate", "wse", "visualize", *words]) == 2
+    assert said in capfd.readouterr().err

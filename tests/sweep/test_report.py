@@ -42,11 +42,11 @@ failed: topology = mesh
   net.yaml:1:2: error: no
 """
 CSV = """\
-topology,iterations,npus,time_ns,compute_ns,overlapped_ns,exposed_comm_ns,idle_ns,error,key
-ring8,1,8,4000,4000,0,0,0,,a
-ring8,2,8,8000,8000,0,0,0,,b
-mesh,1,8,2000,2000,0,0,0,,c
-mesh,,,,,,,,"net.yaml:1:2: error: no
+topology,iterations,npus,time_ns,compute_ns,overlapped_ns,exposed_comm_ns,idle_ns,network_usd,error,key
+ring8,1,8,4000,4000,0,0,0,,,a
+ring8,2,8,8000,8000,0,0,0,,,b
+mesh,1,8,2000,2000,0,0,0,,,c
+mesh,,,,,,,,,"net.yaml:1:2: error: no
   found: x",d
 """
 

@@ -16,7 +16,9 @@ from simcore.generate.made import Made
 from simcore.workload.contents import Contents, of_workload
 from simcore.workload.text import parse
 
-__all__ = ["aicb_inference_step", "aicb_step"]
+__all__ = ["aicb_inference_step", "aicb_step", "file_name", "inference_file_name"]
+
+SUFFIXES = {"text": ".txt", "csv": ".csv", "spec": ".yaml", "chakra": ""}
 
 
 def aicb_step(options: Options, form: str) -> Made:
@@ -30,6 +32,31 @@ def aicb_step(options: Options, form: str) -> Made:
     text = csv_text(deepspeed_operations(options) if deepspeed else megatron_operations(options))
     header, *rows = text.splitlines()
     return Made(text, {"header": header, "rows": [row.split(",") for row in rows], "deviations": []})
+
+
+def file_name(options: Options, form: str) -> str:
+    """What AICB calls the file of such options, as far as it has such a file; others end as their form says."""
+    if form == "csv" or options.frame == "DeepSpeed":
+        frame = f"deepspeed_stage{options.stage}" if options.frame == "DeepSpeed" else "megatron"
+        said = f"sp_{options.enable_sequence_parallel}_iteration_{options.epoch_num}"
+        listed = f"{said}_computationEnable_{options.computation_enable}_{options.world_size}n"
+        stem = f"{frame}_{options.model_name}_{listed}_workload"
+    else:
+        degrees = f"tp{options.tp}-pp{options.pipeline_model_parallel}-ep{options.expert_model_parallel_size}"
+        batch = f"gbs{options.global_batch}-mbs{options.micro_batch}-seq{options.seq_length}"
+        kernels = f"GEMM-{options.moe_grouped_gemm}-flash_attn-{options.use_flash_attn}"
+        world = f"world_size{options.world_size}-{degrees}-{batch}"
+        stem = f"{options.gpu_type}-{options.model_name}-{world}-MOE-{options.moe_enable}-{kernels}"
+    return stem + SUFFIXES[form]
+
+
+def inference_file_name(options: InferenceOptions, form: str) -> str:
+    """What AICB calls the file of an inference step."""
+    degrees = f"tp{options.tensor_model_parallel_size}-pp{options.pipeline_model_parallel}"
+    world = f"world_size{options.world_size}-{degrees}-ep{options.expert_model_parallel_size}"
+    return (
+        f"{options.model_name}-{world}-bs{options.micro_batch}-seq{options.seq_length}-{options.phase}" + SUFFIXES[form]
+    )
 
 
 def aicb_inference_step(options: InferenceOptions) -> Made:

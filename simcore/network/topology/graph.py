@@ -13,25 +13,28 @@ import numpy as np
 
 from simcore.documents import Node, location_of, read, read_text
 from simcore.errors import InputError, Location, Problems, closest
+from simcore.markup import is_markup
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.model import Dimension, Graph
 from simcore.network.topology.paths import UNREACHED, ShortestPaths
 from simcore.units import parse_bytes_per_s, parse_ns
 
-__all__ = ["GraphFabric", "graph_dimension", "read_graph"]
+__all__ = ["Edge", "GraphFabric", "assemble", "graph_dimension", "read_graph"]
 
 NODE_KINDS = ["npu", "switch"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Edge:
+class Edge:
+    """A link, or with an undirected graph two, between nodes by name."""
+
     ends: tuple[str, str]
     bandwidth_bytes_per_s: float
     latency_ns: float
 
 
 def read_graph(path: Path, gigabyte: float, problems: Problems) -> Graph:
-    """The graph in a node-link JSON or, by its suffix `.graphml`, a GraphML file.
+    """The graph in a node-link JSON or, by its suffix, a GraphML file (`.graphml`) or NCCL's topology (`.xml`).
 
     Every edge has `bandwidth` and `latency`; a node with `kind: switch` is no NPU. NPUs are numbered in the
     order of the file. An undirected edge is a link in each direction.
@@ -40,6 +43,10 @@ def read_graph(path: Path, gigabyte: float, problems: Problems) -> Graph:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # networkx takes what has no type for a text, and we refuse that
             return _graphml(path, gigabyte)
+    if is_markup(path):
+        from simcore.network.topology.nccl import read_nccl
+
+        return read_nccl(path)
     root = read(path, problems)
     root.keys(required=("nodes",), optional=("directed", "multigraph", "graph", "links", "edges"))
     if isinstance(root.value, dict) and ("links" in root) == ("edges" in root):
@@ -49,7 +56,7 @@ def read_graph(path: Path, gigabyte: float, problems: Problems) -> Graph:
     directed = "directed" in root and root["directed"].flag()
     if not any(kinds.values()):
         root.problem("the graph has no NPU", "at least one node that is not a switch")
-    return _assemble(kinds, edges, directed)
+    return assemble(kinds, edges, directed)
 
 
 def graph_dimension(graph: Graph) -> Dimension:
@@ -132,22 +139,22 @@ def _node(item: Node) -> tuple[str, bool]:
     return str(item["id"].value), kind != "switch"
 
 
-def _edge(item: Node, kinds: Mapping[str, bool], gigabyte: float) -> _Edge:
+def _edge(item: Node, kinds: Mapping[str, bool], gigabyte: float) -> Edge:
     """One edge; both ends must be nodes."""
     needed = ("source", "target", "bandwidth", "latency")
     missing = [key for key in needed if key not in item]
     if missing:
         item.problem(f"an edge needs {', '.join(missing)}", ", ".join(needed))
-        return _Edge(("", ""), 1.0, 0.0)
+        return Edge(("", ""), 1.0, 0.0)
     for end in ("source", "target"):
         if str(item[end].value) not in kinds:
             item[end].problem("there is no such node", closest(str(item[end].value), kinds))
     rate = item["bandwidth"].quantity(partial(parse_bytes_per_s, gigabyte=gigabyte), above=True)
     ends = str(item["source"].value), str(item["target"].value)
-    return _Edge(ends, rate, item["latency"].quantity(parse_ns))
+    return Edge(ends, rate, item["latency"].quantity(parse_ns))
 
 
-def _assemble(kinds: Mapping[str, bool], edges: list[_Edge], directed: bool) -> Graph:
+def assemble(kinds: Mapping[str, bool], edges: list[Edge], directed: bool) -> Graph:
     """Number the nodes, NPUs first, and make the links directed."""
     names = sorted(kinds, key=lambda name: not kinds[name])
     number = {name: index for index, name in enumerate(names)}
@@ -188,10 +195,10 @@ def _graphml(path: Path, gigabyte: float) -> Graph:
     edges = [_graphml_edge(path, (str(a), str(b)), data, gigabyte) for a, b, data in graph.edges(data=True)]
     if not any(kinds.values()):
         raise InputError.at(str(path), "the graph has no NPU", expected="at least one node that is not a switch")
-    return _assemble(kinds, edges, graph.is_directed())
+    return assemble(kinds, edges, graph.is_directed())
 
 
-def _graphml_edge(path: Path, ends: tuple[str, str], data: Mapping[str, str], gigabyte: float) -> _Edge:
+def _graphml_edge(path: Path, ends: tuple[str, str], data: Mapping[str, str], gigabyte: float) -> Edge:
     """One edge of a GraphML file."""
     try:
         rate = parse_bytes_per_s(data["bandwidth"], gigabyte=gigabyte)
@@ -202,4 +209,4 @@ def _graphml_edge(path: Path, ends: tuple[str, str], data: Mapping[str, str], gi
         ) from error
     if rate <= 0 or latency < 0:
         raise InputError.at(str(path), f"edge {ends[0]} - {ends[1]}", expected="bandwidth > 0 and latency >= 0")
-    return _Edge(ends, rate, latency)
+    return Edge(ends, rate, latency)

@@ -12,9 +12,12 @@ from typing import TypeVar
 from simcore.documents import Node, read
 from simcore.errors import Problems
 from simcore.library import resolve
+from simcore.markup import is_markup
 from simcore.network.topology.graph import GraphFabric, graph_dimension, read_graph
+from simcore.network.topology.infragraph import is_infragraph, read_infragraph
 from simcore.network.topology.kinds import FABRICS
-from simcore.network.topology.model import Dimension, Memory, Topology, Wafer
+from simcore.network.topology.model import Dimension, Graph, Memory, Topology, Wafer
+from simcore.network.topology.nccl import read_nccl
 from simcore.network.topology.wafer import WaferMesh
 from simcore.units import parse_bytes_per_s, parse_ns
 
@@ -29,7 +32,7 @@ MOST_CELLS = 1 << 20  # of a wafer, all of whose links are looked at
 LISTS = ("topology", "npus_count", "bandwidth", "latency")
 OPTIONAL = (
     *("name", "description", "links", "gigabyte"),
-    *("oversubscription", "groups", "routers", "routing", "wafer"),
+    *("oversubscription", "groups", "routers", "routing", "wafer", "levels"),
 )
 # The keys of ASTRA-sim 1.0.
 HIERARCHICAL = (
@@ -37,6 +40,7 @@ HIERARCHICAL = (
     *("units-count", "links-count", "link-latency", "link-bandwidth"),
 )
 HIERARCHICAL_OPTIONAL = ("dimension-type", "nic-latency", "router-latency", "hbm-latency", "hbm-bandwidth", "hbm-scale")
+LEVELS = {"T": "Tile", "N": "Node", "P": "Pod"}  # short for ASTRA-sim 1.0's levels
 ROUTINGS = ["minimal", "valiant"]
 # Keys that only some kinds have: key, what it is elsewhere, the kinds.
 DETAILS = (
@@ -61,10 +65,16 @@ def load(name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_force
         With everything that is wrong in the file, each with its line and column.
     """
     path = resolve(name_or_path, "topologies")
+    if is_markup(path):
+        return _of_graph(read_nccl(path), path.stem, "as NCCL found it", str(path))
     with Problems() as problems:
         root = read(path, problems)
         if "topologies-per-dim" in root or "topology-name" in root:
             topology = _hierarchical(root)
+        elif is_infragraph(root):
+            graph = read_infragraph(root)
+            _check_joined(root, graph)
+            topology = _of_graph(graph, _text(root, "name"), _text(root, "description"))
         elif "graph" in root:
             topology = _graph(root, path, gigabyte_forced, gigabyte_default)
         else:
@@ -92,11 +102,12 @@ def _lists(root: Node, forced: str, default: str) -> Topology:
         _column(root, "groups", Node.integer, count, 0),
         _column(root, "routers", Node.integer, count, 0),
         _column(root, "routing", lambda item: str(item.choice(ROUTINGS) or "minimal"), count, "minimal"),
+        _column(root, "levels", Node.text, count, ""),
         strict=False,
     )
     made = tuple(
-        Dimension(kind, npus, rate, latency, links, 0.0, 0.0, *details)
-        for kind, npus, rate, latency, links, *details in dims
+        replace(Dimension(kind, npus, rate, latency, links, 0.0, 0.0, *details), level=level)
+        for kind, npus, rate, latency, links, *details, level in dims
     )
     for index, dim in enumerate(made):
         _check_details(root, index, dim)
@@ -235,9 +246,17 @@ def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
         root["graph"].problem("there is no such graph file", "a path relative to this file", str(file))
         return Topology(())
     graph = read_graph(file, gigabyte, root.problems)
-    if not root.problems.found and (lost := GraphFabric(graph).unreachable()):
-        root["graph"].problem("the graph is not connected", "a way between any two NPUs", f"no way for {lost[0]!r}")
-    return Topology((graph_dimension(graph),), _text(root, "name"), _text(root, "description"), graph=graph)
+    _check_joined(root["graph"], graph)
+    return _of_graph(graph, _text(root, "name"), _text(root, "description"))
+
+
+def _check_joined(place: Node, graph: Graph) -> None:
+    if not place.problems.found and (lost := GraphFabric(graph).unreachable()):
+        place.problem("the graph is not connected", "a way between any two NPUs", f"no way for {lost[0]!r}")
+
+
+def _of_graph(graph: Graph, name: str, description: str, path: str = "") -> Topology:
+    return Topology((graph_dimension(graph),), name, description, graph=graph, path=path)
 
 
 def _hierarchical(root: Node) -> Topology:
@@ -249,7 +268,7 @@ def _hierarchical(root: Node) -> Topology:
     rate = partial(Node.quantity, parse=partial(parse_bytes_per_s, gigabyte=GIGABYTE["binary"]), above=True)
     time = partial(Node.quantity, parse=parse_ns)
     kinds = _column(root, "topologies-per-dim", lambda item: item.choice(HIERARCHICAL_KINDS) or "Ring", count)
-    _column(root, "dimension-type", Node.text, count)
+    levels = _column(root, "dimension-type", Node.text, count, "")
     dims = zip(
         kinds,
         _column(root, "units-count", partial(Node.integer, minimum=1), count),
@@ -268,7 +287,9 @@ def _hierarchical(root: Node) -> Topology:
     )
     return Topology(
         tuple(
-            replace(Dimension(str(kind), *rest), links_per_npu=True, memory=Memory(*memory))
-            for (kind, *rest), memory in zip(dims, memories, strict=False)
+            replace(
+                Dimension(str(kind), *rest), links_per_npu=True, memory=Memory(*memory), level=LEVELS.get(level, level)
+            )
+            for (kind, *rest), memory, level in zip(dims, memories, levels, strict=False)
         )
     )

@@ -34,7 +34,7 @@ class Dimension:
     neighbour or, with `links_per_npu`, the links of an NPU to all its neighbours of this dimension (ASTRA-sim 1.0).
     `nic_latency_ns`, `router_latency_ns` and `memory` are ASTRA-sim 1.0's extra terms. `oversubscription` belongs to a
     FatTree, `groups` and `routing` ("minimal" or "valiant") to a Dragonfly, `routers` to both (leaves; routers of a
-    group).
+    group). `level` says where the dimension is (inside a server, between servers, ...), for its price.
     """
 
     kind: str
@@ -50,6 +50,7 @@ class Dimension:
     routing: str = "minimal"
     links_per_npu: bool = False
     memory: Memory = Memory()
+    level: str = ""
 
     @property
     def parallel_links(self) -> int:

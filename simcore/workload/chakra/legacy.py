@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from simcore.errors import InputError, Location, Problem
@@ -18,7 +18,7 @@ from simcore.workload.chakra.schema import CommType, NodeType, Schema, build
 
 __all__ = ["detect", "to_current"]
 
-CYCLES_PER_MICRO = 1000  # the 2023-01 files count cycles of a 1-GHz clock
+USUAL_MHZ = 1000.0  # the 2023-01 files count cycles; nobody says of which clock
 _WIDTHS = {wire.FIXED64: 8, wire.FIXED32: 4}
 SNIFFED = 64  # messages looked at to tell the schemas apart
 
@@ -65,12 +65,15 @@ FIRST_COLLECTIVES = {1: CommType.ALL_REDUCE, 2: CommType.ALL_TO_ALL, 3: CommType
 LATER_COLLECTIVES = {number - 1: kind for number, kind in FIRST_COLLECTIVES.items()} | {4: CommType.BROADCAST}
 
 
-def to_current(data: bytes, path: str) -> bytes:
-    """Today's bytes of a file of any schema; InputError when it is of an older one and broken."""
+def to_current(data: bytes, path: str, npu_frequency_mhz: float = USUAL_MHZ) -> bytes:
+    """Today's bytes of a file of any schema; InputError when it is of an older one and broken.
+
+    `npu_frequency_mhz` is the clock whose cycles files of 2023-01 count.
+    """
     if json_form.is_json(data):
         return json_form.from_json(data, path)
     version = detect(data)
-    return data if version == "" else _converted(data, version, path)
+    return data if version == "" else _converted(data, version, path, npu_frequency_mhz)
 
 
 def detect(data: bytes) -> str:
@@ -146,11 +149,12 @@ def _messages(version: str) -> dict[str, Any]:
     return build(f"chakra_{version.replace('.', '_').replace('-', '_')}", "proto2", SCHEMAS[version], {})
 
 
-def _converted(data: bytes, version: str, path: str) -> bytes:
+def _converted(data: bytes, version: str, path: str, npu_frequency_mhz: float) -> bytes:
     """An older file, message by message."""
     from google.protobuf.message import DecodeError
 
-    convert: Callable[[Any], Any] = _from_2023 if version == "2023-01" else _from_attributes(version)
+    first = partial(_from_2023, npu_frequency_mhz=npu_frequency_mhz)
+    convert: Callable[[Any], Any] = first if version == "2023-01" else _from_attributes(version)
     head, nodes = writer.metadata(converted_from=version), []
     try:
         starts, ends = wire.frames(data)
@@ -170,12 +174,13 @@ def _converted(data: bytes, version: str, path: str) -> bytes:
     return writer.encode(head, nodes)
 
 
-def _from_2023(old: Any) -> Any:
+def _from_2023(old: Any, npu_frequency_mhz: float) -> Any:
     """A node of the first schema; its NodeType has no METADATA, so the numbers above 0 are one less."""
     kind = NodeType(old.node_type + 1 if old.node_type else 0)
     attributes: dict[str, Any] = {"is_cpu_op": False}
-    if old.simulated_run_time % CYCLES_PER_MICRO:
-        attributes["duration_ns"] = old.simulated_run_time * 1000 // CYCLES_PER_MICRO
+    duration_ns = round(old.simulated_run_time * 1000 / npu_frequency_mhz)
+    if duration_ns % 1000:
+        attributes["duration_ns"] = duration_ns
     for name in ("num_ops", "tensor_size", "comm_src", "comm_dst", "comm_size", "comm_tag", "comm_priority"):
         if old.HasField(name):
             attributes[name] = getattr(old, name)
@@ -185,7 +190,7 @@ def _from_2023(old: Any) -> Any:
         attributes["involved_dim"] = list(old.involved_dim)
     if old.communicator_id:
         attributes["pg_name"] = str(old.communicator_id)
-    micros = round(old.simulated_run_time / CYCLES_PER_MICRO)
+    micros = round(duration_ns / 1000)
     return writer.node(old.id, old.name, kind, data_deps=old.parent, duration_micros=micros, attributes=attributes)
 
 

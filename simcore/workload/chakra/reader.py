@@ -39,6 +39,7 @@ __all__ = [
     "read_columns",
     "read_graphs",
     "read_trace",
+    "with_groups",
 ]
 
 SUFFIXES = (".et", ".et.gz", ".eg", ".eg.gz", ".json", ".json.gz")
@@ -67,7 +68,7 @@ def read_graphs(path: str, npus: int, communicators: Mapping[str, tuple[int, ...
     traces, graph_of_rank = _distinct(rank_files(path, npus))
     fixed = dict(communicators or {})
     known = dict(fixed)
-    graphs = [_with_groups(trace, known, fixed, npus) for trace in traces]
+    graphs = [with_groups(trace, known, fixed, npus) for trace in traces]
     check_ranks(traces, graphs, graph_of_rank, known)
     warnings = [text for trace in traces for text in trace.warnings]
     unused = [] if Path(path).is_file() else [rank for rank in files_of_set(path) if rank >= npus]
@@ -118,13 +119,16 @@ def read_trace(path: str | Path) -> Trace:
     return _parse(content(Path(path)), str(path))
 
 
-def current_files(path: str) -> dict[int, bytes]:
-    """Rank -> bytes of today's schema of every file that `path` names; -1 = the only one. Each is a sound trace."""
+def current_files(path: str, npu_frequency_mhz: float = 1000.0) -> dict[int, bytes]:
+    """Rank -> bytes of today's schema of every file that `path` names; -1 = the only one. Each is a sound trace.
+
+    `npu_frequency_mhz` is the clock whose cycles files of 2023-01 count.
+    """
     place = Path(path)
     files = {-1: place} if place.is_file() else files_of_set(place)
     if not files:
         raise InputError.at(path, "there is no execution trace", expected="a file, a folder or the prefix of a set")
-    found = {rank: to_current(content(file), str(file)) for rank, file in sorted(files.items())}
+    found = {rank: to_current(content(file), str(file), npu_frequency_mhz) for rank, file in sorted(files.items())}
     for rank, data in found.items():
         decode(data, str(files[rank]))
         _check_texts(data, str(files[rank]))
@@ -264,7 +268,7 @@ def decode(data: bytes, path: str) -> Trace:
     return to_graph(found, path, callers="schema" in head and "input_file" not in head)
 
 
-def _with_groups(trace: Trace, known: dict[str, tuple[int, ...]], fixed: Collection[str], npus: int) -> Graph:
+def with_groups(trace: Trace, known: dict[str, tuple[int, ...]], fixed: Collection[str], npus: int) -> Graph:
     """The graph, after the groups its METADATA nodes define went into `known`.
 
     Names in `fixed` keep their ranks. Ranks of different jobs may call different groups by one name: the later one

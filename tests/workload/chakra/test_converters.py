@@ -287,3 +287,44 @@ def test_schema_1_0_1_is_taken(tmp_path):
     path.write_text(json.dumps({"schema": "1.0.1", "nodes": [{"id": 1}]}))
     with pytest.raises(InputError, match=r"nodes\[0\]: the key 'inputs' is missing"):
         pytorch.convert(str(path))
+
+
+@pytest.mark.parametrize(
+    ("loop", "activations", "gradients"),
+    [
+        ("DATA", None, [True, True, True]),
+        ("HYBRID_DATA_MODEL", [True, False, False], [False, True, True]),
+        ("HYBRID_MODEL_DATA", [False, True, True], [True, False, False]),
+    ],
+)
+def test_collectives_of_a_text_name_the_dimensions_that_the_converter_of_2023_gave_them(loop, activations, gradients):
+    phase = Phase(5, CollectiveKind.ALL_REDUCE, 64)
+    steps = text_converter.steps(Workload(loop, (Layer("a", phase, phase, phase),)), 1, num_dims=3)
+    dims = [list(step.dims) for step in steps if step.comm_type is not None]
+    assert dims == [found for found in (activations, gradients) if found]
+
+
+@pytest.mark.parametrize("mhz", [500.0, 1000.0, 2000.0])
+def test_cycles_are_those_of_the_clock_that_is_given(tmp_path, mhz):
+    (tmp_path / "g.graph").write_text(
+        'digraph taskgraph {\nnode0 [label="{device_id=0|a|Forward|COMP_NODE|simulated_run_time=0.5}"];\n}\n'
+    )
+    options = Options(compat=True, npu_frequency_mhz=mhz)
+    (data,) = convert(str(tmp_path / "g.graph"), str(tmp_path / "g"), options).values()
+    assert reader.decode(data, "x").graph.duration_ns.tolist() == [mhz * 1e6 / 2]
+    old = legacy._messages("2023-01")["Node"](id=1, name="a", node_type=3, simulated_run_time=6000)
+    (tmp_path / "old.eg").write_bytes(writer.frame(old.SerializeToString()))
+    (data,) = convert(str(tmp_path / "old.eg"), "new.et", Options(npu_frequency_mhz=mhz)).values()
+    assert reader.decode(data, "x").graph.duration_ns.tolist() == [6_000_000 / mhz]
+
+
+def test_options_of_a_text_and_of_cycles_are_for_their_sources_only(tmp_path, capsys):
+    from simcore.cli import main
+
+    text, prefix = "workloads/dlrm.txt", str(tmp_path / "w")
+    assert main(["convert", text, prefix, "--num_dims", "2", "-q"]) == 0
+    assert main(["convert", f"{prefix}.0.et", f"{prefix}.json", "--npu-frequency", "500", "-q"]) == 0
+    assert main(["convert", f"{prefix}.0.et", f"{prefix}.x.et", "--num-dims", "2"]) == 2
+    assert main(["convert", text, f"{prefix}2", "--npu_frequency", "500"]) == 2
+    assert main(["convert", text, f"{prefix}3", "--num-dims", "2", "--native"]) == 2
+    capsys.readouterr()

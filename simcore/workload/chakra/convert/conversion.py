@@ -16,6 +16,7 @@ from simcore.workload.chakra.convert import text as text_converter
 __all__ = ["Options", "convert", "is_text"]
 
 Files = dict[Path, bytes]
+CYCLES_PER_MHZ = 1_000_000  # of one of FlexFlow's units, which Chakra's converter takes for seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class Options:
 
     `npus` and `iterations` belong to text workloads, `kineto` and `rank` to PyTorch's traces. `compat` asks for what
     Chakra's own converters make. `sizes`, the dimensions of the machine, asks for the training loop itself instead of
-    Chakra's graph of it, with priorities after `policy`.
+    Chakra's graph of it, with priorities after `policy`. `num_dims` is how many dimensions collectives of a text name;
+    `npu_frequency_mhz` is the clock whose cycles durations count (FlexFlow with `compat`, and Chakra's schema of 2023).
     """
 
     npus: int = 1
@@ -34,6 +36,8 @@ class Options:
     rank: int = 0
     sizes: tuple[int, ...] = ()
     policy: str = "LIFO"
+    num_dims: int = 0
+    npu_frequency_mhz: float = 1000.0
 
 
 def convert(source: str, target: str, options: Options) -> Files:
@@ -69,7 +73,7 @@ def _is_pytorch(path: Path, data: bytes) -> bool:
 
 def _from_trace(source: str, target: str, options: Options) -> Files:
     """A trace of any schema or form as .et of today's schema, or as JSON when the target's name ends so."""
-    data = legacy.to_current(reader.content(Path(source)), source)
+    data = legacy.to_current(reader.content(Path(source)), source, options.npu_frequency_mhz)
     reader.decode(data, source)
     if target.endswith((".json", ".json.gz")):
         form = json_form.to_jsonizer if options.compat else json_form.to_json
@@ -81,11 +85,14 @@ def _from_trace(source: str, target: str, options: Options) -> Files:
 
 def _trace_set(source: str, target: str, options: Options) -> Files:
     """Every rank of a set, of any schema, in today's."""
-    return {Path(f"{target}.{rank}.et"): data for rank, data in reader.current_files(source).items()}
+    return {
+        Path(f"{target}.{rank}.et"): data
+        for rank, data in reader.current_files(source, options.npu_frequency_mhz).items()
+    }
 
 
 def _from_flexflow(source: str, target: str, options: Options) -> Files:
-    unit = flexflow.NS_PER_S if options.compat else flexflow.NS_PER_MS
+    unit = options.npu_frequency_mhz * CYCLES_PER_MHZ if options.compat else flexflow.NS_PER_MS
     return _ranks(target, flexflow.convert(source, ns_per_unit=unit))
 
 
@@ -99,7 +106,7 @@ def _from_text(source: str, target: str, options: Options) -> Files:
     if options.sizes:
         workload = text.read(source)
         return _ranks(target, native.convert(workload, options.sizes, options.iterations, policy=options.policy))
-    steps = text_converter.steps(text.read(source), options.iterations)
+    steps = text_converter.steps(text.read(source), options.iterations, num_dims=options.num_dims)
     if not options.compat:
         return _ranks(target, [text_converter.encode(steps)] * options.npus)
     body = read_text(source).replace("\r\n", "\n").replace("\r", "\n")

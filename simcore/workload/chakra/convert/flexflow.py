@@ -56,7 +56,7 @@ def is_flexflow(text: str) -> bool:
     return text.lstrip().startswith("digraph taskgraph")
 
 
-def convert(path: str, *, ns_per_unit: int = NS_PER_MS) -> list[bytes]:
+def convert(path: str, *, ns_per_unit: float = NS_PER_MS) -> list[bytes]:
     """The trace of every device of a graph file, device 0 first; InputError with line and column of what is wrong."""
     with Problems() as problems:
         tasks = _read(read_text(path), path, ns_per_unit, problems)
@@ -68,7 +68,7 @@ def convert(path: str, *, ns_per_unit: int = NS_PER_MS) -> list[bytes]:
     return [_trace(tasks, device) for device in range(devices)]
 
 
-def _read(text: str, path: str, ns_per_unit: int, problems: Problems) -> dict[int, Task]:
+def _read(text: str, path: str, ns_per_unit: float, problems: Problems) -> dict[int, Task]:
     tasks: dict[int, Task] = {}
     edges: list[tuple[int, int]] = []
     transfers = 0
@@ -97,7 +97,7 @@ def _read(text: str, path: str, ns_per_unit: int, problems: Problems) -> dict[in
     return tasks
 
 
-def _task(number: int, label: str, ns_per_unit: int, tag: int, location: Location) -> Task:
+def _task(number: int, label: str, ns_per_unit: float, tag: int, location: Location) -> Task:
     """A task from its label; KeyError, IndexError or ValueError when it lacks something."""
     words = label.split("|")
     values = dict(word.split("=", 1) for word in words if "=" in word)

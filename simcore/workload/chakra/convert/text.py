@@ -28,13 +28,17 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One node: computation of `duration_micros`, or a collective of `size_bytes`; `deps` are indices of steps."""
+    """One node: computation of `duration_micros`, or a collective of `size_bytes`; `deps` are indices of steps.
+
+    `dims` says of each dimension of the machine whether the collective goes through it; none given = all.
+    """
 
     name: str
     deps: tuple[int, ...]
     duration_micros: int = 0
     comm_type: CommType | None = None
     size_bytes: int = 0
+    dims: tuple[bool, ...] = ()
 
 
 @dataclass(slots=True)
@@ -42,10 +46,14 @@ class _Passes:
     """Steps made so far, and the step of each computation (F G W) and communication (FC GC WC) of each layer.
 
     A later pass finds what the one before left behind, exactly as the original's layers remember their last nodes.
+    `first_dim` names the communications that take the first of `num_dims` dimensions while others take the rest; "" =
+    all take all.
     """
 
     layers: tuple[Layer, ...]
     last_bottom_layer: int
+    num_dims: int = 0
+    first_dim: str = ""
     steps: list[Step] = field(default_factory=list)
     last: dict[tuple[str, int], int] = field(default_factory=dict)
 
@@ -60,7 +68,10 @@ class _Passes:
     def communicate(self, which: str, layer: int, phase: Phase, deps: tuple[int, ...], label: str = "") -> None:
         word, comm_type = TYPES[phase.collective]
         name = f"COMM_COLL_NODE_{self.layers[layer].name}_{label}{word}"
-        self._add(which, layer, Step(name, deps, comm_type=comm_type, size_bytes=phase.size_bytes))
+        first = tuple(index == 0 for index in range(self.num_dims))
+        dims = tuple(own == (which in self.first_dim.split()) for own in first) if self.first_dim else ()
+        whole = (True,) * self.num_dims
+        self._add(which, layer, Step(name, deps, 0, comm_type, phase.size_bytes, dims or whole))
 
     def _add(self, which: str, layer: int, step: Step) -> None:
         self.last[which, layer] = len(self.steps)
@@ -155,8 +166,15 @@ LOOPS: dict[str, Callable[[_Passes], None]] = {
 }
 
 
-def steps(workload: Workload, iterations: int) -> list[Step]:
-    """The graph of `iterations` passes; InputError for loops the original does not know."""
+FIRST_DIM = {"HYBRID_DATA_MODEL": "FC GC", "HYBRID_MODEL_DATA": "WC"}
+"""Loop -> which communications go through the first dimension, the others through the rest."""
+
+
+def steps(workload: Workload, iterations: int, *, num_dims: int = 0) -> list[Step]:
+    """The graph of `iterations` passes; InputError for loops the original does not know.
+
+    With `num_dims` collectives say which dimensions they go through, as the converter of 2023 (``--num_dims``) did.
+    """
     if workload.loop not in LOOPS:
         raise InputError.at(
             workload.location if workload.location.file else Location(workload.name),
@@ -164,7 +182,7 @@ def steps(workload: Workload, iterations: int) -> list[Step]:
             expected=closest(workload.loop, LOOPS),
             found=workload.loop,
         )
-    made = _Passes(workload.layers, workload.last_bottom_layer)
+    made = _Passes(workload.layers, workload.last_bottom_layer, num_dims, FIRST_DIM.get(workload.loop, ""))
     for _ in range(iterations):
         LOOPS[workload.loop](made)
     return made.steps
@@ -182,6 +200,7 @@ def _node(step: Step, number: int, first_id: int, compat: bool) -> Any:
     attributes: dict[str, Any] = {} if compat else {"is_cpu_op": False}
     if step.comm_type is not None:
         attributes |= {"comm_type": int(step.comm_type), "comm_size": step.size_bytes}
+        attributes |= {"involved_dim": step.dims} if step.dims else {}
     deps = [first_id + dep for dep in step.deps]
     return writer.node(
         number, step.name, kind, data_deps=deps, duration_micros=step.duration_micros, attributes=attributes

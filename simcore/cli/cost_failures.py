@@ -1,0 +1,152 @@
+"""`simcore cost failures`: what stops, rollbacks and checkpoints leave of a run of days."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import fsum
+from typing import Any
+
+import click
+
+from simcore.cli.command import Option, emit, verb
+from simcore.cli.numbers import COUNT, POSITIVE, Finite
+from simcore.cost.closed.operation import wall_clock_s
+from simcore.cost.failures import LOSSES, Checkpoint, FailureRun, Failures, draw, quantile
+from simcore.errors import InputError
+from simcore.report.grid import grid
+from simcore.units import parse_bytes, parse_bytes_per_s, parse_ns
+
+__all__ = ["failures_command"]
+
+SHARES = (0.05, 0.5, 0.95)
+SECONDS_PER_DAY = 86400.0
+WORDS = {
+    "checkpoint_s": "checkpoints", "rollback_s": "thrown away", "restart_s": "noticing, starting, loading",
+    "waiting_s": "waiting for nodes", "slower_s": "running with fewer nodes",
+}  # fmt: skip
+
+
+class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """A number with a unit, as everywhere in simcore."""
+
+    name = "quantity"
+
+    def __init__(self, parse: Any, factor: float = 1.0):
+        self._parse, self._factor = parse, factor
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number in the option's own unit; a usage error says what is expected."""
+        try:
+            number = float(self._parse(value)) * self._factor
+        except (ValueError, TypeError) as error:
+            self.fail(str(error), param, ctx)
+        if number < 0:
+            self.fail("must not be negative", param, ctx)
+        return number
+
+
+SECONDS, BYTES, RATE = Quantity(parse_ns, 1e-9), Quantity(parse_bytes), Quantity(parse_bytes_per_s)
+WHOLE = click.IntRange(0)
+NEEDED = object()
+OPTIONS: dict[str, tuple[tuple[str, Any, Any, str, str], ...]] = {
+    "Run": (
+        ("--nodes nodes", COUNT, NEEDED, "N", "Nodes that train."),
+        ("--mtbf mtbf_s", SECONDS, NEEDED, "T", "Mean time between failures of one node: '6334 h'."),
+        ("--days days", POSITIVE, NEEDED, "X", "Length of the run on the clock."),
+        ("--detect detect_s", SECONDS, "0", "T", "Until a failure is noticed (0)."),
+        ("--restart restart_s", SECONDS, "10 min", "T", "A new start, without loading (10 min)."),
+        ("--runs runs", COUNT, 200, "N", "Runs that are drawn (200)."),
+        ("--seed seed", WHOLE, 0, "N", "Of the first run (0)."),
+    ),
+    "Checkpoints": (
+        ("--checkpoint-size size_bytes", BYTES, "0", "B", "All ranks together: '5.7 TB'."),
+        ("--storage storage_bytes_per_s", RATE, None, "R", "What the storage takes in all: '2 TB/s'."),
+        ("--node-bandwidth node_bytes_per_s", RATE, None, "R", "Of one node's links: '50 GB/s'."),
+        ("--snapshot-bandwidth snapshot_bytes_per_s", RATE, None, "R",
+         "Asynchronous: stop for a copy to a node's memory at this rate, write beside training."),
+        ("--network-busy network_busy", Finite(0, 1), 0.0, "X", "Asynchronous: how much of a step uses links (0)."),
+        ("--interval interval_s", SECONDS, "0", "T", "Work between checkpoints (Daly's)."),
+    ),
+    "Nodes": (
+        ("--spares spares", WHOLE, 0, "N", "Nodes that stand by (0)."),
+        ("--repair repair_s", SECONDS, "0", "T", "Until a failed node is back (0)."),
+        ("--elastic replica_nodes", COUNT, None, "N", "Shrink by whole replicas of so many nodes."),
+    ),
+}  # fmt: skip
+
+
+def _options() -> Iterator[Option]:
+    for group, rows in OPTIONS.items():
+        for names, kind, default, metavar, text in rows:
+            given = {"required": True} if default is NEEDED else {"default": default}
+            yield Option(names.split(), type=kind, metavar=metavar, help=text, group=group, **given)
+
+
+@verb("failures", short_help="Goodput of a run whose nodes fail.", params=list(_options()))
+def failures_command(runs: int, seed: int, days: float, replica_nodes: int | None, **given: Any) -> None:
+    """Draw runs whose nodes fail, and say what share of the time they trained.
+
+    \b
+    simcore cost failures --nodes 2048 --mtbf "6334 h" --days 54 --checkpoint-size "5.7 TB" --storage "2 TB/s"
+    """
+    parts = ("size_bytes", "storage_bytes_per_s", "node_bytes_per_s", "snapshot_bytes_per_s", "network_busy")
+    chosen = {name: given.pop(name) for name in parts}
+    checkpoint = Checkpoint(**{name: value for name, value in chosen.items() if value is not None})
+    _check(checkpoint, given, replica_nodes)
+    asked = Failures(**given, checkpoint=checkpoint, wall_s=days * SECONDS_PER_DAY, replica_nodes=replica_nodes or 0)
+    found = draw(asked, runs, seed)
+    document = _document(asked, found)
+    emit(document, lambda: _text(asked, found, document))
+
+
+def _check(checkpoint: Checkpoint, given: dict[str, Any], replica_nodes: int | None) -> None:
+    """InputError for what does not go together."""
+    slow = [name for name in ("storage_bytes_per_s", "node_bytes_per_s") if getattr(checkpoint, name) == 0]
+    if slow or not given["mtbf_s"]:
+        raise InputError.at("--storage" if slow else "--mtbf", "must be above 0")
+    if not checkpoint.size_bytes and (checkpoint.snapshot_bytes_per_s or given["interval_s"]):
+        raise InputError.at("--checkpoint-size", "nothing is written", expected="the bytes of a checkpoint: '5.7 TB'")
+    if checkpoint.network_busy and not checkpoint.snapshot_bytes_per_s:
+        raise InputError.at("--network-busy", "belongs to asynchronous checkpoints", expected="--snapshot-bandwidth R")
+    if replica_nodes and given["nodes"] % replica_nodes:
+        expected = f"a divisor of {given['nodes']}"
+        raise InputError.at("--elastic", "not whole replicas", expected=expected, found=str(replica_nodes))
+
+
+def _document(asked: Failures, found: list[FailureRun]) -> dict[str, object]:
+    shares = [run.goodput(asked.wall_s) for run in found]
+    lost = {name: fsum(run.lost_s[name] for run in found) / len(found) / asked.wall_s for name in LOSSES}
+    back_s, blocks_s = asked.back_s, asked.checkpoint.blocks_s(asked.nodes)
+    try:
+        daly = 1 / wall_clock_s(1.0, asked.work_s, blocks_s, back_s, asked.machine_mtbf_s) if blocks_s else None
+    except InputError:
+        daly = 0.0
+    quantiles = {f"p{share * 100:g}": quantile(shares, share) for share in SHARES}
+    return {
+        "schema": "simcore.failures/1",
+        "goodput": {"mean": fsum(shares) / len(shares), **quantiles},
+        "stops": fsum(run.stops for run in found) / len(found),
+        "lost": lost,
+        "interval_s": asked.work_s,
+        "checkpoint_s": blocks_s,
+        "machine_mtbf_s": asked.machine_mtbf_s,
+        "smallest_nodes": min(run.smallest for run in found),
+        "daly_goodput": daly,
+    }
+
+
+def _text(asked: Failures, found: list[FailureRun], document: dict[str, Any]) -> str:
+    good, days = document["goodput"], asked.wall_s / SECONDS_PER_DAY
+    rows = [(WORDS[name], f"{document['lost'][name]:.2%}") for name in LOSSES]
+    every = f"every {document['interval_s']:.4g} s of work; some node fails every {document['machine_mtbf_s']:.4g} s"
+    lines = [
+        f"{len(found)} runs of {days:g} days on {asked.nodes:,} nodes, {document['stops']:.1f} stops each",
+        f"goodput {good['mean']:.2%} (p5 {good['p5']:.2%}, p50 {good['p50']:.2%}, p95 {good['p95']:.2%})",
+        grid(("lost to", "share"), rows, left=(0,), width=80),
+        f"a checkpoint stops {document['checkpoint_s']:.3g} s, {every}",
+    ]
+    if document["daly_goodput"] is not None:
+        lines.append(f"Daly's formula, a node always at hand: {document['daly_goodput']:.2%}")
+    if document["smallest_nodes"] < asked.nodes:
+        lines.append(f"at the worst {document['smallest_nodes']:,} nodes ran")
+    return "\n".join(lines)

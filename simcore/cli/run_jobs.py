@@ -1,0 +1,105 @@
+"""`simcore run JOBS`: several jobs on one network, each alone and beside the others."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from simcore.errors import InputError
+from simcore.options import RunOptions, spelled
+from simcore.report.grid import grid
+from simcore.report.model import Report
+from simcore.timeline.events import format_ranks
+from simcore.units import format_bytes, format_ns
+
+if TYPE_CHECKING:
+    from simcore.engine.jobs import JobRuns, Trial
+
+__all__ = ["run"]
+
+SCHEMA = "simcore.jobs/1"
+TAKEN = ("network", "profile", "queues_per_dim", "compute_scale", "comm_scale", "injection_scale", "seed")
+NETWORK = "fair"  # the law of links that several jobs share at once
+
+
+def run(
+    path: str, topology: str | None, system: str | None, asked: RunOptions
+) -> tuple[str, dict[str, object], Report]:
+    """Play a file of jobs: a text and the JSON of what happened, and the report of all at once."""
+    from simcore.api import load_topology
+    from simcore.engine.jobs import JobRuns, best_place
+    from simcore.engine.settings import Settings
+    from simcore.profiles import profiles
+    from simcore.system import config
+    from simcore.workload.jobs import placed, read_jobs
+
+    for option, _ in asked.changed():
+        if option.name not in TAKEN:
+            raise InputError.at(spelled(option.name), "does not go with several jobs")
+    file, rules = read_jobs(path), profiles.get(asked.profile)
+    if not (topology or file.topology):
+        raise InputError.at("--topology", "a topology is needed", expected="topology: in the file, or --topology T")
+    machine = load_topology(topology or file.topology, asked.profile)
+    network = asked.network or file.network or (NETWORK if NETWORK in rules.networks else rules.networks[0])
+    if network not in rules.networks:
+        expected = ", ".join(rules.networks)
+        raise InputError.at("network", f"profile {rules.name} has no such network", expected=expected, found=network)
+    given = config.read(system or file.system) if system or file.system else rules.system(machine)
+    given = replace(given, scheduling_policy="EXPLICIT")  # the priorities that the loops of texts give
+    settings = Settings(
+        network=next(mode for mode in rules.networks if mode == network), queues_per_dim=asked.queues_per_dim,
+        compute_scale=asked.compute_scale, comm_scale=asked.comm_scale, injection_scale=asked.injection_scale,
+        fold=False,
+    )  # fmt: skip
+    seed = file.seed if asked.seed is None else asked.seed
+    trials = best_place(file.jobs, file.trials, seed, machine, given, rules, settings) if file.trials else []
+    places = trials[0].places if trials else placed(file.jobs, [dim.npus for dim in machine.dims], seed)
+    runs = JobRuns(file.jobs, places, machine, given, rules, settings)
+    report = Report(runs.together, rules.name, network)
+    return _text(runs, trials, network), _document(runs, trials, network), report
+
+
+def _document(runs: JobRuns, trials: list[Trial], network: str) -> dict[str, object]:
+    return {
+        "schema": SCHEMA,
+        "network": network,
+        "time_ns": runs.together.time_ns,
+        "fairness": runs.fairness,
+        "jobs": [
+            asdict(outcome)
+            | {
+                "npus": format_ranks(sorted(outcome.npus)),
+                "slowdown": outcome.slowdown,
+                "step_ns": outcome.together_ns // outcome.repeats,
+                "alone_step_ns": outcome.alone_ns // outcome.repeats,
+            }
+            for outcome in runs.outcomes
+        ],
+        "shared_links": [asdict(link) for link in runs.shared_links],
+        "placements": [asdict(replace(trial, places=())) | {"places": list(trial.places)} for trial in trials],
+    }
+
+
+def _text(runs: JobRuns, trials: list[Trial], network: str) -> str:
+    """Jobs, then shared links, then placements."""
+    rows = []
+    for outcome in runs.outcomes:
+        worst = max(outcome.lost_to_ns.items(), key=lambda item: item[1], default=("", 0))
+        times = [format_ns(time_ns // outcome.repeats) for time_ns in (outcome.alone_ns, outcome.together_ns)]
+        blamed = f"{worst[0]} {format_ns(worst[1])}" if worst[1] > 0 else "-"
+        where = format_ranks(sorted(outcome.npus))
+        rows.append((outcome.name, where, format_ns(outcome.start_ns), *times, f"{outcome.slowdown:.3f}", blamed))
+    header = ("job", "NPUs", "start", "step alone", "together", "slowdown", "most lost to")
+    head = f"{len(runs.jobs)} jobs on {runs.topology.npus} NPUs, network {network}: "
+    parts = [head + f"done after {format_ns(runs.together.time_ns)}, fairness {runs.fairness:.3f} (Jain)"]
+    parts.append(grid(header, rows, left=(0, 1), width=120))
+    parts += [_link(link.src, link.dst, link.size_bytes, link.gain_ns) for link in runs.shared_links]
+    for trial in trials:
+        seed = f" (seed {trial.seed})" if trial.rule == "random" else ""
+        parts.append(f"placed {trial.rule}{seed}: the worst job takes {trial.worst:.3f} times its least")
+    return "\n".join(parts)
+
+
+def _link(src: str, dst: str, size_bytes: dict[str, int], gain_ns: dict[str, int]) -> str:
+    shares = ", ".join(f"{name} {format_bytes(size)}, {format_ns(gain_ns[name])}" for name, size in size_bytes.items())
+    return f"shared link {src} > {dst} (bytes, what a wider one would save): {shares}"

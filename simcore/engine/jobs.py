@@ -1,0 +1,189 @@
+"""Several jobs on one network: each alone, all together, all but one, and with a shared link widened.
+
+What a job loses to another is what it gains when that one is left out; what it loses on a link is what it gains when
+the link has as many times its bandwidth as jobs use it. Both are played, not estimated; neither adds up to the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import fsum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.engine.run import simulate
+from simcore.engine.settings import Settings
+from simcore.errors import InputError
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Fault, Topology
+from simcore.profiles import Profile
+from simcore.system.config import SystemConfig
+from simcore.timeline.events import FOREVER, Timeline
+from simcore.workload.jobs import PLACES, Job, merged, placed
+
+__all__ = ["JobOutcome", "JobRuns", "SharedLink", "Trial", "best_place"]
+
+SHOWN_LINKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """A job's time, all repeats, alone and with the others; `lost_to_ns` is by the other jobs' names."""
+
+    name: str
+    npus: tuple[int, ...]
+    start_ns: int
+    repeats: int
+    alone_ns: int
+    together_ns: int
+    lost_to_ns: dict[str, int]
+
+    @property
+    def slowdown(self) -> float:
+        """How many times as long it takes beside the others."""
+        return self.together_ns / self.alone_ns if self.alone_ns else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLink:
+    """A link that several jobs use: bytes by job, and what each would gain if it were wider."""
+
+    src: str
+    dst: str
+    size_bytes: dict[str, int]
+    gain_ns: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A placement that was tried: `worst` is the largest ratio of a job's time to the least it had alone anywhere."""
+
+    rule: str
+    seed: int
+    places: tuple[tuple[int, ...], ...]
+    worst: float
+
+
+class JobRuns:
+    """The runs of jobs at their places; each is played once, when it is asked for."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        places: Sequence[tuple[int, ...]],
+        topology: Topology,
+        system: SystemConfig | None,
+        profile: Profile,
+        settings: Settings,
+    ):
+        self.jobs, self.places, self.topology = tuple(jobs), tuple(places), topology
+        self._system, self._profile, self._settings = system, profile, settings
+        self._known: dict[tuple[frozenset[int], int], Timeline] = {}
+
+    def play(self, active: frozenset[int], widened: int = -1, factor: int = 1) -> Timeline:
+        """The run of some jobs (by number), with the bandwidth of one link `factor` times its own."""
+        if (active, widened) not in self._known:
+            chosen = sorted(active)
+            graphs = merged([self.jobs[i] for i in chosen], [self.places[i] for i in chosen], self.topology.npus)
+            topology = self.topology
+            if widened >= 0:
+                wide = Fault("wider", (widened,), float(factor), 0, FOREVER)
+                topology = replace(topology, faults=(*topology.faults, wide))
+            found = simulate(graphs, topology, self._system, self._profile, self._settings)
+            self._known[active, widened] = found
+        return self._known[active, widened]
+
+    @property
+    def everyone(self) -> frozenset[int]:
+        """The numbers of all jobs."""
+        return frozenset(range(len(self.jobs)))
+
+    @property
+    def together(self) -> Timeline:
+        """All jobs at once."""
+        return self.play(self.everyone)
+
+    def time_ns(self, job: int, timeline: Timeline) -> int:
+        """How long a job takes in a run, from its start to the last of its NPUs."""
+        finish = np.zeros(self.topology.npus, np.int64)
+        for members, finish_ns in zip(timeline.ranks, timeline.finish_ns, strict=True):
+            finish[list(members)] = finish_ns
+        return int(finish[list(self.places[job])].max()) - self.jobs[job].start_ns
+
+    @cached_property
+    def outcomes(self) -> list[JobOutcome]:
+        """Every job's times."""
+        return [self._outcome(number) for number in range(len(self.jobs))]
+
+    def _outcome(self, number: int) -> JobOutcome:
+        job, together_ns = self.jobs[number], self.time_ns(number, self.together)
+        lost = {}
+        for other in sorted(self.everyone - {number}):
+            without = self.play(self.everyone - {other})
+            lost[self.jobs[other].name] = together_ns - self.time_ns(number, without)
+        alone_ns = self.time_ns(number, self.play(frozenset({number})))
+        return JobOutcome(job.name, self.places[number], job.start_ns, job.repeats, alone_ns, together_ns, lost)
+
+    @cached_property
+    def shared_links(self) -> list[SharedLink]:
+        """The links that most bytes of several jobs cross, the most first."""
+        carried = [self._carried(number) for number in range(len(self.jobs))]
+        if any(column is None for column in carried):
+            return []
+        table = np.stack([column for column in carried if column is not None])
+        several = np.flatnonzero((table > 0).sum(axis=0) > 1)
+        order = sorted(several.tolist(), key=lambda link: (-int(table[:, link].sum()), link))
+        return [self._shared(link, table[:, link].tolist()) for link in order[:SHOWN_LINKS]]
+
+    def _carried(self, number: int) -> NDArray[np.int64] | None:
+        links = self.play(frozenset({number})).links
+        return None if links is None else links.size_bytes
+
+    def _shared(self, link: int, size_bytes: Sequence[int]) -> SharedLink:
+        users = [number for number, size in enumerate(size_bytes) if size]
+        wider = self.play(self.everyone, link, len(users))
+        names = [self.jobs[user].name for user in users]
+        gains = [self.time_ns(user, self.together) - self.time_ns(user, wider) for user in users]
+        graph = LinkGraph(self.topology)
+        src, dst = (graph.names[graph.end_of(link, end)] for end in (0, 1))
+        sizes = [size_bytes[user] for user in users]
+        return SharedLink(src, dst, dict(zip(names, sizes, strict=True)), dict(zip(names, gains, strict=True)))
+
+    @property
+    def fairness(self) -> float:
+        """Jain's index of the speeds that are left: 1 when all are slowed alike, 1/n when one takes everything."""
+        speeds = [1 / outcome.slowdown for outcome in self.outcomes]
+        return fsum(speeds) ** 2 / (len(speeds) * fsum(speed**2 for speed in speeds))
+
+
+def best_place(
+    jobs: Sequence[Job],
+    trials: int,
+    seed: int,
+    topology: Topology,
+    system: SystemConfig | None,
+    profile: Profile,
+    settings: Settings,
+) -> list[Trial]:
+    """Placements by every rule and `trials` random ones, the one that slows its worst job least first."""
+    dims = [dim.npus for dim in topology.dims]
+    wanted = [(rule, seed) for rule in PLACES.names() if rule != "random"]
+    wanted += [("random", seed + number) for number in range(trials)]
+    tried: list[tuple[str, int, JobRuns]] = []
+    for rule, number in wanted:
+        places = placed(jobs, dims, number, rule)
+        tried.append((rule, number, JobRuns(jobs, places, topology, system, profile, settings)))
+    numbers = range(len(jobs))
+    least = [min(runs.time_ns(job, runs.play(frozenset({job}))) for *_, runs in tried) for job in numbers]
+    if not all(least):
+        raise InputError.at(
+            "search", "a job takes no time: there is nothing to place", expected="jobs that do something"
+        )
+    found = [
+        Trial(rule, number, runs.places, max(runs.time_ns(job, runs.together) / least[job] for job in numbers))
+        for rule, number, runs in tried
+    ]
+    return sorted(found, key=lambda trial: trial.worst)

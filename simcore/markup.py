@@ -1,0 +1,98 @@
+"""XML with the place of every element, for formats of other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.parsers import expat
+
+from simcore.documents import read_text
+from simcore.errors import InputError, Location
+
+__all__ = ["Element", "is_markup", "read_markup"]
+
+
+@dataclass(slots=True)
+class Element:
+    """An element: its name, its attributes, what is in it and where it begins."""
+
+    name: str
+    attributes: dict[str, str]
+    location: Location
+    children: list[Element] = field(default_factory=list)
+
+    def all(self, name: str) -> list[Element]:
+        """The elements of this name directly in it."""
+        return [child for child in self.children if child.name == name]
+
+    def walk(self) -> Iterator[Element]:
+        """The element and everything in it, in the order of the file."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """An attribute; InputError where it is missing and has no default."""
+        found = self.attributes.get(key, default)
+        if found is None:
+            raise self.error(f"<{self.name}> has no {key}", expected=f'{key}="..."')
+        return found
+
+    def integer(self, key: str, default: int | None = None, *, minimum: int = 0) -> int:
+        """A whole number; InputError for anything else."""
+        found = self.text(key, None if default is None else str(default))
+        try:
+            number = int(found, 0)
+        except ValueError:
+            number = minimum - 1
+        if number < minimum:
+            raise self.error(f"{key} of <{self.name}>", expected=f"a whole number >= {minimum}", found=repr(found))
+        return number
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A number above or equal 0; InputError for anything else."""
+        found = self.text(key, None if default is None else str(default))
+        try:
+            number = float(found)
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < float("inf"):
+            raise self.error(f"{key} of <{self.name}>", expected="a number >= 0", found=repr(found))
+        return number
+
+    def error(self, message: str, expected: str = "", found: str = "", hint: str = "") -> InputError:
+        """A fault at this place."""
+        return InputError.at(self.location, message, expected=expected, found=found, hint=hint)
+
+
+def is_markup(path: str | Path) -> bool:
+    """Whether a file is taken for XML."""
+    return Path(path).suffix.lower() == ".xml"
+
+
+def read_markup(path: str | Path) -> Element:
+    """The root of an XML file; InputError with line and column where it is not well-formed or defines entities."""
+    root = Element("", {}, Location(str(path), 1, 1))
+    stack = [root]
+    parser = expat.ParserCreate()
+
+    def here() -> Location:
+        return Location(str(path), parser.CurrentLineNumber, parser.CurrentColumnNumber + 1)
+
+    def begin(name: str, attributes: dict[str, str]) -> None:
+        element = Element(name, attributes, here())
+        stack[-1].children.append(element)
+        stack.append(element)
+
+    def refuse(*_: object) -> None:
+        raise InputError.at(here(), "a document type may define entities that grow without bound", expected="plain XML")
+
+    parser.StartElementHandler, parser.EndElementHandler = begin, lambda _: stack.pop()
+    parser.StartDoctypeDeclHandler = refuse
+    try:
+        parser.Parse(read_text(path), True)
+    except expat.ExpatError as error:
+        place = Location(str(path), error.lineno, error.offset + 1)
+        raise InputError.at(place, f"not well-formed: {expat.errors.messages[error.code]}", expected="XML") from error
+    return root.children[0]

@@ -1,0 +1,264 @@
+"""What a network costs: its cables, switches and NICs by a table of prices, and the power they draw.
+
+A cable is a link and the one that comes back. A switch of more ports than there are in one box is a folded Clos of
+boxes, without oversubscription, whose inner cables count; small switches share a box. Prices are by level (inside a
+server, between servers, ...), which a dimension names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.resources import files
+from math import ceil, fsum, inf
+from pathlib import Path
+
+import numpy as np
+
+from simcore.documents import Node, read
+from simcore.errors import InputError, Problems, closest
+from simcore.network.topology.links import Axis, LinkGraph
+from simcore.network.topology.load import GIGABYTE
+from simcore.network.topology.model import Dimension
+from simcore.units import parse_bytes_per_s
+
+__all__ = ["Clos", "Item", "Prices", "clos", "cost_of", "read_prices", "shipped_prices", "total_usd"]
+
+COMPONENTS = ("link", "switch", "nic")
+MODEL_KEYS = ("ports", "usd", "watts", "usd_per_m", "up_to_m")
+RATE_KEYS = ("usd_per_gbyte_per_s", "watts_per_gbyte_per_s", "models")
+HOURS_PER_YEAR = 8760
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A part as it is sold: `ports` of a rate; a cable up to a length, with a price for every metre."""
+
+    rate_bytes_per_s: float
+    ports: int = 1
+    usd: float = 0.0
+    watts: float = 0.0
+    usd_per_m: float = 0.0
+    up_to_m: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """The price of a kind of part: by its rate, or as one of several models."""
+
+    usd_per_gbyte_per_s: float = 0.0
+    watts_per_gbyte_per_s: float = 0.0
+    models: tuple[Model, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Prices of one level; what has none costs nothing."""
+
+    name: str
+    length_m: float = 0.0
+    components: dict[str, Component] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """A price file: its levels, and which ones dimensions take that name none, innermost first; the last repeats."""
+
+    name: str
+    source: str
+    levels: dict[str, Level]
+    default: tuple[str, ...]
+    gigabyte: float = 1e9
+    usd_per_kwh: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """So many parts of a kind in a dimension: boxes, cards or cables, each of `ports` at `bandwidth_bytes_per_s`."""
+
+    dimension: int
+    level: str
+    part: str
+    count: int
+    ports: int
+    bandwidth_bytes_per_s: float
+    usd: float
+    watts: float
+
+
+@dataclass(frozen=True, slots=True)
+class Clos:
+    """Boxes and inner cables that make one switch."""
+
+    boxes: int
+    cables: int
+
+
+def clos(ports: int, radix: int) -> Clos:
+    """The least folded Clos, without oversubscription, of boxes with `radix` ports that offers so many.
+
+    Half of a leaf's ports go up, one to each of radix / 2 planes; planes that are small share boxes. k^3 / 4 ports of
+    radix k take 5 k^2 / 4 boxes (Al-Fares et al., SIGCOMM 2008).
+
+    >>> clos(64, 64), clos(2048, 64), clos(65536, 64).boxes
+    (Clos(boxes=1, cables=0), Clos(boxes=96, cables=2048), 5120)
+    """
+    if ports <= radix:
+        return Clos(1, 0)
+    half = radix // 2
+    leaves = ceil(ports / half)
+    if leaves <= radix:
+        return Clos(leaves + ceil(half / (radix // leaves)), leaves * half)
+    plane = clos(leaves, radix)
+    return Clos(leaves + half * plane.boxes, half * (leaves + plane.cables))
+
+
+def cost_of(links: LinkGraph, prices: Prices, lengths_m: Sequence[float] = ()) -> list[Item]:
+    """The parts of a network, dimension by dimension; `lengths_m` outdo the lengths of the price file.
+
+    Raises
+    ------
+    InputError
+        Where a dimension names a level that has no prices, or no model serves it.
+    """
+    if links.topology.wafer:
+        raise InputError.at(links.topology.name, "a wafer is made with its links: no table of prices has them")
+    dims = links.topology.dims if len(links.topology.dims) == len(links.axes) else (links.topology.dims[0],)
+    if lengths_m and len(lengths_m) != len(dims):
+        expected = f"{len(dims)}, one for each dimension"
+        message = "not a length for every dimension"
+        raise InputError.at("--length", message, expected=expected, found=str(len(lengths_m)))
+    names = _levels(dims, prices)
+    found: list[Item] = []
+    for index, (axis, dim) in enumerate(zip(links.axes, dims, strict=True)):
+        level = prices.levels[names[index]]
+        level = replace(level, length_m=lengths_m[index]) if lengths_m else level
+        found += _axis(index, axis, dim, level, prices)
+    return found
+
+
+def _levels(dims: Sequence[Dimension], prices: Prices) -> list[str]:
+    """The level of every dimension: its own, or by its place; more dimensions than levels are all outermost."""
+    more = len(dims) - len(prices.default)
+    usual = [*prices.default, *prices.default[-1:] * more] if more > 0 else prices.default[-len(dims) :]
+    names = [dim.level or name for dim, name in zip(dims, usual, strict=True)]
+    for name in names:
+        if name not in prices.levels:
+            hint = closest(name, prices.levels)
+            raise InputError.at("levels", f"{prices.name} has no prices of this level", expected=hint, found=repr(name))
+    return names
+
+
+def _axis(index: int, axis: Axis, dim: Dimension, level: Level, prices: Prices) -> Iterator[Item]:
+    """Cables, NICs and switches of one dimension; all of its groups are alike."""
+    src, _ = axis.ends
+    rates, npus = axis.fabric.bandwidths(), axis.fabric.npus
+    single = rates / dim.parallel_links
+    item = partial(_items, index, level, prices)
+    for rate in np.unique(single).tolist():
+        count = int((single == rate).sum()) * dim.parallel_links * axis.groups
+        yield from item("link", rate, -(-count // 2), 1)
+        if axis.devices:
+            cards = int((src[single == rate] < npus).sum()) * dim.parallel_links * axis.groups
+            yield from item("nic", rate, cards, 1)
+    outward = src >= npus
+    ports = np.bincount(src[outward] - npus, minlength=axis.devices) * dim.parallel_links
+    fastest = np.zeros(axis.devices)
+    np.maximum.at(fastest, src[outward] - npus, single[outward])
+    for (number, rate), alike in Counter(zip(ports.tolist(), fastest.tolist(), strict=True)).items():
+        yield from item("switch", rate, alike * axis.groups, number)
+
+
+def _items(index: int, level: Level, prices: Prices, part: str, rate: float, count: int, ports: int) -> Iterator[Item]:
+    """So many parts of a rate and number of ports at a level, none if they have no price."""
+    price = level.components.get(part)
+    if price is None or not count:
+        return
+    if not price.models:
+        gigabytes = rate / prices.gigabyte * count * ports
+        usd, watts = price.usd_per_gbyte_per_s * gigabytes, price.watts_per_gbyte_per_s * gigabytes
+        yield Item(index, level.name, part, count, ports, rate, usd, watts)
+        return
+    fitting = [model for model in price.models if model.up_to_m >= level.length_m]
+    if not fitting:
+        message = f"no {part} of {prices.name} is {level.length_m:g} m long"
+        raise InputError.at("--length", message, expected=f"up to {max(model.up_to_m for model in price.models):g} m")
+    choices = [(_bought(model, rate, count, ports), model) for model in fitting]
+    made, model = min(choices, key=lambda choice: choice[0].boxes * _usd(choice[1], level))
+    usd, watts = made.boxes * _usd(model, level), made.boxes * model.watts
+    yield Item(index, level.name, part, made.boxes, model.ports, model.rate_bytes_per_s, usd, watts)
+    if made.cables:
+        yield from _items(index, level, prices, "link", model.rate_bytes_per_s, made.cables, 1)
+
+
+def _usd(model: Model, level: Level) -> float:
+    """Of one."""
+    return model.usd + model.usd_per_m * level.length_m
+
+
+def _bought(model: Model, rate: float, count: int, ports: int) -> Clos:
+    """Boxes and cables inside for so many parts; a faster link takes several ports, small switches share a box."""
+    needed = ports * ceil(rate / model.rate_bytes_per_s)
+    if needed <= model.ports:
+        return Clos(ceil(count / (model.ports // needed)), 0)
+    if model.ports == 1:
+        return Clos(count * needed, 0)
+    one = clos(needed, model.ports)
+    return Clos(one.boxes * count, one.cables * count)
+
+
+def total_usd(items: Sequence[Item]) -> float:
+    """What all of it costs to buy."""
+    return fsum(item.usd for item in items)
+
+
+def shipped_prices() -> list[str]:
+    """Names of the price files that come along."""
+    folder = files("simcore.network.topology") / "prices"
+    return sorted(Path(entry.name).stem for entry in folder.iterdir())
+
+
+def read_prices(name: str) -> Prices:
+    """A price file, or one that comes along by name; InputError with every fault and its place."""
+    shipped = files("simcore.network.topology") / "prices" / f"{name}.yaml"
+    path = Path(str(shipped)) if name in shipped_prices() else Path(name)
+    if not path.exists():
+        raise InputError.at(name, "there is no such price file", expected=closest(name, shipped_prices()))
+    with Problems() as problems:
+        root = read(path, problems)
+        root.keys(required=("levels", "default"), optional=("name", "source", "gigabyte", "usd_per_kwh"))
+        gigabyte = GIGABYTE[str(root["gigabyte"].choice(list(GIGABYTE)) or "decimal")] if "gigabyte" in root else 1e9
+        entries = root["levels"].mapping() if "levels" in root else ()
+        levels = {key: _level(key, node, gigabyte) for key, node in entries}
+        default = [str(item.choice(list(levels)) or "") for item in root["default"].sequence()] if levels else []
+        if not problems.found and not default:
+            root["default"].problem("no level for a dimension that names none", "a list of levels, innermost first")
+        texts = [root[key].text() if key in root else "" for key in ("name", "source")]
+        hourly = root["usd_per_kwh"].number() if "usd_per_kwh" in root else 0.0
+    return Prices(texts[0] or path.stem, texts[1], levels, tuple(default), gigabyte, hourly)
+
+
+def _level(name: str, node: Node, gigabyte: float) -> Level:
+    node.keys(optional=(*COMPONENTS, "length_m"))
+    found = {part: _component(node[part], gigabyte) for part in COMPONENTS if part in node}
+    return Level(name, node["length_m"].number() if "length_m" in node else 0.0, found)
+
+
+def _component(node: Node, gigabyte: float) -> Component:
+    node.keys(optional=RATE_KEYS)
+    models = tuple(_model(item, gigabyte) for item in node["models"].sequence()) if "models" in node else ()
+    usd, watts = (node[key].number() if key in node else 0.0 for key in RATE_KEYS[:2])
+    return Component(usd, watts, models)
+
+
+def _model(node: Node, gigabyte: float) -> Model:
+    node.keys(required=("rate",), optional=MODEL_KEYS)
+    parse = partial(parse_bytes_per_s, gigabyte=gigabyte)
+    rate = node["rate"].quantity(parse, above=True) if "rate" in node else 1.0
+    given = {key: node[key].number() for key in MODEL_KEYS if key in node}
+    ports = int(given.pop("ports", 1))
+    if ports != 1 and (ports < 4 or ports % 2):
+        node["ports"].problem("boxes of this many ports make no network", "1, or an even number from 4")
+    return Model(rate, ports, **given)

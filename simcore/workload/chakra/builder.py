@@ -1,0 +1,200 @@
+"""Dependency graphs by hand: nodes for all NPUs or for some, run as they are or saved as Chakra traces.
+
+The counterpart of Chakra's generator in C++ (``addNode``, ``assignDep``, ``flushEG``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simcore.errors import InputError, closest
+from simcore.units import parse_bytes, parse_ns
+from simcore.workload.chakra import json_form, writer
+from simcore.workload.chakra.ranks import check_ranks
+from simcore.workload.chakra.reader import decode
+from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload.model import CollectiveKind, GraphSet
+
+__all__ = ["GraphBuilder", "GraphNode", "graph"]
+
+Npus = int | Collection[int] | None
+Depends = Iterable["GraphNode"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphNode:
+    """A node of a graph: its number in the traces and the NPUs that have it."""
+
+    number: int
+    name: str
+    npus: frozenset[int]
+
+
+@dataclass(slots=True)
+class _Content:
+    kind: NodeType
+    attributes: dict[str, Any]
+    depends: list[int] = field(default_factory=list)
+
+
+def graph(npus: int) -> GraphBuilder:
+    """An empty graph for so many NPUs.
+
+    >>> made = graph(npus=2)
+    >>> first = made.compute(5)
+    >>> second = made.compute(5, depends=[first])
+    >>> made.graphs().graphs[0].duration_ns.tolist()
+    [5, 5]
+    """
+    if npus < 1:
+        raise InputError.at("graph", "a graph needs an NPU to run on", expected="npus >= 1", found=str(npus))
+    return GraphBuilder(npus)
+
+
+class GraphBuilder:
+    """Nodes and what they wait for.
+
+    Every method that makes a node takes `depends` (nodes of the same NPUs that must be done before), `on` (an NPU,
+    several, None = all) and a `name`, and gives back the node. Times are nanoseconds, sizes bytes, or texts
+    such as "3 us" and "4 MiB".
+    """
+
+    def __init__(self, npus: int):
+        self.npus = npus
+        self._nodes: list[tuple[GraphNode, _Content]] = []
+        self._groups: dict[tuple[int, ...], str] = {}
+
+    def compute(
+        self, duration: float | str = 0, *, operations: int = 0, size: float | str = 0, depends: Depends = (),
+        on: Npus = None, name: str = "compute",
+    ) -> GraphNode:  # fmt: skip
+        """Computation that takes `duration`; with an accelerator given to the run, what its `operations` take."""
+        duration_ns = _quantity(parse_ns, duration, "duration")
+        attributes = {"is_cpu_op": False, "duration_ns": duration_ns}
+        if operations:
+            attributes |= {"num_ops": operations, "tensor_size": _quantity(parse_bytes, size, "size")}
+        return self._add(name, NodeType.COMP_NODE, attributes, depends, on)
+
+    def send(
+        self, src: int, dst: int, size: float | str, *, tag: int = 0, depends: Depends = (), name: str = "send"
+    ) -> GraphNode:
+        """A message from `src` to `dst`, where a `recv` of that tag must take it."""
+        return self._transfer(NodeType.COMM_SEND_NODE, src, src, dst, size, tag, depends, name)
+
+    def recv(
+        self, src: int, dst: int, size: float | str, *, tag: int = 0, depends: Depends = (), name: str = "recv"
+    ) -> GraphNode:
+        """What `dst` waits for from `src`."""
+        return self._transfer(NodeType.COMM_RECV_NODE, dst, src, dst, size, tag, depends, name)
+
+    def collective(
+        self, kind: str, size: float | str = 0, *, depends: Depends = (), on: Npus = None, root: int | None = None,
+        name: str = "",
+    ) -> GraphNode:  # fmt: skip
+        """A collective among the NPUs it is `on`, in that order; of an all-gather the size is what each one gives."""
+        known = [each.value for each in CollectiveKind]
+        if kind not in known:
+            raise InputError.at("collective", "no such collective", expected=closest(kind, known), found=repr(kind))
+        attributes: dict[str, Any] = {"is_cpu_op": False, "comm_type": int(CommType[kind.upper()])}
+        attributes["comm_size"] = _quantity(parse_bytes, size, "size")
+        ranks = self._ranks(on)
+        if len(ranks) < self.npus:
+            attributes["pg_name"] = self._groups.setdefault(ranks, str(len(self._groups) + 1))
+        if root is not None:
+            attributes["root"] = root
+        return self._add(name or kind, NodeType.COMM_COLL_NODE, attributes, depends, ranks)
+
+    def depends(self, node: GraphNode, *on: GraphNode) -> None:
+        """Let `node` wait for others as well."""
+        for other in on:
+            if not node.npus <= other.npus:
+                lost = min(node.npus - other.npus)
+                message = f"{_shown(node)} cannot wait for {_shown(other)}, which NPU {lost} does not have"
+                raise InputError.at("depends", message, expected="a node of the same NPU", hint="send it a message")
+            self._nodes[node.number][1].depends.append(other.number)
+
+    def graphs(self) -> GraphSet:
+        """What `simcore.run` plays; InputError for cycles, peers that do not exist and whatever a file may not hold."""
+        data = [self._encoded(rank) for rank in range(self.npus)]
+        different = {content: number for number, content in enumerate(dict.fromkeys(data))}
+        traces = [decode(content, f"graph of NPU {data.index(content)}") for content in different]
+        graph_of_rank = np.array([different[content] for content in data], np.int32)
+        groups = {name: ranks for ranks, name in self._groups.items()}
+        graphs = tuple(trace.graph for trace in traces)
+        check_ranks(traces, graphs, graph_of_rank, groups)
+        return GraphSet(graphs, graph_of_rank, groups, "graph")
+
+    def save(self, target: str | Path, *, force: bool = False) -> list[Path]:
+        """Write TARGET.RANK.et for every NPU, or TARGET.RANK.json for a target that ends in .json; the paths."""
+        self.graphs()
+        path = Path(target)
+        as_json = path.suffix == ".json"
+        prefix, suffix = (path.with_suffix(""), "json") if as_json else (path, "et")
+        encoded = {rank: self._encoded(rank) for rank in range(self.npus)}
+        files = {
+            prefix.with_name(f"{prefix.name}.{rank}.{suffix}"): json_form.to_json(data).encode() if as_json else data
+            for rank, data in encoded.items()
+        }
+        writer.write_files(files, force=force)
+        return list(files)
+
+    def _transfer(
+        self, kind: NodeType, owner: int, src: int, dst: int, size: float | str, tag: int, depends: Depends, name: str
+    ) -> GraphNode:
+        """A send or a receive."""
+        ends = {"comm_src": src, "comm_dst": dst, "comm_size": _quantity(parse_bytes, size, "size"), "comm_tag": tag}
+        return self._add(name, kind, {"is_cpu_op": False, **ends}, depends, owner)
+
+    def _add(self, name: str, kind: NodeType, attributes: dict[str, Any], depends: Depends, on: Npus) -> GraphNode:
+        node = GraphNode(len(self._nodes), name, frozenset(self._ranks(on)))
+        self._nodes.append((node, _Content(kind, attributes)))
+        self.depends(node, *depends)
+        return node
+
+    def _ranks(self, on: Npus) -> tuple[int, ...]:
+        """The NPUs that are meant, in their order."""
+        ranks: Sequence[int] = range(self.npus) if on is None else (on,) if isinstance(on, int) else tuple(on)
+        wrong = [rank for rank in ranks if not 0 <= rank < self.npus]
+        if wrong or not ranks or len(set(ranks)) < len(ranks):
+            expected = f"each of 0 to {self.npus - 1} at most once"
+            raise InputError.at("on", "not NPUs of this graph", expected=expected, found=str(list(ranks)))
+        return tuple(ranks)
+
+    def _encoded(self, rank: int) -> bytes:
+        """The trace of a rank; a first node tells the communicators."""
+        messages = []
+        if self._groups:
+            head = writer.node(len(self._nodes), "process_group:init", NodeType.METADATA_NODE)
+            head.inputs.values = json.dumps([{"pg_name": name, "ranks": ids} for ids, name in self._groups.items()])
+            messages.append(head)
+        for node, content in self._nodes:
+            if rank in node.npus:
+                micros = content.attributes.get("duration_ns", 0) // 1000
+                messages.append(
+                    writer.node(
+                        node.number, node.name, content.kind, data_deps=content.depends, duration_micros=micros,
+                        attributes=content.attributes,
+                    )
+                )  # fmt: skip
+        return writer.encode(writer.metadata(), messages)
+
+
+def _quantity(parse: Callable[[float | str], float], value: float | str, what: str) -> int:
+    """A time in ns or a size in bytes."""
+    try:
+        found = round(parse(value))
+    except (ValueError, TypeError) as error:
+        raise InputError.at(what, f"no {what}: {error}", found=repr(value)) from error
+    if found < 0:
+        raise InputError.at(what, f"the {what} is negative", expected=f"a {what} >= 0", found=repr(value))
+    return found
+
+
+def _shown(node: GraphNode) -> str:
+    return f"node {node.number} '{node.name}'"

@@ -1,0 +1,242 @@
+"""Several jobs on one machine: where their NPUs are, and all of their graphs as one graph for every NPU."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore import library
+from simcore.documents import Node, read
+from simcore.errors import InputError, Problems, closest
+from simcore.registry import Registry
+from simcore.units import parse_ns
+from simcore.workload import text
+from simcore.workload.chakra import reader
+from simcore.workload.chakra.convert.native import convert
+from simcore.workload.model import ALL_DIMENSIONS, NO_COLLECTIVE, Graph, GraphSet, NodeKind
+
+__all__ = ["PLACES", "Job", "JobFile", "merged", "placed", "read_jobs"]
+
+MOST_NPUS, MOST_REPEATS, MOST_TRIALS = 1 << 16, 1000, 1000
+_EMPTY = GraphSet((), np.zeros(0, np.int32))
+COLUMNS = [name for name, kind in Graph.__annotations__.items() if kind.startswith("NDArray") and "dep" not in name]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A workload that runs `repeats` times from `start_ns` on; `place` names a rule of `PLACES`, or the NPUs."""
+
+    name: str
+    graphs: GraphSet
+    npus: int
+    start_ns: int = 0
+    repeats: int = 1
+    place: str | tuple[int, ...] = "packed"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """What a file of jobs says; of `trials` random placements and one by each rule the best is looked for."""
+
+    jobs: tuple[Job, ...]
+    topology: str = ""
+    system: str = ""
+    network: str = ""
+    seed: int = 0
+    trials: int = 0
+
+
+Places = Callable[[Sequence[int], int, int, random.Random], list[int]]
+"""(Free NPUs in order, how many are wanted, size of dimension 0, source of randomness) -> those that are taken."""
+PLACES: Registry[Places] = Registry("placement")
+
+
+@PLACES.register("packed")
+def _packed(free: Sequence[int], wanted: int, inner: int, source: random.Random) -> list[int]:
+    """The first that are free."""
+    return list(free[:wanted])
+
+
+@PLACES.register("spread")
+def _spread(free: Sequence[int], wanted: int, inner: int, source: random.Random) -> list[int]:
+    """As far apart as they come."""
+    return [free[index * len(free) // wanted] for index in range(wanted)]
+
+
+@PLACES.register("rail")
+def _rail(free: Sequence[int], wanted: int, inner: int, source: random.Random) -> list[int]:
+    """All with the same place in dimension 0, then those of the next place."""
+    return sorted(free, key=lambda npu: (npu % inner, npu))[:wanted]
+
+
+@PLACES.register("random")
+def _random(free: Sequence[int], wanted: int, inner: int, source: random.Random) -> list[int]:
+    """Any, in any order."""
+    return source.sample(free, wanted)
+
+
+def placed(jobs: Sequence[Job], dims: Sequence[int], seed: int, rule: str = "") -> list[tuple[int, ...]]:
+    """The NPUs of every job in the order of its ranks, by `rule` if given; InputError if too few are free.
+
+    NPUs that a job names are its own before any rule gives others away.
+    """
+    npus, source = int(np.prod(dims)), random.Random(seed)  # noqa: S311 - no secret
+    taken: set[int] = set()
+    for job in jobs:
+        named = job.place if not isinstance(job.place, str) else ()
+        wrong = [npu for npu in named if npu in taken or not 0 <= npu < npus]
+        if wrong:
+            message = f"{job.name} names an NPU that does not exist or is another's"
+            raise InputError.at("place", message, expected=f"NPUs 0 to {npus - 1}, each once", found=str(wrong[0]))
+        taken |= set(named)
+    found = []
+    for job in jobs:
+        own = job.place
+        if isinstance(own, str):
+            free = [npu for npu in range(npus) if npu not in taken]
+            if job.npus > len(free):
+                message = f"{job.name} wants {job.npus} NPUs"
+                raise InputError.at("npus", message, expected=f"at most {len(free)} that are free", found=str(job.npus))
+            own = tuple(PLACES.get(rule or own)(free, job.npus, dims[0], source))
+            taken |= set(own)
+        found.append(own)
+    return found
+
+
+def merged(jobs: Sequence[Job], places: Sequence[Sequence[int]], npus: int) -> GraphSet:
+    """The jobs as one graph for every NPU of the machine; NPUs without a job do nothing."""
+    graphs = [_nothing()]
+    graph_of_rank = np.zeros(npus, np.int32)
+    groups: dict[str, tuple[int, ...]] = {}
+    for job, place in zip(jobs, places, strict=True):
+        at = np.array(place)
+        graph_of_rank[at] = len(graphs) + job.graphs.graph_of_rank
+        graphs += [_on_machine(job, graph, at) for graph in job.graphs.graphs]
+        groups[f"{job.name}/all"] = tuple(place)
+        groups |= {f"{job.name}/{name}": tuple(at[list(ranks)].tolist()) for name, ranks in job.graphs.groups.items()}
+    warnings = tuple(dict.fromkeys(warning for job in jobs for warning in job.graphs.warnings))
+    return GraphSet(tuple(graphs), graph_of_rank, groups, "jobs", warnings)
+
+
+def _on_machine(job: Job, graph: Graph, place: NDArray[np.int64]) -> Graph:
+    """A graph of a job with the machine's NPUs for its ranks, its own groups, and its start."""
+    names = tuple(f"{job.name}/{name or 'all'}" for name in graph.group_names)
+    peer = np.where(graph.peer >= 0, place[np.clip(graph.peer, 0, len(place) - 1)], -1).astype(np.int32)
+    moved = replace(graph, group_names=names, peer=peer, dims=np.full(len(graph), ALL_DIMENSIONS, np.int64))
+    return _chain([_gate(moved, job.start_ns), moved])
+
+
+def _chain(parts: Sequence[Graph]) -> Graph:
+    """Graphs one after the other: what waits for nothing waits for all that nobody of the part before waits for."""
+    starts = np.cumsum([0, *(len(part) for part in parts)])
+    owners, deps = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for number, part in enumerate(parts):
+        counts, first = np.diff(part.dep_offsets), starts[number]
+        owners.append(first + np.repeat(np.arange(len(part)), counts))
+        deps.append(first + part.deps.astype(np.int64))
+        if number:
+            roots, before = first + np.flatnonzero(counts == 0), parts[number - 1]
+            sinks = starts[number - 1] + np.setdiff1d(np.arange(len(before)), before.deps)
+            owners.append(np.repeat(roots, len(sinks)))
+            deps.append(np.tile(sinks, len(roots)))
+    owner, dep = np.concatenate(owners), np.concatenate(deps)
+    order = np.lexsort((dep, owner))
+    columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
+    return replace(
+        parts[-1],
+        **columns | {"node_id": np.arange(starts[-1])},
+        dep_offsets=np.searchsorted(owner[order], np.arange(starts[-1] + 1)),
+        deps=dep[order].astype(np.int32),
+        names=tuple(name for part in parts for name in part.names),
+    )
+
+
+def _gate(like: Graph, duration_ns: int) -> Graph:
+    """One node that takes so long; all of a part waits for it."""
+    values = dict.fromkeys(COLUMNS, 0) | {
+        "kind": NodeKind.COMPUTE, "duration_ns": duration_ns, "on_cpu": True, "collective": NO_COLLECTIVE,
+        "peer": -1, "stream": -1, "dims": ALL_DIMENSIONS,
+    }  # fmt: skip
+    columns: dict[str, Any] = {name: np.array([value], getattr(like, name).dtype) for name, value in values.items()}
+    return replace(like, **columns, dep_offsets=np.zeros(2, np.int64), deps=np.zeros(0, np.int32), names=("start",))
+
+
+def _nothing() -> Graph:
+    """What an NPU without a job does."""
+    narrow = dict.fromkeys(("group", "peer", "stream"), np.int32)
+    kinds: dict[str, Any] = {"kind": np.uint8, "collective": np.int8, "on_cpu": np.bool_, **narrow}
+    columns: dict[str, Any] = {name: np.zeros(0, kinds.get(name, np.int64)) for name in COLUMNS}
+    return Graph(**columns, dep_offsets=np.zeros(1, np.int64), deps=np.zeros(0, np.int32), names=())
+
+
+def read_jobs(path: str | Path) -> JobFile:
+    """A file of jobs; InputError with every fault and its place."""
+    with Problems() as problems:
+        root = read(path, problems)
+        root.keys(required=("jobs",), optional=("topology", "system", "network", "seed", "search"))
+        entries = root["jobs"].sequence() if "jobs" in root else []
+        jobs = [_job(node, f"job{number}") for number, node in enumerate(entries)]
+        if not problems.found and (not jobs or len({job.name for job in jobs}) < len(jobs)):
+            root["jobs"].problem("every job needs a name of its own", "one job or more", f"{len(jobs)} jobs")
+        texts = [root[key].text() if key in root else "" for key in ("topology", "system", "network")]
+        numbers = [root[key].integer(0, MOST_TRIALS) if key in root else 0 for key in ("seed", "search")]
+    topology, system, network = texts
+    return JobFile(tuple(jobs), topology, system, network, *numbers)
+
+
+def _job(node: Node, name: str) -> Job:
+    node.keys(required=("workload",), optional=("name", "npus", "start", "repeats", "place"))
+    name = node["name"].text() if "name" in node else name
+    start = round(node["start"].quantity(parse_ns)) if "start" in node else 0
+    repeats = node["repeats"].integer(1, MOST_REPEATS) if "repeats" in node else 1
+    place = _place(node["place"]) if "place" in node else "packed"
+    npus = node["npus"].integer(1, MOST_NPUS) if "npus" in node else 0 if isinstance(place, str) else len(place)
+    if not npus:
+        node.problem(f"{name} does not say how many NPUs it has", "npus: 8, or place: with a list of NPUs")
+    if not isinstance(place, str) and len(place) != npus:
+        node["place"].problem("not the NPUs of the job", f"{npus} NPUs", f"{len(place)}")
+    if node.problems.found or "workload" not in node:
+        return Job(name, _EMPTY, npus)
+    return Job(name, _graphs(node["workload"], npus, repeats), npus, start, repeats, place)
+
+
+def _place(node: Node) -> str | tuple[int, ...]:
+    """A rule, or NPUs one by one."""
+    if isinstance(node.value, list):
+        return tuple(item.integer() for item in node.sequence())
+    if node.value not in PLACES.names():
+        node.problem("no such placement", f"a list of NPUs, or {closest(str(node.value), PLACES.names())}")
+    return str(node.value)
+
+
+def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
+    """The graphs of a text workload's loop, or of traces, run so many times."""
+    path = library.resolve(node.text(), "workloads")
+    if reader.is_trace(str(path)):
+        found = reader.read_graphs(str(path), npus)
+        for graph in found.graphs:
+            if (graph.dims != ALL_DIMENSIONS).any():
+                node.problem("its collectives name dimensions of a machine of its own", "groups, or all NPUs")
+        return replace(found, graphs=tuple(_repeated(graph, repeats) for graph in found.graphs))
+    workload = text.read(path)
+    if workload.parallelism.pp > 1:
+        node.problem(
+            "a pipeline cannot be one of several jobs", "pp: 1, or traces of it", f"pp: {workload.parallelism.pp}"
+        )
+        return _EMPTY
+    traces = convert(workload, (npus,), repeats)
+    known = {data: number for number, data in enumerate(dict.fromkeys(traces))}
+    groups: dict[str, tuple[int, ...]] = {}
+    graphs = tuple(reader.with_groups(reader.decode(data, str(path)), groups, (), npus) for data in known)
+    return GraphSet(graphs, np.array([known[data] for data in traces], np.int32), groups, path.name, workload.warnings)
+
+
+def _repeated(graph: Graph, repeats: int) -> Graph:
+    """A graph run again and again, each time after all of the time before."""
+    return _chain([graph, *(part for _ in range(repeats - 1) for part in (_gate(graph, 0), graph))])

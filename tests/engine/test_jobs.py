@@ -1,0 +1,173 @@
+"""Several jobs on one network: jobs that share nothing change nothing, jobs that share a link take the max-min time."""
+
+import json
+from math import prod
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simcore
+from simcore.cli import main
+from simcore.engine.jobs import JobRuns, best_place
+from simcore.engine.settings import Settings
+from simcore.errors import InputError
+from simcore.network.topology.model import Dimension, Graph, Topology
+from simcore.profiles import profiles
+from simcore.workload.jobs import PLACES, Job, placed, read_jobs
+
+NATIVE = profiles.get("native")
+RATE, LATENCY_NS = 1e9, 100.0
+
+
+def dumbbell(pairs):
+    """Senders 0, 2, 4, .. and receivers 1, 3, 5, .. on either side of one link."""
+    left, right = 2 * pairs, 2 * pairs + 1
+    ends = [(2 * pair, left) for pair in range(pairs)] + [(left, right)] + [(right, 2 * p + 1) for p in range(pairs)]
+    count = len(ends)
+    names = (*map(str, range(2 * pairs)), "left", "right")
+    columns = (RATE,) * count, (LATENCY_NS,) * count
+    graph = Graph(2 * pairs, names, *map(tuple, zip(*ends, strict=True)), *columns)
+    return Topology((Dimension("Graph", 2 * pairs, RATE, LATENCY_NS),), graph=graph)
+
+
+def message(size_bytes, times=1):
+    """NPU 0 of the job sends to NPU 1, so often one after the other."""
+    graph, before = simcore.graph(2), []
+    for tag in range(times):
+        before = [graph.send(0, 1, size_bytes, tag=tag, depends=before)]
+        graph.recv(0, 1, size_bytes, tag=tag)
+    return graph.graphs()
+
+
+def ring(npus, size_bytes, compute_ns=0):
+    graph = simcore.graph(npus)
+    graph.collective("all_reduce", size_bytes, depends=[graph.compute(compute_ns)])
+    return graph.graphs()
+
+
+def outcomes(jobs, places, topology, network="fair"):
+    runs = JobRuns(jobs, places, topology, None, NATIVE, Settings(network=network, fold=False))
+    return runs.outcomes
+
+
+@given(st.integers(2, 4), st.integers(1, 10**6))
+@settings(max_examples=15, deadline=None)
+def test_equal_jobs_on_one_link_take_the_max_min_time(pairs, size):
+    jobs = [Job(f"j{pair}", message(1000 * size), 2) for pair in range(pairs)]
+    found = outcomes(jobs, [(2 * pair, 2 * pair + 1) for pair in range(pairs)], dumbbell(pairs))
+    assert {outcome.alone_ns for outcome in found} == {1000 * size + 300}
+    assert {outcome.together_ns for outcome in found} == {pairs * 1000 * size + 300}
+    assert all(set(outcome.lost_to_ns.values()) == {1000 * size} for outcome in found)
+
+
+@given(st.data())
+@settings(max_examples=12, deadline=None)
+def test_jobs_that_share_no_link_do_not_change_each_other(data):
+    sizes = data.draw(st.lists(st.integers(1, 10**6), min_size=2, max_size=3))
+    jobs = [Job(f"j{n}", ring(4, size), 4, start_ns=data.draw(st.integers(0, 10**5))) for n, size in enumerate(sizes)]
+    topology = Topology((Dimension("Switch", 4, RATE, LATENCY_NS), Dimension("Switch", 3, RATE, LATENCY_NS)))
+    network = data.draw(st.sampled_from(["fair", "congested"]))
+    for outcome in outcomes(jobs, placed(jobs, [4, 3], 0), topology, network):
+        assert outcome.together_ns == outcome.alone_ns
+        assert not any(outcome.lost_to_ns.values())
+
+
+def test_a_job_that_starts_when_the_other_is_done_loses_nothing():
+    jobs = [Job("a", message(10**6), 2), Job("b", message(10**6), 2, start_ns=2 * 10**6)]
+    assert {outcome.slowdown for outcome in outcomes(jobs, [(0, 1), (2, 3)], dumbbell(2))} == {1.0}
+
+
+def test_a_wider_link_gives_back_what_sharing_took():
+    jobs = [Job("a", message(10**6), 2), Job("b", message(10**6), 2)]
+    runs = JobRuns(jobs, [(0, 1), (2, 3)], dumbbell(2), None, NATIVE, Settings(network="fair", fold=False))
+    (link,) = runs.shared_links
+    assert (link.src, link.dst) == ("left", "right")
+    assert link.gain_ns == {"a": 10**6, "b": 10**6}
+    assert runs.fairness == pytest.approx(1.0)
+
+
+@given(st.sampled_from(sorted(PLACES.names())), st.lists(st.integers(1, 8), min_size=1, max_size=3), st.integers(0, 9))
+def test_every_placement_gives_every_job_its_own_npus(rule, sizes, seed):
+    dims = [4, 3, 2]
+    jobs = [Job(str(number), message(1), size, place=rule) for number, size in enumerate(sizes)]
+    places = placed(jobs, dims, seed)
+    assert [len(place) for place in places] == sizes
+    taken = [npu for place in places for npu in place]
+    assert len(set(taken)) == len(taken)
+    assert set(taken) <= set(range(prod(dims)))
+    assert placed(jobs, dims, seed) == places
+
+
+def test_placements_are_what_they_are_called():
+    def of(rule, npus):
+        return placed([Job("a", message(1), npus, place=rule)], [4, 4], 0)[0]
+
+    assert of("packed", 4) == (0, 1, 2, 3)
+    assert of("rail", 5) == (0, 4, 8, 12, 1)
+    assert of("spread", 4) == (0, 4, 8, 12)
+
+
+def test_the_best_placement_keeps_jobs_off_each_others_links():
+    jobs = [Job("a", ring(4, 10**6), 4), Job("b", ring(4, 10**6), 4)]
+    topology = Topology((Dimension("Ring", 8, RATE, LATENCY_NS),))
+    trials = best_place(jobs, 3, 0, topology, None, NATIVE, Settings(network="fair", fold=False))
+    assert trials[0].rule == "packed"
+    assert trials[0].worst == 1.0
+    assert trials[-1].worst > 1.5
+
+
+@pytest.mark.parametrize("network", ["fair", "congested"])
+def test_a_job_that_has_the_machine_takes_as_long_as_a_run_of_it(tmp_path, capsys, network):
+    (tmp_path / "jobs.yaml").write_text("topology: ring8\njobs: [{workload: dlrm, npus: 8}]\n")
+    assert main(["run", str(tmp_path / "jobs.yaml"), "--json", "--network", network]) == 0
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert job["together_ns"] == simcore.run("dlrm", "ring8", network=network).to_dict()["time_ns"]
+
+
+@given(st.integers(1, 4), st.integers(0, 10**6))
+@settings(max_examples=8, deadline=None)
+def test_a_trace_that_is_repeated_takes_as_often_as_long(tmp_path_factory, repeats, start):
+    folder = tmp_path_factory.mktemp("jobs")
+    graph = simcore.graph(2)
+    graph.collective("all_reduce", 10**6, depends=[graph.compute(5000)])
+    graph.save(folder / "w")
+    entry = f"{{workload: {folder / 'w'}, npus: 2, repeats: {repeats}, start: {start}, place: [3, 1]}}"
+    (folder / "jobs.yaml").write_text(f"jobs: [{entry}]\n")
+    once, (job,) = Job("a", graph.graphs(), 2), read_jobs(folder / "jobs.yaml").jobs
+    topology = Topology((Dimension("Switch", 4, RATE, LATENCY_NS),))
+    (alone,), (several,) = outcomes([once], [(3, 1)], topology), outcomes([job], [(3, 1)], topology)
+    assert several.alone_ns == repeats * alone.alone_ns
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("jobs: []\n", ["one job or more"]),
+        ("jobs: [{workload: dlrm}]\n", ["how many NPUs"]),
+        ("jobs: [{workload: dlrm, npus: 4, place: everywhere}]\n", ["no such placement", "packed"]),
+        ("jobs: [{workload: gpt_175b_pipeline, npus: 64}]\n", ["pipeline"]),
+        ("jobs: [{workload: dlrm, npus: 4, place: [1, 2]}]\n", ["4 NPUs"]),
+        ("topology: ring8\njobs: [{workload: dlrm, npus: 9}]\n", ["9", "at most 8"]),
+        ("topology: ring8\njobs: [{workload: dlrm, place: [1, 8]}]\n", ["0 to 7"]),
+        ("jobs: [{workload: dlrm, npus: 4}]\n", ["topology is needed"]),
+        ("topology: ring8\nnetwork: wet\njobs: [{workload: dlrm, npus: 4}]\n", ["fair"]),
+    ],
+)
+def test_a_wrong_file_of_jobs_is_refused(tmp_path, capsys, text, words):
+    (tmp_path / "jobs.yaml").write_text(text)
+    assert main(["run", str(tmp_path / "jobs.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert all(word in said for word in words), said
+
+
+def test_options_that_belong_to_one_workload_are_refused(tmp_path, capsys):
+    (tmp_path / "jobs.yaml").write_text("topology: ring8\njobs: [{workload: dlrm, npus: 4}]\n")
+    for option in (["--workload", "dlrm"], ["--rendezvous"], ["--links", str(tmp_path / "x.png")]):
+        assert main(["run", str(tmp_path / "jobs.yaml"), *option]) == 2
+        assert option[0] in capsys.readouterr().err
+
+
+def test_two_jobs_may_not_name_one_npu():
+    with pytest.raises(InputError):
+        placed([Job("a", message(1), 2, place=(0, 1)), Job("b", message(1), 2, place=(1, 2))], [4], 0)

@@ -1,0 +1,83 @@
+"""File names as AICB gives them, and lists of several steps."""
+
+import json
+
+import pytest
+
+from simcore.cli import main
+from tests.shared import shared
+
+NAMES = {
+    "megatron": (
+        "--gpu_type A100 --model_name gpt_7B --world_size 512 --tensor 2 --global 2048 --seq 2048 --use_flash_attn",
+        "A100-gpt_7B-world_size512-tp2-pp1-ep1-gbs2048-mbs1-seq2048-MOE-False-GEMM-False-flash_attn-True.txt",
+    ),
+    "deepspeed": (
+        "--model_name llama_7b --world_size 8 --stage 1 --epoch 2 --computation --format csv --global 8",
+        "deepspeed_stage1_llama_7b_sp_False_iteration_2_computationEnable_True_8n_workload.csv",
+    ),
+}
+"""Options and the name of the file that AICB wrote for them (its own runs, 2025)."""
+
+
+@pytest.mark.parametrize("frame", NAMES)
+def test_a_folder_gets_a_file_of_aicbs_name(tmp_path, capsys, frame):
+    options, name = NAMES[frame]
+    assert main(["generate", frame, "--compat", "aicb-2.1", *options.split(), "-o", f"{tmp_path}/made/"]) == 0
+    assert [path.name for path in (tmp_path / "made").iterdir()] == [name]
+    capsys.readouterr()
+
+
+def test_every_file_of_the_oracle_has_the_name_that_aicb_gave_it():
+    from simcore.generate.aicb.files import file_name
+    from simcore.generate.aicb.options import Options
+
+    known = set(Options.__dataclass_fields__)
+    records = json.loads((shared() / "oracle" / "aicb.json").read_text())["records"]
+    checked = 0
+    for record in records:
+        params = {key.replace("-", "_"): value for key, value in record["params"].items()}
+        if not record.get("output_file_name") or "inference" in record["generator"] or record.get("fails"):
+            continue
+        form = "csv" if record["output_file_name"].endswith(".csv") else "text"
+        options = Options(**{key: value for key, value in params.items() if key in known})
+        if options.model_name:
+            assert file_name(options, form) == record["output_file_name"]
+            checked += 1
+    assert checked > 40
+
+
+def test_a_list_of_two_steps_is_the_list_of_one_twice(capsys):
+    words = [
+        "generate",
+        "megatron",
+        "--model",
+        "llama-3-8b",
+        "--world_size",
+        "8",
+        "--global_batch",
+        "8",
+        "--gpu_type",
+        "H100",
+    ]
+    lists = []
+    for number in ("1", "2"):
+        assert main([*words, "--format", "csv", "--epoch_num", number]) == 0
+        lists.append(capsys.readouterr().out.splitlines())
+    (header, *once), (_, *twice) = lists
+    assert header.startswith("comm_type")
+    assert twice == once * 2
+
+
+def test_the_pair_at_the_end_of_aicbs_notes_is_gpt_175b(capsys):
+    """The notes print 34,552,676,352 and 69,105,352,704 without a configuration; both are of 96 layers of 12,288."""
+    words = "--world_size 1024 --tensor_model_parallel_size 8 --global_batch 128 --micro_batch 1 --num_layers 96"
+    more = "--hidden_size 12288 --num_attention_heads 96 --seq_length 4096 --vocab_size 50257 --swiglu"
+    more += " --max_position_embeddings 4096 --use_distributed_optimizer"
+    assert main(["generate", "megatron", "--compat", "aicb-2.1", *words.split(), *more.split()]) == 0
+    (row,) = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line.startswith("grad_norm")]
+    hidden, feed_forward, rows, tp = 12288, 32768, 51200, 8
+    layer = (4 * hidden * hidden + 2 * hidden * feed_forward) // tp  # AICB leaves out the gate
+    parameters = 96 * layer + 4 * (rows // tp) * hidden + 4096 * hidden  # it counts the word table four times
+    assert (row[3:5], row[9:11]) == (["ALLGATHER", str(2 * parameters)], ["REDUCESCATTER", str(4 * parameters)])
+    assert (2 * parameters, 4 * parameters) == (34_552_676_352, 69_105_352_704)

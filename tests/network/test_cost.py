@@ -1,0 +1,120 @@
+"""What networks cost: closed forms of Clos networks, ASTRA-sim 1.0's own lines, a published sheet of clusters."""
+
+import json
+from math import isclose, prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simcore.cli import main
+from simcore.errors import InputError
+from simcore.network.topology.cost import clos, cost_of, read_prices, shipped_prices, total_usd
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Dimension, Topology
+
+GIB = 2.0**30
+RADIX = st.sampled_from([4, 8, 16, 64])
+
+
+def cost(dims, prices="400g-2024", lengths=()):
+    return cost_of(LinkGraph(Topology(tuple(dims))), read_prices(prices), lengths)
+
+
+def test_the_line_of_astra_sims_slides_is_printed(tmp_path, capsys):
+    network = {
+        "topology-name": "Hierarchical", "dimensions-count": 1, "topologies-per-dim": ["FullyConnected"],
+        "dimension-type": ["N"], "units-count": [64], "links-count": [63], "link-latency": [500], "link-bandwidth": [1],
+    }  # fmt: skip
+    (tmp_path / "net.json").write_text(json.dumps(network))
+    assert main(["topology", "cost", str(tmp_path / "net.json"), "--compat", "astra-sim-1.0"]) == 0
+    line = "[CostModel] Adding (inter-Node, Link) bandwidth: 1, radix: 1, count: 2016 (added cost: $8064)\n"
+    assert capsys.readouterr().out == line
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["Ring", "FullyConnected", "Switch"]), st.integers(3, 5)), min_size=1, max_size=3
+    ),
+    st.integers(1, 3),
+    st.sampled_from([("Node", 4.0, 13.0, 0.0), ("Pod", 7.4, 23.7, 47.8)]),
+)
+def test_dollars_are_those_of_astra_sims_formulas(shape, lanes, level):
+    name, link, switch, nic = level
+    expected, npus = 0.0, prod(size for _, size in shape)
+    dims = []
+    for kind, size in shape:
+        links = lanes * {"Ring": 2, "FullyConnected": size - 1, "Switch": 1}[kind]
+        dims.append(Dimension(kind, size, 3 * GIB, 0.0, links, links_per_npu=True, level=name))
+        cables = {"Ring": size * links // 2, "FullyConnected": size * lanes * (size - 1) // 2, "Switch": size * links}
+        count = npus // size * cables[kind]
+        expected += 3 * count * (link + (switch + nic) * (kind == "Switch"))
+    assert isclose(total_usd(cost(dims, "astra-sim-1.0")), expected)
+
+
+@given(RADIX)
+def test_a_fat_tree_of_three_levels_takes_the_boxes_of_its_closed_form(radix):
+    assert clos(radix**3 // 4, radix).boxes == 5 * radix**2 // 4
+
+
+@given(st.integers(1, 5000), RADIX)
+def test_boxes_have_the_ports_for_what_is_asked_and_both_ends_of_inner_cables(ports, radix):
+    found = clos(ports, radix)
+    assert found.boxes * radix >= ports + 2 * found.cables
+    assert found.cables >= ports * (ports > radix)
+    assert found.boxes <= clos(ports + 1, radix).boxes
+
+
+SHEET = {64: 8, 128: 48, 256: 96, 512: 192, 1024: 384, 2048: 768, 4096: 2560, 8192: 5120, 16384: 10240}
+"""Servers of 8 GPUs -> 64-port switches; public spreadsheet of H100 clusters, August 2024 (prices/400g-2024.yaml)."""
+
+
+@pytest.mark.parametrize(("servers", "switches"), SHEET.items())
+def test_rail_optimised_clusters_take_the_switches_of_the_published_sheet(servers, switches):
+    items = cost([Dimension("Switch", 8, 450e9, 0.0), Dimension("Switch", servers, 50e9, 0.0)])
+    assert sum(item.count for item in items if item.part == "switch") == switches
+
+
+@pytest.mark.parametrize(("servers", "usd"), [(64, 963_840), (256, 8_698_880), (512, 17_397_760)])
+def test_their_network_costs_what_the_sheet_says_within_five_percent(servers, usd):
+    items = cost([Dimension("Switch", 8, 450e9, 0.0), Dimension("Switch", servers, 50e9, 0.0)])
+    assert total_usd(items) == pytest.approx(usd, rel=0.05)
+
+
+def test_a_link_of_twice_the_rate_takes_two_cables():
+    one, two = (cost([Dimension("Ring", 8, rate, 0.0)]) for rate in (50e9, 100e9))
+    assert (one[0].count, two[0].count) == (8, 16)
+
+
+def test_a_cable_that_nobody_sells_is_refused():
+    with pytest.raises(InputError, match="70 m long"):
+        cost([Dimension("Ring", 8, 50e9, 0.0)], lengths=[70])
+
+
+@pytest.mark.parametrize("name", shipped_prices())
+def test_every_shipped_price_file_is_read_and_names_its_source(name):
+    assert read_prices(name).source
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("default: [a]\nlevels: {a: {link: {models: [{usd: 3}]}}}\n", ["p.yaml:2", "rate"]),
+        ("default: [b]\nlevels: {a: {}}\n", ["p.yaml:1", "a"]),
+        ("default: [a]\nlevels: {a: {cable: {}}}\n", ["p.yaml:2", "cable", "link"]),
+        ("default: [a]\nlevels: {a: {switch: {models: [{rate: 1, ports: 3}]}}}\n", ["p.yaml:2", "even number"]),
+    ],
+)
+def test_a_wrong_price_file_is_refused_with_its_place(tmp_path, capsys, text, words):
+    (tmp_path / "p.yaml").write_text(text)
+    assert main(["topology", "cost", "ring8", "--prices", str(tmp_path / "p.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert all(word in said for word in words), said
+
+
+def test_a_level_without_prices_is_refused(tmp_path, capsys):
+    (tmp_path / "net.yaml").write_text(
+        "topology: [Ring]\nnpus_count: [8]\nbandwidth: [50]\nlatency: [500]\nlevels: [moon]\n"
+    )
+    assert main(["topology", "cost", str(tmp_path / "net.yaml")]) == 2
+    assert "moon" in capsys.readouterr().err

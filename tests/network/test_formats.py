@@ -1,0 +1,191 @@
+"""Topologies of other programs: NCCL's server in, ns-3's and htsim's files out."""
+
+import contextlib
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simcore.cli import main
+from simcore.errors import InputError
+from simcore.network.topology.export import exported
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.load import load
+from simcore.network.topology.model import Dimension, Topology
+
+SERVER = """\
+<system version="1">
+  <cpu numaid="0">
+    <pci busid="0000:04:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
+      <pci busid="0000:18:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">
+        <gpu dev="0" sm="90"><nvlink target="0000:07:00.0" count="9"/><nvlink target="0000:06:00.0" count="9"/></gpu>
+      </pci>
+      <pci busid="0000:19:00.0" link_speed="32.0 GT/s PCIe" link_width="16">
+        <nic><net name="mlx5_0" dev="0" speed="400000"/></nic>
+      </pci>
+    </pci>
+  </cpu>
+  <cpu numaid="1">
+    <pci busid="0001:28:00.0" link_speed="" link_width="0">
+      <gpu dev="1" sm="90"><nvlink target="0000:07:00.0" count="18"/></gpu>
+    </pci>
+  </cpu>
+</system>
+"""
+
+
+@pytest.fixture
+def server(tmp_path):
+    (tmp_path / "server.xml").write_text(SERVER)
+    return tmp_path / "server.xml"
+
+
+def rates(path):
+    graph = load(str(path)).graph
+    names = [(graph.names[a], graph.names[b]) for a, b in zip(graph.src, graph.dst, strict=True)]
+    return dict(zip(names, graph.bandwidth_bytes_per_s, strict=True))
+
+
+def test_links_of_a_server_have_the_bandwidths_that_nccl_counts_with(server):
+    found = rates(server)
+    assert found["gpu0", "nvswitch"] == found["nvswitch", "gpu1"] == pytest.approx(18 * 20.6e9)
+    assert found["pci 0000:04:00.0", "gpu0"] == pytest.approx(48e9)
+    assert found["cpu1", "gpu1"] == pytest.approx(12e9)
+    assert found["pci 0000:19:00.0", "net mlx5_0"] == pytest.approx(50e9)
+    assert found["cpu0", "cpu1"] == found["cpu1", "cpu0"]
+    assert load(str(server)).npus == 2
+
+
+def test_gpus_of_a_server_meet_on_nvlink(server):
+    links = LinkGraph(load(str(server)))
+    assert [links.names[links.end_of(link, 1)] for link in links.route(0, 1)] == ["nvswitch", "gpu1"]
+
+
+def test_a_server_may_be_the_graph_of_a_topology(server):
+    (server.parent / "net.yaml").write_text("name: mine\ngraph: server.xml\n")
+    assert load(str(server.parent / "net.yaml")).graph == load(str(server)).graph
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (SERVER.replace("<gpu", "<cat").replace("</gpu", "</cat"), "there is no GPU"),
+        (SERVER.replace('dev="0" sm', 'dev="x" sm'), "server.xml:5:"),
+        (SERVER.replace('busid="0000:18:00.0" ', ""), "has no busid"),
+        ("<algo/>", "not a topology of NCCL"),
+    ],
+)
+def test_a_broken_file_of_nccl_is_refused(server, text, words):
+    server.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load(str(server))
+    assert words in str(caught.value)
+
+
+INFRASTRUCTURE = """\
+name: two
+devices:
+- name: server
+  components:
+  - {name: npu, choice: npu, count: 4}
+  - {name: sw, choice: switch, count: 1}
+  - {name: nic, choice: nic, count: 4}
+  links:
+  - {name: xpu, physical: {bandwidth: {gigabytes_per_second: 450}}}
+  - {name: pcie, physical: {bandwidth: {gigabits_per_second: 512}}}
+  edges:
+  - {ep1: {component: npu}, ep2: {component: "sw[0]"}, scheme: many2many, link: xpu}
+  - {ep1: {component: npu}, ep2: {component: "nic[0:4]"}, scheme: one2one, link: pcie}
+- name: switch
+  components: [{name: port, choice: port, count: 8}, {name: asic, choice: cpu, count: 1}]
+  links: [{name: ic, physical: {bandwidth: {gigabits_per_second: 400}}}]
+  edges: [{ep1: {component: asic}, ep2: {component: port}, scheme: many2many, link: ic}]
+instances:
+- {name: host, device: server, count: 2}
+- {name: leaf, device: switch, count: 1}
+links: [{name: cable, physical: {bandwidth: {gigabits_per_second: 400}}}]
+edges:
+- {ep1: {instance: "host[0]", component: nic}, ep2: {instance: "leaf[0]", component: "port[0:4]"}, link: cable}
+- {ep1: {instance: "host[1]", component: nic}, ep2: {instance: leaf, component: "port[4:8]"}, link: cable}
+"""
+
+
+def test_an_infragraph_is_a_topology_of_all_its_instances(tmp_path):
+    (tmp_path / "infra.yaml").write_text(INFRASTRUCTURE)
+    topology = load(str(tmp_path / "infra.yaml"))
+    assert (topology.npus, topology.name) == (8, "two")
+    assert len(topology.graph.src) == 2 * (2 * (4 + 4) + 8 + 8)
+    found = rates(tmp_path / "infra.yaml")
+    assert found["host.1.npu.3", "host.1.sw.0"] == 450e9
+    assert found["host.1.nic.0", "leaf.0.port.4"] == found["leaf.0.asic.0", "leaf.0.port.7"] == 50e9
+    links = LinkGraph(topology)
+    assert len(links.route(0, 3)) == 2  # over the switch of their server
+    assert len(links.route(0, 4)) == 6  # card, port, asic, port, card
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("scheme: one2one, link: pcie", "scheme: one2one, link: usb", ["link 'usb' has no bandwidth", "infra.yaml:13"]),
+        ('"nic[0:4]"', '"nic[0:3]"', ["one2one", "infra.yaml:13"]),
+        ("device: switch", "device: swich", ["no such device", "switch"]),
+        ('component: "port[4:8]"', 'component: "port[9]"', ["0 to 7"]),
+        ('instance: "host[1]"', 'instance: "hots[1]"', ["no such part", "host"]),
+        ("choice: npu", "choice: tpu", ["no NPU"]),
+        ('instance: "host[1]"', 'instance: "host[0]"', ["not connected", "host.1"]),
+    ],
+)
+def test_a_wrong_infragraph_is_refused_with_its_place(tmp_path, old, new, words):
+    (tmp_path / "infra.yaml").write_text(INFRASTRUCTURE.replace(old, new))
+    with pytest.raises(InputError) as caught:
+        load(str(tmp_path / "infra.yaml"))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+WORDS = sorted(set(re.findall(r"[a-z]\w+(?=:)", INFRASTRUCTURE)))
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("new", ["x", None])
+def test_an_infragraph_without_one_of_its_keys_is_read_or_refused(tmp_path, word, new):
+    text = re.sub(rf"\b{word}:", f"{new}:" if new else f"{word}: 7 #", INFRASTRUCTURE, count=1)
+    (tmp_path / "infra.yaml").write_text(text)
+    with contextlib.suppress(InputError):
+        assert load(str(tmp_path / "infra.yaml")).npus > 0
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["Ring", "Mesh", "Switch", "FullyConnected"]), st.integers(2, 4)),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_the_links_of_ns3s_file_are_the_links_there_are(shape):
+    links = LinkGraph(Topology(tuple(Dimension(kind, size, 50e9, 500.0) for kind, size in shape)))
+    (nodes, switches, count), listed, *lines = [line.split() for line in exported(links, ".txt").splitlines()]
+    assert (int(nodes), int(switches), 2 * int(count)) == (links.nodes, links.nodes - links.npus, len(links))
+    assert list(map(int, listed)) == list(range(links.npus, links.nodes))
+    pairs = [(int(line[0]), int(line[1])) for line in lines]
+    there = list(zip(links.src.tolist(), links.dst.tolist(), strict=True))
+    assert sorted(pairs + [pair[::-1] for pair in pairs]) == sorted(there)
+    assert all(line[2:] == ["400Gbps", "0.0005ms", "0"] for line in lines)
+
+
+def test_a_fat_tree_is_htsims():
+    """The numbers of htsim's own example of 32 nodes, 4:1 oversubscribed (its test of fat_tree_topology)."""
+    tree = Topology((Dimension("FatTree", 32, 12.5e9, 1000.0, oversubscription=4.0, routers=4),))
+    tiers = ["Nodes 32 Tiers 2 Podsize 32"]
+    tiers += ["Tier 0 Downlink_speed_Gbps 100 Radix_Down 8 Radix_Up 2 Oversubscribed 4 Downlink_Latency_ns 1000"]
+    tiers += ["Switch_Latency_ns 0 Tier 1 Downlink_speed_Gbps 100 Radix_Down 4 Downlink_Latency_ns 1000"]
+    tiers += ["Switch_Latency_ns 0"]
+    assert exported(LinkGraph(tree), ".topo").split() == " ".join(tiers).split()
+
+
+def test_the_command_writes_files_and_refuses_what_they_cannot_say(tmp_path, capsys):
+    assert main(["topology", "export", "torus_4x4x4", "-o", str(tmp_path / "torus.txt")]) == 0
+    assert (tmp_path / "torus.txt").read_text().startswith("64 0 192\n")
+    assert main(["topology", "export", "torus_4x4x4", "-o", str(tmp_path / "torus.topo")]) == 2
+    assert main(["topology", "export", "torus_4x4x4", "-o", str(tmp_path / "torus.gif")]) == 2
+    assert "fat trees" in capsys.readouterr().err

@@ -1,0 +1,139 @@
+"""Programs of MSCCL run as schedules: rings take a ring's time, what does no collective is refused with its line."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simcore
+from simcore.errors import InputError
+from simcore.network.topology.model import Dimension, Topology
+from simcore.system.msccl import read_program
+from simcore.workload.model import CollectiveKind
+
+STEP = (
+    '<step s="{}" type="{}" srcbuf="{}" srcoff="{}" dstbuf="{}" dstoff="{}" cnt="1" depid="{}" deps="{}" hasdep="0"/>'
+)
+
+
+def program(collective, blocks, *, inputs, outputs, in_place=1):
+    """A program: blocks by rank, each (send, recv, steps)."""
+    lines = [
+        f'<algo name="a" proto="Simple" nchannels="1" ngpus="{len(blocks)}" coll="{collective}" inplace="{in_place}">'
+    ]
+    for rank, held in enumerate(blocks):
+        lines.append(f'<gpu id="{rank}" i_chunks="{inputs}" o_chunks="{outputs}" s_chunks="{len(blocks)}">')
+        for number, (send, recv, steps) in enumerate(held):
+            lines.append(f'<tb id="{number}" send="{send}" recv="{recv}" chan="0">')
+            lines += [STEP.format(place, *step) for place, step in enumerate(steps)]
+            lines.append("</tb>")
+        lines.append("</gpu>")
+    return "\n".join([*lines, "</algo>"])
+
+
+def ring_all_reduce(size):
+    """The ring of NCCL: receive, reduce, send; then copies go round."""
+    blocks = []
+    for rank in range(size):
+        steps = [("s", "i", rank, "i", rank, -1, -1)]
+        for back in range(1, size):
+            at = (rank - back) % size
+            steps.append(("rrcs", "i", at, "i", at, -1, -1))
+        for back in range(size, 2 * size - 1):
+            at = (rank - back) % size
+            steps.append(("r" if back == 2 * size - 2 else "rcs", "i", at, "i", at, -1, -1))
+        blocks.append([((rank + 1) % size, (rank - 1) % size, steps)])
+    return program("allreduce", blocks, inputs=size, outputs=size)
+
+
+def direct(collective, size):
+    """Everybody sends to everybody at once, a thread block for each peer."""
+    blocks = []
+    for rank in range(size):
+        held = []
+        for peer in range(size):
+            if peer != rank and collective == "alltoall":
+                steps = [("s", "i", peer, "o", rank, -1, -1), ("r", "i", 0, "o", peer, -1, -1)]
+                held.append((peer, peer, steps))
+            elif peer != rank:
+                held.append((peer, peer, [("s", "i", 0, "o", rank, -1, -1), ("r", "i", 0, "o", peer, -1, -1)]))
+        blocks.append(held)
+    inputs = size if collective == "alltoall" else 1
+    return program(collective, blocks, inputs=inputs, outputs=size, in_place=0)
+
+
+def all_pairs(size):
+    """One chunk each way into scratch, then a block sums up what all the others have brought."""
+    blocks = []
+    for rank in range(size):
+        peers = [peer for peer in range(size) if peer != rank]
+        held = [(peer, peer, [("s", "i", 0, "s", rank, -1, -1), ("r", "i", 0, "s", peer, -1, -1)]) for peer in peers]
+        waits = [("nop", "i", 0, "i", 0, number, 1) for number in range(len(peers))]
+        held.append((-1, -1, [*waits, *(("re", "s", peer, "i", 0, -1, -1) for peer in peers)]))
+        blocks.append(held)
+    return program("allreduce", blocks, inputs=1, outputs=1)
+
+
+def time_ns(tmp_path, text, kind, size, chosen):
+    (tmp_path / "algo.xml").write_text(text)
+    choice = {"program": "{schedule: algo.xml}"}.get(chosen, chosen)
+    (tmp_path / "system.yaml").write_text(f"preferred-dataset-splits: 1\n{kind}-implementation: [{choice}]\n")
+    graph = simcore.graph(size)
+    graph.collective(kind.replace("-", "_"), 1 << 20)
+    topology = Topology((Dimension("FullyConnected", size, 1e9, 500.0),))
+    return simcore.run(graph, topology, tmp_path / "system.yaml").time_ns
+
+
+@given(st.integers(2, 9))
+@settings(max_examples=8, deadline=None)
+def test_programs_are_proven(tmp_path_factory, size):
+    path = tmp_path_factory.mktemp("msccl") / "algo.xml"
+    kinds = {
+        ring_all_reduce(size): CollectiveKind.ALL_REDUCE,
+        all_pairs(size): CollectiveKind.ALL_REDUCE,
+        direct("allgather", size): CollectiveKind.ALL_GATHER,
+        direct("alltoall", size): CollectiveKind.ALL_TO_ALL,
+    }
+    for text, kind in kinds.items():
+        path.write_text(text)
+        claim, transfers = read_program(path)
+        assert (claim.kind, claim.size) == (kind, size)
+        assert len(transfers) == (2 * size * (size - 1) if "rrcs" in text and size > 1 else size * (size - 1))
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_a_ring_as_a_program_takes_as_long_as_the_ring(tmp_path, size):
+    times = [time_ns(tmp_path, ring_all_reduce(size), "all-reduce", size, chosen) for chosen in ("program", "ring")]
+    assert times[0] == times[1]
+
+
+@pytest.mark.parametrize(("collective", "kind"), [("allgather", "all-gather"), ("alltoall", "all-to-all")])
+def test_a_direct_exchange_as_a_program_takes_as_long_as_the_direct_one(tmp_path, collective, kind):
+    times = [time_ns(tmp_path, direct(collective, 4), kind, 4, chosen) for chosen in ("program", "direct")]
+    assert times[0] == times[1]
+
+
+RING = ring_all_reduce(4)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (RING.replace('type="rrcs"', 'type="rcs"', 1), 0, "this is no all_reduce"),
+        (RING.replace('type="s"', 'type="nop"', 1), 21, "never gets past"),
+        (RING.replace('type="s"', 'type="shout"', 1), 4, "no such step"),
+        (RING.replace('coll="allreduce"', 'coll="shuffle"'), 1, "no such collective"),
+        (RING.replace('send="1"', 'send="7"'), 3, "there is no such rank"),
+        (RING.replace('<gpu id="3"', '<gpu id="2"'), 1, "every rank"),
+        (RING.replace('srcbuf="i"', 'srcbuf="s"', 1), 4, "has nothing in slot"),
+        (RING.replace("</algo>", ""), 0, "not well-formed"),
+        ("<system/>", 1, "not a program of MSCCL"),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><algo/>', 1, "document type"),
+    ],
+)
+def test_a_program_that_does_not_work_is_refused_with_its_place(tmp_path, text, line, words):
+    (tmp_path / "algo.xml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_program(tmp_path / "algo.xml")
+    said = str(caught.value)
+    assert words in said
+    assert f"algo.xml:{line or ''}" in said
