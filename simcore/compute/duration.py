@@ -25,6 +25,7 @@ from simcore.compute.kernel import (
     Gradient,
     GroupedProduct,
     Kernel,
+    LatentAttention,
     MemoryPass,
     Product,
     Source,
@@ -33,7 +34,7 @@ from simcore.compute.kernel import (
 from simcore.compute.measured import parametric
 from simcore.compute.measured.curves import Floats
 from simcore.compute.measured.estimate import Answer, Machine, Question, answer
-from simcore.compute.measured.operations import OPERATIONS
+from simcore.compute.measured.operations import LATENT, OPERATIONS, ROTARY
 from simcore.compute.measured.tables import Word, own_folder, remembered
 
 __all__ = ["collective", "collective_curve", "duration", "durations", "expert_exchange"]
@@ -241,6 +242,16 @@ def _attention(kernel: Attention, device: Accelerator, dtype: str, sustained: bo
     return (_ask(operation, (dtype,), **sizes),), lambda found: _times(found[0], factor, exact=True)
 
 
+def _latent(kernel: LatentAttention, device: Accelerator, dtype: str, sustained: bool) -> Recipe:
+    """Measured at the widths of DeepSeek's models; others by the ratio of parametric times."""
+    measured = replace(kernel, head_dim=int(LATENT + ROTARY), value_dim=int(LATENT))
+    factor = 1.0
+    if measured != kernel:
+        factor = _work_s("mla_decode", kernel, device, dtype) / _work_s("mla_decode", measured, device, dtype)
+    ask = _ask("mla_decode", (dtype,), heads=kernel.heads, batch=kernel.batch, context=kernel.keys)
+    return (ask,), lambda found: _times(found[0], factor, exact=True)
+
+
 # Time of the backward over the forward's in training kernels with work enough for the device (SimuMax, A100 PCIe and
 # B200: 2.9 to 3.6; less only where the host's launch is what was timed of the forward).
 _BACKWARD = 3.0
@@ -297,5 +308,6 @@ _HOW: dict[type, Callable[[Any, Accelerator, str, bool], Recipe]] = {
     Product: _product,
     GroupedProduct: _grouped,
     Attention: _attention,
+    LatentAttention: _latent,
     MemoryPass: _memory,
 }

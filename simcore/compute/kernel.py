@@ -9,7 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-__all__ = ["Attention", "Duration", "Gradient", "GroupedProduct", "Kernel", "MemoryPass", "Product", "Source", "Touch"]
+__all__ = [
+    "Attention",
+    "Duration",
+    "Gradient",
+    "GroupedProduct",
+    "Kernel",
+    "LatentAttention",
+    "MemoryPass",
+    "Product",
+    "Source",
+    "Touch",
+]
 
 
 class Gradient(Enum):
@@ -142,6 +153,16 @@ class Attention:
     @property
     def _reached(self) -> int:
         return self.queries + self.window if self.window else self.keys
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention(Attention):
+    """Attention over a cache of low-rank vectors; values are a part of them and are read with them (DeepSeek's MLA)."""
+
+    def moved_bytes(self, element_bytes: float) -> float:
+        """Queries and results of every head, the cache once."""
+        rows = self.heads * (self.head_dim + self.values) + self.keys * self.head_dim
+        return element_bytes * self.batch * rows
 
 
 @dataclass(frozen=True, slots=True)

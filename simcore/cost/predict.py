@@ -75,7 +75,7 @@ def slowest_of(ranks: int) -> float:
     normal values (Blom 1958).
 
     >>> round(slowest_of(8), 2), round(slowest_of(10_000), 2)
-    (1.43, 3.83)
+    (1.43, 3.84)
     """
     return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25)) if ranks > 1 else 0.0
 

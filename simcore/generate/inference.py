@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simcore.compute.accelerators import Accelerator
-from simcore.compute.kernel import Attention
+from simcore.compute.kernel import Attention, LatentAttention
 from simcore.generate.durations import Roofline, roofline
 from simcore.model.held import held_parameters
 from simcore.model.memory import kv_cache_bytes
@@ -105,22 +105,12 @@ def durations_of(model: Model, request: Request, device: Accelerator) -> Rooflin
     return replace(made, parts={**made.parts, Part.HEAD: single.parts[Part.HEAD]})
 
 
-@dataclass(frozen=True, slots=True)
-class _Absorbed(Attention):
-    """Latent attention over a cache: keys are low-rank vectors, of which values are a part and are read with them."""
-
-    def moved_bytes(self, element_bytes: float) -> float:
-        """Queries and results of every head, the cache once."""
-        rows = self.heads * (self.head_dim + self.values) + self.keys * self.head_dim
-        return element_bytes * self.batch * rows
-
-
 def _cached_attention(model: Model, request: Request) -> Attention:
     """One query per sequence and head over the cache of a layer; latent attention in its absorbed form."""
     heads, latent = max(1, model.heads // request.tp), model.latent
     if latent:
         width = latent.key_value_rank + latent.rope_size
-        return _Absorbed(request.batch, heads, 1, 1, request.context, width, latent.key_value_rank)
+        return LatentAttention(request.batch, heads, 1, 1, request.context, width, latent.key_value_rank)
     keys = max(1, model.key_heads // request.tp)
     return Attention(request.batch, heads, keys, 1, request.context, model.head_dim)
 

@@ -15,7 +15,9 @@ ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
 COMMANDS = re.findall(r"`(simcore [^`]*)`", README) + re.findall(r"^(simcore .*)$", README, re.MULTILINE)
 RUNNABLE = [
-    command for command in COMMANDS if "..." not in command and not re.search(r"study|jobs\.yaml|trace\.json|A B", command)
+    command
+    for command in COMMANDS
+    if "..." not in command and not re.search(r"study|jobs\.yaml|trace\.json|A B", command)
 ]
 
 

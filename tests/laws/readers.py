@@ -14,7 +14,7 @@ from pathlib import Path
 from simcore.cli.run import command as run_command
 from simcore.cli.topology import command as topology_command
 from simcore.cost.published import suites as published
-from simcore.cost.published.validate import read_from, rows_of
+from simcore.cost.published.reading import sort_rows
 from simcore.cost.simai.bandwidth import read_bus_bandwidths
 from simcore.cost.study import read_study as read_search
 from simcore.generate.aicb.times import inference_times, training_times
@@ -88,9 +88,7 @@ def _shown(path: Path) -> object:
 
 
 def _measurements(path: Path) -> object:
-    with read_from(path):
-        document = published.load(path)
-        return [rows_of(suite, [document]) for suite in published.SUITES.values()]
+    return sort_rows([published.load(path)])
 
 
 def _host(path: Path) -> object:

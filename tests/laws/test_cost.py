@@ -146,4 +146,4 @@ def test_generator_kernels_and_engine_give_the_predicted_step(model, tp, pp, dp,
     )  # fmt: skip
     workload = pipeline_workload(model, plan, roofline(model, plan, accelerator(BARE.accelerator)))
     more_s = run_ns(workload, plan, BARE.fabric) * 1e-9 - predict(model, plan, BARE).step_s
-    assert -1e-5 < more_s < (200e-6 * chunks if dp > 1 or chunks > 1 else 1e-5)
+    assert -5e-5 < more_s < (300e-6 * chunks if dp > 1 or chunks > 1 else 5e-5)

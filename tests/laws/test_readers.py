@@ -12,7 +12,7 @@ from simcore.cli import main
 from simcore.errors import InputError
 from simcore.workload.archives import documents
 from tests.laws import campaign
-from tests.laws.inputs import FLEXFLOW, HOST, MEASURED, NETWORK, SPECIFICATION, WAFER, text
+from tests.laws.inputs import FLEXFLOW, HOST, NETWORK, SPECIFICATION, WAFER, text
 from tests.laws.mutations import Seed
 from tests.laws.readers import CORE, LLAMA, ROUTING, ROWS, readers
 
@@ -113,8 +113,6 @@ FOUND = [
     ("spec.yaml", SPECIFICATION.replace("layers: 2", "layers: 100000"), "at most 8,192"),
     ("spec.yaml", SPECIFICATION.replace("layers: 2", "layers: 99999999999"), "4,294,967,296 or less"),
     ("times.txt", f"attention_forward:\n  time_gpu_avg: {DIGITS}\n", "'attention_forward' is too long"),
-    ("measured.json", {"rows": MEASURED["rows"], "collectives": [{"ranks": 8, "nodes": 1}]}, ".json: error: None"),
-    ("measured.json", {"bulk_tables": {"vtrain_multi": {"columns": [], "rows": [[]]}}}, "measured.json: error: suite"),
     ("tasks.graph", FLEXFLOW.replace("node0 ->", f"node{DIGITS} ->"), "neither a task nor an edge"),
     ("tasks.graph", FLEXFLOW.replace("device_id=0", "device_id=999999999", 1), "devices 0 to 65535"),
     ("tasks.graph", FLEXFLOW.replace("=0.02", "=-0.02"), "not between 0 and 2^63 - 1"),

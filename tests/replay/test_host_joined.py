@@ -24,7 +24,7 @@ def public(name):
 
 
 def test_widths_of_a_profile_without_shapes_change_by_the_host_traces():
-    """PARAM's linear: layers of 1024 x 1024 floats, which take three to four times as long at twice the width."""
+    """PARAM's linear: layers of 1024 x 1024 floats, which fill a V100 better at twice the width."""
     (plain,) = read_ranks([public("linear_kineto.json.gz")])
     with pytest.raises(InputError, match="no matrix product says its shape"):
         width_factors(view(plain), "hidden", 2048)
@@ -32,7 +32,7 @@ def test_widths_of_a_profile_without_shapes_change_by_the_host_traces():
     factors = width_factors(view(trace), "hidden", 2048)
     gemm = np.array(["gemm" in name for name in trace.names])[trace.tasks.name]
     assert np.median(factors[~gemm]) == 1.0
-    assert np.median(factors[gemm]) == pytest.approx(3.6, rel=0.15)
+    assert np.median(factors[gemm]) == pytest.approx(2.8, rel=0.15)
     assert (factors[gemm] > 1).mean() > 0.95  # the first of 40 iterations is not whole, and the last layer is narrow
 
 

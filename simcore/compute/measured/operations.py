@@ -14,7 +14,7 @@ import numpy as np
 
 from simcore.compute.measured.curves import Columns, Floats
 
-__all__ = ["OPERATIONS", "Operation", "Work"]
+__all__ = ["LATENT", "OPERATIONS", "ROTARY", "Operation", "Work"]
 
 Axis = Mapping[str, float]
 
@@ -111,26 +111,26 @@ def _causal(c: Columns, size: float) -> Work:
     return Work(batch * heads * seq * seq * (width + value), size * batch * seq * (heads + keys) * (width + value))
 
 
-_LATENT, _ROTARY, _LATENT_HEAD = 512.0, 64.0, 128.0  # sizes of the measured latent attention (DeepSeek-V2, V3)
+LATENT, ROTARY, _LATENT_HEAD = 512.0, 64.0, 128.0  # sizes of the measured latent attention (DeepSeek-V2, V3)
 
 
 def _latent_prefill(c: Columns, size: float) -> Work:
     heads, batch, seq, prefix = (*_all(c, "heads", "batch", "seq"), np.asarray(c["prefix"], float))
-    widths = 2 * _LATENT_HEAD + _ROTARY
+    widths = 2 * _LATENT_HEAD + ROTARY
     flops = batch * heads * seq * (seq + 2 * prefix) * widths
     return Work(flops, 2 * size * batch * (seq + prefix) * heads * widths)
 
 
 def _latent_decode(c: Columns, size: float) -> Work:
     heads, batch, seen = _all(c, "heads", "batch", "context")
-    cached = _LATENT + _ROTARY
-    return Work(2 * batch * heads * seen * (_LATENT + cached), batch * (size * seen * cached + 4 * heads * cached))
+    cached = LATENT + ROTARY
+    return Work(2 * batch * heads * seen * (LATENT + cached), batch * (size * seen * cached + 4 * heads * cached))
 
 
 def _latent_product(c: Columns, size: float) -> Work:
     heads, tokens = _all(c, "heads", "tokens")
-    weights = _LATENT * _LATENT_HEAD
-    return Work(2 * heads * tokens * weights, heads * (size * weights + 2 * tokens * (_LATENT + _LATENT_HEAD)))
+    weights = LATENT * _LATENT_HEAD
+    return Work(2 * heads * tokens * weights, heads * (size * weights + 2 * tokens * (LATENT + _LATENT_HEAD)))
 
 
 def _experts(c: Columns, size: float) -> Work:

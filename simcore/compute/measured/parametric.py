@@ -88,7 +88,12 @@ def _rates(operation: Operation) -> Rates:
 def _kernel_us(work: Work, rates: Rates, device: Accelerator, dtype: str) -> Floats | float:
     arithmetic_us = work.flops / (stated_peak(device, dtype) * device.reach * rates.arithmetic) * 1e6
     memory_us = work.memory_bytes / (device.memory_bytes_per_s * rates.memory) * 1e6
-    return rates.fixed_us + (arithmetic_us**rates.sharpness + memory_us**rates.sharpness) ** (1 / rates.sharpness)
+    longer, shorter = np.maximum(arithmetic_us, memory_us), np.minimum(arithmetic_us, memory_us)
+    overlap = shorter / np.maximum(longer, _LEAST_US)  # a power of the times themselves would leave what a float holds
+    return rates.fixed_us + longer * (1 + overlap**rates.sharpness) ** (1 / rates.sharpness)
+
+
+_LEAST_US = 1e-300
 
 
 def _link_rate(device: Accelerator, rates: Rates) -> float:
