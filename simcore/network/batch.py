@@ -118,7 +118,8 @@ def _followers(routes: Routes, count: int) -> tuple[IntArray, IntArray]:
         seen = np.zeros(count * count, bool)
         seen[pairs] = True
         pairs = np.flatnonzero(seen)
-    pairs = np.unique(pairs)
+    else:
+        pairs = np.unique(pairs)
     return pairs // count, pairs % count
 
 
@@ -137,7 +138,7 @@ def _levels(routes: Routes, count: int) -> IntArray | None:
         edges = np.arange(counts.sum()) + np.repeat(starts[ready] - (ends - counts), counts)
         np.maximum.at(level, second[edges], np.repeat(level[ready], counts) + 1)
         waiting -= np.bincount(second[edges], minlength=count)
-        reached = np.unique(second[edges])
+        reached = np.flatnonzero(np.bincount(second[edges]))  # `np.unique` would load masked arrays
         ready = reached[waiting[reached] == 0]
     return level if done == count else None
 

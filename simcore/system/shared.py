@@ -523,7 +523,7 @@ class Shared:
             bases = ids[ids // part.stride % part.npus == 0] if not part.whole else np.zeros(1, np.int64)
             classes, which = np.unique(self._class_of[bases], return_inverse=True)
             stands = np.array([part.base(int(self._ranks[each][0])) for each in classes.tolist()])[which]
-            for base in np.unique(stands).tolist():
+            for base in sorted(set(stands.tolist())):
                 if (number, base) in self._places:
                     yield self._places[number, base], bases[stands == base]
 

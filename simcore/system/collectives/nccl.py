@@ -22,8 +22,6 @@ from math import log2
 
 import numpy as np
 
-from simcore.compute.accelerators import accelerator
-from simcore.compute.duration import collective_curve
 from simcore.errors import InputError, closest
 from simcore.hashed import Hashed
 from simcore.workload.model import CollectiveKind
@@ -128,6 +126,9 @@ _MEASURED_RANKS = 8  # as NCCL chooses by itself: a system that may not use NVLS
 
 def _measured_s(kind: CollectiveKind, size_bytes: float, ranks: int, device: str) -> float:
     """What nccl-tests shows for it, or for the one that sends as it does; beyond its sizes at the last rate."""
+    from simcore.compute.accelerators import accelerator  # few runs need tables
+    from simcore.compute.duration import collective_curve
+
     sizes, seconds = collective_curve(_MEASURED_AS[kind], ranks, accelerator(device))
     beyond = max(0.0, size_bytes - float(sizes[-1])) * float(seconds[-1] - seconds[-3]) / float(sizes[-1] - sizes[-3])
     within = np.interp(np.log(max(size_bytes, 1.0)), np.log(sizes), np.log(seconds))
