@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from simcore.network.clock import whole_steps
+from simcore.network.clock import occupied_ns, steps
 from simcore.network.core import NEVER, State, begin, hand_over, play
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -16,14 +15,11 @@ from simcore.system.collectives import AnyPlan
 from simcore.system.explicit import Explicit
 from simcore.system.plan import Plan, SideBySide
 from simcore.system.plans import Costs
-from simcore.units import transfer_ns
 
 __all__ = ["MESSAGE", "Layouts", "Running", "Shape", "playable"]
 
 MESSAGE = -1
 """The layout of a message of no phase."""
-
-_occupied_ns = lru_cache(maxsize=1 << 16)(transfer_ns)  # sizes are few
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +50,28 @@ class Layouts:
 
     def __init__(self, *, timed: bool):
         self.state = State.on(0, timed=timed)
-        self._kinds: dict[tuple[Shape, int, int, int], int] = {}
+        self._kinds: dict[Shape, dict[tuple[int, int, int], int]] = {}
 
     def kinds(self, shape: Shape, src: IntArray, dst: IntArray, size_bytes: Sequence[int]) -> list[int]:
         """The kinds of messages between NPUs of a place."""
-        keys = [(shape, *key) for key in zip(src.tolist(), dst.tolist(), size_bytes, strict=True)]
-        new = dict.fromkeys(key for key in keys if key not in self._kinds)
+        keys = list(zip(src.tolist(), dst.tolist(), size_bytes, strict=True))
+        known = self._kinds.setdefault(shape, {})
+        new = list(dict.fromkeys(key for key in keys if key not in known))
         if new:
-            ends = np.array([key[1:3] for key in new])
-            routes = shape.graph.routes(ends[:, 0], ends[:, 1])
-            offsets, links = routes.offsets.tolist(), routes.links.tolist()
-            for index, key in enumerate(new):
-                self._kinds[key] = self._kind(shape.graph, links[offsets[index] : offsets[index + 1]], key[3])
-        return [self._kinds[key] for key in keys]
+            known.update(zip(new, self._new_kinds(shape.graph, np.array(new)), strict=True))
+        return [known[key] for key in keys]
 
-    def _kind(self, graph: LinkGraph, route: list[int], size_bytes: int) -> int:
-        s = self.state
-        s.link.extend(route)
-        s.step.extend(whole_steps(graph.latency_ns[route].tolist()))
-        s.occupied.extend(_occupied_ns(size_bytes, rate) for rate in graph.bandwidth_bytes_per_s[route].tolist())
-        s.hop_at.append(len(s.link))
-        s.size.append(size_bytes)
-        return len(s.size) - 1
+    def _new_kinds(self, graph: LinkGraph, messages: IntArray) -> range:
+        """Of messages, each a row of source, destination and size."""
+        s, first = self.state, len(self.state.size)
+        routes, sizes = graph.routes(messages[:, 0], messages[:, 1]), messages[:, 2]
+        s.hop_at.extend((len(s.link) + routes.offsets[1:]).tolist())
+        s.link.extend(routes.links.tolist())
+        s.step.extend(steps(graph.latency_ns, routes).tolist())
+        rates = graph.bandwidth_bytes_per_s[routes.links]
+        s.occupied.extend(occupied_ns(np.repeat(sizes, routes.counts), rates).tolist())
+        s.size.extend(sizes.tolist())
+        return range(first, len(s.size))
 
     def of(self, shape: Shape, plan: AnyPlan, members: IntArray, costs: Costs) -> list[tuple[int, int]]:
         """Of a plan among some NPUs of a place: its layouts, and the number of the first message of each."""
