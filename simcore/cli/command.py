@@ -233,14 +233,17 @@ verb = partial(click.command, cls=Command)
 option = partial(click.option, cls=Option)
 
 
+_MANY = 4  # files of one folder: the first and the last are named
+
+
 def _told(written: list[Path]) -> Iterator[str]:
     """Where the files are and how to open them."""
     folders: dict[Path, list[Path]] = defaultdict(list)
     for path in written:
         folders[path.parent].append(path)
     for paths in folders.values():
-        many = f" to {paths[-1].name}, {len(paths)} files" if len(paths) > 1 else ""
-        yield f"written: {paths[0]}{many}"
+        more = "".join(f", {path.name}" for path in paths[1:])
+        yield f"written: {paths[0]}" + (more if len(paths) < _MANY else f" to {paths[-1].name}, {len(paths)} files")
     for suffix, how in OPENED_WITH.items():
         if found := [path for path in written if path.name.endswith(suffix)]:
             yield f"open {found[0]} {how}"
