@@ -12,7 +12,7 @@ from simcore.engine.deadlock import deadlock
 from simcore.engine.loops import LoopCase
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Scene, Setup, prepare
-from simcore.engine.transports import fold_of, make_transport, notes_of
+from simcore.engine.transports import fold_of, make_transport, notes_of, stuck_of
 from simcore.engine.wiring import folded_if_alike, make_gates, make_phases, play
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
@@ -71,7 +71,8 @@ def _run(case: LoopCase | GraphCase, ranks: Sequence[Sequence[int]]) -> Timeline
     play(env)
     finish_ns = tuple(npu.finish_ns for npu in npus)
     if min(finish_ns) < 0:
-        raise deadlock(players.stuck(), schedulers, ranks, events.table().names, gang=case.profile.gang)
+        lines = [*stuck_of(transport), *players.stuck()]
+        raise deadlock(lines, schedulers, ranks, events.table().names, gang=case.profile.gang)
     played = Timeline(
         events=events.table(),
         time_ns=max(finish_ns),
