@@ -227,7 +227,7 @@ def _check_bus(system: SystemConfig, profile: Profile) -> None:
 
 def notes_of(transport: Transport) -> tuple[str, ...]:
     """What the user should know of how collectives were timed."""
-    return tuple(transport.notes()) if isinstance(transport, Measured) else ()
+    return tuple(transport.notes()) if isinstance(transport, Measured | Played) else ()
 
 
 def stuck_of(transport: Transport) -> list[str]:

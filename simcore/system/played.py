@@ -74,6 +74,10 @@ class Played:
         """What of the network waits for each other, when nothing moves any more."""
         return self._network.stuck() if isinstance(self._network, Queued) else []
 
+    def notes(self) -> list[str]:
+        """What the network leaves out."""
+        return self._network.notes() if isinstance(self._network, Queued) else []
+
     def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
         """What one NPU sends in a phase."""
         return self.plans.bytes_of(phase, self._ranks[npu_class][0])

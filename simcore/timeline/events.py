@@ -165,7 +165,7 @@ class QueueTable:
 
     The most that waited, in bytes; how long and how often the link stood still for want of room behind it (paused, or
     without credits); segments that were marked on their way into the queue, and those dropped behind the link, which
-    were sent again. `curves` are rows of (link, time in ns, bytes that wait from then on), where a run kept them.
+    were sent again. `curves` are rows of (link, time in ns, bytes that wait from then on).
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("peak_bytes", "still_ns", "stops", "marks", "drops", "dropped_bytes")
@@ -175,7 +175,7 @@ class QueueTable:
     marks: NDArray[np.int64]
     drops: NDArray[np.int64]
     dropped_bytes: NDArray[np.int64]
-    curves: NDArray[np.int64] | None = None
+    curves: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

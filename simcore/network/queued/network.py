@@ -25,7 +25,6 @@ from simcore.network.queued.deadlock import waits_in_a_circle
 from simcore.network.queued.flow import Message, Segment, Sender, Way
 from simcore.network.queued.laws import Path, Reading
 from simcore.network.queued.ports import Port
-from simcore.network.times import MOST_TIMES
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import PLAIN, Ports
@@ -34,6 +33,11 @@ from simcore.units import transfer_ns
 
 __all__ = ["Queued"]
 
+MOST_ROWS = 1_000_000  # of curves; a longer run keeps its beginning
+NOTE = (
+    "queues: messages go in segments that are buffered and marked as one; acknowledgements, credits and pauses take "
+    "the latency of the way back and none of its bandwidth"
+)
 _by_key = attrgetter("key", "ends")
 
 
@@ -325,14 +329,20 @@ class Queued(CountedLinks):
         columns = {
             name: np.array([getattr(port, name) for port in self.ports], np.int64) for name in QueueTable.COLUMNS
         }
-        curves = np.array(self._curves, np.int64).reshape(-1, 3) if self._times else None
+        curves = np.array(self._curves, np.int64).reshape(-1, 3)
         return replace(super().table(), queues=QueueTable(**columns, curves=curves))
 
     def _curve(self, port: Port, now_ns: int) -> None:
         """Note how much waits for a link."""
         port.peak_bytes = max(port.peak_bytes, port.waiting_bytes)
-        if self._times and len(self._curves) <= 3 * MOST_TIMES:
+        if len(self._curves) < 3 * MOST_ROWS:
             self._curves.extend((port.link, now_ns, port.waiting_bytes))
+
+    def notes(self) -> list[str]:
+        """What is an approximation."""
+        return [NOTE] + ["queues: their curves end before the run does: too many changes"] * (
+            len(self._curves) >= 3 * MOST_ROWS
+        )
 
     def stuck(self) -> list[str]:
         """Why nothing moves any more: the links that wait for each other."""
@@ -343,7 +353,8 @@ class Queued(CountedLinks):
             f"link {here} waits for room at its end, which is taken by what waits for link {ahead}"
             for here, ahead in zip(ends, ends[1:] + ends[:1], strict=True)
         ]
-X
+        hint = "hint: more buffer, or routes that take links in one order (a Mesh in place of a Ring) break the circle"
+        return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, hint] if ends else []
 
 
 def _dimensions(links: LinkGraph) -> list[int]:

@@ -65,13 +65,13 @@ class Port:
         return marked
 
     def stop(self, now_ns: int) -> None:
-        """From now on the link has to stand still."""
+        """The link has to stand still, once it has sent what it is sending."""
         if self.still_since_ns < 0:
-            self.still_since_ns = now_ns
+            self.still_since_ns = max(now_ns, self.free_ns)
             self.stops += 1
 
     def go(self, now_ns: int) -> None:
         """It may send again."""
         if self.still_since_ns >= 0:
-            self.still_ns += now_ns - self.still_since_ns
+            self.still_ns += max(now_ns - self.still_since_ns, 0)
             self.still_since_ns = -1

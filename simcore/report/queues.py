@@ -1,0 +1,83 @@
+"""What queues in front of links did: the deepest of them, and how much waited when."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.report.document import QueueRow, Queues, ReportDocument
+from simcore.report.grid import grid
+from simcore.timeline.events import LinkTable, QueueTable
+from simcore.units import format_bytes, format_ns
+
+__all__ = ["curve", "deepest", "queues_document", "queues_text", "sparks"]
+
+Ints = NDArray[np.int64]
+MOST_QUEUES, PARTS, SHOWN = 8, 48, 24
+SPARKS = " .:-=+*#%@"  # from nothing to the most
+
+
+def deepest(queues: QueueTable) -> list[int]:
+    """Links whose queues matter most: that drop most, whose senders stood still longest, that hold most."""
+    order = np.lexsort((-queues.peak_bytes, -queues.still_ns, -queues.dropped_bytes))[:MOST_QUEUES]
+    used = queues.peak_bytes + queues.still_ns + queues.drops + queues.marks > 0
+    return [link for link in order.tolist() if used[link]]
+
+
+def curve(queues: QueueTable, link: int) -> tuple[Ints, Ints]:
+    """Times, and the bytes that wait for a link from then on."""
+    rows = queues.curves[queues.curves[:, 0] == link]
+    return rows[:, 1], rows[:, 2]
+
+
+def _most(times_ns: Ints, waiting: Ints, time_ns: int) -> list[int]:
+    """The most that waited in each part of the run."""
+    edges = np.linspace(0, max(time_ns, 1), PARTS + 1)
+    found = np.zeros(PARTS, np.int64)
+    if len(times_ns):
+        first = np.clip(np.searchsorted(edges, times_ns, side="right") - 1, 0, PARTS - 1)
+        np.maximum.at(found, first, waiting)
+        # What waits when a part begins is the last row before it.
+        before = np.searchsorted(times_ns, edges[:-1], side="right") - 1
+        found = np.maximum(found, np.where(before >= 0, waiting[before], 0))
+    return [int(size) for size in found]
+
+
+def queues_document(links: LinkTable, queues: QueueTable, time_ns: int) -> Queues:
+    """Sums, and a row for each of the queues that matter most."""
+    rows: list[QueueRow] = []
+    for link in deepest(queues):
+        figures = {name: int(getattr(queues, name)[link]) for name in QueueTable.COLUMNS}
+        shape = _most(*curve(queues, link), time_ns)
+        rows.append({"src": links.src[link], "dst": links.dst[link], **figures, "curve_bytes": shape})  # type: ignore[typeddict-item]
+    sums = {name: int(getattr(queues, name).sum()) for name in QueueTable.COLUMNS if name != "peak_bytes"}
+    return {**sums, "deepest": rows}  # type: ignore[typeddict-item]
+
+
+def sparks(curve_bytes: Sequence[int], most: int) -> str:
+    """A curve in a line of text: two parts a character."""
+    halves = np.array(curve_bytes).reshape(SHOWN, -1).max(axis=1)
+    return "".join(SPARKS[-(-int(size) * (len(SPARKS) - 1) // max(most, 1))] for size in halves)
+
+
+def queues_text(document: ReportDocument, width: int) -> str:
+    """What the queues did, and a row for each of the deepest."""
+    queues = document.get("queues")
+    if not queues:
+        return ""
+    most = max((row["peak_bytes"] for row in queues["deepest"]), default=0)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for row in queues["deepest"]:
+        still = f"{format_ns(row['still_ns'])} ({row['stops']:,})"
+        shape = sparks(row["curve_bytes"], most)
+        cells = (format_bytes(row["peak_bytes"]), still, f"{row['marks']:,}", f"{row['drops']:,}", shape)
+        alike.setdefault(cells, []).append(f"{row['src']} -> {row['dst']}")
+    marks, drops = f"{queues['marks']:,} segments marked", f"{queues['drops']:,} dropped and sent again"
+    stops = f"links stood still {queues['stops']:,} times, {format_ns(queues['still_ns'])} in all"
+    title = textwrap.fill(f"Queues: {stops}; {marks}; {drops} ({format_bytes(queues['dropped_bytes'])}).", width)
+    rows = [(names[0] + f" and {len(names) - 1} alike" * (len(names) > 1), *cells) for cells, names in alike.items()]
+    header = ("link", "most waiting", "stood still", "marks", "drops", "over time")
+    return title + "\n" + grid(header, rows, left=(0, 5), width=width) if rows else title
