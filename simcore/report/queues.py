@@ -16,7 +16,7 @@ from simcore.units import format_bytes, format_ns
 __all__ = ["curve", "deepest", "queues_document", "queues_text", "sparks"]
 
 Ints = NDArray[np.int64]
-MOST_QUEUES, PARTS, SHOWN = 8, 48, 24
+MOST_QUEUES, PARTS, SHOWN = 8, 48, 16
 SPARKS = " .:-=+*#%@"  # from nothing to the most
 
 
@@ -58,9 +58,9 @@ def queues_document(links: LinkTable, queues: QueueTable, time_ns: int) -> Queue
 
 
 def sparks(curve_bytes: Sequence[int], most: int) -> str:
-    """A curve in a line of text: two parts a character."""
-    halves = np.array(curve_bytes).reshape(SHOWN, -1).max(axis=1)
-    return "".join(SPARKS[-(-int(size) * (len(SPARKS) - 1) // max(most, 1))] for size in halves)
+    """A curve in a line of text: some parts a character."""
+    parts = np.array(curve_bytes).reshape(SHOWN, -1).max(axis=1)
+    return "".join(SPARKS[-(-int(size) * (len(SPARKS) - 1) // max(most, 1))] for size in parts)
 
 
 def queues_text(document: ReportDocument, width: int) -> str:

@@ -25,6 +25,7 @@ from simcore.network.queued.deadlock import waits_in_a_circle
 from simcore.network.queued.flow import Message, Segment, Sender, Way
 from simcore.network.queued.laws import Path, Reading
 from simcore.network.queued.ports import Port
+from simcore.network.queued.routing import Ways
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import PLAIN, Ports
@@ -75,7 +76,8 @@ class Queued(CountedLinks):
             for link, (rate, latency_ns, dim) in enumerate(columns)
         ]
         self._occupied_ns = lru_cache(maxsize=1 << 16)(transfer_ns)
-        self._ways: dict[tuple[int, int], Way] = {}
+        self._routing = Ways(links)
+        self._ways: dict[tuple[int, ...], Way] = {}
         self._segments: dict[tuple[int, int], tuple[int, Ports]] = {}
         self._senders: dict[tuple[int, int], Sender] = {}
         self._due: dict[int, _Instant] = {}
@@ -87,16 +89,17 @@ class Queued(CountedLinks):
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
         """As `Network.send`."""
-        now_ns, way = int(self.env.now), self._way(src, dst)
+        now_ns = int(self.env.now)
         segment_bytes, rules = self._cut(src, dst)
         message = Message(key, (src, dst), size_bytes, segment_bytes, deliver)
-        if not way.links:
+        if src == dst:
             self._finish(message, now_ns, now_ns)
             return
         sender = self._senders.get((src, dst)) if rules.law else Sender(None)
         if sender is None:
             sender = self._senders[src, dst] = Sender(rules.new_law())
             if sender.law:
+                way = self._way(src, dst)
                 first = self.ports[way.links[0]]
                 rtt_ns = sum(way.steps_ns) + way.back_ns + transfer_ns(segment_bytes, min(way.rates))
                 sender.law.begin(Path(first.bytes_per_s, rtt_ns, segment_bytes))
@@ -104,18 +107,23 @@ class Queued(CountedLinks):
         self._at(now_ns, now_ns, self._pump, sender)
 
     def _way(self, src: int, dst: int) -> Way:
-        way = self._ways.get((src, dst))
+        """The way of the next segment."""
+        route = self._routing.choose(src, dst, self._backlog)
+        way = self._ways.get(route)
         if way is None:
-            path = self._path(src, dst)
-            back_ns = whole_latency(sum(self._latencies[link] for link in path.links))
-            way = self._ways[src, dst] = Way(path.links, path.steps_ns, path.rates, back_ns)
+            path = self._along(route)
+            back_ns = whole_latency(sum(self._latencies[link] for link in route))
+            way = self._ways[route] = Way(path.links, path.steps_ns, path.rates, back_ns)
         return way
+
+    def _backlog(self, link: int) -> float:
+        return self.ports[link].backlog_bytes(int(self.env.now))
 
     def _cut(self, src: int, dst: int) -> tuple[int, Ports]:
         """How large segments between two NPUs are, and whose law they obey: the outermost dimension's that has one."""
         found = self._segments.get((src, dst))
         if found is None:
-            crossed = [self.ports[link].rules for link in self._way(src, dst).links] or [PLAIN]
+            crossed = [self.ports[link].rules for link in self.links.route(src, dst)] or [PLAIN]
             lawful = [rules for rules in crossed if rules.law] or crossed
             found = self._segments[src, dst] = min(rules.segment_bytes for rules in crossed), lawful[-1]
         return found

@@ -50,6 +50,7 @@ class Ports:
     a link sends only what has room there; with "pfc" it is paused when more than `xoff_bytes` lie there, until there
     are at most `xon_bytes`; with "drop" what finds no room is lost, and sent again. `law` and its `parameters` are the
     congestion control of what crosses the dimension, "" = none. `segment_bytes` are sent, buffered and marked as one.
+    `routing` chooses among several ways, "" = the dimension's usual one, by a hash of the ends and `seed`.
     """
 
     buffer_bytes: int = UNLIMITED
@@ -60,6 +61,8 @@ class Ports:
     law: str = ""
     parameters: tuple[tuple[str, float], ...] = ()
     segment_bytes: int = UNLIMITED
+    routing: str = ""
+    seed: int = 0
 
     @property
     def limited(self) -> bool:
@@ -134,13 +137,18 @@ PORT_KEYS: Mapping[str, tuple[Callable[[Node], object], object]] = {
 }
 
 
-def made_ports(given: Mapping[str, Any], bytes_per_s: float, latency_ns: float, place: Node) -> Ports:
-    """The ports of a dimension, from its entry under each of the keys; `place` is where to say what does not fit."""
+def made_ports(
+    given: Mapping[str, Any], bytes_per_s: float, latency_ns: float, routing: tuple[str, int], place: Node
+) -> Ports:
+    """The ports of a dimension, from its entry under each of the keys; `place` is where to say what does not fit.
+
+    `routing` is "" where the dimension's kind does it, with a seed.
+    """
     buffer, control, xoff, xon, marking, (law, parameters), segment = given.values()
     sizes = [MOST_SEGMENT_BYTES]
     sizes += [max(buffer // PARTS_OF_BUFFER, 1)] if buffer < UNLIMITED else []
     sizes += [max(marking.kmax_bytes // PARTS_OF_CURVE, 1)] if marking else []
-    plain = buffer == UNLIMITED and not (marking or law or segment)
+    plain = buffer == UNLIMITED and not (marking or law or segment or routing[0])
     segment = UNLIMITED if plain else segment or min(sizes)
     if buffer < segment:
         place.problem("a buffer must hold a segment", f"at least {segment:,} bytes", format_bytes(buffer))
@@ -150,7 +158,7 @@ def made_ports(given: Mapping[str, Any], bytes_per_s: float, latency_ns: float, 
         place.problem("xoff and xon are PFC's", "flow_control: pfc and a buffer, or no xoff and xon", str(control))
     if law and LAWS.get(law).needs_marks and not marking:
         place.problem(f"{law} slows down on marks", "ecn: {kmin: .., kmax: .., pmax: ..}", "no ecn")
-    return Ports(buffer, control, xoff or UNLIMITED, xon, marking, law, parameters, segment)
+    return Ports(buffer, control, xoff or UNLIMITED, xon, marking, law, parameters, segment, *routing)
 
 
 def _thresholds(buffer: int, xoff: int, xon: int, segment: int, flying: float, place: Node) -> tuple[int, int]:
