@@ -20,6 +20,7 @@ from simcore.network.congestion_free import CongestionFree
 from simcore.network.folded import FoldedLinks
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
+from simcore.network.topology.ports import PLAIN
 from simcore.profiles import Profile
 from simcore.system.alone import Phases
 from simcore.system.config import NCCL, SystemConfig
@@ -36,6 +37,7 @@ Wired = Solved | Measured | Played | Shared
 Ints = NDArray[np.int64]
 
 TREES = {"inNetwork", "multicast"}
+IDLE_PORTS = "buffers, marks, congestion control and routing of the topology play no part: --network queued has them"
 UNASKED = {NCCL, *TREES}  # their messages have no one receiver that could ask for them
 
 
@@ -65,7 +67,7 @@ def make_transport(env: simpy.Environment, ranks: Sequence[Sequence[int]], setup
         return _message_by_message(env, ranks, setup, links, network, costs)
     if network is None:
         return _without_contention(env, ranks, setup, costs)
-    if not profile.gang:
+    if not (profile.gang and network.by_itself):
         return _each_for_itself(env, ranks, setup, links, network, costs)
     ground = survey(setup, links, costs, folds=network.foldable and len(ranks) < topology.npus)
     if (ground.playable and network.in_columns) or (network.by_itself and not ground.meets):
@@ -86,15 +88,22 @@ def fold_of(setup: Setup, kinds: Ints) -> list[Sequence[int]]:
         return classes_of(everyone)
     links = LinkGraph(topology)
     costs = costs_of(setup, links)
-    if network is None or setup.system.fabric or not setup.profile.gang:
+    if network is None or setup.system.fabric or not (setup.profile.gang and network.by_itself):
         placeless = setup.profile.gang and all_alike(setup.placement, topology, costs)
+        if network and setup.profile.gang and not (placeless and network.foldable and _same_ways(topology)):
+            return classes_of(everyone)
         return fold(dims, kinds, placeless=placeless)
     ground = survey(setup, links, costs, folds=network.foldable)
-    if not network.by_itself or (ground.meets and not (ground.playable and network.in_columns)):
+    if ground.meets and not (ground.playable and network.in_columns):
         return classes_of(everyone)
     if (np.diff(kinds.reshape(setup.stages, -1)) == 0).all():
         return classes_of(kinds * (ground.colours.max() + 1) + ground.colours)
     return fold(dims, kinds, placeless=True) if ground.placeless else classes_of(everyone)
+
+
+def _same_ways(topology: Topology) -> bool:
+    """Whether ways do not depend on who sends: neither hashes nor turns choose them."""
+    return not any(dim.ports.routing for dim in topology.dims)
 
 
 def network_of(setup: Setup) -> type[LinkNetwork] | None:
@@ -225,8 +234,11 @@ def _check_bus(system: SystemConfig, profile: Profile) -> None:
         raise InputError.at(system.at("model-shared-bus"), message, expected="0, or the key left out", hint=hint)
 
 
-def notes_of(transport: Transport) -> tuple[str, ...]:
+def notes_of(transport: Transport, setup: Setup) -> tuple[str, ...]:
     """What the user should know of how collectives were timed."""
+    network = network_of(setup)
+    if (network is None or network.by_itself) and any(dim.ports != PLAIN for dim in setup.topology.dims):
+        return (IDLE_PORTS,)
     return tuple(transport.notes()) if isinstance(transport, Measured | Played) else ()
 
 

@@ -129,7 +129,7 @@ def _arrays(report: Report) -> Arrays:
         arrays |= {"link_src": _strings(links.src), "link_dst": _strings(links.dst)}
         arrays |= {"link_bytes": links.size_bytes, "link_busy_ns": links.busy_ns}
         arrays |= {} if links.coordinates is None else {"link_coordinates": links.coordinates}
-        columns = () if links.queues is None else (*QueueTable.COLUMNS, "curves")
+        columns = () if links.queues is None else (*QueueTable.COLUMNS, "stands_for", "curves")
         arrays |= {QUEUE + name: getattr(links.queues, name) for name in columns}
     if timeline.wafer:
         arrays["load_ns"] = timeline.wafer.load_ns
@@ -220,7 +220,9 @@ def _queues(arrays: Arrays, count: int) -> QueueTable | None:
     """What the queues of so many links did; ValueError when columns do not fit."""
     if QUEUE + "curves" not in arrays:
         return None
-    columns = {name: arrays[QUEUE + name].astype(np.int64, casting="safe") for name in QueueTable.COLUMNS}
+    columns = {
+        name: arrays[QUEUE + name].astype(np.int64, casting="safe") for name in (*QueueTable.COLUMNS, "stands_for")
+    }
     curves = arrays[QUEUE + "curves"].astype(np.int64, casting="safe").reshape(-1, 3)
     if any(column.shape != (count,) for column in columns.values()):
         raise ValueError("queues of other links")

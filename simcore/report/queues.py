@@ -29,7 +29,7 @@ def deepest(queues: QueueTable) -> list[int]:
 
 def curve(queues: QueueTable, link: int) -> tuple[Ints, Ints]:
     """Times, and the bytes that wait for a link from then on."""
-    rows = queues.curves[queues.curves[:, 0] == link]
+    rows = queues.curves[queues.curves[:, 0] == queues.stands_for[link]]
     return rows[:, 1], rows[:, 2]
 
 

@@ -165,7 +165,8 @@ class QueueTable:
 
     The most that waited, in bytes; how long and how often the link stood still for want of room behind it (paused, or
     without credits); segments that were marked on their way into the queue, and those dropped behind the link, which
-    were sent again. `curves` are rows of (link, time in ns, bytes that wait from then on).
+    were sent again. `curves` are rows of (link, time in ns, bytes that wait from then on); link i did
+    what link `stands_for[i]` of them did.
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("peak_bytes", "still_ns", "stops", "marks", "drops", "dropped_bytes")
@@ -176,6 +177,7 @@ class QueueTable:
     drops: NDArray[np.int64]
     dropped_bytes: NDArray[np.int64]
     curves: NDArray[np.int64]
+    stands_for: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -134,7 +134,9 @@ class Dcqcn(Law):
         self._limit(LEAST_RATE)
 
     def _recover(self, now_ns: int) -> None:
-        """Catch up with the timers, which run whether or not anything is sent."""
+        """Catch up with the timers, which run from the first notification on, whether or not anything is sent."""
+        if self._notified_ns < 0:
+            return
         ticks = (now_ns - self._alpha_ns) // self.alpha_interval_ns
         self._alpha *= (1 - self.g) ** ticks
         self._alpha_ns += ticks * self.alpha_interval_ns

@@ -20,6 +20,7 @@ import simpy
 
 from simcore.network.clock import whole_latency
 from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork
+from simcore.network.folded import FoldedLinks
 from simcore.network.instant import after, at_end_of_instant
 from simcore.network.queued.deadlock import waits_in_a_circle
 from simcore.network.queued.flow import Message, Segment, Sender, Way
@@ -59,7 +60,6 @@ class Queued(CountedLinks):
     one time is served in the order of (key, links behind, sender, segment).
     """
 
-    foldable = False
     by_itself = False  # senders remember their rates, buffers what came before
 
     @classmethod
@@ -334,11 +334,13 @@ class Queued(CountedLinks):
         """What every link carried so far, and what its queue did."""
         for port in self.ports:
             port.go(int(self.env.now))
+        stands_for = self.links.stands_for if isinstance(self.links, FoldedLinks) else np.arange(len(self.links))
         columns = {
-            name: np.array([getattr(port, name) for port in self.ports], np.int64) for name in QueueTable.COLUMNS
+            name: np.array([getattr(port, name) for port in self.ports], np.int64)[stands_for]
+            for name in QueueTable.COLUMNS
         }
         curves = np.array(self._curves, np.int64).reshape(-1, 3)
-        return replace(super().table(), queues=QueueTable(**columns, curves=curves))
+        return replace(super().table(), queues=QueueTable(**columns, curves=curves, stands_for=stands_for))
 
     def _curve(self, port: Port, now_ns: int) -> None:
         """Note how much waits for a link."""
@@ -368,4 +370,6 @@ class Queued(CountedLinks):
 def _dimensions(links: LinkGraph) -> list[int]:
     """The dimension of every link."""
     counts = [axis.groups * axis.links for axis in links.axes]
-    return np.repeat(np.arange(len(counts)), counts).tolist()
+    numbers = np.repeat(np.arange(len(counts)), counts)
+    found: list[int] = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
+    return found
