@@ -13,7 +13,7 @@ from simcore.report.grid import grid
 from simcore.timeline.events import LinkTable, QueueTable
 from simcore.units import format_bytes, format_ns
 
-__all__ = ["curve", "deepest", "queues_document", "queues_text", "sparks"]
+__all__ = ["curve", "deepest", "most_waiting", "queues_document", "queues_text", "sparks"]
 
 Ints = NDArray[np.int64]
 MOST_QUEUES, PARTS, SHOWN = 8, 48, 16
@@ -21,10 +21,11 @@ SPARKS = " .:-=+*#%@"  # from nothing to the most
 
 
 def deepest(queues: QueueTable) -> list[int]:
-    """Links whose queues matter most: that drop most, whose senders stood still longest, that hold most."""
-    order = np.lexsort((-queues.peak_bytes, -queues.still_ns, -queues.dropped_bytes))[:MOST_QUEUES]
+    """Links whose queues matter most: those that drop, that hold most, that stood still longest."""
+    full = np.lexsort((-queues.peak_bytes, -queues.dropped_bytes))[:MOST_QUEUES]
+    order = dict.fromkeys([*full.tolist(), *np.argsort(-queues.still_ns, kind="stable")[:MOST_QUEUES].tolist()])
     used = queues.peak_bytes + queues.still_ns + queues.drops + queues.marks > 0
-    return [link for link in order.tolist() if used[link]]
+    return [link for link in order if used[link]]
 
 
 def curve(queues: QueueTable, link: int) -> tuple[Ints, Ints]:
@@ -33,17 +34,18 @@ def curve(queues: QueueTable, link: int) -> tuple[Ints, Ints]:
     return rows[:, 1], rows[:, 2]
 
 
-def _most(times_ns: Ints, waiting: Ints, time_ns: int) -> list[int]:
-    """The most that waited in each part of the run."""
-    edges = np.linspace(0, max(time_ns, 1), PARTS + 1)
-    found = np.zeros(PARTS, np.int64)
+def most_waiting(queues: QueueTable, link: int, edges: NDArray[np.int64] | NDArray[np.float64]) -> list[int]:
+    """The most that waited for a link between each two of the times `edges`."""
+    times_ns, waiting = curve(queues, link)
+    inside = (times_ns >= edges[0]) & (times_ns <= edges[-1])
+    found = np.zeros(len(edges) - 1, np.int64)
     if len(times_ns):
-        first = np.clip(np.searchsorted(edges, times_ns, side="right") - 1, 0, PARTS - 1)
-        np.maximum.at(found, first, waiting)
+        first = np.clip(np.searchsorted(edges, times_ns[inside], side="right") - 1, 0, len(found) - 1)
+        np.maximum.at(found, first, waiting[inside])
         # What waits when a part begins is the last row before it.
         before = np.searchsorted(times_ns, edges[:-1], side="right") - 1
         found = np.maximum(found, np.where(before >= 0, waiting[before], 0))
-    return [int(size) for size in found]
+    return found.tolist()
 
 
 def queues_document(links: LinkTable, queues: QueueTable, time_ns: int) -> Queues:
@@ -51,7 +53,7 @@ def queues_document(links: LinkTable, queues: QueueTable, time_ns: int) -> Queue
     rows: list[QueueRow] = []
     for link in deepest(queues):
         figures = {name: int(getattr(queues, name)[link]) for name in QueueTable.COLUMNS}
-        shape = _most(*curve(queues, link), time_ns)
+        shape = most_waiting(queues, link, np.linspace(0, max(time_ns, 1), PARTS + 1))
         rows.append({"src": links.src[link], "dst": links.dst[link], **figures, "curve_bytes": shape})  # type: ignore[typeddict-item]
     sums = {name: int(getattr(queues, name).sum()) for name in QueueTable.COLUMNS if name != "peak_bytes"}
     return {**sums, "deepest": rows}  # type: ignore[typeddict-item]

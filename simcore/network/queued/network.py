@@ -227,8 +227,9 @@ class Queued(CountedLinks):
             segment.marked |= port.marks_one_of(chance_of_mark)
         port.queue.append(segment)
         port.waiting_bytes += size_bytes
+        port.queued_bytes += size_bytes if segment.hop else 0
         self._serve(port, now_ns)
-        if port.queue:
+        if port.queued_bytes:
             self._curve(port, now_ns)
 
     def _lie_down(self, segment: Segment, port: Port, now_ns: int) -> bool:
@@ -297,6 +298,7 @@ class Queued(CountedLinks):
         size_bytes, end_ns = segment.size_bytes, now_ns + end - first
         port.free_ns = end_ns
         port.waiting_bytes -= size_bytes
+        port.queued_bytes -= size_bytes if hop else 0
         port.sent_bytes += size_bytes
         self._count(port.link, size_bytes, now_ns, end_ns)
         if port.peak_bytes:
@@ -344,9 +346,9 @@ class Queued(CountedLinks):
 
     def _curve(self, port: Port, now_ns: int) -> None:
         """Note how much waits for a link."""
-        port.peak_bytes = max(port.peak_bytes, port.waiting_bytes)
+        port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
         if len(self._curves) < 3 * MOST_ROWS:
-            self._curves.extend((port.link, now_ns, port.waiting_bytes))
+            self._curves.extend((port.link, now_ns, port.queued_bytes))
 
     def notes(self) -> list[str]:
         """What is an approximation."""

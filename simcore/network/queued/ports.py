@@ -28,6 +28,7 @@ class Port:
     free_ns: int = 0
     alarm_ns: int = -1
     waiting_bytes: int = 0
+    queued_bytes: int = 0  # of those that come from elsewhere: an NPU's own data wait in its memory
     lying_bytes: int = 0
     taken_bytes: int = 0
     sent_bytes: int = 0
