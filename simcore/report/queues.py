@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +17,16 @@ from simcore.units import format_bytes, format_ns
 __all__ = ["curve", "deepest", "most_waiting", "queues_document", "queues_text", "sparks"]
 
 Ints = NDArray[np.int64]
-MOST_QUEUES, PARTS, SHOWN = 8, 48, 16
+MOST_QUEUES, SHOWN_ROWS, PARTS, SHOWN = 8, 8, 32, 16
 SPARKS = " .:-=+*#%@"  # from nothing to the most
 
 
 def deepest(queues: QueueTable) -> list[int]:
-    """Links whose queues matter most: those that drop, that hold most, that stood still longest."""
-    full = np.lexsort((-queues.peak_bytes, -queues.dropped_bytes))[:MOST_QUEUES]
-    order = dict.fromkeys([*full.tolist(), *np.argsort(-queues.still_ns, kind="stable")[:MOST_QUEUES].tolist()])
+    """Links whose queues matter most: that hold most, that stood still longest, that drop most; the deepest first."""
+    columns = (queues.peak_bytes, queues.still_ns, queues.dropped_bytes)
+    order = dict.fromkeys(
+        link for column in columns for link in np.argsort(-column, kind="stable")[:MOST_QUEUES].tolist()
+    )
     used = queues.peak_bytes + queues.still_ns + queues.drops + queues.marks > 0
     return [link for link in order if used[link]]
 
@@ -80,6 +83,9 @@ def queues_text(document: ReportDocument, width: int) -> str:
     marks, drops = f"{queues['marks']:,} segments marked", f"{queues['drops']:,} dropped and sent again"
     stops = f"links stood still {queues['stops']:,} times, {format_ns(queues['still_ns'])} in all"
     title = textwrap.fill(f"Queues: {stops}; {marks}; {drops} ({format_bytes(queues['dropped_bytes'])}).", width)
-    rows = [(names[0] + f" and {len(names) - 1} alike" * (len(names) > 1), *cells) for cells, names in alike.items()]
+    rows = [
+        (names[0] + f" and {len(names) - 1} alike" * (len(names) > 1), *cells)
+        for cells, names in [*alike.items()][:SHOWN_ROWS]
+    ]
     header = ("link", "most waiting", "stood still", "marks", "drops", "over time")
     return title + "\n" + grid(header, rows, left=(0, 5), width=width) if rows else title
