@@ -31,6 +31,7 @@ from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import transfer_ns
 
 __all__ = [
+    "Arriving",
     "CountedLinks",
     "CutThrough",
     "FaultyCutThrough",
@@ -105,6 +106,15 @@ class Path(NamedTuple):
     rates: tuple[float, ...]
 
 
+class Arriving(Protocol):
+    """What is delivered at `tail_ns`."""
+
+    key: Any
+    ends: tuple[int, int]
+    tail_ns: int
+    deliver: Deliver
+
+
 class _Message:
     """On its way: `hop` counts the links behind it, `tail_ns` is when its last byte reaches the node it is at."""
 
@@ -137,6 +147,7 @@ class CountedLinks:
         self._size_bytes = [0] * len(links)
         self._busy_ns = [0] * len(links)
         self._times = Times() if links.timed else None
+        self._deliveries: dict[int, list[Arriving]] = {}
 
     def _path(self, src: int, dst: int) -> Path:
         """The way from `src` to `dst`."""
@@ -169,6 +180,23 @@ class CountedLinks:
         self._busy_ns[link] += end_ns - start_ns
         if self._times:
             self._times.add(link, start_ns, end_ns)
+
+    def _finish(self, message: Arriving, now_ns: int) -> None:
+        """The last byte arrives at `message.tail_ns`."""
+        batch = self._deliveries.get(message.tail_ns)
+        if batch is None:
+            self._deliveries[message.tail_ns] = [message]
+            after(self.env, message.tail_ns - now_ns, self._deliver)
+        else:
+            batch.append(message)
+
+    def _deliver(self, _: simpy.Event) -> None:
+        """Hand over everything that arrives now."""
+        batch = self._deliveries.pop(int(self.env.now))
+        if len(batch) > 1:
+            batch.sort(key=_by_key)
+        for message in batch:
+            message.deliver()
 
 
 class CutThrough(CountedLinks):
@@ -205,7 +233,6 @@ class CutThrough(CountedLinks):
         self._free_ns = [0] * len(links)
         self._occupied_ns = lru_cache(maxsize=1 << 16)(transfer_ns)  # sizes are few
         self._arrivals: dict[int, list[_Message]] = {}
-        self._deliveries: dict[int, list[_Message]] = {}
         self._meetings: dict[Any, Meeting] = {}
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
@@ -247,23 +274,6 @@ class CutThrough(CountedLinks):
             at_end_of_instant(self.env, at_ns - now_ns, self._serve, transmits=True)
         else:
             batch.append(message)
-
-    def _finish(self, message: _Message, now_ns: int) -> None:
-        """The last byte arrives at `message.tail_ns`."""
-        batch = self._deliveries.get(message.tail_ns)
-        if batch is None:
-            self._deliveries[message.tail_ns] = [message]
-            after(self.env, message.tail_ns - now_ns, self._deliver)
-        else:
-            batch.append(message)
-
-    def _deliver(self, _: simpy.Event) -> None:
-        """Hand over everything that arrives now."""
-        batch = self._deliveries.pop(int(self.env.now))
-        if len(batch) > 1:
-            batch.sort(key=_by_key)
-        for message in batch:
-            message.deliver()
 
     def _serve(self, _: simpy.Event) -> None:
         """Give links to the heads that are there now."""

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from heapq import heappop, heappush
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ import simpy
 from simcore.network.clock import whole_latency
 from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork
 from simcore.network.folded import FoldedLinks
-from simcore.network.instant import after, at_end_of_instant
+from simcore.network.instant import at_end_of_instant
 from simcore.network.queued.deadlock import waits_in_a_circle
 from simcore.network.queued.flow import Message, Segment, Sender, Way
 from simcore.network.queued.laws import Path, Reading
@@ -40,7 +39,6 @@ NOTE = (
     "queues: messages go in segments that are buffered and marked as one; acknowledgements, credits and pauses take "
     "the latency of the way back and none of its bandwidth"
 )
-_by_key = attrgetter("key", "ends")
 
 
 class _Instant:
@@ -81,7 +79,6 @@ class Queued(CountedLinks):
         self._segments: dict[tuple[int, int], tuple[int, Ports]] = {}
         self._senders: dict[tuple[int, int], Sender] = {}
         self._due: dict[int, _Instant] = {}
-        self._deliveries: dict[int, list[Message]] = {}
         self._number = 0
         self._curves = array("q")
 
@@ -93,7 +90,8 @@ class Queued(CountedLinks):
         segment_bytes, rules = self._cut(src, dst)
         message = Message(key, (src, dst), size_bytes, segment_bytes, deliver)
         if src == dst:
-            self._finish(message, now_ns, now_ns)
+            message.tail_ns = now_ns
+            self._finish(message, now_ns)
             return
         sender = self._senders.get((src, dst)) if rules.law else Sender(None)
         if sender is None:
@@ -127,20 +125,6 @@ class Queued(CountedLinks):
             lawful = [rules for rules in crossed if rules.law] or crossed
             found = self._segments[src, dst] = min(rules.segment_bytes for rules in crossed), lawful[-1]
         return found
-
-    def _finish(self, message: Message, tail_ns: int, now_ns: int) -> None:
-        """The last byte arrives at `tail_ns`."""
-        batch = self._deliveries.get(tail_ns)
-        if batch is None:
-            self._deliveries[tail_ns] = [message]
-            after(self.env, tail_ns - now_ns, self._deliver)
-        else:
-            batch.append(message)
-
-    def _deliver(self, _: simpy.Event) -> None:
-        """Hand over everything that arrives now."""
-        for message in sorted(self._deliveries.pop(int(self.env.now)), key=_by_key):
-            message.deliver()
 
     # Instants.
 
@@ -328,7 +312,7 @@ class Queued(CountedLinks):
         if segment.sender.law:
             self._at(segment.tail_ns + segment.way.back_ns, now_ns, self._acknowledged, segment)
         if not message.missing:
-            self._finish(message, message.tail_ns, now_ns)
+            self._finish(message, now_ns)
 
     # What is reported.
 

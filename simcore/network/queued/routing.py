@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -15,26 +15,7 @@ __all__ = ["Ways"]
 
 Links = tuple[int, ...]
 MOST_WAYS = 64
-Choice = Callable[[Sequence[Links], int, int, Callable[[int], float]], Links]
-"""Of some ways one, by a hash of the two ends, a number that grows, and how much waits for a link."""
-
-
-def _hashed(ways: Sequence[Links], hashed: int, turn: int, backlog: Callable[[int], float]) -> Links:
-    return ways[hashed % len(ways)]
-
-
-def _in_turn(ways: Sequence[Links], hashed: int, turn: int, backlog: Callable[[int], float]) -> Links:
-    return ways[(hashed + turn) % len(ways)]
-
-
-def _least(ways: Sequence[Links], hashed: int, turn: int, backlog: Callable[[int], float]) -> Links:
-    """The way whose fullest queue is the least; of equal ones in turn."""
-    shift = (hashed + turn) % len(ways)
-    turned = [*ways[shift:], *ways[:shift]]
-    return min(turned, key=lambda way: max(map(backlog, way), default=0.0))
-
-
-CHOICES: Mapping[str, Choice] = {"ecmp": _hashed, "spray": _in_turn, "adaptive": _least, "valiant": _in_turn}
+STEPS = {"": 0, "ecmp": 0, "spray": 1, "valiant": 1, "adaptive": 1}  # how far each segment moves on among the ways
 
 
 class Ways:
@@ -53,8 +34,15 @@ class Ways:
         if found is None:
             found = self._known[src, dst] = [*self._parts(src, dst)]
         turn = self._turns[src, dst] = self._turns.get((src, dst), -1) + 1
-        parts = [CHOICES[how](ways, hashed, turn, backlog) if how else ways[0] for how, hashed, ways in found]
-        return tuple(link for part in parts for link in part)
+        route: Links = ()
+        for how, hashed, ways in found:
+            first = (hashed + STEPS[how] * turn) % len(ways)
+            if how == "adaptive":  # the way whose fullest queue is the least, of equal ones in turn
+                turned = [*ways[first:], *ways[:first]]
+                route += min(turned, key=lambda way: max(map(backlog, way), default=0.0))
+            else:
+                route += ways[first]
+        return route
 
     def _parts(self, src: int, dst: int) -> Iterator[tuple[str, int, list[Links]]]:
         """The ways through each dimension."""

@@ -86,7 +86,7 @@ def ack(now_ns, sent_ns=0, size_bytes=1000, *, marked=False, readings=()):
 
 
 def test_dcqcn_halves_at_first_and_recovers_half_of_what_it_lost_each_time():
-    """Alpha is 1 until the first notification, which so cuts by a half; five rounds of fast recovery (SIGCOMM 2015, section 3)."""
+    """Alpha is 1 until the first notification, which so cuts by a half; then five rounds of fast recovery."""
     law = begun("dcqcn")
     law.acknowledged(ack(100_000, marked=True))
     assert law.rate_bytes_per_s == RATE / 2
