@@ -36,6 +36,7 @@ class Port:
     paused: bool = False
     still_since_ns: int = -1
     chances: int = 0
+    train: Segment | None = None  # the first of those that go as a whole
     # What is reported.
     peak_bytes: int = 0
     still_ns: int = 0
