@@ -2,58 +2,45 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import process_time
 
 import numpy as np
 import pytest
 
-from simcore.network import core
-from simcore.network.compiled import Arrays, Known, installed
+from simcore.api import load_topology
+from simcore.network.compiled import installed
+from simcore.network.topology.links import LinkGraph
+from simcore.system import layouts
+from simcore.system.collectives import PlanOptions, algorithms
+from simcore.system.layouts import Layouts, Running, Shape
+from simcore.system.plans import Costs
+from simcore.workload.model import CollectiveKind
 
-MESSAGES, LINKS = 200_000, 64
-
-
-def _state() -> core.State:
-    """Messages between random places of a ring, in kinds of one to eight hops."""
-    numbers = np.random.default_rng(0)
-    state = core.State.empty(timed=False)
-    for hops in numbers.integers(1, 9, 512).tolist():
-        first = int(numbers.integers(LINKS))
-        state.link.extend((first + hop) % LINKS for hop in range(hops))
-        state.step.extend([500] * hops)
-        state.occupied.extend([40] * hops)
-        state.hop_at.append(len(state.link))
-        state.size.append(1000)
-    for column in (state.free, state.carried, state.busy):
-        column.extend([0] * LINKS)
-    for name in ("layout", "shift", "order", "base", "slot", "mark"):
-        getattr(state, name).append(-1 if name == "layout" else 0)
-    for number, (kind, at) in enumerate(
-        zip(numbers.integers(512, size=MESSAGES).tolist(), numbers.integers(10**6, size=MESSAGES).tolist(), strict=True)
-    ):
-        core.hand_over(state, 0, number, 0, kind, at)
-    return state
+RING = "topology: [Ring]\nnpus_count: [{}]\nbandwidth: [100]\nlatency: [50]\n"
 
 
-def _seconds(columns: core.Lists | Arrays) -> float:
-    columns.follow(MESSAGES)
+def _seconds_a_hop(file: Path, npus: int) -> float:
+    """CPU time of a direct all-to-all on a ring, for each link that a message crosses."""
+    graph = LinkGraph(load_topology(file))
+    plan = algorithms.get("direct")(CollectiveKind.ALL_TO_ALL, npus, npus << 16, PlanOptions())
+    known = Layouts(timed=False)
+    ((layout, base),) = known.of(Shape("ring", graph), plan, np.arange(npus), Costs(10, lambda _: 0, PlanOptions()))
+    running = Running(known, len(graph))
     before = process_time()
-    while True:
-        then = columns.core.play(columns.state, core.NEVER, -1)
-        columns.left()
-        if then == core.NEVER:
-            return process_time() - before
+    running.start(layout, 0, base, 0, 0)
+    assert len(list(running.drain())) == npus
+    return (process_time() - before) / (npus * (npus * npus // 4))
 
 
-def _arrays(state: core.State) -> Arrays:
-    return Arrays(state, Known(state))
-
-
-def bench_messages_that_meet(benchmark):
+@pytest.mark.parametrize("npus", [64, 128, 256])
+def bench_messages_that_meet(benchmark, monkeypatch, tmp_path, npus):
     if not installed():
         pytest.skip("needs simcore[fast]")
-    _seconds(_arrays(_state()))  # compiles
-    fast = benchmark.pedantic(_seconds, (_arrays(_state()),), rounds=1)
-    plain = _seconds(core.Lists(_state()))
-    benchmark.extra_info |= {"us_a_message": fast / MESSAGES * 1e6, "in_python_us": plain / MESSAGES * 1e6}
+    (file := tmp_path / "ring.yaml").write_text(RING.format(npus))
+    plain = _seconds_a_hop(file, npus)
+    monkeypatch.setattr(layouts, "ENOUGH", 0)
+    _seconds_a_hop(file, npus)  # compiles
+    fast = benchmark.pedantic(_seconds_a_hop, (file, npus), rounds=1)
+    benchmark.extra_info |= {"compiled_ns": fast * 1e9, "python_ns": plain * 1e9}
     assert fast < plain
