@@ -7,13 +7,14 @@ step's copy.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
+
+from simcore.workload.order import topological
 
 __all__ = ["EDGE_COLUMNS", "NODE_COLUMNS", "EdgeKind", "Graph", "GraphBuilder", "NodeKind", "RankNodes", "ordered"]
 
@@ -173,26 +174,10 @@ def _back_in_time(nodes: Column, edges: Column) -> NDArray[np.bool_]:
 def ordered(graph: Graph) -> list[int]:
     """The nodes of a graph so that every source within the same copy comes first; those on a circle are missing."""
     within = graph.back == 0
-    return _topological(len(graph.kind), graph.source[within].tolist(), graph.target[within].tolist())
+    return topological(len(graph.kind), graph.source[within], graph.target[within])
 
 
 def _order(count: int, edges: Column) -> list[int]:
     """Nodes in the order of the edges within a copy."""
     within = edges[:, edges[7] == 0]
-    return _topological(count, within[0].tolist(), within[1].tolist())
-
-
-def _topological(count: int, sources: list[int], targets: list[int]) -> list[int]:
-    """Nodes so that every source comes before its targets; those on or behind a circle are missing."""
-    waiting = [0] * count
-    followers: dict[int, list[int]] = defaultdict(list)
-    for source, target in zip(sources, targets, strict=True):
-        waiting[target] += 1
-        followers[source].append(target)
-    order = [node for node in range(count) if not waiting[node]]
-    for node in order:
-        for follower in followers.get(node, ()):
-            waiting[follower] -= 1
-            if not waiting[follower]:
-                order.append(follower)
-    return order
+    return topological(count, within[0], within[1])

@@ -17,7 +17,7 @@ from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
 from simcore.replay.whatif.transfers import kind_of
 from simcore.workload.chakra.schema import CommType, NodeType
-from simcore.workload.chakra.writer import encode, metadata, node
+from simcore.workload.chakra.writer import encode, groups, metadata, node
 from simcore.workload.kineto import Collective, KinetoTrace
 from simcore.workload.model import CollectiveKind
 
@@ -111,9 +111,7 @@ class _Rank:
 
     def _messages(self, names: Mapping[tuple[int, ...], str]) -> Iterator[Any]:
         graph, waits = self.step.graph, _waits(self.step.graph, self.step.number)
-        head = node(0, "groups", NodeType.METADATA_NODE)
-        head.inputs.values = json.dumps([{"pg_name": name, "ranks": ranks} for ranks, name in names.items()])
-        yield head
+        yield groups(0, {name: ranks for ranks, name in names.items()})
         number: dict[int, int] = {}
         free = 1
         for row in graph.order:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable
 from typing import Any
 
-from simcore.workload.chakra import groups, wire, writer
-from simcore.workload.chakra.schema import NodeType, messages
+from simcore.workload.chakra import groups, writer
+from simcore.workload.chakra.schema import NodeType, messages, parsed
 
 __all__ = ["obfuscate", "salt_of"]
 
@@ -30,15 +29,11 @@ def obfuscate(data: bytes, salt: bytes, *, keep_sizes: bool) -> bytes:
     Kept are ids, types, dependencies, durations and the attributes that a simulation reads; with `keep_sizes` it takes
     exactly the same time. Otherwise sizes and operation counts become the nearest power of two.
     """
-    starts, ends = wire.frames(data)
-    payloads = [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-    head = messages()["GlobalMetadata"].FromString(payloads[0])
-    callers = {attribute.name for attribute in head.attr} >= {"schema"} and not any(
-        attribute.name == "input_file" for attribute in head.attr
-    )
-    parsed = (messages()["Node"].FromString(payload) for payload in payloads[1:])
+    head, *nodes = parsed(data)
+    said = {attribute.name for attribute in head.attr}
+    callers = "schema" in said and "input_file" not in said
     kept = writer.metadata(**({"schema": "obfuscated"} if callers else {}))
-    return writer.encode(kept, (_node(node, salt, keep_sizes) for node in parsed))
+    return writer.encode(kept, (_node(node, salt, keep_sizes) for node in nodes))
 
 
 def _hidden(name: str, salt: bytes, prefix: str) -> str:
@@ -93,6 +88,6 @@ def _rounded(value: int) -> int:
 def _keep_groups(old: Any, new: Any, salt: bytes) -> None:
     """The groups a METADATA node defines, and nothing else of its values."""
     found = groups.of_metadata(old.inputs.values, MAX_RANKS, "")
-    entries = [{"pg_name": _group(name, salt), "ranks": list(ranks)} for name, ranks in found.items()]
-    if entries:
-        new.inputs.values = json.dumps(entries)
+    if found:
+        hidden = {_group(name, salt): ranks for name, ranks in found.items()}
+        new.inputs.CopyFrom(writer.groups(0, hidden).inputs)

@@ -7,14 +7,13 @@ that were named to grow span the same ranks of all blocks.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from simcore.errors import InputError
-from simcore.workload.chakra import groups, wire, writer
-from simcore.workload.chakra.schema import NodeType, messages
+from simcore.workload.chakra import groups, writer
+from simcore.workload.chakra.schema import NodeType, messages, parsed
 
 __all__ = ["rescale"]
 
@@ -39,16 +38,16 @@ def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collec
     if npus % traced or npus < traced:
         text = f"{npus} ranks cannot be laid out in blocks of {traced}"
         raise InputError.at("--npus", text, expected=f"a multiple of {traced}", found=str(npus))
-    parsed = [_parsed(content) for content in contents]
+    traces = [list(parsed(content)) for content in contents]
     found: dict[str, tuple[int, ...]] = {}
-    names = [_names({**known, **_defined(nodes, traced)}, found) for _, nodes in parsed]
+    names = [_names({**known, **_defined(nodes, traced)}, found) for _, *nodes in traces]
     unknown = sorted(set(growing) - {name for own in names for name in own})
     if unknown:
         raise InputError.at("--grow", f"no group '{unknown[0]}'", expected=", ".join(sorted(found)), found=unknown[0])
     grown = {own[name] for own in names for name in growing if name in own}
     laid_out = _laid_out(found, grown, traced, npus // traced)
     return [
-        _rank(*parsed[rank % traced], _Block(rank // traced, traced, names[rank % traced], grown), laid_out)
+        _rank(traces[rank % traced], _Block(rank // traced, traced, names[rank % traced], grown), laid_out)
         for rank in range(npus)
     ]
 
@@ -92,12 +91,6 @@ def _names(own: Groups, found: dict[str, tuple[int, ...]]) -> dict[str, str]:
     return names
 
 
-def _parsed(data: bytes) -> tuple[Any, list[Any]]:
-    starts, ends = wire.frames(data)
-    head, *nodes = (data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True))
-    return messages()["GlobalMetadata"].FromString(head), [messages()["Node"].FromString(node) for node in nodes]
-
-
 def _laid_out(found: Groups, growing: Collection[str], traced: int, blocks: int) -> dict[str, list[int]]:
     """Ranks of every group of the larger machine: one a block, or one over all blocks where it grows."""
     made: dict[str, list[int]] = {}
@@ -110,15 +103,12 @@ def _laid_out(found: Groups, growing: Collection[str], traced: int, blocks: int)
     return made
 
 
-def _rank(head: Any, nodes: Sequence[Any], block: _Block, laid_out: Mapping[str, list[int]]) -> bytes:
+def _rank(trace: Sequence[Any], block: _Block, laid_out: Mapping[str, list[int]]) -> bytes:
     """One rank's trace: a node that defines the groups, then the traced nodes with their groups and peers moved."""
-    made = []
+    (head, *nodes), made = trace, []
     if laid_out:
         first = max((node.id for node in nodes), default=-1) + 1
-        define = writer.node(first, "groups", NodeType.METADATA_NODE)
-        entries = [{"pg_name": name, "ranks": ranks} for name, ranks in laid_out.items()]
-        define.inputs.values = json.dumps(entries)
-        made.append(define)
+        made.append(writer.groups(first, laid_out))
     return writer.encode(head, made + [_moved(node, block) for node in nodes])
 
 

@@ -6,10 +6,10 @@ from collections import defaultdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcore.units import format_bytes, format_ns
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
+from simcore.workload.order import topological
 
 __all__ = ["critical_path", "render", "summarise", "topological_order"]
 
@@ -82,22 +82,8 @@ def critical_path(graph: Graph) -> list[int]:
 
 def topological_order(graph: Graph) -> list[int]:
     """Rows so that each comes behind what it waits for."""
-    count = len(graph)
-    waits: NDArray[np.int64] = np.diff(graph.dep_offsets)
-    owner = np.repeat(np.arange(count), waits)
-    if (graph.deps < owner).all():
-        return list(range(count))
-    by_dep = np.argsort(graph.deps, kind="stable")
-    children = owner[by_dep].tolist()
-    first = np.searchsorted(graph.deps[by_dep], np.arange(count + 1)).tolist()
-    left = waits.tolist()
-    order = [row for row in range(count) if left[row] == 0]
-    for row in order:  # grows while it is walked
-        for child in children[first[row] : first[row + 1]]:
-            left[child] -= 1
-            if left[child] == 0:
-                order.append(child)
-    return order
+    owner = np.repeat(np.arange(len(graph)), np.diff(graph.dep_offsets))
+    return topological(len(graph), graph.deps, owner)
 
 
 def render(summary: dict[str, Any]) -> str:
