@@ -36,12 +36,11 @@ NUMBERS = ("pp", "dp", "layers", "micro_batches", "vpp")
 def target_of(base: Recorded, changes: dict[str, int | str]) -> Plan:
     """The recorded plan with changes; InputError for what the trace cannot tell."""
     plan = replace(base.plan, **changes)  # type: ignore[arg-type]
-    if plan.schedule not in schedules.names():
-        schedules.make(plan.schedule, 1, 1)
-    if plan.schedule in ("gpipe", "1f1b", "zb-h1") and "vpp" not in changes:
+    kind = schedules.kind(plan.schedule)
+    if kind.chunks == 1 and "vpp" not in changes:
         plan = replace(plan, vpp=1)
-    if plan.schedule in ("interleaved", "zb-v", "dualpipe") and plan.vpp == 1:
-        plan = replace(plan, vpp=1 if plan.schedule == "dualpipe" else 2)
+    if kind.chunks > 1 and plan.vpp == 1 and kind.placement != "twoway":
+        plan = replace(plan, vpp=kind.chunks)
     missing = ""
     if plan.pp > 1 and not base.pipeline_bytes:
         missing = "no transfer between stages was recorded, so their size is unknown"
