@@ -162,10 +162,11 @@ def test_a_larger_message_takes_longer_but_is_hardly_less_efficient(kind, group,
     assert small <= large <= 2.05 * small + 2  # the measured efficiencies fall by up to 1.3 % at the end
 
 
+COLUMNS = [*map(ratios.column, ratios.MEASURED), ratios.MULTI_16]
+
+
 @pytest.mark.parametrize("table", ["nvlink", "nic", "all_to_all"])
-@given(
-    column=st.sampled_from([*map(ratios.column, ratios.MEASURED), ratios.MULTI_16]), size_bytes=st.integers(1, 1 << 35)
-)
+@given(column=st.sampled_from(COLUMNS), size_bytes=st.integers(1, 1 << 35))
 def test_an_efficiency_is_a_share_of_that_at_16_gib(table, column, size_bytes):
     assert 0 < ratios.efficiency(table, column, size_bytes) <= 1.02
     assert ratios.efficiency(table, column, 16 << 30) == 1
