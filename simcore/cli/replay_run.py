@@ -187,7 +187,7 @@ def run(asked: Asked) -> None:
         _export_chakra(replay, Path(asked.chakra))
     if asked.text is not None:
         write_text(asked.text, to_workload_text(replay))
-    emit(document, lambda: to_text(replay, advice, table))
+    emit(document, lambda: to_text(document))
 
 
 def _whats(asked: Asked) -> tuple[WhatIf, ...]:

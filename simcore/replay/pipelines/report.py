@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from simcore.replay.pipelines.pipeline import Rebuilt
 from simcore.replay.pipelines.stages import Plan
-from simcore.replay.views.report import batch
+from simcore.replay.views.changed import batch
 from simcore.units import format_ns
 
 __all__ = ["pipeline_dict", "pipeline_text"]

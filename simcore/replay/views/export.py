@@ -15,8 +15,7 @@ from simcore.replay.build import Prepared
 from simcore.replay.graph import EdgeKind
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.breakdown import predicted_tasks
-from simcore.replay.views.report import Utilisation, typical_step, utilisation, warnings
-from simcore.replay.views.screen import answer
+from simcore.replay.views.report import Utilisation, answer, typical_step, utilisation, warnings
 from simcore.report.chrome import chrome_json
 from simcore.report.html import page
 from simcore.report.model import Input, Report

@@ -34,11 +34,6 @@ class LayerStack:
     kernels: int
     kernel_ns: int
 
-    def __str__(self) -> str:
-        alike = "" if len(self.alike) == self.count else f", {len(self.alike)} of them alike"
-        how = f"named {self.title!r}" if self.title else "by repetition"
-        return f"{self.count} layers of {self.kernels} kernels{alike}, {how}"
-
     def to_dict(self) -> dict[str, object]:
         """What the report says of them; `name` is empty when they were found by repetition."""
         return {"count": self.count, "alike": len(self.alike), "kernels": self.kernels, "name": self.title}
