@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from simcore.replay.build import Prepared, build_step, prepare
 from simcore.replay.coupling import Match, clock_offsets_ns, match_collectives
 from simcore.replay.graph import Graph
-from simcore.replay.order import reordered
 from simcore.replay.rank import Window
-from simcore.replay.run import NULL, UNAIDED, Changes, Schedule, replay, steady
+from simcore.replay.run import NULL, UNAIDED, Changes, Schedule, reordered, replay, steady
 from simcore.replay.waiting import Estimate
 from simcore.replay.whatif.changes import Retimed, WhatIf
 from simcore.workload.kineto import KinetoTrace

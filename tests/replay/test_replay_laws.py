@@ -14,10 +14,9 @@ from simcore.errors import InputError, SimcoreError
 from simcore.replay.build import build_step, prepare
 from simcore.replay.run import Changes, replay
 from simcore.replay.session import replay_traces
-from simcore.replay.views.ablation import VARIANTS, ablations
-from simcore.replay.views.chakra import to_chakra
 from simcore.replay.views.report import to_dict
-from simcore.replay.views.text import to_workload_text
+from simcore.replay.views.trial import VARIANTS, ablations
+from simcore.replay.views.workloads import to_chakra, to_workload_text
 from simcore.replay.whatif.changes import Overlap, Retimed, Scale, Straggler
 from simcore.replay.whatif.degrees import Degree
 from simcore.workload.kineto import read_kineto, read_ranks

@@ -18,7 +18,7 @@ from simcore.errors import InputError
 from simcore.replay.build import Prepared
 from simcore.replay.device import SHORT_GAP_NS
 from simcore.replay.session import StepReplay
-from simcore.replay.views.chakra import collectives
+from simcore.replay.views.workloads import collectives
 from simcore.replay.whatif.ranges import NamedRange, model_order
 from simcore.workload.kineto import Collective, TaskKind
 from simcore.workload.model import CollectiveKind, Group

@@ -7,7 +7,7 @@ schedule; unlike there all communication is timed by the simulated network, from
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, pairwise
 from math import fsum
 from statistics import mean
@@ -19,13 +19,15 @@ from simcore.profiles import profiles
 from simcore.replay.pipelines.rows import Part, Rows, mixed_row
 from simcore.replay.pipelines.stages import Plan, Recorded, recorded
 from simcore.replay.session import Replay
+from simcore.replay.views.changed import batch
 from simcore.replay.whatif.interconnect import Interconnect
 from simcore.replay.whatif.ranges import layer_number
 from simcore.report.model import Report
+from simcore.units import format_ns
 from simcore.workload.loops import schedules
 from simcore.workload.model import Group, Layer, Parallelism, Phase, Workload
 
-__all__ = ["NUMBERS", "Rebuilt", "compiled", "played", "rebuild", "target_of"]
+__all__ = ["NUMBERS", "Rebuilt", "compiled", "pipeline_dict", "pipeline_text", "played", "rebuild", "target_of"]
 
 LOOP = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 REDUCING, CLOSING = "gradient_reduce", "optimizer"  # names by which a pipeline knows the rows of a step's end
@@ -200,3 +202,56 @@ def played(workload: Workload, plan: Plan, machine: Interconnect) -> Report:
     return Report(
         simulate(workload, topology, machine.system, profiles.get("native"), settings), "native", "", workload=workload
     )
+
+
+SHARES = {"compute_ns": "compute", "overlapped_ns": "overlapped", "exposed_comm_ns": "exposed", "idle_ns": "bubble"}
+
+
+def pipeline_dict(rebuilt: Rebuilt) -> dict[str, object]:
+    """The key `pipeline` of the replay's document."""
+    return {
+        "recorded": asdict(rebuilt.recorded.plan),
+        "period_ns": rebuilt.period_ns,
+        "compiled_ns": rebuilt.base.timeline.time_ns if rebuilt.base else None,
+        "compiled_error": rebuilt.base_error,
+        "target": asdict(rebuilt.plan),
+        "predicted_ns": rebuilt.report.timeline.time_ns,
+        "stages": _stages(rebuilt),
+        "notes": list(rebuilt.report.timeline.notes),
+    }
+
+
+def _stages(rebuilt: Rebuilt) -> list[dict[str, object]]:
+    document = rebuilt.report.to_dict()
+    if "pipeline" in document:
+        return [dict(stage) for stage in document["pipeline"]["stages"]]
+    return [{"stage": 0, "ranks": f"0-{rebuilt.plan.npus - 1}", **document["breakdown"]}]
+
+
+def _plan(plan: Plan) -> str:
+    sizes = f"tp {plan.tp}, pp {plan.pp}, dp {plan.dp}, {plan.layers} layers, {plan.micro_batches} micro-batches"
+    return f"{sizes}, {plan.schedule}" + (f" with {plan.vpp} chunks" if plan.vpp > 1 else "")
+
+
+def pipeline_text(rebuilt: Rebuilt, tokens: int = 0) -> str:
+    """The answer in a sentence, its stages, and how good the same way of predicting is for the recorded step."""
+    time_ns, period_ns = rebuilt.report.timeline.time_ns, rebuilt.period_ns
+    answer = f"{format_ns(time_ns)} instead of {format_ns(period_ns)} ({time_ns / period_ns - 1:+.1%})"
+    plan, old = rebuilt.plan, rebuilt.recorded.plan
+    batches = plan.dp * plan.micro_batches / (old.dp * old.micro_batches)
+    answer += batch(batches, period_ns, time_ns, tokens)
+    lines = [
+        f"With {_plan(rebuilt.plan)} a step takes {answer}.",
+        "",
+        "  stage  ranks       " + "".join(f"{title:>14}" for title in SHARES.values()),
+    ]
+    for stage in _stages(rebuilt):
+        cells = "".join(f"{format_ns(int(str(stage[key]))):>14}" for key in SHARES)
+        lines.append(f"  {stage['stage']!s:<6} {stage['ranks']!s:<12}{cells}")
+    lines += ["", f"  recorded: {_plan(rebuilt.recorded.plan)}; replayed in {format_ns(period_ns)}"]
+    if rebuilt.base is None:
+        lines.append("  --recorded-topology T plays the recorded pipeline in the same way, to see how far that is off")
+    else:
+        compiled_ns = format_ns(rebuilt.base.timeline.time_ns)
+        lines.append(f"  the recorded pipeline, played in the same way: {compiled_ns} ({rebuilt.base_error:+.1%})")
+    return "\n".join([*lines, *(f"  note: {note}" for note in rebuilt.report.timeline.notes)])

@@ -11,7 +11,6 @@ import numpy as np
 import simcore
 from simcore.replay.kinds import SUSPECTED, plain
 from simcore.replay.session import Replay, StepReplay
-from simcore.replay.views.ablation import Ablations
 from simcore.replay.views.breakdown import (
     TaskTotal,
     busy,
@@ -28,6 +27,7 @@ from simcore.replay.views.changed import changed_interval_ns, changes, headline
 from simcore.replay.views.helps import Help
 from simcore.replay.views.job import job
 from simcore.replay.views.origin import Origin, origin_of, pauses
+from simcore.replay.views.trial import Ablations
 from simcore.replay.views.work import work
 from simcore.replay.whatif.layers import layers_if_clear
 from simcore.replay.whatif.retiming import Retimed

@@ -15,7 +15,7 @@ import numpy as np
 from simcore.errors import InputError, closest
 from simcore.units import parse_bytes, parse_ns
 from simcore.workload.chakra import json_form, writer
-from simcore.workload.chakra.ranks import check_ranks
+from simcore.workload.chakra.groups import check_ranks
 from simcore.workload.chakra.reader import decode
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.model import CollectiveKind, GraphSet

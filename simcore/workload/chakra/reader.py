@@ -21,8 +21,8 @@ from simcore.files import read_bytes
 from simcore.workload.archives import unpacked
 from simcore.workload.chakra import columns, groups, wire
 from simcore.workload.chakra.graph import Trace, to_graph
+from simcore.workload.chakra.groups import check_ranks
 from simcore.workload.chakra.legacy import to_current
-from simcore.workload.chakra.ranks import check_ranks
 from simcore.workload.chakra.schema import messages
 from simcore.workload.model import Graph, GraphSet
 

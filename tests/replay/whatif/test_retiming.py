@@ -15,8 +15,8 @@ from simcore.generate.collectives import collective
 from simcore.network.topology.model import Dimension, Topology
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
-from simcore.replay.views.chakra import to_chakra
 from simcore.replay.views.report import to_dict
+from simcore.replay.views.workloads import to_chakra
 from simcore.replay.whatif.changes import Retimed
 from simcore.replay.whatif.degrees import Degree
 from simcore.replay.whatif.interconnect import Interconnect
