@@ -91,9 +91,9 @@ def graph(trace: str, output: str) -> None:
     simcore trace graph traces/llama.0.et -o llama.graphml
     """
     from simcore.files import write_text
-    from simcore.workload.chakra import drawing, reader
+    from simcore.workload.chakra import reader, summary
 
-    draw = drawing.graphml if output.endswith(".graphml") else drawing.dot
+    draw = summary.graphml if output.endswith(".graphml") else summary.dot
     write_text(output, draw(reader.read_columns(trace)))
 
 

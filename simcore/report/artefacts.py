@@ -44,7 +44,7 @@ def _picture(kind: Kind) -> Callable[[Report, View], bytes]:
 
 
 def _stages(report: Report, view: View, kind: Kind) -> bytes:
-    from simcore.report.stages import stages_figure
+    from simcore.report.gantt import stages_figure
 
     return _image(report, stages_figure(report.timeline, view), kind)
 

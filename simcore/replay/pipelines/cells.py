@@ -19,7 +19,7 @@ from simcore.replay.build import Prepared
 from simcore.replay.device import SHORT_GAP_NS
 from simcore.replay.session import StepReplay
 from simcore.replay.views.workloads import collectives
-from simcore.replay.whatif.ranges import NamedRange, model_order
+from simcore.replay.whatif.layers import NamedRange, model_order
 from simcore.workload.kineto import Collective, TaskKind
 from simcore.workload.model import CollectiveKind, Group
 

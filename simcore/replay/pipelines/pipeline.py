@@ -21,7 +21,7 @@ from simcore.replay.pipelines.stages import Plan, Recorded, recorded
 from simcore.replay.session import Replay
 from simcore.replay.views.changed import batch
 from simcore.replay.whatif.interconnect import Interconnect
-from simcore.replay.whatif.ranges import layer_number
+from simcore.replay.whatif.layers import layer_number
 from simcore.report.model import Report
 from simcore.units import format_ns
 from simcore.workload.loops import schedules

@@ -13,7 +13,7 @@ from simcore.replay.pipelines.passes import found_ranges, line_of
 from simcore.replay.pipelines.rows import Part, Rows, StepEnd, part_of, step_end
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
-from simcore.replay.whatif.ranges import NamedRange, layer_number, named_ranges
+from simcore.replay.whatif.layers import NamedRange, layer_number, named_ranges
 from simcore.replay.whatif.repetition import UnclearError
 from simcore.workload.loops import schedules
 from simcore.workload.model import CollectiveKind, Group

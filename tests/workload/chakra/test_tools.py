@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from simcore.cli import cli, main
 from simcore.errors import InputError
 from simcore.generate import collectives
-from simcore.workload.chakra import drawing, json_form, log_timeline, obfuscation, reader, summary, writer
+from simcore.workload.chakra import json_form, log_timeline, obfuscation, reader, summary, writer
 from simcore.workload.chakra.schema import NodeType
 from simcore.workload.model import CollectiveKind
 from tests.shared import shared
@@ -73,7 +73,7 @@ def test_another_salt_gives_other_names():
 @pytest.mark.parametrize("name", ["text/MLP_ModelParallel/MLP_ModelParallel", "generator/two_comp_nodes_dependent"])
 def test_pictures_and_json_are_those_of_chakras_tools(name):
     path = shared("data", "traces", "chakra", f"{name}.0.et")
-    assert drawing.graphml(reader.read_columns(str(path))) == path.with_suffix(".graphml").read_text()
+    assert summary.graphml(reader.read_columns(str(path))) == path.with_suffix(".graphml").read_text()
     assert json_form.to_jsonizer(path.read_bytes()) == path.with_suffix(".jsonizer.txt").read_text()
 
 
@@ -81,7 +81,7 @@ def test_graphviz_shows_data_as_arrows_and_control_as_bars(tmp_path):
     nodes = [writer.node(0, 'a"b', NodeType.COMP_NODE), writer.node(1, "c", NodeType.COMP_NODE, ctrl_deps=[0])]
     path = tmp_path / "x.et"
     path.write_bytes(writer.encode(writer.metadata(), nodes))
-    text = drawing.dot(reader.read_columns(str(path)))
+    text = summary.dot(reader.read_columns(str(path)))
     assert '0 [label="a\\"b" id=0 shape=box]' in text and "0 -> 1 [arrowhead=tee]" in text
 
 

@@ -16,7 +16,7 @@ from simcore.errors import InputError
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.loops import Order, Ref, Span, Step, loops
-from simcore.workload.loops.groups import column_group
+from simcore.workload.loops.step import column_group
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, PhaseName, Workload
 
 __all__ = ["convert"]
