@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simcore.replay.graph import EdgeKind, NodeKind
 from simcore.replay.kinds import COMMUNICATION
 from simcore.replay.session import StepReplay
-from simcore.timeline.breakdown import Breakdown, coverage, union_ns
+from simcore.timeline.breakdown import Breakdown, coverage, shares
 
 __all__ = [
     "TaskTotal",
@@ -74,12 +74,9 @@ class TaskTotal:
 
 def _breakdown(start_ns: Column, end_ns: Column, communication: Mask, span: tuple[int, int]) -> Breakdown:
     """The four shares of a span, from the intervals of tasks."""
-    begin, finish = np.clip(start_ns, *span), np.clip(end_ns, *span)
-    working = union_ns(begin[~communication], finish[~communication])
-    talking = union_ns(begin[communication], finish[communication])
-    either = union_ns(begin, finish)
-    overlapped = working + talking - either
-    return Breakdown(working - overlapped, overlapped, talking - overlapped, span[1] - span[0] - either)
+    times = np.clip([start_ns, end_ns], *span)
+    working, talking = ((some[0], some[1]) for some in (times[:, ~communication], times[:, communication]))
+    return shares(working, talking, span[1] - span[0])
 
 
 def measured(step: StepReplay) -> Breakdown:
