@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.replay.graph import EdgeKind, Graph, NodeKind, ordered
+from simcore.replay.graph import EdgeKind, NodeKind, StepGraph, ordered
 
-__all__ = ["NULL", "UNAIDED", "Changes", "Schedule", "reordered", "replay", "steady"]
+__all__ = ["NULL", "UNAIDED", "Changes", "Timing", "reordered", "replay", "steady"]
 
 Column = NDArray[np.int64]
 LEAST_COPIES, MOST_COPIES = 4, 12
@@ -41,7 +41,7 @@ NULL = Changes(interstream=False, sync=False, coupling=False, residual=False)  #
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Schedule:
+class Timing:
     """When each node starts and ends in each copy, shape (copies, nodes), in ns.
 
     `binding` is the edge that held the node, -1 when none did.
@@ -63,14 +63,14 @@ class Schedule:
 
 
 def replay(
-    graph: Graph,
+    graph: StepGraph,
     changes: Changes,
     durations_ns: Column | None = None,
     *,
     begins_ns: Mapping[int, int] | None = None,
     before_ns: Mapping[int, int] | None = None,
     copies: int = 0,
-) -> Schedule:
+) -> Timing:
     """Replay copies of a step until all of it repeats, or exactly `copies` of them.
 
     `durations_ns` replaces the graph's own; `begins_ns` are starts of nodes in the first copy,
@@ -90,13 +90,13 @@ def replay(
         starts.append(start)
         ends.append(end)
         bindings.append(binding)
-    return Schedule(*(np.array(rows, dtype=np.int64).reshape(len(ends), -1) for rows in (starts, ends, bindings)))
+    return Timing(*(np.array(rows, dtype=np.int64).reshape(len(ends), -1) for rows in (starts, ends, bindings)))
 
 
 Program = list[tuple[int, int, list[tuple[int, int, int, int]]]]
 
 
-def _program(graph: Graph, changes: Changes, durations_ns: Column) -> Program:
+def _program(graph: StepGraph, changes: Changes, durations_ns: Column) -> Program:
     """Nodes in order: (node, duration, [(source, lag, back, edge)])."""
     kept = ~np.isin(graph.edge_kind, [int(kind) for kind in changes.dropped()])
     lag = graph.lag_ns + (graph.residual_ns if changes.residual else 0) - (0 if changes.gaps else graph.idle_ns)
@@ -144,19 +144,19 @@ def _settled(ends: Sequence[list[int]]) -> bool:
     return len(steps) <= 1 or len(ends) >= MOST_COPIES
 
 
-def steady(graph: Graph, schedule: Schedule, rank: int) -> int:
+def steady(graph: StepGraph, timing: Timing, rank: int) -> int:
     """The time between the last two copies of a rank: latest end on any thread or stream minus the previous copy's."""
-    latest = schedule.latest_ns(graph.rank == rank)
+    latest = timing.latest_ns(graph.rank == rank)
     return int(latest[-1] - latest[-2])
 
 
 NOWHERE = -1
 
 
-def reordered(graph: Graph, schedule: Schedule) -> Graph | None:
-    """The graph with its streams in the launch order of a schedule's last copy; None when they are.
+def reordered(graph: StepGraph, timing: Timing) -> StepGraph | None:
+    """The graph with its streams in the launch order of the last copy; None when they are.
 
-    A schedule of a graph whose streams are in its own launch order is what an event-driven run gives in which tasks
+    A timing of a graph whose streams are in its own launch order is what an event-driven run gives in which tasks
     queue up as they are launched. Streams whose recorded order is not that of the recorded launches stay as they are.
     """
     launcher, edge = _into(graph, EdgeKind.LAUNCH), _into(graph, EdgeKind.STREAM)
@@ -166,7 +166,7 @@ def reordered(graph: Graph, schedule: Schedule) -> Graph | None:
         if (calls == NOWHERE).any() or (edge[begins] == NOWHERE).any():
             continue
         calls = graph.source[calls]
-        recorded, now = graph.measured_ns[calls], schedule.end_ns[-1, calls]
+        recorded, now = graph.measured_ns[calls], timing.end_ns[-1, calls]
         current = _positions(graph, edge[begins], ends)
         wanted = np.lexsort((current, now))
         if (np.diff(recorded) < 0).any() or (np.diff(current[wanted]) > 0).all():
@@ -180,7 +180,7 @@ def reordered(graph: Graph, schedule: Schedule) -> Graph | None:
     return replace(changed, order=ordered(changed))
 
 
-def _into(graph: Graph, kind: EdgeKind) -> Column:
+def _into(graph: StepGraph, kind: EdgeKind) -> Column:
     """For each node the edge of a kind into it, -1 without; a collective's own halves do not count."""
     rows = np.flatnonzero((graph.edge_kind == kind) & (graph.kind[graph.source] != NodeKind.ARRIVAL))
     edges = np.full(len(graph.kind), NOWHERE)
@@ -188,7 +188,7 @@ def _into(graph: Graph, kind: EdgeKind) -> Column:
     return edges
 
 
-def _chains(graph: Graph) -> list[tuple[Column, Column]]:
+def _chains(graph: StepGraph) -> list[tuple[Column, Column]]:
     """(nodes that begin, nodes that end) of the tasks of each stream with at least two, in recorded order."""
     chains = []
     for nodes in graph.ranks:
@@ -198,7 +198,7 @@ def _chains(graph: Graph) -> list[tuple[Column, Column]]:
     return [chain for chain in chains if len(chain[0]) > 1]
 
 
-def _positions(graph: Graph, edges: Column, ends: Column) -> Column:
+def _positions(graph: StepGraph, edges: Column, ends: Column) -> Column:
     """Where each task of a chain stands on its stream now, following the edges from the first."""
     after = dict(zip(graph.source[edges].tolist(), range(len(ends)), strict=True))
     first = int(np.flatnonzero(graph.back[edges])[0])

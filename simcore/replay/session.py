@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from simcore.replay.build import Prepared, build_step, prepare
 from simcore.replay.coupling import Match, clock_offsets_ns, match_collectives
-from simcore.replay.graph import Graph
+from simcore.replay.graph import StepGraph
 from simcore.replay.rank import Window
-from simcore.replay.run import NULL, UNAIDED, Changes, Schedule, reordered, replay, steady
+from simcore.replay.run import NULL, UNAIDED, Changes, Timing, reordered, replay, steady
 from simcore.replay.waiting import Estimate
 from simcore.replay.whatif.changes import Retimed, WhatIf
 from simcore.workload.kineto import KinetoTrace
@@ -52,15 +52,15 @@ class StepReplay:
     """One step of one rank, measured and predicted.
 
     `source` is the step of all ranks that recorded it, `number` this one's position among them. The span [`from_ns`,
-    `to_ns`) of the schedule is one predicted period. `device_span_ns` are the times at which the device was
+    `to_ns`) of the timing is one predicted period. `device_span_ns` are the times at which the device was
     done with what had been launched by the step's start and by its end. `baseline` is `period` without changes,
     `unaided` what dependencies alone give, `null` what the null model does.
     """
 
     source: RecordedStep
     number: int
-    graph: Graph
-    schedule: Schedule
+    graph: StepGraph
+    timing: Timing
     period: Period
     baseline: Period
     unaided: Period
@@ -97,7 +97,7 @@ class StepReplay:
         Where the device keeps up with its host its own period is that time, too: in steady copies, not in the only
         step of a trace.
         """
-        return period.device_ns if self.steady and self.schedule.copies > 1 else period.marks_ns
+        return period.device_ns if self.steady and self.timing.copies > 1 else period.marks_ns
 
     @property
     def predicted_ns(self) -> int:
@@ -201,30 +201,30 @@ class RecordedStep:
         self.copies = 1 if all(len(view.windows) == 1 for view in self.views) else 0
         self.device_spans = [_device_span_ns(rank, step) for rank, step in zip(ranks, self.steps, strict=True)]
 
-    def _graph(self, changes: Changes) -> Graph:
+    def _graph(self, changes: Changes) -> StepGraph:
         return build_step(self.ranks, self.steps, self.matches, coupled=changes.coupling, alone_ns=self.alone_ns)
 
-    def played(self, graph: Graph, changes: Changes) -> Schedule:
+    def played(self, graph: StepGraph, changes: Changes) -> Timing:
         """A graph of this step, replayed; a trace's only step once, from where it was recorded to begin."""
         begins = _begins(self.ranks, self.steps, graph, self.matches)
         before = _left_over(self.ranks, self.steps, graph, begins) if self.copies else {}
         return replay(graph, changes, begins_ns=begins, before_ns=before, copies=self.copies)
 
-    def edited(self, whats: Sequence[WhatIf]) -> Graph:
+    def edited(self, whats: Sequence[WhatIf]) -> StepGraph:
         """The step's graph with changes."""
         graph = self.graph
         for what in whats:
             graph = what.edit(graph, self.views, self.steps)
         return graph
 
-    def ordered(self, graph: Graph, changes: Changes) -> tuple[Graph, Schedule, StreamOrder]:
+    def ordered(self, graph: StepGraph, changes: Changes) -> tuple[StepGraph, Timing, StreamOrder]:
         """A changed graph, replayed; launches at run time decide the order on the streams."""
         return _in_launch_order(graph, self.played(graph, changes), lambda one: self.played(one, changes))
 
-    def device_times_ns(self, graph: Graph, changes: Changes) -> list[int]:
+    def device_times_ns(self, graph: StepGraph, changes: Changes) -> list[int]:
         """How long a changed graph takes on the device of each rank."""
-        graph, schedule, _ = self.ordered(graph, changes)
-        return [self.period(graph, schedule, number).device_ns for number in range(len(self.ranks))]
+        graph, timing, _ = self.ordered(graph, changes)
+        return [self.period(graph, timing, number).device_ns for number in range(len(self.ranks))]
 
     def otherwise(self) -> list[RecordedStep]:
         """The step with the least and the most that collectives may transfer; nothing where that is the same."""
@@ -236,12 +236,12 @@ class RecordedStep:
         length_ns = self.views[number].trace.tasks.length_ns(task)
         return self.intrinsic_ns.get((number, task), self.alone_ns[number].get(task, length_ns))
 
-    def period(self, graph: Graph, schedule: Schedule, number: int) -> Period:
+    def period(self, graph: StepGraph, timing: Timing, number: int) -> Period:
         """Both measures of one rank's step."""
         backlog_ns = self.device_spans[number][0] - self.views[number].windows[self.steps[number]].start_ns
-        return _period(graph, schedule, number, backlog_ns)
+        return _period(graph, timing, number, backlog_ns)
 
-    def reference(self, changes: Changes) -> tuple[Graph, Schedule]:
+    def reference(self, changes: Changes) -> tuple[StepGraph, Timing]:
         """The recorded step with other dependencies left out."""
         graph = self.graph if changes.coupling == self.changes.coupling or not self.matches else self._graph(changes)
         return graph, self.played(graph, changes)
@@ -250,38 +250,40 @@ class RecordedStep:
         """The step of each rank, with changes and without."""
         recorded = self.graph, self.played(self.graph, self.changes)
         order, edited = StreamOrder.RECORDED, self.edited(whats)
-        graph, schedule = recorded
+        graph, timing = recorded
         if edited is not self.graph:
-            graph, schedule, order = self.ordered(edited, self.changes)
-        sides = (graph, schedule), recorded, self.reference(UNAIDED), self.reference(NULL)
+            graph, timing, order = self.ordered(edited, self.changes)
+        sides = (graph, timing), recorded, self.reference(UNAIDED), self.reference(NULL)
         made = []
         for number, (rank, step) in enumerate(zip(self.ranks, self.steps, strict=True)):
             window, (done_before_ns, done_ns) = rank.view.windows[step], self.device_spans[number]
             steady = abs(done_ns - done_before_ns - window.length_ns) <= BACKLOG_SHARE * window.length_ns
-            start, end = _span(graph, schedule, number)
-            if schedule.copies == 1 and not steady:
+            start, end = _span(graph, timing, number)
+            if timing.copies == 1 and not steady:
                 start += done_before_ns - window.start_ns
-                end = max(int(schedule.latest_ns(graph.rank == number)[0]), start)
+                end = max(int(timing.latest_ns(graph.rank == number)[0]), start)
             period, baseline, unaided, null = (self.period(*side, number) for side in sides)
             periods, device_span_ns = (period, baseline, unaided, null), (done_before_ns, done_ns)
-            made.append(StepReplay(self, number, graph, schedule, *periods, start, end, device_span_ns, order, steady))
+            made.append(StepReplay(self, number, graph, timing, *periods, start, end, device_span_ns, order, steady))
         return made
 
 
 def _in_launch_order(
-    graph: Graph, schedule: Schedule, play: Callable[[Graph], Schedule]
-) -> tuple[Graph, Schedule, StreamOrder]:
+    graph: StepGraph, timing: Timing, play: Callable[[StepGraph], Timing]
+) -> tuple[StepGraph, Timing, StreamOrder]:
     """Let the launches at run time decide the order on the streams; the recorded order where they never settle."""
-    first, order = (graph, schedule), StreamOrder.RECORDED
+    first, order = (graph, timing), StreamOrder.RECORDED
     for _ in range(MOST_ORDERS):
-        changed = reordered(graph, schedule)
+        changed = reordered(graph, timing)
         if changed is None:
-            return graph, schedule, order
-        graph, schedule, order = changed, play(changed), StreamOrder.CHANGED
+            return graph, timing, order
+        graph, timing, order = changed, play(changed), StreamOrder.CHANGED
     return *first, StreamOrder.UNSETTLED
 
 
-def _begins(ranks: Sequence[Prepared], steps: Sequence[int], graph: Graph, matches: Sequence[Match]) -> dict[int, int]:
+def _begins(
+    ranks: Sequence[Prepared], steps: Sequence[int], graph: StepGraph, matches: Sequence[Match]
+) -> dict[int, int]:
     """When each rank begins the step, on one clock that starts with the earliest of them."""
     offsets = clock_offsets_ns([rank.view for rank in ranks], matches)
     begins = [
@@ -292,7 +294,7 @@ def _begins(ranks: Sequence[Prepared], steps: Sequence[int], graph: Graph, match
 
 
 def _left_over(
-    ranks: Sequence[Prepared], steps: Sequence[int], graph: Graph, begins_ns: dict[int, int]
+    ranks: Sequence[Prepared], steps: Sequence[int], graph: StepGraph, begins_ns: dict[int, int]
 ) -> dict[int, int]:
     """When each stream was done with what was launched before the step, as the end of its last task a copy before."""
     ends: dict[int, int] = {}
@@ -307,22 +309,22 @@ def _left_over(
     return ends
 
 
-def _span(graph: Graph, schedule: Schedule, number: int) -> tuple[int, int]:
+def _span(graph: StepGraph, timing: Timing, number: int) -> tuple[int, int]:
     """The span of one predicted step: of a single copy from mark to mark, else the last period of the latest ends."""
     nodes = graph.ranks[number]
-    if schedule.copies == 1:
-        return int(schedule.start_ns[0, nodes.begin]), int(schedule.end_ns[0, nodes.end])
-    latest = int(schedule.latest_ns(graph.rank == number)[-1])
-    return latest - steady(graph, schedule, number), latest
+    if timing.copies == 1:
+        return int(timing.start_ns[0, nodes.begin]), int(timing.end_ns[0, nodes.end])
+    latest = int(timing.latest_ns(graph.rank == number)[-1])
+    return latest - steady(graph, timing, number), latest
 
 
-def _period(graph: Graph, schedule: Schedule, number: int, backlog_ns: int) -> Period:
+def _period(graph: StepGraph, timing: Timing, number: int, backlog_ns: int) -> Period:
     """Both measures of a predicted step; `backlog_ns` is how long the device had work from before a single one."""
-    start, end = _span(graph, schedule, number)
-    marks = schedule.end_ns[:, graph.ranks[number].end]
-    if schedule.copies > 1:
+    start, end = _span(graph, timing, number)
+    marks = timing.end_ns[:, graph.ranks[number].end]
+    if timing.copies > 1:
         return Period(int(marks[-1] - marks[-2]), end - start)
-    latest = int(schedule.latest_ns(graph.rank == number)[0])
+    latest = int(timing.latest_ns(graph.rank == number)[0])
     return Period(end - start, max(latest - start - backlog_ns, 0))
 
 

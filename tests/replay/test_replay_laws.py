@@ -157,7 +157,7 @@ def test_more_overlap_never_takes_longer(program):
     trace = traced(program)
     whats = ([Overlap("full")], [], [Overlap("off")])
     for steps in zip(*(replay_traces([trace], Changes(), what).steps[0] for what in whats), strict=True):
-        full, plain, off = (step.schedule.end_ns.max(axis=1) for step in steps)
+        full, plain, off = (step.timing.end_ns.max(axis=1) for step in steps)
         for less, more in ((full, plain), (plain, off)):
             copies = min(len(less), len(more))
             assert (less[:copies] <= more[:copies]).all()

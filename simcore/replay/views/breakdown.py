@@ -101,12 +101,12 @@ def _played(step: StepReplay) -> tuple[Column, Column, Column, Column]:
 
     A single copy begins with what the device had left to do, as recorded.
     """
-    nodes, schedule = step.graph.ranks[step.number], step.schedule
+    nodes, timing = step.graph.ranks[step.number], step.timing
     begins, ends = np.array(nodes.begins, dtype=np.int64), np.array(nodes.ends, dtype=np.int64)
-    start, end = schedule.start_ns[:, begins].ravel(), schedule.end_ns[:, ends].ravel()
-    rows, held = np.tile(np.array(nodes.tasks, dtype=np.int64), schedule.copies), schedule.binding[:, begins].ravel()
-    if schedule.copies == 1:
-        view, later_ns = step.prepared.view, int(schedule.start_ns[0, nodes.begin]) - step.window.start_ns
+    start, end = timing.start_ns[:, begins].ravel(), timing.end_ns[:, ends].ravel()
+    rows, held = np.tile(np.array(nodes.tasks, dtype=np.int64), timing.copies), timing.binding[:, begins].ravel()
+    if timing.copies == 1:
+        view, later_ns = step.prepared.view, int(timing.start_ns[0, nodes.begin]) - step.window.start_ns
         tasks = view.trace.tasks
         old = np.flatnonzero((view.launch_ns < step.window.start_ns) & (tasks.end_ns > step.window.start_ns))
         old = old[~np.isin(old, rows)]
@@ -171,21 +171,21 @@ def critical_tasks(step: StepReplay, count: int = 10) -> list[TaskTotal]:
 
 def _path(step: StepReplay) -> Iterator[tuple[str, int, int]]:
     """From the end of a period to its start: what was going on, at which node (-1: between two) and for how long."""
-    graph, schedule = step.graph, step.schedule
+    graph, timing = step.graph, step.timing
     own = np.flatnonzero(graph.rank == step.number)
-    copy, cursor = schedule.copies - 1, step.to_ns
-    latest = int(own[schedule.end_ns[copy, own].argmax()])
+    copy, cursor = timing.copies - 1, step.to_ns
+    latest = int(own[timing.end_ns[copy, own].argmax()])
     node = latest if copy or not step.steady else graph.ranks[step.number].end
     while cursor > step.from_ns:
-        start = max(int(schedule.start_ns[copy, node]), step.from_ns)
+        start = max(int(timing.start_ns[copy, node]), step.from_ns)
         yield _label(step, node), node, max(cursor - start, 0)
         cursor = min(cursor, start)
-        edge = int(schedule.binding[copy, node])
+        edge = int(timing.binding[copy, node])
         if edge < 0 or copy < graph.back[edge]:
             yield "before_the_replay", -1, cursor - step.from_ns
             return
         node, copy = int(graph.source[edge]), copy - int(graph.back[edge])
-        reached = max(int(schedule.end_ns[copy, node]), step.from_ns)
+        reached = max(int(timing.end_ns[copy, node]), step.from_ns)
         yield from _on_the_way(step, edge, max(cursor - reached, 0))
         cursor = min(cursor, reached)
 
@@ -240,7 +240,7 @@ def largest_tasks(step: StepReplay, count: int = 10) -> list[TaskTotal]:
 
 def lengths_ns(step: StepReplay) -> Column:
     """How long each of the step's tasks lasts as predicted, its waiting for other ranks included."""
-    nodes, schedule = step.graph.ranks[step.number], step.schedule
+    nodes, timing = step.graph.ranks[step.number], step.timing
     begins, ends = np.array(nodes.begins, dtype=np.int64), np.array(nodes.ends, dtype=np.int64)
-    lengths: Column = schedule.end_ns[-1, ends] - schedule.start_ns[-1, begins]
+    lengths: Column = timing.end_ns[-1, ends] - timing.start_ns[-1, begins]
     return lengths

@@ -24,7 +24,7 @@ class Change:
 def changes(step: StepReplay) -> dict[str, Change]:
     """The communication kernels of one rank's step whose arguments were recorded, by kind."""
     trace, nodes = step.prepared.view.trace, step.graph.ranks[step.number]
-    lengths = (step.schedule.end_ns - step.schedule.start_ns)[-1]
+    lengths = (step.timing.end_ns - step.timing.start_ns)[-1]
     found: dict[str, Change] = {}
     for task, node in zip(nodes.tasks, nodes.ends, strict=True):
         said = trace.collectives.get(task)

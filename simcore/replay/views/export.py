@@ -94,7 +94,7 @@ def _host_events(step: StepReplay, side: int, first_lane: int) -> Iterator[Event
     if side == MEASURED:
         graph, starts = step.source.graph, step.source.graph.measured_ns[None, :]
     else:
-        starts = step.schedule.start_ns
+        starts = step.timing.start_ns
     chain = np.flatnonzero((graph.edge_kind == EdgeKind.PROGRAM_ORDER) & (graph.back == 0))
     chain = chain[graph.rank[graph.target[chain]] == step.number]
     for edge, node in zip(chain.tolist(), graph.target[chain].tolist(), strict=True):

@@ -220,7 +220,7 @@ def start_errors(replay: Replay, number: int) -> dict[str, int]:
     tasks = replay.ranks[number].view.trace.tasks
     for step in replay.scored(number):
         nodes = step.graph.ranks[step.number]
-        start = step.schedule.start_ns[-1]
+        start = step.timing.start_ns[-1]
         origin_ns = start[nodes.begin] if step.steady else step.from_ns
         found = start[nodes.begins] - origin_ns
         errors.append(np.abs(found - (tasks.start_ns[nodes.tasks] - step.measured_span_ns[0])))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.replay.build import Prepared
-from simcore.replay.graph import Graph, RankNodes
+from simcore.replay.graph import RankNodes, StepGraph
 from simcore.replay.rank import RankView
 from simcore.replay.run import NULL, UNAIDED, Changes
 from simcore.replay.session import RecordedStep, replay_prepared
@@ -66,7 +66,7 @@ def _took_ns(source: RecordedStep) -> list[int]:
     return [done - begun for begun, done in source.device_spans]
 
 
-def _with_kernels_of(before: RecordedStep, after: RecordedStep) -> Graph | None:
+def _with_kernels_of(before: RecordedStep, after: RecordedStep) -> StepGraph | None:
     """The graph of one step with the durations of the other's tasks; None when their streams run other tasks."""
     durations = before.graph.duration_ns.copy()
     for mine, other, view in zip(before.graph.ranks, after.graph.ranks, before.views, strict=True):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simcore.errors import InputError
-from simcore.replay.graph import Graph, NodeKind
+from simcore.replay.graph import NodeKind, StepGraph
 from simcore.replay.rank import RankView
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
@@ -157,7 +157,7 @@ def _lasting(number: int, name: str, duration_ns: int, stream: int, behind: list
     return node(number, name, NodeType.COMP_NODE, data_deps=behind, duration_micros=micros, attributes=attributes)
 
 
-def _waits(graph: Graph, number: int) -> dict[int, list[tuple[int, int]]]:
+def _waits(graph: StepGraph, number: int) -> dict[int, list[tuple[int, int]]]:
     """For each node of a rank what it waits for within the step, and for how long after that."""
     own = (graph.rank[graph.target] == number) & (graph.rank[graph.source] == number) & (graph.back == 0)
     found: dict[int, list[tuple[int, int]]] = {}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, SimulationError
-from simcore.replay.graph import EDGE_COLUMNS, EdgeKind, Graph, RankNodes, ordered
+from simcore.replay.graph import EDGE_COLUMNS, EdgeKind, RankNodes, StepGraph, ordered
 from simcore.replay.rank import RankView
 from simcore.replay.whatif.host import spans, within
 from simcore.replay.whatif.layers import LayerStack, Segment, find_layers
@@ -41,11 +41,11 @@ Mask = NDArray[np.bool_]
 class WhatIf(Protocol):
     """A change of a step; its text says it in the answer."""
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
         """The changed graph of one step of some ranks, `steps` its positions in their windows."""
 
 
-def without_tasks(graph: Graph, factors: Sequence[Factors]) -> Graph:
+def without_tasks(graph: StepGraph, factors: Sequence[Factors]) -> StepGraph:
     """The graph with each task lasting its factor times as long; where that is 0, its launch goes with it.
 
     What a removed task waited for still holds what comes behind it; a call goes when all that it launched goes.
@@ -77,7 +77,7 @@ class _Lasting:
         """The factor of each task."""
         raise NotImplementedError
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
         """Every task by its factor."""
         return without_tasks(graph, [self._factors(rank) for rank in ranks])
 
@@ -168,7 +168,7 @@ class Layers:
     def __str__(self) -> str:
         return f"layers = {self.count}"
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
         """The step's graph with that many layers.
 
         Raises
@@ -215,7 +215,7 @@ class Overlap:
     def __str__(self) -> str:
         return f"overlap {self.mode}"
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
         """The step's graph with other waits between communication and computation."""
         if self.mode == "full":
             return without_waits(graph, _talks(graph, ranks))
@@ -224,7 +224,7 @@ class Overlap:
         )
 
 
-def _talks(graph: Graph, ranks: Sequence[RankView]) -> NDArray[np.bool_]:
+def _talks(graph: StepGraph, ranks: Sequence[RankView]) -> NDArray[np.bool_]:
     """Which nodes are communication."""
     talks = np.zeros(len(graph.kind), dtype=bool)
     for nodes, rank in zip(graph.ranks, ranks, strict=True):
@@ -261,13 +261,13 @@ class Width(_Lasting):
 BETWEEN_STREAMS = (EdgeKind.INTERSTREAM, EdgeKind.INTERSTREAM_INFERRED)
 
 
-def without_waits(graph: Graph, talks: NDArray[np.bool_]) -> Graph:
+def without_waits(graph: StepGraph, talks: NDArray[np.bool_]) -> StepGraph:
     """The graph without waits of one stream for another in which just one of the two tasks is communication."""
     between = np.isin(graph.edge_kind, BETWEEN_STREAMS) & (talks[graph.source] != talks[graph.target])
     return graph.kept(~between)
 
 
-def one_after_another(graph: Graph, ranks: Sequence[Sequence[tuple[int, int, bool]]]) -> Graph:
+def one_after_another(graph: StepGraph, ranks: Sequence[Sequence[tuple[int, int, bool]]]) -> StepGraph:
     """The graph in which computation and communication take turns.
 
     `ranks` lists (first node, last node, communication) of each rank's tasks in launch order. A task waits for the
@@ -288,7 +288,7 @@ def one_after_another(graph: Graph, ranks: Sequence[Sequence[tuple[int, int, boo
     return changed
 
 
-def _for_later_ones(graph: Graph, ranks: Sequence[Sequence[tuple[int, int, bool]]]) -> NDArray[np.bool_]:
+def _for_later_ones(graph: StepGraph, ranks: Sequence[Sequence[tuple[int, int, bool]]]) -> NDArray[np.bool_]:
     """Inferred waits for a task of the same copy that was launched after the one that waits."""
     place = np.zeros(len(graph.kind), dtype=np.int64)
     for tasks in ranks:
@@ -299,7 +299,7 @@ def _for_later_ones(graph: Graph, ranks: Sequence[Sequence[tuple[int, int, bool]
     return later
 
 
-def _turns(graph: Graph, tasks: Sequence[tuple[int, int, bool]]) -> list[tuple[int, int, int]]:
+def _turns(graph: StepGraph, tasks: Sequence[tuple[int, int, bool]]) -> list[tuple[int, int, int]]:
     """(source, target, copies back) between each task and the last ones of the other kind before it."""
     last: dict[bool, dict[int, tuple[int, int]]] = {False: {}, True: {}}
     for _, end, talks in tasks:

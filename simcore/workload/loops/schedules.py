@@ -27,11 +27,11 @@ from simcore.hashed import Hashed
 __all__ = [
     "Cell",
     "Durations",
-    "Kind",
+    "Family",
     "Played",
     "Schedule",
+    "family",
     "finish",
-    "kind",
     "make",
     "names",
     "outline",
@@ -472,7 +472,7 @@ def _stuck(schedule: Schedule, stage: int, index: int) -> str:
     )
 
 
-class Kind(NamedTuple):
+class Family(NamedTuple):
     """The lines of a schedule's stages for (stages, micro-batches, chunks), and what holds of it for all numbers.
 
     A stage has one chunk or two, with `any_chunks` any number. Its order repeats after `period(stages)` micro-batches;
@@ -490,26 +490,26 @@ class Kind(NamedTuple):
 
 
 # ZB-V's period was found in its orders: with stages in threes the greedy construction takes turns.
-_KINDS = {
-    "gpipe": Kind(_gpipe, apart=True),
-    "1f1b": Kind(_one_f_one_b),
-    "interleaved": Kind(_interleaved, 2, any_chunks=True, period=lambda stages: stages, reach=3),
-    "zb-h1": Kind(_zb_h1),
-    "zb-v": Kind(_zb_v, 2, "v", period=lambda stages: 1 if stages % 3 else 2 * stages // 3, reach=2),
-    "dualpipe": Kind(_dual_pipe, 2, "twoway", period=lambda stages: 2),
+_FAMILIES = {
+    "gpipe": Family(_gpipe, apart=True),
+    "1f1b": Family(_one_f_one_b),
+    "interleaved": Family(_interleaved, 2, any_chunks=True, period=lambda stages: stages, reach=3),
+    "zb-h1": Family(_zb_h1),
+    "zb-v": Family(_zb_v, 2, "v", period=lambda stages: 1 if stages % 3 else 2 * stages // 3, reach=2),
+    "dualpipe": Family(_dual_pipe, 2, "twoway", period=lambda stages: 2),
 }
 
 
 def names() -> list[str]:
     """Names of all schedules."""
-    return list(_KINDS)
+    return list(_FAMILIES)
 
 
-def kind(name: str) -> Kind:
+def family(name: str) -> Family:
     """What holds of the schedules of a name; InputError when there are none."""
-    if name not in _KINDS:
-        raise InputError.at(name, "no such schedule", expected=closest(name, _KINDS), found=repr(name))
-    return _KINDS[name]
+    if name not in _FAMILIES:
+        raise InputError.at(name, "no such schedule", expected=closest(name, _FAMILIES), found=repr(name))
+    return _FAMILIES[name]
 
 
 @lru_cache(maxsize=4096)
@@ -519,7 +519,7 @@ def outline(name: str, stages: int, micro_batches: int, chunks: int | None = Non
     >>> outline("zb-v", 4, 8).part(0, 1)
     7
     """
-    known = kind(name)
+    known = family(name)
     return Schedule(name, stages, micro_batches, chunks or known.chunks, known.placement, ())
 
 
@@ -541,7 +541,7 @@ def make(name: str, stages: int, micro_batches: int, chunks: int | None = None) 
     0 | F0 F1 .  B0 F2 B1 .  B2
     1 | .  F0 B0 F1 B1 F2 B2 .
     """
-    known = kind(name)
+    known = family(name)
     if stages < 1 or micro_batches < 1 or (chunks is not None and chunks < 1):
         raise _refused(name, "positive numbers", (stages, micro_batches, chunks))
     count = chunks or known.chunks

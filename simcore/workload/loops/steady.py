@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.workload.loops.schedules import Durations, Ends, Schedule, finish, kind, make, outline
+from simcore.workload.loops.schedules import Durations, Ends, Schedule, family, finish, make, outline
 
 __all__ = ["length"]
 
@@ -24,8 +24,8 @@ def length(name: str, stages: int, micro_batches: int, chunks: int | None, durat
 
     A schedule without a steady state within half its micro-batches is played whole: looking further costs more.
     """
-    repeats, ways = kind(name).period(stages), _ways(outline(name, stages, micro_batches, chunks))
-    enough = 2 * ways * stages * (kind(name).reach + 1)
+    repeats, ways = family(name).period(stages), _ways(outline(name, stages, micro_batches, chunks))
+    enough = 2 * ways * stages * (family(name).reach + 1)
     short = enough + (micro_batches - enough) % repeats
     while 2 * short <= micro_batches:
         schedule = make(name, stages, short, chunks)
@@ -48,7 +48,7 @@ def _pace(schedule: Schedule, ends: Ends, repeats: int) -> float | None:
     forward, backward = paces
     if forward is None or backward is None:
         return None
-    if kind(schedule.name).apart:
+    if family(schedule.name).apart:
         return forward + backward
     return forward if abs(forward - backward) <= _EXACT * forward else None
 
@@ -56,7 +56,7 @@ def _pace(schedule: Schedule, ends: Ends, repeats: int) -> float | None:
 def _repeated(schedule: Schedule, ends: NDArray[np.float64], repeats: int) -> float | None:
     """The pace of one kind of cell: the window reaches as far as cells wait back, and ends as far before the last."""
     ways = _ways(schedule)
-    rows, window = ends.reshape(ways, -1, schedule.parts), kind(schedule.name).reach * schedule.stages
+    rows, window = ends.reshape(ways, -1, schedule.parts), family(schedule.name).reach * schedule.stages
     step = repeats // ways
     later, former = rows[:, -2 * window : -window], rows[:, -2 * window - step : -window - step]
     gaps = later - former

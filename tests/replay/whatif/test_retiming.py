@@ -168,8 +168,8 @@ def test_coupled_ranks_stay_coupled():
     for step in replay.steps[0]:
         ends = [nodes.ends[0] for nodes in step.graph.ranks]
         starts = [nodes.begins[0] for nodes in step.graph.ranks]
-        last = step.schedule.start_ns[-1, starts].max()
-        assert set(step.schedule.end_ns[-1, ends].tolist()) == {last + expected_ns}
+        last = step.timing.start_ns[-1, starts].max()
+        assert set(step.timing.end_ns[-1, ends].tolist()) == {last + expected_ns}
     ratio = replayed(traces, on=slow, recorded_on=NODES).steps[0][-1]
     assert ratio.period.device_ns - ratio.baseline.device_ns == pytest.approx(1_400_000, rel=0.02)
 
