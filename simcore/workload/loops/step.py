@@ -72,13 +72,15 @@ class Loop:
     """A training loop: its steps for one iteration, and which groups its columns mean.
 
     `activations` is the span of the forward and input-gradient columns, `gradients` of the weight-gradient column,
-    `first_row` replaces both on row 0 (the DLRM loops' embedding).
+    `first_row` replaces both on row 0 (the DLRM loops' embedding). A `staged` one runs in pipeline stages, too: its
+    groups stay within a stage.
     """
 
     steps: Callable[[Workload], list[Step]]
     activations: Span = Span.NONE
     gradients: Span = Span.NONE
     first_row: Span | None = None
+    staged: bool = False
 
 
 loops: Registry[Loop] = Registry("training loop")
