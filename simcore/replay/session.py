@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.replay.build import Prepared, build_step, prepare
-from simcore.replay.coupling import Match, clock_offsets_ns, match_collectives
+from simcore.replay.coupling import Estimate, clock_offsets_ns, match_collectives
 from simcore.replay.graph import StepGraph
-from simcore.replay.rank import Window
+from simcore.replay.rank import RankView, Window
 from simcore.replay.run import NULL, UNAIDED, Changes, Timing, reordered, replay, steady
-from simcore.replay.waiting import Estimate
 from simcore.replay.whatif.changes import Retimed, WhatIf
 from simcore.workload.kineto import KinetoTrace
 
@@ -84,7 +83,7 @@ class StepReplay:
     @property
     def window(self) -> Window:
         """The step as it was marked."""
-        return self.prepared.view.windows[self.position]
+        return self.source.windows[self.number]
 
     @property
     def tasks(self) -> list[int]:
@@ -191,6 +190,7 @@ class RecordedStep:
         self.steps = tuple(
             next(at for at, window in enumerate(view.windows) if window.index == index) for view in self.views
         )
+        self.windows = [view.windows[step] for view, step in zip(self.views, self.steps, strict=True)]
         self.matches = match_collectives(self.views, self.steps) if len(ranks) > 1 else []
         self.intrinsic_ns = {(m.rank, m.task): match.intrinsic_ns for match in self.matches for m in match.members}
         self.alone_ns = [
@@ -199,16 +199,38 @@ class RecordedStep:
         ]
         self.graph = self._graph(changes)
         self.copies = 1 if all(len(view.windows) == 1 for view in self.views) else 0
-        self.device_spans = [_device_span_ns(rank, step) for rank, step in zip(ranks, self.steps, strict=True)]
+        self.device_spans = [_device_span_ns(*each) for each in zip(self.views, self.windows, strict=True)]
 
     def _graph(self, changes: Changes) -> StepGraph:
         return build_step(self.ranks, self.steps, self.matches, coupled=changes.coupling, alone_ns=self.alone_ns)
 
     def played(self, graph: StepGraph, changes: Changes) -> Timing:
         """A graph of this step, replayed; a trace's only step once, from where it was recorded to begin."""
-        begins = _begins(self.ranks, self.steps, graph, self.matches)
-        before = _left_over(self.ranks, self.steps, graph, begins) if self.copies else {}
+        begins = self._begins_ns(graph)
+        before = self._left_over_ns(graph, begins) if self.copies else {}
         return replay(graph, changes, begins_ns=begins, before_ns=before, copies=self.copies)
+
+    def _begins_ns(self, graph: StepGraph) -> dict[int, int]:
+        """When each rank begins the step, on one clock that starts with the earliest of them."""
+        offsets = clock_offsets_ns(self.views, self.matches)
+        begins = [
+            round(view.trace.base_us * 1e3) + window.start_ns - offset
+            for view, window, offset in zip(self.views, self.windows, offsets, strict=True)
+        ]
+        return {nodes.begin: begin - min(begins) for nodes, begin in zip(graph.ranks, begins, strict=True)}
+
+    def _left_over_ns(self, graph: StepGraph, begins_ns: dict[int, int]) -> dict[int, int]:
+        """When each stream was done with what came before the step, as the end of its last task a copy before."""
+        ends: dict[int, int] = {}
+        for view, window, nodes in zip(self.views, self.windows, graph.ranks, strict=True):
+            tasks = view.trace.tasks
+            last = {int(tasks.lane[task]): node for task, node in zip(nodes.tasks, nodes.ends, strict=True)}
+            for lane, node in last.items():
+                rows = view.stream_tasks[lane]
+                old = rows[view.launch_ns[rows] < window.start_ns]
+                if len(old):
+                    ends[node] = begins_ns[nodes.begin] + int(tasks.end_ns[old].max()) - window.start_ns
+        return ends
 
     def edited(self, whats: Sequence[WhatIf]) -> StepGraph:
         """The step's graph with changes."""
@@ -218,8 +240,15 @@ class RecordedStep:
         return graph
 
     def ordered(self, graph: StepGraph, changes: Changes) -> tuple[StepGraph, Timing, StreamOrder]:
-        """A changed graph, replayed; launches at run time decide the order on the streams."""
-        return _in_launch_order(graph, self.played(graph, changes), lambda one: self.played(one, changes))
+        """A changed graph, replayed; launches at run time decide the order on streams, unless that never settles."""
+        timing, order = self.played(graph, changes), StreamOrder.RECORDED
+        first = graph, timing
+        for _ in range(MOST_ORDERS):
+            changed = reordered(graph, timing)
+            if changed is None:
+                return graph, timing, order
+            graph, timing, order = changed, self.played(changed, changes), StreamOrder.CHANGED
+        return *first, StreamOrder.UNSETTLED
 
     def device_times_ns(self, graph: StepGraph, changes: Changes) -> list[int]:
         """How long a changed graph takes on the device of each rank."""
@@ -237,9 +266,14 @@ class RecordedStep:
         return self.intrinsic_ns.get((number, task), self.alone_ns[number].get(task, length_ns))
 
     def period(self, graph: StepGraph, timing: Timing, number: int) -> Period:
-        """Both measures of one rank's step."""
-        backlog_ns = self.device_spans[number][0] - self.views[number].windows[self.steps[number]].start_ns
-        return _period(graph, timing, number, backlog_ns)
+        """Both measures of one rank's step; without what the device had left to do before a trace's only one."""
+        start, end = _span(graph, timing, number)
+        marks = timing.end_ns[:, graph.ranks[number].end]
+        if timing.copies > 1:
+            return Period(int(marks[-1] - marks[-2]), end - start)
+        backlog_ns = self.device_spans[number][0] - self.windows[number].start_ns
+        latest = int(timing.latest_ns(graph.rank == number)[0])
+        return Period(end - start, max(latest - start - backlog_ns, 0))
 
     def reference(self, changes: Changes) -> tuple[StepGraph, Timing]:
         """The recorded step with other dependencies left out."""
@@ -255,8 +289,8 @@ class RecordedStep:
             graph, timing, order = self.ordered(edited, self.changes)
         sides = (graph, timing), recorded, self.reference(UNAIDED), self.reference(NULL)
         made = []
-        for number, (rank, step) in enumerate(zip(self.ranks, self.steps, strict=True)):
-            window, (done_before_ns, done_ns) = rank.view.windows[step], self.device_spans[number]
+        for number, window in enumerate(self.windows):
+            done_before_ns, done_ns = self.device_spans[number]
             steady = abs(done_ns - done_before_ns - window.length_ns) <= BACKLOG_SHARE * window.length_ns
             start, end = _span(graph, timing, number)
             if timing.copies == 1 and not steady:
@@ -268,47 +302,6 @@ class RecordedStep:
         return made
 
 
-def _in_launch_order(
-    graph: StepGraph, timing: Timing, play: Callable[[StepGraph], Timing]
-) -> tuple[StepGraph, Timing, StreamOrder]:
-    """Let the launches at run time decide the order on the streams; the recorded order where they never settle."""
-    first, order = (graph, timing), StreamOrder.RECORDED
-    for _ in range(MOST_ORDERS):
-        changed = reordered(graph, timing)
-        if changed is None:
-            return graph, timing, order
-        graph, timing, order = changed, play(changed), StreamOrder.CHANGED
-    return *first, StreamOrder.UNSETTLED
-
-
-def _begins(
-    ranks: Sequence[Prepared], steps: Sequence[int], graph: StepGraph, matches: Sequence[Match]
-) -> dict[int, int]:
-    """When each rank begins the step, on one clock that starts with the earliest of them."""
-    offsets = clock_offsets_ns([rank.view for rank in ranks], matches)
-    begins = [
-        round(rank.view.trace.base_us * 1e3) + rank.view.windows[step].start_ns - offset
-        for rank, step, offset in zip(ranks, steps, offsets, strict=True)
-    ]
-    return {nodes.begin: begin - min(begins) for nodes, begin in zip(graph.ranks, begins, strict=True)}
-
-
-def _left_over(
-    ranks: Sequence[Prepared], steps: Sequence[int], graph: StepGraph, begins_ns: dict[int, int]
-) -> dict[int, int]:
-    """When each stream was done with what was launched before the step, as the end of its last task a copy before."""
-    ends: dict[int, int] = {}
-    for rank, step, nodes in zip(ranks, steps, graph.ranks, strict=True):
-        tasks, window = rank.view.trace.tasks, rank.view.windows[step]
-        last = {int(tasks.lane[task]): node for task, node in zip(nodes.tasks, nodes.ends, strict=True)}
-        for lane, node in last.items():
-            rows = rank.view.stream_tasks[lane]
-            old = rows[rank.view.launch_ns[rows] < window.start_ns]
-            if len(old):
-                ends[node] = begins_ns[nodes.begin] + int(tasks.end_ns[old].max()) - window.start_ns
-    return ends
-
-
 def _span(graph: StepGraph, timing: Timing, number: int) -> tuple[int, int]:
     """The span of one predicted step: of a single copy from mark to mark, else the last period of the latest ends."""
     nodes = graph.ranks[number]
@@ -318,18 +311,9 @@ def _span(graph: StepGraph, timing: Timing, number: int) -> tuple[int, int]:
     return latest - steady(graph, timing, number), latest
 
 
-def _period(graph: StepGraph, timing: Timing, number: int, backlog_ns: int) -> Period:
-    """Both measures of a predicted step; `backlog_ns` is how long the device had work from before a single one."""
-    start, end = _span(graph, timing, number)
-    marks = timing.end_ns[:, graph.ranks[number].end]
-    if timing.copies > 1:
-        return Period(int(marks[-1] - marks[-2]), end - start)
-    latest = int(timing.latest_ns(graph.rank == number)[0])
-    return Period(end - start, max(latest - start - backlog_ns, 0))
-
-
-def _device_span_ns(rank: Prepared, step: int) -> tuple[int, int]:
+def _device_span_ns(view: RankView, window: Window) -> tuple[int, int]:
     """When the device was done with what was launched by the start and by the end of a step."""
-    window, launch_ns, end_ns = rank.view.windows[step], rank.view.launch_ns, rank.view.trace.tasks.end_ns
-    done = [end_ns[launch_ns < time].max(initial=time) for time in (window.start_ns, window.end_ns)]
+    done = [
+        view.trace.tasks.end_ns[view.launch_ns < time].max(initial=time) for time in (window.start_ns, window.end_ns)
+    ]
     return int(done[0]), int(done[1])

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.replay.build import Prepared
+from simcore.replay.coupling import Estimate
 from simcore.replay.graph import RankNodes, StepGraph
 from simcore.replay.rank import RankView
 from simcore.replay.run import NULL, UNAIDED, Changes
 from simcore.replay.session import RecordedStep, replay_prepared
-from simcore.replay.waiting import Estimate
 from simcore.timeline.events import FOREVER
 
 __all__ = ["VARIANTS", "Ablations", "Foresight", "ablations", "foresight"]

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from simcore.cli import cli, main
 from simcore.errors import InputError
 from simcore.generate import collectives
-from simcore.workload.chakra import json_form, log_timeline, obfuscation, reader, summary, writer
+from simcore.workload.chakra import json_form, log_timeline, reader, summary, variants, writer
 from simcore.workload.chakra.schema import NodeType
 from simcore.workload.model import CollectiveKind
 from tests.shared import shared
@@ -52,7 +52,7 @@ def test_the_critical_path_does_not_depend_on_the_order_of_ids():
 
 @pytest.mark.parametrize("keep_sizes", [True, False])
 def test_obfuscation_hides_names_and_keeps_the_graph(tmp_path, keep_sizes):
-    hidden = obfuscation.obfuscate(diamond(), b"salt", keep_sizes=keep_sizes)
+    hidden = variants.obfuscate(diamond(), b"salt", keep_sizes=keep_sizes)
     assert b"secret" not in hidden and b"tensor" not in hidden
     paths = [tmp_path / "a.et", tmp_path / "b.et"]
     for path, data in zip(paths, (diamond(), hidden), strict=True):
@@ -66,7 +66,7 @@ def test_obfuscation_hides_names_and_keeps_the_graph(tmp_path, keep_sizes):
 
 
 def test_another_salt_gives_other_names():
-    one, other = (obfuscation.obfuscate(diamond(), salt, keep_sizes=True) for salt in (b"a", b"b"))
+    one, other = (variants.obfuscate(diamond(), salt, keep_sizes=True) for salt in (b"a", b"b"))
     assert one != other
 
 
@@ -186,5 +186,5 @@ def test_files_are_not_overwritten_without_force(tmp_path, capsys):
 
 def test_sizes_are_rounded_to_the_nearest_power_of_two():
     for value in range(1, 2000):
-        rounded = obfuscation._rounded(value)
+        rounded = variants._rounded(value)
         assert abs(math.log2(rounded / value)) <= 0.5
