@@ -119,17 +119,11 @@ def _played(step: StepReplay) -> tuple[Column, Column, Column, Column]:
 def busy(step: StepReplay, bin_ns: int) -> tuple[list[float], list[float]]:
     """The share of each bin of a step in which at least one stream ran something, measured and predicted."""
     tasks, span = step.prepared.view.trace.tasks, (step.from_ns, step.to_ns)
-    start, end, _, _ = _played(step)
-    sides = ((tasks.start_ns, tasks.end_ns, step.measured_span_ns), (start, end, span))
-    first, second = ([round(share, 4) for share in _shares(*side, bin_ns)] for side in sides)
+    sides = ((tasks.start_ns, tasks.end_ns, step.measured_span_ns), (*_played(step)[:2], span))
+    edges = [np.arange(start, end + bin_ns, bin_ns).clip(max=end) for *_, (start, end) in sides]
+    both = [coverage(start_ns, end_ns, at).tolist() for (start_ns, end_ns, _), at in zip(sides, edges, strict=True)]
+    first, second = ([round(share, 4) for share in some] for some in both)
     return first, second
-
-
-def _shares(start_ns: Column, end_ns: Column, span: tuple[int, int], bin_ns: int) -> list[float]:
-    shares: list[float] = coverage(
-        start_ns, end_ns, np.arange(span[0], span[1] + bin_ns, bin_ns).clip(max=span[1])
-    ).tolist()
-    return shares
 
 
 def critical_path(step: StepReplay) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.errors import InputError
+from simcore.files import make_folder
 from simcore.replay.build import Prepared
 from simcore.replay.graph import EdgeKind
 from simcore.replay.session import Replay, StepReplay
@@ -131,10 +131,7 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
         files[folder / f"{stem}.pftrace.gz"] = perfetto_trace(shown, _view(shown))
         files[folder / f"{stem}.html"] = _page(replay, number, shown).encode()
         files[folder / f"{stem}.png"] = image(streams_figure(shown, utilisation(replay, number)), "png")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError.at(str(folder), f"cannot write: {error.strerror or error}") from error
+    make_folder(folder, force=True)
     write_files(files, force=force)
 
 
