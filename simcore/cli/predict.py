@@ -61,6 +61,7 @@ SPELLED = {
     "context": ("gather|ring|all_to_all", "How context ranks get at each other's tokens."),
     "dtype": ("fp32|tf32|fp16|bf16|fp8|int8|fp4", "Number format of products."),
     "attention_dtype": ("fp8", "Number format of attention; 16 bits."),
+    "parameter_dtype": ("fp8", "Number format of weights as they are held and gathered; 16 bits."),
     "schedule": ("gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe", "Order of the pipeline's cells."),
     "recompute_modules": (_MODULES, "What --recompute selective drops (repeatable)."),
     "lora_modules": ("linear_qkv|linear_proj|linear_fc1|linear_fc2", "Weights that have adapters; all (repeatable)."),

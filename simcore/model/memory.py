@@ -96,7 +96,7 @@ class Needs:
         shared = plan.zero == 3 and plan.sharing > 1
         if not shared and self.hosted is NOTHING:
             return 0
-        return (2 * plan.element_bytes + shared * plan.gradient_bytes) * self.largest
+        return (2 * plan.parameter_bytes + shared * plan.gradient_bytes) * self.largest
 
 
 def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:
@@ -140,7 +140,7 @@ def states(held: Held, plan: Plan) -> tuple[int, int, int]:
     whole = held.dense // plan.sharing + held.experts // (plan.shard or plan.expert_replicas)
     owned = held.owned(plan)
     return (
-        plan.element_bytes * (whole if plan.zero >= 3 else held.whole),
+        plan.parameter_bytes * (whole if plan.zero >= 3 else held.whole),
         plan.gradient_bytes * (owned if plan.zero >= 2 else trained),
         0 if "optimizer" in plan.offload else OPTIMIZER_BYTES * (owned if plan.zero >= 1 else trained),
     )

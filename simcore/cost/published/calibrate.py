@@ -36,10 +36,12 @@ FITTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "megatron-core/kernels.narrow_products",
             "megatron-core/kernels.attention",
             "megatron-core/slowdown",
+            "megatron-core/slowdown_across",
             "megatron-core/piece_s",
             "megatron-core/jitter",
             "megatron-core/kernels.narrowest_products",
             "mlperf-2025.09/kernels.narrow_products",
+            "mlperf-nemo/step_s",
             "mlperf-rocm/kernels.narrow_products",
         ),
         (

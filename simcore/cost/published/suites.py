@@ -19,6 +19,7 @@ from simcore.cost.published.automodel import automodel
 from simcore.cost.published.bigscience import bigscience
 from simcore.cost.published.bridge import dense, mixtures
 from simcore.cost.published.llama import llama3, megatron_core
+from simcore.cost.published.logged import memory, power
 from simcore.cost.published.lumos import extrapolations
 from simcore.cost.published.megatron import (
     CLASSIC,
@@ -33,7 +34,6 @@ from simcore.cost.published.megatron import (
     unfitted,
     zero3,
 )
-from simcore.cost.published.power import power
 from simcore.cost.published.rows import Collective, Row, Step, guarded, job, step_s
 from simcore.cost.published.tables import foundry, simumax, simumax_memory, table_rows
 from simcore.cost.published.training import family, training
@@ -237,6 +237,7 @@ SUITES = {
         Suite("memory", simumax_memory, 0.03, "SimuMax 0.46%", "bytes"),
         Suite("collectives_in_node", _collectives(inside=True), 0.06, "Echo 7-8%; ASTRA-sim 9.7% (8 H100)"),
         Suite("collectives_across_nodes", _collectives(inside=False), 0.10, "Echo 11-14% (2-8 nodes)"),
+        Suite("mlperf_memory", memory, 0.10, "none", "bytes"),
         Suite("mlperf_power", power, 0.15, "none", "w"),
         *(Suite(name, _family(name), tolerance, peer) for name, (tolerance, peer) in FAMILIES.items()),
     )
