@@ -72,7 +72,8 @@ def _row(name: str, row: Mapping[str, Any], model: str, system: str) -> Row:
         ep=_number(row["EP"]),
         virtual_stages=_number(row["VP"]) if pp > 1 else 1,
         dtype=_TYPES[row["Precision"]],
-        **MODERN,
+        gradient_bytes=2,
+        **{**MODERN, "zero": 3 if _number(row["FSDP"]) > 1 else 1},
     )
     measured_s = batch * seq / (float(row["Tokens / sec / GPU"]) * gpus)
     older = str(row["release"]) < _EXPERTS_TOGETHER

@@ -13,8 +13,9 @@ from math import fsum
 from statistics import median
 
 from simcore.cost.published.rows import Row, Step
+from simcore.model.shape import total_parameters
 
-__all__ = ["MANY", "Curve", "curves", "table"]
+__all__ = ["MANY", "Curve", "curves", "lines"]
 
 MANY = 512  # accelerators from which on efficiency is judged
 
@@ -43,7 +44,8 @@ def curves(some: Iterable[tuple[Row, float]]) -> list[Curve]:
         cluster, (model, plan) = row.question.system(), row.question.jobs[0]
         kind = plan.dtype, plan.seq, plan.micro_batch, plan.recompute, plan.context, plan.overlap
         rate = plan.global_batch * plan.seq / plan.world_size
-        key = row.source, model.name, model.layers, model.window, cluster.accelerator, cluster.software, *kind
+        name = f"{round(total_parameters(model) / 1e9)}B"
+        key = row.source, name, model, cluster.accelerator, cluster.software, *kind
         at = found.setdefault(key, {}).setdefault(plan.world_size, [])
         at.append((rate / row.measured, rate / predicted_s))
     made = [_curve(key, dict(sorted(points.items()))) for key, points in found.items() if len(points) > 1]
@@ -51,12 +53,12 @@ def curves(some: Iterable[tuple[Row, float]]) -> list[Curve]:
 
 
 def _curve(key: tuple[object, ...], points: dict[int, list[tuple[float, float]]]) -> Curve:
-    source, model, _, _, device, _, dtype, *_ = key
+    source, name, _, device, _, dtype, *_ = key
     measured, predicted = (tuple(median(pair[side] for pair in some) for some in points.values()) for side in (0, 1))
-    return Curve(f"{model} {dtype}, {device} ({source})", tuple(points), measured, predicted)
+    return Curve(f"{name} {dtype}, {device} ({source})", tuple(points), measured, predicted)
 
 
-def table(some: Iterable[Curve]) -> Iterator[str]:
+def lines(some: Iterable[Curve]) -> Iterator[str]:
     """A line per curve in Markdown, and the mean of all points."""
     yield "| curve | accelerators | efficiency measured | predicted | largest miss, points |"
     yield "|---|---|---|---|---|"
