@@ -129,13 +129,14 @@ class Tried:
         """The move with the least weighted |log error| on the rows that are kept.
 
         Between what was tried, logarithms are taken for linear. Least absolute deviations come of weighted least
-        squares, a few times over (Schlossmacher 1973); factors are pulled towards 1 as by a row.
+        squares, a few times over (Schlossmacher 1973). Factors are pulled as by a row, and all else as by a tenth of
+        one, towards what software of other families has: without rows of its own nothing better is known.
         """
         counts = Counter((name, row.source) for name, row in self.rows)
         shares = np.array([counts[name, row.source] ** -0.5 for name, row in self.rows]) * kept
         factor = np.array(["kernels." in path and not path.endswith("_s") for path in self.paths])
         pull = np.diag(np.where(factor, _PULL, _PULL / 10))
-        towards = np.where(factor, -np.log([value for _, value in _starts(self.paths)]), 0.0)
+        towards = np.log([_elsewhere(path) / value for path, value in _starts(self.paths)])
         change = np.zeros(len(self.paths))
         for _ in range(50):
             weights = shares / np.maximum(np.abs(self.base + self.slopes @ change), 0.01)
@@ -186,6 +187,15 @@ def by_suite(tried: Tried, some: Floats) -> dict[str, dict[str, float]]:
 def _starts(paths: Sequence[str]) -> list[tuple[str, float]]:
     """The shipped values, or the least that can be moved."""
     return [(path, max(_shipped(path), _LEAST[path.replace("/", ".").rpartition(".")[2]])) for path in paths]
+
+
+def _elsewhere(path: str) -> float:
+    """The geometric mean of a parameter in the other families; its own where none has it."""
+    field = path.partition("/")[2]
+    families = [[value for at, value in _starts(paths) if at.endswith(f"/{field}")] for paths, _ in FITTED.values()]
+    own = next(values for values, (paths, _) in zip(families, FITTED.values(), strict=True) if path in paths)
+    found = [value for values in families if values is not own for value in values]
+    return math.exp(math.fsum(map(math.log, found)) / len(found)) if found else dict(_starts([path]))[path]
 
 
 _MOVE = 0.2  # of a parameter's logarithm

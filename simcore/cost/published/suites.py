@@ -34,7 +34,7 @@ from simcore.cost.published.megatron import (
     unfitted,
     zero3,
 )
-from simcore.cost.published.rows import Collective, Row, Step, guarded, job, step_s
+from simcore.cost.published.rows import Collective, Row, Step, guarded, job, selected, step_s
 from simcore.cost.published.tables import foundry, simumax, simumax_memory, table_rows
 from simcore.cost.published.training import family, training
 from simcore.cost.systems import fabric_of
@@ -98,10 +98,9 @@ def _steps(prefix: str, key: str, question: Callable[[Mapping[str, Any]], Step])
     """Rows whose id starts with `prefix`; those of the source give `key` in seconds."""
 
     def rows(document: Mapping[str, Any]) -> Iterator[Row]:
-        for row in document.get("rows", ()):
-            if str(row.get("id", "")).startswith(prefix):
-                measured_s = step_s(row, lambda measured: float(measured[key]))
-                yield Row(row["id"], measured_s, guarded(question, row, row["id"]))
+        for row in selected(document, prefix):
+            measured_s = step_s(row, lambda measured: float(measured[key]))
+            yield Row(row["id"], measured_s, guarded(question, row, row["id"]))
 
     return rows
 
