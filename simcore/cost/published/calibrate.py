@@ -129,14 +129,18 @@ class Tried:
         """The move with the least weighted |log error| on the rows that are kept.
 
         Between what was tried, logarithms are taken for linear. Least absolute deviations come of weighted least
-        squares, a few times over (Schlossmacher 1973). Factors are pulled as by a row, and all else as by a tenth of
-        one, towards what software of other families has: without rows of its own nothing better is known.
+        squares, a few times over (Schlossmacher 1973); factors are pulled towards 1 as by a row. What hardly any of the
+        kept rows feeds is pulled towards what software of other families has: nothing better is known of it.
         """
         counts = Counter((name, row.source) for name, row in self.rows)
-        shares = np.array([counts[name, row.source] ** -0.5 for name, row in self.rows]) * kept
+        all_shares = np.array([counts[name, row.source] ** -0.5 for name, row in self.rows])
+        shares = all_shares * kept
         factor = np.array(["kernels." in path and not path.endswith("_s") for path in self.paths])
         pull = np.diag(np.where(factor, _PULL, _PULL / 10))
-        towards = np.log([_elsewhere(path) / value for path, value in _starts(self.paths)])
+        starts = _starts(self.paths)
+        elsewhere = np.log([_elsewhere(path) / value for path, value in starts])
+        fed = shares @ self.slopes**2 > _FED * (all_shares @ self.slopes**2)
+        towards = np.where(fed, np.where(factor, -np.log([value for _, value in starts]), 0.0), elsewhere)
         change = np.zeros(len(self.paths))
         for _ in range(50):
             weights = shares / np.maximum(np.abs(self.base + self.slopes @ change), 0.01)
@@ -201,6 +205,7 @@ def _elsewhere(path: str) -> float:
 _MOVE = 0.2  # of a parameter's logarithm
 _FAR = 0.7  # as far as one fit goes
 _PULL = 1.0
+_FED = 0.1  # of what all rows together say of a parameter
 
 _LEAST = dict.fromkeys(("products", "narrow_products", "narrowest_products", "attention", "passes"), 0.5)
 _LEAST |= {"slowdown": 0.02, "slowdown_across": 0.02, "piece_s": 2e-6, "jitter": 0.002, "gap_s": 0.5e-6}
