@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from simcore.cost.published.bridge import MODERN
@@ -61,6 +62,9 @@ def llama3(document: Mapping[str, Any]) -> Iterator[Row]:
         chunks = -(-model.layers // degrees["pp"])
         one = job(model, seq, batch, **split, virtual_stages=chunks, **MODERN)
         flops = batch * seq * (6 * 405.85e9 + 6 * model.layers * seq * model.hidden)
-        rate = row["hardware"]["count"] * 1e12
-        measured_s = step_s(row, lambda measured, flops=flops / rate: float(flops / measured["tflops_per_gpu"]))
-        yield Row(row["id"], measured_s, Step((one,), "h100-production"))
+        otherwise = partial(_at_rate, flops / (row["hardware"]["count"] * 1e12))
+        yield Row(row["id"], step_s(row, otherwise), Step((one,), "h100-production"))
+
+
+def _at_rate(teraflops: float, measured: Mapping[str, Any]) -> float:
+    return float(teraflops / measured["tflops_per_gpu"])

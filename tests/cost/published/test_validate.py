@@ -1,15 +1,18 @@
 import json
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 from simcore.cli import main
 from simcore.cost.margins import Kind, margin_of, shipped_errors
+from simcore.cost.published.calibrate import FITTED
 from simcore.cost.published.reading import sort_rows
 from simcore.cost.published.suites import FAMILIES, SUITES
-from simcore.cost.published.validate import default_documents, markdown, score
+from simcore.cost.published.validate import default_documents, markdown, scaling, score
 from simcore.cost.sensitivity import of_question
+from simcore.cost.systems import SOFTWARE
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +29,14 @@ def scores(documents):
 def test_the_documented_table_is_what_the_command_prints(scores):
     page = (Path(__file__).parents[3] / "docs" / "validation.md").read_text()
     assert markdown(list(scores.values())) in page, "simcore validate --markdown prints the new one"
+    assert scaling(list(scores.values())) in page, "simcore validate prints the new one below"
+
+
+def test_the_page_has_every_constant_that_was_fitted():
+    page = (Path(__file__).parents[3] / "docs" / "validation.md").read_text()
+    for path in (one for paths, _ in FITTED.values() for one in paths):
+        profile, _, field = path.partition("/")
+        assert f"| `{path}` | {attrgetter(field)(SOFTWARE[profile]):g} |" in page
 
 
 # The widest a tolerance may be: what was asked for, or what it was once tightened to.
