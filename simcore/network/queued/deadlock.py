@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import networkx as nx
-
 from simcore.network.queued.ports import Port
 
 __all__ = ["waits_in_a_circle"]
@@ -13,6 +11,8 @@ __all__ = ["waits_in_a_circle"]
 
 def waits_in_a_circle(ports: Sequence[Port]) -> list[int]:
     """Links each of which waits for room behind it, taken by what waits for the next; [] where there is no circle."""
+    import networkx as nx
+
     blocked = {port.link for port in ports if port.queue and not port.admits(port.queue[0])}
     waits = nx.DiGraph(
         (segment.held, port.link)
