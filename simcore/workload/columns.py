@@ -16,7 +16,7 @@ COLLECTIVES = {
     "ALLGATHER": CollectiveKind.ALL_GATHER,
     "REDUCESCATTER": CollectiveKind.REDUCE_SCATTER,
 }
-SUFFIXES = {"": Group.LOOP, "_EP": Group.EP, "_DP_EP": Group.DP_EP}
+SUFFIXES = {"": Group.LOOP, "_EP": Group.EP, "_DP_EP": Group.DP_EP, "_CP": Group.CP}
 Communication = tuple[CollectiveKind | None, Group]
 TYPES: dict[str, Communication] = {"NONE": (None, Group.LOOP)} | {
     name + suffix: (kind, group) for name, kind in COLLECTIVES.items() for suffix, group in SUFFIXES.items()

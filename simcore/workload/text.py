@@ -23,7 +23,7 @@ from simcore.errors import InputError, Location, Problems
 from simcore.workload import headers
 from simcore.workload.columns import COLLECTIVES, COLUMNS, SPELLINGS, TYPE_COLUMNS, TYPES, WIDTH, known_in, read_row
 from simcore.workload.headers import LOOPS, ROW_POLICIES, Header
-from simcore.workload.model import Dialect, Layer, Phase, Workload
+from simcore.workload.model import Dialect, Group, Layer, Phase, Workload
 from simcore.workload.tokens import MAX_INTEGER, Cursor, Source, Token, is_integer
 
 __all__ = ["COLLECTIVES", "COLUMNS", "LOOPS", "parse", "read", "write"]
@@ -49,6 +49,7 @@ def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
         layers = _layers(cursor, header)
         if header.count is not None and not problems.found:
             headers.check_against_layers(source, header, header.count)
+            _check_context(source, header, layers)
     return Workload(
         loop=header.loop,
         layers=layers,
@@ -63,6 +64,13 @@ def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
         location=source.location(header.place),
         warnings=(*headers.header_warnings(header, file), *_ignored_sizes(layers)),
     )
+
+
+def _check_context(source: Source, header: Header, layers: Iterable[Layer]) -> None:
+    """Collectives of context-parallel ranks need the number of these."""
+    groups = (phase.group for layer in layers for phase in (layer.forward, layer.input_grad, layer.weight_grad))
+    if not header.value("cp", 0) and Group.CP in groups:
+        source.problem(header.place, "rows name context-parallel ranks", "cp: NUMBER in the header", field="cp")
 
 
 def _layers(cursor: Cursor, header: Header) -> tuple[Layer, ...]:
