@@ -6,9 +6,9 @@ from collections import defaultdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcore.units import format_bytes, format_ns
+from simcore.workload.chakra.graph import in_order
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
 
 __all__ = ["critical_path", "finish_times", "render", "summarise", "topological_order"]
@@ -86,22 +86,7 @@ def finish_times(graph: Graph) -> list[int]:
 
 def topological_order(graph: Graph) -> list[int]:
     """Rows so that each comes behind what it waits for."""
-    count = len(graph)
-    waits: NDArray[np.int64] = np.diff(graph.dep_offsets)
-    owner = np.repeat(np.arange(count), waits)
-    if (graph.deps < owner).all():
-        return list(range(count))
-    by_dep = np.argsort(graph.deps, kind="stable")
-    children = owner[by_dep].tolist()
-    first = np.searchsorted(graph.deps[by_dep], np.arange(count + 1)).tolist()
-    left = waits.tolist()
-    order = [row for row in range(count) if left[row] == 0]
-    for row in order:  # grows while it is walked
-        for child in children[first[row] : first[row + 1]]:
-            left[child] -= 1
-            if left[child] == 0:
-                order.append(child)
-    return order
+    return in_order(graph.dep_offsets, graph.deps)
 
 
 def render(summary: dict[str, Any]) -> str:
