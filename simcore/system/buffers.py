@@ -6,17 +6,17 @@ came before. What a rank receives into one slot and reduces later counts as redu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from simcore.errors import InputError, Location, closest
 from simcore.system.explicit import Transfer
 from simcore.system.flow import Claim, of_whom
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["MOST_PLACES", "Buffers", "Message", "Place", "Slot", "Value", "collective_of"]
+__all__ = ["MOST_PLACES", "Buffers", "Message", "Place", "Slot", "Value", "collective_of", "stuck"]
 
 MOST_PLACES = 1 << 22  # ranks times chunks
 SHOWN_FAULTS = 8
@@ -68,6 +68,26 @@ class Value:
     level: int = 0
     message: Message | None = None
     at: int = 0
+
+
+class Block(Protocol):
+    """A thread block: its steps, and how many are done."""
+
+    steps: list[Any]
+    done: int
+
+
+B = TypeVar("B", bound=Block)
+
+
+def stuck(blocks: Collection[B], do: Callable[[B, Any], bool]) -> B | None:
+    """Let all blocks do (or not yet) one step after the other, as far as they go; the first that does not end."""
+    before = -1
+    while before < (before := sum(block.done for block in blocks)):
+        for block in blocks:
+            while block.done < len(block.steps) and do(block, block.steps[block.done]):
+                block.done += 1
+    return next((block for block in blocks if block.done < len(block.steps)), None)
 
 
 def collective_of(name: str, place: Place) -> CollectiveKind:

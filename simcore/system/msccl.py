@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simcore.markup import Element, read_markup
-from simcore.system.buffers import Buffers, Slot, Value, collective_of
+from simcore.system.buffers import Buffers, Slot, Value, collective_of, stuck
 from simcore.system.explicit import Transfer
 from simcore.system.flow import Claim
 
@@ -60,23 +60,15 @@ class _Program:
 
     def play(self) -> None:
         """Every step of every block; InputError where none can go on."""
-        while sum(self._advance(block) for block in self.blocks.values()):
-            pass
-        for (rank, number), block in self.blocks.items():
-            if block.done < len(block.steps):
-                what = f"thread block {number} of rank {rank} never gets past this step: a message or a step is missing"
-                raise block.steps[block.done].error(what, expected="a program that ends")
+        if left := stuck(self.blocks.values(), self._do):
+            number = next(number for (_, number), block in self.blocks.items() if block is left)
+            what = (
+                f"thread block {number} of rank {left.rank} never gets past this step: a message or a step is missing"
+            )
+            raise left.steps[left.done].error(what, expected="a program that ends")
         for (_, rank, _), wire in self.wires.items():
             if wire:
                 raise wire[0][0].error(f"rank {rank} does not receive this")
-
-    def _advance(self, block: _Block) -> bool:
-        """The steps of a block that can be done now; whether there were any."""
-        before = block.done
-        while block.done < len(block.steps) and self._do(block, block.steps[block.done]):
-            block.levels.append(block.level)
-            block.done += 1
-        return block.done > before
 
     def _do(self, block: _Block, step: Element) -> bool:
         """One step, if what it waits for is there."""
@@ -96,6 +88,7 @@ class _Program:
             return False
         if kind != "nop":
             self._move(block, step, kind, wire.popleft()[1] if kind in RECEIVES else None)
+        block.levels.append(block.level)
         return True
 
     def _move(self, block: _Block, step: Element, kind: str, received: list[Value] | None) -> None:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from simcore.documents import Node
 from simcore.errors import InputError, closest
-from simcore.system.buffers import MOST_PLACES, Buffers, Slot, Value, collective_of
+from simcore.system.buffers import MOST_PLACES, Buffers, Slot, Value, collective_of, stuck
 from simcore.system.explicit import Transfer
 from simcore.system.flow import Claim
 
@@ -35,7 +35,7 @@ class _Block:
     """A thread block: its operations, where its channels and remote buffers lead; what is done, after what."""
 
     rank: int
-    ops: list[Node]
+    steps: list[Node]
     channels: dict[str, list[tuple[int, Line, Line]]]
     remote: dict[str, list[tuple[int, str]]]
     done: int = 0
@@ -93,19 +93,9 @@ class _Plan:
 
     def play(self) -> None:
         """Every operation of every block; InputError where none can go on."""
-        while sum(self._advance(block) for block in self.blocks):
-            pass
-        for block in self.blocks:
-            if block.done < len(block.ops):
-                text = f"rank {block.rank} never gets past this: a signal, a packet or a thread block is missing"
-                raise _wrong(block.ops[block.done], text, expected="a plan that ends")
-
-    def _advance(self, block: _Block) -> bool:
-        """The operations of a block that can be done now; whether there were any."""
-        before = block.done
-        while block.done < len(block.ops) and self._do(block, block.ops[block.done]):
-            block.done += 1
-        return block.done > before
+        if left := stuck(self.blocks, self._do):
+            text = f"rank {left.rank} never gets past this: a signal, a packet or a thread block is missing"
+            raise _wrong(left.steps[left.done], text, expected="a plan that ends")
 
     def _do(self, block: _Block, op: Node) -> bool:
         """One operation, if what it waits for is there."""
@@ -119,7 +109,7 @@ class _Plan:
         if name == "barrier":
             return self._barrier(block, op)
         if name in WAITS or name == "sem_acquire":
-            lines = [self.lines[line] for line in self._lines(block, op, name)]
+            lines = [self.lines[line] for line in dict.fromkeys(self._lines(block, op, name))]
             if not all(lines):
                 return False
             block.level = max([block.level, *(line.popleft() for line in lines)])
