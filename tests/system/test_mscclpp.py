@@ -226,3 +226,58 @@ def test_a_plan_that_does_not_work_is_refused_with_its_place(tmp_path, made, wor
     with pytest.raises(InputError, match=words) as caught:
         read(written(tmp_path, made))
     assert all(problem.location.line for problem in caught.value.problems)
+
+
+def pair(ops, buffers, *, chunks, blocks=False):
+    """Two ranks that are not alike, as in the executor's own tests: operations by rank, one remote buffer of a kind."""
+    gpus = []
+    for rank in range(2):
+        made = ops[rank] if blocks else [ops[rank]]
+        gpus.append(gpu(rank, 2, chunks, made, buffers=buffers[rank]))
+    return plan("allreduce", gpus)
+
+
+def reads_on_one_side_and_puts_from_the_other():
+    """What `reduce.json` does: rank 0 reads, reduces and sends in one go, gets and reduces; rank 1 reads and puts."""
+    both = [sync("signal", 0), op("nop"), sync("wait", 0)]
+    first = [
+        op("copy", [local("i", 2, 2)], [local("s", 2, 2)]),
+        *both,
+        op("rres", [local("i", 0), there(0, 0)], [local("i", 0), there(1, 0)]),
+        op("get", [there(0, 1)], [local("s", 1)]),
+        op("res", [local("i", 1), local("s", 1)], [local("i", 1), there(1, 1)]),
+        *both,
+    ]
+    second = [
+        op("copy", [local("i", 0, 2)], [local("s", 0, 2)]),
+        *both,
+        op("rre", [local("i", 2, 2), there(0, 2, 2)], [local("i", 2, 2)]),
+        op("copy", [local("i", 2, 2)], [local("s", 2, 2)]),
+        op("put", [local("s", 2, 2)], [there(1, 2, 2)]),
+        *both,
+    ]
+    return pair([first, second], ["si", "si"], chunks=4)
+
+
+def packets_in_three_blocks():
+    """What `reduce_pack.json` does: a block puts packets, one reduces and sends what came, one unpacks the sums."""
+    first = [
+        [op("ppkt", [local("i", 1)], [there(0, 1)])],
+        [op("respkt", [local("i", 0), local("s", 0)], [local("i", 0), there(0, 0)])],
+        [op("upkt", [local("s", 1)], [local("i", 1)])],
+    ]
+    second = [
+        [op("ppkt", [local("i", 0)], [there(0, 0)])],
+        [op("recspkt", [local("i", 1), local("s", 1)], [local("i", 1), local("s", 2), there(0, 1)])],
+        [op("upkt", [local("s", 0)], [local("i", 0)])],
+    ]
+    return pair([first, second], ["s", "s"], chunks=2, blocks=True)
+
+
+@pytest.mark.parametrize("make", [reads_on_one_side_and_puts_from_the_other, packets_in_three_blocks])
+def test_plans_of_mscclpps_own_tests_are_all_reduces_that_send_every_chunk_there_and_back(tmp_path, make):
+    schedule = read(written(tmp_path, make()))
+    moved = [sum(len(entry.chunks) for entry in schedule.transfers if entry.src == rank) for rank in range(2)]
+    assert moved == [schedule.claim.chunks] * 2
+    half = sum(len(entry.chunks) for entry in schedule.transfers if entry.reduce)
+    assert half == schedule.claim.chunks
