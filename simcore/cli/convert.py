@@ -80,11 +80,9 @@ def command(
         raise InputError.at("--topology", "belongs to --native", hint="--npus says how many ranks to write")
     if num_dims and (native or not is_text(source)):
         raise InputError.at("--num-dims", "belongs to a text workload without --native", found=source)
-    if npu_frequency and (is_text(source) or native):
-        raise InputError.at("--npu-frequency", "a text workload counts no cycles", expected="a FlexFlow graph, or .eg")
     sizes = (_dimensions(topology) if topology else (npus,)) if native else ()
-    clock, exactly = npu_frequency or 1000.0, compat == "chakra"
-    options = Options(npus, iterations, exactly, kineto, rank, sizes, policy.upper(), num_dims or 0, clock)
+    exactly = compat == "chakra"
+    options = Options(npus, iterations, exactly, kineto, rank, sizes, policy.upper(), num_dims or 0, npu_frequency)
     files = convert(source, target, options)
     writer.write_files(files, force=forced())
     if not (native or compat) and is_text(source):
