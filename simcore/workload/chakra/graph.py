@@ -12,8 +12,9 @@ from simcore.errors import InputError, Location, Problem, Problems
 from simcore.workload.chakra.columns import MISSING, Columns
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.model import ALL_DIMENSIONS, NO_COLLECTIVE, CollectiveKind, Graph
+from simcore.workload.order import topological
 
-__all__ = ["COLLECTIVES", "Places", "Trace", "in_order", "to_graph"]
+__all__ = ["COLLECTIVES", "Places", "Trace", "to_graph"]
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -260,30 +261,11 @@ def _mask(bool_list: bytes) -> int:
     return sum(1 << index for index, value in enumerate(values) if value)
 
 
-def in_order(offsets: Integers, deps: NDArray[np.int32]) -> list[int]:
-    """Rows so that each comes behind what it waits for; without those that wait for themselves, directly or not."""
-    count = len(offsets) - 1
-    waits = np.diff(offsets)
-    owner = np.repeat(np.arange(count), waits)
-    if (deps < owner).all():
-        return list(range(count))
-    by_dep = np.argsort(deps, kind="stable")
-    children = owner[by_dep].tolist()
-    first = np.searchsorted(deps[by_dep], np.arange(count + 1)).tolist()
-    left = waits.tolist()
-    order = [row for row in range(count) if left[row] == 0]
-    for row in order:  # grows while it is walked
-        for child in children[first[row] : first[row + 1]]:
-            left[child] -= 1
-            if left[child] == 0:
-                order.append(child)
-    return order
-
-
 def _never_ready(offsets: Integers, deps: NDArray[np.int32]) -> list[int]:
     """Rows that can never start as they wait, directly or not, for themselves."""
-    order = in_order(offsets, deps)
-    return sorted({*range(len(offsets) - 1)}.difference(order)) if len(order) < len(offsets) - 1 else []
+    count = len(offsets) - 1
+    owner = np.repeat(np.arange(count), np.diff(offsets))
+    return sorted(set(range(count)).difference(topological(count, deps, owner)))
 
 
 def _cycle(offsets: Integers, deps: NDArray[np.int32], stuck: list[int], places: Places) -> InputError:

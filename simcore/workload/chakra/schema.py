@@ -6,11 +6,14 @@ layouts, its history.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from functools import cache
 from typing import Any
 
-__all__ = ["ATTRIBUTE_KINDS", "CURRENT", "CommType", "NodeType", "Schema", "build", "messages"]
+from simcore.workload.chakra import wire
+
+__all__ = ["ATTRIBUTE_KINDS", "CURRENT", "CommType", "NodeType", "Schema", "build", "messages", "parsed"]
 
 
 class NodeType(IntEnum):
@@ -102,6 +105,13 @@ def messages() -> dict[str, Any]:
         for name, (prefix, values) in _STORAGE.items()
     }
     return build("chakra_current", "proto3", CURRENT, enums)
+
+
+def parsed(data: bytes) -> Iterator[Any]:
+    """The messages of a file of today's schema: metadata, then nodes."""
+    starts, ends = wire.frames(data)
+    for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        yield messages()["Node" if index else "GlobalMetadata"].FromString(data[start:end])
 
 
 def build(package: str, syntax: str, schema: Schema, enums: dict[str, dict[str, int]]) -> dict[str, Any]:
