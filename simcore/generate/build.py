@@ -142,6 +142,7 @@ def _described(options: Options, extra: Extra) -> Model:
         heads=options.heads,
         ffn=options.ffn,
         vocab=options.vocab_size,
+        kv_heads=extra.num_query_groups or 0,
         gated=options.swiglu or not gpt,
         tied=gpt,
         positions=options.max_position_embeddings if gpt else 0,
