@@ -170,8 +170,8 @@ class Plan(Hashed):
 
     def layer_states(self, layers: range) -> Iterator[tuple[range, bool, bool]]:
         """Some layers of a part of the model by what is done to them: computed again, kept by the host."""
-        if self.recompute != "full" and not self.offload:
-            yield layers, False, False
+        if not self.offload and not (self.recompute == "full" and self.recompute_layers):
+            yield layers, self.recompute == "full", False
             return
         how = groupby(range(len(layers)), lambda at: (self.again(at), any(self.away(what, at) for what in _PER_LAYER)))
         for (again, away), positions in how:
@@ -231,9 +231,14 @@ class Plan(Hashed):
         """Pipelines that run against each other on the same stages, each with weights of its own."""
         return 2 if self.outline.placement == "twoway" else 1
 
+    @property
+    def stage_parts(self) -> tuple[tuple[int, ...], ...]:
+        """Which parts of the model every stage holds."""
+        return _parts(self.outline)
+
     def parts(self, stage: int) -> tuple[int, ...]:
         """Which parts of the model a stage holds."""
-        return _parts(self.outline)[stage]
+        return self.stage_parts[stage]
 
     def layers(self, model: Model, part: int) -> range:
         """Layers of a part of the model, MTP modules left out."""
@@ -267,8 +272,8 @@ _PER_LAYER = ("activations", "weights")
 
 @lru_cache(maxsize=8192)
 def _of_layer(plan: Plan) -> Plan:
-    return replace(
-        plan, world_size=plan.tp * plan.cp, pp=1, virtual_stages=1, global_batch=1, overlap=False, cuts=(), zero=0,
+    return plan.but(
+        world_size=plan.tp * plan.cp, pp=1, virtual_stages=1, global_batch=1, overlap=False, cuts=(), zero=0,
         overlap_pipeline=False, scatter_pipeline=False, schedule="", gradient_bytes=0, shard=0,
     )  # fmt: skip
 
