@@ -23,16 +23,17 @@ class Hashed:
         try:
             return self._hash
         except AttributeError:
-            object.__setattr__(self, "_hash", hash(_fields(type(self))[1](self)))
+            kind: Any = type(self)
+            object.__setattr__(self, "_hash", hash(_fields(kind)[1](self)))
             return self._hash
 
     def but(self, **changes: object) -> Self:
         """As `dataclasses.replace`, several times as fast; of classes with two fields or more, no `__post_init__`."""
-        made = object.__new__(type(self))
-        names, values = _fields(type(self))
+        kind: Any = type(self)
+        made, (names, values) = object.__new__(kind), _fields(kind)
         for name, value in zip(names, values(self), strict=True):
             object.__setattr__(made, name, changes.get(name, value))
-        return made
+        return made  # type: ignore[no-any-return]
 
     _hash: int
 

@@ -145,6 +145,11 @@ class Plan(Hashed):
         return max(STORED_BYTES, int(ELEMENT_BYTES[self.dtype]))
 
     @property
+    def narrow(self) -> bool:
+        """Whether products run in fewer bits than what is stored."""
+        return ELEMENT_BYTES[self.dtype] < STORED_BYTES
+
+    @property
     def tokens(self) -> int:
         """Tokens of a micro-batch on a rank, before sequence parallelism."""
         return self.micro_batch * self.seq // self.cp

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simcore.cost.closed.executed import Axes, Axis, Batch
 from simcore.cost.closed.simple import Setup, SimpleRun
 from simcore.errors import InputError
-from simcore.workload.model import CollectiveKind, Layer, Phase
+from simcore.workload.model import CollectiveKind, Layer, Phase, Role
 
 __all__ = ["batch_of"]
 
@@ -30,7 +30,7 @@ def batch_of(setup: Setup, run: SimpleRun) -> Batch:
         moved = axes.phase(0, ALL_TO_ALL, Axis.EXPERT, residual)
         rows.append(Layer("routing", moved, moved))
     gradients = setup.parameters_per_expert * setup.experts / (setup.chips // setup.dp) * width
-    end = Layer("gradient_reduce", weight_grad=axes.phase(0, ALL_REDUCE, Axis.WEIGHTS, gradients))
+    end = Layer("gradient_reduce", weight_grad=axes.phase(0, ALL_REDUCE, Axis.WEIGHTS, gradients), role=Role.REDUCE)
     stage = rows * (setup.layers // setup.pp)
     program = axes.workload([end], stage, run.n_microbatches_per_batch, residual / setup.tp)
     return Batch(program, setup.chips, run.batch_time)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from simcore.cost.closed.executed import Axes, Axis, Batch
 from simcore.cost.closed.transformer import Cost, Grid, Matrix, Model, RunCost, Training, matrices
 from simcore.errors import InputError
-from simcore.workload.model import CollectiveKind, Layer, Phase
+from simcore.workload.model import CollectiveKind, Layer, Phase, Role
 
 __all__ = ["batch_of"]
 
@@ -121,13 +121,13 @@ class _Split:
         shared = sum(each.local for each in weights if each.scattered > outside) * layers
         full = sum(each.local for each in weights) * layers - shared
         flop = sum(cost.backward.flop for _, cost in parts)
-        for name, axis, size, some in (
-            ("gradient_reduce", Axis.WEIGHTS, full + shared / inner, flop),
-            ("replicated_gradients", Axis.INNER, float(shared), 0.0),
+        for name, role, axis, size, some in (
+            ("gradient_reduce", Role.REDUCE, Axis.WEIGHTS, full + shared / inner, flop),
+            ("replicated_gradients", Role.REPLICATED, Axis.INNER, float(shared), 0.0),
         ):
             gathered = self._phase(0.0, (ALL_GATHER, axis, size))
             reduced = self._phase(some, (REDUCE_SCATTER, axis, size))
-            yield Layer(name, gathered) if self.forward_only else Layer(name, gathered, weight_grad=reduced)
+            yield Layer(name, gathered, weight_grad=Phase() if self.forward_only else reduced, role=role)
 
     def _phase(self, flop: float, sent: Sent | None = None, *, backward: bool = False) -> Phase:
         kind, axis, elements = sent or (ALL_REDUCE, Axis.INNER, 0.0)

@@ -65,7 +65,7 @@ def _ways(schedule: Schedule) -> int:
     return 2 if schedule.placement == "twoway" else 1
 
 
-def _pace(schedule: Schedule, ends: Sequence[Floats], repeats: int) -> float | None:
+def _pace(schedule: Schedule, ends: Floats, repeats: int) -> float | None:
     """What a period adds, None while the ends of a window before the drain do not repeat.
 
     GPipe's forwards and backwards repeat apart, each at a pace of its own.
