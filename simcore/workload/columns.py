@@ -8,7 +8,7 @@ from simcore.workload.headers import ROW_POLICIES
 from simcore.workload.model import CollectiveKind, Dialect, Group, Layer, Phase, Role
 from simcore.workload.tokens import MAX_INTEGER, Source, Token, is_integer, unsigned
 
-__all__ = ["COLLECTIVES", "COLUMNS", "SPELLINGS", "TYPES", "TYPE_COLUMNS", "WIDTH", "known_in", "read_row"]
+__all__ = ["COLLECTIVES", "COLUMNS", "SPELLINGS", "TYPES", "TYPE_COLUMNS", "WIDTH", "known_in", "read_row", "role_of"]
 
 COLLECTIVES = {
     "ALLREDUCE": CollectiveKind.ALL_REDUCE,
@@ -72,7 +72,11 @@ ROLES = {
     **{f"cross_entropy{i}": Role.LOSS for i in (1, 2, 3)},
     **{f"optimizer{i}": Role.CLOSING for i in (1, 2, 3, 4)},
 }
-"""Name of a row in a text file -> what it is; all others are a micro-batch's."""
+
+
+def role_of(name: str) -> Role:
+    """What a row of a text file is; those without a name of their own are a micro-batch's."""
+    return ROLES.get(name, Role.MICRO_BATCH)
 
 
 def read_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> Layer:
@@ -81,12 +85,19 @@ def read_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> 
         _wrong_width(row, source, width)
     if len(row) < width:
         return Layer(row[0].text, location=source.location(row[0]))
-    role = ROLES.get(row[0].text, Role.MICRO_BATCH)
     cells = [_cell(index, token, source, dialect) for index, token in enumerate(row[:width])]
     forward, input_grad, weight_grad = (_phase(cells[c - 1], row[c].text, cells[c + 1]) for c in TYPE_COLUMNS)
     loop = row[WIDTH].text if width > WIDTH else ""
     return Layer(
-        row[0].text, forward, input_grad, weight_grad, cells[11], cells[1], loop, source.location(row[0]), role
+        row[0].text,
+        forward,
+        input_grad,
+        weight_grad,
+        cells[11],
+        cells[1],
+        loop,
+        source.location(row[0]),
+        role_of(row[0].text),
     )
 
 

@@ -21,7 +21,17 @@ from simcore.collection import collection_paused
 from simcore.documents import read_text
 from simcore.errors import InputError, Location, Problems
 from simcore.workload import headers
-from simcore.workload.columns import COLLECTIVES, COLUMNS, SPELLINGS, TYPE_COLUMNS, TYPES, WIDTH, known_in, read_row
+from simcore.workload.columns import (
+    COLLECTIVES,
+    COLUMNS,
+    SPELLINGS,
+    TYPE_COLUMNS,
+    TYPES,
+    WIDTH,
+    known_in,
+    read_row,
+    role_of,
+)
 from simcore.workload.headers import LOOPS, ROW_POLICIES, Header
 from simcore.workload.model import Dialect, Layer, Phase, Workload
 from simcore.workload.tokens import MAX_INTEGER, Cursor, Source, Token, is_integer
@@ -112,7 +122,8 @@ def _quick(source: Source, first_line: int, width: int, dialect: Dialect) -> tup
         loops = _policies(columns[12]) if width > WIDTH else repeat("")
     except ValueError:  # doubt, or more digits than int() takes
         return None
-    return tuple(map(Layer, columns[0], phases[0], phases[1], phases[2], update, reserved, loops, places))
+    roles = map(role_of, columns[0])
+    return tuple(map(Layer, columns[0], phases[0], phases[1], phases[2], update, reserved, loops, places, roles))
 
 
 def _numbers(column: Sequence[str]) -> list[int]:

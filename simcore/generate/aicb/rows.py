@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simcore.workload.columns import ROLES
-from simcore.workload.model import CollectiveKind, Group, Layer, Phase, Role
+from simcore.workload.columns import role_of
+from simcore.workload.model import CollectiveKind, Group, Layer, Phase
 
 __all__ = ["NOTHING", "TextFile", "phase", "row"]
 
@@ -34,7 +34,7 @@ NOTHING = phase(1)
 
 def row(name: str, forward: Phase = NOTHING, input_grad: Phase = NOTHING, weight_grad: Phase = NOTHING) -> Layer:
     """One row of the file."""
-    return Layer(name, forward, input_grad, weight_grad, UPDATE_NS, role=ROLES.get(name, Role.MICRO_BATCH))
+    return Layer(name, forward, input_grad, weight_grad, UPDATE_NS, role=role_of(name))
 
 
 @dataclass(frozen=True, slots=True)
