@@ -50,9 +50,10 @@ def test_a_configuration_of_experts_serves_every_command(config, tmp_path, capsy
     study |= {"tp": [2], "pp": [2], "ep": [8], "micro_batch": [1]}
     (tmp_path / "study.yaml").write_text(json.dumps(study))
     plan = "--seq 4096 --global-batch 256 --tp 2 --pp 2 --ep 8"
+    shared = "--world_size 64 --global_batch 64 --use_distributed_optimizer"
     degrees = "--tensor_model_parallel_size 2 --expert_model_parallel_size 4 --enable_sequence_parallel"
     for command in (
-        f"generate megatron --model {path} --world_size 64 --global_batch 64 --gpu_type H100 {degrees} --use_distributed_optimizer",
+        f"generate megatron --model {path} {shared} --gpu_type H100 {degrees}",
         f"generate inference any {path} --world_size 8 --expert_model_parallel_size 8 --gpu_type H100",
         f"generate wse nodes --model_config {path} --system_config system.json --bsz 8 --layers decode5",
         f"predict --model {path} --cluster h100 --accelerators 64 {plan}",
