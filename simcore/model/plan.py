@@ -19,6 +19,7 @@ __all__ = [
     "LINEAR",
     "OFFLOADED",
     "RECOMPUTED",
+    "STORED_BYTES",
     "Context",
     "Plan",
     "Recompute",
@@ -62,6 +63,7 @@ class Plan(Hashed):
     `lora_modules` are trained. `offload`: what the host's memory keeps: "activations" and "weights" of the first
     `offload_layers` layers of every part of the model (0 = all), moved beside the kernels of their layer; "optimizer":
     its states, and the host's cores take the step. `attention_dtype`: of fused attention, "" = 16 bits.
+    `parameter_dtype`: of weights as they are held and gathered ("fp8": no 16-bit copy of them), "" = as stored.
     """
 
     __hash__ = Hashed.__hash__
@@ -103,6 +105,7 @@ class Plan(Hashed):
     offload: tuple[str, ...] = ()
     offload_layers: int = 0
     attention_dtype: str = ""
+    parameter_dtype: str = ""
 
     @classmethod
     def of(cls, seq: int, global_batch: int, *, dp: int = 1, **choices: object) -> Plan:
@@ -148,6 +151,19 @@ class Plan(Hashed):
     def narrow(self) -> bool:
         """Whether products run in fewer bits than what is stored."""
         return ELEMENT_BYTES[self.dtype] < STORED_BYTES
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of a parameter as it is held and gathered."""
+        return int(ELEMENT_BYTES[self.parameter_dtype]) if self.parameter_dtype else self.element_bytes
+
+    @property
+    def input_bytes(self) -> float:
+        """Bytes of what a product reads as it is kept for the weight's gradient: quantised, where products are narrow.
+
+        Transformer Engine keeps the copy that the product reads, a byte an element (4 bits: one for either side).
+        """
+        return min(float(self.element_bytes), max(1.0, ELEMENT_BYTES[self.dtype]))
 
     @property
     def tokens(self) -> int:
