@@ -8,7 +8,18 @@ from simcore.workload.headers import ROW_POLICIES
 from simcore.workload.model import CollectiveKind, Dialect, Group, Layer, Phase, Role
 from simcore.workload.tokens import MAX_INTEGER, Source, Token, is_integer, unsigned
 
-__all__ = ["COLLECTIVES", "COLUMNS", "SPELLINGS", "TYPES", "TYPE_COLUMNS", "WIDTH", "known_in", "read_row", "role_of"]
+__all__ = [
+    "COLLECTIVES",
+    "COLUMNS",
+    "SPELLINGS",
+    "TYPES",
+    "TYPE_COLUMNS",
+    "WIDTH",
+    "known_in",
+    "read_row",
+    "role_of",
+    "written_row",
+]
 
 COLLECTIVES = {
     "ALLREDUCE": CollectiveKind.ALL_REDUCE,
@@ -16,7 +27,7 @@ COLLECTIVES = {
     "ALLGATHER": CollectiveKind.ALL_GATHER,
     "REDUCESCATTER": CollectiveKind.REDUCE_SCATTER,
 }
-SUFFIXES = {"": Group.LOOP, "_EP": Group.EP, "_DP_EP": Group.DP_EP}
+SUFFIXES = {"": Group.LOOP, "_EP": Group.EP, "_DP_EP": Group.DP_EP, "_CP": Group.CP}
 Communication = tuple[CollectiveKind | None, Group]
 TYPES: dict[str, Communication] = {"NONE": (None, Group.LOOP)} | {
     name + suffix: (kind, group) for name, kind in COLLECTIVES.items() for suffix, group in SUFFIXES.items()
@@ -77,6 +88,14 @@ ROLES = {
 def role_of(name: str) -> Role:
     """What a row of a text file is; those without a name of their own are a micro-batch's."""
     return ROLES.get(name, Role.MICRO_BATCH)
+
+
+def written_row(layer: Layer) -> str:
+    """A row with tabs between its columns."""
+    phases = (layer.forward, layer.input_grad, layer.weight_grad)
+    cells = (str(word) for p in phases for word in (p.compute_ns, SPELLINGS[p.collective, p.group], p.size_bytes))
+    loop = [layer.loop] if layer.loop else []
+    return "\t".join([layer.name, str(layer.reserved), *cells, str(layer.update_ns), *loop])
 
 
 def read_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> Layer:
