@@ -40,7 +40,7 @@ HELP = {
     "global_batch": "Sequences of a step.",
     "micro_batch": "Sequences of a micro-batch.",
     "epoch_num": "Steps of an operation list.",
-    "dtype": "Number format: bfloat16, float16 or float32.",
+    "dtype": "Number format of products: bfloat16, float16, float32, float8 or float4.",
     "computation_enable": "Name matrix multiplications in operation lists.",
     "workload_only": "Operation list of stage 0 of a pipeline.",
     "hidden_size": "Width of the model.",

@@ -31,7 +31,7 @@ from simcore.profiles import profiles
 from simcore.system.collectives.nccl import Fabric
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.workload.loops.pipeline import pipeline_of
-from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
+from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Role, Workload
 
 __all__ = ["cells", "engine_ns", "network_ns", "program", "run_ns", "write_step"]
 
@@ -112,13 +112,14 @@ def _ends(model: Model, plan: Plan, cluster: Cluster) -> tuple[Layer, ...]:
     sums = [] if plan.overlap or plan.replicas == 1 else gradient_sums(model, plan)
     shown = [one for one in sums if one.axis is Axis.DATA]
     after_s -= fsum(one.seconds(plan, cluster) for one in shown)
-    names = {CollectiveKind.ALL_GATHER: "parameter_gather"}
+    gather, reduce = ("parameter_gather", Role.GATHER), ("gradient_reduce", Role.REDUCE)
     # The upward pass comes to the last row first.
     rows = [
-        Layer(names.get(one.kind, "gradient_reduce"), weight_grad=Phase(0, one.kind, one.size_bytes))
+        Layer(name, weight_grad=Phase(0, one.kind, one.size_bytes), role=role)
         for one in reversed(shown)
+        for name, role in (gather if one.kind is CollectiveKind.ALL_GATHER else reduce,)
     ]
-    return (*rows, Layer("optimizer", Phase(whole_ns(after_s))))
+    return (*rows, Layer("optimizer", Phase(whole_ns(after_s)), role=Role.OPTIMIZER))
 
 
 def _machine(plan: Plan) -> Topology:

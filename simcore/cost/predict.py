@@ -7,10 +7,12 @@ what follows the last backward: gradient reduction, optimizer, parameter gatheri
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import fsum
 from statistics import NormalDist
+
+import numpy as np
 
 from simcore.cost.cluster import Cluster, Software
 from simcore.cost.step import Cell, Machine, edge, layer, layer_plan
@@ -30,7 +32,6 @@ __all__ = [
     "Software",
     "gradient_sums",
     "lower_bound_s",
-    "mean_work_s",
     "message_bytes",
     "messages_s",
     "part_cells",
@@ -51,7 +52,7 @@ class Prediction:
 @lru_cache(maxsize=4096)
 def predict(model: Model, plan: Plan, cluster: Cluster) -> Prediction:
     """The step time of a model under a plan on a cluster."""
-    pipeline_s, busy_s = _pipeline(model, plan, cluster)
+    pipeline_s, busy_s = _pipeline(model, _paced(plan), cluster)
     moves_s = _moves_s(model, plan, cluster)
     layers_s = busy_s - moves_s
     shares = _wait_shares(model, plan, cluster)
@@ -62,7 +63,7 @@ def predict(model: Model, plan: Plan, cluster: Cluster) -> Prediction:
         "bubble": pipeline_s - busy_s,
         "gradients": _gradients_s(model, plan, cluster, pipeline_s),
         "optimizer": _optimizer_s(model, plan, cluster),
-        "stragglers": cluster.software.jitter * busy_s * slowest_of(plan.world_size),
+        "stragglers": _stragglers_s(plan, cluster, busy_s),
         "other": cluster.software.step_s,
     }
     parts["losses"] = cluster.losses * fsum(parts.values())
@@ -91,14 +92,8 @@ _WAITS = {
 
 def _wait_shares(model: Model, plan: Plan, cluster: Cluster) -> dict[str, float]:
     """Exposed collectives in all layers, as shares of their time."""
-    alike = {part: _alike(model, plan, part) for part in range(plan.outline.parts)}
-    shown = {kind: part for part, kind in alike.items()}
-    counts = Counter(alike.values())
-    cells = [
-        (cell, count * counts[kind])
-        for kind, part in shown.items()
-        for cell, count in part_cells(model, plan, cluster, part)
-    ]
+    counts = Counter(_alike(model, plan.outline.parts, plan.cuts))
+    cells = [(cell, count * counts[part]) for part in counts for cell, count in part_cells(model, plan, cluster, part)]
     whole_s = 1e-9 * sum(count * (cell.forward_ns + cell.backward_ns + cell.weight_ns) for cell, count in cells)
     return {
         name: fsum(count * cell.waits.get(axis, 0.0) for cell, count in cells) / whole_s
@@ -106,45 +101,41 @@ def _wait_shares(model: Model, plan: Plan, cluster: Cluster) -> dict[str, float]
     }
 
 
-def mean_work_s(model: Model, plan: Plan, cluster: Cluster) -> float:
-    """What the busiest stage cannot beat: the mean of what all stages work and wait for, nothing sharded.
-
-    A stage waits until the layers before it have its first micro-batch, and at the end for their backward. Plans that
-    differ in ZeRO's level only have the same.
-    """
-    alike = layer_plan(replace(plan, zero=0, shard=0))
-    again = plan.recompute == "full" and not plan.recompute_layers
-    ends = [(edge(model, alike, cluster, last=last), 1) for last in (False, True)]
-    deep = [(layer(model, alike, cluster, kind, again=again), n) for kind, n in kinds(model, range(model.depth))]
-    work_ns = sum(count * (one.forward_ns + one.backward_ns + one.weight_ns) for one, count in (*ends, *deep))
-    passed_ns = _mean_before(model, plan) * min(one.forward_ns + one.backward_ns for one, _ in deep)
-    return 1e-9 * (work_ns * plan.micro_batches / plan.pp + passed_ns) + cluster.software.step_s
-
-
-def _mean_before(model: Model, plan: Plan) -> float:
-    """Layers before a stage's first part of the model, the mean of all stages."""
-    starts = [layers.start for layers in split(model.depth, plan.outline.parts, plan.cuts)]
-    return sum(min(starts[part] for part in plan.parts(stage)) for stage in range(plan.pp)) / plan.pp
-
-
-def lower_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
-    """What no order of cells can beat: for every stage its fill, its work, its drain; then the end of the step.
+def lower_bound_s(model: Model, plan: Plan, cluster: Cluster, *, rough: bool = False) -> float:
+    """What no order of cells can beat: for every stage its fill, its work, its drain; stragglers; the end of the step.
 
     A stage starts when its first part's input is there; after its last backward the parts before it still have
-    theirs. It builds no schedule, and costs a fraction of `predict`.
+    theirs. It builds no schedule, and costs a fraction of `predict`. `rough`: without what replicas do for each other,
+    the same for plans that differ only in what they share.
     """
-    durations = part_times(model, plan, cluster)
-    busy_s = max(_stage_bound_s(plan, durations, stage) for stage in range(plan.pp))
-    tail_s = _gradients_s(model, plan, cluster, float("inf"))
-    step_s = busy_s + tail_s + _optimizer_s(model, plan, cluster) + cluster.software.step_s
-    return step_s * (1 + cluster.losses)
+    pipeline_s, busy_s = _bounds_s(model, _paced(plan, rough=rough), cluster)
+    tail_s = _stragglers_s(plan, cluster, busy_s) + cluster.software.step_s
+    if not rough:
+        tail_s += _gradients_s(model, plan, cluster, float("inf")) + _optimizer_s(model, plan, cluster)
+    return (pipeline_s + tail_s) * (1 + cluster.losses)
 
 
-def _stage_bound_s(plan: Plan, durations: Durations, stage: int) -> float:
-    parts = plan.parts(stage)
-    fill_s, drain_s = (min(fsum(times[:part]) for part in parts) for times in (durations.forward, durations.backward))
-    work_s, weights_s = _stage_work_s(plan, durations, stage)
-    return fill_s + work_s + max(weights_s, drain_s)
+def _stragglers_s(plan: Plan, cluster: Cluster, busy_s: float) -> float:
+    """What waiting for the slowest rank of a step costs."""
+    return cluster.software.jitter * busy_s * slowest_of(plan.world_size)
+
+
+def _paced(plan: Plan, *, rough: bool = False) -> Plan:
+    """The plan as its cells see it: what replicas share at the end of a step only leaves them as they are."""
+    return plan.but(zero=0, shard=0) if plan.zero == 1 or (rough and plan.zero) else plan
+
+
+@lru_cache(maxsize=1 << 15)
+def _bounds_s(model: Model, plan: Plan, cluster: Cluster) -> tuple[float, float]:
+    """What the pipelined part takes at least, and the work of the busiest stage."""
+    durations, runs = part_times(model, plan, cluster), plan.micro_batches / plan.copies
+    parts = np.array(plan.stage_parts)
+    forward, backward, weight = map(np.array, (durations.forward, durations.backward, durations.weight))
+    first = parts.min(axis=1)
+    fill_s, drain_s = (np.cumsum(times)[first] - times[first] for times in (forward, backward))
+    work_s, weights_s = (runs * times[parts].sum(axis=1) for times in (forward + backward, weight))
+    longest_s = fill_s + work_s + np.maximum(weights_s, drain_s)
+    return float(longest_s.max()), float((work_s + weights_s).max())
 
 
 def _stage_work_s(plan: Plan, durations: Durations, stage: int) -> tuple[float, float]:
@@ -182,6 +173,7 @@ def part_cells(model: Model, plan: Plan, cluster: Cluster, part: int) -> list[tu
     return [*first, *_layers(model, plan, cluster, plan.layers(model, part)), *ends]
 
 
+@lru_cache(maxsize=4096)
 def _pipeline(model: Model, plan: Plan, cluster: Cluster) -> tuple[float, float]:
     """Length of the pipelined part and the busiest stage's busy time."""
     durations = part_times(model, plan, cluster)
@@ -207,31 +199,27 @@ def part_times(model: Model, plan: Plan, cluster: Cluster) -> Durations:
     """
     sent_s = messages_s(model, plan, cluster)
     blocked_s = 0.0 if plan.overlap_pipeline else max(sent_s)
-    known: dict[tuple[object, ...], tuple[float, ...]] = {}
-    times = []
-    for part in range(plan.outline.parts):
-        kind = _alike(model, plan, part)
-        if kind not in known:
-            cells = part_cells(model, plan, cluster, part)
-            ahead, back, apart = (
-                1e-9 * sum(count * time_ns for time_ns, count in some)
-                for some in (
-                    [(cell.forward_ns, count) for cell, count in cells],
-                    [(cell.backward_ns, count) for cell, count in cells],
-                    [(cell.weight_ns, count) for cell, count in cells],
-                )
-            )
-            known[kind] = ahead + blocked_s, back + blocked_s, apart
-        times.append(known[kind])
+    known: dict[int, tuple[float, ...]] = {}
+    shown = _alike(model, plan.outline.parts, plan.cuts)
+    for part in dict.fromkeys(shown):
+        cells = part_cells(model, plan, cluster, part)
+        ahead, back, apart = (
+            1e-9 * sum(count * getattr(cell, passed) for cell, count in cells)
+            for passed in ("forward_ns", "backward_ns", "weight_ns")
+        )
+        known[part] = ahead + blocked_s, back + blocked_s, apart
+    times = [known[part] for part in shown]
     forward, backward, weight = ([*some] for some in zip(*times, strict=True))
     return Durations(forward, backward, weight, sent_s if plan.overlap_pipeline else 0.0)
 
 
-def _alike(model: Model, plan: Plan, part: int) -> tuple[object, ...]:
-    """What tells a part of the model from others: parts with the same take as long."""
-    ends = part == 0, part == plan.outline.parts - 1
-    layers = plan.layers(model, part)
-    return (*ends, len(layers), kinds(model, layers) if model.experts or model.window or model.encoder_layers else ())
+@lru_cache(maxsize=4096)
+def _alike(model: Model, parts: int, cuts: tuple[int, ...]) -> tuple[int, ...]:
+    """For every part of the model the first that takes as long: with as many layers, of the same kinds, or an end."""
+    seen: dict[object, int] = {}
+    cut = split(model.depth, parts, cuts)
+    shapes = ((part == 0, part == parts - 1, kinds(model, layers)) for part, layers in enumerate(cut))
+    return tuple(seen.setdefault(shape, part) for part, shape in enumerate(shapes))
 
 
 def messages_s(model: Model, plan: Plan, cluster: Cluster) -> list[float]:

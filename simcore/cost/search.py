@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush, nsmallest
 from itertools import chain, product
 from math import isqrt
 
-from simcore.cost.predict import Cluster, Prediction, lower_bound_s, mean_work_s, predict
+from simcore.cost.predict import Cluster, Prediction, lower_bound_s, predict
 from simcore.model.memory import fullest, needs
 from simcore.model.plan import Plan, Recompute
 from simcore.model.shape import Model
@@ -143,7 +143,7 @@ def families(study: Study) -> Iterator[Family]:
     stages = [pp for pp in study.pp or divisors(total) if pp <= model.depth]
     for tp, pp, cp in product(tensor, stages, context):
         if total % (tp * pp * cp) == 0 and model.heads % tp == 0:
-            yield from _with_degrees(study, replace(study.plan, world_size=total, tp=tp, pp=pp, cp=cp))
+            yield from _with_degrees(study, study.plan.but(world_size=total, tp=tp, pp=pp, cp=cp))
 
 
 def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
@@ -155,16 +155,15 @@ def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
         count, rest = divmod(plan.global_batch, plan.dp * micro)
         if rest or count < 1 or not _exists(schedule, plan.pp, chunks, count, splits):
             continue
-        chosen = replace(
-            plan,
+        chosen = plan.but(
             micro_batch=micro,
             virtual_stages=2 if schedule in _TWO_CHUNKS else chunks,
             schedule=_schedule(schedule, plan.pp, chunks),
             sequence_parallel=plan.tp > 1,
         )
         for ep, (recompute, some) in product(experts, _repeated(study, chosen)):
-            base = replace(chosen, ep=ep, recompute=recompute, recompute_layers=some)
-            yield base, [replace(base, zero=zero, shard=shard) for zero, shard in _shared(study, base)]
+            base = chosen.but(ep=ep, recompute=recompute, recompute_layers=some)
+            yield base, [base.but(zero=zero, shard=shard) for zero, shard in _shared(study, base)]
 
 
 def _shared(study: Study, plan: Plan) -> Iterator[tuple[int, int]]:
@@ -251,7 +250,7 @@ _ROUGH = tuple(name for name in AXES if name not in {"zero", "shard"})  # what r
 def _searched(study: Study, fitting: Sequence[tuple[Plan, int]], top: int) -> _Known:
     """What simulating plans in order of their bounds shows; those with a rough bound only are bounded better first."""
     model, cluster, known = study.model, study.cluster, _Known(top)
-    rough = cache(lambda *_: mean_work_s(model, plan, cluster))  # plans that differ in what is not named have the same
+    rough = cache(lambda *_: lower_bound_s(model, plan, cluster, rough=True))  # the same without what is not named
     queue = []
     for number, (plan, size) in enumerate(fitting):
         bound_s = rough(*(getattr(plan, name) for name in _ROUGH))

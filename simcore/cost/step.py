@@ -148,11 +148,11 @@ def layer_plan(plan: Plan) -> Plan:
     """The plan as one layer sees it: what differs elsewhere is left at its default."""
     splits = _SPLITTING if plan.splits_backward else ""
     recompute = "none" if plan.recompute == "full" else plan.recompute  # cells are told which layers are done again
-    alone = replace(plan.of_layer, schedule=splits, recompute=recompute, recompute_layers=0, offload_layers=0)
+    alone = plan.of_layer.but(schedule=splits, recompute=recompute, recompute_layers=0, offload_layers=0)
     if plan.zero < _SHARDS_EVERY_PASS:
         return alone
     ranks = plan.tp * plan.cp * plan.dp
-    return replace(alone, world_size=ranks, zero=plan.zero, shard=plan.shard, gradient_bytes=plan.gradient_bytes)
+    return alone.but(world_size=ranks, zero=plan.zero, shard=plan.shard, gradient_bytes=plan.gradient_bytes)
 
 
 _SPLITTING = "zb-h1"  # any schedule with cells for weight gradients
@@ -182,7 +182,7 @@ def edge(model: Model, plan: Plan, cluster: Cluster, *, last: bool) -> Cell:
 @lru_cache(maxsize=8192)
 def _alone(plan: Plan) -> Plan:
     """The plan with nothing sharded."""
-    return replace(plan.of_layer, schedule=plan.schedule)
+    return plan.of_layer.but(schedule=plan.schedule)
 
 
 @lru_cache(maxsize=8192)

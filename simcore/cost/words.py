@@ -13,7 +13,7 @@ from simcore.cost.networks import fabric_of_topology
 from simcore.cost.systems import CLUSTERS, RUNS, software
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problem, Problems, closest
-from simcore.model.plan import CONTEXTS, LINEAR, OFFLOADED, RECOMPUTED, Plan, check
+from simcore.model.plan import CONTEXTS, LINEAR, OFFLOADED, RECOMPUTED, Plan, check, check_sizes
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model, Weights
 from simcore.model.steps import Module
@@ -216,6 +216,7 @@ _OPTIONS = {
 
 def _check(model: Model, plan: Plan) -> None:
     """As `check`, with the words of this command in its messages; schedules that do not exist are refused, too."""
+    check_sizes(model)
     try:
         check(model, plan)
     except InputError as error:

@@ -142,6 +142,7 @@ def _described(options: Options, extra: Extra) -> Model:
         heads=options.heads,
         ffn=options.ffn,
         vocab=options.vocab_size,
+        kv_heads=extra.num_query_groups or 0,
         gated=options.swiglu or not gpt,
         tied=gpt,
         positions=options.max_position_embeddings if gpt else 0,
@@ -198,7 +199,8 @@ def plan_of(asked: Asked, model: Model) -> Plan:
     capacity = extra.moe_expert_capacity_factor or 0.0
     recompute = extra.recompute or ("selective" if options.recompute_activations else "none")
     reduced_in = extra.gradient_dtype or (options.dtype if deepspeed else "float32")
-    if options.dtype not in FORMATS:
+    dtype = FORMATS.get(options.dtype, options.dtype)
+    if dtype not in FORMATS.values():
         raise InputError.at("--dtype", "unknown number format", expected=", ".join(FORMATS), found=options.dtype)
     return Plan(
         options.world_size,
@@ -214,8 +216,8 @@ def plan_of(asked: Asked, model: Model) -> Plan:
         sequence_parallel=options.enable_sequence_parallel,
         zero=zero,
         recompute=recompute,
-        dtype=FORMATS[options.dtype],
-        gradient_bytes=2 if reduced_in in ("bfloat16", "float16") else 4,
+        dtype=dtype,
+        gradient_bytes=2 if reduced_in in ("bfloat16", "float16", "bf16", "fp16") else 4,
         overlap=bool(extra.overlap_grad_reduce),
         pad_vocab_to=1 if deepspeed else options.make_vocab_size_divisible_by,
         capacity=capacity,

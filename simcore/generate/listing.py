@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simcore.generate.aicb.operations import EPOCH_END, Operation
-from simcore.generate.training import END_ROWS
 from simcore.model.plan import Plan
 from simcore.workload.loops.pipeline import Passage, Pipeline, Transfer, pipeline_of
-from simcore.workload.model import Group, Layer, Phase, PhaseName, Workload
+from simcore.workload.model import Group, Layer, Phase, PhaseName, Role, Workload
 
 __all__ = ["listed_step"]
 
@@ -52,6 +51,9 @@ def listed_step(
     return [*made, *lister.end(pipeline.ends[stage][0]), EPOCH_END]
 
 
+_ORDER, _TIED = list(Role), Layer("tied_embedding", role=Role.REPLICATED)
+
+
 @dataclass(frozen=True, slots=True)
 class _Lister:
     plan: Plan
@@ -78,9 +80,11 @@ class _Lister:
     def end(self, rows: Sequence[int]) -> Iterator[Operation]:
         """The end of the step, in the order in which a framework gets to its rows."""
         layers = (self.workload.layers[row] for row in rows)
-        for layer in sorted(layers, key=lambda layer: END_ROWS.index(layer.name)):
-            if self.tied_bytes and layer.name == "optimizer":
-                yield Operation("all_reduce", "embedding_group", 2, self.tied_bytes, f"{WEIGHT_GRAD}.tied_embedding")
+        for layer in sorted(layers, key=lambda layer: _ORDER.index(layer.role)):
+            if self.tied_bytes and layer.role is Role.OPTIMIZER:
+                yield Operation(
+                    "all_reduce", "embedding_group", 2, self.tied_bytes, f"{WEIGHT_GRAD}.{_TIED.name}", row=_TIED
+                )
             for name in PhaseName:
                 yield from self._phase(layer, name)
 
@@ -95,10 +99,10 @@ class _Lister:
     def _phase(self, layer: Layer, name: PhaseName) -> Iterator[Operation]:
         phase, where = layer.phase(name), f"{name}.{layer.name}"
         if phase.compute_ns:
-            yield Operation("computation", stage=where, elapsed_ms=phase.compute_ns / 1e6)
+            yield Operation("computation", stage=where, elapsed_ms=phase.compute_ns / 1e6, row=layer, phase=name)
         if phase.collective is not None:
             group, ranks = self._group(phase, name)
-            yield Operation(str(phase.collective), group, ranks, phase.size_bytes, where)
+            yield Operation(str(phase.collective), group, ranks, phase.size_bytes, where, row=layer, phase=name)
 
     def _group(self, phase: Phase, name: PhaseName) -> tuple[str, int]:
         """Name and size of a phase's group; the column decides where none is given."""

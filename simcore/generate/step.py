@@ -71,6 +71,8 @@ def make_step(asked: Asked) -> Step:
     if stage >= plan.pp:
         raise InputError.at("--pp_rank", "there is no such stage", expected=f"0 to {plan.pp - 1}", found=str(stage))
     gpu, warnings = chosen_gpu(options.gpu_type, computed=bool(extra.rescale_from) or not options.comp_filepath)
+    if plan.narrow:
+        accelerator(gpu).peak(plan.dtype)  # refused where the accelerator has none
     if extra.rescale_from:
         durations: Timer = _rescaled(options.comp_filepath, extra.rescale_from, model, plan, gpu)
     elif options.comp_filepath:

@@ -20,6 +20,7 @@ from simcore.generate.groups import Groups, groups_of
 from simcore.model.plan import Plan
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.writer import frame, metadata, node
+from simcore.workload.model import Layer, PhaseName, Role
 
 __all__ = ["Skeleton", "check_set", "skeleton", "trace", "write_set"]
 
@@ -32,7 +33,7 @@ _TYPES = {
     "reduce_scatter": CommType.REDUCE_SCATTER,
     "all_to_all": CommType.ALL_TO_ALL,
 }
-_JOINING = ("replicated_gradients", "tied_embedding", "optimizer")  # rows that need the sums of gradients
+_JOINING = (Role.REPLICATED, Role.OPTIMIZER)  # rows that need the sums of gradients
 _BEHIND = ("isend", "dp_group", "ep_dp_group", "shard_group", "replica_group")
 
 
@@ -78,13 +79,15 @@ def write_set(
 def skeleton(operations: Sequence[Operation]) -> Skeleton:
     """What the traces of a stage's ranks share."""
     made: Skeleton = []
-    last, hidden, open_nodes, row = list[int](), list[int](), list[int](), ""
+    last, hidden, open_nodes = list[int](), list[int](), list[int]()
+    summed: Layer | None = None  # whose input gradients are on their way
     for operation in operations:
         if operation.kind == "epoch_end":
             continue
         number = len(made) + 1
-        phase, _, name = operation.stage.partition(".")
-        joins, beside = name in _JOINING, phase == "weight_grad" and name == row
+        phase, row = operation.phase, operation.row
+        joins = row is not None and row.role in _JOINING
+        beside = phase is PhaseName.WEIGHT_GRAD and row is not None and row is summed
         # Replicas sum what the ranks beside each other have reduced.
         reduced = open_nodes[-1:] if operation.group == "replica_group" else []
         made.append(
@@ -94,17 +97,18 @@ def skeleton(operations: Sequence[Operation]) -> Skeleton:
             open_nodes = []
         if _goes_behind(operation):
             open_nodes.append(number)
-        elif phase == "input_grad" and operation.kind != "computation":
-            last, hidden, row = [*hidden, *last], [number], name
+        elif phase is PhaseName.INPUT_GRAD and operation.kind != "computation":
+            last, hidden, summed = [*hidden, *last], [number], row
         else:
-            last, hidden, row = [number], hidden if beside else [], row if beside else ""
+            last, hidden, summed = [number], hidden if beside else [], summed if beside else None
     return made
 
 
 def _goes_behind(operation: Operation) -> bool:
     """Whether later operations need not wait: sends, and reductions of gradients while the backward goes on."""
-    reduced = operation.stage.startswith("weight_grad") and operation.group in _BEHIND
-    return operation.kind == "isend" or (reduced and "gather" not in operation.stage)
+    reduced = operation.phase is PhaseName.WEIGHT_GRAD and operation.group in _BEHIND
+    gathers = operation.row is not None and operation.row.role is Role.GATHER
+    return operation.kind == "isend" or (reduced and not gathers)
 
 
 def _head(number: int, waits: Iterable[int]) -> bytes:

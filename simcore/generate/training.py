@@ -12,15 +12,9 @@ from simcore.model.rows import Rows, Timer
 from simcore.model.shape import Model
 from simcore.workload.model import Layer, Parallelism, Workload
 
-__all__ = ["END_ROWS", "pipeline_workload", "stage_workload", "unsaid"]
+__all__ = ["pipeline_workload", "stage_workload", "unsaid"]
 
 LOOP = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
-
-END_ROWS = (
-    *("gradient_reduce", "gradient_reduce_experts", "replicated_gradients", "gradient_norm"),
-    *("optimizer", "parameter_gather", "parameter_gather_experts"),
-)
-"""Names of the rows of the end of a step, in the order in which a framework gets to them."""
 
 
 def stage_workload(model: Model, plan: Plan, durations: Timer, stage: int = 0) -> Workload:

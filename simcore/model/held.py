@@ -110,7 +110,7 @@ def _shape(plan: Plan) -> Plan:
 def _shaped(tp: int, ep: int, expert_tp: int, pp: int, virtual_stages: int, schedule: str, *choices: Any) -> Plan:
     cuts, pad, rank, modules, frozen = choices
     shape = Plan(1, 1, tp, 1, ep, pp, expert_tp, virtual_stages, pad_vocab_to=pad, schedule=schedule, cuts=cuts)
-    return replace(shape, lora_rank=rank, lora_modules=modules, frozen=frozen)
+    return shape.but(lora_rank=rank, lora_modules=modules, frozen=frozen)
 
 
 @lru_cache(maxsize=8192)

@@ -26,10 +26,10 @@ class _Entries:
         """A whole number; without a default the key must be there."""
         node = self.nodes.get(key)
         if node is not None and node.value is not None:
-            return node.integer(0, MOST)
+            return node.integer(int(default is None), MOST)
         if default is None:
             self.document.problem(f"the key '{key}' is missing", expected=f"{key}: a whole number", found="nothing")
-        return default or 0
+        return 1 if default is None else default
 
     def flag(self, key: str, default: bool = False) -> bool:
         """A truth value."""
@@ -42,16 +42,32 @@ def configuration(path: str | Path) -> Model:
     with Problems() as problems:
         document = read(path, problems)
         entries = _Entries(document)
-        kind = entries.nodes.get("model_type")
-        if kind is None:
-            found = ", ".join(entries.nodes)[:80]
-            message = "the key 'model_type' is missing: this is no Hugging Face configuration"
-            document.problem(message, expected=f"one of {', '.join(FAMILIES)}", found=found or "nothing")
-            raise InputError(problems.found)
-        if str(kind.value) not in FAMILIES:
-            kind.problem("models of this family cannot be read", expected=closest(str(kind.value), FAMILIES))
-            raise InputError(problems.found)
-        return FAMILIES[str(kind.value)](Path(path).stem, entries)
+        model = _family(entries, problems)(Path(path).stem, entries)
+        if model.head_dim < 1 or model.heads % model.key_heads:
+            message = "heads have no channels" if model.head_dim < 1 else "heads do not share keys and values evenly"
+            document.problem(message, found=f"{model.heads} of {model.hidden} elements, {model.key_heads} of keys")
+        if model.experts and model.experts.top_k > model.experts.count:
+            expected = f"at most {model.experts.count}"
+            entries.nodes["num_experts_per_tok"].problem("more experts per token than there are", expected=expected)
+    return model
+
+
+def _family(entries: _Entries, problems: Problems) -> Callable[[str, _Entries], Model]:
+    """The reader of a configuration's family, which its type says or, where there is none, its architecture."""
+    kind, named = entries.nodes.get("model_type"), entries.nodes.get("architectures")
+    if kind is not None:
+        if str(kind.value) in FAMILIES:
+            return FAMILIES[str(kind.value)]
+        kind.problem("models of this family cannot be read", expected=closest(str(kind.value), FAMILIES))
+    elif named is not None and (names := named.sequence()):
+        if (family := ARCHITECTURES.get(str(names[0].value))) is not None:
+            return FAMILIES[family]
+        names[0].problem("models of this family cannot be read", expected=closest(str(names[0].value), ARCHITECTURES))
+    else:
+        found = ", ".join(entries.nodes)[:80]
+        message = "neither 'model_type' nor 'architectures' is there: this is no Hugging Face configuration"
+        entries.document.problem(message, expected=f"one of {', '.join(FAMILIES)}", found=found or "nothing")
+    raise InputError(problems.found)
 
 
 def _base(name: str, entries: _Entries, experts: Experts | None = None, **traits: int | Latent | None) -> Model:
@@ -61,7 +77,7 @@ def _base(name: str, entries: _Entries, experts: Experts | None = None, **traits
         name,
         layers=entries.integer("num_hidden_layers"),
         hidden=entries.integer("hidden_size"),
-        heads=max(1, heads),
+        heads=heads,
         ffn=entries.integer("intermediate_size"),
         vocab=entries.integer("vocab_size"),
         kv_heads=entries.integer("num_key_value_heads", heads),
@@ -89,14 +105,23 @@ def _qwen3(name: str, entries: _Entries) -> Model:
     return _base(name, entries, query_key_norm=True, qkv_bias=entries.flag("attention_bias"))
 
 
-def _qwen3_moe(name: str, entries: _Entries) -> Model:
+def _qwen_experts(entries: _Entries, shared_ffn: int = 0) -> Experts:
+    """Experts in every layer; a shared one has a gate of its own."""
     if entries.integer("decoder_sparse_step", 1) != 1:
         entries.nodes["decoder_sparse_step"].problem(
             "only models with experts in every layer can be read", expected="1"
         )
     count, top_k = entries.integer("num_experts"), entries.integer("num_experts_per_tok")
-    experts = Experts(count, top_k, entries.integer("moe_intermediate_size"))
-    return _base(name, entries, experts, query_key_norm=True, qkv_bias=entries.flag("attention_bias"))
+    return Experts(count, top_k, entries.integer("moe_intermediate_size"), shared_ffn, shared_gate=shared_ffn > 0)
+
+
+def _qwen2_moe(name: str, entries: _Entries) -> Model:
+    experts = _qwen_experts(entries, entries.integer("shared_expert_intermediate_size"))
+    return replace(_qwen2(name, entries), experts=experts)
+
+
+def _qwen3_moe(name: str, entries: _Entries) -> Model:
+    return replace(_qwen3(name, entries), experts=_qwen_experts(entries))
 
 
 def _deepseek(name: str, entries: _Entries) -> Model:
@@ -108,6 +133,7 @@ def _deepseek(name: str, entries: _Entries) -> Model:
         width * entries.integer("n_shared_experts", 0),
         entries.integer("first_k_dense_replace", 0),
         router_bias="topk_method" in entries.nodes and entries.nodes["topk_method"].value == "noaux_tc",
+        every=max(1, entries.integer("moe_layer_freq", 1)),
     )
     latent = Latent(
         entries.integer("q_lora_rank", 0),
@@ -125,7 +151,7 @@ def _gpt2(name: str, entries: _Entries) -> Model:
         name,
         layers=entries.integer("n_layer"),
         hidden=hidden,
-        heads=max(1, entries.integer("n_head")),
+        heads=entries.integer("n_head"),
         ffn=entries.integer("n_inner", 4 * hidden),
         vocab=entries.integer("vocab_size"),
         gated=False,
@@ -155,7 +181,7 @@ def _t5(name: str, entries: _Entries) -> Model:
         name,
         layers=entries.integer("num_decoder_layers", layers),
         hidden=entries.integer("d_model"),
-        heads=max(1, entries.integer("num_heads")),
+        heads=entries.integer("num_heads"),
         ffn=entries.integer("d_ff"),
         vocab=entries.integer("vocab_size"),
         head_size=entries.integer("d_kv"),
@@ -171,6 +197,7 @@ FAMILIES: dict[str, Callable[[str, _Entries], Model]] = {
     "mistral": _llama,
     "mixtral": _mixtral,
     "qwen2": _qwen2,
+    "qwen2_moe": _qwen2_moe,
     "qwen3": _qwen3,
     "qwen3_moe": _qwen3_moe,
     "deepseek_v2": _deepseek,
@@ -181,3 +208,20 @@ FAMILIES: dict[str, Callable[[str, _Entries], Model]] = {
     "t5": _t5,
 }
 """`model_type` -> reader."""
+
+ARCHITECTURES = {
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
+    "MixtralForCausalLM": "mixtral",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen2MoeForCausalLM": "qwen2_moe",
+    "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+    "DeepseekV2ForCausalLM": "deepseek_v2",
+    "DeepseekV3ForCausalLM": "deepseek_v3",
+    "GPT2LMHeadModel": "gpt2",
+    "GptOssForCausalLM": "gpt_oss",
+    "GemmaForCausalLM": "gemma",
+    "T5ForConditionalGeneration": "t5",
+}
+"""The first of `architectures` -> `model_type`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
@@ -24,6 +24,7 @@ __all__ = [
     "Plan",
     "Recompute",
     "check",
+    "check_sizes",
     "split",
     "unlike",
 ]
@@ -147,6 +148,11 @@ class Plan(Hashed):
         return max(STORED_BYTES, int(ELEMENT_BYTES[self.dtype]))
 
     @property
+    def narrow(self) -> bool:
+        """Whether products run in fewer bits than what is stored."""
+        return ELEMENT_BYTES[self.dtype] < STORED_BYTES
+
+    @property
     def parameter_bytes(self) -> int:
         """Bytes of a parameter as it is held and gathered."""
         return int(ELEMENT_BYTES[self.parameter_dtype]) if self.parameter_dtype else self.element_bytes
@@ -185,8 +191,8 @@ class Plan(Hashed):
 
     def layer_states(self, layers: range) -> Iterator[tuple[range, bool, bool]]:
         """Some layers of a part of the model by what is done to them: computed again, kept by the host."""
-        if self.recompute != "full" and not self.offload:
-            yield layers, False, False
+        if not self.offload and not (self.recompute == "full" and self.recompute_layers):
+            yield layers, self.recompute == "full", False
             return
         how = groupby(range(len(layers)), lambda at: (self.again(at), any(self.away(what, at) for what in _PER_LAYER)))
         for (again, away), positions in how:
@@ -246,9 +252,14 @@ class Plan(Hashed):
         """Pipelines that run against each other on the same stages, each with weights of its own."""
         return 2 if self.outline.placement == "twoway" else 1
 
+    @property
+    def stage_parts(self) -> tuple[tuple[int, ...], ...]:
+        """Which parts of the model every stage holds."""
+        return _parts(self.outline)
+
     def parts(self, stage: int) -> tuple[int, ...]:
         """Which parts of the model a stage holds."""
-        return _parts(self.outline)[stage]
+        return self.stage_parts[stage]
 
     def layers(self, model: Model, part: int) -> range:
         """Layers of a part of the model, MTP modules left out."""
@@ -282,8 +293,8 @@ _PER_LAYER = ("activations", "weights")
 
 @lru_cache(maxsize=8192)
 def _of_layer(plan: Plan) -> Plan:
-    return replace(
-        plan, world_size=plan.tp * plan.cp, pp=1, virtual_stages=1, global_batch=1, overlap=False, cuts=(), zero=0,
+    return plan.but(
+        world_size=plan.tp * plan.cp, pp=1, virtual_stages=1, global_batch=1, overlap=False, cuts=(), zero=0,
         overlap_pipeline=False, scatter_pipeline=False, schedule="", gradient_bytes=0, shard=0,
     )  # fmt: skip
 
@@ -333,8 +344,9 @@ def split(layers: int, parts: int, cuts: tuple[int, ...] = ()) -> tuple[range, .
 
 def check(model: Model, plan: Plan) -> None:
     """Raise InputError, all problems at once, for degrees that do not divide what they split."""
+    check_sizes(model)
     with Problems() as problems:
-        _positive(problems, model, plan)
+        _positive(problems, plan)
     with Problems() as problems:
         for option, value, divisor, by in _divisions(model, plan):
             if divisor < 1 or value % divisor:
@@ -364,10 +376,14 @@ def _refusals(model: Model, plan: Plan) -> Iterator[tuple[bool, str, str, int]]:
     rows = model.depth * (plan.global_batch // (max(plan.dp, 1) * plan.micro_batch))
     yield rows > MOST_ROWS, "global_batch", f"{rows:,} layers of micro-batches are too many", plan.global_batch
     yield model.depth > MOST_LAYERS, "num_layers", f"at most {MOST_LAYERS:,} can be timed one by one", model.layers
+    uneven = f"{model.heads} attention heads do not share them evenly"
+    yield model.heads % model.key_heads > 0, "num_query_groups", uneven, model.key_heads
     yield model.depth < plan.pp, "pipeline_model_parallel", "more stages than layers", plan.pp
     tp = "must be 1 or the tensor parallel size"
     yield plan.expert_tp not in (1, plan.tp), "expert_tensor_parallel_size", tp, plan.expert_tp
     if model.experts:
+        count = model.experts.count
+        yield model.experts.top_k > count, "moe_router_topk", f"there are {count} experts", model.experts.top_k
         groups = "ZeRO-3 shares experts over all replicas: expert parallelism has other groups"
         yield plan.zero == 3 and (plan.ep > 1 or plan.expert_tp != plan.tp), "stage", groups, plan.zero
     else:
@@ -377,13 +393,34 @@ def _refusals(model: Model, plan: Plan) -> Iterator[tuple[bool, str, str, int]]:
     yield plan.shard > 0 and not plan.zero, "shard_ranks", "nothing is shared: --stage 1, 2 or 3", plan.shard
 
 
-def _positive(problems: Problems, model: Model, plan: Plan) -> None:
-    names = {
+def check_sizes(model: Model) -> None:
+    """Raise InputError, all problems at once, for a model of which something has no size, or too much."""
+    experts, latent = model.experts, model.latent
+    needed = {
         "num_layers": model.layers,
         "hidden_size": model.hidden,
         "num_attention_heads": model.heads,
-        "ffn_hidden_size": model.ffn,
+        "num_query_groups": model.key_heads,
+        "ffn_hidden_size": min(model.ffn, experts.ffn) if experts else model.ffn,
         "vocab_size": model.vocab,
+    }
+    free = {"mtp_num_layers": model.mtp_layers}
+    if experts:
+        needed |= {"num_experts": experts.count, "moe_router_topk": experts.top_k}
+        free |= {"n_shared_expert": experts.shared_ffn, "n_dense_layers": experts.dense_layers}
+    if latent:
+        needed |= {"kv_lora_rank": latent.key_value_rank, "v_head_dim": latent.value_size}
+        free |= {"q_lora_rank": latent.query_rank, "qk_rope_dim": latent.rope_size, "qk_nope_dim": latent.nope_size}
+    with Problems() as problems:
+        _within(problems, needed, 1)
+        _within(problems, free, 0)
+        if not problems.found and model.head_dim < 1:
+            option = "qk_nope_dim" if latent else "hidden_size"
+            _note(problems, option, f"{model.heads} attention heads get no channel each", str(model.hidden))
+
+
+def _positive(problems: Problems, plan: Plan) -> None:
+    names = {
         "world_size": plan.world_size,
         "tensor_model_parallel_size": plan.tp,
         "context_parallel_size": plan.cp,
@@ -394,11 +431,7 @@ def _positive(problems: Problems, model: Model, plan: Plan) -> None:
         "seq_length": plan.seq,
         "make_vocab_size_divisible_by": plan.pad_vocab_to,
     }
-    for option, value in names.items():
-        if value < 1:
-            _note(problems, option, "the value must be 1 or more", str(value))
-        elif value > MOST:
-            _note(problems, option, f"the value must be {MOST:,} or less", str(value))
+    _within(problems, names, 1)
     if not problems.found and plan.world_size < plan.tp * plan.cp * plan.pp:
         _note(
             problems,
@@ -410,6 +443,14 @@ def _positive(problems: Problems, model: Model, plan: Plan) -> None:
         _note(problems, "moe_expert_capacity_factor", f"at most {MOST_CAPACITY:,}", str(plan.capacity))
     if plan.dtype not in ELEMENT_BYTES:
         _note(problems, "dtype", f"unknown number format; known: {', '.join(ELEMENT_BYTES)}", plan.dtype)
+
+
+def _within(problems: Problems, values: Mapping[str, int], least: int) -> None:
+    for option, value in values.items():
+        if value < least:
+            _note(problems, option, f"the value must be {least} or more", str(value))
+        elif value > MOST:
+            _note(problems, option, f"the value must be {MOST:,} or less", str(value))
 
 
 def _note(problems: Problems, option: str, message: str, found: str) -> None:

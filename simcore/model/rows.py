@@ -17,7 +17,7 @@ from simcore.model.layer import blocks, embedding, head, mtp_blocks
 from simcore.model.plan import Plan
 from simcore.model.shape import LayerKind, Model
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, dropped
-from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName
+from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName, Role
 
 __all__ = ["Rows", "Timer"]
 
@@ -213,28 +213,27 @@ class Rows:
         """
         plan, rows = self.plan, list[Layer]()
         if plan.replicas > 1:
-            rows.append(Layer("gradient_norm", weight_grad=Phase(0, ALL_REDUCE, NORM_BYTES)))
+            rows.append(Layer("gradient_norm", weight_grad=Phase(0, ALL_REDUCE, NORM_BYTES), role=Role.NORM))
         if plan.zero in (1, 2):
-            rows += self._both("parameter_gather", plan.parameter_bytes, ALL_GATHER, held)
+            rows += self._both(Role.GATHER, plan.parameter_bytes, ALL_GATHER, held)
         if plan.zero < 2 and not plan.overlap:
-            rows += self._both(
-                "gradient_reduce", plan.gradient_bytes, REDUCE_SCATTER if plan.zero else ALL_REDUCE, held
-            )
+            rows += self._both(Role.REDUCE, plan.gradient_bytes, REDUCE_SCATTER if plan.zero else ALL_REDUCE, held)
         if plan.shards_sequence:
             summed = Collective("replicated_gradients", Axis.TENSOR, plan.gradient_bytes * held.replicated, ALL_REDUCE)
-            rows.append(Layer(summed.name, _phase(summed, summed.forward)))
+            rows.append(Layer(summed.name, _phase(summed, summed.forward), role=Role.REPLICATED))
         owned = held.owned(plan) if plan.zero else held.trained + held.trained_experts
-        return [*rows, Layer("optimizer", Phase(self.timer.optimizer(owned)))]
+        return [*rows, Layer("optimizer", Phase(self.timer.optimizer(owned)), role=Role.OPTIMIZER)]
 
-    def _both(self, name: str, each_bytes: int, kind: CollectiveKind, held: Held) -> Iterator[Layer]:
+    def _both(self, role: Role, each_bytes: int, kind: CollectiveKind, held: Held) -> Iterator[Layer]:
         """A row for ordinary parameters and one for experts, each unless its group is one rank."""
+        name = "parameter_gather" if role is Role.GATHER else "gradient_reduce"
         groups = (
             (name, held.trained, self.plan.replicas, Group.LOOP),
             (f"{name}_experts", held.trained_experts, self.plan.expert_replicas, Group.DP_EP),
         )
         for row, count, ranks, group in groups:
             if ranks > 1 and count:
-                yield Layer(row, weight_grad=Phase(0, kind, each_bytes * count, group))
+                yield Layer(row, weight_grad=Phase(0, kind, each_bytes * count, group), role=role)
 
 
 def _name(kernels: Sequence[Kernel]) -> str:

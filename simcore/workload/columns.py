@@ -5,7 +5,7 @@ from __future__ import annotations
 from simcore.errors import closest
 from simcore.units import parse_bytes
 from simcore.workload.headers import ROW_POLICIES
-from simcore.workload.model import CollectiveKind, Dialect, Group, Layer, Phase
+from simcore.workload.model import CollectiveKind, Dialect, Group, Layer, Phase, Role
 from simcore.workload.tokens import MAX_INTEGER, Source, Token, is_integer, unsigned
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "WIDTH",
     "known_in",
     "read_row",
+    "role_of",
     "written_row",
 ]
 
@@ -62,6 +63,33 @@ def _phase(compute_ns: int, word: str, size_bytes: int) -> Phase:
     return Phase(compute_ns, kind, size_bytes, group)
 
 
+# The rows of a step's end have no other mark than their names: simcore's own, then AICB's.
+ROLES = {
+    "gradient_reduce": Role.REDUCE,
+    "gradient_reduce_experts": Role.REDUCE,
+    "replicated_gradients": Role.REPLICATED,
+    "gradient_norm": Role.NORM,
+    "optimizer": Role.OPTIMIZER,
+    "parameter_gather": Role.GATHER,
+    "parameter_gather_experts": Role.GATHER,
+    "grad_gather": Role.GATHER,
+    "grad_param_comm": Role.REDUCE,
+    "grad_param_compute": Role.OPTIMIZER,
+    "grad_norm": Role.NORM,
+    "layernorm": Role.REPLICATED,
+    "embedding_grads": Role.REDUCE,
+    "moe_grad_norm1": Role.GATHER,
+    "moe_grad_norm2": Role.REDUCE,
+    **{f"cross_entropy{i}": Role.LOSS for i in (1, 2, 3)},
+    **{f"optimizer{i}": Role.CLOSING for i in (1, 2, 3, 4)},
+}
+
+
+def role_of(name: str) -> Role:
+    """What a row of a text file is; those without a name of their own are a micro-batch's."""
+    return ROLES.get(name, Role.MICRO_BATCH)
+
+
 def written_row(layer: Layer) -> str:
     """A row with tabs between its columns."""
     phases = (layer.forward, layer.input_grad, layer.weight_grad)
@@ -79,7 +107,17 @@ def read_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> 
     cells = [_cell(index, token, source, dialect) for index, token in enumerate(row[:width])]
     forward, input_grad, weight_grad = (_phase(cells[c - 1], row[c].text, cells[c + 1]) for c in TYPE_COLUMNS)
     loop = row[WIDTH].text if width > WIDTH else ""
-    return Layer(row[0].text, forward, input_grad, weight_grad, cells[11], cells[1], loop, source.location(row[0]))
+    return Layer(
+        row[0].text,
+        forward,
+        input_grad,
+        weight_grad,
+        cells[11],
+        cells[1],
+        loop,
+        source.location(row[0]),
+        role_of(row[0].text),
+    )
 
 
 def _wrong_width(row: list[Token], source: Source, width: int) -> None:

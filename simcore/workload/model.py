@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import Enum, IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from simcore.errors import Location
@@ -83,6 +83,19 @@ class Phase:
     group: Group = Group.LOOP
 
 
+class Role(Enum):
+    """What a row is part of, those of a step's end in the order in which a framework gets to them."""
+
+    MICRO_BATCH = "a micro-batch"
+    REDUCE = "sums of gradients over replicas"
+    REPLICATED = "sums of the gradients of weights that tensor ranks hold whole"
+    NORM = "the norm of all gradients"
+    OPTIMIZER = "the optimizer"
+    GATHER = "new parameters from those who have them"
+    LOSS = "the loss, where a file has it once, behind its micro-batches"
+    CLOSING = "the optimizer, where a file has it behind its micro-batches"
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One row: a layer's three phases, the delay after each of its collectives, and where it stands in its file.
@@ -98,6 +111,7 @@ class Layer:
     reserved: int = -1
     loop: str = ""
     location: Location = field(default=Location(""), compare=False)
+    role: Role = field(default=Role.MICRO_BATCH, compare=False)
 
     def phase(self, name: PhaseName) -> Phase:
         """The phase called `name`."""

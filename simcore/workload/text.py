@@ -30,6 +30,7 @@ from simcore.workload.columns import (
     WIDTH,
     known_in,
     read_row,
+    role_of,
     written_row,
 )
 from simcore.workload.headers import LOOPS, ROW_POLICIES, Header
@@ -130,7 +131,8 @@ def _quick(source: Source, first_line: int, width: int, dialect: Dialect) -> tup
         loops = _policies(columns[12]) if width > WIDTH else repeat("")
     except ValueError:  # doubt, or more digits than int() takes
         return None
-    return tuple(map(Layer, columns[0], phases[0], phases[1], phases[2], update, reserved, loops, places))
+    roles = map(role_of, columns[0])
+    return tuple(map(Layer, columns[0], phases[0], phases[1], phases[2], update, reserved, loops, places, roles))
 
 
 def _numbers(column: Sequence[str]) -> list[int]:

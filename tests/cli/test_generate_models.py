@@ -108,6 +108,20 @@ def test_a_wrong_value_exits_2_and_names_its_option(words, named, capsys):
     assert "Traceback" not in error
 
 
+def test_narrow_products_take_less_where_the_accelerator_has_them(capsys):
+    """All but the head, attention with 8 bits at least; an accelerator without them is an error."""
+    words = ("megatron", "--model", "llama-3-8b", "--use_distributed_optimizer", "--world_size", "8", "--global_batch")
+    spent = {}
+    for dtype in ("bfloat16", "float8", "fp4"):
+        code, out, _ = run(capsys, *words, "8", "--gpu_type", "B200", "--dtype", dtype)
+        layers = text.parse(out, "made").layers
+        spent[dtype] = sum(layer.weight_grad.compute_ns for layer in layers if layer.name == "mlp_layer")
+        assert code == 0
+    assert spent["bfloat16"] > 1.3 * spent["float8"] > 1.3 * spent["fp4"]
+    code, _, error = run(capsys, *words, "8", "--gpu_type", "A100", "--dtype", "float8")
+    assert (code, "no peak rate for the data type 'fp8'" in error) == (2, True)
+
+
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 @pytest.mark.parametrize("model", ["llama-3-8b", "deepseek-v2-lite", "qwen3-30b-a3b"])
 def test_an_inference_step_reads_back_and_only_goes_forward(phase, model, capsys):

@@ -77,6 +77,7 @@ def test_no_schedule_beats_its_bound(name, model, pp, micro, zero, flags):
     plan = Plan.of(1024, 64, dp=2, micro_batch=micro, pp=pp, zero=zero, **choices)
     bound_s = lower_bound_s(model, plan, CLUSTERS["selene"])
     assert predict(model, plan, CLUSTERS["selene"]).step_s >= bound_s * (1 - 1e-12)
+    assert bound_s >= lower_bound_s(model, plan, CLUSTERS["selene"], rough=True) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("name", schedules.names())

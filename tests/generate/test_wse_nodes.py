@@ -14,7 +14,8 @@ from simcore.generate.wse.files import dimensions, row
 from simcore.generate.wse.nodes import exchanges, footprint_bytes, operations, steps, totals
 from simcore.generate.wse.ranks import own_batches, split
 from simcore.generate.wse.routing import draw, read_counts, read_routing
-from simcore.generate.wse.shapes import read_model, read_system
+from simcore.generate.wse.settings import read_system
+from simcore.model.huggingface import configuration
 from tests.generate.wse import DEEPSEEK, SMALL, SMALL_LLAMA, job, of_run, oracle, rows, system
 
 NAMES = (
@@ -200,7 +201,7 @@ def test_a_config_of_the_family_is_read_with_keys_that_do_not_matter(tmp_path):
     """Hugging Face's config.json holds much besides the shape."""
     path = tmp_path / "config.json"
     path.write_text(json.dumps(_config(rope_scaling={"factor": 8.0}, torch_dtype="bfloat16")))
-    assert read_model(path) == SMALL_LLAMA
+    assert configuration(path) == SMALL_LLAMA
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,7 @@ def test_a_wrong_config_is_refused_with_its_place(tmp_path, changes, words):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(_config(**changes), indent=1))
     with pytest.raises(InputError, match=words) as error:
-        read_model(path)
+        configuration(path)
     assert str(error.value).startswith(f"{path}:")
 
 

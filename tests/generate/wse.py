@@ -9,13 +9,23 @@ from functools import cache
 import numpy as np
 
 from simcore.generate.wse.nodes import Job, exchanges, operations, steps
-from simcore.generate.wse.shapes import Experts, Gqa, Mla, Model, System, parse_layers
+from simcore.generate.wse.settings import System, parse_layers
+from simcore.model.presets import model
+from simcore.model.shape import Experts, Latent, Model
 from tests.shared import shared
 
-DEEPSEEK = Model(7168, 18432, 61, 129280, Mla(128, 1536, 512, 128, 64, 128), Experts(256, 1, 8, 2048, 3, 1))
-LLAMA = Model(8192, 28672, 80, 128256, Gqa(64, 8, 128))
-SMALL = Model(64, 96, 4, 100, Mla(4, 24, 16, 8, 4, 8), Experts(16, 1, 2, 32, 1, 1))
-SMALL_LLAMA = Model(64, 96, 4, 100, Gqa(4, 2, 16))
+DEEPSEEK, LLAMA = model("deepseek-v3"), model("llama-3-70b")
+SMALL = Model(
+    "small",
+    4,
+    64,
+    4,
+    96,
+    100,
+    latent=Latent(24, 16, 4, 8, 8),
+    experts=Experts(16, 2, 32, shared_ffn=32, dense_layers=1),
+)
+SMALL_LLAMA = Model("config", 4, 64, 4, 96, 100, 2)
 
 
 def system(**changes):
@@ -54,25 +64,25 @@ def of_settings(settings):
 def of_run(run):
     """The job of one of the generator's runs, with its routing where that is stored."""
     settings = run["config"]
-    model = DEEPSEEK if settings["model"] == "deepseekv3" else LLAMA
+    shape = DEEPSEEK if settings["model"] == "deepseekv3" else LLAMA
     if changes := settings.get("model_overrides"):
-        names = {"num_experts_per_tok": "top_k", "n_routed_experts": "routed"}
-        experts = replace(model.experts, **{names[key]: value for key, value in changes.items()})
-        model = replace(model, experts=experts)
+        names = {"num_experts_per_tok": "top_k", "n_routed_experts": "count"}
+        experts = replace(shape.experts, **{names[key]: value for key, value in changes.items()})
+        shape = replace(shape, experts=experts)
     stored = {
         step: {layer: unpacked(array) for layer, array in result["routing"].items()}
         for step, result in run["result"]["iters"].items()
         if "routing" in result
     }
     return Job(
-        model=model,
+        model=shape,
         system=of_settings(settings["system"]),
         batch=settings["bsz"],
         prefill_len=settings["prefill_len"],
         decode_len=settings["decode_len"],
         speculative=settings.get("spec_dec", 0),
         element_bytes={"fp16": 2, "fp8": 1}[settings["dtype"]],
-        layers=tuple(parse_layers(settings["layers"], model)),
+        layers=tuple(parse_layers(settings["layers"], shape)),
         prefill=settings["mode"] == "prefill",
         routing=stored or None,
     )

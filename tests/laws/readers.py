@@ -22,7 +22,7 @@ from simcore.generate.step import load_step
 from simcore.generate.wse import source as wafer_source
 from simcore.generate.wse.jobs import specification
 from simcore.generate.wse.routing import read_counts, read_routing
-from simcore.generate.wse.shapes import read_model, read_system
+from simcore.generate.wse.settings import read_system
 from simcore.generate.wse.tiling import read_tiling
 from simcore.model.huggingface import configuration
 from simcore.network.topology.links import LinkGraph
@@ -121,11 +121,11 @@ def _linked_to(host: Path, path: Path) -> object:
 
 
 def _routing(model: Path, path: Path) -> object:
-    return read_routing(path, read_model(model), 2, {"decode0": 1})
+    return read_routing(path, configuration(model), 2, {"decode0": 1})
 
 
 def _counts(model: Path, path: Path) -> object:
-    return read_counts(path, read_model(model))
+    return read_counts(path, configuration(model))
 
 
 def _instructions(path: Path) -> object:
@@ -172,7 +172,7 @@ READS: dict[str, Callable[[Path], object]] = {
     "spec.yaml": load_step,
     "study.yaml": read_search,
     "sweep.yaml": read_study,
-    "model.json": read_model,
+    "model.json": configuration,
     "phases.json": lambda path: read_system(path, "decode"),
     "times.txt": lambda path: (training_times(path), inference_times(path)),
     "bandwidths.yaml": read_bus_bandwidths,

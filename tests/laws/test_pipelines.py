@@ -18,7 +18,7 @@ from simcore.noise import parse_jitter
 from simcore.timeline.events import FOREVER
 from simcore.workload import text
 from simcore.workload.loops import schedules
-from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Workload
+from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Role, Workload
 from tests.runs import KINDS, Run
 
 LOOP = "HYBRID_TRANSFORMER"
@@ -107,7 +107,8 @@ def pipelines(draw, kinds=("Ring", "Switch", "FullyConnected"), *, stragglers=Tr
     sizes = draw(st.sampled_from([(tp, dp, stages), (tp, dp * stages), (tp * dp * stages,)]))
     dims = tuple(Dimension(draw(st.sampled_from(kinds)), size, rate, latency_ns) for size in sizes if size > 1)
     count = draw(st.sampled_from([1, 2, 4]))
-    end = tuple(Layer(name, draw(PHASES), Phase(), draw(PHASES)) for name in ("gradient_reduce", "optimizer"))
+    ends = (("gradient_reduce", Role.REDUCE), ("optimizer", Role.OPTIMIZER))
+    end = tuple(Layer(name, draw(PHASES), Phase(), draw(PHASES), role=role) for name, role in ends)
     block = tuple(
         Layer(f"row{i}", draw(PHASES), draw(PHASES), draw(PHASES), draw(st.sampled_from([0, 3]))) for i in range(2)
     )
@@ -169,7 +170,7 @@ def test_a_fault_in_a_pipeline_is_felt_the_same_message_by_message(run, link, fa
 def test_a_straggler_slows_its_own_pipeline_and_all_others_at_the_end(name):
     """Two pipelines that meet in the reduction only."""
     row = Layer("row", Phase(FORWARD), Phase(INPUT_GRAD), Phase(WEIGHT_GRAD))
-    end = Layer("gradient_reduce", weight_grad=Phase(0, CollectiveKind.ALL_REDUCE, 64))
+    end = Layer("gradient_reduce", weight_grad=Phase(0, CollectiveKind.ALL_REDUCE, 64), role=Role.REDUCE)
     workload = Workload(LOOP, (end, *(row,) * ROWS * 4), Parallelism(1, 1, 4, 1, 0, 4), "simai")
     run = Run(workload, machine(4), settings=Settings(schedule=name))
     slow = replace(run.settings, stragglers=dict.fromkeys(range(0, 8, 2), 2.0))

@@ -109,6 +109,7 @@ FOUND = [
     ("profile.json", '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1e308}]}', "beyond all clocks"),
     ("kineto.json", '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 0, "dur": 1e308}]}', "beyond"),
     ("spec.yaml", SPECIFICATION.replace("heads: 4", "heads: 0"), "spec.yaml:5:24: error: num_attention_heads: the val"),
+    ("spec.yaml", SPECIFICATION.replace("size: 64", "size: 0b1"), "spec.yaml:4:16: error: hidden_size: 4 attention"),
     ("spec.yaml", SPECIFICATION.replace("batch: 4", "batch: 4294967296"), "layers of micro-batches are too many"),
     ("spec.yaml", SPECIFICATION.replace("layers: 2", "layers: 100000"), "at most 8,192"),
     ("spec.yaml", SPECIFICATION.replace("layers: 2", "layers: 99999999999"), "4,294,967,296 or less"),

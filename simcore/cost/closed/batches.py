@@ -13,7 +13,7 @@ from simcore.cost.closed.executed import Axes, Axis, Batch
 from simcore.cost.closed.simple import Setup, SimpleRun
 from simcore.cost.closed.transformer import Cost, Grid, Matrix, Model, RunCost, Training, matrices
 from simcore.errors import InputError
-from simcore.workload.model import CollectiveKind, Layer, Phase
+from simcore.workload.model import CollectiveKind, Layer, Phase, Role
 
 __all__ = ["simple_batch", "transformer_batch"]
 
@@ -122,13 +122,13 @@ class _Split:
         shared = sum(each.local for each in weights if each.scattered > outside) * layers
         full = sum(each.local for each in weights) * layers - shared
         flop = sum(cost.backward.flop for _, cost in parts)
-        for name, axis, size, some in (
-            ("gradient_reduce", Axis.WEIGHTS, full + shared / inner, flop),
-            ("replicated_gradients", Axis.INNER, float(shared), 0.0),
+        for name, role, axis, size, some in (
+            ("gradient_reduce", Role.REDUCE, Axis.WEIGHTS, full + shared / inner, flop),
+            ("replicated_gradients", Role.REPLICATED, Axis.INNER, float(shared), 0.0),
         ):
             gathered = self._phase(0.0, (ALL_GATHER, axis, size))
             reduced = self._phase(some, (REDUCE_SCATTER, axis, size))
-            yield Layer(name, gathered) if self.forward_only else Layer(name, gathered, weight_grad=reduced)
+            yield Layer(name, gathered, weight_grad=Phase() if self.forward_only else reduced, role=role)
 
     def _phase(self, flop: float, sent: Sent | None = None, *, backward: bool = False) -> Phase:
         kind, axis, elements = sent or (ALL_REDUCE, Axis.INNER, 0.0)
@@ -162,7 +162,7 @@ def simple_batch(setup: Setup, run: SimpleRun) -> Batch:
         moved = axes.phase(0, ALL_TO_ALL, Axis.EXPERT, residual)
         rows.append(Layer("routing", moved, moved))
     gradients = setup.parameters_per_expert * setup.experts / (setup.chips // setup.dp) * width
-    end = Layer("gradient_reduce", weight_grad=axes.phase(0, ALL_REDUCE, Axis.WEIGHTS, gradients))
+    end = Layer("gradient_reduce", weight_grad=axes.phase(0, ALL_REDUCE, Axis.WEIGHTS, gradients), role=Role.REDUCE)
     stage = rows * (setup.layers // setup.pp)
     program = axes.workload([end], stage, run.n_microbatches_per_batch, residual / setup.tp)
     return Batch(program, setup.chips, run.batch_time)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from simcore.workload.model import Layer, PhaseName
+
 __all__ = ["EPOCH_END", "HEADER", "Operation", "compute", "csv_text"]
 
 HEADER = "comm_type,comm_group,comm_group_size,msg_size,stage,dst,src,additional,_elapsed_time,algbw,busbw,count"
@@ -18,7 +20,7 @@ class Operation:
 
     `size` is in bytes (a float for DeepSeek's fp8 dispatch), for a multiplication the shapes of its two factors.
     AICB never fills in `elapsed_ms`. A transfer goes to or comes from the stage `away` stages on; `tag` is the same at
-    both ends. Neither is written.
+    both ends. `row` is that of a text workload, in this `phase`. None of these is written.
     """
 
     kind: str
@@ -32,6 +34,8 @@ class Operation:
     elapsed_ms: float | None = None
     away: int = 0
     tag: int = 0
+    row: Layer | None = None
+    phase: PhaseName | None = None
 
     def __str__(self) -> str:
         group = None if self.group is None else f"CommGroup.{self.group}"

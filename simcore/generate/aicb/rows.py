@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simcore.workload.columns import TYPES, written_row
+from simcore.workload.columns import TYPES, role_of, written_row
 from simcore.workload.model import Layer, Phase
 
 __all__ = ["NOTHING", "TextFile", "phase", "row"]
@@ -26,7 +26,7 @@ NOTHING = phase(1)
 
 def row(name: str, forward: Phase = NOTHING, input_grad: Phase = NOTHING, weight_grad: Phase = NOTHING) -> Layer:
     """One row of the file."""
-    return Layer(name, forward, input_grad, weight_grad, UPDATE_NS)
+    return Layer(name, forward, input_grad, weight_grad, UPDATE_NS, role=role_of(name))
 
 
 @dataclass(frozen=True, slots=True)

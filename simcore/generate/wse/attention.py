@@ -7,7 +7,7 @@ from math import ceil
 from simcore.generate.wse.operations import Operation
 from simcore.generate.wse.ranks import sp_group, tp_group
 from simcore.generate.wse.scope import Block, Rows, Scope
-from simcore.generate.wse.shapes import Gqa, Mla
+from simcore.model.shape import Latent
 
 __all__ = ["attention"]
 
@@ -17,23 +17,22 @@ def attention(scope: Scope, layer: str, source: str) -> Rows:
 
     Latent attention absorbs its up-projections in decode and keeps them in prefill, as DeepSeek-V3's own code does.
     """
-    shape = scope.model.attention
-    heads = ceil(shape.heads / scope.system.tp)
-    if isinstance(shape, Gqa):
-        return (yield from _gqa(Block(scope, f"{layer}_attn"), shape, heads, source))
+    shape, heads = scope.model.latent, ceil(scope.model.heads / scope.system.tp)
+    if shape is None:
+        return (yield from _grouped(Block(scope, f"{layer}_attn"), heads, scope.window(layer), source))
     if scope.step.prefill:
         return (yield from _naive(Block(scope, f"{layer}_attn_naive"), shape, heads, source))
     return (yield from _absorb(Block(scope, f"{layer}_attn_absorb"), shape, heads, source))
 
 
-def _queries(block: Block, shape: Mla, outer: int, source: str) -> Rows:
+def _queries(block: Block, shape: Latent, outer: int, source: str) -> Rows:
     """The query projection, in two steps when the queries are compressed."""
     tokens, hidden = block.scope.tokens, block.scope.model.hidden
-    if not shape.q_lora:
+    if not shape.query_rank:
         yield block.linear("wq", (tokens, hidden, outer), source)
         return block.at("wq")
-    yield block.linear("wqa", (tokens, hidden, shape.q_lora), source)
-    yield block.linear("wqb", (tokens, shape.q_lora, outer), block.at("wqa"))
+    yield block.linear("wqa", (tokens, hidden, shape.query_rank), source)
+    yield block.linear("wqb", (tokens, shape.query_rank, outer), block.at("wqa"))
     return block.at("wqb")
 
 
@@ -61,56 +60,56 @@ def _sequence_sum(block: Block, heads: int, width: int, source: str) -> Rows:
     return block.at("ar_sp_view_out")
 
 
-def _absorb(block: Block, shape: Mla, heads: int, source: str) -> Rows:
+def _absorb(block: Block, shape: Latent, heads: int, source: str) -> Rows:
     """Decode: queries are projected into the latent space, so that the cache is read once for all heads."""
     tokens, hidden = block.scope.tokens, block.scope.model.hidden
     yield block.move("view_in", "View", (block.scope.shape, (tokens, hidden)), source)
-    yield block.linear("wkva", (tokens, hidden, shape.kv_lora + shape.rope), block.at("view_in"))
-    projected = yield from _queries(block, shape, heads * (shape.nope + shape.rope), block.at("view_in"))
+    yield block.linear("wkva", (tokens, hidden, shape.key_value_rank + shape.rope_size), block.at("view_in"))
+    projected = yield from _queries(block, shape, heads * (shape.nope_size + shape.rope_size), block.at("view_in"))
     absorbed = yield from _absorbed_queries(block, shape, heads, projected)
     yield _latent_attention(block, shape, heads, absorbed)
-    out = yield from _sequence_sum(block, heads, shape.kv_lora, block.at("absorbattn"))
+    out = yield from _sequence_sum(block, heads, shape.key_value_rank, block.at("absorbattn"))
     values = yield from _values(block, shape, heads, out)
-    return (yield from _output(block, "wo", heads * shape.value, values))
+    return (yield from _output(block, "wo", heads * shape.value_size, values))
 
 
-def _absorbed_queries(block: Block, shape: Mla, heads: int, source: str) -> Rows:
+def _absorbed_queries(block: Block, shape: Latent, heads: int, source: str) -> Rows:
     """Bring the queries into the latent space, head by head, and put the rotary part beside them."""
-    tokens, both, at = block.scope.tokens, shape.nope + shape.rope, block.at
-    deep = (*block.scope.shape[:2], heads)
+    tokens, both, at = block.scope.tokens, shape.nope_size + shape.rope_size, block.at
+    deep, rank = (*block.scope.shape[:2], heads), shape.key_value_rank
     yield block.move("view_wqb", "View", ((tokens, heads * both), (tokens, heads, both)), source)
-    cut, parts = (2, (shape.nope, shape.rope), (tokens, heads, both)), (at("split_q_0"), at("split_q_1"))
+    cut, parts = (2, (shape.nope_size, shape.rope_size), (tokens, heads, both)), (at("split_q_0"), at("split_q_1"))
     yield Operation(f"{block.name}_split_q", "Split", cut, (at("view_wqb"),), parts)
-    yield block.move("transpose_nope", "Transpose", ((0, 1), (tokens, heads, shape.nope)), parts[0])
-    yield block.move("view_rope", "View", ((tokens, heads, shape.rope), (*deep, shape.rope)), parts[1])
-    yield block.linear("wkvb1", (heads, tokens, shape.nope, shape.kv_lora), at("transpose_nope"))
-    yield block.move("transpose_q", "Transpose", ((0, 1), (heads, tokens, shape.kv_lora)), at("wkvb1"))
-    yield block.move("view_q", "View", ((tokens, heads, shape.kv_lora), (*deep, shape.kv_lora)), at("transpose_q"))
-    joined = (3, (shape.kv_lora, shape.rope), (*deep, shape.kv_lora + shape.rope))
+    yield block.move("transpose_nope", "Transpose", ((0, 1), (tokens, heads, shape.nope_size)), parts[0])
+    yield block.move("view_rope", "View", ((tokens, heads, shape.rope_size), (*deep, shape.rope_size)), parts[1])
+    yield block.linear("wkvb1", (heads, tokens, shape.nope_size, rank), at("transpose_nope"))
+    yield block.move("transpose_q", "Transpose", ((0, 1), (heads, tokens, rank)), at("wkvb1"))
+    yield block.move("view_q", "View", ((tokens, heads, rank), (*deep, rank)), at("transpose_q"))
+    joined = (3, (rank, shape.rope_size), (*deep, rank + shape.rope_size))
     yield block.move("concat_q", "Concat", joined, at("view_q"), at("view_rope"))
     return at("concat_q")
 
 
-def _latent_attention(block: Block, shape: Mla, heads: int, source: str) -> Operation:
+def _latent_attention(block: Block, shape: Latent, heads: int, source: str) -> Operation:
     """Scores and values on the latent cache, which all heads share: tensor parallelism does not divide it."""
     scope = block.scope
     batch, queries, cached = *scope.shape[:2], ceil(scope.step.context / scope.system.sp)
-    size = batch * cached * (shape.kv_lora + shape.rope) * scope.element_bytes
+    size = batch * cached * (shape.key_value_rank + shape.rope_size) * scope.element_bytes
     return Operation(
         uid=f"{block.name}_absorbattn",
         kind="MLAAbsorbAttention",
-        shape=(batch, heads, cached, shape.kv_lora, shape.rope, queries),
+        shape=(batch, heads, cached, shape.key_value_rank, shape.rope_size, queries),
         inputs=(source,),
         outputs=(block.at("absorbattn"),),
-        macs=batch * cached * heads * (2 * shape.kv_lora + shape.rope) * queries,
+        macs=batch * cached * heads * (2 * shape.key_value_rank + shape.rope_size) * queries,
         memory_bytes=size,
         hbm_bytes=size,
     )
 
 
-def _values(block: Block, shape: Mla, heads: int, source: str) -> Rows:
+def _values(block: Block, shape: Latent, heads: int, source: str) -> Rows:
     """From the latent space back to the values of every head."""
-    tokens, latent, value, at = block.scope.tokens, shape.kv_lora, shape.value, block.at
+    tokens, latent, value, at = block.scope.tokens, shape.key_value_rank, shape.value_size, block.at
     deep = (*block.scope.shape[:2], heads, latent)
     yield block.move("view_o", "View", (deep, (tokens, heads, latent)), source)
     yield block.move("transpose_o", "Transpose", ((0, 1), (tokens, heads, latent)), at("view_o"))
@@ -120,53 +119,54 @@ def _values(block: Block, shape: Mla, heads: int, source: str) -> Rows:
     return at("view_v")
 
 
-def _naive(block: Block, shape: Mla, heads: int, source: str) -> Rows:
+def _naive(block: Block, shape: Latent, heads: int, source: str) -> Rows:
     """Prefill: keys and values are expanded for every head; the positions of the scores are split over sp."""
     tokens, at, (batch, queries, hidden) = block.scope.tokens, block.at, block.scope.shape
     scored = ceil(queries / block.scope.system.sp)
-    key, wide, latent = shape.nope + shape.rope, shape.nope + shape.value, shape.kv_lora + shape.rope
+    key, wide = shape.nope_size + shape.rope_size, shape.nope_size + shape.value_size
+    latent = shape.key_value_rank + shape.rope_size
     yield block.move("view_in", "View", ((batch, queries, hidden), (tokens, hidden)), source)
     yield block.linear("wkva", (tokens, hidden, latent), at("view_in"))
-    cut, parts = (1, (shape.kv_lora, shape.rope), (tokens, latent)), (at("split_kv_0"), at("split_kv_1"))
+    cut, parts = (1, (shape.key_value_rank, shape.rope_size), (tokens, latent)), (at("split_kv_0"), at("split_kv_1"))
     yield Operation(f"{block.name}_split_kv", "Split", cut, (at("wkva"),), parts)
-    yield block.linear("wkvb", (tokens, shape.kv_lora, heads * wide), parts[0])
+    yield block.linear("wkvb", (tokens, shape.key_value_rank, heads * wide), parts[0])
     projected = yield from _queries(block, shape, heads * key, at("view_in"))
     yield from _naive_heads(block, shape, heads, projected)
     yield Operation(
         uid=f"{block.name}_naiveattn",
         kind="MLANaiveAttention",
-        shape=(batch, queries, heads, key, scored, shape.value),
+        shape=(batch, queries, heads, key, scored, shape.value_size),
         inputs=(at("view_q"), at("concat_k"), at("split_k_1")),
         outputs=(at("naiveattn"),),
-        macs=batch * scored * heads * (key + shape.value) * queries,
+        macs=batch * scored * heads * (key + shape.value_size) * queries,
     )
-    summed = yield from _sequence_sum(block, heads, shape.value, at("naiveattn"))
-    deep = (batch, queries, heads, shape.value)
-    yield block.move("view_o", "View", (deep, (tokens, heads * shape.value)), summed)
-    return (yield from _output(block, "wo", heads * shape.value, at("view_o")))
+    summed = yield from _sequence_sum(block, heads, shape.value_size, at("naiveattn"))
+    deep = (batch, queries, heads, shape.value_size)
+    yield block.move("view_o", "View", (deep, (tokens, heads * shape.value_size)), summed)
+    return (yield from _output(block, "wo", heads * shape.value_size, at("view_o")))
 
 
-def _naive_heads(block: Block, shape: Mla, heads: int, projected: str) -> Rows:
+def _naive_heads(block: Block, shape: Latent, heads: int, projected: str) -> Rows:
     """Queries, keys and values with heads of their own; all heads share the rotary part of the key."""
     tokens, at, each = block.scope.tokens, block.at, (*block.scope.shape[:2], heads)
-    key, wide = shape.nope + shape.rope, shape.nope + shape.value
+    key, wide = shape.nope_size + shape.rope_size, shape.nope_size + shape.value_size
     yield block.move("view_kv", "View", ((tokens, heads * wide), (*each, wide)), at("wkvb"))
-    cut, parts = (3, (shape.nope, shape.value), (*each, wide)), (at("split_k_0"), at("split_k_1"))
+    cut, parts = (3, (shape.nope_size, shape.value_size), (*each, wide)), (at("split_k_0"), at("split_k_1"))
     yield Operation(f"{block.name}_split_k", "Split", cut, (at("view_kv"),), parts)
     yield block.move("view_q", "View", ((tokens, heads * key), (*each, key)), projected)
-    repeated = (2, (1,) * heads, (*each, shape.rope))
+    repeated = (2, (1,) * heads, (*each, shape.rope_size))
     yield block.move("concat_rope", "Concat", repeated, *[at("split_kv_1")] * heads)
-    joined = (3, (shape.nope, shape.rope), (*each, key))
+    joined = (3, (shape.nope_size, shape.rope_size), (*each, key))
     yield block.move("concat_k", "Concat", joined, parts[0], at("concat_rope"))
     return at("concat_k")
 
 
-def _gqa(block: Block, shape: Gqa, heads: int, source: str) -> Rows:
-    """Grouped-query attention; with more nodes than heads of keys, these are repeated."""
-    scope, at, width = block.scope, block.at, shape.head_dim
+def _grouped(block: Block, heads: int, window: int, source: str) -> Rows:
+    """Grouped-query attention; with more nodes than heads of keys, these are repeated. `window`: positions it sees."""
+    scope, at, width = block.scope, block.at, block.scope.model.head_dim
     tokens, system, prefill, (batch, queries, hidden) = scope.tokens, scope.system, scope.step.prefill, scope.shape
-    kv_heads, cached = ceil(shape.kv_heads / system.tp), ceil(scope.step.context / system.sp)
-    scored = ceil(queries / system.sp) if prefill else cached
+    kv_heads, cached = ceil(scope.model.key_heads / system.tp), ceil(min(scope.step.context, window) / system.sp)
+    scored = ceil(min(queries, window) / system.sp) if prefill else cached
     for part, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
         yield block.linear(f"{part}proj", (tokens, hidden, count * width), source)
     deep, flat = (batch, queries, heads, width), (batch, queries, heads * width)

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simcore.generate.wse.ranks import dispatch_sources, expert_nodes, shared_nodes
-from simcore.generate.wse.shapes import Experts, System
+from simcore.generate.wse.settings import System
+from simcore.model.shape import Experts
 
 __all__ = ["SHARED", "Exchange", "Token"]
 
@@ -155,12 +156,12 @@ class Exchange:
     def of(cls, routing: Ints, experts: Experts, system: System) -> Exchange:
         """The exchange of one layer of `system`, from its routing array."""
         batch = routing.shape[1]
-        shared = shared_nodes(system, batch) if experts.shared else np.full(batch, -1)
+        shared = shared_nodes(system, batch) if experts.shared_ffn else np.full(batch, -1)
         return cls(
             routing=routing.astype(np.int64),
-            experts=experts.routed,
+            experts=experts.count,
             nodes=system.stage_nodes,
             source=dispatch_sources(system, batch),
-            holder=expert_nodes(system, experts.routed),
+            holder=expert_nodes(system, experts.count),
             shared=shared,
         )

@@ -11,11 +11,12 @@ __all__ = ["dense", "gated", "head"]
 
 
 def gated(block: Block, shape: tuple[int, int], intermediate: int, source: str) -> Rows:
-    """up, gate, their product, down on an input [*shape, hidden]; the shape of the product is shown as an Add."""
+    """up, gate if there is one, their product (shown as an Add), down on an input [*shape, hidden]."""
     hidden, rows = block.scope.model.hidden, shape[0] * shape[1]
-    for part in ("up", "gate"):
+    parts = ("up", "gate") if block.scope.model.gated else ("up",)
+    for part in parts:
         yield block.linear(part, (rows, hidden, intermediate), source)
-    yield block.move("add", "Add", (*shape, intermediate), block.at("up"), block.at("gate"))
+    yield block.move("add", "Add", (*shape, intermediate), *map(block.at, parts))
     yield block.linear("down", (rows, intermediate, hidden), block.at("add"))
     return block.at("down")
 
@@ -31,13 +32,13 @@ def _summed(block: Block, width: int, source: str) -> Rows:
 
 def dense(scope: Scope, name: str, source: str) -> Rows:
     """The dense part, its intermediate size split over the nodes that hold the same sequences."""
-    block, intermediate = Block(scope, name), ceil(scope.model.intermediate / scope.system.cluster_nodes)
+    block, intermediate = Block(scope, name), ceil(scope.model.ffn / scope.system.cluster_nodes)
     out = yield from gated(block, scope.shape[:2], intermediate, source)
     return (yield from _summed(block, scope.model.hidden, out))
 
 
 def head(scope: Scope, name: str, source: str) -> Rows:
     """Logits, sharded by vocabulary. The peer adds the shards up (an all-gather would do); kept, for equal bytes."""
-    block, width = Block(scope, name), ceil(scope.model.vocabulary / scope.system.cluster_nodes)
+    block, width = Block(scope, name), ceil(scope.model.vocab / scope.system.cluster_nodes)
     yield block.linear("head", (scope.tokens, scope.model.hidden, width), source)
     return (yield from _summed(block, width, block.at("head")))

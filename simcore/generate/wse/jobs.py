@@ -14,7 +14,11 @@ from simcore.generate.wse.exchange import Exchange
 from simcore.generate.wse.nodes import Job, exchanges, steps
 from simcore.generate.wse.routing import read_counts, read_routing
 from simcore.generate.wse.scope import Step
-from simcore.generate.wse.shapes import Model, parse_layers, parse_nodes, read_model, read_system
+from simcore.generate.wse.settings import parse_layers, parse_nodes, read_system
+from simcore.model.plan import check_sizes
+from simcore.model.presets import SHIPPED
+from simcore.model.presets import model as named_model
+from simcore.model.shape import Model
 
 __all__ = ["DEFAULTS", "ELEMENT_BYTES", "FILES", "Made", "is_specification", "made", "placed", "specification"]
 
@@ -89,7 +93,11 @@ def _job(options: Mapping[str, Any], model: Model, phase: str) -> Job:
 
 def _jobs(options: Mapping[str, Any]) -> list[Job]:
     """The jobs of all phases; their steps are those of the routing file where there is one."""
-    model = read_model(options["model_config"])
+    model = named_model(options["model_config"])
+    if model.encoder_layers:
+        message = "a wafer runs decoder-only models"
+        raise InputError.at("--model_config", message, expected="a model without an encoder", found=model.name)
+    check_sizes(model)
     jobs = [_job(options, model, phase) for phase in _phases(options)]
     if not options["routing"]:
         return jobs
@@ -127,8 +135,8 @@ def specification(path: Path) -> dict[str, Any]:
 
 
 def _value(name: str, node: Node, path: Path) -> Any:
-    """One option; a file's name counts from the folder of the specification."""
-    if name in FILES:
+    """One option; a file's name counts from the folder of the specification, a shipped model is none."""
+    if name in FILES and str(node.value) not in SHIPPED:
         return str(path.parent / str(node.value))
     if name == "dtype":
         return node.choice(list(ELEMENT_BYTES))

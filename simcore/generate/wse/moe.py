@@ -12,8 +12,8 @@ from simcore.generate.wse.feed_forward import gated
 from simcore.generate.wse.operations import Operation
 from simcore.generate.wse.ranks import cluster, own_batches, stage
 from simcore.generate.wse.scope import Block, Rows, Scope
-from simcore.generate.wse.shapes import Experts
 from simcore.generate.wse.transport import TRANSPORTS, Piece, Transport
+from simcore.model.shape import Experts
 
 __all__ = ["mixture"]
 
@@ -24,7 +24,7 @@ def mixture(scope: Scope, experts: Experts, exchange: Exchange, name: str, sourc
     Experts are spread over the nodes of the stage (ep), or every node holds a slice of each (tp_ffn).
     """
     block, kind = Block(scope, name), _transport(scope)
-    yield block.linear("gate", (scope.tokens, scope.model.hidden, experts.routed), source)
+    yield block.linear("gate", (scope.tokens, scope.model.hidden, experts.count), source)
     transport = TRANSPORTS[kind](scope, name, exchange)
     yield from transport.dispatch(source)
     yield from _experts(block, experts, exchange, transport)
@@ -56,14 +56,14 @@ def _experts(block: Block, experts: Experts, exchange: Exchange, transport: Tran
     """The routed experts of this node that have tokens, then its copy of the shared expert."""
     scope = block.scope
     place, sliced = scope.node % scope.system.stage_nodes, scope.system.tp_ffn > 1
-    width = ceil(experts.intermediate / scope.system.tp_ffn)
+    width, shared = (ceil(ffn / scope.system.tp_ffn) for ffn in (experts.ffn, experts.shared_ffn))
     for expert in np.flatnonzero(((exchange.holder == place) | sliced) & (exchange.load > 0)).tolist():
         tokens = exchange.work[expert] if scope.movement else []
         yield from _expert(block, expert, (int(exchange.load[expert]), width), tokens, transport)
     served = np.flatnonzero((exchange.shared == place) | (sliced & (exchange.shared >= 0))).tolist()
     if served:
         tokens = [(sequence, position) for sequence in served for position in range(scope.step.queries)]
-        yield from _expert(block, SHARED, (len(tokens), width * experts.shared), tokens, transport)
+        yield from _expert(block, SHARED, (len(tokens), shared), tokens, transport)
 
 
 def _expert(

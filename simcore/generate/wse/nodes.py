@@ -12,11 +12,12 @@ from simcore.generate.wse.exchange import Exchange
 from simcore.generate.wse.feed_forward import dense, head
 from simcore.generate.wse.moe import mixture
 from simcore.generate.wse.operations import Operation, move, tensor
-from simcore.generate.wse.ranks import split
 from simcore.generate.wse.routing import Ints, Routing, draw
-from simcore.generate.wse.scope import Rows, Scope, Step
-from simcore.generate.wse.shapes import Experts, Gqa, Model, System
+from simcore.generate.wse.scope import Rows, Scope, Step, layer_number
+from simcore.generate.wse.settings import System
 from simcore.generate.wse.training import backward
+from simcore.model.plan import split
+from simcore.model.shape import Experts, Model
 
 __all__ = ["Job", "exchanges", "footprint_bytes", "operations", "steps", "totals"]
 
@@ -76,17 +77,12 @@ def exchanges(job: Job, step: Step) -> dict[str, Exchange]:
         return {}
     number = 0 if step.prefill else step.context - job.prefill_len
     given = (job.routing or {}).get(step.name, {})
-    names = [name for name in job.layers if name != "lm_head" and job.model.routes(layer_number(name))]
+    names = [name for name in job.layers if name != "lm_head" and not job.model.dense(layer_number(name))]
     drawn: Routing = {}
     if any(f"{name}_moe" not in given for name in names):
         drawn = draw(job.model, job.system.routing, (job.batch, step.queries), number, job.counts, job.seed)
     arrays = drawn | given
     return {name: Exchange.of(arrays[f"{name}_moe"], experts, job.system) for name in names}
-
-
-def layer_number(name: str) -> int:
-    """The number in a layer's name."""
-    return int(name.removeprefix("decode"))
 
 
 def _stage_layers(job: Job, node: int) -> list[str]:
@@ -174,7 +170,7 @@ def _layer(scope: Scope, name: str, source: str, routed: dict[str, Exchange]) ->
     out = yield from attention(scope, name, source)
     if name in routed and scope.model.experts:
         return (yield from mixture(scope, scope.model.experts, routed[name], f"{name}_moe", out))
-    suffix = "ffn" if isinstance(scope.model.attention, Gqa) else "dense"
+    suffix = "dense" if scope.model.latent else "ffn"
     return (yield from dense(scope, f"{name}_{suffix}", out))
 
 
@@ -196,13 +192,13 @@ def footprint_bytes(job: Job, nodes: list[int]) -> list[int]:
     layers = tuple(name for name in job.layers if name != "lm_head")
     resting = replace(job, layers=layers, prefill=False, train=False)
     experts = job.model.experts
-    routing = [name for name in layers if job.model.routes(layer_number(name))]
+    routing = [name for name in layers if not job.model.dense(layer_number(name))]
     routed = dict.fromkeys(routing, _everyone(job, experts)) if experts else {}
     return [total[0] for total in totals(resting, step, nodes, routed)]
 
 
 def _everyone(job: Job, experts: Experts) -> Exchange:
     """An exchange in which every expert and every copy has a token, so that all weights are counted."""
-    rows = max(experts.routed, job.batch, job.system.stage_nodes)
-    routing = np.arange(rows).reshape(1, rows, 1) % experts.routed
+    rows = max(experts.count, job.batch, job.system.stage_nodes)
+    routing = np.arange(rows).reshape(1, rows, 1) % experts.count
     return Exchange.of(routing, experts, job.system)

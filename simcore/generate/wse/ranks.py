@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from simcore.generate.wse.shapes import System
+from simcore.generate.wse.settings import System
 
 __all__ = [
     "cluster",

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from simcore.documents import location_of, read_text
 from simcore.errors import InputError, Location
-from simcore.generate.wse.shapes import Experts, Model
+from simcore.model.shape import Experts, Model
 
 __all__ = ["draw", "read_counts", "read_routing"]
 
@@ -58,11 +58,16 @@ def draw(
     if routing == "identical":
         return _identical(model, experts, shape, step, seed)
     arrays = {}
-    for place, layer in enumerate(model.expert_layers()):
+    for place, layer in enumerate(expert_layers(model)):
         generator = np.random.default_rng([seed, step, layer])
-        weights = np.ones(experts.routed) if routing == "uniform" else _popularity(experts, place, counts)
+        weights = np.ones(experts.count) if routing == "uniform" else _popularity(experts, place, counts)
         arrays[f"decode{layer}_moe"] = _sample(generator, weights, experts.top_k, shape)
     return arrays
+
+
+def expert_layers(model: Model) -> list[int]:
+    """The layers that route, ascending."""
+    return [layer for layer in range(model.layers) if not model.dense(layer)]
 
 
 def _popularity(experts: Experts, place: int, counts: Ints | None) -> Floats:
@@ -70,7 +75,7 @@ def _popularity(experts: Experts, place: int, counts: Ints | None) -> Floats:
     if counts is not None:
         return np.asarray(counts[place], np.float64)
     sigma = sqrt(log(1 + VARIATION**2))
-    return np.random.default_rng([SEED, place]).lognormal(0.0, sigma, experts.routed)
+    return np.random.default_rng([SEED, place]).lognormal(0.0, sigma, experts.count)
 
 
 def _sample(generator: np.random.Generator, weights: Floats, top_k: int, shape: tuple[int, int]) -> Ints:
@@ -91,17 +96,17 @@ def _sample(generator: np.random.Generator, weights: Floats, top_k: int, shape: 
 def _identical(model: Model, experts: Experts, shape: tuple[int, int], step: int, seed: int) -> Routing:
     """Every expert gets equally many tokens; all layers of a step share one array, as in the peer."""
     visits = experts.top_k * shape[0] * shape[1]
-    if visits % experts.routed:
+    if visits % experts.count:
         raise InputError.at(
             "--bsz",
             "identical routing needs equally many tokens for every expert",
-            expected=f"num_experts_per_tok * batch * positions divisible by n_routed_experts = {experts.routed}",
+            expected=f"num_experts_per_tok * batch * positions divisible by n_routed_experts = {experts.count}",
             found=f"{experts.top_k} * {shape[0]} * {shape[1]}",
         )
-    layers = model.expert_layers()
-    rounds = visits // experts.routed
+    layers = expert_layers(model)
+    rounds = visits // experts.count
     if experts.top_k == 1:
-        flat = _shuffled(experts.routed, rounds, len(layers), step, seed)
+        flat = _shuffled(experts.count, rounds, len(layers), step, seed)
     else:
         flat = _permutations(experts, rounds, np.random.default_rng([seed, step]))
     array = flat.reshape(-1, experts.top_k).T.reshape(experts.top_k, *shape)
@@ -123,9 +128,9 @@ def _permutations(experts: Experts, rounds: int, generator: np.random.Generator)
 
     Where `top_k` does not divide the number of experts, a token may straddle two rounds; then all rounds are alike.
     """
-    if experts.routed % experts.top_k:
-        return np.tile(generator.permutation(experts.routed), rounds)
-    return np.concatenate([generator.permutation(experts.routed) for _ in range(rounds)])
+    if experts.count % experts.top_k:
+        return np.tile(generator.permutation(experts.count), rounds)
+    return np.concatenate([generator.permutation(experts.count) for _ in range(rounds)])
 
 
 def _located(path: str | Path, text: str, error: msgspec.MsgspecError) -> InputError:
@@ -153,7 +158,7 @@ def read_counts(path: str | Path, model: Model) -> Ints:
         counts = msgspec.json.decode(text, type=list[list[int]])
     except msgspec.MsgspecError as error:
         raise _located(path, text, error) from error
-    shape = (len(model.expert_layers()), model.experts.routed)
+    shape = (len(expert_layers(model)), model.experts.count)
     found = sorted({len(layer) for layer in counts})
     if (len(counts), *found) != shape:
         raise InputError.at(
@@ -189,7 +194,7 @@ def read_routing(path: str | Path, model: Model, batch: int, steps: Mapping[str,
             Location(str(path), 1, 1), f"{field}: {message}", expected=expected, found=found, field=field
         )
 
-    names = {f"decode{layer}_moe" for layer in model.expert_layers()}
+    names = {f"decode{layer}_moe" for layer in expert_layers(model)}
     for step, layers in document.items():
         if step not in steps:
             raise refuse(step, "there is no such step in this run", f"one of {', '.join(steps)}", repr(step))
@@ -220,15 +225,15 @@ def _checked(
     try:
         array = np.array(nested, dtype=np.int64)
     except OverflowError:
-        raise refuse(field, "no such expert", f"0 ... {experts.routed - 1}", "a number of more than 64 bits") from None
+        raise refuse(field, "no such expert", f"0 ... {experts.count - 1}", "a number of more than 64 bits") from None
     except ValueError:
         raise refuse(field, "the lists differ in length", f"shape {expected}", "a ragged list") from None
     if array.shape != expected:
         raise refuse(
             field, "the routing has another shape", f"{expected} = [choice, sequence, position]", str(array.shape)
         )
-    if array.size and not 0 <= array.min() <= array.max() < experts.routed:
-        raise refuse(field, "no such expert", f"0 ... {experts.routed - 1}", f"{array.min()} ... {array.max()}")
+    if array.size and not 0 <= array.min() <= array.max() < experts.count:
+        raise refuse(field, "no such expert", f"0 ... {experts.count - 1}", f"{array.min()} ... {array.max()}")
     ordered = np.sort(array, axis=0)
     if (ordered[1:] == ordered[:-1]).any():
         raise refuse(field, "a token visits an expert twice", "different experts per token", "a repeated number")

@@ -10,9 +10,10 @@ from typing import Any
 
 from simcore.generate.wse.operations import Operation, collective, move
 from simcore.generate.wse.ranks import local_batches, own_batches
-from simcore.generate.wse.shapes import Model, System
+from simcore.generate.wse.settings import System
+from simcore.model.shape import Model
 
-__all__ = ["Block", "Rows", "Scope", "Step"]
+__all__ = ["Block", "Rows", "Scope", "Step", "layer_number"]
 
 # Yields the operations of a part in order; returns the name of the tensor it leaves.
 Rows = Generator[Operation, None, str]
@@ -30,6 +31,11 @@ class Step:
     def prefill(self) -> bool:
         """Whether there is no cache yet: a prefill or a training step."""
         return self.name in {"prefill", "train"}
+
+
+def layer_number(name: str) -> int:
+    """The number in a layer's name."""
+    return int(name.removeprefix("decode"))
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,11 @@ class Scope:
     def own(self) -> range:
         """Sequences that this node sends to the experts."""
         return own_batches(self.system, self.batch, self.node)
+
+    def window(self, layer: str) -> int:
+        """Positions that attention of a layer sees, the step's where no window ends before them."""
+        every = self.step.context + self.step.queries
+        return min(self.model.kind(layer_number(layer)).window or every, every)
 
     @cached_property
     def tokens(self) -> int:

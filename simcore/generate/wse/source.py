@@ -78,7 +78,7 @@ def load(path: Path) -> Source:
         steps = tuple(node_step(each.job, each.step, each.routed) for each in made(options))
     except InputError as error:
         raise placed(error, path) from error
-    files = tuple((name, options[name]) for name in FILES if options[name])
+    files = tuple((name, options[name]) for name in FILES if options[name] and Path(options[name]).is_file())
     return Source(steps, hashlib.sha256(path.read_bytes()).hexdigest(), files=files)
 
 

@@ -25,12 +25,12 @@ from simcore.replay.whatif.layers import layer_number
 from simcore.report.model import Report
 from simcore.units import format_ns
 from simcore.workload.loops import schedules
-from simcore.workload.model import Group, Layer, Parallelism, Phase, Workload
+from simcore.workload.model import Group, Layer, Parallelism, Phase, Role, Workload
 
 __all__ = ["NUMBERS", "Rebuilt", "compiled", "pipeline_dict", "pipeline_text", "played", "rebuild", "target_of"]
 
 LOOP = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
-REDUCING, CLOSING = "gradient_reduce", "optimizer"  # names by which a pipeline knows the rows of a step's end
+REDUCING, CLOSING = ("gradient_reduce", Role.REDUCE), ("optimizer", Role.OPTIMIZER)  # of the end of a step
 SCALAR_BYTES = 1024  # collectives as small as this (norms, counts) do not grow with the parameters
 NUMBERS = ("pp", "dp", "layers", "micro_batches", "vpp")
 
@@ -104,14 +104,14 @@ def _end_rows(base: Recorded, plan: PipelinePlan, parts: Sequence[tuple[ModelPar
     reducing = _mixed([end.reducing for end in base.ends], shares, 1.0, base.file)
     faster = base.plan.dp / plan.dp if base.sharded else 1.0  # a sharded optimizer
     closing = _mixed([end.closing for end in base.ends], shares, faster, base.file)
-    return [_named(row, REDUCING) for row in reversed(reducing)] + [_named(row, CLOSING) for row in closing]
+    return [_named(row, *REDUCING) for row in reversed(reducing)] + [_named(row, *CLOSING) for row in closing]
 
 
-def _named(row: Layer, name: str) -> Layer:
+def _named(row: Layer, name: str, role: Role = Role.MICRO_BATCH) -> Layer:
     """A row as a text workload has it: a name of one word, the usual group of a column left to the loop."""
     usual = ((row.forward, Group.TP), (row.input_grad, Group.TP), (row.weight_grad, Group.DP))
     phases = [replace(phase, group=Group.LOOP) if phase.group == own else phase for phase, own in usual]
-    return Layer("_".join(name.split()), phases[0], phases[1], phases[2])
+    return Layer("_".join(name.split()), phases[0], phases[1], phases[2], role=role)
 
 
 def _shares(base: Recorded, parts: Sequence[tuple[ModelPart, int]]) -> list[float]:

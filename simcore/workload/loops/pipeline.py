@@ -15,23 +15,13 @@ from simcore.errors import InputError, Location
 from simcore.workload.loops.hybrid import backward, forward
 from simcore.workload.loops.schedules import Cell, Schedule, make
 from simcore.workload.loops.step import Order, Ref, Step, loops
-from simcore.workload.model import PhaseName, Workload
+from simcore.workload.model import PhaseName, Role, Workload
 
 __all__ = ["Passage", "Pipeline", "Transfer", "end_steps", "pipeline_of", "steps_of"]
 
 INPUT_GRAD, WEIGHT_GRAD = PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
 
-# Rows of the end of a step: simcore's own, then AICB's; those that AICB writes behind the last micro-batch.
-END_ROWS = frozenset(
-    (
-        *("gradient_reduce", "gradient_reduce_experts", "replicated_gradients", "gradient_norm"),
-        *("optimizer", "parameter_gather", "parameter_gather_experts"),
-        *("grad_gather", "grad_param_comm", "grad_param_compute", "grad_norm", "layernorm", "embedding_grads"),
-        *("moe_grad_norm1", "moe_grad_norm2"),
-    )
-)
-LAST_ROWS = frozenset(f"optimizer{i}" for i in (1, 2, 3, 4))
-LOSS_ROWS = frozenset(f"cross_entropy{i}" for i in (1, 2, 3))
+BEFORE = {Role.REDUCE, Role.REPLICATED, Role.NORM, Role.OPTIMIZER, Role.GATHER}  # what of a step's end comes first
 
 Rows = tuple[int, ...]
 
@@ -167,12 +157,12 @@ def _sections(workload: Workload, lengths: Sequence[int], count: int) -> list[_P
 
 
 def _section(workload: Workload, rows: range, count: int) -> _Part:
-    """One part: the end of the step by the names of its rows, the rest in `count` equal blocks."""
-    names = [workload.layers[row].name for row in rows]
-    first = next((at for at, name in enumerate(names) if name not in END_ROWS), len(names))
+    """One part: the rows of the end of the step, the rest in `count` equal blocks."""
+    names, roles = zip(*((workload.layers[row].name, workload.layers[row].role) for row in rows), strict=True)
+    first = next((at for at, role in enumerate(roles) if role not in BEFORE), len(names))
     last = len(names)
-    for closing in (LAST_ROWS, LOSS_ROWS if names[-1] in LAST_ROWS else ()):
-        while last > first and names[last - 1] in closing:
+    for closing in (Role.CLOSING, Role.LOSS if roles[-1] is Role.CLOSING else None):
+        while last > first and roles[last - 1] is closing:
             last -= 1
     size, rest = divmod(last - first, count)
     odd = next((at for at in range(first + size, last) if names[at] != names[at - size]), -1)

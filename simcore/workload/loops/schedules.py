@@ -31,7 +31,6 @@ __all__ = [
     "Played",
     "Schedule",
     "family",
-    "finish",
     "make",
     "names",
     "outline",
@@ -326,21 +325,13 @@ def play(schedule: Schedule, durations: Durations) -> Played:
 Ends = dict[str, list[float | None]]
 
 
-def finish(schedule: Schedule, durations: Durations) -> tuple[float, Ends]:
-    """Length of `play`, and when every F and B ends: of micro-batch i on part j at place i * parts + j."""
-    players = [_Player(schedule, stage, durations) for stage in range(schedule.stages)]
-    ends = _run(schedule, players)
-    return max((player.ends[-1] for player in players if player.ends), default=0), ends
-
-
-def _run(schedule: Schedule, players: Sequence[_Player]) -> Ends:
+def _run(schedule: Schedule, players: Sequence[_Player]) -> None:
     ends: Ends = {kind: [None] * (schedule.parts * schedule.micro_batches) for kind in "FB"}
     while sum([player.advance(ends) for player in players]):
         pass
     for player in players:
         if player.left:
             raise SimulationError(_stuck(schedule, player.stage, len(player.starts)))
-    return ends
 
 
 # A cell ready to play: kind, part, place of its end, the end it waits for ("" = none), between which stage and the next

@@ -1,72 +1,16 @@
-"""A model's shape, from Hugging Face's `config.json`, and how a wafer runs it, from `system.json`."""
+"""How a wafer runs a model, from `system.json`, and which of its layers and nodes are made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems, closest
+from simcore.model.shape import Model
 
-__all__ = ["Experts", "Gqa", "Mla", "Model", "System", "read_model", "read_system"]
-
-
-@dataclass(frozen=True, slots=True)
-class Gqa:
-    """Grouped-query attention: query heads, heads of keys and values, elements per head."""
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-
-
-@dataclass(frozen=True, slots=True)
-class Mla:
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1); `q_lora` 0: queries are not
-    compressed.
-    """
-
-    heads: int
-    q_lora: int
-    kv_lora: int
-    nope: int
-    rope: int
-    value: int
-
-
-@dataclass(frozen=True, slots=True)
-class Experts:
-    """The mixture of experts of the layers `first_layer`, `first_layer` + `every`, ..."""
-
-    routed: int
-    shared: int
-    top_k: int
-    intermediate: int
-    first_layer: int
-    every: int
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """What the generator needs of a decoder-only transformer."""
-
-    hidden: int
-    intermediate: int
-    layers: int
-    vocabulary: int
-    attention: Gqa | Mla
-    experts: Experts | None = None
-
-    def routes(self, layer: int) -> bool:
-        """Whether a layer sends its tokens to experts."""
-        experts = self.experts
-        return experts is not None and layer >= experts.first_layer and layer % experts.every == 0
-
-    def expert_layers(self) -> list[int]:
-        """The layers that route, ascending."""
-        return [layer for layer in range(self.layers) if self.routes(layer)]
+__all__ = ["System", "parse_layers", "parse_nodes", "read_system"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,93 +48,6 @@ class System:
     def cores(self) -> int:
         """Cores of one node."""
         return prod(self.core_grid)
-
-
-def _required(root: Node, key: str, minimum: int = 1) -> int:
-    """A whole number that must be there; a problem when it is not."""
-    if key in root:
-        return root[key].integer(minimum)
-    root.problem(f"the key '{key}' is missing", expected=f'"{key}": an integer', found="a config without it")
-    return minimum
-
-
-def _optional(root: Node, key: str, default: int, minimum: int = 0) -> int:
-    """A whole number, `default` when it is absent or null."""
-    if key not in root or root[key].value is None:
-        return default
-    return root[key].integer(minimum)
-
-
-def _gqa(root: Node) -> Gqa:
-    heads = _required(root, "num_attention_heads")
-    default = _required(root, "hidden_size") // heads
-    return Gqa(heads, _optional(root, "num_key_value_heads", heads, 1), _optional(root, "head_dim", default, 1))
-
-
-def _mla(root: Node) -> Mla:
-    sizes = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-    heads, (kv_lora, nope, rope, value) = (
-        _required(root, "num_attention_heads"),
-        [_required(root, key) for key in sizes],
-    )
-    return Mla(heads, _optional(root, "q_lora_rank", 0), kv_lora, nope, rope, value)
-
-
-def _experts(root: Node) -> Experts:
-    return Experts(
-        routed=_required(root, "n_routed_experts"),
-        shared=_optional(root, "n_shared_experts", 0),
-        top_k=_required(root, "num_experts_per_tok"),
-        intermediate=_required(root, "moe_intermediate_size"),
-        first_layer=_optional(root, "first_k_dense_replace", 0),
-        every=_optional(root, "moe_layer_freq", 1, 1),
-    )
-
-
-Attention = Callable[[Node], Gqa | Mla]
-ARCHITECTURES: dict[str, tuple[Attention, Callable[[Node], Experts] | None]] = {
-    "DeepseekV2ForCausalLM": (_mla, _experts),
-    "DeepseekV3ForCausalLM": (_mla, _experts),
-    "LlamaForCausalLM": (_gqa, None),
-    "MistralForCausalLM": (_gqa, None),
-    "Qwen2ForCausalLM": (_gqa, None),
-    "Qwen3ForCausalLM": (_gqa, None),
-}
-
-
-def read_model(path: str | Path) -> Model:
-    """The shape in a Hugging Face `config.json`; keys that do not change the shape are ignored, as there.
-
-    Raises
-    ------
-    InputError
-        For an architecture outside `ARCHITECTURES` or a missing or impossible size.
-    """
-    with Problems() as problems:
-        root = read(path, problems)
-        if "architectures" not in root:
-            root.problem("the key 'architectures' is missing", expected=", ".join(ARCHITECTURES), found="no such key")
-            raise InputError(problems.found)
-        names = root["architectures"].sequence()
-        chosen = names[0].choice(list(ARCHITECTURES)) if names else None
-        if not chosen:
-            if not names:
-                root["architectures"].problem("no architecture is named", expected=", ".join(ARCHITECTURES))
-            raise InputError(problems.found)
-        attention, experts = ARCHITECTURES[chosen]
-        model = Model(
-            hidden=_required(root, "hidden_size"),
-            intermediate=_required(root, "intermediate_size"),
-            layers=_required(root, "num_hidden_layers"),
-            vocabulary=_required(root, "vocab_size"),
-            attention=attention(root),
-            experts=experts(root) if experts else None,
-        )
-        if model.experts and model.experts.top_k > model.experts.routed:
-            root["num_experts_per_tok"].problem(
-                "more experts per token than there are", expected=f"at most n_routed_experts = {model.experts.routed}"
-            )
-    return model
 
 
 DEGREES = ("num_nodes", "dp_attn", "dp_ffn", "tp_attn", "tp_ffn", "pp", "sp", "ep", "n_redundant_shared_exp")
@@ -280,7 +137,7 @@ def _check(part: Node, degrees: dict[str, int], grid: tuple[int, int]) -> None:
 def parse_layers(text: str, model: Model) -> list[str]:
     """The layers of `--layers` in the order of the model: "all", or names such as `decode0`, `lm_head`.
 
-    >>> parse_layers("lm_head,decode0", Model(8, 8, 2, 16, Gqa(1, 1, 8)))
+    >>> parse_layers("lm_head,decode0", Model("small", 2, 8, 1, 8, 16))
     ['decode0', 'lm_head']
     """
     known = [*(f"decode{layer}" for layer in range(model.layers)), "lm_head"]

@@ -1,0 +1,121 @@
+"""One reader of Hugging Face files: what it reads, every command takes."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from simcore.cli import main
+from simcore.errors import InputError
+from simcore.generate.wse.scope import Scope, Step
+from simcore.model.huggingface import ARCHITECTURES, FAMILIES, configuration
+from simcore.model.presets import model
+from simcore.model.shape import Experts, total_parameters
+from tests.generate.wse import job, rows, system
+
+QWEN3_MOE = {
+    "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 2048, "head_dim": 128,
+    "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4, "intermediate_size": 6144,
+    "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8, "vocab_size": 151936,
+    "decoder_sparse_step": 1, "tie_word_embeddings": False, "attention_bias": False,
+}  # fmt: skip
+QWEN2_MOE = {
+    "model_type": "qwen2_moe", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16,
+    "num_key_value_heads": 16, "intermediate_size": 5632, "moe_intermediate_size": 1408, "num_experts": 60,
+    "shared_expert_intermediate_size": 5632, "num_experts_per_tok": 4, "vocab_size": 151936,
+}  # fmt: skip
+SYSTEM = {
+    "num_nodes": 8, "node_grid": [2, 4], "core_grid": [2, 2], "dp_attn": 2, "dp_ffn": 1, "tp_attn": 4, "tp_ffn": 1,
+    "pp": 1, "sp": 1, "ep": 8, "n_redundant_shared_exp": 1, "expert_workload_model": "uniform", "moe_comm": "alltoall",
+}  # fmt: skip
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """Writes a configuration; its path."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(entries):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(entries))
+        return path
+
+    return write
+
+
+def test_a_configuration_of_experts_serves_every_command(config, tmp_path, capsys):
+    path = str(config(QWEN3_MOE))
+    (tmp_path / "system.json").write_text(json.dumps({"decode": SYSTEM}))
+    study = {"model": path, "seq": 4096, "accelerators": 64, "global_batch": 256, "cluster": "h100"}
+    study |= {"tp": [2], "pp": [2], "ep": [8], "micro_batch": [1]}
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    plan = "--seq 4096 --global-batch 256 --tp 2 --pp 2 --ep 8"
+    shared = "--world_size 64 --global_batch 64 --use_distributed_optimizer"
+    degrees = "--tensor_model_parallel_size 2 --expert_model_parallel_size 4 --enable_sequence_parallel"
+    for command in (
+        f"generate megatron --model {path} {shared} --gpu_type H100 {degrees}",
+        f"generate inference any {path} --world_size 8 --expert_model_parallel_size 8 --gpu_type H100",
+        f"generate wse nodes --model_config {path} --system_config system.json --bsz 8 --layers decode5",
+        f"predict --model {path} --cluster h100 --accelerators 64 {plan}",
+        "search study.yaml",
+    ):
+        assert main([*command.split(), "--json"]) == 0, command
+    assert capsys.readouterr().err == ""
+
+
+def test_a_family_is_known_by_its_type_or_by_its_architecture(config):
+    assert set(ARCHITECTURES.values()) == set(FAMILIES)
+    by_type = configuration(config({key: value for key, value in QWEN3_MOE.items() if key != "architectures"}))
+    assert configuration(config({key: value for key, value in QWEN3_MOE.items() if key != "model_type"})) == by_type
+    assert total_parameters(by_type) == total_parameters(model("qwen3-30b-a3b"))
+
+
+def test_qwen2s_shared_expert_has_a_gate(config):
+    """Source: the Qwen1.5-MoE-A2.7B card, 14.3 billion parameters of which 2.7 are active."""
+    read = configuration(config(QWEN2_MOE))
+    assert read.experts == Experts(60, 4, 1408, 5632, shared_gate=True)
+    assert total_parameters(read) == pytest.approx(14.3e9, rel=0.01)
+    assert total_parameters(read, active=True) == pytest.approx(2.7e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_experts_per_tok": 200}, "more experts per token"),
+        ({"num_key_value_heads": 5}, "do not share keys and values evenly"),
+        ({"head_dim": None, "hidden_size": 16}, "heads have no channels"),
+        ({"decoder_sparse_step": 2}, "experts in every layer"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused_with_their_file(config, changes, words):
+    with pytest.raises(InputError, match=words) as error:
+        configuration(config(QWEN3_MOE | changes))
+    assert "config.json:1:" in str(error.value)
+
+
+def test_a_wafer_runs_layers_with_windows_and_feed_forward_parts_without_gates():
+    """A window bounds the positions that decode reads; of GPT-2's kind there is no gate."""
+    seen = model("llama-3-8b")
+    windowed = Scope(replace(seen, window=512, full_every=2), system(), Step("decode0", 2048, 1), 8, 2, 0)
+    assert [windowed.window(f"decode{layer}") for layer in range(2)] == [512, 2049]
+    _, _, nodes = rows(job(model("gpt-1.7b"), layers="decode0"))
+    assert [row.uid for row in nodes[0] if row.uid.endswith(("_up", "_gate", "_down"))] == [
+        "decode0_ffn_up",
+        "decode0_ffn_down",
+    ]
+
+
+def test_a_wafer_refuses_encoders(config, tmp_path, capsys):
+    (tmp_path / "system.json").write_text(json.dumps({"decode": SYSTEM}))
+    shape = {
+        "model_type": "t5",
+        "d_model": 64,
+        "num_layers": 2,
+        "num_heads": 4,
+        "d_ff": 96,
+        "vocab_size": 9,
+        "d_kv": 16,
+    }
+    path = config(shape)
+    assert main(["generate", "wse", "nodes", "--model_config", str(path), "--system_config", "system.json"]) == 2
+    assert "decoder-only" in capsys.readouterr().err
