@@ -34,6 +34,7 @@ _SAME = 1e-6  # octaves
 _FOREIGN = 2.0  # octaves that another maker's device counts as
 _RESTATED = 0.1  # of the octaves between a device and the same with figures that a site states otherwise
 _REWIRED = 4.0  # octaves that another wiring of the same devices counts as
+_USUAL, _EVEN = 3.0, 0.05  # median deviations (two standard deviations), and what neighbours differ by anyway
 _AT_ONCE = 256  # questions per block, to bound memory
 _NEAREST_DEVICES = 2
 
@@ -311,12 +312,22 @@ def _between(question: Question, there: Curves, below: Callable[[Question], Answ
     offsets = np.concatenate([places[near] - asked[:, None], np.take_along_axis(beyond, near, 1)[..., None]], axis=2)
     offsets = np.where(np.isinf(np.take_along_axis(apart, near, 1))[..., None], _FAR, offsets)
     weights, left = _KRIGING.weights(offsets)
-    residual = there.at(near, along[:, None]) - _base_at(question, there, near, below)
+    residual = _without_outliers(there.at(near, along[:, None]) - _base_at(question, there, near, below))
     base = below(question)
     alone = np.isinf(apart.min(1))  # nothing measured that may be used
     log_us = base.log_us + np.where(alone, 0.0, (weights * residual).sum(1))
     spread = np.where(alone, base.spread, 1.5 * residual.std(1) * np.sqrt(left) + 0.02)
     return log_us, np.where(alone, base.distance, np.maximum(apart.min(1), 1e-3)), spread
+
+
+def _without_outliers(residual: Floats) -> Floats:
+    """Residuals [questions, neighbours] no further from a question's median than neighbours usually are.
+
+    Tables mix kernels that differ by several times; one of them is no trend (Huber, Robust Statistics, 1981).
+    """
+    median = np.median(residual, axis=1, keepdims=True)
+    usual = _USUAL * np.median(np.abs(residual - median), axis=1, keepdims=True) + _EVEN
+    return np.clip(residual, median - usual, median + usual)
 
 
 def _forbidden(question: Question, there: Curves) -> NDArray[np.bool_]:
