@@ -157,7 +157,8 @@ def _fabric(node: Node) -> Fabric:
         each = node["card_gbit_per_s"].number(above=True) * 1e9 / 8 * _CARD_SHARE if "card_gbit_per_s" in node else 0.0
         made = made.with_cards(cards * (each or known.nic_bytes_per_s) / usual)
     if "latency_us" in node:
-        made = replace(made, hop_s=node["latency_us"].number() * 1e-6)
+        latency_s = node["latency_us"].number() * 1e-6
+        made = replace(made, hop_s=latency_s, far_s=max(0.0, latency_s - known.hop_s))
     return made
 
 

@@ -89,7 +89,7 @@ def test_groups_that_lie_differently_in_nodes_are_told_apart():
 
 def test_the_report_says_what_was_chosen_at_which_sizes():
     topology = switches(8)
-    for size_bytes, name in [(1 << 12, "ring LL128"), (1 << 30, "NVLS Simple")]:
+    for size_bytes, name in [(1 << 12, "ring LL"), (1 << 30, "NVLS Simple")]:
         (note,) = Run(micro(CollectiveKind.ALL_REDUCE, size_bytes), topology, nccl("hgx-h100")).timeline().notes
         assert name in note
         assert "on 8 ranks" in note
