@@ -14,10 +14,11 @@ import numpy as np
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.kernel import Attention, GroupedProduct, Kernel, MemoryPass, Product
+from simcore.compute.measured.curves import Floats
 from simcore.compute.measured.parametric import plain_type, stated_peak
 from simcore.errors import InputError
 
-__all__ = ["WAITING", "energy_j", "limited", "node_w", "watts"]
+__all__ = ["WAITING", "board_w", "energy_j", "limited", "node_w", "watts"]
 
 # Shares of the board's limit; products by bytes of an element.
 _PRODUCTS = {4.0: 0.93, 2.0: 0.93, 1.0: 0.80, 0.5: 0.86}
@@ -75,6 +76,16 @@ def energy_j(kernels: Iterable[tuple[Kernel, float, str]], step_s: float, device
     busy_s = fsum(seconds for _, seconds in made)
     waiting_j = WAITING * _limit(device) * max(0.0, step_s - busy_s)
     return fsum([*(power * seconds for power, seconds in made), waiting_j])
+
+
+def board_w(device: Accelerator, computing: Floats) -> Floats:
+    """Watts of a board that computes 16-bit products for such shares of the time, and waits for the rest.
+
+    >>> from simcore.compute.accelerators import accelerator
+    >>> board_w(accelerator("H100"), np.array([0.0, 1.0])).round().tolist()
+    [154.0, 651.0]
+    """
+    return _limit(device) * (WAITING + (_PRODUCTS[2.0] - WAITING) * computing)
 
 
 def node_w(boards_w: float, limits_w: float) -> float:
