@@ -139,7 +139,20 @@ def test_what_does_not_fit_is_refused(capsys, verb, arguments, named):
 
 def test_the_energy_of_an_accelerator_is_that_of_its_board_at_work_with_its_share_of_a_node(capsys):
     """0.93 of 700 W as measured in long runs of products, 0.4 of it for the node, 95 % of the plug's power arrive."""
-    given = "cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11 --batch_size 1536 --p_data 8".split()
+    given = [
+        "cost",
+        "transformer",
+        "--num_layers",
+        "96",
+        "--d_model",
+        "12288",
+        "--dataset_size",
+        "3e11",
+        "--batch_size",
+        "1536",
+        "--p_data",
+        "8",
+    ]
     given += ["--cluster_flop_rate", "1e15", "--json"]
     energy_j = []
     for watts in ("H100", "1"):
