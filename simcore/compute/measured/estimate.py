@@ -292,19 +292,34 @@ def _along_curve(question: Question, there: Curves, own: Integers) -> tuple[Floa
 
 def _own_curve(question: Question, there: Curves) -> Integers:
     """Which curve has each row's configuration; -1 where none has."""
-    names, asked_for = question.operation.sizes, question.operation.filled(question.sizes)
-    known = {row: place for place, row in enumerate(zip(*(there.sizes[name].tolist() for name in names), strict=True))}
-    asked = zip(*(np.asarray(asked_for[name]).tolist() for name in names), strict=True)
+    asked_for = question.operation.filled(question.sizes)
+    known = _configurations(own_folder(), there, question.operation)
+    asked = zip(*(np.asarray(asked_for[name]).tolist() for name in question.operation.sizes), strict=True)
     return np.array([known.get(row, -1) for row in asked], dtype=np.int64)
+
+
+@remembered(64)
+def _configurations(own: Path, there: Curves, operation: Operation) -> dict[tuple[float, ...], int]:
+    """Which curve has a configuration."""
+    rows = zip(*(there.sizes[name].tolist() for name in operation.sizes), strict=True)
+    return {row: place for place, row in enumerate(rows)}
+
+
+@remembered(64)
+def _places(own: Path, there: Curves, operation: Operation) -> tuple[Floats, Floats]:
+    """Where the configurations of curves are, and the squares of that."""
+    places = operation.places(there.sizes)
+    return places, (places**2).sum(1)
 
 
 def _between(question: Question, there: Curves, below: Callable[[Question], Answer]) -> tuple[Floats, Floats, Floats]:
     """log(us), distance and spread from the nearest configurations, each at the same swept size."""
     operation, along = question.operation, question.along
-    places, asked = operation.places(there.sizes), operation.places(operation.filled(question.sizes))
+    places, squares = _places(own_folder(), there, operation)
+    asked = operation.places(operation.filled(question.sizes))
     low, high = there.ends
     beyond = _REACH * (along[:, None] - np.clip(along[:, None], low, high))
-    apart = np.sqrt((asked**2).sum(1)[:, None] + (places**2).sum(1) - 2 * asked @ places.T + beyond**2 + 1e-9)
+    apart = np.sqrt((asked**2).sum(1)[:, None] + squares - 2 * asked @ places.T + beyond**2 + 1e-9)
     if question.without_exact:
         apart[_forbidden(question, there)] = np.inf
     count = min(_KRIGING.neighbours, len(places))
@@ -325,9 +340,16 @@ def _without_outliers(residual: Floats) -> Floats:
 
     Tables mix kernels that differ by several times; one of them is no trend (Huber, Robust Statistics, 1981).
     """
-    median = np.median(residual, axis=1, keepdims=True)
-    usual = _USUAL * np.median(np.abs(residual - median), axis=1, keepdims=True) + _EVEN
-    return np.clip(residual, median - usual, median + usual)
+    median = _median(residual)
+    usual = _USUAL * _median(np.abs(residual - median)) + _EVEN
+    return np.minimum(np.maximum(residual, median - usual), median + usual)
+
+
+def _median(values: Floats) -> Floats:
+    """Of each row, as a column; of many small rows ten times as fast as NumPy's."""
+    count, ordered = values.shape[1], np.sort(values, axis=1)
+    found: Floats = (ordered[:, (count - 1) // 2, None] + ordered[:, count // 2, None]) / 2
+    return found
 
 
 def _forbidden(question: Question, there: Curves) -> NDArray[np.bool_]:
