@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,18 +168,20 @@ def _spellings(operation: Operation, said: tuple[Word, ...]) -> list[tuple[Word,
     return list(dict.fromkeys((one, *words) for words in (others, loose) for one in types))
 
 
-def _from(question: Question, own: list[Curves], *, alone: bool = False) -> Answer:
-    """What the first curves say, upon what is known without them; `alone`: without other devices."""
+def _from(question: Question, own: list[Curves], alone: Answer | None = None) -> Answer:
+    """What the first curves say, upon what is known without them; upon `alone`, where other devices are not asked."""
     if not own:
-        return _beneath(question) if alone else _elsewhere(question)
+        return alone or _elsewhere(question)
     there, *others = own
 
     def below(asked: Question) -> Answer:
+        rest = alone and (alone if asked is question else _beneath(asked))
         if others or question.operation.borrows:
-            return _from(asked, others, alone=alone)
-        return _beneath(asked)
+            return _from(asked, others, rest)
+        return rest or _beneath(asked)
 
-    return _interpolated(question, there, below)
+    known = _Known(below, _residuals(own_folder(), there, question.device, question.words, alone is None))
+    return _interpolated(question, there, known)
 
 
 def _beneath(question: Question) -> Answer:
@@ -220,8 +223,9 @@ def _elsewhere(question: Question) -> Answer:
 def _moved(question: Question, device: Machine, beneath: Answer) -> Answer:
     """Another device's answer times the ratio of what it rests on, here and there."""
     there = replace(question, device=device)
-    found = _from(there, _own(there), alone=True)
-    return replace(found, log_us=found.log_us + beneath.log_us - _beneath(there).log_us)
+    base = _beneath(there)
+    found = _from(there, _own(there), base)
+    return replace(found, log_us=found.log_us + beneath.log_us - base.log_us)
 
 
 @remembered(1024)
@@ -257,7 +261,19 @@ def _octaves(one: float, other: float) -> float:
     return abs(float(np.log2(one / other))) if one and other else _REWIRED * (one != other)
 
 
-def _interpolated(question: Question, there: Curves, below: Callable[[Question], Answer]) -> Answer:
+class _Known(NamedTuple):
+    """What is known without some curves, and how much longer each of their points takes: not a number until asked."""
+
+    below: Callable[[Question], Answer]
+    residuals: Floats
+
+
+@remembered(256)
+def _residuals(own: Path, there: Curves, device: Machine, words: tuple[Word, ...], lent: bool) -> Floats:
+    return np.full(len(there.along), np.nan)
+
+
+def _interpolated(question: Question, there: Curves, known: _Known) -> Answer:
     """On the configuration's own curve where there is one, otherwise between the nearest."""
     rows, along = len(question.along), question.along
     own = _own_curve(question, there)
@@ -271,13 +287,15 @@ def _interpolated(question: Question, there: Curves, below: Callable[[Question],
     outside = np.flatnonzero(~inside)
     for start in range(0, len(outside), _AT_ONCE):
         block = outside[start : start + _AT_ONCE]
-        log_us[block], distance[block], spread[block] = _between(_some(question, block), there, below)
+        log_us[block], distance[block], spread[block] = _between(_some(question, block), there, known)
     source = np.where(distance == 0, _PLACE[Source.MEASURED], _PLACE[Source.INTERPOLATED])
     return Answer(log_us, distance, spread, source, there.table)
 
 
 def _some(question: Question, rows: NDArray[np.generic]) -> Question:
-    """The same about some of the rows."""
+    """The same about some of the rows; itself where these are all."""
+    if len(rows) == len(question.along) and rows.dtype != bool:
+        return question
     return replace(question, sizes={name: np.asarray(values)[rows] for name, values in question.sizes.items()})
 
 
@@ -312,7 +330,7 @@ def _places(own: Path, there: Curves, operation: Operation) -> tuple[Floats, Flo
     return places, (places**2).sum(1)
 
 
-def _between(question: Question, there: Curves, below: Callable[[Question], Answer]) -> tuple[Floats, Floats, Floats]:
+def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, Floats, Floats]:
     """log(us), distance and spread from the nearest configurations, each at the same swept size."""
     operation, along = question.operation, question.along
     places, squares = _places(own_folder(), there, operation)
@@ -327,8 +345,8 @@ def _between(question: Question, there: Curves, below: Callable[[Question], Answ
     offsets = np.concatenate([places[near] - asked[:, None], np.take_along_axis(beyond, near, 1)[..., None]], axis=2)
     offsets = np.where(np.isinf(np.take_along_axis(apart, near, 1))[..., None], _FAR, offsets)
     weights, left = _KRIGING.weights(offsets)
-    residual = _without_outliers(there.at(near, along[:, None]) - _base_at(question, there, near, below))
-    base = below(question)
+    residual = _without_outliers(_residual(question, there, near, known))
+    base = known.below(question)
     alone = np.isinf(apart.min(1))  # nothing measured that may be used
     log_us = base.log_us + np.where(alone, 0.0, (weights * residual).sum(1))
     spread = np.where(alone, base.spread, 1.5 * residual.std(1) * np.sqrt(left) + 0.02)
@@ -361,13 +379,21 @@ def _forbidden(question: Question, there: Curves) -> NDArray[np.bool_]:
     return same
 
 
-def _base_at(question: Question, there: Curves, near: Integers, below: Callable[[Question], Answer]) -> Floats:
-    """What is known without these curves at the neighbours' configurations and the swept sizes they have there."""
-    operation = question.operation
-    low, high = there.ends
-    along = np.clip(question.along[:, None], low[near], high[near])
-    sizes = {name: values[near].ravel() for name, values in there.sizes.items()}
-    for name, values in question.sizes.items():
-        sizes.setdefault(name, np.repeat(np.asarray(values), near.shape[1]))
-    sizes[operation.swept] = (2.0**along).ravel()
-    return below(question.at(sizes)).log_us.reshape(near.shape)
+def _residual(question: Question, there: Curves, near: Integers, known: _Known) -> Floats:
+    """How much longer the neighbours take than what is known without these curves, at the same swept size.
+
+    Worked out at measured points, once each, and interpolated as times are.
+    """
+    left, right, share = there.between(near, question.along[:, None])
+    points = np.concatenate([left.ravel(), right.ravel()])
+    if np.isnan(known.residuals[points]).any():
+        whole = np.arange(len(known.residuals))
+        points = whole if len(whole) <= _AT_ONCE else np.unique(points)
+        points = points[np.isnan(known.residuals[points])]
+        curve = np.searchsorted(there.first, points, side="right") - 1
+        sizes = {name: values[curve] for name, values in there.sizes.items()}
+        sizes[question.operation.swept] = np.rint(2.0 ** there.along[points])
+        known.residuals[points] = there.log_us[points] - known.below(question.at(sizes)).log_us
+    before, after = known.residuals[left], known.residuals[right]
+    found: Floats = before + share * (after - before)
+    return found
