@@ -98,7 +98,7 @@ def _learn(asks: Iterable[Ask], device: Accelerator) -> dict[tuple[Accelerator, 
         for row, ask in enumerate(group):
             source = _SOURCES[int(found.source[row])]
             seconds, distance, spread = (float(one[row]) for one in (found.seconds, found.distance, found.spread))
-            known[device, ask] = Duration(seconds, source, distance, spread, found.table)
+            known[device, ask] = Duration(seconds, source, distance, spread, str(found.table[row]))
     return known
 
 

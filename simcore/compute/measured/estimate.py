@@ -29,6 +29,7 @@ from simcore.errors import InputError, closest
 __all__ = ["Answer", "Machine", "Question", "answer", "machine"]
 
 _KRIGING = Kriging()
+_NEAR_ONLY = Kriging(level=0.0)  # upon other measurements of the same: corrects them near by, fades with distance
 _REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size
 _FAR = 1e6
 _SAME = 1e-6  # octaves
@@ -106,13 +107,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Row by row: natural logarithm of microseconds, distance in octaves, spread, place of the source in `Source`."""
+    """Row by row: natural logarithm of microseconds, distance in octaves, spread, place of the source in `Source`.
+
+    And the table of the nearest measurement.
+    """
 
     log_us: Floats
     distance: Floats
     spread: Floats
     source: Integers
-    table: str
+    table: NDArray[np.object_]
 
     @property
     def seconds(self) -> Floats:
@@ -180,7 +184,8 @@ def _from(question: Question, own: list[Curves], alone: Answer | None = None) ->
             return _from(asked, others, rest)
         return rest or _beneath(asked)
 
-    known = _Known(below, _residuals(own_folder(), there, question.device, question.words, alone is None))
+    residuals = _residuals(own_folder(), there, question.device, question.words, alone is None)
+    known = _Known(below, residuals, bool(others))
     return _interpolated(question, there, known)
 
 
@@ -199,7 +204,13 @@ def _beneath(question: Question) -> Answer:
 def _computed(question: Question) -> Answer:
     log_us = parametric.log_us(question.operation, question.complete(), question.device.accelerator, question.dtype)
     rows = len(log_us)
-    return Answer(log_us, np.full(rows, _FAR), np.full(rows, 0.5), np.full(rows, _PLACE[Source.ROOFLINE]), "")
+    return Answer(
+        log_us, np.full(rows, _FAR), np.full(rows, 0.5), np.full(rows, _PLACE[Source.ROOFLINE]), _named("", rows)
+    )
+
+
+def _named(table: str, rows: int) -> NDArray[np.object_]:
+    return np.full(rows, table, object)
 
 
 def _elsewhere(question: Question) -> Answer:
@@ -262,10 +273,14 @@ def _octaves(one: float, other: float) -> float:
 
 
 class _Known(NamedTuple):
-    """What is known without some curves, and how much longer each of their points takes: not a number until asked."""
+    """What is known without some curves, and how much longer each of their points takes: not a number until asked.
+
+    `alike`: from other measurements of the same.
+    """
 
     below: Callable[[Question], Answer]
     residuals: Floats
+    alike: bool
 
 
 @remembered(256)
@@ -282,14 +297,16 @@ def _interpolated(question: Question, there: Curves, known: _Known) -> Answer:
     if question.without_exact and not question.operation.by_point:
         inside &= False
     log_us, distance, spread = np.empty(rows), np.empty(rows), np.full(rows, 0.02)
+    table = _named(there.table, rows)
     if inside.any():
         log_us[inside], distance[inside] = _along_curve(_some(question, inside), there, own[inside])
     outside = np.flatnonzero(~inside)
     for start in range(0, len(outside), _AT_ONCE):
         block = outside[start : start + _AT_ONCE]
-        log_us[block], distance[block], spread[block] = _between(_some(question, block), there, known)
+        found = _between(_some(question, block), there, known)
+        log_us[block], distance[block], spread[block], table[block] = found
     source = np.where(distance == 0, _PLACE[Source.MEASURED], _PLACE[Source.INTERPOLATED])
-    return Answer(log_us, distance, spread, source, there.table)
+    return Answer(log_us, distance, spread, source, table)
 
 
 def _some(question: Question, rows: NDArray[np.generic]) -> Question:
@@ -330,8 +347,8 @@ def _places(own: Path, there: Curves, operation: Operation) -> tuple[Floats, Flo
     return places, (places**2).sum(1)
 
 
-def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, Floats, Floats]:
-    """log(us), distance and spread from the nearest configurations, each at the same swept size."""
+def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, Floats, Floats, NDArray[np.object_]]:
+    """log(us), distance, spread and table from the nearest configurations, each at the same swept size."""
     operation, along = question.operation, question.along
     places, squares = _places(own_folder(), there, operation)
     asked = operation.places(operation.filled(question.sizes))
@@ -344,13 +361,16 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, 
     near = np.argpartition(apart, count - 1, axis=1)[:, :count]
     offsets = np.concatenate([places[near] - asked[:, None], np.take_along_axis(beyond, near, 1)[..., None]], axis=2)
     offsets = np.where(np.isinf(np.take_along_axis(apart, near, 1))[..., None], _FAR, offsets)
-    weights, left = _KRIGING.weights(offsets)
+    weights, left = (_NEAR_ONLY if known.alike else _KRIGING).weights(offsets)
     residual = _without_outliers(_residual(question, there, near, known))
     base = known.below(question)
     alone = np.isinf(apart.min(1))  # nothing measured that may be used
     log_us = base.log_us + np.where(alone, 0.0, (weights * residual).sum(1))
     spread = np.where(alone, base.spread, 1.5 * residual.std(1) * np.sqrt(left) + 0.02)
-    return log_us, np.where(alone, base.distance, np.maximum(apart.min(1), 1e-3)), spread
+    distance, table = np.where(alone, base.distance, np.maximum(apart.min(1), 1e-3)), _named(there.table, len(alone))
+    nearer = known.alike & (base.distance < distance)
+    table[nearer], spread[nearer] = base.table[nearer], np.maximum(spread, base.spread)[nearer]
+    return log_us, np.where(nearer, np.maximum(base.distance, 1e-3), distance), spread, table
 
 
 def _without_outliers(residual: Floats) -> Floats:
