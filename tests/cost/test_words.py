@@ -38,7 +38,7 @@ def test_what_a_site_states_differs_and_all_else_is_as_what_it_is_like(tmp_path)
     ("old", "new", "told"),
     [
         ("H100@500W", "H100@500V", "not understood"),
-        ("like: hgx-h100", "like: hgx-h10", "no such fabric"),
+        ("like: hgx-h100", "like: hgx-h10", "did you mean 'hgx-h100'"),
         ("cards: 4", "cards: 0", "cards"),
         ("like: torchtitan", "like: torchtitanic", "no such software"),
         ("products: 1.5", "product: 1.5", "unknown key 'product'"),

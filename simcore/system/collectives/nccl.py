@@ -22,11 +22,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simcore.documents import Node
 from simcore.errors import InputError, closest
 from simcore.hashed import Hashed
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["FABRICS", "Choice", "Fabric", "choose", "collective_s", "fabric", "point_to_point_s"]
+__all__ = ["FABRICS", "Choice", "Fabric", "choose", "collective_s", "fabric", "point_to_point_s", "read_fabric"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,3 +337,35 @@ def fabric(name: str) -> Fabric:
     if name not in FABRICS:
         raise InputError.at(name, "no such fabric", expected=closest(name, FABRICS), found=repr(name))
     return FABRICS[name]
+
+
+def read_fabric(node: Node) -> Fabric:
+    """A known system by its name, or one `like` it with a site's own nodes and network cards; InputError locates."""
+    if isinstance(node.value, str):
+        return FABRICS[_known(node)]
+    node.keys(required=("like",), optional=("node_ranks", "cards", "card_gbit_per_s", "latency_us"))
+    if node.problems.found:
+        raise InputError(node.problems.found)
+    made = known = FABRICS[_known(node["like"])]
+    if "node_ranks" in node:
+        made = replace(made, node_ranks=node["node_ranks"].integer(1))
+    if "cards" in node or "card_gbit_per_s" in node:
+        # A known fabric has a card for each rank that shares its curves.
+        cards = node["cards"].number(above=True) if "cards" in node else float(made.node_ranks)
+        usual = known.nic_bytes_per_s * known.sharing_ranks
+        each = node["card_gbit_per_s"].number(above=True) * 1e9 / 8 * _CARD_SHARE if "card_gbit_per_s" in node else 0.0
+        made = made.with_cards(cards * (each or known.nic_bytes_per_s) / usual)
+    if "latency_us" in node:
+        latency_s = node["latency_us"].number() * 1e-6
+        made = replace(made, hop_s=latency_s, far_s=max(0.0, latency_s - known.hop_s))
+    return made
+
+
+_CARD_SHARE = 0.85  # of a card's rate that messages reach: 42.5 of 50 GB/s (H100 with 400 Gb/s), 48.4 of 50 (B200, EFA)
+
+
+def _known(node: Node) -> str:
+    name = node.choice(list(FABRICS))
+    if name is None:
+        raise InputError(node.problems.found)
+    return name
