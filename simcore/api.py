@@ -190,9 +190,11 @@ def play(
         )
     rules = profiles.get(asked.profile)
     _refuse_native(asked.explain_profile, rules)
-    if asked.power and not _draws(asked.power):
-        expected = "an accelerator whose power is stated, for example H100 (simcore list npus)"
-        raise InputError.at("--power", "no watts are known", expected=expected, found=repr(asked.power))
+    if asked.power:
+        from simcore.compute.accelerators import accelerator
+        from simcore.compute.power import limit_w
+
+        limit_w(accelerator(asked.power))
     if topology is None:
         raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
     machine = topology if isinstance(topology, Topology) else load_topology(topology, asked.profile)
@@ -346,16 +348,6 @@ def _without(text: str, time_ns: int, other_time: Callable[[], int]) -> RuleRow:
     except DeadlockError as error:
         return {"rule": text, "time_ns": None, "added_ns": None, "refused": str(error).partition("\n")[0]}
     return {"rule": text, "time_ns": took, "added_ns": time_ns - took, "refused": ""}
-
-
-def _draws(name: str) -> bool:
-    """Whether that is an accelerator whose maker states the power of a board."""
-    from simcore.compute.accelerators import accelerator
-
-    try:
-        return accelerator(name).power_w > 0
-    except InputError:
-        return False
 
 
 def _refuse_native(explain_profile: bool, rules: Profile) -> None:

@@ -23,11 +23,11 @@ from typing import NamedTuple
 import numpy as np
 
 from simcore.documents import Node
-from simcore.errors import InputError, closest
+from simcore.errors import InputError
 from simcore.hashed import Hashed
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["FABRICS", "Choice", "Fabric", "choose", "collective_s", "fabric", "point_to_point_s", "read_fabric"]
+__all__ = ["FABRICS", "Choice", "Fabric", "choose", "collective_s", "point_to_point_s", "read_fabric"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,13 +330,6 @@ def _read(line: str) -> Fabric:
 
 
 FABRICS: dict[str, Fabric] = {made.name: made for made in map(_read, _SYSTEMS.splitlines()[1:])}
-
-
-def fabric(name: str) -> Fabric:
-    """The system called `name`; InputError names the nearest."""
-    if name not in FABRICS:
-        raise InputError.at(name, "no such fabric", expected=closest(name, FABRICS), found=repr(name))
-    return FABRICS[name]
 
 
 def read_fabric(node: Node) -> Fabric:
