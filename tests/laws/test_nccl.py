@@ -122,6 +122,9 @@ def test_a_site_s_own_network_is_the_same_in_runs_and_in_predictions(tmp_path):
     assert found == cluster_of(str(site)).fabric
     assert found.across_bytes_per_s == pytest.approx(known.across_bytes_per_s / 4)
     assert (found.far_s, found.ring_bytes_per_s) == (pytest.approx(20e-6), known.ring_bytes_per_s)
+    system.write_text(json.dumps({"collectives": "nccl", "nccl-fabric": {"like": "hgx-h100", "cards": 1e308}}))
+    absurd = config.read(system).fabric
+    assert 0 < collective_s(CollectiveKind.ALL_REDUCE, 1 << 20, 64, 8, absurd) < 1
     system.write_text(json.dumps({"collectives": "nccl", "nccl-fabric": {"like": "hgx-h100", "card": 4}}))
     with pytest.raises(InputError, match="unknown key 'card'"):
         config.read(system)

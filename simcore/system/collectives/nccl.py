@@ -187,8 +187,8 @@ def _seconds(call: _Call, one: _Protocol, system: Fabric, per_node: int) -> floa
     if one.algorithm == "ring" and not (stated or inside):
         near_us = max(near_us, _OVERHEAD_US[one.protocol])
     steps_s = near * (near_us * 1e-6 + system.near_s) + far * (one.far_us * 1e-6 + system.far_s)
-    share = min(per_node / system.sharing_ranks, system.ring_bytes_per_s / system.across_bytes_per_s)
-    rate = one.share * (system.ring_bytes_per_s if inside else system.across_bytes_per_s * share)
+    across = min(system.across_bytes_per_s * per_node / system.sharing_ranks, system.ring_bytes_per_s)
+    rate = one.share * (system.ring_bytes_per_s if inside else across)
     amount = call.wire_bytes
     if one.algorithm == "NVLS":
         rate = system.nvls_bytes_per_s
