@@ -376,8 +376,11 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, 
 def _without_outliers(residual: Floats) -> Floats:
     """Residuals [questions, neighbours] no further from a question's median than neighbours usually are.
 
-    Tables mix kernels that differ by several times; one of them is no trend (Huber, Robust Statistics, 1981).
+    Tables mix kernels that differ by several times; one of them is no trend (Huber, Robust Statistics, 1981). Few
+    neighbours are left as they are: those farther off may say the trend.
     """
+    if residual.shape[1] < _KRIGING.neighbours:
+        return residual
     median = _median(residual)
     usual = _USUAL * _median(np.abs(residual - median)) + _EVEN
     return np.minimum(np.maximum(residual, median - usual), median + usual)
