@@ -29,7 +29,7 @@ from simcore.errors import InputError, closest
 __all__ = ["Answer", "Machine", "Question", "answer", "machine"]
 
 _KRIGING = Kriging()
-_NEAR_ONLY = Kriging(level=0.0)  # upon other measurements of the same: corrects them near by, fades with distance
+_FADING = Kriging(range_octaves=32.0, level=0.0)  # upon other measurements of the same: corrects them, less far off
 _REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size
 _FAR = 1e6
 _SAME = 1e-6  # octaves
@@ -361,7 +361,7 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, 
     near = np.argpartition(apart, count - 1, axis=1)[:, :count]
     offsets = np.concatenate([places[near] - asked[:, None], np.take_along_axis(beyond, near, 1)[..., None]], axis=2)
     offsets = np.where(np.isinf(np.take_along_axis(apart, near, 1))[..., None], _FAR, offsets)
-    weights, left = (_NEAR_ONLY if known.alike else _KRIGING).weights(offsets)
+    weights, left = (_FADING if known.alike else _KRIGING).weights(offsets)
     residual = _without_outliers(_residual(question, there, near, known))
     base = known.below(question)
     alone = np.isinf(apart.min(1))  # nothing measured that may be used
