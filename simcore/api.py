@@ -190,6 +190,11 @@ def play(
         )
     rules = profiles.get(asked.profile)
     _refuse_native(asked.explain_profile, rules)
+    if asked.power:
+        from simcore.compute.accelerators import accelerator
+        from simcore.compute.power import limit_w
+
+        limit_w(accelerator(asked.power))
     if topology is None:
         raise InputError.at("--topology", "a topology is needed", hint="simcore list topologies shows the shipped ones")
     machine = topology if isinstance(topology, Topology) else load_topology(topology, asked.profile)

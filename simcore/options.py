@@ -185,6 +185,9 @@ class RunOptions(Options):
     fault: tuple[str, ...] = _option(
         (), texts, "Noise", "'link 3-4 x0.5 @ 1ms-2ms' or 'link 3-4 down @ 1ms-'", "FAULT", told=True
     )
+    power: str = _option(
+        "", text, "Output", "Watts over time, with such boards; simcore list npus.", "NAME", told=True, wafer=True
+    )
     what_would_help: bool = _option(
         False, flag, "Output", "Run again with faster NPUs and links: what each would save.", wafer=True
     )

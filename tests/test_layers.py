@@ -33,7 +33,7 @@ ALLOWED = {
     "profiles": BASE | {"workload", "network", "system", "timeline"},
     "engine": BASE | {"workload", "network", "system", "profiles", "timeline"},
     "wafer": BASE | {"workload", "network", "timeline", "engine"},
-    "report": BASE | {"timeline", "workload"},
+    "report": BASE | {"timeline", "workload", "compute"},
 }
 ALLOWED |= {top: BASE | set(ALLOWED) | {"__version__"} for top in ("replay", "cost", "sweep", "testing")}
 ALLOWED["cost"] |= {"replay"}  # a suite extrapolates from written traces

@@ -20,7 +20,7 @@ from simcore.compute.measured import estimate
 from simcore.compute.measured.curves import Curves
 from simcore.compute.measured.operations import OPERATIONS
 from simcore.compute.measured.rows import predicted
-from simcore.compute.measured.tables import Entry, Word, split_name, words_of
+from simcore.compute.measured.tables import Entry, Word, forget, split_name, words_of
 
 Table = dict[str, NDArray[np.generic]]
 SHORT = ("h100", "h200", "b200", "b300", "gb300")
@@ -50,6 +50,7 @@ def main() -> int:
             found, large = one_table(options, f"aic_{device}_{operation}", dtypes, without_exact=False)
             show(f"{device} as a whole, {operation} {' '.join(dtypes)}", found, large)
             estimate.entries = REAL_ENTRIES
+            forget()
     return 0
 
 
@@ -118,6 +119,7 @@ def unseen_curves(options: argparse.Namespace, name: str) -> Iterator[NDArray]:
 
 def without_curve(device: str, kind: str, ranks: int) -> Callable[[Entry, tuple[Word, ...]], Curves | None]:
     """The curves of all tables but one operation's on so many ranks of a device."""
+    forget()
 
     def found(entry: Entry, words: tuple[Word, ...]) -> Curves | None:
         there = REAL_CURVES(entry, words)
@@ -134,6 +136,7 @@ def without_curve(device: str, kind: str, ranks: int) -> Callable[[Entry, tuple[
 
 def without_device(device: str) -> Callable[[], tuple[Entry, ...]]:
     """The index without a device's tables."""
+    forget()
     return lambda: tuple(entry for entry in REAL_ENTRIES() if entry.device != device)
 
 

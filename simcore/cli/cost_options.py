@@ -75,7 +75,7 @@ def built(shape: type[Made], table: Table, values: Mapping[str, Any], **more: An
 
 run_options = options(
     option("topology", click.STRING, None, "A file or a shipped name: a batch executed on it, too."),
-    option("chip_watts", POSITIVE, None, "Power of a chip with its share of the host, for the energy."),
+    option("chip_watts", click.STRING, None, "Power of a chip with its share of the host, or an accelerator: energy."),
     option("pue", Finite(1, 100), 1.0, "Power usage effectiveness of the site."),
     option("price_per_chip_hour", POSITIVE, None, "Price of a chip for an hour, in any currency."),
     option("mtbf_hours", POSITIVE, None, "Mean time between failures of a chip; 50700 on Llama 3's H100."),
@@ -103,13 +103,29 @@ def operated(values: dict[str, Any], chips: int) -> operation.Operation | None:
     return operation.Operation(
         chips=chips,
         wide_area_bytes_per_s=None if link is None else _bandwidth(link),
-        chip_watts=values["chip_watts"],
+        chip_watts=_watts(values["chip_watts"]),
         power_usage_effectiveness=values["pue"],
         price_per_chip_hour=values["price_per_chip_hour"],
         mean_time_between_failures_s=None if hours is None else hours * operation.HOUR_S,
         checkpoint_s=values["checkpoint_seconds"] or 0.0,
         restart_s=values["restart_seconds"] or 0.0,
     )
+
+
+def _watts(text: str | None) -> float | None:
+    """Watts as stated, or those of an accelerator at work with its share of a node, as measured."""
+    from simcore.compute.accelerators import accelerator
+    from simcore.compute.kernel import Product
+    from simcore.compute.power import node_w, watts
+
+    try:
+        return None if text is None else float(POSITIVE.convert(text, None, None))
+    except click.BadParameter as error:
+        if not str(text)[:1].isalpha():
+            expected = "watts above 0, or an accelerator"
+            raise InputError.at("--chip_watts", error.message, expected=expected, found=str(text)) from error
+        device = accelerator(str(text))
+    return node_w(watts(Product(1, 1, 1), device, "bf16"), device.power_w)
 
 
 def _bandwidth(text: str) -> float:

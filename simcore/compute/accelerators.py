@@ -40,6 +40,11 @@ class Accelerator:
         """What long runs reach of the stated peak, over what those of devices with measured tables do."""
         return _REACH.get(self.name, 1.0)
 
+    @property
+    def deals_in_waves(self) -> bool:
+        """Whether kernels of products deal their tiles out in waves; those for HBM3's generation are persistent."""
+        return self.year < 2022 or self.memory_bytes_per_s < 2e12
+
     def peak(self, dtype: str) -> float:
         """FLOP/s at `dtype`; InputError when the device states none."""
         if dtype not in self.peak_flops_per_s:

@@ -37,7 +37,7 @@ from simcore.compute.measured.estimate import Answer, Machine, Question, answer
 from simcore.compute.measured.operations import LATENT, OPERATIONS, ROTARY
 from simcore.compute.measured.tables import Word, own_folder, remembered
 
-__all__ = ["collective", "collective_curve", "duration", "durations", "expert_exchange"]
+__all__ = ["collective_curve", "duration", "durations", "expert_exchange"]
 
 # Time of a gradient's product over the forward product of its own sizes (SimuMax, A100 PCIe and B200: medians of the
 # layouts NN and, summed in 32 bits, NT over TN).
@@ -98,7 +98,7 @@ def _learn(asks: Iterable[Ask], device: Accelerator) -> dict[tuple[Accelerator, 
         for row, ask in enumerate(group):
             source = _SOURCES[int(found.source[row])]
             seconds, distance, spread = (float(one[row]) for one in (found.seconds, found.distance, found.spread))
-            known[device, ask] = Duration(seconds, source, distance, spread, found.table)
+            known[device, ask] = Duration(seconds, source, distance, spread, str(found.table[row]))
     return known
 
 
@@ -144,20 +144,16 @@ def expert_exchange(
     return _one(_ask("expert_exchange", ("bf16", mode, stage), **sizes, sms=1 if low_latency else sms), device)
 
 
-def collective(kind: str, size_bytes: float, ranks: int, device: Accelerator) -> Duration:
-    """Seconds of a NCCL collective inside a node, as nccl-tests has it: back to back, nobody late.
-
-    `kind`: "all_reduce", "all_gather", "reduce_scatter" or "all_to_all"; `size_bytes`: the full buffer.
-    """
-    return _one(_ask("nccl", ("fp16", kind), ranks=ranks, ranks_per_node=ranks, size_bytes=size_bytes), device)
-
-
 _CURVE_BYTES = 2.0 ** np.arange(8, 30, 0.5)  # what the tables span
 
 
 @lru_cache(maxsize=1024)
 def collective_curve(kind: str, ranks: int, device: Accelerator) -> tuple[Floats, Floats]:
-    """Bytes and seconds of `collective`, from small to large, where more bytes never take less time."""
+    """Bytes (of the full buffer) and seconds of a NCCL collective inside a node, from small to large.
+
+    As nccl-tests has it: back to back, nobody late; more bytes never take less time. `kind`: "all_reduce",
+    "all_gather", "reduce_scatter" or "all_to_all".
+    """
     asks = [_ask("nccl", ("fp16", kind), ranks=ranks, size_bytes=size) for size in _CURVE_BYTES.tolist()]
     return _CURVE_BYTES, np.maximum.accumulate(_answered(asks, device).seconds)
 

@@ -14,10 +14,11 @@ import numpy as np
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.kernel import Attention, GroupedProduct, Kernel, MemoryPass, Product
+from simcore.compute.measured.curves import Floats
 from simcore.compute.measured.parametric import plain_type, stated_peak
 from simcore.errors import InputError
 
-__all__ = ["WAITING", "energy_j", "limited", "node_w", "watts"]
+__all__ = ["WAITING", "board_w", "energy_j", "limit_w", "limited", "node_w", "watts"]
 
 # Shares of the board's limit; products by bytes of an element.
 _PRODUCTS = {4.0: 0.93, 2.0: 0.93, 1.0: 0.80, 0.5: 0.86}
@@ -33,8 +34,8 @@ def watts(kernel: Kernel, device: Accelerator, dtype: str) -> float:
     651
     """
     if isinstance(kernel, Product | GroupedProduct):
-        return _limit(device) * _PRODUCTS[ELEMENT_BYTES[plain_type(dtype)]]
-    return _limit(device) * _SHARES[type(kernel)]
+        return limit_w(device) * _PRODUCTS[ELEMENT_BYTES[plain_type(dtype)]]
+    return limit_w(device) * _SHARES[type(kernel)]
 
 
 # Long runs of large 16-bit products over short ones, by the milliseconds of one (H200 and B200 at 95 % of their limits
@@ -73,8 +74,18 @@ def energy_j(kernels: Iterable[tuple[Kernel, float, str]], step_s: float, device
     """
     made = [(watts(kernel, device, dtype), seconds) for kernel, seconds, dtype in kernels]
     busy_s = fsum(seconds for _, seconds in made)
-    waiting_j = WAITING * _limit(device) * max(0.0, step_s - busy_s)
+    waiting_j = WAITING * limit_w(device) * max(0.0, step_s - busy_s)
     return fsum([*(power * seconds for power, seconds in made), waiting_j])
+
+
+def board_w(device: Accelerator, computing: Floats) -> Floats:
+    """Watts of a board that computes 16-bit products for such shares of the time, and waits for the rest.
+
+    >>> from simcore.compute.accelerators import accelerator
+    >>> board_w(accelerator("H100"), np.array([0.0, 1.0])).round().tolist()
+    [154.0, 651.0]
+    """
+    return limit_w(device) * (WAITING + (_PRODUCTS[2.0] - WAITING) * computing)
 
 
 def node_w(boards_w: float, limits_w: float) -> float:
@@ -90,7 +101,8 @@ _REST = 0.4  # of the boards' limits
 _CONVERTED = 0.95  # of the plug's power by the supplies; submitters state 0.94 to 0.96
 
 
-def _limit(device: Accelerator) -> float:
+def limit_w(device: Accelerator) -> float:
+    """Watts that a board may draw; InputError where none are stated."""
     if not device.power_w:
         raise InputError.at(device.name, "no power limit is stated", expected="watts of the board", found="none")
     return device.power_w

@@ -6,11 +6,10 @@ from math import prod
 
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
-from simcore.system.collectives.nccl import Fabric, Line
+from simcore.system.collectives.nccl import Fabric
 
 __all__ = ["fabric_of_topology"]
 
-_LAUNCH_S = 20e-6  # of a collective: what a lone call takes on fitted systems
 _MESSAGE_S = 10e-6
 _WAYS = 2  # a ring's neighbours, and the passes of a level there and back
 
@@ -33,9 +32,12 @@ def fabric_of_topology(topology: Topology) -> Fabric:
     return Fabric(
         topology.name,
         node.npus if others else prod(dimension.npus for dimension in topology.dims),
-        (Line("ring-simple", _LAUNCH_S, _WAYS * node.latency_ns * 1e-9, _rate(node)),),
-        (Line("ring-simple", _LAUNCH_S, _WAYS * latency_s, slowest_bytes_per_s * node.npus),),
+        "stated",
+        _rate(node),
+        slowest_bytes_per_s * node.npus,
         slowest_bytes_per_s,
+        near_s=_WAYS * node.latency_ns * 1e-9,
+        far_s=_WAYS * latency_s,
         hop_s=_MESSAGE_S + latency_s,
     )
 

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 from simcore.cost.cluster import Cluster, Software
 from simcore.cost.published.rows import Collective, Held, Question, Step
 from simcore.model.timing import Loop
-from simcore.system.collectives.nccl import Fabric, Line
+from simcore.system.collectives.nccl import Fabric
 
 __all__ = ["Sensitivity", "averaged", "of_cluster", "of_question", "told"]
 
 STEP = 0.05
 
-Made = TypeVar("Made", Loop, Software, Fabric, Line)
+Made = TypeVar("Made", Loop, Software, Fabric)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ def of_question(question: Question) -> list[Sensitivity]:
         name = question.cluster if isinstance(question.cluster, str) else ""
         return of_cluster(question.system(), lambda cluster: replace(question, cluster=cluster).seconds(), name)
     if isinstance(question, Collective):
-        moved = ((name, replace(question, fabric=other).seconds()) for name, other in _of_fabric(question.fabric))
+        fabrics = _moved(question.fabric)
+        moved = ((f"{other.name}.{key}", replace(question, fabric=other).seconds()) for key, other in fabrics)
         return _elasticities(question.seconds(), moved)
     parts = question.explained().parts
     whole, unit = fsum(parts.values()), "bytes" if isinstance(question, Held) else "time"
@@ -75,8 +76,8 @@ def _of_cluster(cluster: Cluster, name: str) -> Iterator[tuple[str, Cluster]]:
         yield f"{cluster.accelerator}.{key}", replace(cluster, software=replace(cluster.software, kernels=kernels))
     for key, software in _moved(cluster.software):
         yield f"{name or 'software'}.{key}", replace(cluster, software=software)
-    for label, fabric in _of_fabric(cluster.fabric):
-        yield label, replace(cluster, fabric=fabric)
+    for key, fabric in _moved(cluster.fabric):
+        yield f"{fabric.name}.{key}", replace(cluster, fabric=fabric)
 
 
 def _moved(constants: Made) -> Iterator[tuple[str, Made]]:
@@ -86,18 +87,3 @@ def _moved(constants: Made) -> Iterator[tuple[str, Made]]:
         if isinstance(value, float) and value:
             moved: Any = {name: value * (1 + STEP)}
             yield name, replace(constants, **moved)
-
-
-def _of_fabric(fabric: Fabric) -> Iterator[tuple[str, Fabric]]:
-    for key, moved in _moved(fabric):
-        yield f"{fabric.name}.{key}", moved
-    for key, line, lines in _of_lines(fabric.node):
-        yield f"{fabric.name}.node.{line.algorithm}.{key}", replace(fabric, node=lines)
-    for key, line, lines in _of_lines(fabric.across):
-        yield f"{fabric.name}.across.{line.algorithm}.{key}", replace(fabric, across=lines)
-
-
-def _of_lines(lines: tuple[Line, ...]) -> Iterator[tuple[str, Line, tuple[Line, ...]]]:
-    for index, line in enumerate(lines):
-        for key, moved in _moved(line):
-            yield key, line, (*lines[:index], moved, *lines[index + 1 :])

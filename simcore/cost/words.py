@@ -19,7 +19,7 @@ from simcore.model.shape import Experts, Latent, Model, Weights
 from simcore.model.steps import Module
 from simcore.model.timing import Loop
 from simcore.network.topology.load import load
-from simcore.system.collectives.nccl import Fabric, fabric
+from simcore.system.collectives.nccl import read_fabric
 from simcore.workload.loops import schedules
 
 __all__ = ["CHOICES", "check_size", "cluster_of", "model_of", "plan_of", "read_cluster", "read_model", "under"]
@@ -111,7 +111,7 @@ def read_cluster(node: Node) -> Cluster:
     run = node["run"].choice(list(RUNS)) if "run" in node else None
     host = _built(node["host"], Host, {}) if "host" in node else host_of(device.name)
     topology = load(node["topology"].text()) if joined == "topology" else None
-    joins = fabric_of_topology(topology) if topology else _fabric(node["fabric"])
+    joins = fabric_of_topology(topology) if topology else read_fabric(node["fabric"])
     return Cluster(device.name, joins, _software(node), RUNS.get(str(run), 0.0), host, topology)
 
 
@@ -139,30 +139,6 @@ def _software(node: Node) -> Software:
 def _fields_of(made: Any) -> dict[str, object]:
     """The fields of a dataclass, as they are."""
     return {field.name: getattr(made, field.name) for field in fields(made)}
-
-
-def _fabric(node: Node) -> Fabric:
-    """A known fabric by its name, or one `like` it with a site's own nodes and network cards."""
-    if isinstance(node.value, str):
-        return fabric(node.text())
-    node.keys(required=("like",), optional=("node_ranks", "cards", "card_gbit_per_s", "latency_us"))
-    if node.problems.found:
-        raise InputError(node.problems.found)
-    made = known = fabric(node["like"].text())
-    if "node_ranks" in node:
-        made = replace(made, node_ranks=node["node_ranks"].integer(1))
-    if "cards" in node or "card_gbit_per_s" in node:
-        # A known fabric has a card for each rank that shares its curves.
-        cards = node["cards"].number(above=True) if "cards" in node else float(made.node_ranks)
-        usual = known.nic_bytes_per_s * known.sharing_ranks
-        each = node["card_gbit_per_s"].number(above=True) * 1e9 / 8 * _CARD_SHARE if "card_gbit_per_s" in node else 0.0
-        made = made.with_cards(cards * (each or known.nic_bytes_per_s) / usual)
-    if "latency_us" in node:
-        made = replace(made, hop_s=node["latency_us"].number() * 1e-6)
-    return made
-
-
-_CARD_SHARE = 0.85  # of a card's rate that messages reach: 42.5 of 50 GB/s (H100 with 400 Gb/s), 48.4 of 50 (B200, EFA)
 
 
 def plan_of(model: Model, cluster: Cluster, accelerators: int, words: Mapping[str, Any]) -> Plan:

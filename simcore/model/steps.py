@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
+from functools import lru_cache
 
 from simcore.compute.kernel import Attention, Gradient, GroupedProduct, MemoryPass, Product
 from simcore.compute.kernel import Kernel as Work
@@ -140,8 +141,13 @@ class Block:
         return tuple(step for step in self.steps if isinstance(step, Collective))
 
 
-def in_phase(kernel: Kernel, phase: PhaseName) -> Iterator[Kernel]:
+@lru_cache(maxsize=1 << 14)
+def in_phase(kernel: Kernel, phase: PhaseName) -> tuple[Kernel, ...]:
     """What a kernel of the forward pass becomes in a phase."""
+    return tuple(_turned(kernel, phase))
+
+
+def _turned(kernel: Kernel, phase: PhaseName) -> Iterator[Kernel]:
     if phase is PhaseName.FORWARD:
         yield kernel
     elif isinstance(kernel.work, Attention):

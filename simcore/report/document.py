@@ -26,6 +26,7 @@ __all__ = [
     "Links",
     "NoiseRow",
     "PhaseRow",
+    "PowerRow",
     "QueueRow",
     "Queues",
     "RankRow",
@@ -270,6 +271,16 @@ class WaferRow(TypedDict):
     steps: list[StepRow]
 
 
+class PowerRow(TypedDict):
+    """What boards of an accelerator draw: the mean of one, joules of all, and of all in bins between `edges_ns`."""
+
+    accelerator: str
+    board_w: float
+    energy_j: float
+    edges_ns: list[int]
+    watts: list[float]
+
+
 class ReportDocument(TypedDict):
     """The whole document; docs/report.md defines every figure."""
 
@@ -295,6 +306,7 @@ class ReportDocument(TypedDict):
     wafer: NotRequired[WaferRow]
     noise: NotRequired[NoiseRow]
     faults: NotRequired[list[FaultRow]]
+    power: NotRequired[PowerRow]
     queues: NotRequired[Queues]
     what_would_help: NotRequired[list[HelpRow]]
     profile_rules: NotRequired[list[RuleRow]]

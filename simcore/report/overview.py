@@ -13,7 +13,7 @@ from simcore.report.selection import rank_label
 from simcore.timeline.breakdown import COMMUNICATION, COMPUTING, coverage, of_kinds
 from simcore.timeline.events import EventKind, EventTable, Timeline
 
-__all__ = ["Overview", "overview"]
+__all__ = ["Overview", "overview", "shares_of_time"]
 
 MOST_ROWS = 256
 NUM_BINS = 400
@@ -53,14 +53,14 @@ def overview(timeline: Timeline, names: Mapping[int, str] | None = None) -> Over
     classes = np.unique(np.linspace(0, len(timeline.ranks) - 1, num_rows).round().astype(np.int64))
     num_bins = min(NUM_BINS, max(timeline.time_ns, 1))
     edges_ns = np.linspace(0, max(timeline.time_ns, 1), num_bins + 1).round().astype(np.int64)
-    busy = _shares(timeline.events, (*COMPUTING, *COMMUNICATION), classes, edges_ns)
-    compute = _shares(timeline.events, COMPUTING, classes, edges_ns)
+    busy = shares_of_time(timeline.events, (*COMPUTING, *COMMUNICATION), classes, edges_ns)
+    compute = shares_of_time(timeline.events, COMPUTING, classes, edges_ns)
     known = names or {}
     labels = tuple(known.get(each) or rank_label(timeline.ranks[each]) for each in classes.tolist())
     return Overview(tuple(classes.tolist()), labels, edges_ns, compute, busy - compute)
 
 
-def _shares(
+def shares_of_time(
     events: EventTable, kinds: tuple[EventKind, ...], classes: NDArray[np.int64], edges_ns: NDArray[np.int64]
 ) -> Shares:
     """How much of each bin the union of a class's events of these kinds covers, class by class."""

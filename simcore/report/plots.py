@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.files import write_bytes
-from simcore.report.document import LayerRow, ReportDocument
+from simcore.report.document import LayerRow, PowerRow, ReportDocument
 from simcore.report.grid import shorten
 from simcore.report.palette import BREAKDOWN, FAMILIES, HEAT, INK, PHASES, text_on
 from simcore.report.tables import layers_by_name, phases
@@ -116,11 +116,14 @@ def breakdown_figure(document: ReportDocument) -> Figure:
     chosen = [layer for layer in sorted(layers, key=lambda layer: -_cost(layer))[:NUM_LAYERS] if _cost(layer)]
     with styled():
         heights = [1.0, 0.28 * len(chosen) + 0.6] if chosen else [1.0]
+        heights += [1.3] * ("power" in document)
         figure = new_figure(9, sum(heights) + 1.1)
         axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         _shares(axes[0], document)
         if chosen:
             _layer_bars(axes[1], chosen, len(layers) - len(chosen), staged="pipeline" in document)
+        if "power" in document:
+            _watts(axes[-1], document["power"])
     return figure
 
 
@@ -144,6 +147,14 @@ def _shares(axes: Axes, document: ReportDocument) -> None:
     axes.set(yticks=[], xlim=(0, whole / scale), xlabel=f"time of rank 0 ({unit})")
     axes.spines["left"].set_visible(False)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, handlelength=1)
+
+
+def _watts(axes: Axes, power: PowerRow) -> None:
+    """What all boards draw over time."""
+    scale, unit = time_unit(power["edges_ns"][-1])
+    axes.stairs(np.array(power["watts"]) / 1e3, np.array(power["edges_ns"]) / scale, fill=True, color=PHASES[0])
+    axes.set(xlim=(0, power["edges_ns"][-1] / scale), ylim=(0, None))
+    axes.set(xlabel=f"simulated time ({unit}); boards of {power['accelerator']}", ylabel="kW")
 
 
 def _layer_bars(axes: Axes, layers: Sequence[LayerRow], left_out: int, *, staged: bool) -> None:

@@ -91,6 +91,7 @@ def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width
     yield _links(document, width)
     yield queues_text(document, width)
     yield wrapped(_faults(document), width)
+    yield wrapped(_power(document), width)
     yield from wafer_steps(document)
     yield _definitions(document, width)
     yield "" if "what_would_help" in document or not document["time_ns"] else wrapped(ADVICE, width)
@@ -130,6 +131,28 @@ def _faults(document: ReportDocument) -> str:
         f"{row['rerouted']:,} led around."
         for row in document.get("faults", ())
     )
+
+
+def _power(document: ReportDocument) -> str:
+    """What the boards draw."""
+    if "power" not in document:
+        return ""
+    row = document["power"]
+    name, npus = row["accelerator"], document["npus"]
+    drawn = f"{row['board_w']:,.0f} W on average, {_joules(row['energy_j'] / npus)}"
+    return f"Power: a {name} draws {drawn}; all {npus:,} {_joules(row['energy_j'])}."
+
+
+def _joules(energy_j: float) -> str:
+    """Energy with a prefix.
+
+    >>> _joules(12345.0)
+    '12.3 kJ'
+    """
+    scale, unit = next(
+        (each for each in ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1, "J")) if energy_j >= each[0]), (1e-3, "mJ")
+    )
+    return f"{energy_j / scale:.3g} {unit}"
 
 
 def dominating(document: ReportDocument) -> str:

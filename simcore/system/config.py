@@ -15,7 +15,7 @@ from simcore.documents import Node
 from simcore.errors import InputError, Location, Problem, Problems, closest
 from simcore.system import schedule
 from simcore.system.collectives import NATIVE_ALGORITHMS, ROOTED, algorithms
-from simcore.system.collectives.nccl import FABRICS, Fabric
+from simcore.system.collectives.nccl import Fabric, read_fabric
 from simcore.system.memory_bus import BusCosts
 from simcore.system.schedule import Schedule
 from simcore.workload.model import CollectiveKind
@@ -258,11 +258,10 @@ def _nccl(root: Node) -> dict[str, object]:
             root.problem(f"NCCL's collectives need '{key}' too", "collectives: nccl and nccl-fabric: a measured system")
             return {}
     root["collectives"].choice([NCCL])
-    fabric = FABRICS.get(root["nccl-fabric"].choice(list(FABRICS)) or "")
     for key, node in root.mapping():
         if key in _NCCL_S_OWN:
             node.problem(f"'{key}' has no meaning with collectives: nccl", "the key left out")
-    return {"fabric": fabric, "preferred_dataset_splits": 1}
+    return {"fabric": read_fabric(root["nccl-fabric"]), "preferred_dataset_splits": 1}
 
 
 def _prefix(node: Node) -> str:

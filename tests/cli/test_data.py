@@ -54,7 +54,7 @@ def test_own_measurements_win_where_they_are_and_pull_their_neighbours(tmp_path,
     after = predict(question)
     assert after["predicted_us"][:2] == pytest.approx(2 * before[:2], rel=1e-3)
     assert list(after["source"][:2]) == ["measured", "measured"]
-    assert after["predicted_us"][2] == pytest.approx(2 * before[2], rel=0.05)
+    assert after["predicted_us"][2] == pytest.approx(2 * before[2], rel=0.15)  # less, as it is farther
     assert main(["data", "list"]) == 0
     assert "* mine_h100_gemm" in capsys.readouterr().out
 

@@ -26,7 +26,8 @@ def test_what_a_site_states_differs_and_all_else_is_as_what_it_is_like(tmp_path)
     found, known = cluster_of(written(tmp_path, SITE)), FABRICS["hgx-h100"]
     assert found.accelerator == "H100-SXM-80GB@500W"
     assert found.fabric.nic_bytes_per_s * 8 == pytest.approx(4 * 25e9 * 0.85)
-    assert (found.fabric.hop_s, found.fabric.node) == (7e-6, known.node)
+    assert (found.fabric.hop_s, found.fabric.far_s) == (7e-6, 0.0)
+    assert found.fabric.ring_bytes_per_s == known.ring_bytes_per_s
     titan = SOFTWARE["torchtitan"]
     assert (found.software.step_s, found.software.kernels.products) == (0.5, 1.5)
     assert found.software.kernels.attention == titan.kernels.attention
@@ -37,7 +38,7 @@ def test_what_a_site_states_differs_and_all_else_is_as_what_it_is_like(tmp_path)
     ("old", "new", "told"),
     [
         ("H100@500W", "H100@500V", "not understood"),
-        ("like: hgx-h100", "like: hgx-h10", "no such fabric"),
+        ("like: hgx-h100", "like: hgx-h10", "did you mean 'hgx-h100'"),
         ("cards: 4", "cards: 0", "cards"),
         ("like: torchtitan", "like: torchtitanic", "no such software"),
         ("products: 1.5", "product: 1.5", "unknown key 'product'"),

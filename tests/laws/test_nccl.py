@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from simcore.cost.published.suites import SUITES
 from simcore.cost.published.validate import default_documents
+from simcore.cost.words import cluster_of
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
@@ -89,7 +90,7 @@ def test_groups_that_lie_differently_in_nodes_are_told_apart():
 
 def test_the_report_says_what_was_chosen_at_which_sizes():
     topology = switches(8)
-    for size_bytes, name in [(1 << 12, "ring LL128"), (1 << 30, "NVLS Simple")]:
+    for size_bytes, name in [(1 << 12, "ring LL"), (1 << 30, "NVLS Simple")]:
         (note,) = Run(micro(CollectiveKind.ALL_REDUCE, size_bytes), topology, nccl("hgx-h100")).timeline().notes
         assert name in note
         assert "on 8 ranks" in note
@@ -109,6 +110,24 @@ def test_a_system_file_names_the_fabric_and_leaves_the_rest_to_nccl(tmp_path):
         file.write_text(json.dumps(wrong))
         with pytest.raises(InputError, match=said):
             config.read(file)
+
+
+def test_a_site_s_own_network_is_the_same_in_runs_and_in_predictions(tmp_path):
+    """Four cards of 200 Gb/s a node, not eight of 400: a quarter of the rate across nodes, the same inside."""
+    stated = {"like": "hgx-h100", "node_ranks": 8, "cards": 4, "card_gbit_per_s": 200, "latency_us": 30}
+    system, site = tmp_path / "system.json", tmp_path / "site.json"
+    system.write_text(json.dumps({"collectives": "nccl", "nccl-fabric": stated}))
+    site.write_text(json.dumps({"accelerator": "H100", "fabric": stated}))
+    found, known = config.read(system).fabric, FABRICS["hgx-h100"]
+    assert found == cluster_of(str(site)).fabric
+    assert found.across_bytes_per_s == pytest.approx(known.across_bytes_per_s / 4)
+    assert (found.far_s, found.ring_bytes_per_s) == (pytest.approx(20e-6), known.ring_bytes_per_s)
+    system.write_text(json.dumps({"collectives": "nccl", "nccl-fabric": {"like": "hgx-h100", "cards": 1e308}}))
+    absurd = config.read(system).fabric
+    assert 0 < collective_s(CollectiveKind.ALL_REDUCE, 1 << 20, 64, 8, absurd) < 1
+    system.write_text(json.dumps({"collectives": "nccl", "nccl-fabric": {"like": "hgx-h100", "card": 4}}))
+    with pytest.raises(InputError, match="unknown key 'card'"):
+        config.read(system)
 
 
 @pytest.mark.parametrize("kind", list(CollectiveKind))

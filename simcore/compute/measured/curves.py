@@ -18,7 +18,7 @@ Columns = Mapping[str, NDArray[np.generic]]
 _APART = 128.0  # octaves between the keys of two curves: more than any swept size spans
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curves:
     """Curves of one operation, device and type. `sizes`: columns [curves] of the configurations.
 

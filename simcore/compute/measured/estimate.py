@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +29,14 @@ from simcore.errors import InputError, closest
 __all__ = ["Answer", "Machine", "Question", "answer", "machine"]
 
 _KRIGING = Kriging()
+_FADING = Kriging(range_octaves=32.0, level=0.0)  # upon other measurements of the same: corrects them, less far off
 _REACH = 2.0  # an octave beyond the end of a curve counts as so many in a size
 _FAR = 1e6
 _SAME = 1e-6  # octaves
 _FOREIGN = 2.0  # octaves that another maker's device counts as
 _RESTATED = 0.1  # of the octaves between a device and the same with figures that a site states otherwise
 _REWIRED = 4.0  # octaves that another wiring of the same devices counts as
+_USUAL, _EVEN = 3.0, 0.05  # median deviations (two standard deviations), and what neighbours differ by anyway
 _AT_ONCE = 256  # questions per block, to bound memory
 _NEAREST_DEVICES = 2
 
@@ -104,13 +107,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Row by row: natural logarithm of microseconds, distance in octaves, spread, place of the source in `Source`."""
+    """Row by row: natural logarithm of microseconds, distance in octaves, spread, place of the source in `Source`.
+
+    And the table of the nearest measurement.
+    """
 
     log_us: Floats
     distance: Floats
     spread: Floats
     source: Integers
-    table: str
+    table: NDArray[np.object_]
 
     @property
     def seconds(self) -> Floats:
@@ -166,18 +172,21 @@ def _spellings(operation: Operation, said: tuple[Word, ...]) -> list[tuple[Word,
     return list(dict.fromkeys((one, *words) for words in (others, loose) for one in types))
 
 
-def _from(question: Question, own: list[Curves], *, alone: bool = False) -> Answer:
-    """What the first curves say, upon what is known without them; `alone`: without other devices."""
+def _from(question: Question, own: list[Curves], alone: Answer | None = None) -> Answer:
+    """What the first curves say, upon what is known without them; upon `alone`, where other devices are not asked."""
     if not own:
-        return _beneath(question) if alone else _elsewhere(question)
+        return alone or _elsewhere(question)
     there, *others = own
 
     def below(asked: Question) -> Answer:
+        rest = alone and (alone if asked is question else _beneath(asked))
         if others or question.operation.borrows:
-            return _from(asked, others, alone=alone)
-        return _beneath(asked)
+            return _from(asked, others, rest)
+        return rest or _beneath(asked)
 
-    return _interpolated(question, there, below)
+    residuals = _residuals(own_folder(), there, question.device, question.words, alone is None)
+    known = _Known(below, residuals, bool(others))
+    return _interpolated(question, there, known)
 
 
 def _beneath(question: Question) -> Answer:
@@ -195,7 +204,13 @@ def _beneath(question: Question) -> Answer:
 def _computed(question: Question) -> Answer:
     log_us = parametric.log_us(question.operation, question.complete(), question.device.accelerator, question.dtype)
     rows = len(log_us)
-    return Answer(log_us, np.full(rows, _FAR), np.full(rows, 0.5), np.full(rows, _PLACE[Source.ROOFLINE]), "")
+    return Answer(
+        log_us, np.full(rows, _FAR), np.full(rows, 0.5), np.full(rows, _PLACE[Source.ROOFLINE]), _named("", rows)
+    )
+
+
+def _named(table: str, rows: int) -> NDArray[np.object_]:
+    return np.full(rows, table, object)
 
 
 def _elsewhere(question: Question) -> Answer:
@@ -219,8 +234,9 @@ def _elsewhere(question: Question) -> Answer:
 def _moved(question: Question, device: Machine, beneath: Answer) -> Answer:
     """Another device's answer times the ratio of what it rests on, here and there."""
     there = replace(question, device=device)
-    found = _from(there, _own(there), alone=True)
-    return replace(found, log_us=found.log_us + beneath.log_us - _beneath(there).log_us)
+    base = _beneath(there)
+    found = _from(there, _own(there), base)
+    return replace(found, log_us=found.log_us + beneath.log_us - base.log_us)
 
 
 @remembered(1024)
@@ -256,7 +272,23 @@ def _octaves(one: float, other: float) -> float:
     return abs(float(np.log2(one / other))) if one and other else _REWIRED * (one != other)
 
 
-def _interpolated(question: Question, there: Curves, below: Callable[[Question], Answer]) -> Answer:
+class _Known(NamedTuple):
+    """What is known without some curves, and how much longer each of their points takes: not a number until asked.
+
+    `alike`: from other measurements of the same.
+    """
+
+    below: Callable[[Question], Answer]
+    residuals: Floats
+    alike: bool
+
+
+@remembered(256)
+def _residuals(own: Path, there: Curves, device: Machine, words: tuple[Word, ...], lent: bool) -> Floats:
+    return np.full(len(there.along), np.nan)
+
+
+def _interpolated(question: Question, there: Curves, known: _Known) -> Answer:
     """On the configuration's own curve where there is one, otherwise between the nearest."""
     rows, along = len(question.along), question.along
     own = _own_curve(question, there)
@@ -265,18 +297,22 @@ def _interpolated(question: Question, there: Curves, below: Callable[[Question],
     if question.without_exact and not question.operation.by_point:
         inside &= False
     log_us, distance, spread = np.empty(rows), np.empty(rows), np.full(rows, 0.02)
+    table = _named(there.table, rows)
     if inside.any():
         log_us[inside], distance[inside] = _along_curve(_some(question, inside), there, own[inside])
     outside = np.flatnonzero(~inside)
     for start in range(0, len(outside), _AT_ONCE):
         block = outside[start : start + _AT_ONCE]
-        log_us[block], distance[block], spread[block] = _between(_some(question, block), there, below)
+        found = _between(_some(question, block), there, known)
+        log_us[block], distance[block], spread[block], table[block] = found
     source = np.where(distance == 0, _PLACE[Source.MEASURED], _PLACE[Source.INTERPOLATED])
-    return Answer(log_us, distance, spread, source, there.table)
+    return Answer(log_us, distance, spread, source, table)
 
 
 def _some(question: Question, rows: NDArray[np.generic]) -> Question:
-    """The same about some of the rows."""
+    """The same about some of the rows; itself where these are all."""
+    if len(rows) == len(question.along) and rows.dtype != bool:
+        return question
     return replace(question, sizes={name: np.asarray(values)[rows] for name, values in question.sizes.items()})
 
 
@@ -291,32 +327,70 @@ def _along_curve(question: Question, there: Curves, own: Integers) -> tuple[Floa
 
 def _own_curve(question: Question, there: Curves) -> Integers:
     """Which curve has each row's configuration; -1 where none has."""
-    names, asked_for = question.operation.sizes, question.operation.filled(question.sizes)
-    known = {row: place for place, row in enumerate(zip(*(there.sizes[name].tolist() for name in names), strict=True))}
-    asked = zip(*(np.asarray(asked_for[name]).tolist() for name in names), strict=True)
+    asked_for = question.operation.filled(question.sizes)
+    known = _configurations(own_folder(), there, question.operation)
+    asked = zip(*(np.asarray(asked_for[name]).tolist() for name in question.operation.sizes), strict=True)
     return np.array([known.get(row, -1) for row in asked], dtype=np.int64)
 
 
-def _between(question: Question, there: Curves, below: Callable[[Question], Answer]) -> tuple[Floats, Floats, Floats]:
-    """log(us), distance and spread from the nearest configurations, each at the same swept size."""
+@remembered(64)
+def _configurations(own: Path, there: Curves, operation: Operation) -> dict[tuple[float, ...], int]:
+    """Which curve has a configuration."""
+    rows = zip(*(there.sizes[name].tolist() for name in operation.sizes), strict=True)
+    return {row: place for place, row in enumerate(rows)}
+
+
+@remembered(64)
+def _places(own: Path, there: Curves, operation: Operation) -> tuple[Floats, Floats]:
+    """Where the configurations of curves are, and the squares of that."""
+    places = operation.places(there.sizes)
+    return places, (places**2).sum(1)
+
+
+def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, Floats, Floats, NDArray[np.object_]]:
+    """log(us), distance, spread and table from the nearest configurations, each at the same swept size."""
     operation, along = question.operation, question.along
-    places, asked = operation.places(there.sizes), operation.places(operation.filled(question.sizes))
+    places, squares = _places(own_folder(), there, operation)
+    asked = operation.places(operation.filled(question.sizes))
     low, high = there.ends
     beyond = _REACH * (along[:, None] - np.clip(along[:, None], low, high))
-    apart = np.sqrt((asked**2).sum(1)[:, None] + (places**2).sum(1) - 2 * asked @ places.T + beyond**2 + 1e-9)
+    apart = np.sqrt((asked**2).sum(1)[:, None] + squares - 2 * asked @ places.T + beyond**2 + 1e-9)
     if question.without_exact:
         apart[_forbidden(question, there)] = np.inf
     count = min(_KRIGING.neighbours, len(places))
     near = np.argpartition(apart, count - 1, axis=1)[:, :count]
     offsets = np.concatenate([places[near] - asked[:, None], np.take_along_axis(beyond, near, 1)[..., None]], axis=2)
     offsets = np.where(np.isinf(np.take_along_axis(apart, near, 1))[..., None], _FAR, offsets)
-    weights, left = _KRIGING.weights(offsets)
-    residual = there.at(near, along[:, None]) - _base_at(question, there, near, below)
-    base = below(question)
+    weights, left = (_FADING if known.alike else _KRIGING).weights(offsets)
+    residual = _without_outliers(_residual(question, there, near, known))
+    base = known.below(question)
     alone = np.isinf(apart.min(1))  # nothing measured that may be used
     log_us = base.log_us + np.where(alone, 0.0, (weights * residual).sum(1))
     spread = np.where(alone, base.spread, 1.5 * residual.std(1) * np.sqrt(left) + 0.02)
-    return log_us, np.where(alone, base.distance, np.maximum(apart.min(1), 1e-3)), spread
+    distance, table = np.where(alone, base.distance, np.maximum(apart.min(1), 1e-3)), _named(there.table, len(alone))
+    nearer = known.alike & (base.distance < distance)
+    table[nearer], spread[nearer] = base.table[nearer], np.maximum(spread, base.spread)[nearer]
+    return log_us, np.where(nearer, np.maximum(base.distance, 1e-3), distance), spread, table
+
+
+def _without_outliers(residual: Floats) -> Floats:
+    """Residuals [questions, neighbours] no further from a question's median than neighbours usually are.
+
+    Tables mix kernels that differ by several times; one of them is no trend (Huber, Robust Statistics, 1981). Few
+    neighbours are left as they are: those farther off may say the trend.
+    """
+    if residual.shape[1] < _KRIGING.neighbours:
+        return residual
+    median = _median(residual)
+    usual = _USUAL * _median(np.abs(residual - median)) + _EVEN
+    return np.minimum(np.maximum(residual, median - usual), median + usual)
+
+
+def _median(values: Floats) -> Floats:
+    """Of each row, as a column; of many small rows ten times as fast as NumPy's."""
+    count, ordered = values.shape[1], np.sort(values, axis=1)
+    found: Floats = (ordered[:, (count - 1) // 2, None] + ordered[:, count // 2, None]) / 2
+    return found
 
 
 def _forbidden(question: Question, there: Curves) -> NDArray[np.bool_]:
@@ -328,13 +402,21 @@ def _forbidden(question: Question, there: Curves) -> NDArray[np.bool_]:
     return same
 
 
-def _base_at(question: Question, there: Curves, near: Integers, below: Callable[[Question], Answer]) -> Floats:
-    """What is known without these curves at the neighbours' configurations and the swept sizes they have there."""
-    operation = question.operation
-    low, high = there.ends
-    along = np.clip(question.along[:, None], low[near], high[near])
-    sizes = {name: values[near].ravel() for name, values in there.sizes.items()}
-    for name, values in question.sizes.items():
-        sizes.setdefault(name, np.repeat(np.asarray(values), near.shape[1]))
-    sizes[operation.swept] = (2.0**along).ravel()
-    return below(question.at(sizes)).log_us.reshape(near.shape)
+def _residual(question: Question, there: Curves, near: Integers, known: _Known) -> Floats:
+    """How much longer the neighbours take than what is known without these curves, at the same swept size.
+
+    Worked out at measured points, once each, and interpolated as times are.
+    """
+    left, right, share = there.between(near, question.along[:, None])
+    points = np.concatenate([left.ravel(), right.ravel()])
+    if np.isnan(known.residuals[points]).any():
+        whole = np.arange(len(known.residuals))
+        points = whole if len(whole) <= _AT_ONCE else np.unique(points)
+        points = points[np.isnan(known.residuals[points])]
+        curve = np.searchsorted(there.first, points, side="right") - 1
+        sizes = {name: values[curve] for name, values in there.sizes.items()}
+        sizes[question.operation.swept] = np.rint(2.0 ** there.along[points])
+        known.residuals[points] = there.log_us[points] - known.below(question.at(sizes)).log_us
+    before, after = known.residuals[left], known.residuals[right]
+    found: Floats = before + share * (after - before)
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -65,7 +65,27 @@ def log_us(operation: Operation, sizes: Columns, device: Accelerator, dtype: str
     rates = _rates(operation)
     work = operation.work(sizes, element_bytes(dtype))
     link_us = work.steps * rates.step_us + work.link_bytes / _link_rate(device, rates) * 1e6
+    if device.deals_in_waves and element_bytes(dtype) <= _MATRIX_BYTES and {"m", "n"} <= set(sizes):
+        work = replace(work, flops=work.flops * _dealt_out(sizes, device.cores))
     found: Floats = np.log(_kernel_us(work, rates, device, dtype) + link_us)
+    return found
+
+
+_MATRIX_BYTES = 2.0  # of elements that go to matrix units
+# Rows and columns of the tiles that libraries choose from, and how long one takes over a large one's, per element.
+_TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 1.1), (128, 64, 1.4), (64, 128, 1.4), (64, 64, 2.0))
+_SEEN = 0.5  # power of the ideal loss that times show, as libraries split over k where waves would be empty
+
+
+def _dealt_out(sizes: Columns, cores: int) -> Floats:
+    """How much longer a product takes because tiles reach over its edges and the last wave leaves cores idle."""
+    m, n = (np.asarray(sizes[name], float) for name in ("m", "n"))
+    many = np.asarray(sizes.get("batch", sizes.get("groups", 1.0)), float)
+    waves = [
+        (np.ceil(many * np.ceil(m / rows) * np.ceil(n / columns) / cores), rows * columns * longer)
+        for rows, columns, longer in _TILES
+    ]
+    found: Floats = (np.min([count * cores * each for count, each in waves], axis=0) / (many * m * n)) ** _SEEN
     return found
 
 

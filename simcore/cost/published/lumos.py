@@ -38,7 +38,7 @@ from simcore.replay.session import replay_traces
 from simcore.replay.whatif.interconnect import Interconnect
 from simcore.report.kineto import kineto_traces
 from simcore.report.model import Report
-from simcore.system.collectives.nccl import fabric
+from simcore.system.collectives.nccl import FABRICS
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.workload.kineto import read_kineto
 from simcore.workload.model import CollectiveKind
@@ -108,7 +108,7 @@ def _machine(npus: int) -> Topology:
 
 
 def _system() -> SystemConfig:
-    measured = fabric(CLUSTERS[CLUSTER].fabric.name)
+    measured = FABRICS[CLUSTERS[CLUSTER].fabric.name]
     nccl = dict.fromkeys(CollectiveKind, (Algorithm(NCCL),))
     return SystemConfig(implementations=nccl, fabric=measured, preferred_dataset_splits=1)
 

@@ -67,7 +67,7 @@ class Suite:
 
     @property
     def in_sample(self) -> bool:
-        """Whether parameters were fitted on these rows; lines of collectives are, on every second point."""
+        """Whether parameters were fitted on these rows; of collectives a rate and a latency of each system are."""
         return self.left_out is not None or self.name.startswith("collectives")
 
 

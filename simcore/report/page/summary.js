@@ -59,6 +59,21 @@ function showHelps() {
   }
 }
 
+// What all boards draw over the run, from 0 to the most.
+function showPower() {
+  const power = REPORT.power, canvas = byId("watts");
+  if (!power) return;
+  const most = Math.max(...power.watts), bins = power.watts.length;
+  byId("power").hidden = false;
+  byId("power-note").textContent = `boards of ${power.accelerator}: ${Math.round(power.board_w)} W each on average, at most ${(most / 1e3).toPrecision(3)} kW all together`;
+  canvas.setAttribute("aria-label", byId("power-note").textContent);
+  canvas.width = bins;
+  canvas.height = 100;
+  const pen = canvas.getContext("2d");
+  pen.fillStyle = DATA.shares[0].colour;
+  power.watts.forEach((watts, bin) => pen.fillRect(bin, 100 - 100 * watts / most, 1, 100));
+}
+
 function legendEntry(colour, text) {
   const entry = element("span"), swatch = element("i");
   swatch.style.background = colour;
@@ -181,6 +196,7 @@ byId("theme").addEventListener("click", () => {
   window.dispatchEvent(new Event("resize"));
 });
 showSummary();
+showPower();
 showHelps();
 showTables();
 showFooter();

@@ -1,77 +1,73 @@
-"""How long NCCL takes for a collective: the least of what its algorithms and protocols take, each a straight line.
+"""How long NCCL takes for a collective: the least of what its algorithms and protocols take by its own cost model.
 
-A line is ``fixed + per_level * levels + wire / rate``: `wire` is what one rank sends (2 (n-1)/n of an all-reduce's
-buffer), `levels` is log2 of the ranks in a node or of the nodes. LL-like lines have the small fixed part, the Simple
-ring, the double tree and NVLS the high rate; which one wins at a size is NCCL's own choice by its tuning table
-(reference: nccl src/graph/tuning.cc), here with rates measured on the system instead of the table's.
+A time is ``base + near steps * near + far steps * far + bytes / rate``. Bases, latencies of a step over NVLink and over
+the network, and shares of a ring's rate are NCCL's (src/graph/tuning.cc, 2.27); a system's rates are what its rings and
+NVLS reach, its latency is what the network adds to NCCL's (`Fabric`). Trees grow with the logarithm of nodes, rings
+with the ranks; so do all-gathers and reduce-scatters, where PAT (one rank a node) does not take over.
 
 Inside a node of a `device` that nccl-tests was run on, the time is what the measured tables say (docs/kernels.md), and
 `lone_s`: the tables' calls follow each other without a gap, a lone one is launched and waits for its last peer.
 
-The lines' constants are fitted by `simcore.cost.published.calibrate_collectives`, per system, to published curves of
-1 MiB and more. Systems without a curve (V100, MI300X, H100 across nodes, one B200 node) take their stated peak bus
-bandwidth and the latencies of the nearest fitted system. The low-latency tree between nodes is NCCL's own estimate.
+Rates and latencies across nodes are two numbers a system: of A100 with Azure's InfiniBand and of B200 on EFA they fit
+published curves; others take their links' stated rates at the same share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log2
+from typing import NamedTuple
 
 import numpy as np
 
-from simcore.errors import InputError, closest
+from simcore.documents import Node
+from simcore.errors import InputError
 from simcore.hashed import Hashed
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["FABRICS", "Choice", "Fabric", "Line", "choose", "collective_s", "fabric", "point_to_point_s"]
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One algorithm with one protocol: fixed seconds, seconds per level, and bytes per second on the wire of a rank."""
-
-    algorithm: str
-    fixed_s: float
-    per_level_s: float
-    bytes_per_s: float
+__all__ = ["FABRICS", "Choice", "Fabric", "choose", "collective_s", "point_to_point_s", "read_fabric"]
 
 
 @dataclass(frozen=True, slots=True)
 class Fabric(Hashed):
     """The interconnect of a system as collectives see it.
 
-    `node`: lines inside a node of `node_ranks`; `across`: lines between nodes when every rank of a node takes part,
-    their rate shared by all of a node's network cards; `nic_bytes_per_s`: what one card sustains; `hop_s`: a point-
-    to-point message. `card_ranks`: the ranks the curves of `across` were measured with, where a node holds more.
-    `device`: whose measured tables say what a collective inside a node takes; "" = the lines do. `lone_s`: launch and
-    last peer of a lone call (published calls one by one, H200 and A100, over nccl-tests' back to back);
-    `over_measured`: how long the rest takes over the tables' time, 1 where links are as there.
+    `generation`: whose constants of NCCL hold (`_LL_GIGABYTES`), or "stated": what is not NCCL, with `near_s` and
+    `far_s` a step. `ring_bytes_per_s`, `nvls_bytes_per_s`: on the wire of a rank inside a node of `node_ranks` (0 = no
+    NVLS); `across_bytes_per_s`: the same between nodes when all their cards take part; `nic_bytes_per_s`: what one card
+    sustains. `near_s`, `far_s`: what a step inside a node and one over the network take beyond NCCL's figures; `hop_s`:
+    a point-to-point message. `card_ranks`: the ranks that share the cards of `across_bytes_per_s`, where a node holds
+    more. `device`: whose measured tables say what a collective inside a node takes; "" = the model does. `lone_s`:
+    launch and last peer of a lone call (published calls one by one, H200 and A100, over nccl-tests' back to back).
     """
 
     __hash__ = Hashed.__hash__
 
     name: str
     node_ranks: int
-    node: tuple[Line, ...]
-    across: tuple[Line, ...]
+    generation: str
+    ring_bytes_per_s: float
+    across_bytes_per_s: float
     nic_bytes_per_s: float
+    nvls_bytes_per_s: float = 0.0
+    near_s: float = 0.0
+    far_s: float = 0.0
     hop_s: float = 10e-6
     multicast_ranks: int = 6
     card_ranks: int = 0
     device: str = ""
     lone_s: float = 20e-6
-    over_measured: float = 1.0
 
     def with_cards(self, share: float) -> Fabric:
         """With network cards of so many times the rate."""
-        return replace(self, across=_share(self.across, share), nic_bytes_per_s=self.nic_bytes_per_s * share)
+        across, nic = self.across_bytes_per_s * share, self.nic_bytes_per_s * share
+        return replace(self, across_bytes_per_s=across, nic_bytes_per_s=nic)
 
     @property
     def sharing_ranks(self) -> int:
-        """Ranks of a node whose cards together reach the rates of `across`."""
+        """Ranks of a node whose cards together reach the rate across nodes."""
         return self.card_ranks or self.node_ranks
 
 
@@ -88,8 +84,77 @@ class Choice:
         return f"{self.algorithm} {self.protocol}"
 
 
+class _Call(NamedTuple):
+    """One collective: `size_bytes` of the full buffer on `ranks` in `nodes`; how often its data go round."""
+
+    kind: CollectiveKind
+    size_bytes: float
+    ranks: int
+    nodes: float
+    passes: int
+    wire_bytes: float
+
+
+class _Protocol(NamedTuple):
+    """One algorithm with one protocol: microseconds, those of a step near and far, and its share of a ring's rate."""
+
+    algorithm: str
+    protocol: str
+    base_us: float
+    near_us: float
+    far_us: float
+    share: float
+
+
+_TUNED = (
+    _Protocol("tree", "LL", 6.8, 0.6, 5.0, 0.92 / 3.8),
+    _Protocol("tree", "LL128", 14.0, 1.25, 8.5, 0.92 * 120 / 128),
+    _Protocol("tree", "Simple", 8.4, 4.0, 14.0, 0.92),
+    _Protocol("ring", "LL", 6.6, 0.6, 2.7, 0.5),
+    _Protocol("ring", "LL128", 14.0, 1.9, 4.0, 0.92),
+    _Protocol("ring", "Simple", 8.4, 3.4, 14.0, 1.0),
+    _Protocol("NVLS", "Simple", 0.0, 25.0, 0.0, 1.0),
+    _Protocol("NVLS tree", "Simple", 0.0, 25.0, 20.9, 0.85),
+    _Protocol("PAT", "Simple", 8.0, 2.8, 4.0, 1.0),
+    _Protocol("pairwise", "Simple", 8.4, 3.4, 14.0, 1.0),
+    _Protocol("direct", "Simple", 8.4, 3.4, 14.0, 1.0),
+)
+_STATED = (_Protocol("ring", "Simple", 0.0, 0.0, 0.0, 1.0),)
+_OVERHEAD_US = {
+    "LL": 1.0,
+    "LL128": 1.0,
+    "Simple": 3.0,
+}  # at least of a ring's near step, where a network card is fed too
+
+# GB/s that LL reaches at most on 1, 2 and more nodes.
+_LL_GIGABYTES = {
+    "volta": (39.0, 39.0, 20.4),
+    "ampere": (87.7, 22.5, 19.0),
+    "hopper": (141.0, 45.0, 35.0),
+    "blackwell": (282.0, 90.0, 70.0),
+}
+# What trees lose of their rate by protocol, for buffers of 64 bytes and every power of two from there.
+_TREE_SHARES = {
+    "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1),
+    "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1),
+    "Simple": (*[0.9] * 7, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9),
+}
+
+# Algorithm -> steps near and far of a call. Of a stated system: a level after the other.
+_STEPS: dict[str, Callable[[_Call], tuple[float, float]]] = {
+    "ring": lambda call: (call.passes * (call.ranks - call.nodes), call.passes * (call.nodes - 1)),
+    "tree": lambda call: (2 * (call.ranks / call.nodes - 1), 2 * log2(call.nodes)),
+    "NVLS": lambda call: (1, 0),
+    "NVLS tree": lambda call: (1, 2 * log2(call.nodes)),
+    "PAT": lambda call: (call.ranks, log2(call.nodes)),
+    "pairwise": lambda call: (log2(call.ranks), log2(call.nodes)),
+    "direct": lambda call: (log2(call.ranks), log2(call.nodes)),
+    "levels": lambda call: (call.passes / 2 * log2(call.ranks / call.nodes), call.passes / 2 * log2(call.nodes)),
+}
+
+
 def choose(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: int, system: Fabric) -> Choice:
-    """The fastest line for a collective of `size_bytes` (the full buffer) on `ranks`, `per_node` in each node.
+    """What is fastest for a collective of `size_bytes` (the full buffer) on `ranks`, `per_node` in each node.
 
     >>> str(choose(CollectiveKind.ALL_REDUCE, 1 << 30, 8, 8, FABRICS["hgx-h100"]))
     'NVLS Simple'
@@ -100,39 +165,73 @@ def choose(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: int, s
     if ranks <= 1 or (size_bytes <= 0 and wire):
         return Choice("none", "none", 0.0, 0.0)
     per_node = max(1, min(per_node, ranks))
-    nodes = -(-ranks // per_node)
-    lines, levels, share = system.across, log2(nodes), per_node / system.sharing_ranks
-    share = min(share, _ring_rate(system.node) / _ring_rate(system.across))
-    if nodes == 1:
-        lines, levels, share = _usable(system, ranks, kind), log2(ranks), 1.0
-    elif kind is CollectiveKind.ALL_TO_ALL:
-        return Choice("pairwise", "Simple", _exchange_s(size_bytes, ranks, per_node, system), wire * size_bytes)
-
-    def seconds(line: Line) -> float:
-        fixed_s = passes * (line.fixed_s + line.per_level_s * levels)
-        return fixed_s + wire * size_bytes / (line.bytes_per_s * share)
-
-    best = min(lines, key=seconds)
-    name, _, protocol = best.algorithm.partition("-")
-    algorithm = _ALGORITHMS.get(kind, name)
-    taken_s = seconds(best)
-    if nodes == 1 and system.device and max(ranks, system.multicast_ranks) <= _MEASURED_RANKS:
-        taken_s = system.lone_s + system.over_measured * _measured_s(kind, size_bytes, ranks, system.device)
-    return Choice(_WRITTEN.get(algorithm, algorithm), _WRITTEN[protocol], taken_s, wire * size_bytes)
+    call = _Call(kind, size_bytes, ranks, -(-ranks // per_node), passes, wire * size_bytes)
+    if call.nodes > 1 and kind is CollectiveKind.ALL_TO_ALL:
+        return Choice("pairwise", "Simple", _exchange_s(call, per_node, system), call.wire_bytes)
+    taken_s, chosen = _fastest(call, system, per_node)
+    if call.nodes == 1 and system.device and max(ranks, system.multicast_ranks) <= _MEASURED_RANKS:
+        taken_s = system.lone_s + _measured_s(call, wire, system)
+    return Choice(chosen.algorithm, chosen.protocol, taken_s, call.wire_bytes)
 
 
-_MEASURED_RANKS = 8  # as NCCL chooses by itself: a system that may not use NVLS is left to its lines
+def _fastest(call: _Call, system: Fabric, per_node: int) -> tuple[float, _Protocol]:
+    """The time of NCCL's choice, and the choice."""
+    return min((_seconds(call, one, system, per_node), one) for one in _usable(call, system))
 
 
-def _measured_s(kind: CollectiveKind, size_bytes: float, ranks: int, device: str) -> float:
-    """What nccl-tests shows for it, or for the one that sends as it does; beyond its sizes at the last rate."""
+def _seconds(call: _Call, one: _Protocol, system: Fabric, per_node: int) -> float:
+    """What a call takes with one algorithm and protocol."""
+    stated, inside = system.generation not in _LL_GIGABYTES, call.nodes == 1
+    near, far = _STEPS["levels" if stated else one.algorithm](call)
+    near_us = one.near_us
+    if one.algorithm == "ring" and not (stated or inside):
+        near_us = max(near_us, _OVERHEAD_US[one.protocol])
+    steps_s = near * (near_us * 1e-6 + system.near_s) + far * (one.far_us * 1e-6 + system.far_s)
+    across = min(system.across_bytes_per_s * per_node / system.sharing_ranks, system.ring_bytes_per_s)
+    rate = one.share * (system.ring_bytes_per_s if inside else across)
+    amount = call.wire_bytes
+    if one.algorithm == "NVLS":
+        rate = system.nvls_bytes_per_s
+    if one.protocol == "LL":
+        rate = min(rate, _LL_GIGABYTES[system.generation][min(2, int(call.nodes) - 1)] * 1e9)
+    if "tree" in one.algorithm:
+        amount = call.passes * call.size_bytes if call.wire_bytes else 0.0
+    if one.algorithm == "tree":
+        shares = _TREE_SHARES[one.protocol]
+        rate *= float(np.interp(log2(max(call.size_bytes, 64.0) / 64), range(len(shares)), shares))
+    return system.lone_s + one.base_us * 1e-6 + steps_s + amount / rate
+
+
+_MEASURED_RANKS = 8  # as NCCL chooses by itself: a system that may not use NVLS is left to the model
+
+
+def _usable(call: _Call, system: Fabric) -> Iterator[_Protocol]:
+    """What NCCL can use: trees and NVLS only all-reduce, PAT has one rank a node, NVLS needs enough ranks to pay."""
+    if system.generation not in _LL_GIGABYTES:
+        yield from _STATED
+        return
+    for one in _TUNED:
+        multicast = system.nvls_bytes_per_s and call.ranks / call.nodes >= system.multicast_ranks
+        fits = {
+            "NVLS": multicast and call.nodes == 1,
+            "NVLS tree": multicast and call.nodes > 1,
+            "PAT": call.nodes == call.ranks,
+        }
+        if one.algorithm in _MADE_OF[call.kind] and fits.get(one.algorithm, True):
+            yield one
+
+
+def _measured_s(call: _Call, wire: float, system: Fabric) -> float:
+    """What nccl-tests shows for it, or for the one that sends as it does; beyond its sizes what the model adds."""
     from simcore.compute.accelerators import accelerator  # few runs need tables
     from simcore.compute.duration import collective_curve
 
-    sizes, seconds = collective_curve(_MEASURED_AS[kind], ranks, accelerator(device))
-    beyond = max(0.0, size_bytes - float(sizes[-1])) * float(seconds[-1] - seconds[-3]) / float(sizes[-1] - sizes[-3])
-    within = np.interp(np.log(max(size_bytes, 1.0)), np.log(sizes), np.log(seconds))
-    return float(np.exp(within)) + beyond
+    sizes, seconds = collective_curve(_MEASURED_AS[call.kind], call.ranks, accelerator(system.device))
+    within_s = float(np.exp(np.interp(np.log(max(call.size_bytes, 1.0)), np.log(sizes), np.log(seconds))))
+    last = call._replace(size_bytes=float(sizes[-1]), wire_bytes=wire * float(sizes[-1]))
+    if call.size_bytes <= last.size_bytes:
+        return within_s
+    return within_s + _fastest(call, system, call.ranks)[0] - _fastest(last, system, call.ranks)[0]
 
 
 _MEASURED_AS = {
@@ -159,132 +258,107 @@ def collective_s(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: 
     return choose(kind, size_bytes, ranks, per_node, system).seconds
 
 
-def _exchange_s(size_bytes: float, ranks: int, per_node: int, system: Fabric) -> float:
+def _exchange_s(call: _Call, per_node: int, system: Fabric) -> float:
     """An all-to-all across nodes: what leaves a node goes over each rank's own card, the rest meanwhile inside."""
-    away = size_bytes * (ranks - per_node) / ranks / system.nic_bytes_per_s
-    near = size_bytes * per_node / ranks / _ring_rate(system.node)
-    return max(away, near) + system.hop_s * log2(ranks)
+    away = call.size_bytes * (call.ranks - per_node) / call.ranks / system.nic_bytes_per_s
+    near = call.size_bytes * per_node / call.ranks / system.ring_bytes_per_s
+    return max(away, near) + system.hop_s * log2(call.ranks)
 
 
 def point_to_point_s(size_bytes: float, system: Fabric, *, same_node: bool) -> float:
     """Seconds of one message between two ranks."""
-    rate = max(line.bytes_per_s for line in system.node) if same_node else system.nic_bytes_per_s
+    rate = max(system.ring_bytes_per_s, system.nvls_bytes_per_s) if same_node else system.nic_bytes_per_s
     return system.hop_s + size_bytes / rate
 
 
-def _ring_rate(lines: tuple[Line, ...]) -> float:
-    """The best rate without reduction in the switch."""
-    return max(line.bytes_per_s for line in lines if line.algorithm != "nvls")
-
-
-def _usable(system: Fabric, ranks: int, kind: CollectiveKind) -> tuple[Line, ...]:
-    """NVLS needs enough ranks to pay, and reduces only (measured gathers and scatters stayed on the ring)."""
-    multicast = kind is CollectiveKind.ALL_REDUCE and ranks >= system.multicast_ranks
-    return tuple(line for line in system.node if multicast or line.algorithm != "nvls")
-
-
-# Kind -> ranks -> (share of an all-reduce's latency, bytes a rank sends per byte of buffer).
-_WIRE: dict[CollectiveKind, Callable[[int], tuple[float, float]]] = {
-    CollectiveKind.ALL_REDUCE: lambda n: (1.0, 2 * (n - 1) / n),
-    CollectiveKind.ALL_GATHER: lambda n: (0.5, (n - 1) / n),
-    CollectiveKind.REDUCE_SCATTER: lambda n: (0.5, (n - 1) / n),
-    CollectiveKind.ALL_TO_ALL: lambda n: (0.5, (n - 1) / n),
-    CollectiveKind.BROADCAST: lambda n: (0.5, 1.0),
-    CollectiveKind.REDUCE: lambda n: (0.5, 1.0),
-    CollectiveKind.GATHER: lambda n: (0.5, (n - 1) / n),
-    CollectiveKind.SCATTER: lambda n: (0.5, (n - 1) / n),
-    CollectiveKind.BARRIER: lambda n: (1.0, 0.0),
+# Kind -> ranks -> (how often the data go round, bytes a rank sends per byte of buffer).
+_WIRE: dict[CollectiveKind, Callable[[int], tuple[int, float]]] = {
+    CollectiveKind.ALL_REDUCE: lambda n: (2, 2 * (n - 1) / n),
+    CollectiveKind.ALL_GATHER: lambda n: (1, (n - 1) / n),
+    CollectiveKind.REDUCE_SCATTER: lambda n: (1, (n - 1) / n),
+    CollectiveKind.ALL_TO_ALL: lambda n: (1, (n - 1) / n),
+    CollectiveKind.BROADCAST: lambda n: (1, 1.0),
+    CollectiveKind.REDUCE: lambda n: (1, 1.0),
+    CollectiveKind.GATHER: lambda n: (1, (n - 1) / n),
+    CollectiveKind.SCATTER: lambda n: (1, (n - 1) / n),
+    CollectiveKind.BARRIER: lambda n: (2, 0.0),
+}
+_REDUCED, _SHARED = ("tree", "ring", "NVLS", "NVLS tree"), ("ring", "PAT")
+_MADE_OF: dict[CollectiveKind, tuple[str, ...]] = {
+    **dict.fromkeys((CollectiveKind.ALL_REDUCE, CollectiveKind.BARRIER), _REDUCED),
+    **dict.fromkeys((CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER), _SHARED),
+    **dict.fromkeys((CollectiveKind.BROADCAST, CollectiveKind.REDUCE), ("ring",)),
+    **dict.fromkeys((CollectiveKind.GATHER, CollectiveKind.SCATTER), ("direct",)),
+    CollectiveKind.ALL_TO_ALL: ("pairwise",),
 }
 
-# NCCL's trees and NVLS (as measured) only all-reduce; an all-to-all and what has a root are sends and receives.
-_ALGORITHMS: dict[CollectiveKind, str] = {
-    **dict.fromkeys((CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER), "ring"),
-    **dict.fromkeys((CollectiveKind.BROADCAST, CollectiveKind.REDUCE), "ring"),
-    **dict.fromkeys((CollectiveKind.GATHER, CollectiveKind.SCATTER), "direct"),
-    CollectiveKind.ALL_TO_ALL: "pairwise",
-}
-_WRITTEN = {"nvls": "NVLS", "ll": "LL", "ll128": "LL128", "simple": "Simple", "": "Simple"}
+# GB/s on the wire of a rank: rings in a node, rings between nodes with all cards, one card, NVLS; microseconds that a
+# step adds inside a node and between nodes, and those of a lone call; `share`: the ranks that share a node's cards.
+# Boards joined by NVLink bridges; boards on PCIe 4; Gaudi's and Google's own links at their stated rates, a "node" of
+# which is the slice that they join.
+_SYSTEMS = """\
+name       ranks share generation ring across  card nvls near far lone device
+azure-a100     8     8 ampere      229    128  15.9    -    -   3   20 a100
+dgx-a100       8     8 ampere      237    128  15.9    -    -   -   20 a100
+a100-800g      8     8 ampere      229     64  7.95    -    -   -   20 a100
+jean-zay       8     8 ampere      229     32 3.975    -    -   -   20 a100
+hgx-h100       8     8 hopper      376    340  42.5  476    -   -   20 h100
+hgx-h200       8     8 hopper      376    340  42.5  476    -   -   20 h200
+hgx-v100       8     8 volta       134    128  11.0    -    -   -   20 -
+mi300x         8     8 ampere      313    340  42.5    -    -   -   20 -
+efa-b200       8     8 blackwell   682    385  48.4  838    -  75   20 b200
+hgx-b200       8     8 blackwell   682    385  48.4  838    -   -   20 b200
+nvl-bridge     4     4 hopper      376    170  42.5  476    -   -   20 h200
+l40s           4     4 ampere       22     85  21.2    -    2   -   20 -
+gaudi2         8     8 ampere      313  190.5  30.0    -    -   -   20 -
+tpu-v4      4096  4096 stated      270   18.6   3.1    -    1   1   10 -
+tpu-v5e      256   256 stated      180   12.4   3.1    -    1   1   10 -
+tpu-v5p     8960  8960 stated      540   37.2   6.2    -    1   1   10 -
+tpu-v6e      256   256 stated      360   24.8   6.2    -    1   1   10 -
+nvl72         64     8 blackwell   680    385  48.4  850    -   -   20 -
+"""
 
 
-def _lines(*rows: tuple[str, float, float, float]) -> tuple[Line, ...]:
-    """Lines from rows of (algorithm, fixed us, us per level, GB/s)."""
-    return tuple(Line(name, fixed * 1e-6, level * 1e-6, rate * 1e9) for name, fixed, level, rate in rows)
+def _read(line: str) -> Fabric:
+    """A system from its line."""
+    name, ranks, share, generation, *figures, device = line.split()
+    ring, across, card, nvls, near, far, lone = (0.0 if one == "-" else float(one) for one in figures)
+    card_ranks = int(share) if share != ranks else 0
+    rates = ring * 1e9, across * 1e9, card * 1e9, nvls * 1e9
+    found = Fabric(name, int(ranks), generation, *rates, near_s=near * 1e-6, far_s=far * 1e-6, lone_s=lone * 1e-6)
+    return replace(found, card_ranks=card_ranks, device=device.strip("-"))
 
 
-def _share(lines: tuple[Line, ...], share: float) -> tuple[Line, ...]:
-    """The lines of nodes with fewer or slower network cards."""
-    return tuple(replace(line, bytes_per_s=line.bytes_per_s * share) for line in lines)
+FABRICS: dict[str, Fabric] = {made.name: made for made in map(_read, _SYSTEMS.splitlines()[1:])}
 
 
-_A100_NODE = _lines(("ring-ll128", 48.5, 5.0, 173.0), ("ring-simple", 91.0, 4.6, 229.0))
-_A100_ACROSS = _lines(
-    ("tree-ll", 35.0, 10.0, 10.0), ("tree-ll128", 47.0, 34.4, 106.0), ("ring-simple", 1.0, 120.0, 127.0)
-)
-_H100_NODE = _lines(("ring-ll128", 40.0, 1.2, 306.0), ("ring-simple", 64.8, 5.5, 376.0), ("nvls", 86.0, 1.2, 476.0))
-_H100_ACROSS = _lines(
-    ("tree-ll", 35.0, 10.0, 10.0), ("tree-ll128", 47.0, 34.4, 180.0), ("ring-simple", 1.0, 120.0, 340.0)
-)
-_V100_NODE = _lines(("ring-ll", 25.0, 4.0, 30.0), ("ring-ll128", 48.5, 5.0, 90.0), ("ring-simple", 91.0, 4.6, 134.0))
-_MI300X_NODE = _lines(
-    ("ring-ll", 25.0, 4.0, 40.0), ("ring-ll128", 60.0, 5.0, 150.0), ("ring-simple", 120.0, 5.0, 313.0)
-)
-_B200_NODE = _lines(
-    ("ring-ll", 25.0, 4.0, 100.0),
-    ("ring-ll128", 40.0, 1.2, 420.0),
-    ("ring-simple", 64.8, 5.5, 682.0),
-    ("nvls", 86.0, 1.2, 838.0),
-)
-_NVL72_NODE = _lines(
-    ("ring-ll", 25.0, 4.0, 100.0),
-    ("ring-ll128", 40.0, 1.2, 420.0),
-    ("ring-simple", 64.8, 5.5, 680.0),
-    ("nvls", 86.0, 1.2, 850.0),
-)
-_B200_ACROSS = _lines(("tree-ll128", 368.0, 1.0, 190.0), ("ring-simple", 543.0, 1.0, 387.0))
-
-_PCIE_NODE = _lines(("ring-ll", 25.0, 4.0, 8.0), ("ring-simple", 60.0, 5.0, 22.0))
+def read_fabric(node: Node) -> Fabric:
+    """A known system by its name, or one `like` it with a site's own nodes and network cards; InputError locates."""
+    if isinstance(node.value, str):
+        return FABRICS[_known(node)]
+    node.keys(required=("like",), optional=("node_ranks", "cards", "card_gbit_per_s", "latency_us"))
+    if node.problems.found:
+        raise InputError(node.problems.found)
+    made = known = FABRICS[_known(node["like"])]
+    if "node_ranks" in node:
+        made = replace(made, node_ranks=node["node_ranks"].integer(1))
+    if "cards" in node or "card_gbit_per_s" in node:
+        # A known fabric has a card for each rank that shares its curves.
+        cards = node["cards"].number(above=True) if "cards" in node else float(made.node_ranks)
+        usual = known.nic_bytes_per_s * known.sharing_ranks
+        each = node["card_gbit_per_s"].number(above=True) * 1e9 / 8 * _CARD_SHARE if "card_gbit_per_s" in node else 0.0
+        made = made.with_cards(cards * (each or known.nic_bytes_per_s) / usual)
+    if "latency_us" in node:
+        latency_s = node["latency_us"].number() * 1e-6
+        made = replace(made, hop_s=latency_s, far_s=max(0.0, latency_s - known.hop_s))
+    return made
 
 
-def _torus(links: int, gigabytes_per_s: float) -> tuple[Line, ...]:
-    """Rings along all dimensions at once, each link at the rate that the vendor states for one direction."""
-    return _lines(("ring-simple", 10.0, 1.0, links * gigabytes_per_s))
+_CARD_SHARE = 0.85  # of a card's rate that messages reach: 42.5 of 50 GB/s (H100 with 400 Gb/s), 48.4 of 50 (B200, EFA)
 
 
-FABRICS: dict[str, Fabric] = {
-    entry.name: entry
-    for entry in (
-        Fabric("azure-a100", 8, _A100_NODE, _A100_ACROSS, 15.9e9, device="a100"),
-        Fabric(
-            "dgx-a100",
-            8,
-            _lines(("ring-ll128", 68.3, 4.5, 188.6), ("ring-simple", 406.0, 1.8, 236.9)),
-            _A100_ACROSS,
-            15.9e9,
-            device="a100",
-        ),
-        Fabric("a100-800g", 8, _A100_NODE, _share(_A100_ACROSS, 1 / 2), 15.9e9 / 2, device="a100"),
-        Fabric("jean-zay", 8, _A100_NODE, _share(_A100_ACROSS, 1 / 4), 15.9e9 / 4, device="a100"),
-        Fabric("hgx-h100", 8, _H100_NODE, _H100_ACROSS, 42.5e9, device="h100"),
-        Fabric("hgx-h200", 8, _H100_NODE, _H100_ACROSS, 42.5e9, device="h200"),
-        Fabric("hgx-v100", 8, _V100_NODE, _A100_ACROSS, 11.0e9),
-        Fabric("mi300x", 8, _MI300X_NODE, _H100_ACROSS, 42.5e9),
-        Fabric("efa-b200", 8, _B200_NODE, _B200_ACROSS, 48.4e9, device="b200"),
-        # Boards joined by NVLink bridges; boards on PCIe 4; Gaudi's and Google's own links at their stated rates, a
-        # "node" of which is the slice that they join.
-        Fabric("nvl-bridge", 4, _H100_NODE, _share(_H100_ACROSS, 1 / 2), 42.5e9, device="h200"),
-        Fabric("l40s", 4, _PCIE_NODE, _share(_H100_ACROSS, 1 / 4), 21.2e9),
-        Fabric("gaudi2", 8, _MI300X_NODE, _share(_A100_ACROSS, 1.5), 30.0e9),
-        Fabric("tpu-v4", 4096, _torus(6, 45.0), _torus(6, 3.1), 3.1e9),
-        Fabric("tpu-v5e", 256, _torus(4, 45.0), _torus(4, 3.1), 3.1e9),
-        Fabric("tpu-v5p", 8960, _torus(6, 90.0), _torus(6, 6.2), 6.2e9),
-        Fabric("tpu-v6e", 256, _torus(4, 90.0), _torus(4, 6.2), 6.2e9),
-        Fabric("nvl72", 64, _NVL72_NODE, _B200_ACROSS, 48.4e9, card_ranks=8),
-    )
-}
-
-
-def fabric(name: str) -> Fabric:
-    """The system called `name`; InputError names the nearest."""
-    if name not in FABRICS:
-        raise InputError.at(name, "no such fabric", expected=closest(name, FABRICS), found=repr(name))
-    return FABRICS[name]
+def _known(node: Node) -> str:
+    name = node.choice(list(FABRICS))
+    if name is None:
+        raise InputError(node.problems.found)
+    return name

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.compute.kernel import Source
+from simcore.compute.measured import parametric
 from simcore.compute.measured.estimate import Question, answer, machine
 from simcore.compute.measured.operations import OPERATIONS
+from simcore.compute.measured.own import add_table
 from simcore.compute.measured.tables import curves, entries
 from simcore.errors import InputError
 
@@ -82,6 +84,54 @@ def test_sustained_runs_are_slower_where_the_power_limit_binds_and_not_at_few_ro
             sizes = {"m": np.array(rows), "n": np.array(n), "k": np.array(k)}
             long = answer(Question(OPERATIONS["gemm_sustained"], machine(device), ("bf16", None), sizes))
             assert low < np.exp(np.mean(long.log_us - short.log_us)) < high
+
+
+def test_one_row_that_is_ten_times_off_moves_no_neighbour_far(tmp_path, monkeypatch):
+    """A table of 25 products at 80 % of the peak; one of them is broken."""
+    asked = Question(OPERATIONS["gemm"], machine("b200"), ("int8",), {"m": [4096.0], "n": [4096], "k": [5000]})
+    found = []
+    for broken in (1.0, 10.0):
+        monkeypatch.setenv("SIMCORE_TABLES", str(tmp_path / str(broken)))
+        rows = ["dtype,n,k,m,time_us"]
+        for n in (2048, 3072, 4096, 6144, 8192):
+            for k in (2048, 3072, 4096, 6144, 8192):
+                slower = broken if (n, k) == (4096, 4096) else 1.0
+                rows.append(f"int8,{n},{k},4096,{2 * n * k * 4096 / 3.6e15 * 1e6 * slower}")
+        file = tmp_path / "mine_b200_gemm.csv"
+        file.write_text("\n".join(rows))
+        add_table(file)
+        found.append(answer(asked).seconds[0])
+    assert found[0] == pytest.approx(2 * 4096 * 4096 * 5000 / 3.6e15, rel=0.05)
+    assert found[1] == pytest.approx(found[0], rel=0.1)
+
+
+@pytest.mark.parametrize("device", ["a100", "l40s", "rtx_pro_6000"])
+def test_where_tiles_go_in_waves_a_row_past_a_full_wave_costs_and_on_persistent_kernels_it_does_not(device):
+    """128 columns of tiles: one more row of tiles than cores begins another wave."""
+
+    def computed(name, rows):
+        sizes = {"m": np.array(rows, float), "n": np.full(len(rows), 256.0), "k": np.full(len(rows), 8192.0)}
+        return parametric.log_us(OPERATIONS["gemm"], sizes, machine(name).accelerator, "bf16")
+
+    full = 128 * machine(device).accelerator.cores
+    steps = np.diff(computed(device, [full - 128, full, full + 1]))
+    assert abs(steps[0]) < 0.01 < 0.05 < steps[1]
+    assert np.diff(computed("h100", [full, full + 1]))[0] < 1e-3
+
+
+def test_a_user_s_rows_correct_what_is_near_and_the_nearest_measurement_is_named(tmp_path, monkeypatch):
+    usual = products("h100", [4096, 4096, 64], [4096, 4608, 28672], [4096, 4096, 512]).seconds
+    monkeypatch.setenv("SIMCORE_TABLES", str(tmp_path / "tables"))
+    file = tmp_path / "mine_h100_gemm.csv"
+    file.write_text(f"dtype,n,k,m,time_us\nbf16,4096,4096,4096,{usual[0] * 1.3e6}")
+    add_table(file)
+    found = products("h100", [4096, 4096, 64], [4096, 4608, 28672], [4096, 4096, 512])
+    slower = found.seconds / usual
+    assert slower[0] == pytest.approx(1.3, rel=1e-3)
+    assert 1.1 < slower[1] < 1.3
+    assert slower[2] < slower[1]
+    assert (found.table[0], found.table[2]) == ("mine_h100_gemm", "aic_h100_gemm")
+    assert found.distance[2] < 1
 
 
 def test_another_wiring_of_the_same_devices_is_no_near_device():

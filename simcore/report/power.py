@@ -1,0 +1,39 @@
+"""Watts of a run's boards over time: at work, or waiting."""
+
+from __future__ import annotations
+
+from math import fsum
+
+import numpy as np
+
+from simcore.compute.accelerators import accelerator
+from simcore.compute.power import board_w
+from simcore.report.document import PowerRow
+from simcore.report.overview import shares_of_time
+from simcore.timeline.breakdown import COMPUTING
+from simcore.timeline.events import Timeline
+
+__all__ = ["power_over_time"]
+
+NUM_BINS = 200
+
+
+def power_over_time(timeline: Timeline, name: str) -> PowerRow:
+    """Every NPU as a board of that accelerator, which computes 16-bit products whenever it computes.
+
+    Hosts, switches and cooling are not in it. InputError where the accelerator states no power limit.
+    """
+    device, span_ns = accelerator(name), max(timeline.time_ns, 1)
+    edges_ns = np.linspace(0, span_ns, min(NUM_BINS, span_ns) + 1).round().astype(np.int64)
+    computing = shares_of_time(timeline.events, COMPUTING, np.arange(len(timeline.ranks)), edges_ns)
+    boards = np.array([len(ranks) for ranks in timeline.ranks], float)
+    watts = boards @ board_w(device, computing)
+    energy_j = fsum((watts * np.diff(edges_ns)).tolist()) * 1e-9
+    mean_w = energy_j / (span_ns * 1e-9) / timeline.npus
+    return {
+        "accelerator": device.name,
+        "board_w": mean_w,
+        "energy_j": energy_j,
+        "edges_ns": edges_ns.tolist(),
+        "watts": watts.tolist(),
+    }

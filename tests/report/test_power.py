@@ -1,0 +1,55 @@
+"""Laws of the watts that a run's boards draw over time."""
+
+import json
+from math import fsum
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore import run
+from simcore.cli import main
+from simcore.compute.accelerators import accelerator
+from simcore.compute.power import WAITING
+from simcore.report.document import read_report
+from simcore.report.plots import breakdown_figure
+from simcore.report.power import power_over_time
+from simcore.timeline.breakdown import class_figures
+from tests.runs import runs
+
+H100 = accelerator("H100")
+
+
+@settings(deadline=None, max_examples=30)
+@given(runs(("Ring", "Switch"), [("native", "congested")]), st.sampled_from(["H100", "B200", "A100"]))
+def test_boards_draw_between_waiting_and_their_limit_and_energy_is_what_they_do(run, name):
+    timeline, limit_w = run.timeline(), accelerator(name).power_w
+    row = power_over_time(timeline, name)
+    assert all(0.999 * WAITING * limit_w <= watts / timeline.npus <= limit_w for watts in row["watts"])
+    bins_ns = [after - before for before, after in zip(row["edges_ns"], row["edges_ns"][1:], strict=False)]
+    drawn_j = fsum(watts * ns * 1e-9 for watts, ns in zip(row["watts"], bins_ns, strict=True))
+    assert row["energy_j"] == pytest.approx(drawn_j)
+    classes = zip(timeline.ranks, class_figures(timeline).compute_ns.tolist(), strict=True)
+    busy_s = fsum(len(ranks) * ns * 1e-9 for ranks, ns in classes)
+    span_s = max(timeline.time_ns, 1) * 1e-9 * timeline.npus
+    assert row["energy_j"] == pytest.approx(limit_w * (WAITING * span_s + (0.93 - WAITING) * busy_s), rel=1e-6)
+
+
+def test_report_page_picture_and_archive_tell_the_same_power(tmp_path, capsys):
+    assert (
+        main(["run", "--workload", "dlrm", "--topology", "ring8", "--power", "H100", "-o", str(tmp_path / "out")]) == 0
+    )
+    assert "Power: a H100-SXM-80GB draws 229 W on average" in capsys.readouterr().out
+    power = json.loads((tmp_path / "out" / "report.json").read_text())["power"]
+    assert power["accelerator"] in (tmp_path / "out" / "timeline.html").read_text()
+    report = run("dlrm", "ring8", power="H100")
+    assert report.to_dict()["power"] == power
+    labels = [axes.get_ylabel() for axes in breakdown_figure(report.to_dict()).axes]
+    assert labels[-1] == "kW"
+    assert read_report(tmp_path / "out" / "events.npz")["power"] == power
+
+
+@pytest.mark.parametrize(("name", "said"), [("H10", "H100"), ("TPUv5e", "no power limit is stated")])
+def test_boards_whose_power_nobody_states_are_refused(name, said, capsys):
+    assert main(["run", "--workload", "dlrm", "--topology", "ring8", "--power", name]) == 2
+    assert said in capsys.readouterr().err
