@@ -156,7 +156,8 @@ def command(what: str) -> None:
     """
     if what not in SHELVES:
         raise click.BadParameter(f"there is nothing called '{what}' to list; {closest(what, SHELVES)}")
+    from simcore.report.table import Table, columns
+
     lines = list(SHELVES[what]())
-    width = max((len(name) for name, _ in lines), default=0)
     entries = [{"name": name, "description": text} for name, text in lines]
-    emit({what: entries}, "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in lines))
+    emit({what: entries}, lambda: Table("", columns(("name", ""), ("description", "")), lines).text(500))

@@ -12,6 +12,7 @@ from simcore.cli.command import Target, emit, option, pictures, verb
 
 if TYPE_CHECKING:
     from simcore.cost.search import Candidate, Found, Rival, Study
+    from simcore.report.table import Table
 
 __all__ = ["command"]
 
@@ -111,19 +112,20 @@ def _entries(some: Sequence[Candidate]) -> list[dict[str, Any]]:
 def _lines(found: Found) -> list[str]:
     from simcore.cost.search import rivals
 
-    head = f"{'step':>9} {'memory':>9}   tp  pp   cp   ep   dp chunks micro  recompute zero  schedule"
-    lines = [f"{found.tried} candidates, {found.fitting} fit, {found.simulated} simulated", head]
-    lines += map(_line, found.best)
-    return [*lines, "", *_reasons(rivals(found)), "", "fastest at each memory:", head, *map(_line, found.front)]
+    head = f"{found.tried} candidates, {found.fitting} fit, {found.simulated} simulated"
+    least = _plans("fastest at each memory:", found.front)
+    return [head, _plans("", found.best).text(120), "", *_reasons(rivals(found)), "", least.text(120)]
 
 
-def _line(one: Candidate) -> str:
-    plan = one.plan
-    figures = (
-        f"{one.step_s:8.3f}s {one.memory_bytes / 1e9:6.1f} GB  {plan.tp:>3} {plan.pp:>3} {plan.cp:>4} {plan.ep:>4}"
-    )
-    chosen = f"{plan.dp:>4} {plan.virtual_stages:>6} {plan.micro_batch:>5} {plan.recompute:>10} {plan.zero:>4}"
-    return f"{figures} {chosen}  {plan.schedule_name}"
+_PLAN = ("tp", "pp", "cp", "ep", "dp", ("virtual_stages", "chunks"), ("micro_batch", "micro"), "recompute", "zero")
+
+
+def _plans(title: str, some: Sequence[Candidate]) -> Table:
+    from simcore.report.table import Table, columns
+
+    shown = columns("step_ns", "memory_bytes", *_PLAN, ("schedule_name", "schedule"))
+    rows = [(one.step_s * 1e9, one.memory_bytes, *(getattr(one.plan, each.key) for each in shown[2:])) for one in some]
+    return Table(title, shown, rows)
 
 
 _SHORT = {"tensor_parallel": "tensor", "context_parallel": "context", "expert_parallel": "expert"}
@@ -133,6 +135,7 @@ _SHORT |= {"pipeline_parallel": "pipeline"}
 def _reasons(others: Sequence[Rival]) -> list[str]:
     """Seconds and gigabytes that the best with another choice takes more; parts that never differ are left out."""
     from simcore.cost.search import SLOWEST
+    from simcore.report.table import Table, columns
 
     if not others:
         return ["no other choice fits"]
@@ -140,12 +143,17 @@ def _reasons(others: Sequence[Rival]) -> list[str]:
     slow = [one.choice for one in others if one.candidate.step_s > limit_s]
     others = [one for one in others if one.candidate.step_s <= limit_s] or others
     names = [name for name in others[0].parts_s if any(abs(one.parts_s[name]) >= _SHOWN_S for one in others)]
-    width = max(len(one.choice) for one in others)
-    head = " ".join(f"{_SHORT.get(name, name):>9}" for name in ("step", *names))
-    lines = ["why the winner wins: what the best with another choice takes more", f"{'':{width}} {head}    memory"]
-    for one in others:
-        figures = " ".join(f"{seconds:+8.3f}s" for seconds in (one.step_s, *(one.parts_s[name] for name in names)))
-        lines.append(f"{one.choice:{width}} {figures} {one.memory_bytes / 1e9:+6.1f} GB")
+    rows = [
+        (
+            one.choice,
+            *(seconds * 1e9 for seconds in (one.step_s, *(one.parts_s[name] for name in names))),
+            one.memory_bytes,
+        )
+        for one in others
+    ]
+    figures = [(name, _SHORT.get(name, name), "+ns") for name in ("step", *names)]
+    shown = columns(("choice", ""), *figures, ("memory", "memory", "+bytes"))
+    lines = [Table("why the winner wins: what the best with another choice takes more", shown, rows).text(120)]
     return [*lines, f"more than {SLOWEST:g} times as slow: {', '.join(slow)}"] if slow else lines
 
 

@@ -57,7 +57,7 @@ def command(
         from simcore.report.plots import save
 
         save(predictions_figure(found), Path(plot))
-    shown = validate.markdown(found) if markdown else validate.table(found, rows=rows)
+    shown = validate.suites_table(found).markdown() if markdown else validate.text(found, rows=rows)
     emit(validate.document(found), shown)
     missed = [one.suite.name for one in found if one.missed]
     if missed:

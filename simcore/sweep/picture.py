@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simcore.report.grid import shorten
 from simcore.report.palette import DIMENSIONS, FAMILIES, HEAT, PHASES
 from simcore.report.plots import new_figure, styled, time_unit
+from simcore.report.table import shorten
 from simcore.sweep.run import Row
 
 if TYPE_CHECKING:

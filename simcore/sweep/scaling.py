@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from simcore.errors import InputError
-from simcore.report.grid import shorten
 from simcore.report.palette import INK
 from simcore.report.plots import new_figure, styled, time_unit
+from simcore.report.table import shorten
 from simcore.sweep.picture import CURVES, MARKERS
 from simcore.sweep.run import FIGURES, Row
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from simcore.cli import main
-from simcore.report.csv import table_csv
+from simcore.report.table import Table, columns
 from simcore.workload import archives
 
 MESH = "topology: [{0}]\nnpus_count: [{1}]\nbandwidth: [50.0]\nlatency: [500.0]\n"
@@ -97,7 +97,7 @@ def test_a_name_cannot_steer_the_terminal(tmp_path, capsys):
 
 
 def test_a_name_cannot_become_a_spreadsheets_formula():
-    assert table_csv(["name"], [["=cmd|' /C calc'!A0"], ["-1.5"], [None], [-2]]) == (
+    assert Table("", columns("name"), [["=cmd|' /C calc'!A0"], ["-1.5"], [None], [-2]]).csv() == (
         "name\n'=cmd|' /C calc'!A0\n-1.5\n\"\"\n-2\n"
     )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from statistics import mean
 
 from simcore.replay.kinds import plain
-from simcore.replay.session import Replay
+from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.ablation import Ablations
 from simcore.replay.views.breakdown import (
     TaskTotal,
@@ -37,7 +37,7 @@ from simcore.replay.views.report import (
 from simcore.replay.views.work import work
 from simcore.replay.whatif.communication import changes
 from simcore.replay.whatif.layers import layers_if_clear
-from simcore.report.grid import grid, shorten
+from simcore.report.table import Table, columns, shorten
 from simcore.report.text import wrapped
 from simcore.units import format_ns, format_rate
 from simcore.workload.kineto import HostUse
@@ -45,7 +45,7 @@ from simcore.workload.kineto import HostUse
 __all__ = ["answer", "to_text"]
 
 TASKS_SHOWN, TASKS_ON_PATH, HELPS_SHOWN = 5, 3, 8
-NAME_WIDTH, WIDTH = 60, 110
+NAME_WIDTH, WIDTH, INDENT = 60, 110, 2
 LEAST_SHARE = 0.005
 
 
@@ -59,7 +59,7 @@ def to_text(replay: Replay, helps: Sequence[Sequence[Help]] = (), ablations: Abl
             parts.append(_rank_text(replay, number, helps[number] if helps else ()))
     if ablations:
         parts.append(_ablation_table(replay, ablations))
-    return "\n\n".join(parts)
+    return _joined(parts)
 
 
 def _job_text(found: Job) -> str:
@@ -74,40 +74,41 @@ def _job_text(found: Job) -> str:
     else:
         said += "No collective was recorded on two of them: they are replayed apart."
     rows = [
-        (f"{each.rank}", f"{each.stage}" if each.stage >= 0 else "",
-         *map(format_ns, (each.step_ns, each.compute_ns, each.exposed_comm_ns, each.waiting_ns)),
-         format_ns(each.awaited_ns), f"{each.last_in}", f"{each.waits_for}" if each.waits_for >= 0 else "")
+        (each.rank, each.stage if each.stage >= 0 else None, each.step_ns, each.compute_ns, each.exposed_comm_ns,
+         each.waiting_ns, each.awaited_ns, each.last_in, each.waits_for if each.waits_for >= 0 else None)
         for each in found.ranks
     ]  # fmt: skip
-    header = "rank", "stage", "step", "computing", "only talking", "waiting", "waited for", "last in", "waits for"
+    spent = "step_ns", "computing_ns", "only_talking_ns", "waiting_ns", "waited_for_ns"
+    ranks = Table("", columns("rank", "stage", *spent, "last_in", "waits_for"), rows)
     stages = {each.stage for each in found.ranks} - {-1}
     said += f" They are the {len(stages)} stages of a pipeline." if stages else ""
     groups = [
-        (each.role or "?", each.description, f"{each.groups} x {each.size}", f"{each.collectives}",
-         *map(format_ns, (each.transfer_ns, each.waiting_ns)))
+        (each.role or "?", each.description, f"{each.groups} x {each.size}", each.collectives, each.transfer_ns,
+         each.waiting_ns)
         for each in found.groups
     ]  # fmt: skip
-    titles = "group", "described as", "groups x ranks", "collectives", "transfer", "waiting"
-    return "\n\n".join(filter(None, (wrapped(said, WIDTH), _table(header, rows), _table(titles, groups, left=(0, 1)))))
+    shown = columns("group", "described_as", "groups x ranks", "collectives", "transfer_ns", "waiting_ns")
+    return _joined([wrapped(said, WIDTH), ranks.text(WIDTH, INDENT), Table("", shown, groups).text(WIDTH, INDENT)])
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(filter(None, parts))
 
 
 def _ablation_table(replay: Replay, ablations: Ablations) -> str:
     """The mean error of a step with residuals, without, and then without one more kind of dependency."""
-    header = "mean error of a step", *(f"rank {prepared.view.trace.rank}" for prepared in replay.ranks)
-    rows = ((name.replace("_", " "), *(f"{error:.2%}" for error in errors)) for name, errors in ablations.items())
-    return grid(header, rows, width=WIDTH)
+    ranks = [(f"{number}", f"rank {one.view.trace.rank}", ".2%") for number, one in enumerate(replay.ranks)]
+    rows = [(name.replace("_", " "), *errors) for name, errors in ablations.items()]
+    return Table("", columns("mean error of a step", *ranks), rows).text(WIDTH)
 
 
 def _rank_text(replay: Replay, number: int, helps: Sequence[Help]) -> str:
     said = [answer(replay, number), wrapped(_trusted(trust(replay, number), replay, number), WIDTH)]
-    tables = [
-        _help_table(helps),
-        _work_table(replay, number),
-        _pause_table(replay, number),
-        _step_table(replay, number),
-    ]
-    parts = ["\n".join(said), *tables, "\n".join(_explanations(replay, number))]
-    return "\n\n".join(part for part in parts if part)
+    step = typical_step(replay, number)
+    tables = (_helps(helps), _work(step), _pauses(step), _steps(replay, number), _breakdown(replay, number))
+    return _joined(
+        ["\n".join(said), *(each.text(WIDTH, INDENT) for each in tables), "\n".join(_explanations(replay, number))]
+    )
 
 
 def answer(replay: Replay, number: int) -> str:
@@ -168,24 +169,24 @@ def _trusted(found: Trust, replay: Replay, number: int) -> str:
     return off + null + says + "." + rest
 
 
-def _help_table(helps: Sequence[Help]) -> str:
+def _helps(helps: Sequence[Help]) -> Table:
     rows = [
-        (row.what, format_ns(row.saved_ns), " to ".join(map(format_ns, row.interval_ns)), row.option)
+        (row.what, row.saved_ns, " to ".join(map(format_ns, row.interval_ns)), row.option)
         for row in helps[:HELPS_SHOWN]
     ]
-    return _table(("what would help most", "a step saves", "from, to", "replayed with"), rows, left=(0, 3))
+    shown = columns(("what", "what would help most"), ("saved_ns", "a step saves"), "from, to", "replayed with")
+    return Table("", shown, rows)
 
 
-def _work_table(replay: Replay, number: int) -> str:
+def _work(step: StepReplay) -> Table:
     """What the device worked on in the typical step, as recorded."""
-    step = typical_step(replay, number)
-    rows = []
-    for each in (one for one in work(step) if one.time_ns):
-        share = f"{each.time_ns / max(step.measured_ns, 1):.1%}"
-        rows.append(
-            (each.category, f"{each.count}", format_ns(each.time_ns), share, _rate(each.rate, each.unit, each.limit))
-        )
-    return _table(("on the device", "tasks", "time", "of the step", "reaching"), rows, left=(0, 4))
+    rows = [
+        (one.category, one.count, one.time_ns, one.time_ns / max(step.measured_ns, 1),
+         _rate(one.rate, one.unit, one.limit))
+        for one in work(step)
+        if one.time_ns
+    ]  # fmt: skip
+    return Table("", columns("on the device", "tasks", "time_ns", ("share", "of the step"), "reaching"), rows)
 
 
 def _rate(rate: float, unit: str, limit: float) -> str:
@@ -195,46 +196,34 @@ def _rate(rate: float, unit: str, limit: float) -> str:
     return shown + (f", {rate / limit:.0%} of the device's" if limit else "")
 
 
-def _pause_table(replay: Replay, number: int) -> str:
+def _pauses(step: StepReplay) -> Table:
     rows = [
-        (
-            format_ns(each.length_ns),
-            plain(each.before),
-            ", ".join(filter(None, (each.call, str(each.host)))) or "nothing recorded",
-        )
-        for each in pauses(typical_step(replay, number))
+        (each.length_ns, plain(each.before), ", ".join(filter(None, (each.call, str(each.host)))) or "nothing recorded")
+        for each in pauses(step)
     ]
-    return _table(("device idle", "until", "while the host is in"), rows, left=(1, 2))
+    return Table("", columns("device_idle_ns", "until", "while the host is in"), rows)
 
 
-def _step_table(replay: Replay, number: int) -> str:
+def _steps(replay: Replay, number: int) -> Table:
     rows = []
     for step in replay.steps[number]:
-        note = (
-            "" if step.steady else f"device {format_ns(step.device_ns)}, predicted {format_ns(step.period.device_ns)}"
-        )
-        times = format_ns(step.window.length_ns), format_ns(step.predicted_ns), f"{step.error:+.1%}"
-        rows.append((f"{step.window.index}", *times, note))
-    steps = _table(("step", "measured", "predicted", "error", ""), rows, left=(0, 4))
+        note = f"device {format_ns(step.device_ns)}, predicted {format_ns(step.period.device_ns)}" * (not step.steady)
+        rows.append((step.window.index, step.window.length_ns, step.predicted_ns, step.error, note))
+    return Table("", columns("step", "measured_ns", "predicted_ns", ("error", "error", "+share"), ("note", "")), rows)
+
+
+def _breakdown(replay: Replay, number: int) -> Table:
     both = [asdict(mean_breakdown([side(step) for step in replay.scored(number)])) for side in (measured, predicted)]
-    cells = [
+    rows = [
         (
             key.removesuffix("_ns").replace("_", " "),
-            *(f"{format_ns(side[key])} {side[key] / max(sum(side.values()), 1):6.1%}" for side in both),
+            *(figure for side in both for figure in (side[key], side[key] / max(sum(side.values()), 1))),
         )
         for key in both[0]
         if both[0][key] or both[1][key]
     ]
-    return steps + "\n\n" + _table(("breakdown", "measured", "predicted"), cells)
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """Rows under a header, moved in, without columns in which nothing stands; nothing without rows."""
-    kept = [at for at in range(len(header)) if any(row[at] for row in rows)]
-    cells = [[row[at] for at in kept] for row in rows]
-    aligned = [place for place, at in enumerate(kept) if at in left]
-    text = grid([header[at] for at in kept], cells, left=aligned, width=WIDTH - 2) if rows else ""
-    return "\n".join(f"  {line}" for line in text.splitlines())
+    shares = [(f"{side}_share", "of it", "share") for side in ("measured", "predicted")]
+    return Table("", columns("breakdown", "measured_ns", shares[0], "predicted_ns", shares[1]), rows)
 
 
 def _explanations(replay: Replay, number: int) -> Iterator[str]:
