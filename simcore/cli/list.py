@@ -124,6 +124,7 @@ FORMATS = {
     "kineto": "replayed: PyTorch profiler traces (.json, .json.gz)",
     "topology": "read: YAML lists of dimensions as in ASTRA-sim 2.x, wafers, or a graph; ASTRA-sim 1.0's JSON",
     "graph": "read: node-link JSON or GraphML with bandwidth and latency on the edges",
+    "ns-3": "read, written: lists of links of HPCC's and SimAI's forks (simcore topology export T -o net.txt)",
     "timeline": "written: .png .svg .html, Chrome trace .json(.gz), Perfetto .pftrace(.gz)",
 }
 
