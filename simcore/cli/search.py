@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from simcore.cli.command import Target, emit, option, pictures, verb
+from simcore.cli.progress import progress
 
 if TYPE_CHECKING:
     from simcore.cost.search import Candidate, Found, Rival, Study
@@ -33,7 +34,8 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
     from simcore.errors import InputError
 
     asked = read_study(Path(study))
-    found = search(asked, top)
+    with progress("searching"):
+        found = search(asked, top)
     if not found.best:
         raise InputError.at(
             study,

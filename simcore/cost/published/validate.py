@@ -15,6 +15,7 @@ from simcore.cost.published.reading import READING_ERRORS, Refused, Sorted, reas
 from simcore.cost.published.rows import Row, Step
 from simcore.cost.published.suites import Suite, load
 from simcore.cost.sensitivity import Sensitivity, averaged, of_question, told
+from simcore.progress import meter
 from simcore.report.table import Table, columns
 
 __all__ = ["Scored", "default_documents", "document", "score", "seen_errors", "suites_table", "text"]
@@ -87,12 +88,11 @@ def default_documents() -> list[Mapping[str, Any]]:
 def score(
     some: Sorted | Suite,
     documents: Iterable[Mapping[str, Any]] = (),
-    progress: Any = None,
     *,
     engine: bool = False,
     explain: bool = False,
 ) -> Scored | None:
-    """Predict the rows of a suite, None when there are none; `progress` wraps the rows (a tqdm).
+    """Predict the rows of a suite, None when there are none.
 
     With `engine`, steps are run by the engine, too; with `explain`, every constant is moved for every row.
     """
@@ -102,7 +102,7 @@ def score(
             return None
         (some,) = found
     rows, answers, refused = [], [], list(some.refused)
-    for row in progress(some.rows) if progress else some.rows:
+    for row in meter().through(some.rows):
         try:
             answers.append(_answer(row, engine, explain))
             rows.append(row)
