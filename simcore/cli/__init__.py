@@ -33,6 +33,7 @@ VERBS = {
     "search": "Find the best parallelisation of a model on a cluster.",
     "sweep": "Run a study of many configurations.",
     "compare": "Compare two reports or timelines.",
+    "schema": "JSON Schemas of what commands print with --json.",
 }
 
 
