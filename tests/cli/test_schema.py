@@ -12,7 +12,7 @@ from simcore.cli.documents import DOCUMENTS
 from tests.profiles_of_steps import recorded
 
 STUDY = "run: {workload: micro_all_reduce}\ngrid: {topology: [ring8]}\n"
-SEARCH = "{model: gpt-7.5b, seq: 2048, accelerators: 8, global_batch: 8, cluster: selene, tp: [8], pp: [1], micro_batch: [1]}"
+SEARCH = "{model: gpt-7.5b, seq: 2048, accelerators: 8, global_batch: 8, cluster: selene, tp: [8], pp: [1]}"
 STEP = [("work", 100, 50), ("launch", "gemm", 400), ("synchronise",)]
 JOBS = "{topology: ring8, jobs: [{name: one, workload: micro_all_reduce, npus: 4}]}"
 CALLS = {
