@@ -182,3 +182,14 @@ def test_loaded_inputs_paths_and_plain_texts_are_taken():
     by_name = run("dlrm", "ring8", straggler=("5=2",)).to_dict()
     assert by_object["time_ns"] == by_name["time_ns"]
     assert by_object["ranks"] == by_name["ranks"]
+
+
+def test_what_is_loaded_says_shortly_what_it_is():
+    assert repr(load_workload("dlrm")) == "<Workload dlrm: HYBRID_DLRM, 8 layers>"
+    assert repr(load_topology("torus_4x4x4")) == "<Topology torus_4x4x4: Ring of 4 x Ring of 4 x Ring of 4>"
+
+
+def test_traces_are_loaded_for_as_many_npus_as_there_are_files(tmp_path):
+    assert main(["convert", "workloads/dlrm.txt", str(tmp_path / "w"), "--npus", "4"]) == 0
+    assert len(load_workload(tmp_path / "w").graph_of_rank) == 4
+    assert len(load_workload(tmp_path / "w.0.et").graph_of_rank) == 1
