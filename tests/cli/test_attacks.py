@@ -52,6 +52,14 @@ def test_a_dense_network_is_estimated_before_it_is_built(tmp_path):
     assert "MB for the links of 300,000 NPUs in dimension 0" in done.stderr
 
 
+def test_messages_that_do_not_fit_are_estimated_before_they_are_made(tmp_path):
+    """8,000 x 7,999 messages of an all-to-all on a line, where no two NPUs are alike."""
+    (tmp_path / "net.yaml").write_text(MESH.format("Mesh", 8000))
+    done = limited(f"run --workload micro_all_to_all --topology {tmp_path}/net.yaml", tmp_path, 3 << 30)
+    assert done.returncode == 2
+    assert "MB for the messages of a collective of 8,000 NPUs" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("option", "named"),
     [("--fault|link 3-4 x1e-15", "at least x1e-06"), ("--iterations|1000000000", "--iterations")],
