@@ -108,6 +108,8 @@ class Target(click.ParamType):  # type: ignore[type-arg]
             message, expected = f"{spelling} writes no file of this kind", closest(found, known)
             raise InputError.at(str(value), message, expected=expected, found=repr(found), field=spelling)
         if self.folder:
+            if path.exists() and not path.is_dir():
+                raise InputError.at(str(value), "this is a file", expected="a new or empty folder", found=spelling)
             if path.exists() and files.occupied(path) and not forced():
                 hint = "--force overwrites files"
                 raise InputError.at(str(value), "the folder is not empty", expected="a new or empty one", hint=hint)

@@ -192,6 +192,11 @@ def test_what_is_there_is_refused_before_the_simulation(option, tmp_path, capsys
     assert "--force" in refused(capsys, f"run --workload dlrm --topology ring8 {option.format(tmp_path)}")
 
 
+def test_a_file_where_a_folder_is_meant_is_named(tmp_path, capsys):
+    (tmp_path / "there").write_text("mine")
+    assert "expected: a new or empty folder" in refused(capsys, f"{RUN} ring8 --force -o {tmp_path}/there")
+
+
 @pytest.mark.parametrize(
     "line", ["force: true", "output: /tmp/x", "timeline: [x.png]", "iterations: 0", "comm_scale: .nan"]
 )
