@@ -62,7 +62,7 @@ def render(results: Results, *, width: int = 80, num_rows: int = 40) -> str:
     settings = [(name, name, "") for name in results.varied]
     table = Table(
         "",
-        columns(*settings, *SHOWN, ("error", "")),
+        columns(*settings, *SHOWN),
         [_line(results, row) for row in ordered],
         noun="runs",
         listed="results.csv",
@@ -96,7 +96,8 @@ def _failure(results: Results, row: Row) -> str:
 
 def _line(results: Results, row: Row) -> list[object]:
     settings = [_shown(row["options"].get(name)) for name in results.varied]
-    return [*settings, *(row["figures"].get(name) for name in SHOWN), "failed" * bool(row["error"])]
+    figures = row["figures"]
+    return [*settings, *([figures[name] for name in SHOWN] if figures else ["failed", *[None] * (len(SHOWN) - 1)])]
 
 
 def _shown(value: Any) -> str:
