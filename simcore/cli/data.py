@@ -36,12 +36,9 @@ def list_() -> None:
     found = entries()
     keys = ("name", "device", "operation", "types", "rows", "source", "licence", "own")
     tables = [{key: getattr(entry, key) for key in keys} for entry in found]
-    rows = [
-        {**table, "types": ", ".join(entry.types), "own": "*" * entry.own}
-        for table, entry in zip(tables, found, strict=True)
-    ]
-    shown = (("own", ""), "name", ("rows", "points"), "types", "source")
-    emit({"schema": "simcore.data/1", "tables": tables}, Table("", columns(*shown), rows).text(160))
+    rows = [("* " * one.own + one.name, one.rows, ", ".join(one.types), one.source) for one in found]
+    shown = columns("name", ("rows", "points"), "types", "source")
+    emit({"schema": "simcore.data/1", "tables": tables}, Table("", shown, rows).text(160))
 
 
 @command.command(short_help="Bring your own measurements.")
