@@ -61,6 +61,7 @@ SPELLED = {
     "context": ("gather|ring|all_to_all", "How context ranks get at each other's tokens."),
     "dtype": ("fp32|tf32|fp16|bf16|fp8|int8|fp4", "Number format of products."),
     "attention_dtype": ("fp8", "Number format of attention; 16 bits."),
+    "parameter_dtype": ("fp8", "Number format of weights as they are held and gathered; 16 bits."),
     "schedule": ("gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe", "Order of the pipeline's cells."),
     "recompute_modules": (_MODULES, "What --recompute selective drops (repeatable)."),
     "lora_modules": ("linear_qkv|linear_proj|linear_fc1|linear_fc2", "Weights that have adapters; all (repeatable)."),
@@ -201,6 +202,7 @@ def _would_fit(answer: Answer) -> list[dict[str, Any]]:
 
 
 def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
+    from simcore.model.memory import room
     from simcore.report.table import Table, columns
     from simcore.units import format_bytes
 
@@ -221,11 +223,13 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     capacity = answer.cluster.memory_bytes
     names = [name for name in answer.memory[0].parts if any(memory.parts[name] for memory in answer.memory)]
     kept = [
-        (stage, memory.total, *(memory.parts[name] for name in names), max(memory.total - capacity, 0) or None)
+        (stage, memory.total, *(memory.parts[name] for name in names), room(memory.total, capacity).removeprefix("; "))
         for stage, memory in enumerate(answer.memory)
     ]
-    sizes = [(name, name, "bytes") for name in ("memory", *names, "too much")]
-    yield Table(f"memory of each stage, of {format_bytes(capacity)}:", columns("stage", *sizes), kept).text(120)
+    sizes = [(name, name, "bytes") for name in ("memory", *names)]
+    yield Table(
+        f"memory of each stage, of {format_bytes(capacity)}:", columns("stage", *sizes, ("room", "")), kept
+    ).text(120)
     yield from document.get("memory_over_time", [])
     if "would_fit" in document:
         all_fit = all(memory.total <= capacity for memory in answer.memory)

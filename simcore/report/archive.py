@@ -13,7 +13,6 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import msgspec
 import numpy as np
@@ -31,6 +30,7 @@ from simcore.timeline.events import (
     FaultCount,
     LinkTable,
     PipelineRun,
+    QueueTable,
     Timeline,
     WaferRun,
 )
@@ -41,11 +41,14 @@ __all__ = ["events_npz", "read_archive"]
 
 MOST_BYTES = 16 * 2**30
 MOST_STREAMS = 1 << 20
+QUEUE = "queue_"
 _BROKEN = (
     *(KeyError, ValueError, TypeError, UserWarning, OSError, EOFError, MemoryError, OverflowError, RuntimeError),
     *(SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, msgspec.MsgspecError),
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip file can hold: same timeline, same bytes
+OF_REPORT = ("profile", "network", "inputs", "warnings", "noise", "helps", "rules", "options")
+OF_TIMELINE = ("notes", "asked", "streams", "pipeline")
 Arrays = Mapping[str, NDArray[np.generic]]
 
 
@@ -84,25 +87,11 @@ def events_npz(report: Report) -> bytes:
 
 def _about(report: Report) -> bytes:
     timeline = report.timeline
-    return msgspec.json.encode(
-        _About(
-            profile=report.profile,
-            network=report.network,
-            inputs=report.inputs,
-            warnings=report.warnings,
-            noise=report.noise,
-            notes=timeline.notes,
-            streams=timeline.streams,
-            asked=tuple(dict(layer) for layer in timeline.asked),
-            pipeline=timeline.pipeline,
-            faults=timeline.links.faults if timeline.links else (),
-            steps=cast(list[StepRow], list(timeline.wafer.steps)) if timeline.wafer else None,
-            helps=report.helps,
-            rules=report.rules,
-            options=dict(report.options),
-        ),
-        order="sorted",
-    )
+    said = {name: getattr(report, name) for name in OF_REPORT} | {name: getattr(timeline, name) for name in OF_TIMELINE}
+    said |= {"asked": tuple(dict(layer) for layer in timeline.asked), "options": dict(report.options)}
+    faults = timeline.links.faults if timeline.links else ()
+    steps = list(timeline.wafer.steps) if timeline.wafer else None
+    return msgspec.json.encode(said | {"faults": faults, "steps": steps}, order="sorted")
 
 
 def _arrays(report: Report) -> Arrays:
@@ -127,6 +116,8 @@ def _arrays(report: Report) -> Arrays:
         arrays |= {"link_src": _strings(links.src), "link_dst": _strings(links.dst)}
         arrays |= {"link_bytes": links.size_bytes, "link_busy_ns": links.busy_ns}
         arrays |= {} if links.coordinates is None else {"link_coordinates": links.coordinates}
+        columns = () if links.queues is None else (*QueueTable.COLUMNS, "stands_for", "curves")
+        arrays |= {QUEUE + name: getattr(links.queues, name) for name in columns}
     if timeline.wafer:
         arrays["load_ns"] = timeline.wafer.load_ns
     return arrays
@@ -167,17 +158,7 @@ def _unpack(content: bytes) -> Arrays:
 def _report(arrays: Arrays) -> Report:
     about = msgspec.json.decode(arrays["about"].astype(np.uint8, casting="safe").tobytes(), type=_About)
     timeline = _timeline(arrays, about)
-    return Report(
-        timeline,
-        about.profile,
-        about.network,
-        about.inputs,
-        about.warnings,
-        about.noise,
-        about.helps,
-        about.rules,
-        options=about.options,
-    )
+    return Report(timeline, **{name: getattr(about, name) for name in OF_REPORT})
 
 
 def _timeline(arrays: Arrays, about: _About) -> Timeline:
@@ -193,7 +174,7 @@ def _timeline(arrays: Arrays, about: _About) -> Timeline:
         ends = (_texts(arrays["link_src"]), _texts(arrays["link_dst"]))
         carried, busy_ns = arrays["link_bytes"].astype(np.int64), arrays["link_busy_ns"].astype(np.int64)
         places = arrays["link_coordinates"].astype(np.int64) if "link_coordinates" in arrays else None
-        links = LinkTable(*ends, carried, busy_ns, places, about.faults)
+        links = LinkTable(*ends, carried, busy_ns, places, about.faults, queues=_queues(arrays, len(busy_ns)))
     wafer = None if about.steps is None else WaferRun(about.steps, arrays["load_ns"].astype(np.int64))
     return Timeline(
         events=replace(EventTable(_texts(arrays["names"]), *columns), messages=messages),
@@ -204,12 +185,22 @@ def _timeline(arrays: Arrays, about: _About) -> Timeline:
         layers=_texts(arrays["layers"]),
         dims=tuple(zip(_texts(arrays["dim_kinds"]), arrays["dim_npus"].tolist(), strict=True)),
         links=links,
-        notes=about.notes,
-        asked=about.asked,
-        streams=about.streams,
-        pipeline=about.pipeline,
         wafer=wafer,
+        **{name: getattr(about, name) for name in OF_TIMELINE},
     )
+
+
+def _queues(arrays: Arrays, count: int) -> QueueTable | None:
+    """What the queues of so many links did; ValueError when columns do not fit."""
+    if QUEUE + "curves" not in arrays:
+        return None
+    columns = {
+        name: arrays[QUEUE + name].astype(np.int64, casting="safe") for name in (*QueueTable.COLUMNS, "stands_for")
+    }
+    curves = arrays[QUEUE + "curves"].astype(np.int64, casting="safe").reshape(-1, 3)
+    if any(column.shape != (count,) for column in columns.values()):
+        raise ValueError("queues of other links")
+    return QueueTable(**columns, curves=curves)
 
 
 def _check(columns: Sequence[NDArray[np.int64]], arrays: Arrays, about: _About, messages: NDArray[np.int64]) -> None:

@@ -44,7 +44,7 @@ def _picture(kind: Kind) -> Callable[[Report, View], bytes]:
 
 
 def _stages(report: Report, view: View, kind: Kind) -> bytes:
-    from simcore.report.stages import stages_figure
+    from simcore.report.gantt import stages_figure
 
     return _image(report, stages_figure(report.timeline, view), kind)
 
@@ -80,8 +80,8 @@ def _kineto(report: Report, view: View) -> bytes:
     return kineto_archive(report, view)
 
 
-# Suffixes of pictures that show a pipelined run stage by stage, unless ranks are asked for
-STAGES: dict[str, Kind] = {".png": "png", ".svg": "svg"}
+# Suffixes of pictures: maps of links, and timelines that show a pipelined run stage by stage unless ranks are asked for
+MAPS: dict[str, Kind] = {".png": "png", ".svg": "svg"}
 
 # Suffix of a timeline's name -> (who draws it, what its viewer can hold)
 TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
@@ -95,10 +95,6 @@ TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
     ".tar": (_kineto, Limits(num_classes=1024, num_events=10_000_000)),
     ".tar.gz": (_kineto, Limits(num_classes=1024, num_events=10_000_000)),
 }
-
-
-# Suffix of a map of links -> its format
-MAPS: dict[str, Kind] = {".png": "png", ".svg": "svg"}
 
 
 def _suffix(path: str | os.PathLike[str], known: Iterable[str], what: str, option: str) -> str:
@@ -160,8 +156,8 @@ def write_timeline(report: Report, path: str | os.PathLike[str], selection: Sele
     selection, suffix = selection or Selection(), check_timeline(path)
     draw, limits = TIMELINES[suffix]
     view = choose(report.timeline, selection, limits)
-    if suffix in STAGES and report.timeline.pipeline and selection.ranks is None:
-        write_bytes(path, _stages(report, view, STAGES[suffix]))
+    if suffix in MAPS and report.timeline.pipeline and selection.ranks is None:
+        write_bytes(path, _stages(report, view, MAPS[suffix]))
         return ()
     write_bytes(path, draw(report, view))
     return tuple(f"left out: {missing}" for missing in view.left_out)

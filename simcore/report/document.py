@@ -9,9 +9,10 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypedDict, cast
 
 from simcore.errors import InputError
+from simcore.workload.model import PhaseName
 
 __all__ = [
     "SCHEMA",
@@ -25,9 +26,13 @@ __all__ = [
     "Links",
     "NoiseRow",
     "PhaseRow",
+    "QueueRow",
+    "Queues",
     "RankRow",
     "ReportDocument",
     "encode",
+    "layer_row",
+    "phase_row",
     "read_report",
 ]
 
@@ -69,6 +74,18 @@ class LayerRow(TypedDict):
     forward: PhaseRow
     input_grad: PhaseRow
     weight_grad: PhaseRow
+
+
+def phase_row(asked: tuple[str | None, int], compute_ns: int, comm_ns: int, exposed_ns: int) -> PhaseRow:
+    """A phase that asked for a collective of so many bytes, or for None."""
+    kind, size_bytes = str(asked[0]) if asked[0] else None, int(asked[1])
+    times = {"compute_ns": compute_ns, "comm_ns": comm_ns, "exposed_ns": exposed_ns}
+    return cast(PhaseRow, {**times, "collective": kind, "bytes": size_bytes})
+
+
+def layer_row(index: int, name: str, *phases: PhaseRow) -> LayerRow:
+    """A layer with its phases, in the order of `PhaseName`."""
+    return cast(LayerRow, {"index": index, "name": name} | dict(zip(map(str, PhaseName), phases, strict=True)))
 
 
 class RankRow(TypedDict):
@@ -127,6 +144,34 @@ class Links(TypedDict):
 
     count: int
     hottest: list[LinkRow]
+
+
+class QueueRow(TypedDict):
+    """The queue in front of a link: the most that waited, how long and how often the link stood still for want of room.
+
+    `curve_bytes`: the most that waited in each of equal parts of the run.
+    """
+
+    src: str
+    dst: str
+    peak_bytes: int
+    still_ns: int
+    stops: int
+    marks: int
+    drops: int
+    dropped_bytes: int
+    curve_bytes: list[int]
+
+
+class Queues(TypedDict):
+    """Sums over all links (segments that were marked; dropped, and sent again) and the queues that matter most."""
+
+    still_ns: int
+    stops: int
+    marks: int
+    drops: int
+    dropped_bytes: int
+    deepest: list[QueueRow]
 
 
 class FaultRow(TypedDict):
@@ -249,6 +294,7 @@ class ReportDocument(TypedDict):
     wafer: NotRequired[WaferRow]
     noise: NotRequired[NoiseRow]
     faults: NotRequired[list[FaultRow]]
+    queues: NotRequired[Queues]
     what_would_help: NotRequired[list[HelpRow]]
     profile_rules: NotRequired[list[RuleRow]]
     options: NotRequired[dict[str, Option]]

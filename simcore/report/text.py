@@ -10,6 +10,7 @@ from typing import TextIO
 
 from simcore.errors import printable
 from simcore.report.document import LayerRow, PhaseRow, ReportDocument
+from simcore.report.queues import queues_text
 from simcore.report.table import Table, columns
 from simcore.report.tables import helps, layer_total, layers_by_name, phases, share, top_layers
 from simcore.report.wafer import wafer_steps
@@ -85,6 +86,7 @@ def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width
     yield _pipeline(document, width)
     yield _ranks(document, width, num_rows)
     yield _links(document, width)
+    yield queues_text(document, width)
     yield wrapped(_faults(document), width)
     yield from wafer_steps(document)
     yield _definitions(document, width)

@@ -15,9 +15,8 @@ from simcore.files import write_bytes
 from simcore.report.plots import image
 from simcore.report.table import Table, columns
 from simcore.report.text import wrapped
-from simcore.sweep.picture import study_figure
+from simcore.sweep.pictures import front, measure, scaling_figure, study_figure, trade_figure
 from simcore.sweep.run import FIGURES, Row
-from simcore.sweep.scaling import front, measure, scaling_figure, trade_figure
 from simcore.sweep.store import read_rows
 from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY
 from simcore.units import format_ns
@@ -140,15 +139,13 @@ def write_files(results: Results, folder: Path, pareto: tuple[str, str] | None =
     files = {"results.csv": results_csv(results).encode()}
     if find_spec("pyarrow"):
         files["results.parquet"] = _parquet(results)
-    if results.done and results.varied:
-        figure = study_figure(results.done, results.varied)
-        files |= {"results.svg": image(figure, "svg"), "results.png": image(figure, "png")}
+    drawn = {"results": study_figure(results.done, results.varied)} if results.done and results.varied else {}
     if len({row["figures"]["npus"] for row in results.done}) > 1:
-        figure = scaling_figure(results.done, results.varied)
-        files |= {"scaling.svg": image(figure, "svg"), "scaling.png": image(figure, "png")}
+        drawn["scaling"] = scaling_figure(results.done, results.varied)
     if pareto and results.done:
-        figure = trade_figure(results.done, results.varied, pareto)
-        files |= {"pareto.svg": image(figure, "svg"), "pareto.png": image(figure, "png")}
+        drawn["pareto"] = trade_figure(results.done, results.varied, pareto)
+    for name, figure in drawn.items():
+        files |= {f"{name}.svg": image(figure, "svg"), f"{name}.png": image(figure, "png")}
     for name, content in files.items():
         write_bytes(folder / name, content)
     return [folder / name for name in files]

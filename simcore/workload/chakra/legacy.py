@@ -12,6 +12,8 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
+
 from simcore.errors import InputError, Location, Problem
 from simcore.workload.chakra import json_form, wire, writer
 from simcore.workload.chakra.schema import CommType, NodeType, Schema, build
@@ -19,7 +21,6 @@ from simcore.workload.chakra.schema import CommType, NodeType, Schema, build
 __all__ = ["detect", "to_current"]
 
 USUAL_MHZ = 1000.0  # the 2023-01 files count cycles; nobody says of which clock
-_WIDTHS = {wire.FIXED64: 8, wire.FIXED32: 4}
 SNIFFED = 64  # messages looked at to tell the schemas apart
 
 _NODE = {
@@ -87,7 +88,7 @@ def detect(data: bytes) -> str:
         fields = [field for head in _heads(data, SNIFFED) for field in head]
     except (wire.WireError, IndexError):
         return ""
-    attributes = [raw for number, kind, raw in fields if number == 11 and kind == wire.LENGTH]
+    attributes = [raw for number, _, raw in fields if number == 11 and _is_attribute(raw)]
     if attributes and (is_node or old_metadata or not any(number == 10 for number, *_ in fields)):
         return _by_attributes(attributes)
     if is_node:
@@ -108,20 +109,10 @@ def _heads(data: bytes, count: int) -> list[list[tuple[int, int, bytes]]]:
 
 def _fields(message: bytes) -> list[tuple[int, int, bytes]]:
     """Number, wire type and, of length-delimited ones, bytes of the fields of one message."""
-    found: list[tuple[int, int, bytes]] = []
-    position = 0
-    while position < len(message):
-        tag, start = wire.length_at(message, position)
-        kind, width = tag & 7, _WIDTHS.get(tag & 7, 0)
-        value = 0
-        if kind in {wire.VARINT, wire.LENGTH}:
-            value, start = wire.length_at(message, start)
-        width = value if kind == wire.LENGTH else width
-        if tag < 8 or kind not in {*_WIDTHS, wire.VARINT, wire.LENGTH} or start + width > len(message):
-            raise wire.WireError(0, position, "this is no protobuf field")
-        found.append((tag >> 3, kind, message[start : start + width]))
-        position = start + width
-    return found
+    buffer = np.frombuffer(message + wire.PADDING, np.uint8)
+    columns = wire.fields(buffer, np.array([0]), np.array([len(message)]))
+    found = ((int(f.number[0]), int(f.wire[0]), int(f.start[0]), int(f.value[0])) for f in columns)
+    return [(number, kind, message[at : at + size * (kind == wire.LENGTH)]) for number, kind, at, size in found]
 
 
 def _is_attribute(raw: bytes) -> bool:
@@ -174,9 +165,16 @@ def _converted(data: bytes, version: str, path: str, npu_frequency_mhz: float) -
     return writer.encode(head, nodes)
 
 
+def _node_type(number: int, shift: int) -> NodeType:
+    """Today's type of a node; the newest ones did not exist."""
+    if number + shift > NodeType.COMM_COLL_NODE:
+        raise ValueError(f"{number} is no type of node")
+    return NodeType(number + shift if number else 0)
+
+
 def _from_2023(old: Any, npu_frequency_mhz: float) -> Any:
     """A node of the first schema; its NodeType has no METADATA, so the numbers above 0 are one less."""
-    kind = NodeType(old.node_type + 1 if old.node_type else 0)
+    kind = _node_type(old.node_type, 1)
     attributes: dict[str, Any] = {"is_cpu_op": False}
     duration_ns = round(old.simulated_run_time * 1000 / npu_frequency_mhz)
     if duration_ns % 1000:
@@ -199,7 +197,7 @@ def _from_attributes(version: str) -> Callable[[Any], Any]:
     shift = 1 if version == "0.0.2" else 0
 
     def convert(old: Any) -> Any:
-        new = writer.node(old.id, old.name, NodeType(old.type + shift if old.type else 0), data_deps=old.parent)
+        new = writer.node(old.id, old.name, _node_type(old.type, shift), data_deps=old.parent)
         for name in ("inputs", "outputs"):
             texts = (getattr(old, name), getattr(old, f"{name[:-1]}_shapes"), getattr(old, f"{name[:-1]}_types"))
             if any(texts):

@@ -7,7 +7,6 @@ policy; they count when the system file says `scheduling-policy: EXPLICIT`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -17,8 +16,8 @@ from simcore.errors import InputError
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.loops import Order, Ref, Span, Step, loops
-from simcore.workload.loops.groups import column_group
-from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, PhaseName, Workload
+from simcore.workload.loops.step import column_group, group_axes
+from simcore.workload.model import CollectiveKind, Layer, PhaseName, Workload
 
 __all__ = ["convert"]
 
@@ -141,30 +140,17 @@ def _place(workload: Workload, layer: Layer, ref: Ref, sizes: Sequence[int]) -> 
     """Which ranks the collective of a column spans."""
     own = column_group(workload, layer, ref.layer, ref.phase, layer.phase(ref.phase).group)
     npus = prod(sizes)
-    tp, ep, data = _degrees(workload.parallelism, npus)
-    places: dict[Group | Span, Place] = {
+    places = {
         Span.NONE: Place(1, 1),
         Span.ALL: Place(1, npus),
         Span.FIRST_DIM: Place(1, sizes[0]),
         Span.OTHER_DIMS: Place(sizes[0], npus),
-        Span.MODEL: Place(1, tp),
-        Span.DATA: Place(tp, tp * data),
-        Group.TP: Place(1, tp),
-        Group.EP: Place(tp, tp * ep),
-        Group.DP: Place(tp, tp * data),
-        Group.DP_EP: Place(tp * ep, tp * data),
-    }
+    } | {group: Place(apart, apart * count) for group, (count, apart) in group_axes(workload.parallelism, npus).items()}
     place = places[own]
     if place.high % place.low or npus % place.high:
         found = f"a group of {place.high} NPUs on {npus}"
         raise InputError.at(workload.location, "the header's groups do not divide the machine", found=found)
     return place
-
-
-def _degrees(header: Parallelism, npus: int) -> tuple[int, int, int]:
-    """Tensor, expert and data parallel group sizes."""
-    tp, ep = max(1, header.tp), max(1, header.ep)
-    return tp, ep, max(1, npus // (tp * max(1, header.pp)))
 
 
 def _communicators(places: Sequence[Place], npus: int) -> dict[tuple[Place, int], str]:
@@ -182,10 +168,7 @@ def _encode(
     """A rank's file; with communicators, a first node defines them."""
     messages = []
     if names:
-        head = writer.node(0, "groups", NodeType.METADATA_NODE)
-        entries = [{"pg_name": name, "ranks": place.members(first)} for (place, first), name in names.items()]
-        head.inputs.values = json.dumps(entries)
-        messages.append(head)
+        messages.append(writer.groups(0, {name: place.members(first) for (place, first), name in names.items()}))
     shift = len(messages)
     for index, node in enumerate(nodes):
         attributes = {"is_cpu_op": False, **node["attributes"]}

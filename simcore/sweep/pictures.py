@@ -1,23 +1,119 @@
-"""How a study scales, and what it trades: one figure against another, and the runs that no other beats in both."""
+"""Pictures of a study: what varies against time, how it scales, what it trades, and the runs that no other beats."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from simcore.errors import InputError
-from simcore.report.palette import INK
+from simcore.report.palette import DIMENSIONS, FAMILIES, HEAT, INK, PHASES
 from simcore.report.plots import new_figure, styled, time_unit
 from simcore.report.table import shorten
-from simcore.sweep.picture import CURVES, MARKERS
 from simcore.sweep.run import FIGURES, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Measure", "front", "measure", "scaling_figure", "trade_figure"]
+__all__ = ["Measure", "front", "measure", "scaling_figure", "study_figure", "trade_figure"]
+
+CURVES = (PHASES[0], *DIMENSIONS[:3], FAMILIES["wait"], PHASES[1])
+MARKERS = "os^Dv*"
+LEAST_FILLED = 0.5  # of a heat map's cells; with fewer, points are plainer
+MOST_CELLS = 24  # with figures written into them, along one side
+MOST_TICKS = 40  # names along one side
+
+
+def study_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
+    """Time against what varies, of runs that did not fail; `varied` names at least one option or part."""
+    axes_values = {name: _values(rows, name) for name in varied}
+    changing = [name for name in varied if len(axes_values[name]) > 1] or [varied[0]]
+    scale, unit = time_unit(max(row["figures"]["time_ns"] for row in rows))
+    with styled():
+        figure = new_figure(7, 4.8)
+        axes = figure.subplots()
+        cells = prod(len(axes_values[name]) for name in changing)
+        if len(changing) == 2 and len(rows) >= LEAST_FILLED * cells:
+            _heat_map(axes, rows, changing, [axes_values[name] for name in changing], scale, unit)
+        else:
+            _curves(axes, rows, changing, scale, unit)
+    return figure
+
+
+def _values(rows: Sequence[Row], name: str) -> list[Any]:
+    """The different values of one thing: numbers in order, then others as they come."""
+    seen = {json.dumps(value): value for value in (row["options"].get(name) for row in rows)}
+    return sorted(seen.values(), key=lambda value: (not _is_number(value), value if _is_number(value) else 0))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _label(value: object) -> str:
+    text = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return shorten(text, 24).replace("$", r"\$")
+
+
+def _heat_map(
+    axes: Axes, rows: Sequence[Row], names: Sequence[str], values: Sequence[list[Any]], scale: float, unit: str
+) -> None:
+    """A cell per pair of values, blank where there is no run."""
+    down, across = ({json.dumps(value): place for place, value in enumerate(some)} for some in values)
+    times = np.full((len(down), len(across)), np.nan)
+    for row in rows:
+        place = tuple(json.dumps(row["options"].get(name)) for name in names)
+        times[down[place[0]], across[place[1]]] = row["figures"]["time_ns"] / scale
+    picture = axes.imshow(
+        np.ma.masked_invalid(times), cmap=HEAT, aspect="auto", interpolation="nearest", origin="lower"
+    )
+    for set_ticks, some in ((axes.set_yticks, values[0]), (axes.set_xticks, values[1])):
+        step = -(-len(some) // MOST_TICKS)
+        set_ticks(range(0, len(some), step), [_label(value) for value in some[::step]])
+    axes.tick_params(axis="x", rotation=90 if len(across) > 6 else 0)
+    axes.set(ylabel=names[0], xlabel=names[1])
+    axes.figure.colorbar(picture, ax=axes, label=f"time ({unit})")
+    if max(times.shape) <= MOST_CELLS // 2:
+        _write_cells(axes, times)
+
+
+def _write_cells(axes: Axes, times: Any) -> None:
+    low, high = np.nanmin(times), np.nanmax(times)
+    for (down, across), time in np.ndenumerate(times):
+        if np.isfinite(time):
+            colour = "white" if high > low and (time - low) / (high - low) > 0.5 else "black"
+            axes.text(across, down, f"{time:.3g}", ha="center", va="center", color=colour)
+
+
+def _curves(axes: Axes, rows: Sequence[Row], changing: Sequence[str], scale: float, unit: str) -> None:
+    """Time against the thing with most values; a curve per setting of the others, or points where they are many."""
+    across = max(changing, key=lambda name: len(_values(rows, name)))
+    others = [name for name in changing if name != across]
+    curves: dict[str, list[Row]] = {}
+    for row in rows:
+        label = shorten(", ".join(_label(row["options"].get(name)) for name in others), 80)
+        curves.setdefault(label, []).append(row)
+    if len(curves) > len(CURVES):
+        curves = {"": list(rows)}
+    values = _values(rows, across)
+    numeric = all(map(_is_number, values))
+    places = {json.dumps(value): value if numeric else place for place, value in enumerate(values)}
+    lines = "-" if len(curves) < len(rows) and ("" not in curves or not others) else ""
+    for (label, some), colour, marker in zip(curves.items(), CURVES, MARKERS, strict=False):
+        points = sorted((places[json.dumps(row["options"].get(across))], row["figures"]["time_ns"]) for row in some)
+        xs, ys = zip(*points, strict=True)
+        axes.plot(xs, [y / scale for y in ys], f"{marker}{lines}", color=colour, label=label, markersize=4)
+    if not numeric:
+        axes.set_xticks(range(len(values)), [_label(value) for value in values], rotation=90 if len(values) > 4 else 0)
+    axes.set(xlabel=across, ylabel=f"time ({unit})", ylim=(0, None))
+    if any(curves):
+        title = shorten(", ".join(others), 80)
+        axes.figure.legend(frameon=False, loc="outside upper center", title=title)
+
 
 TWO_COLUMNS = 38  # characters of a legend's entry that leave room for another beside it
 
@@ -42,10 +138,6 @@ def measure(rows: Sequence[Row], varied: Sequence[str], name: str) -> Measure:
     return lambda row: float(str(row["options"][name]))
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def front(rows: Sequence[Row], across: Measure, up: Measure) -> list[Row]:
     """The runs that none beats in both figures, less being better; ascending, one of equal runs.
 
@@ -64,7 +156,7 @@ def scaling_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
     """Time against NPUs on logarithmic axes, a curve for each setting of what does not decide the number of NPUs."""
     scale, unit = time_unit(max(row["figures"]["time_ns"] for row in rows))
     npus, time = measure(rows, varied, "npus"), measure(rows, varied, "time_ns")
-    curves = _curves(rows, [name for name in varied if _is_apart(rows, name)])
+    curves = _by_setting(rows, [name for name in varied if _is_apart(rows, name)])
     with styled():
         figure = new_figure(7, 4.8)
         axes = figure.subplots()
@@ -134,7 +226,7 @@ def _is_apart(rows: Sequence[Row], name: str) -> bool:
     return len(sizes) > 1 and any(len(some) > 1 for some in sizes.values())
 
 
-def _curves(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row]]:
+def _by_setting(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row]]:
     """Rows by setting; all together where there are more settings than colours."""
     curves: dict[str, list[Row]] = {}
     for row in rows:
