@@ -227,9 +227,8 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
         for stage, memory in enumerate(answer.memory)
     ]
     sizes = [(name, name, "bytes") for name in ("memory", *names)]
-    yield Table(
-        f"memory of each stage, of {format_bytes(capacity)}:", columns("stage", *sizes, ("room", "")), kept
-    ).text(120)
+    title = f"memory of each stage, of {format_bytes(capacity)}:"
+    yield Table(title, columns("stage", *sizes, ("room", "")), kept).text(200)
     yield from document.get("memory_over_time", [])
     if "would_fit" in document:
         all_fit = all(memory.total <= capacity for memory in answer.memory)
