@@ -63,11 +63,25 @@ def load_topology(name_or_path: str | os.PathLike[str], profile: str = "native")
 
 
 def load_workload(
-    name_or_path: str | os.PathLike[str], npus: int, *, dialect: Dialect | None = None, comm_groups: str | None = None
+    name_or_path: str | os.PathLike[str],
+    npus: int = 0,
+    *,
+    dialect: Dialect | None = None,
+    comm_groups: str | None = None,
 ) -> Workload | GraphSet:
-    """A 12-column text, a set of execution traces for `npus` NPUs, a shipped name, or - for text on standard input."""
+    """A 12-column text, a set of execution traces, a shipped name, or - for text on standard input.
+
+    Traces are those of `npus` NPUs; of as many as there are files where that is 0.
+    """
     asked = RunOptions(dialect=dialect, comm_groups=comm_groups or "")
-    return _read_workload(_find_workload(str(name_or_path)), npus, asked).content
+    path = _find_workload(str(name_or_path))
+    return _read_workload(path, npus or _ranks_of(path), asked).content
+
+
+def _ranks_of(path: Path) -> int:
+    from simcore.workload.chakra.reader import files_of_set
+
+    return 1 if path.is_file() else max(files_of_set(str(path)), default=0) + 1
 
 
 def predict(

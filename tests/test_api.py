@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from simcore.api import load_topology, load_workload, run
@@ -9,7 +10,7 @@ from simcore.cli import main
 from simcore.engine.settings import parse_straggler, straggler_factors
 from simcore.errors import DeadlockError, InputError
 from simcore.network.topology.model import Dimension, Topology
-from simcore.report.document import json_schema
+from simcore.report.document import ReportDocument
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import NodeType
 
@@ -150,7 +151,7 @@ def test_python_and_the_command_line_refuse_the_same(name, value, capsys):
 
 
 def test_a_report_fits_its_published_schema():
-    schema = json_schema()
+    schema = msgspec.json.schema(ReportDocument)
     report = run("dlrm", "ring8", jitter="compute=lognormal:0.1", runs=2, what_would_help=True).to_dict()
     known = schema["$defs"]["ReportDocument"]
     assert set(known["required"]) <= set(report) <= set(known["properties"])
@@ -181,3 +182,14 @@ def test_loaded_inputs_paths_and_plain_texts_are_taken():
     by_name = run("dlrm", "ring8", straggler=("5=2",)).to_dict()
     assert by_object["time_ns"] == by_name["time_ns"]
     assert by_object["ranks"] == by_name["ranks"]
+
+
+def test_what_is_loaded_says_shortly_what_it_is():
+    assert repr(load_workload("dlrm")) == "<Workload dlrm: HYBRID_DLRM, 8 layers>"
+    assert repr(load_topology("torus_4x4x4")) == "<Topology torus_4x4x4: Ring of 4 x Ring of 4 x Ring of 4>"
+
+
+def test_traces_are_loaded_for_as_many_npus_as_there_are_files(tmp_path):
+    assert main(["convert", "workloads/dlrm.txt", str(tmp_path / "w"), "--npus", "4"]) == 0
+    assert len(load_workload(tmp_path / "w").graph_of_rank) == 4
+    assert len(load_workload(tmp_path / "w.0.et").graph_of_rank) == 1

@@ -9,7 +9,7 @@ from simcore.profiles import profiles
 
 PACKAGE = Path(__file__).parent.parent / "simcore"
 BASE = {"collection", "errors", "registry", "units", "documents", "library", "files", "memory", "noise", "options"}
-BASE |= {"hashed", "markup"}
+BASE |= {"hashed", "markup", "peers", "progress"}
 ALLOWED = {
     "collection": set(),
     "errors": set(),
@@ -21,6 +21,8 @@ ALLOWED = {
     "files": {"errors"},
     "markup": {"errors", "documents"},
     "memory": set(),
+    "peers": {"errors"},
+    "progress": set(),
     "options": {"errors"},
     "noise": {"errors"},
     "workload": BASE,

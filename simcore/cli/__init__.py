@@ -13,6 +13,7 @@ from simcore.cli.command import Lazy
 from simcore.errors import InputError, Location, Problem, SimcoreError, printable
 from simcore.files import session
 from simcore.memory import Watch, watched
+from simcore.peers import option_here
 
 __all__ = ["main"]
 
@@ -32,6 +33,7 @@ VERBS = {
     "search": "Find the best parallelisation of a model on a cluster.",
     "sweep": "Run a study of many configurations.",
     "compare": "Compare two reports or timelines.",
+    "schema": "JSON Schemas of what commands print with --json.",
 }
 
 
@@ -123,4 +125,6 @@ def _usage(error: click.ClickException) -> InputError:
     context = getattr(error, "ctx", None)
     where = context.command_path if context else "simcore"
     option = getattr(error, "option_name", None) or getattr(getattr(error, "param", None), "opts", [where])[0]
-    return InputError(Problem(Location(str(option)), error.format_message(), hint=f"try '{where} --help'"))
+    here = option_here(str(option)) if isinstance(error, click.NoSuchOption) else ""
+    hint = f"it is called {here} here" if here else f"try '{where} --help'"
+    return InputError(Problem(Location(str(option)), error.format_message(), hint=hint))

@@ -108,6 +108,8 @@ class Target(click.ParamType):  # type: ignore[type-arg]
             message, expected = f"{spelling} writes no file of this kind", closest(found, known)
             raise InputError.at(str(value), message, expected=expected, found=repr(found), field=spelling)
         if self.folder:
+            if path.exists() and not path.is_dir():
+                raise InputError.at(str(value), "this is a file", expected="a new or empty folder", found=spelling)
             if path.exists() and files.occupied(path) and not forced():
                 hint = "--force overwrites files"
                 raise InputError.at(str(value), "the folder is not empty", expected="a new or empty one", hint=hint)
@@ -149,7 +151,10 @@ class Command(click.Command):
         if ctx.meta.get("simcore.verbose"):
             for path in account.read.values():
                 click.echo(printable(f"read: {path}"), err=True)
-        for line in _told(list(account.written)):
+        written = list(account.written)
+        if ctx.meta.get("simcore.json") and not ctx.meta.get("simcore.emitted"):
+            emit({"schema": "simcore.written/1", "written": [str(path) for path in written]}, "")
+        for line in _told(written):
             note(line)
         return status
 
@@ -251,7 +256,9 @@ def _told(written: list[Path]) -> Iterator[str]:
 
 def emit(document: Mapping[str, object], shown: str | Callable[[], str]) -> None:
     """Print the answer: the document with --json, else the text (or what makes it)."""
-    if click.get_current_context().meta.get("simcore.json"):
+    context = click.get_current_context()
+    context.meta["simcore.emitted"] = True
+    if context.meta.get("simcore.json"):
         from simcore.report.document import encode
 
         click.echo(encode(document), nl=False)

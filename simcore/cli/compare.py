@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from simcore import library
 from simcore.cli.command import emit, option, terminal_width, verb
+
+if TYPE_CHECKING:
+    from simcore.report.aligned import Comparison
 
 __all__ = ["command"]
 
@@ -36,27 +38,27 @@ def command(a: str, b: str, rows: int) -> None:
     simcore compare step.txt traces/llama
     simcore compare before/rank0.json.gz after/rank0.json.gz
     """
-    comparison, render = _compared(a, b)
-    emit(comparison.to_dict(), lambda: render(comparison, width=terminal_width(), num_rows=rows))
+    found = _compared(a, b)
+    emit(found.to_dict(), lambda: found.render(width=terminal_width(), num_rows=rows))
 
 
-def _compared(a: str, b: str) -> tuple[Any, Callable[..., str]]:
-    """What differs and how it is shown, by what A and B are."""
+def _compared(a: str, b: str) -> Comparison:
+    """What differs, by what A and B are."""
     if _is_profile(a) and _is_profile(b):
-        from simcore.replay.views import compare as profiles
+        from simcore.replay.views.compare import compare_traces
         from simcore.workload.kineto import read_ranks
 
         [first], [second] = (read_ranks([name])[:1] for name in (a, b))
-        return profiles.compare_traces(first, second), profiles.render
+        return compare_traces(first, second)
     if not (_is_report(a) or _is_report(b)) and (_is_workload(a) or _is_workload(b)):
         from simcore.generate.contents import read_contents
-        from simcore.report import workload_compare as workloads
+        from simcore.report.workload_compare import compare_contents
 
-        return workloads.compare_contents(read_contents(a), read_contents(b)), workloads.render
-    from simcore.report import compare as reports
+        return compare_contents(read_contents(a), read_contents(b))
+    from simcore.report.compare import compare
     from simcore.report.document import read_report
 
-    return reports.compare(read_report(a), read_report(b)), reports.render
+    return compare(read_report(a), read_report(b))
 
 
 def _is_profile(name: str) -> bool:

@@ -22,5 +22,5 @@ def command() -> None:
 
     \b
     simcore cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11 --batch_size 1536 --p_data 8
-    simcore cost simple --n_layers 96 --d_model 12288 --pp 8 --tp 8 --dp 12
+    simcore cost simple --chip H100 --n_layers 96 --d_model 12288 --pp 8 --tp 8 --dp 8
     """

@@ -13,7 +13,7 @@ from simcore.cli.numbers import COUNT, POSITIVE, Finite
 from simcore.cost.closed.operation import wall_clock_s
 from simcore.cost.failures import LOSSES, Checkpoint, FailureRun, Failures, draw, quantile
 from simcore.errors import InputError
-from simcore.report.grid import grid
+from simcore.report.table import Table, columns
 from simcore.units import parse_bytes, parse_bytes_per_s, parse_ns
 
 __all__ = ["failures_command"]
@@ -137,12 +137,14 @@ def _document(asked: Failures, found: list[FailureRun]) -> dict[str, object]:
 
 def _text(asked: Failures, found: list[FailureRun], document: dict[str, Any]) -> str:
     good, days = document["goodput"], asked.wall_s / SECONDS_PER_DAY
-    rows = [(WORDS[name], f"{document['lost'][name]:.2%}") for name in LOSSES]
+    lost = Table(
+        "", columns("lost to", ("share", "share", ".2%")), [(WORDS[name], document["lost"][name]) for name in LOSSES]
+    )
     every = f"every {document['interval_s']:.4g} s of work; some node fails every {document['machine_mtbf_s']:.4g} s"
     lines = [
         f"{len(found)} runs of {days:g} days on {asked.nodes:,} nodes, {document['stops']:.1f} stops each",
         f"goodput {good['mean']:.2%} (p5 {good['p5']:.2%}, p50 {good['p50']:.2%}, p95 {good['p95']:.2%})",
-        grid(("lost to", "share"), rows, left=(0,), width=80),
+        lost.text(),
         f"a checkpoint stops {document['checkpoint_s']:.3g} s, {every}",
     ]
     if document["daly_goodput"] is not None:

@@ -14,6 +14,7 @@ from simcore.cli.cost_options import built, field_options, option, options, requ
 from simcore.cli.numbers import COUNT, POSITIVE, Finite
 from simcore.cost.closed import scaling
 from simcore.cost.closed.simple import Chip
+from simcore.report.table import Table, columns
 
 __all__ = ["scaling_command"]
 
@@ -78,10 +79,11 @@ def _doublings(found: Sequence[scaling.Spread]) -> Iterator[scaling.Spread]:
 def _lines(model: scaling.Model, found: Iterator[scaling.Spread]) -> Iterator[str]:
     yield f"N: {model.parameters:.3e}, D: {model.tokens:.3e}, B: {model.batch_tokens:.3e} tokens"
     yield f"L: {model.layers:.1f}, d: {model.width:.0f}"
-    heads = ("devices", "pp", "dp", "tp_hidden", "tp_residual", "micro", "days", "util")
-    yield " ".join(f"{head:>12}" for head in heads)
-    for one in found:
-        each = one.degrees
-        degrees = (each.pp, each.dp, each.tp_hidden, each.tp_residual, each.micro_batches)
-        split = " ".join(f"{degree:12.1f}" for degree in degrees)
-        yield f"{each.devices:12.0f} {split} {one.train_s / DAY_S:12.4g} {one.utilization:12.1%}"
+    degrees = ("pp", "dp", "tp_hidden", "tp_residual", "micro_batches")
+    rows = [
+        (one.degrees.devices, *(getattr(one.degrees, name) for name in degrees), one.train_s / DAY_S, one.utilization)
+        for one in found
+    ]
+    shown = [(name, name.removesuffix("_batches"), ".1f") for name in degrees]
+    figures = columns(("devices", "devices", ".0f"), *shown, ("days", "days", ".4g"), ("util", "util", "share"))
+    yield Table("", figures, rows).text(120)

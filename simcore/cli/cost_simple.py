@@ -64,7 +64,7 @@ def simple_command(variant: simple.Variant, **values: Any) -> None:
     """Batch and run time from matrix products, pipeline and ideal collectives (simple_transformer.py).
 
     \b
-    simcore cost simple --n_layers 96 --d_model 12288 --pp 8 --tp 8 --dp 12
+    simcore cost simple --chip H100 --n_layers 96 --d_model 12288 --pp 8 --tp 8 --dp 8
     simcore cost simple --chip A100_40GB --n_layers 96 --d_model 12288 --variant head --json
     """
     require(values, "n_layers", "d_model")

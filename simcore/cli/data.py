@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from simcore.cli.command import Group, Target, emit, option
-
-if TYPE_CHECKING:
-    from simcore.compute.measured.tables import Entry
 
 __all__ = ["command"]
 
@@ -34,16 +31,14 @@ def list_() -> None:
     simcore data list
     """
     from simcore.compute.measured.tables import entries
+    from simcore.report.table import Table, columns
 
     found = entries()
     keys = ("name", "device", "operation", "types", "rows", "source", "licence", "own")
     tables = [{key: getattr(entry, key) for key in keys} for entry in found]
-    emit({"schema": "simcore.data/1", "tables": tables}, "\n".join(map(_line, found)))
-
-
-def _line(entry: Entry) -> str:
-    mark, types = "*" if entry.own else " ", ", ".join(entry.types)
-    return f"{mark} {entry.name:<44} {entry.rows:>7,} points  {types:<34} {entry.source}"
+    rows = [("* " * one.own + one.name, one.rows, ", ".join(one.types), one.source) for one in found]
+    shown = columns("name", ("rows", "points"), "types", "source")
+    emit({"schema": "simcore.data/1", "tables": tables}, Table("", shown, rows).text(160))
 
 
 @command.command(short_help="Bring your own measurements.")

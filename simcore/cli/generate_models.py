@@ -279,13 +279,14 @@ def _extra_options(function: F) -> F:
     return function
 
 
+SIZES = {"megatron": "13", "deepspeed": "13", "deepseek": "16 --enable_sequence_parallel"}
 TRAINING_HELP = """One training step of {frame}.
 
 Options have AICB's names, with underscores or hyphens, in full or as a unique beginning.
 
 \b
 simcore generate {name} --model llama-3-8b --world_size 64 --global_batch 64 --gpu_type H100 -o step.txt
-simcore generate {name} -m 13 --world_size 64 --tensor_model_parallel_size 2 --format chakra --ranks 0-7 -o traces
+simcore generate {name} -m {size} --world_size 8 --global_batch 8 --format chakra -o w
 """
 
 
@@ -329,7 +330,7 @@ def _training(name: str) -> click.Command:
             write_text(profile, made.profile)
         output.finish(made)
 
-    command.help = TRAINING_HELP.format(frame=frame, name=name)
+    command.help = TRAINING_HELP.format(frame=frame, name=name, size=SIZES[name])
     return command
 
 

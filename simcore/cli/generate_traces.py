@@ -10,7 +10,7 @@ import click
 
 from simcore.cli.command import Target, emit, forced, option, verb, warn
 from simcore.errors import InputError
-from simcore.report.grid import grid
+from simcore.report.table import Table, columns
 from simcore.units import format_bytes, format_ns, parse_bytes, parse_ns
 from simcore.workload.model import CollectiveKind
 from simcore.workload.tokens import MAX_INTEGER
@@ -144,24 +144,23 @@ def synthetic(sources: tuple[str, ...], npus: int | None, length: int | None, se
 def _synthesis(known: dict[str, Any], scores: list[dict[str, Any]]) -> str:
     """What was learnt and how alike the sources are, as text."""
     rows = [
-        (kind, f"{found['share']:.1%}", _mixture(found["log2_bytes"], format_bytes))
-        for kind, found in known["kinds"].items()
+        (kind, found["share"], _mixture(found["log2_bytes"], format_bytes)) for kind, found in known["kinds"].items()
     ]
-    rows.append(("computation between", f"{1 - known['no_gap']:.1%}", _mixture(known["log2_gap_ns"], format_ns)))
+    rows.append(("computation between", 1 - known["no_gap"], _mixture(known["log2_gap_ns"], format_ns)))
     alike = [
-        (score["source"], name, f"{row['distance']:.3f}", f"{row['level']:.2g}")
+        (score["source"], name, row["distance"], row["level"])
         for score in scores
         for name, row in [*((f"size of {kind}", row) for kind, row in score["sizes"].items()), ("gap", score["gaps"])]
     ]
     kinds = [
-        (score["source"], "kinds", *(f"{score['kinds'][key]:.3g}" for key in ("chi_square_per_degree", "level")))
+        (score["source"], "kinds", *(score["kinds"][key] for key in ("chi_square_per_degree", "level")))
         for score in scores
     ]
     sets = f"{len(scores)} set{'s' * (len(scores) > 1)} of {known['npus']} ranks"
     said = f"learnt from {sets}, {known['groups']} groups, {known['states']} states"
-    lines = [said, grid(("collective", "share", "sizes: weight x median (spread)"), rows, left=(0, 2), width=120)]
-    header = ("set", "of", "distance (KS), chi-square", "level")
-    return "\n".join([*lines, grid(header, [*alike, *kinds], left=(0, 1), width=120)])
+    lines = [said, Table("", columns("collective", "share", "sizes: weight x median (spread)"), rows).text(120)]
+    shown = columns("set", "of", ("distance", "distance (KS), chi-square", ".3f"), ("level", "level", ".2g"))
+    return "\n".join([*lines, Table("", shown, [*alike, *kinds]).text(120)])
 
 
 def _mixture(components: list[dict[str, float]], shown: Callable[[float], str]) -> str:

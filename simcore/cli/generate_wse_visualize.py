@@ -8,7 +8,6 @@ from pathlib import Path
 from simcore.cli.command import Target, emit, forced, option, verb
 from simcore.documents import read
 from simcore.errors import InputError, Problems, closest
-from simcore.units import format_bytes
 
 __all__ = ["visualize"]
 
@@ -28,6 +27,7 @@ def visualize(layers: str, step: str | None, system_config: str, outdir: str) ->
     from simcore.files import write_text
     from simcore.generate.wse.source import load
     from simcore.report.plots import save
+    from simcore.report.table import Table, columns
     from simcore.report.wafer_figure import layers_of, moves_figure, node_bytes
     from simcore.workload.wafer import CoreStep
 
@@ -51,10 +51,8 @@ def visualize(layers: str, step: str | None, system_config: str, outdir: str) ->
             between = node_bytes(moved[layer], len(played.traces) // played.cores, played.cores)
             write_text(path.with_suffix(".csv"), "".join(",".join(map(str, row)) + "\n" for row in between.tolist()))
             drawn.setdefault(name, {})[layer] = sum(moved[layer].values())
-    lines = [
-        f"{name:<10} {layer:<10} {format_bytes(size)}" for name, sizes in drawn.items() for layer, size in sizes.items()
-    ]
-    emit({"bytes": drawn}, "\n".join(lines))
+    rows = [(name, layer, size) for name, sizes in drawn.items() for layer, size in sizes.items()]
+    emit({"bytes": drawn}, lambda: Table("", columns("step", "layer", "bytes"), rows).text())
 
 
 def _check_free(path: Path) -> None:

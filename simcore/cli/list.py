@@ -124,6 +124,7 @@ FORMATS = {
     "kineto": "replayed: PyTorch profiler traces (.json, .json.gz)",
     "topology": "read: YAML lists of dimensions as in ASTRA-sim 2.x, wafers, or a graph; ASTRA-sim 1.0's JSON",
     "graph": "read: node-link JSON or GraphML with bandwidth and latency on the edges",
+    "ns-3": "read, written: lists of links of HPCC's and SimAI's forks (simcore topology export T -o net.txt)",
     "timeline": "written: .png .svg .html, Chrome trace .json(.gz), Perfetto .pftrace(.gz)",
 }
 
@@ -156,7 +157,8 @@ def command(what: str) -> None:
     """
     if what not in SHELVES:
         raise click.BadParameter(f"there is nothing called '{what}' to list; {closest(what, SHELVES)}")
+    from simcore.report.table import Table, columns
+
     lines = list(SHELVES[what]())
-    width = max((len(name) for name, _ in lines), default=0)
     entries = [{"name": name, "description": text} for name, text in lines]
-    emit({what: entries}, "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in lines))
+    emit({what: entries}, lambda: Table("", columns(("name", ""), ("description", "")), lines).text(500))

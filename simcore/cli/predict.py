@@ -203,6 +203,8 @@ def _would_fit(answer: Answer) -> list[dict[str, Any]]:
 
 def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     from simcore.model.memory import room
+    from simcore.report.table import Table, columns
+    from simcore.units import format_bytes
 
     plan, (low, high) = answer.plan, answer.interval_s
     degrees = ("tp", "cp", "ep", "pp", "dp")
@@ -214,25 +216,31 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     if "network_run_s" in document and answer.cluster.topology:
         yield f"on the links of {answer.cluster.topology.name} it takes {document['network_run_s']:.9g} s"
     yield f"{answer.tokens_per_s:,.0f} tokens/s on each, {answer.mfu:.1%} of the peak of {plan.dtype} (MFU)"
-    for name, seconds in document["parts"].items():
-        if seconds:
-            yield f"  {name.removesuffix('_s').replace('_', ' '):18} {seconds:9.4f} s {seconds / answer.step_s:6.1%}"
+    parts = [(name, seconds) for name, seconds in document["parts"].items() if seconds]
+    rows = [(name.removesuffix("_s").replace("_", " "), took * 1e9, took / answer.step_s) for name, took in parts]
+    yield Table("", columns("part", "time_ns", ("share", "of the step")), rows).text(indent=2)
     yield from _basis(document)
     capacity = answer.cluster.memory_bytes
-    for stage, memory in enumerate(answer.memory):
-        parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in memory.parts.items() if size)
-        used = f"{memory.total / 1e9:.1f} of {capacity / 1e9:.0f} GB ({parts})"
-        yield f"stage {stage}: {used}{room(memory.total, capacity)}"
+    names = [name for name in answer.memory[0].parts if any(memory.parts[name] for memory in answer.memory)]
+    kept = [
+        (stage, memory.total, *(memory.parts[name] for name in names), room(memory.total, capacity).removeprefix("; "))
+        for stage, memory in enumerate(answer.memory)
+    ]
+    sizes = [(name, name, "bytes") for name in ("memory", *names)]
+    title = f"memory of each stage, of {format_bytes(capacity)}:"
+    yield Table(title, columns("stage", *sizes, ("room", "")), kept).text(200)
     yield from document.get("memory_over_time", [])
     if "would_fit" in document:
         all_fit = all(memory.total <= capacity for memory in answer.memory)
         helped = "would fit, the fastest first:" if document["would_fit"] else "no one change helps"
         yield "it fits" if all_fit else helped
-        for one in document["would_fit"]:
-            yield f"  {one['option']:40} {one['peak_bytes'] / 1e9:6.1f} GB  {one['step_s']:9.4g} s"
+        fits = [(one["option"], one["peak_bytes"], one["step_s"] * 1e9) for one in document["would_fit"]]
+        yield Table("", columns("option", "peak_bytes", "step_ns"), fits).text(indent=2)
 
 
 def _basis(document: dict[str, Any]) -> Iterator[str]:
+    from simcore.report.table import Table, columns
+
     """What the times rest on, the kernels that decide, and the power."""
     sources = document["sources"]
     shares = ", ".join(
@@ -241,13 +249,10 @@ def _basis(document: dict[str, Any]) -> Iterator[str]:
         if sources[f"{name}_share"] >= _SHOWN
     )
     yield f"times rest on {shares} (mean distance {sources['mean_distance'] or 0:.1f} octaves); what decides:"
-    for one in sources["deciding"]:
-        where = f"{one['source']}, {one['table']}" if one["table"] else one["source"]
-        near = f", {one['distance']:.1f} octaves away" if one["distance"] else ""
-        yield (
-            f"  {one['share']:4.0%} {one['kernel']}: {one['seconds'] * 1e6:,.0f} us"
-            f" +- {one['spread']:.0%} ({where}{near})"
-        )
+    about = ("spread", "+-", ".0%"), "source", "table", ("distance", "octaves", ".1f")
+    shown = ("share", "of it"), "kernel", "time_ns", *about
+    rows = [{**one, "time_ns": one["seconds"] * 1e9} for one in sources["deciding"]]
+    yield Table("", columns(*shown), rows).text(120, indent=2)
     if document["power"]:
         power = document["power"]
         yield (

@@ -15,6 +15,7 @@ import numpy as np
 
 from simcore.api import load_topology
 from simcore.cli.command import emit, forced, note, option_of, warn
+from simcore.cli.progress import progress
 from simcore.engine.settings import parse_straggler
 from simcore.errors import InputError
 from simcore.files import make_folder, write_text
@@ -167,14 +168,20 @@ class Asked:
 
 def run(asked: Asked) -> None:
     """Replay, write and print."""
+    with progress("replaying"):
+        document, shown = _answer(asked)
+    emit(document, shown)
+
+
+def _answer(asked: Asked) -> tuple[dict[str, object], Callable[[], str]]:
+    """Replay and write: the document, and what makes the text."""
     profiles, alone = read_recorded(asked.traces, asked.hosts)
     for host in alone:
         warn(f"{host.file}: no trace here is of process {host.process}; this host trace is left out")
     _check_aims(profiles, asked.scales, asked.stragglers)
     ranks = [prepare(trace) for trace in profiles]
     if not asked.assignments.keys().isdisjoint(PIPELINE):
-        _another_pipeline(asked, ranks)
-        return
+        return _another_pipeline(asked, ranks)
     replay = replace(replay_prepared(ranks, asked.changes, _whats(asked)), tokens=asked.tokens)
     _check_changes(replay)
     table = ablations(ranks) if asked.with_ablations else None
@@ -186,7 +193,7 @@ def run(asked: Asked) -> None:
         _export_chakra(replay, Path(asked.chakra))
     if asked.text is not None:
         write_text(asked.text, to_workload_text(replay))
-    emit(document, lambda: to_text(document))
+    return document, lambda: to_text(document)
 
 
 def _whats(asked: Asked) -> tuple[WhatIf, ...]:
@@ -215,7 +222,7 @@ def _interconnect(topology: str | None, system: str | None, prefix: str) -> Inte
     return Interconnect(load_topology(topology), config.read(system) if system else None)
 
 
-def _another_pipeline(asked: Asked, ranks: list[Prepared]) -> None:
+def _another_pipeline(asked: Asked, ranks: list[Prepared]) -> tuple[dict[str, object], Callable[[], str]]:
     """Compile the recorded step into a pipeline and play it."""
     from simcore.replay.pipelines.pipeline import NUMBERS, compiled, pipeline_dict, pipeline_text, rebuild
     from simcore.workload.text import write as workload_text
@@ -237,7 +244,7 @@ def _another_pipeline(asked: Asked, ranks: list[Prepared]) -> None:
     if asked.text is not None:
         write_text(asked.text, workload_text(compiled(rebuilt.recorded, rebuilt.plan)))
     document = to_dict(replay) | {"pipeline": pipeline_dict(rebuilt)}
-    emit(document, lambda: pipeline_text(rebuilt, replay.tokens))
+    return document, lambda: pipeline_text(rebuilt, replay.tokens)
 
 
 def _check_aims(profiles: list[KinetoTrace], scales: tuple[WhatIf, ...], stragglers: tuple[Straggler, ...]) -> None:

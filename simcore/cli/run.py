@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from simcore.cli import run_config
-from simcore.cli.command import Command, Option, Target, emit, forced, is_quiet, warn
+from simcore.cli.command import Command, Option, Target, emit, forced, warn
 from simcore.cli.completion import shipped
 from simcore.cli.progress import progress
 from simcore.errors import InputError
@@ -137,7 +137,7 @@ def command(
 
     selection = parse_selection(ranks, window, iteration)
     asked = RunOptions.of(given | {"link_times": bool(output or timeline)})
-    with progress("simulating", quiet=is_quiet()):
+    with progress("simulating"):
         from simcore.api import play
 
         report = play(workload, topology, system, asked)
@@ -171,7 +171,7 @@ def _several(
     from simcore.report.selection import parse_selection
 
     selection = parse_selection(*shown_part, None)
-    with progress("simulating", quiet=is_quiet()):
+    with progress("simulating"):
         shown, document, report = run_jobs.run(jobs, topology, system, RunOptions.of(given))
     for path in timelines:
         for left_out in artefacts.write_timeline(report, path, selection):

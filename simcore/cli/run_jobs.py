@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from simcore.errors import InputError
 from simcore.options import RunOptions, spelled
-from simcore.report.grid import grid
 from simcore.report.model import Report
+from simcore.report.table import Table, columns
 from simcore.timeline.events import format_ranks
 from simcore.units import format_bytes, format_ns
 
@@ -85,14 +85,15 @@ def _text(runs: JobRuns, trials: list[Trial], network: str) -> str:
     rows = []
     for outcome in runs.outcomes:
         worst = max(outcome.lost_to_ns.items(), key=lambda item: item[1], default=("", 0))
-        times = [format_ns(time_ns // outcome.repeats) for time_ns in (outcome.alone_ns, outcome.together_ns)]
+        times = [time_ns // outcome.repeats for time_ns in (outcome.alone_ns, outcome.together_ns)]
         blamed = f"{worst[0]} {format_ns(worst[1])}" if worst[1] > 0 else "-"
         where = format_ranks(sorted(outcome.npus))
-        rows.append((outcome.name, where, format_ns(outcome.start_ns), *times, f"{outcome.slowdown:.3f}", blamed))
-    header = ("job", "NPUs", "start", "step alone", "together", "slowdown", "most lost to")
+        rows.append((outcome.name, where, outcome.start_ns, *times, outcome.slowdown, blamed))
+    figures = ("start_ns", "step_alone_ns", "together_ns", ("slowdown", "slowdown", ".3f"))
+    shown = columns("job", "NPUs", *figures, "most lost to")
     head = f"{len(runs.jobs)} jobs on {runs.topology.npus} NPUs, network {network}: "
     parts = [head + f"done after {format_ns(runs.together.time_ns)}, fairness {runs.fairness:.3f} (Jain)"]
-    parts.append(grid(header, rows, left=(0, 1), width=120))
+    parts.append(Table("", shown, rows).text(120))
     parts += [_link(link.src, link.dst, link.size_bytes, link.gain_ns) for link in runs.shared_links]
     for trial in trials:
         seed = f" (seed {trial.seed})" if trial.rule == "random" else ""

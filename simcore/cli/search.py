@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from simcore.cli.command import Target, emit, option, pictures, verb
+from simcore.cli.progress import progress
 
 if TYPE_CHECKING:
+    from simcore.cost.answer import Answer
     from simcore.cost.search import Candidate, Found, Rival, Study
+    from simcore.report.table import Table
 
 __all__ = ["command"]
 
@@ -27,12 +30,14 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
     \b
     simcore search study.yaml --top 5 --explain
     """
+    from simcore.cost.answer import Answer
     from simcore.cost.search import search
     from simcore.cost.study import read_study
     from simcore.errors import InputError
 
     asked = read_study(Path(study))
-    found = search(asked, top)
+    with progress("searching"):
+        found = search(asked, top)
     if not found.best:
         raise InputError.at(
             study,
@@ -45,8 +50,9 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
         from simcore.report.plots import save
 
         save(front_figure(found), Path(plot))
-    explained = _explained(found.best[0], asked) if explain else {}
-    emit(_document(found) | explained, lambda: "\n".join([*_lines(found), *_explained_lines(explained)]))
+    best = Answer(asked.model, found.best[0].plan, asked.cluster)
+    explained = _explained(best) if explain else {}
+    emit(_document(found) | explained, lambda: "\n".join(_lines(found, best, explained)))
 
 
 def _too_large(found: Found, asked: Study) -> str:
@@ -57,24 +63,14 @@ def _too_large(found: Found, asked: Study) -> str:
     return f"{found.tried} candidates; the smallest needs {needs:.1f} GB, {has:.1f} GB are to be had"
 
 
-def _explained(best: Candidate, asked: Study) -> dict[str, Any]:
+def _explained(best: Answer) -> dict[str, Any]:
     """How sure the best step is, from measured steps on the system, and what it follows."""
-    from simcore.cost.margins import interval, kind_of, margin_of
     from simcore.cost.predict import predict
     from simcore.cost.sensitivity import of_cluster
 
-    followed = of_cluster(asked.cluster, lambda moved: predict(asked.model, best.plan, moved).step_s)
+    followed = of_cluster(best.cluster, lambda moved: predict(best.model, best.plan, moved).step_s)
     found = [{"constant": one.constant, "elasticity": one.elasticity} for one in followed[:3]]
-    margin = margin_of(kind_of(asked.model, best.plan, asked.cluster))
-    return {"interval_s": list(interval(best.step_s, margin.share)), "sensitivities": found}
-
-
-def _explained_lines(explained: dict[str, Any]) -> Iterator[str]:
-    if explained:
-        low, high = explained["interval_s"]
-        yield f"\nthe best takes {low:.3f} to {high:.3f} s, if it is as near as nine in ten measured steps"
-        told = ", ".join(f"{one['constant']} {one['elasticity']:+.2f}" for one in explained["sensitivities"])
-        yield f"follows most (change of time per change of constant): {told}"
+    return {"interval_s": list(best.interval_s), "sensitivities": found}
 
 
 def _document(found: Found) -> dict[str, Any]:
@@ -108,22 +104,34 @@ def _entries(some: Sequence[Candidate]) -> list[dict[str, Any]]:
     ]
 
 
-def _lines(found: Found) -> list[str]:
+def _lines(found: Found, best: Answer, explained: dict[str, Any]) -> Iterator[str]:
+    """The best in a sentence and those after it; with `explained` why it wins and what else there is."""
     from simcore.cost.search import rivals
 
-    head = f"{'step':>9} {'memory':>9}   tp  pp   cp   ep   dp chunks micro  recompute zero  schedule"
-    lines = [f"{found.tried} candidates, {found.fitting} fit, {found.simulated} simulated", head]
-    lines += map(_line, found.best)
-    return [*lines, "", *_reasons(rivals(found)), "", "fastest at each memory:", head, *map(_line, found.front)]
+    degrees = ", ".join(f"{name} {getattr(best.plan, name)}" for name in ("tp", "pp", "cp", "ep", "dp"))
+    speed = f"{best.tokens_per_s:,.0f} tokens/s on each accelerator, {best.mfu:.1%} of its peak (MFU)"
+    yield f"The fastest step takes {best.step_s:.4g} s with {degrees}: {speed}."
+    yield f"Of {found.tried:,} candidates {found.fitting:,} fit; {found.simulated:,} were simulated."
+    yield "\n" + _plans("", found.best).text(120)
+    if not explained:
+        yield "\n--explain: why the winner wins, and the fastest at each memory"
+        return
+    yield from ("", *_reasons(rivals(found)), "", _plans("fastest at each memory:", found.front).text(120))
+    low, high = explained["interval_s"]
+    yield f"\nthe best takes {low:.3f} to {high:.3f} s, if it is as near as nine in ten measured steps"
+    told = ", ".join(f"{one['constant']} {one['elasticity']:+.2f}" for one in explained["sensitivities"])
+    yield f"follows most (change of time per change of constant): {told}"
 
 
-def _line(one: Candidate) -> str:
-    plan = one.plan
-    figures = (
-        f"{one.step_s:8.3f}s {one.memory_bytes / 1e9:6.1f} GB  {plan.tp:>3} {plan.pp:>3} {plan.cp:>4} {plan.ep:>4}"
-    )
-    chosen = f"{plan.dp:>4} {plan.virtual_stages:>6} {plan.micro_batch:>5} {plan.recompute:>10} {plan.zero:>4}"
-    return f"{figures} {chosen}  {plan.schedule_name}"
+_PLAN = ("tp", "pp", "cp", "ep", "dp", ("virtual_stages", "chunks"), ("micro_batch", "micro"), "recompute", "zero")
+
+
+def _plans(title: str, some: Sequence[Candidate]) -> Table:
+    from simcore.report.table import Table, columns
+
+    shown = columns("step_ns", "memory_bytes", *_PLAN, ("schedule_name", "schedule"))
+    rows = [(one.step_s * 1e9, one.memory_bytes, *(getattr(one.plan, each.key) for each in shown[2:])) for one in some]
+    return Table(title, shown, rows)
 
 
 _SHORT = {"tensor_parallel": "tensor", "context_parallel": "context", "expert_parallel": "expert"}
@@ -133,6 +141,7 @@ _SHORT |= {"pipeline_parallel": "pipeline"}
 def _reasons(others: Sequence[Rival]) -> list[str]:
     """Seconds and gigabytes that the best with another choice takes more; parts that never differ are left out."""
     from simcore.cost.search import SLOWEST
+    from simcore.report.table import Table, columns
 
     if not others:
         return ["no other choice fits"]
@@ -140,13 +149,12 @@ def _reasons(others: Sequence[Rival]) -> list[str]:
     slow = [one.choice for one in others if one.candidate.step_s > limit_s]
     others = [one for one in others if one.candidate.step_s <= limit_s] or others
     names = [name for name in others[0].parts_s if any(abs(one.parts_s[name]) >= _SHOWN_S for one in others)]
-    width = max(len(one.choice) for one in others)
-    head = " ".join(f"{_SHORT.get(name, name):>9}" for name in ("step", *names))
-    lines = ["why the winner wins: what the best with another choice takes more", f"{'':{width}} {head}    memory"]
-    for one in others:
-        figures = " ".join(f"{seconds:+8.3f}s" for seconds in (one.step_s, *(one.parts_s[name] for name in names)))
-        lines.append(f"{one.choice:{width}} {figures} {one.memory_bytes / 1e9:+6.1f} GB")
+    rows = [(one.choice, one.step_s, *(one.parts_s[name] for name in names), one.memory_bytes) for one in others]
+    figures = [(name, _SHORT.get(name, name), "+.3f") for name in ("step", *names)]
+    shown = columns(("choice", ""), *figures, ("memory", "memory", "+bytes"))
+    title = "why the winner wins: seconds and memory that the best with another choice takes more"
+    lines = [Table(title, shown, rows).text(WIDE)]
     return [*lines, f"more than {SLOWEST:g} times as slow: {', '.join(slow)}"] if slow else lines
 
 
-_SHOWN_S = 0.0005
+_SHOWN_S, WIDE = 0.0005, 400

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from simcore.cli.command import Group, emit, is_quiet, option, terminal_width
+from simcore.cli.command import Group, emit, option, terminal_width
+from simcore.cli.progress import progress
 from simcore.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,8 +58,6 @@ def start(
     \b
     simcore sweep study.yaml -o results --jobs 4
     """
-    from tqdm import tqdm
-
     from simcore.sweep.study import read_study
     from simcore.sweep.sweep import sweep
     from simcore.sweep.workers import cores
@@ -69,8 +68,11 @@ def start(
     total = len(asked.configurations[part[0] - 1 :: part[1]]) if part else len(asked.configurations)
     total += asked.search.num_runs if asked.search else 0
     jobs = min(jobs or cores(), max(total, 1))
-    with tqdm(total=total, unit="run", disable=True if is_quiet() else None) as bar:  # None: on a terminal only
-        rows = sweep(asked, folder, jobs=jobs, scheduler=scheduler, retry=retry_failed, shard=part, advance=bar.update)
+    with progress(f"{total:,} runs") as meter:
+        meter.expect(total)
+        rows = sweep(
+            asked, folder, jobs=jobs, scheduler=scheduler, retry=retry_failed, shard=part, advance=meter.advance
+        )
     failed = sum(bool(row["error"]) for row in rows)
     then = f"simcore sweep merge {folder} when all parts are done" if part else f"simcore sweep report {folder}"
     document = {"schema": "simcore.sweep/1", "runs": len(rows), "failed": failed, "folder": str(folder)}

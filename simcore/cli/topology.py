@@ -102,6 +102,7 @@ def _document(topology: Topology, found: Figures) -> dict[str, object]:
 
 def _text(topology: Topology, found: Figures) -> str:
     """The figures for people."""
+    from simcore.report.table import Table, columns
     from simcore.units import format_ns, format_rate
 
     rows = []
@@ -122,7 +123,7 @@ def _text(topology: Topology, found: Figures) -> str:
         ("bisection", f"{format_rate(found.bisection_bytes_per_s)} one way ({found.bisection_how})"),
     ]
     title = f"{topology.name}: {topology.description}" if topology.description else topology.name
-    return "\n".join([title, *(f"  {name:<12} {text}" for name, text in rows)])
+    return title + "\n" + Table("", columns(("name", ""), ("text", "")), rows).text(500, indent=2)
 
 
 @command.command(short_help="What a network costs: links, NICs, switches, power.")

@@ -7,7 +7,7 @@ from math import fsum
 
 from simcore.network.topology.cost import HOURS_PER_YEAR, Item, Prices, total_usd
 from simcore.network.topology.model import Topology
-from simcore.report.grid import grid
+from simcore.report.table import Table, columns
 from simcore.units import format_rate
 
 __all__ = ["astra_lines", "document", "text"]
@@ -35,23 +35,15 @@ def document(topology: Topology, prices: Prices, items: Sequence[Item]) -> dict[
 def text(topology: Topology, prices: Prices, items: Sequence[Item]) -> str:
     """A line for each kind of part, and the sums."""
     total, watts = total_usd(items), fsum(item.watts for item in items)
-    header = ("dimension", "level", "part", "number", "of", "price", "power")
+    shown = columns("dimension", "level", "part", ("count", "number"), "of", "price", "power")
     rows = [
-        (
-            str(item.dimension),
-            item.level,
-            WORDS[item.part],
-            f"{item.count:,}",
-            _of(item),
-            _usd(item.usd),
-            _kw(item.watts),
-        )
+        (f"{item.dimension}", item.level, WORDS[item.part], item.count, _of(item), _usd(item.usd), _kw(item.watts))
         for item in items
     ]
     yearly = watts / 1000 * HOURS_PER_YEAR * prices.usd_per_kwh
     lines = [
         f"{topology.name}: {_usd(total)} for {topology.npus:,} NPUs, {_usd(total / topology.npus)} each",
-        grid(header, rows, left=range(5), width=120) if rows else "no part of it has a price",
+        Table("", shown, rows).text(120) or "no part of it has a price",
         f"power {_kw(watts)}, {_usd(yearly)} a year at {prices.usd_per_kwh:g} USD per kWh",
         f"prices: {prices.source or prices.name}",
     ]

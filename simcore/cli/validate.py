@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from simcore.cli.command import Target, emit, is_quiet, note, option, pictures, verb
+from simcore.cli.command import Target, emit, note, option, pictures, verb
+from simcore.cli.progress import progress
 
 __all__ = ["command"]
 
@@ -32,24 +33,18 @@ def command(
     simcore validate megascale_table2 --engine
     simcore validate --data my_rows.json --plot scatter.png
     """
-    from tqdm import tqdm
-
     from simcore.cost.published import suites as published
     from simcore.cost.published import validate
     from simcore.cost.published.reading import sort_rows
     from simcore.errors import InputError
 
-    path, silent = Path(data) if data else None, is_quiet() or None
+    path = Path(data) if data else None
     documents = [published.load(path)] if path else validate.default_documents()
-    found = []
-    for some in sort_rows(documents, [published.suite(suite)] if suite else published.SUITES.values()):
-        result = validate.score(
-            some,
-            progress=lambda rows, name=some.suite.name: tqdm(rows, desc=name, disable=silent, leave=False),
-            engine=engine,
-            explain=explain,
-        )
-        found += [result] if result else []
+    asked = [*sort_rows(documents, [published.suite(suite)] if suite else published.SUITES.values())]
+    with progress("predicting") as meter:
+        meter.expect(sum(len(some.rows) for some in asked))
+        scored = [validate.score(some, engine=engine, explain=explain) for some in asked]
+    found = [one for one in scored if one]
     if not found:
         raise InputError.at(str(path or "shipped measurements"), "no row of this suite", expected=suite or "any suite")
     if plot:
@@ -57,7 +52,7 @@ def command(
         from simcore.report.plots import save
 
         save(predictions_figure(found), Path(plot))
-    shown = validate.markdown(found) if markdown else validate.table(found, rows=rows)
+    shown = validate.suites_table(found).markdown() if markdown else validate.text(found, rows=rows)
     scaling = validate.scaling(found)
     emit(validate.document(found), f"{shown}\n\n{scaling}" if scaling else shown)
     missed = [one.suite.name for one in found if one.missed]

@@ -18,6 +18,7 @@ from simcore.cost.predict import Cluster, Prediction, lower_bound_s, predict
 from simcore.model.memory import fullest, needs
 from simcore.model.plan import Plan, Recompute
 from simcore.model.shape import Model
+from simcore.progress import meter
 from simcore.workload.loops import schedules
 
 __all__ = [
@@ -256,6 +257,7 @@ def _searched(study: Study, fitting: Sequence[tuple[Plan, int]], top: int) -> _K
         bound_s = rough(*(getattr(plan, name) for name in _ROUGH))
         queue.append((bound_s, False, number, Candidate(plan, size, bound_s)))
     heapify(queue)
+    meter().tell = lambda: 1 - len(queue) / len(fitting)
     while queue:
         _, bounded, number, one = heappop(queue)
         if not known.misses(one):

@@ -16,6 +16,7 @@ from simcore.engine.transports import fold_of, make_transport, notes_of, stuck_o
 from simcore.engine.wiring import folded_if_alike, make_gates, make_phases, play
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
+from simcore.progress import meter
 from simcore.system.config import SystemConfig
 from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import Scheduler
@@ -69,6 +70,7 @@ def _run(case: LoopCase | GraphCase, ranks: Sequence[Sequence[int]]) -> Timeline
     npus = [players.npu(scheduler) for scheduler in schedulers]
     for npu in npus:
         env.process(npu.run())
+    meter().tell = lambda: sum(npu.share() for npu in npus) / len(npus)
     play(env)
     finish_ns = tuple(npu.finish_ns for npu in npus)
     if min(finish_ns) < 0:

@@ -11,6 +11,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.progress import meter
 from simcore.replay.build import Prepared, build_step, prepare
 from simcore.replay.coupling import Estimate, clock_offsets_ns, match_collectives
 from simcore.replay.graph import StepGraph
@@ -168,7 +169,10 @@ def replay_traces(traces: Sequence[KinetoTrace], changes: Changes, whats: Sequen
 def replay_prepared(ranks: Sequence[Prepared], changes: Changes, whats: Sequence[WhatIf] = ()) -> Replay:
     """As `replay_traces`, for traces that have been looked through."""
     found: list[list[StepReplay]] = [[] for _ in ranks]
-    for index in sorted({window.index for rank in ranks for window in rank.view.windows}):
+    indices = sorted({window.index for rank in ranks for window in rank.view.windows})
+    progress = meter()
+    progress.expect(len(indices))
+    for index in progress.through(indices):
         members = [n for n, rank in enumerate(ranks) if any(w.index == index for w in rank.view.windows)]
         step = RecordedStep([ranks[number] for number in members], index, changes)
         for number, made in zip(members, step.replayed(whats), strict=True):

@@ -170,9 +170,9 @@ def _breakdown_png(report: Report) -> bytes:
 
 
 def _layers(report: Report) -> bytes:
-    from simcore.report.csv import layers_csv
+    from simcore.report.tables import layer_table
 
-    return layers_csv(report.to_dict()).encode()
+    return layer_table(report.to_dict()).csv().encode()
 
 
 def _events(report: Report) -> bytes:

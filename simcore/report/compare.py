@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
-from simcore.errors import printable
+from simcore.report.aligned import Comparison, Pair, both
 from simcore.report.document import Option, PhaseRow, ReportDocument
-from simcore.report.grid import grid, top
-from simcore.report.tables import phases
-from simcore.report.text import PHASE_WORDS, wrapped
+from simcore.report.table import Table, columns, signed
+from simcore.report.tables import phases, sum_of_phases
+from simcore.report.text import PHASE_WORDS
 from simcore.units import format_bytes, format_ns
 from simcore.workload.model import PhaseName
 
-__all__ = ["SCHEMA", "Comparison", "Pair", "compare", "headline", "render"]
-
-SCHEMA = "simcore.compare/1"
-NUM_ROWS = 12
-NO_PHASE: PhaseRow = {"compute_ns": 0, "comm_ns": 0, "exposed_ns": 0, "collective": None, "bytes": 0}
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A figure in both reports."""
-
-    a: int
-    b: int
-
-    @property
-    def difference(self) -> int:
-        """What B has more than A."""
-        return self.b - self.a
+__all__ = ["ReportComparison", "compare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +33,12 @@ class LayerPair:
     comm_ns: Pair
     exposed_ns: Pair
     size_bytes: Pair
+
+    @property
+    def change(self) -> int:
+        """How much its times differ, in ns."""
+        compute, exposed = abs(self.compute_ns.difference), abs(self.exposed_ns.difference)
+        return max(compute + exposed, abs(self.comm_ns.difference))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +61,14 @@ class DimensionPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ReportComparison(Comparison):
     """Two reports aligned.
 
     Times are sums over iterations where both reports have as many, else means per iteration (`per_iteration`).
     `settings` says what differs in the question: (what, in A, in B).
     """
+
+    SCHEMA: ClassVar[str] = "simcore.compare/1"
 
     per_iteration: bool
     num_iterations: Pair
@@ -89,18 +81,98 @@ class Comparison:
     collectives: tuple[CollectivePair, ...]
     dims: tuple[DimensionPair, ...]
 
-    def to_dict(self) -> dict[str, object]:
-        """A JSON document: every pair as {"a", "b"}."""
-        return {"schema": SCHEMA, **asdict(self)}
+    def headline(self) -> str:
+        """What changed and why."""
+        time = self.time_ns
+        if not time.difference:
+            return f"Both take {format_ns(time.a)}{self._each()}; {self._unchanged()}."
+        faster = time.difference < 0
+        factor = max(time.a, time.b) / max(min(time.a, time.b), 1)
+        verdict = f"{factor:.3g} times as {'fast' if faster else 'slow'} as A"
+        if factor < 1.1:
+            verdict = f"{100 * abs(time.difference) / max(time.a, 1):.2g}% {'less' if faster else 'more'}"
+        times = f"B takes {format_ns(time.b)}{self._each()} where A takes {format_ns(time.a)}"
+        return f"{times}, {verdict}: {self._cause()}."
+
+    def _each(self) -> str:
+        return " per iteration" if self.per_iteration or self.num_iterations.a == 1 else ""
+
+    def _unchanged(self) -> str:
+        rows = [pair.difference for layer in self.layers for pair in (layer.compute_ns, layer.comm_ns)]
+        if not any(pair.difference for pair in self._shares().values()) and not any(rows):
+            return "nothing that is measured changed"
+        return "what changed inside cancels out"
+
+    def _shares(self) -> dict[str, Pair]:
+        return {"compute": self.compute_ns, "exposed communication": self.exposed_comm_ns, "idle time": self.idle_ns}
+
+    def _cause(self) -> str:
+        """The share of time that changed most in the direction of the whole, and the layer behind it."""
+        whole = self.time_ns.difference
+        shares = {name: pair.difference for name, pair in self._shares().items()}
+        name, change = max(shares.items(), key=lambda share: share[1] * (1 if whole > 0 else -1))
+        said = f"{name} {'grew' if change > 0 else 'fell'} by {format_ns(abs(change))}"
+        if abs(change) < abs(whole):
+            said += f" ({change / whole:.0%} of the difference)"
+        layer = self._layer_behind(name, change)
+        return f"{said}, above all {layer}" if layer else said
+
+    def _layer_behind(self, share: str, change: int) -> str:
+        """The phase of a layer that contributes most to the change of a share."""
+        if share == "idle time" or not self.layers:
+            return ""
+        sign, computing = (1 if change > 0 else -1), share == "compute"
+        layer = max(self.layers, key=lambda each: sign * (each.compute_ns if computing else each.exposed_ns).difference)
+        by = (layer.compute_ns if computing else layer.exposed_ns).difference
+        if sign * by <= 0:
+            return ""
+        what = f"{PHASE_WORDS[layer.phase]} of {layer.name}"
+        if computing:
+            return f"in the {what} ({signed(by, 'ns')})"
+        return f"the {layer.collective} after the {what} ({signed(by, 'ns')}; {_why(layer)})"
+
+    def about(self) -> str:
+        """What differs in the question."""
+        if not self.settings:
+            return "Both have the same inputs and settings."
+        return "They differ in " + "; ".join(f"{what} ({a} -> {b})" for what, a, b in self.settings) + "."
+
+    def tables(self) -> Iterator[Table]:
+        """Shares of the time, phases of layers that changed, collectives, dimensions."""
+        shares = {"time": self.time_ns, **self._shares()}
+        rows: list[tuple[object, ...]] = [(name, *pair.sides) for name, pair in shares.items()]
+        title = "rank 0, per iteration" if self.per_iteration else "rank 0"
+        yield Table("", columns(("share", title, ""), *both("ns")), rows)
+        changed = sorted((layer for layer in self.layers if layer.change), key=lambda layer: -layer.change)
+        rows = [
+            (
+                layer.name + f" (only {layer.only.upper()})" * bool(layer.only),
+                layer.phase.value,
+                *(pair.difference for pair in (layer.compute_ns, layer.comm_ns, layer.exposed_ns)),
+                layer.collective,
+            )
+            for layer in changed
+        ]
+        figures = [(name, name, "+ns") for name in ("compute", "comm", "exposed")]
+        shown = columns(("layer", "layer, B - A"), "phase", *figures, "collective")
+        yield Table("", shown, rows, noun="changed phases")
+        rows = [
+            (one.collective, *one.comm_ns.sides, one.exposed_ns.difference, one.size_bytes.a, one.size_bytes.b)
+            for one in self.collectives
+        ]
+        size, exposed = both("bytes", "size")[:2], ("exposed", "exposed B - A", "+ns")
+        yield Table("", columns("collective", *both("ns", "time"), exposed, *size), rows)
+        rows = [(dim.name, dim.size_bytes.a, dim.size_bytes.b, *dim.busy_ns.sides) for dim in self.dims]
+        yield Table("", columns("dimension", *both("bytes", "sent")[:2], *both("ns", "busy")), rows)
 
 
-def compare(a: ReportDocument, b: ReportDocument) -> Comparison:
+def compare(a: ReportDocument, b: ReportDocument) -> ReportComparison:
     """Align two reports."""
     iterations = Pair(max(1, len(a["iterations"])), max(1, len(b["iterations"])))
     per_iteration = iterations.a != iterations.b
     mean = _Mean(*((iterations.a, iterations.b) if per_iteration else (1, 1)))
     shares_a, shares_b = a["breakdown"], b["breakdown"]
-    return Comparison(
+    return ReportComparison(
         per_iteration=per_iteration,
         num_iterations=iterations,
         settings=tuple(_settings(a, b)),
@@ -164,7 +236,7 @@ def _by_key(report: ReportDocument) -> dict[tuple[str, int, PhaseName], PhaseRow
 def _layers(a: ReportDocument, b: ReportDocument, mean: _Mean) -> Iterable[LayerPair]:
     rows_a, rows_b = _by_key(a), _by_key(b)
     for key in dict.fromkeys([*rows_a, *rows_b]):
-        row_a, row_b = rows_a.get(key, NO_PHASE), rows_b.get(key, NO_PHASE)
+        row_a, row_b = (rows.get(key) or sum_of_phases(()) for rows in (rows_a, rows_b))
         only = "b" if key not in rows_a else "a" if key not in rows_b else ""
         yield LayerPair(
             name=key[0],
@@ -193,12 +265,12 @@ def _collectives(a: ReportDocument, b: ReportDocument, mean: _Mean) -> Iterable[
     """The layers' communication by kind, in alphabetical order."""
     rows_a, rows_b = list(_by_key(a).values()), list(_by_key(b).values())
     for kind in sorted({row["collective"] for row in [*rows_a, *rows_b] if row["collective"]}):
-        same_a, same_b = ([row for row in rows if row["collective"] == kind] for rows in (rows_a, rows_b))
+        sum_a, sum_b = (sum_of_phases([row for row in rows if row["collective"] == kind]) for rows in (rows_a, rows_b))
         yield CollectivePair(
-            collective=kind,
-            comm_ns=mean.pair(sum(row["comm_ns"] for row in same_a), sum(row["comm_ns"] for row in same_b)),
-            exposed_ns=mean.pair(sum(row["exposed_ns"] for row in same_a), sum(row["exposed_ns"] for row in same_b)),
-            size_bytes=Pair(sum(row["bytes"] for row in same_a), sum(row["bytes"] for row in same_b)),
+            kind,
+            mean.pair(sum_a["comm_ns"], sum_b["comm_ns"]),
+            mean.pair(sum_a["exposed_ns"], sum_b["exposed_ns"]),
+            Pair(sum_a["bytes"], sum_b["bytes"]),
         )
 
 
@@ -212,64 +284,6 @@ def _dims(a: ReportDocument, b: ReportDocument, mean: _Mean) -> Iterable[Dimensi
         yield DimensionPair(f"{index}: {_arrow(*names)}", size, busy)
 
 
-def headline(comparison: Comparison) -> str:
-    """What changed and why, in a sentence."""
-    time = comparison.time_ns
-    if not time.difference:
-        return f"Both take {format_ns(time.a)}{_each(comparison)}; {_unchanged(comparison)}."
-    faster = time.difference < 0
-    factor = max(time.a, time.b) / max(min(time.a, time.b), 1)
-    verdict = f"{factor:.3g} times as {'fast' if faster else 'slow'} as A"
-    if factor < 1.1:
-        verdict = f"{100 * abs(time.difference) / max(time.a, 1):.2g}% {'less' if faster else 'more'}"
-    times = f"B takes {format_ns(time.b)}{_each(comparison)} where A takes {format_ns(time.a)}"
-    return f"{times}, {verdict}: {_cause(comparison)}."
-
-
-def _each(comparison: Comparison) -> str:
-    return " per iteration" if comparison.per_iteration or comparison.num_iterations.a == 1 else ""
-
-
-def _unchanged(comparison: Comparison) -> str:
-    pairs = (comparison.compute_ns, comparison.exposed_comm_ns, comparison.idle_ns)
-    rows = [pair.difference for layer in comparison.layers for pair in (layer.compute_ns, layer.comm_ns)]
-    if not any(pair.difference for pair in pairs) and not any(rows):
-        return "nothing that is measured changed"
-    return "what changed inside cancels out"
-
-
-def _cause(comparison: Comparison) -> str:
-    """The share of time that changed most in the direction of the whole, and the layer behind it."""
-    whole = comparison.time_ns.difference
-    shares = {
-        "compute": comparison.compute_ns.difference,
-        "exposed communication": comparison.exposed_comm_ns.difference,
-        "idle time": comparison.idle_ns.difference,
-    }
-    name, change = max(shares.items(), key=lambda share: share[1] * (1 if whole > 0 else -1))
-    said = f"{name} {'grew' if change > 0 else 'fell'} by {format_ns(abs(change))}"
-    if abs(change) < abs(whole):
-        said += f" ({change / whole:.0%} of the difference)"
-    layer = _layer_behind(comparison.layers, name, change)
-    return f"{said}, above all {layer}" if layer else said
-
-
-def _layer_behind(layers: Sequence[LayerPair], share: str, change: int) -> str:
-    """The phase of a layer that contributes most to the change of a share."""
-    sign = 1 if change > 0 else -1
-    if share == "idle time" or not layers:
-        return ""
-    computing = share == "compute"
-    layer = max(layers, key=lambda each: sign * (each.compute_ns if computing else each.exposed_ns).difference)
-    by = (layer.compute_ns if computing else layer.exposed_ns).difference
-    if sign * by <= 0:
-        return ""
-    what = f"{PHASE_WORDS[layer.phase]} of {layer.name}"
-    if computing:
-        return f"in the {what} ({_signed(by)})"
-    return f"the {layer.collective} after the {what} ({_signed(by)}; {_why(layer)})"
-
-
 def _why(layer: LayerPair) -> str:
     """Why a layer waits longer or shorter for its collective."""
     size = layer.size_bytes
@@ -281,93 +295,3 @@ def _why(layer: LayerPair) -> str:
         change = "more" if layer.comm_ns.difference > 0 else "less"
         return f"of the same size, it takes {format_ns(abs(layer.comm_ns.difference))} {change}"
     return "it takes as long, but overlaps differently"
-
-
-def _signed(difference: int) -> str:
-    sign = "+" if difference > 0 else "-" if difference < 0 else ""
-    return sign + format_ns(abs(difference))
-
-
-def render(comparison: Comparison, *, width: int = 80, num_rows: int = NUM_ROWS) -> str:
-    """The comparison for a terminal."""
-    parts = (
-        wrapped(headline(comparison), width),
-        wrapped(_settings_text(comparison.settings), width),
-        _shares_table(comparison, width),
-        _layers_table(comparison.layers, width, num_rows),
-        _collectives_table(comparison.collectives, width),
-        _dims_table(comparison.dims, width),
-    )
-    return "\n\n".join(printable(part) for part in parts if part) + "\n"
-
-
-def _settings_text(settings: Sequence[tuple[str, str, str]]) -> str:
-    if not settings:
-        return "Both have the same inputs and settings."
-    return "They differ in " + "; ".join(f"{what} ({a} -> {b})" for what, a, b in settings) + "."
-
-
-def _cells(pair: Pair) -> tuple[str, str, str]:
-    return format_ns(pair.a), format_ns(pair.b), _signed(pair.difference)
-
-
-def _shares_table(comparison: Comparison, width: int) -> str:
-    shares: Mapping[str, Pair] = {
-        "time": comparison.time_ns,
-        "compute": comparison.compute_ns,
-        "exposed communication": comparison.exposed_comm_ns,
-        "idle": comparison.idle_ns,
-    }
-    rows = [(name, *_cells(pair)) for name, pair in shares.items()]
-    title = "rank 0, per iteration" if comparison.per_iteration else "rank 0"
-    return grid((title, "A", "B", "B - A"), rows, width=width)
-
-
-def _layers_table(layers: Sequence[LayerPair], width: int, num_rows: int) -> str:
-    """The phases that changed most."""
-    changed = [layer for layer in layers if _change(layer)]
-    chosen = sorted(changed, key=lambda layer: -_change(layer))[:num_rows]
-    rows = [
-        (
-            layer.name + f" (only {layer.only.upper()})" * bool(layer.only),
-            layer.phase.value,
-            _signed(layer.compute_ns.difference),
-            _signed(layer.comm_ns.difference),
-            _signed(layer.exposed_ns.difference),
-            layer.collective,
-        )
-        for layer in chosen
-    ]
-    header = ("layer, B - A", "phase", "compute", "comm", "exposed", "collective")
-    if not rows:
-        return "No layer changed." if layers else ""
-    note = top(len(chosen), len(changed), "changed phases")
-    return grid(header, rows, left=(0, 1, 5), width=width) + ("\n" + note if note else "")
-
-
-def _change(layer: LayerPair) -> int:
-    compute, exposed = abs(layer.compute_ns.difference), abs(layer.exposed_ns.difference)
-    return max(compute + exposed, abs(layer.comm_ns.difference))
-
-
-def _collectives_table(collectives: Sequence[CollectivePair], width: int) -> str:
-    rows = [
-        (
-            pair.collective,
-            *_cells(pair.comm_ns),
-            _signed(pair.exposed_ns.difference),
-            format_bytes(pair.size_bytes.a),
-            format_bytes(pair.size_bytes.b),
-        )
-        for pair in collectives
-    ]
-    header = ("collective", "time A", "time B", "B - A", "exposed B - A", "size A", "size B")
-    return grid(header, rows, width=width) if rows else ""
-
-
-def _dims_table(dims: Sequence[DimensionPair], width: int) -> str:
-    rows = [
-        (dim.name, format_bytes(dim.size_bytes.a), format_bytes(dim.size_bytes.b), *_cells(dim.busy_ns)) for dim in dims
-    ]
-    header = ("dimension", "sent A", "sent B", "busy A", "busy B", "B - A")
-    return grid(header, rows, width=width) if rows else ""

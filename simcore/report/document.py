@@ -32,7 +32,6 @@ __all__ = [
     "RankRow",
     "ReportDocument",
     "encode",
-    "json_schema",
     "layer_row",
     "phase_row",
     "read_report",
@@ -340,13 +339,6 @@ def read_report(path: str | os.PathLike[str]) -> ReportDocument:
         found = repr(document["schema"])
         raise InputError.at(str(file), "a document of another schema", expected=SCHEMA, found=found)
     return document
-
-
-def json_schema() -> dict[str, object]:
-    """The JSON Schema of a report, for editors and other languages."""
-    import msgspec
-
-    return msgspec.json.schema(ReportDocument)
 
 
 def encode(document: Mapping[str, object]) -> str:

@@ -181,16 +181,16 @@ class Report:
         InputError
             If there is no such table.
         """
-        from simcore.report.tables import columns, needed
+        from simcore.report.tables import columns_of, needed
 
-        made: pandas.DataFrame = needed("pandas").DataFrame(columns(self, table))
+        made: pandas.DataFrame = needed("pandas").DataFrame(columns_of(self, table))
         return made
 
     def to_polars(self, table: str = "layers") -> polars.DataFrame:
         """One table as a polars frame; the tables are those of `to_pandas`."""
-        from simcore.report.tables import columns, needed
+        from simcore.report.tables import columns_of, needed
 
-        made: polars.DataFrame = needed("polars").DataFrame(columns(self, table))
+        made: polars.DataFrame = needed("polars").DataFrame(columns_of(self, table))
         return made
 
     def _repr_html_(self) -> str:

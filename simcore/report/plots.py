@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from simcore.errors import InputError
 from simcore.files import write_bytes
 from simcore.report.document import LayerRow, PowerRow, ReportDocument
-from simcore.report.grid import shorten
 from simcore.report.palette import BREAKDOWN, FAMILIES, HEAT, INK, PHASES, text_on
-from simcore.report.tables import layers_by_name, phases
-from simcore.report.text import PHASE_WORDS, layer_total
+from simcore.report.table import shorten
+from simcore.report.tables import layer_total, layers_by_name, phases
+from simcore.report.text import PHASE_WORDS
 from simcore.timeline.events import LinkTable, Timeline
 
 if TYPE_CHECKING:

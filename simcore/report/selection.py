@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simcore.errors import InputError
-from simcore.report.grid import shorten
+from simcore.report.table import shorten
 from simcore.timeline.breakdown import class_figures
 from simcore.timeline.events import EventTable, Timeline, format_ranks
 from simcore.units import format_ns, parse_ns

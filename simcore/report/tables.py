@@ -4,19 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from simcore.errors import InputError, closest
 from simcore.report.document import LayerRow, PhaseRow, ReportDocument
+from simcore.report.table import Table, columns
 from simcore.timeline.events import COLUMNS, EventKind, EventTable
 from simcore.workload.model import PhaseName
 
 if TYPE_CHECKING:
     from simcore.report.model import Report
 
-__all__ = ["TABLES", "columns", "layer_rows", "layers_by_name", "needed", "phases"]
+__all__ = [
+    "TABLES",
+    "columns_of",
+    "helps",
+    "layer_rows",
+    "layer_table",
+    "layer_total",
+    "layers_by_name",
+    "needed",
+    "phases",
+    "share",
+    "sum_of_phases",
+    "top_layers",
+]
+
+Figure = Literal["compute_ns", "comm_ns", "exposed_ns"]
+LAYER_COLUMNS = ("layer", "name", "phase", "compute_ns", "comm_ns", "exposed_ns", "collective", "bytes")
 
 TABLES = ("layers", "ranks", "dims", "links", "iterations", "events", "what_would_help")
 
@@ -30,7 +47,7 @@ def needed(package: str) -> Any:
         raise InputError.at(package, f"{package} is not installed", expected="the extra 'tables'", hint=hint) from error
 
 
-def columns(report: Report, table: str) -> Mapping[str, object]:
+def columns_of(report: Report, table: str) -> Mapping[str, object]:
     """The columns of a table; InputError when there is no such table."""
     if table not in TABLES:
         raise InputError.at(table, "no such table", expected=closest(table, TABLES), found=repr(table))
@@ -66,7 +83,7 @@ def layers_by_name(document: ReportDocument) -> list[LayerRow]:
 
 
 def _added_up(same: Sequence[LayerRow]) -> LayerRow:
-    forward, input_grad, weight_grad = map(_sum_of_phase, zip(*map(_phase_rows, same), strict=True))
+    forward, input_grad, weight_grad = map(sum_of_phases, zip(*map(_phase_rows, same), strict=True))
     return {
         "index": same[0]["index"],
         "name": f"{same[0]['name']} x{len(same)}",
@@ -80,7 +97,8 @@ def _phase_rows(layer: LayerRow) -> tuple[PhaseRow, PhaseRow, PhaseRow]:
     return layer["forward"], layer["input_grad"], layer["weight_grad"]
 
 
-def _sum_of_phase(rows: Sequence[PhaseRow]) -> PhaseRow:
+def sum_of_phases(rows: Sequence[PhaseRow]) -> PhaseRow:
+    """Phases added up; nothing of none."""
     kinds = dict.fromkeys(row["collective"] for row in rows if row["collective"])
     return {
         "compute_ns": sum(row["compute_ns"] for row in rows),
@@ -98,6 +116,47 @@ def layer_rows(document: ReportDocument) -> list[dict[str, object]]:
         for layer in document["layers"]
         for phase, figures in phases(layer)
     ]
+
+
+def layer_table(document: ReportDocument) -> Table:
+    """layers.csv: one row per layer and phase."""
+    return Table("", columns(*LAYER_COLUMNS), layer_rows(document))
+
+
+def share(part: float, whole: float) -> float:
+    """A part of a whole, which may be 0."""
+    return part / whole if whole else 0.0
+
+
+def layer_total(layer: LayerRow, figure: Figure) -> int:
+    """One figure of a layer, summed over its phases."""
+    return sum(row[figure] for _, row in phases(layer))
+
+
+def top_layers(document: ReportDocument, num_rows: int) -> Table:
+    """The layers that cost most, those of equal name added up, in the order of the workload."""
+    layers = layers_by_name(document)
+    by_cost = sorted(layers, key=lambda layer: -layer_total(layer, "compute_ns") - layer_total(layer, "exposed_ns"))
+    stages = len(document["pipeline"]["stages"]) if "pipeline" in document else 1
+    rows = []
+    for layer in sorted(by_cost[:num_rows], key=lambda layer: layer["index"]):
+        compute, comm, exposed = (layer_total(layer, figure) for figure in get_args(Figure))
+        kinds = sorted({row["collective"] for _, row in phases(layer) if row["collective"]})
+        of_time = share(compute + exposed, document["time_ns"] * stages)
+        rows.append((layer["name"], compute, comm, exposed, of_time, ", ".join(kinds)))
+    whose = "rank 0" if stages == 1 else "the first rank of every stage"
+    shown = columns("layer", *get_args(Figure), ("share", "of time"), "collectives")
+    title, noun = f"Layers ({whose}, sums over iterations)", "layers, each costing less,"
+    return Table(title, shown, rows, len(layers), noun)
+
+
+def helps(document: ReportDocument) -> Table:
+    """What changes of the run would save."""
+    time_ns, count = max(document["time_ns"], 1), len(document["iterations"])
+    rows = [(row["change"], row["time_ns"], -row["saved_ns"] / time_ns) for row in document.get("what_would_help", ())]
+    whole = f": {count} iterations" if count > 1 else ""
+    title = f"What would help (the same run with one change, simulated again{whole})"
+    return Table(title, columns("change", "time_ns", ("difference", "difference", "+share")), rows)
 
 
 def event_columns(events: EventTable) -> dict[str, object]:

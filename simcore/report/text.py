@@ -6,25 +6,23 @@ import os
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Literal, TextIO
+from typing import TextIO
 
 from simcore.errors import printable
-from simcore.report.document import LayerRow, PhaseRow, RankRow, ReportDocument
-from simcore.report.grid import grid, top
+from simcore.report.document import LayerRow, PhaseRow, ReportDocument
 from simcore.report.queues import queues_text
-from simcore.report.tables import layers_by_name, phases
+from simcore.report.table import Table, columns
+from simcore.report.tables import helps, layer_total, layers_by_name, phases, share, top_layers
 from simcore.report.wafer import wafer_steps
 from simcore.timeline.breakdown import OperationTotal
-from simcore.units import format_bytes, format_ns, format_rate
+from simcore.units import format_bytes, format_ns
 from simcore.workload.model import PhaseName
 
 __all__ = [
     "EXPOSED_DEFINITIONS",
     "PHASE_WORDS",
-    "Figure",
     "dominating",
     "headline",
-    "layer_total",
     "render",
     "terminal_width",
     "use_colour",
@@ -38,7 +36,6 @@ EXPOSED_DEFINITIONS = (
     "not computing: the run's time less the time rank 0 computes (ASTRA-sim's figure; waiting and idle time count)",
     "communication alone: the time in which rank 0 communicates and computes nothing",
 )
-Figure = Literal["compute_ns", "comm_ns", "exposed_ns"]
 PHASE_WORDS = {
     PhaseName.FORWARD: "forward",
     PhaseName.INPUT_GRAD: "input gradient",
@@ -75,14 +72,14 @@ def render(
 
 def wrapped(text: str, width: int) -> str:
     """Lines broken at the width."""
-    return "\n".join(textwrap.fill(line, width) for line in text.splitlines())
+    return "\n".join(textwrap.fill(line, width, break_long_words=False) for line in text.splitlines())
 
 
 def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width: int, num_rows: int) -> Iterator[str]:
     yield wrapped(headline(document), width)
     yield wrapped(_noise(document), width)
     yield wrapped(dominating(document), width)
-    yield _helps(document, width)
+    yield helps(document).text(width)
     yield _rules(document, width)
     yield _layers(document, width, num_rows) or _operations(document, operations, width, num_rows)
     yield _dims(document, width)
@@ -104,9 +101,10 @@ def headline(document: ReportDocument) -> str:
     each = f"One iteration takes {format_ns(time_ns / num_iterations)}"
     if num_iterations > 1:
         each += f" (mean of {num_iterations}; {format_ns(time_ns)} in all)"
-    compute = _share(shares["compute_ns"] + shares["overlapped_ns"], time_ns)
-    overlapped = f" ({_share(shares['overlapped_ns'], time_ns)} overlaps communication)" * bool(shares["overlapped_ns"])
-    exposed, idle = _share(shares["exposed_comm_ns"], time_ns), _share(shares["idle_ns"], time_ns)
+    compute = _percent(shares["compute_ns"] + shares["overlapped_ns"], time_ns)
+    hidden_ns = shares["overlapped_ns"]
+    overlapped = f" ({_percent(hidden_ns, time_ns)} overlaps communication)" * bool(hidden_ns)
+    exposed, idle = _percent(shares["exposed_comm_ns"], time_ns), _percent(shares["idle_ns"], time_ns)
     npus = f"{document['npus']:,} NPU" + "s" * (document["npus"] != 1)
     whose = "; rank 0" * (len(document["ranks"]) > 1)
     return f"{each} on {npus}{whose}: {compute} compute{overlapped}, {exposed} exposed communication, {idle} idle."
@@ -161,18 +159,6 @@ def dominating(document: ReportDocument) -> str:
     return "\n".join(line for line in told if line)
 
 
-def _helps(document: ReportDocument, width: int) -> str:
-    """What changes of the run would save."""
-    rows = [
-        (row["change"], format_ns(row["time_ns"]), f"{-row['saved_ns'] / max(document['time_ns'], 1):+.1%}")
-        for row in document.get("what_would_help", ())
-    ]
-    count = len(document["iterations"])
-    whole = f": {count} iterations" if count > 1 else ""
-    title = f"What would help (the same run with one change, simulated again{whole})\n"
-    return title + grid(("change", "time", "difference"), rows, width=width) if rows else ""
-
-
 def _rules(document: ReportDocument, width: int) -> str:
     """What the rules of the profile add to the native model: those that matter in this run, or cannot be told apart."""
     rows = document.get("profile_rules", ())
@@ -192,20 +178,15 @@ def _rules(document: ReportDocument, width: int) -> str:
     return "\n".join(lines)
 
 
-def layer_total(layer: LayerRow, figure: Figure) -> int:
-    """One figure of a layer, summed over its phases."""
-    return sum(row[figure] for _, row in phases(layer))
-
-
-def _share(part: float, whole: float) -> str:
-    return f"{part / whole:.1%}" if whole else "0.0%"
+def _percent(part: float, whole: float) -> str:
+    return f"{share(part, whole):.1%}"
 
 
 def _most_compute(document: ReportDocument) -> str:
     layers = layers_by_name(document)
     totals = sorted(layers, key=lambda layer: -layer_total(layer, "compute_ns"))[:2]
     whole = sum(layer_total(layer, "compute_ns") for layer in layers)
-    named = [f"{layer['name']} ({_share(layer_total(layer, 'compute_ns'), whole)})" for layer in totals]
+    named = [f"{layer['name']} ({_percent(layer_total(layer, 'compute_ns'), whole)})" for layer in totals]
     return f"Most compute: {', '.join(named)}." if whole else ""
 
 
@@ -218,7 +199,7 @@ def _most_exposed(document: ReportDocument) -> str:
         return ""
     layer, phase, row = max(rows, key=lambda entry: entry[2]["exposed_ns"])
     what = f"{row['collective'] or 'collective'} of {layer['name']} ({PHASE_WORDS[phase]})"
-    return f"Longest waiting: for the {what}, {_share(row['exposed_ns'], whole)} of all waiting."
+    return f"Longest waiting: for the {what}, {_percent(row['exposed_ns'], whole)} of all waiting."
 
 
 def _straggler(document: ReportDocument) -> str:
@@ -237,75 +218,38 @@ def _busiest(document: ReportDocument) -> str:
     dim = max(document["dims"], key=lambda dim: (dim["busy_ns"], dim["bytes_per_npu"]))
     name = f"dimension {dim['index']} ({dim['kind']} of {dim['npus']})"
     sent = format_bytes(dim["bytes_per_npu"])
-    return f"Busiest: {name}, {_share(dim['busy_ns'], document['time_ns'])} of the time, {sent} sent per NPU."
+    return f"Busiest: {name}, {_percent(dim['busy_ns'], document['time_ns'])} of the time, {sent} sent per NPU."
 
 
 def _layers(document: ReportDocument, width: int, num_rows: int) -> str:
-    layers = layers_by_name(document)
-    if not layers:
-        return ""
-    by_cost = sorted(layers, key=lambda layer: -layer_total(layer, "compute_ns") - layer_total(layer, "exposed_ns"))
-    chosen = sorted(by_cost[:num_rows], key=lambda layer: layer["index"])
-    stages = len(document["pipeline"]["stages"]) if "pipeline" in document else 1
-    time_ns = document["time_ns"] * stages
-    table = grid(
-        ("layer", "compute", "comm", "exposed", "of time", "collectives"),
-        (_layer_cells(layer, time_ns) for layer in chosen),
-        left=(0, 5),
-        width=width,
-    )
-    note = top(len(chosen), len(layers), "layers, each costing less,")
-    whose = "rank 0" if stages == 1 else "the first rank of every stage"
-    return f"Layers ({whose}, sums over iterations)\n" + table + ("\n" + note if note else "")
-
-
-def _layer_cells(layer: LayerRow, time_ns: int) -> tuple[str, ...]:
-    compute, comm = layer_total(layer, "compute_ns"), layer_total(layer, "comm_ns")
-    exposed = layer_total(layer, "exposed_ns")
-    kinds = sorted({row["collective"] for _, row in phases(layer) if row["collective"]})
-    return (
-        layer["name"],
-        format_ns(compute),
-        format_ns(comm),
-        format_ns(exposed),
-        _share(compute + exposed, time_ns),
-        ", ".join(kinds),
-    )
+    return top_layers(document, num_rows).text(width)
 
 
 def _operations(document: ReportDocument, operations: Sequence[OperationTotal], width: int, num_rows: int) -> str:
     """The operations of a graph that take longest."""
-    if not operations:
-        return ""
-    chosen = operations[:num_rows]
     rows = [
-        (
-            each.name,
-            each.kind.name.lower(),
-            f"{each.count:,}",
-            format_ns(each.total_ns),
-            _share(each.total_ns, document["time_ns"]),
-        )
-        for each in chosen
+        (each.name, each.kind.name.lower(), each.count, each.total_ns, share(each.total_ns, document["time_ns"]))
+        for each in operations
     ]
-    table = grid(("operation", "kind", "count", "time", "of time"), rows, left=(0, 1), width=width)
-    note = top(len(chosen), len(operations), "operations, each taking less,", "events.npz")
-    return "Operations (rank 0; they may overlap)\n" + table + ("\n" + note if note else "")
+    shown = columns("operation", "kind", "count", "time_ns", ("share", "of time"))
+    title, noun = "Operations (rank 0; they may overlap)", "operations, each taking less,"
+    return Table(title, shown, rows, noun=noun, listed="events.npz").first(num_rows).text(width)
 
 
 def _dims(document: ReportDocument, width: int) -> str:
     rows = [
         (
             f"{dim['index']}: {dim['kind']} of {dim['npus']}",
-            format_bytes(dim["bytes_per_npu"]),
-            format_ns(dim["busy_ns"]),
-            _share(dim["busy_ns"], document["time_ns"]),
-            format_rate(dim["bytes_per_npu"] / dim["busy_ns"] * 1e9) if dim["busy_ns"] else "-",
+            dim["bytes_per_npu"],
+            dim["busy_ns"],
+            share(dim["busy_ns"], document["time_ns"]),
+            dim["bytes_per_npu"] / dim["busy_ns"] * 1e9 if dim["busy_ns"] else None,
         )
         for dim in document["dims"]
     ]
-    header = ("dimension", "sent per NPU", "busy", "utilisation", "rate while busy")
-    return "Dimensions (rank 0)\n" + grid(header, rows, width=width) if rows else ""
+    figures = (("sent_bytes", "sent per NPU"), "busy_ns", ("busy_share", "utilisation"))
+    shown = columns("dimension", *figures, ("rate_bytes_per_s", "rate while busy"))
+    return Table("Dimensions (rank 0)", shown, rows).text(width)
 
 
 def _pipeline(document: ReportDocument, width: int) -> str:
@@ -316,52 +260,39 @@ def _pipeline(document: ReportDocument, width: int) -> str:
     rows = [
         (
             f"{row['stage']}: {row['ranks']}",
-            format_ns(row["finish_ns"]),
-            _share(row["compute_ns"] + row["overlapped_ns"], time_ns),
-            _share(row["exposed_comm_ns"], time_ns),
-            _share(row["idle_ns"], time_ns),
+            row["finish_ns"],
+            share(row["compute_ns"] + row["overlapped_ns"], time_ns),
+            share(row["exposed_comm_ns"], time_ns),
+            share(row["idle_ns"], time_ns),
         )
         for row in told["stages"]
     ]
     chunks = f", {told['chunks']} chunks a stage" if told["chunks"] > 1 else ""
-    title = f"Pipeline ({told['schedule']}, {told['micro_batches']} micro-batches{chunks})\n"
-    return title + grid(("stage: ranks", "finish", "compute", "exposed comm", "idle (bubble)"), rows, width=width)
+    title = f"Pipeline ({told['schedule']}, {told['micro_batches']} micro-batches{chunks})"
+    shares = ("compute_share", "exposed_comm_share", ("idle_share", "idle (bubble)"))
+    return Table(title, columns(("ranks", "stage: ranks"), "finish_ns", *shares), rows).text(width)
 
 
 def _ranks(document: ReportDocument, width: int, num_rows: int) -> str:
     """Ranks that differ, the slowest first."""
-    if len(document["ranks"]) < 2:
-        return ""
-    chosen = sorted(document["ranks"], key=lambda row: -row["finish_ns"])[:num_rows]
-    figures = ("finish", "compute", "comm", "exposed comm", "idle")
-    table = grid(("ranks, slowest first", *figures), (_rank_cells(row) for row in chosen), width=width)
-    note = top(len(chosen), len(document["ranks"]), "groups of ranks")
-    return table + ("\n" + note if note else "")
-
-
-def _rank_cells(row: RankRow) -> tuple[str, ...]:
-    figures = (row["finish_ns"], row["compute_ns"], row["comm_ns"], row["exposed_comm_ns"], row["idle_ns"])
-    return (row["ranks"], *map(format_ns, figures))
+    rows = sorted(document["ranks"], key=lambda row: -row["finish_ns"])
+    figures = ("finish_ns", "compute_ns", "comm_ns", "exposed_comm_ns", "idle_ns")
+    table = Table("", columns(("ranks", "ranks, slowest first"), *figures), rows, noun="groups of ranks")
+    return table.first(num_rows).text(width) if len(rows) > 1 else ""
 
 
 def _links(document: ReportDocument, width: int, num_rows: int = 5) -> str:
     links, time_ns = document["links"], document["time_ns"]
-    if not links["count"]:
-        return ""
     alike: dict[tuple[int, int], list[str]] = {}
     for link in links["hottest"]:
         alike.setdefault((link["bytes"], link["busy_ns"]), []).append(f"{link['src']} -> {link['dst']}")
     rows = [
-        (
-            names[0] + f" and {len(names) - 1} alike" * (len(names) > 1),
-            format_bytes(size_bytes),
-            format_ns(busy_ns),
-            _share(busy_ns, time_ns),
-        )
-        for (size_bytes, busy_ns), names in [*alike.items()][:num_rows]
+        (names[0] + f" and {len(names) - 1} alike" * (len(names) > 1), size, busy_ns, share(busy_ns, time_ns))
+        for (size, busy_ns), names in [*alike.items()][:num_rows]
     ]
-    title = f"Hottest {len(links['hottest'])} of {links['count']:,} links\n"
-    return title + grid(("link", "carried", "busy", "utilisation"), rows, width=width)
+    title = f"Hottest {len(links['hottest'])} of {links['count']:,} links"
+    shown = columns("link", ("bytes", "carried", "bytes"), "busy_ns", ("busy_share", "utilisation"))
+    return Table(title, shown, rows).text(width)
 
 
 def _definitions(document: ReportDocument, width: int) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from html import escape
 from pathlib import Path
 
 from simcore.errors import InputError, closest, printable
 from simcore.files import write_bytes
-from simcore.report.grid import grid, top
+from simcore.report.table import Table, columns
+from simcore.report.tables import share
 from simcore.report.text import PHASE_WORDS
 from simcore.units import format_bytes, format_ns
-from simcore.workload.contents import Contents, Work
+from simcore.workload.contents import Contents, Roof, Work
 from simcore.workload.model import PhaseName
 
 __all__ = ["SUMMARIES", "by_group", "by_kind", "check_summary", "document", "render", "write_summary"]
@@ -21,8 +22,6 @@ __all__ = ["SUMMARIES", "by_group", "by_kind", "check_summary", "document", "ren
 SCHEMA = "simcore.workload/1"
 SUMMARIES = (".html", ".png", ".svg", ".pdf", ".json")
 NUM_ROWS = 16
-
-Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 
 def by_group(contents: Contents) -> dict[tuple[str, str], tuple[int, int]]:
@@ -76,11 +75,8 @@ def write_summary(contents: Contents, path: str | Path) -> None:
 
 def render(contents: Contents, *, width: int = 80) -> str:
     """The contents for a terminal."""
-    parts = [_headline(contents)]
-    for _, header, rows in _tables(contents):
-        note = top(NUM_ROWS, len(rows), "rows")
-        parts.append(grid(header, rows[:NUM_ROWS], width=width) + ("\n" + note if note else ""))
-    return printable("\n\n".join(parts)) + "\n"
+    tables = (replace(table, title="").first(NUM_ROWS).text(width) for table in _tables(contents))
+    return "\n\n".join(filter(None, (printable(_headline(contents)), *tables))) + "\n"
 
 
 def _headline(contents: Contents) -> str:
@@ -90,47 +86,41 @@ def _headline(contents: Contents) -> str:
     return f"{who} communicates {sent} and computes {computed} a step."
 
 
-def _tables(contents: Contents) -> Iterable[Table]:
-    """Title, header and rows: traffic, sizes, computation, work; figures of a mean rank."""
-    yield "Communication", ("collective", "group", "count", "bytes", "share"), list(_group_rows(contents))
-    yield "Messages", ("messages", "group", "size", "count"), list(_message_rows(contents))
-    yield "Computation", ("layers", *map(str, PHASE_WORDS.values()), "all", "share"), list(_kind_rows(contents))
-    if contents.roof:
-        about = f"part, on {contents.roof.device}"
-        header = (about, "phase", "GFLOP", "bytes", "FLOP/byte", "TFLOP/s")
-        yield "Work of one layer", header, list(map(_work_row, contents.work))
-
-
-def _group_rows(contents: Contents) -> Iterator[tuple[str, ...]]:
-    ranks, whole = contents.num_ranks, contents.total_bytes
-    for (kind, group), (count, size) in by_group(contents).items():
-        yield kind, group, f"{count / ranks:,.6g}", format_bytes(size / ranks), _share(size, whole)
-
-
-def _message_rows(contents: Contents) -> Iterator[tuple[str, ...]]:
-    for row in contents.traffic:
-        yield row.collective, row.group, format_bytes(row.size_bytes), f"{row.count / contents.num_ranks:,.6g}"
-
-
-def _kind_rows(contents: Contents) -> Iterator[tuple[str, ...]]:
-    ranks = contents.num_ranks
+def _tables(contents: Contents) -> Iterator[Table]:
+    """Traffic, sizes, computation, work; figures of a mean rank."""
+    ranks, size = contents.num_ranks, contents.total_bytes
+    groups = [
+        (kind, group, count / ranks, sent / ranks, share(sent, size) if size else None)
+        for (kind, group), (count, sent) in by_group(contents).items()
+    ]
+    shown = columns("collective", "group", "count", "bytes", "share")
+    yield Table("Communication", shown, groups)
+    messages = [(row.collective, row.group, row.size_bytes, row.count / ranks) for row in contents.traffic]
+    yield Table("Messages", columns("messages", "group", "size_bytes", "count"), messages)
+    kinds = []
     for kind, times in by_kind(contents).items():
-        total = sum(times.values())
-        yield kind, *_phases(times, ranks), format_ns(total / ranks), _share(total, contents.compute_ns)
+        total, each = sum(times.values()), [times[name] / ranks if name in times else None for name in PhaseName]
+        kinds.append((kind, *each, total / ranks, share(total, contents.compute_ns)))
+    phases = [(str(name), word, "ns") for name, word in PHASE_WORDS.items()]
+    yield Table("Computation", columns("layers", *phases, "all_ns", "share"), kinds)
+    if contents.roof:
+        yield _work_table(contents.work, contents.roof)
 
 
-def _work_row(work: Work) -> tuple[str, ...]:
-    rate = f"{work.flops / work.time_ns / 1e3:,.4g}" if work.time_ns else "-"
-    intensity = f"{work.flops / work.memory_bytes:,.4g}"
-    return work.name, work.phase, f"{work.flops / 1e9:,.4g}", format_bytes(work.memory_bytes), intensity, rate
-
-
-def _phases(times: Mapping[str, int], ranks: int) -> tuple[str, ...]:
-    return tuple(format_ns(times[name] / ranks) if name in times else "-" for name in map(str, PhaseName))
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.1%}" if whole else "-"
+def _work_table(work: Sequence[Work], roof: Roof) -> Table:
+    rows = [
+        (
+            each.name,
+            each.phase,
+            each.flops / 1e9,
+            each.memory_bytes,
+            each.flops / each.memory_bytes,
+            each.flops / each.time_ns / 1e3 if each.time_ns else None,
+        )
+        for each in work
+    ]
+    figures = ("gflop", "GFLOP", ",.4g"), "bytes", ("intensity", "FLOP/byte", ",.4g"), ("rate", "TFLOP/s", ",.4g")
+    return Table("Work of one layer", columns(("part", f"part, on {roof.device}"), "phase", *figures), rows)
 
 
 _PAGE = """<!doctype html>
@@ -152,18 +142,7 @@ th:first-child, td:first-child {{ text-align: left; padding-left: 0 }}
 
 def _page(contents: Contents, picture: str) -> str:
     """The picture and every table in full; nothing is fetched and nothing runs."""
-    tables = "".join(
-        f"<h2>{title}</h2>{_html_table(header, rows)}" for title, header, rows in _tables(contents) if rows
-    )
+    tables = "".join(f"<h2>{table.title}</h2>{table.html()}" for table in _tables(contents) if table.rows)
     svg = picture[picture.index("<svg") :]
     title = escape(printable(contents.name or "workload"))
     return _PAGE.format(title=title, headline=escape(printable(_headline(contents))), picture=svg, tables=tables)
-
-
-def _html_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [_html_row("th", header), *(_html_row("td", row) for row in rows)]
-    return f"<table>{''.join(lines)}</table>"
-
-
-def _html_row(element: str, cells: tuple[str, ...]) -> str:
-    return "<tr>" + "".join(f"<{element}>{escape(printable(cell))}</{element}>" for cell in cells) + "</tr>"

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
-from simcore.errors import printable
-from simcore.report.compare import Pair
-from simcore.report.grid import grid, top
-from simcore.report.text import PHASE_WORDS, wrapped
+from simcore.report.aligned import Comparison, Pair, both
+from simcore.report.table import Table, columns
+from simcore.report.text import PHASE_WORDS
 from simcore.report.workload import by_group
 from simcore.units import format_bytes, format_ns
 from simcore.workload.contents import SEND, Contents
 from simcore.workload.model import PhaseName
 
-__all__ = ["WorkloadComparison", "compare_contents", "headline", "render"]
-
-SCHEMA = "simcore.compare_workloads/1"
+__all__ = ["WorkloadComparison", "compare_contents"]
 
 Form = Callable[[float], str]
 
@@ -41,8 +39,10 @@ class ComputePair:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadComparison:
+class WorkloadComparison(Comparison):
     """Two workloads aligned; all figures are those of a mean rank in one step, rounded."""
+
+    SCHEMA: ClassVar[str] = "simcore.compare_workloads/1"
 
     names: tuple[str, str]
     num_ranks: Pair
@@ -51,9 +51,37 @@ class WorkloadComparison:
     traffic: tuple[TrafficPair, ...]
     compute: tuple[ComputePair, ...]
 
-    def to_dict(self) -> dict[str, object]:
-        """A JSON document: every pair as {"a", "b"}."""
-        return {"schema": SCHEMA, **asdict(self)}
+    def headline(self) -> str:
+        """What changed, above all."""
+        traffic, compute = self.traffic[:1], self.compute[:1]
+        sent = [(f"the {row.collective} of {row.group}", row.size_bytes.difference) for row in traffic]
+        computed = [
+            (f"{PHASE_WORDS[PhaseName(row.phase)]} of {row.kind}" if row.phase else row.kind, row.compute_ns.difference)
+            for row in compute
+        ]
+        said = [
+            _said("communicates", self.size_bytes, format_bytes, sent),
+            _said("computes", self.compute_ns, format_ns, computed),
+        ]
+        return f"B {said[0]}, and {said[1]}."
+
+    def about(self) -> str:
+        """Which workloads they are."""
+        names = "  ".join(f"{side}: {name or 'workload'}" for side, name in zip("AB", self.names, strict=True))
+        return f"{names}; figures are those of a mean rank and one step."
+
+    def tables(self) -> Iterator[Table]:
+        """Traffic and computation that differ."""
+        traffic = [
+            (row.collective, row.group, row.count.a, row.count.b, *row.size_bytes.sides)
+            for row in self.traffic
+            if row.size_bytes.difference or row.count.difference
+        ]
+        yield Table("", columns("collective", "group", *both("", "count")[:2], *both("bytes", "bytes")), traffic)
+        compute = [
+            (row.kind, row.phase or "all", *row.compute_ns.sides) for row in self.compute if row.compute_ns.difference
+        ]
+        yield Table("", columns("layers", "phase", *both("ns", "compute")), compute)
 
 
 def compare_contents(a: Contents, b: Contents) -> WorkloadComparison:
@@ -102,21 +130,6 @@ def _times(contents: Contents, phased: bool) -> Mapping[tuple[str, str], int]:
     return found
 
 
-def headline(comparison: WorkloadComparison) -> str:
-    """What changed, in a sentence."""
-    traffic, compute = comparison.traffic[:1], comparison.compute[:1]
-    sent = [(f"the {row.collective} of {row.group}", row.size_bytes.difference) for row in traffic]
-    computed = [
-        (f"{PHASE_WORDS[PhaseName(row.phase)]} of {row.kind}" if row.phase else row.kind, row.compute_ns.difference)
-        for row in compute
-    ]
-    said = [
-        _said("communicates", comparison.size_bytes, format_bytes, sent),
-        _said("computes", comparison.compute_ns, format_ns, computed),
-    ]
-    return f"B {said[0]}, and {said[1]}."
-
-
 def _said(verb: str, pair: Pair, form: Form, causes: Sequence[tuple[str, int]]) -> str:
     """A total in both workloads and what changed most."""
     cause, change = causes[0] if causes else ("", 0)
@@ -129,36 +142,3 @@ def _said(verb: str, pair: Pair, form: Form, causes: Sequence[tuple[str, int]]) 
     shown = f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
     times = f", {shown} times as much" if ratio and shown != "1" else ""
     return f"{verb} {form(pair.b)} where A {verb} {form(pair.a)}{times}, {most}"
-
-
-def render(comparison: WorkloadComparison, *, width: int = 80, num_rows: int = 12) -> str:
-    """The comparison for a terminal: what changed, most first."""
-    names = "  ".join(f"{side}: {name or 'workload'}" for side, name in zip("AB", comparison.names, strict=True))
-    traffic = [
-        (row.collective, row.group, f"{row.count.a:,}", f"{row.count.b:,}", *_cells(row.size_bytes, format_bytes))
-        for row in comparison.traffic
-        if row.size_bytes.difference or row.count.difference
-    ]
-    compute = [
-        (row.kind, row.phase or "all", *_cells(row.compute_ns, format_ns))
-        for row in comparison.compute
-        if row.compute_ns.difference
-    ]
-    parts = (
-        wrapped(headline(comparison), width),
-        wrapped(f"{names}; figures are those of a mean rank and one step.", width),
-        _table(("collective", "group", "count A", "count B", "bytes A", "bytes B", "B - A"), traffic, width, num_rows),
-        _table(("layers", "phase", "compute A", "compute B", "B - A"), compute, width, num_rows),
-    )
-    return "\n\n".join(printable(part) for part in parts if part) + "\n"
-
-
-def _cells(pair: Pair, form: Form) -> tuple[str, str, str]:
-    sign = "+" if pair.difference > 0 else "-" if pair.difference < 0 else ""
-    return form(pair.a), form(pair.b), sign + form(abs(pair.difference))
-
-
-def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], width: int, num_rows: int) -> str:
-    lines = list(rows)
-    note = top(num_rows, len(lines), "rows")
-    return grid(header, lines[:num_rows], left=(0, 1), width=width) + ("\n" + note if note else "") if lines else ""

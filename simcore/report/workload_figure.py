@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simcore.report.grid import shorten
 from simcore.report.palette import DIMENSIONS, FAMILIES, INK, PHASES
 from simcore.report.plots import new_figure, styled, time_unit
+from simcore.report.table import shorten
 from simcore.report.text import PHASE_WORDS
 from simcore.report.workload import by_group, by_kind
 from simcore.units import format_bytes

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simcore.errors import InputError
-from simcore.report.grid import shorten
 from simcore.report.palette import DIMENSIONS, FAMILIES, HEAT, INK, PHASES
 from simcore.report.plots import new_figure, styled, time_unit
+from simcore.report.table import shorten
 from simcore.sweep.run import FIGURES, Row
 
 if TYPE_CHECKING:

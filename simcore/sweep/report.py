@@ -12,9 +12,8 @@ from typing import Any
 from simcore.documents import read
 from simcore.errors import InputError, Problems, printable
 from simcore.files import write_bytes
-from simcore.report.csv import table_csv
-from simcore.report.grid import grid, top
 from simcore.report.plots import image
+from simcore.report.table import Table, columns
 from simcore.report.text import wrapped
 from simcore.sweep.pictures import front, measure, scaling_figure, study_figure, trade_figure
 from simcore.sweep.run import FIGURES, Row
@@ -59,14 +58,17 @@ def read_results(folder: Path) -> Results:
 def render(results: Results, *, width: int = 80, num_rows: int = 40) -> str:
     """The summary, then the shortest runs first, failures at the end."""
     ordered = sorted(results.rows, key=lambda row: (bool(row["error"]), row["figures"].get("time_ns", 0)))
-    header = (*results.varied, *(name.removesuffix("_ns").replace("_", " ") for name in SHOWN))
-    lines = [_line(results, row) for row in ordered[:num_rows]]
-    columns = range(len(results.varied))
-    table = grid(header, lines, left=columns, width=width) if lines and results.varied else ""
-    more = top(len(lines), len(ordered), "runs", "results.csv")
+    settings = [(name, name, "") for name in results.varied]
+    table = Table(
+        "",
+        columns(*settings, *SHOWN),
+        [_line(results, row) for row in ordered],
+        noun="runs",
+        listed="results.csv",
+    )
     failures = "\n".join(_failure(results, row) for row in ordered[:num_rows] if row["error"])
-    parts = [wrapped(_headline(results), width), table, more, failures]
-    return printable("\n\n".join(part for part in parts if part)) + "\n"
+    shown = table.first(num_rows).text(width) if results.varied else ""
+    return "\n\n".join(filter(None, (wrapped(_headline(results), width), shown, printable(failures)))) + "\n"
 
 
 def _headline(results: Results) -> str:
@@ -91,11 +93,10 @@ def _failure(results: Results, row: Row) -> str:
     return f"failed: {_settings(results, row)}\n  {row['error'].splitlines()[0]}"
 
 
-def _line(results: Results, row: Row) -> list[str]:
-    figures = row["figures"]
+def _line(results: Results, row: Row) -> list[object]:
     settings = [_shown(row["options"].get(name)) for name in results.varied]
-    times = [format_ns(figures[name]) for name in SHOWN] if figures else ["failed", *["-"] * (len(SHOWN) - 1)]
-    return settings + times
+    figures = row["figures"]
+    return [*settings, *([figures[name] for name in SHOWN] if figures else ["failed", *[None] * (len(SHOWN) - 1)])]
 
 
 def _shown(value: Any) -> str:
@@ -113,26 +114,21 @@ def _columns(results: Results) -> dict[str, list[Any]]:
 
 def results_csv(results: Results) -> str:
     """All rows as CSV, in the order of the study; lists are written as JSON."""
-    columns = _columns(results)
-    rows = zip(*columns.values(), strict=True)
-    return table_csv([*columns], ([None if value is None else _shown(value) for value in row] for row in rows))
+    held = _columns(results)
+    rows = [[None if value is None else _shown(value) for value in row] for row in zip(*held.values(), strict=True)]
+    return Table("", columns(*held), rows).csv()
 
 
 def unbeaten(results: Results, pareto: tuple[str, str], *, width: int = 80) -> str:
     """The runs that no other beats in two figures, as a table."""
     across, up = (measure(results.done, results.varied, name) for name in pareto)
     others = [name for name in results.varied if name not in pareto]
-    lines = (
-        [_number(name, each(row)) for name, each in zip(pareto, (across, up), strict=True)]
-        + [_shown(row["options"].get(name)) for name in others]
+    rows = [
+        [across(row), up(row), *(_shown(row["options"].get(name)) for name in others)]
         for row in front(results.done, across, up)
-    )
-    table = grid((*pareto, *others), lines, left=range(2, 2 + len(others)), width=width)
-    return printable(f"No run is better in both, {pareto[0]} and {pareto[1]} (less is better)\n{table}\n")
-
-
-def _number(name: str, value: float) -> str:
-    return format_ns(value) if name.endswith("_ns") else f"{value:g}"
+    ]
+    title = f"No run is better in both, {pareto[0]} and {pareto[1]} (less is better)"
+    return wrapped(title, width) + "\n" + Table("", columns(*pareto, *others), rows).text(width) + "\n"
 
 
 def write_files(results: Results, folder: Path, pareto: tuple[str, str] | None = None) -> list[Path]:

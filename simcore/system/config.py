@@ -13,6 +13,7 @@ import numpy as np
 from simcore import documents
 from simcore.documents import Node
 from simcore.errors import InputError, Location, Problem, Problems, closest
+from simcore.peers import refuse_foreign
 from simcore.system import schedule
 from simcore.system.collectives import NATIVE_ALGORITHMS, ROOTED, algorithms
 from simcore.system.collectives.nccl import Fabric, read_fabric
@@ -192,6 +193,7 @@ def read(path: str | Path) -> SystemConfig:
 
 def _key_values(text: str, file: str, problems: Problems) -> Node:
     """ASTRA-sim 1.0's `key: value` lines; a list of algorithms is written with underscores."""
+    refuse_foreign(text, file)
     lines = text.splitlines()
     if not text.strip():
         raise InputError.at(Location(file, 1, 1), "the file is empty", expected="key: value lines")

@@ -123,6 +123,10 @@ class GraphNpu:
             yield self._finished
         self.finish_ns = int(self.env.now)
 
+    def share(self) -> float:
+        """What share of its nodes has finished."""
+        return 1 - self._left / max(len(self.program.graph), 1)
+
     def running(self) -> list[str]:
         """Names of the nodes that have started and not finished."""
         return [self.program.graph.names[row] for row in sorted(self._running)]

@@ -65,7 +65,7 @@ class Npu:
         self._pending: dict[Ref, list[Dataset]] = {}
         self._order: Turns = ()
         self.iterations: list[tuple[int, int]] = []
-        self.iteration = 0
+        self.iteration, self._at = 0, 0
         self.finish_ns = -1
         self.waits_for: object = ""
 
@@ -75,14 +75,18 @@ class Npu:
         last = len(program.steps) - 1
         for self.iteration in range(program.iterations):
             start_ns = int(self.env.now)
-            for index, step in enumerate(program.steps):
+            for self._at, step in enumerate(program.steps):
                 yield from self._play(step)
-                if index == last:
+                if self._at == last:
                     self.iterations.append((start_ns, int(self.env.now)))
                 if program.step_ns and not step.instant:
                     yield self.env.timeout(program.step_ns)
         yield from self._drain()
         self.finish_ns = int(self.env.now)
+
+    def share(self) -> float:
+        """What share of its steps it has begun."""
+        return (self.iteration + self._at / max(len(self.program.steps), 1)) / max(self.program.iterations, 1)
 
     def _play(self, step: Step) -> Generator[simpy.Event, object, None]:
         if step.before in self._pending:

@@ -151,6 +151,10 @@ class PipelineNpu(Npu):
         self.cells: list[tuple[StageCell, int, int]] = []  # each with its beginning and end
         self.ends: list[tuple[int, int]] = []  # of steps
 
+    def share(self) -> float:
+        """What share of its cells it has played."""
+        return len(self.cells) / max(len(self._stage.cells) * self.program.iterations, 1)
+
     def run(self) -> Generator[simpy.Event, object, None]:
         """Play all iterations."""
         program = self.program

@@ -14,6 +14,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.memory import check_room
 from simcore.network.batch import solve_batch
 from simcore.network.clock import cross, idle_ns, occupied_ns, steps
 from simcore.network.topology.fabric import IntArray, Routes
@@ -30,6 +31,8 @@ from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import transfer_ns
 
 __all__ = ["PhaseTimes", "peers_of", "solve", "solve_alone"]
+
+MESSAGE_BYTES = 128  # of one of many messages that are worked out together
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,6 +166,7 @@ def _at_once(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs, *, l
     if plan.window < len(rounds) or len(reduced) != 1 or (plan.half and not _repeats(plan, rounds, costs)):
         return None
     ranks = 1 if lone else plan.size
+    check_room(len(rounds) * ranks * MESSAGE_BYTES, f"the messages of a collective of {plan.size:,} NPUs")
     peers = np.concatenate([peers_of(plan, entry.hop)[:ranks] for entry in rounds])
     sizes = np.repeat([entry.size_bytes for entry in rounds], ranks)
     src, numbers = np.tile(members[:ranks], len(rounds)), np.repeat(np.arange(len(rounds)), ranks)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from simcore.errors import InputError, closest
+from simcore.peers import refuse_foreign
 from simcore.workload.model import Dialect, Parallelism, Workload
 from simcore.workload.tokens import Cursor, Source, Token, is_integer, unsigned
 
@@ -92,6 +93,7 @@ def read_header(cursor: Cursor, dialect: Dialect | None) -> Header:
     if loop.text in LOOPS:
         arguments.read()
     else:
+        refuse_foreign("\n".join(source.lines[:20]), source.file)
         hint = "the loop and its arguments are separate words: HYBRID_DLRM 4" if loop.text[-1].isdigit() else ""
         source.problem(loop, "unknown training loop", closest(loop.text, LOOPS), hint=hint, field="loop")
         cursor.take_line(loop.line)

@@ -153,6 +153,9 @@ class Workload:
     location: Location = field(default=Location(""), compare=False)
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
+    def __repr__(self) -> str:
+        return f"<Workload {self.name}: {self.loop}, {len(self.layers)} layers>"
+
 
 class NodeKind(IntEnum):
     """What a graph node is; the numbers are Chakra's."""

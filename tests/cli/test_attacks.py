@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from simcore.cli import main
-from simcore.report.csv import table_csv
+from simcore.report.table import Table, columns
 from simcore.workload import archives
 
 MESH = "topology: [{0}]\nnpus_count: [{1}]\nbandwidth: [50.0]\nlatency: [500.0]\n"
@@ -50,6 +50,14 @@ def test_a_dense_network_is_estimated_before_it_is_built(tmp_path):
     done = limited(f"topology show {tmp_path}/net.yaml", tmp_path, 2 << 30)
     assert done.returncode == 2
     assert "MB for the links of 300,000 NPUs in dimension 0" in done.stderr
+
+
+def test_messages_that_do_not_fit_are_estimated_before_they_are_made(tmp_path):
+    """8,000 x 7,999 messages of an all-to-all on a line, where no two NPUs are alike."""
+    (tmp_path / "net.yaml").write_text(MESH.format("Mesh", 8000))
+    done = limited(f"run --workload micro_all_to_all --topology {tmp_path}/net.yaml", tmp_path, 3 << 30)
+    assert done.returncode == 2
+    assert "MB for the messages of a collective of 8,000 NPUs" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -97,7 +105,7 @@ def test_a_name_cannot_steer_the_terminal(tmp_path, capsys):
 
 
 def test_a_name_cannot_become_a_spreadsheets_formula():
-    assert table_csv(["name"], [["=cmd|' /C calc'!A0"], ["-1.5"], [None], [-2]]) == (
+    assert Table("", columns("name"), [["=cmd|' /C calc'!A0"], ["-1.5"], [None], [-2]]).csv() == (
         "name\n'=cmd|' /C calc'!A0\n-1.5\n\"\"\n-2\n"
     )
 
@@ -182,6 +190,11 @@ def test_what_is_there_is_refused_before_the_simulation(option, tmp_path, capsys
     (tmp_path / "there.svg").write_text("mine")
     monkeypatch.setattr("simcore.api.play", lambda *_: pytest.fail("it was simulated"))
     assert "--force" in refused(capsys, f"run --workload dlrm --topology ring8 {option.format(tmp_path)}")
+
+
+def test_a_file_where_a_folder_is_meant_is_named(tmp_path, capsys):
+    (tmp_path / "there").write_text("mine")
+    assert "expected: a new or empty folder" in refused(capsys, f"{RUN} ring8 --force -o {tmp_path}/there")
 
 
 @pytest.mark.parametrize(

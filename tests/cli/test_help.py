@@ -1,5 +1,6 @@
 """Every verb's help shows examples, and their options exist."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -53,6 +54,22 @@ def test_the_options_of_the_examples_exist(path):
         named = tuple(words[: lengths[0]]) if lengths else path  # `sweep start` may be left out
         named = ("simcore", "sweep", "start") if named == ("simcore", "sweep") else named
         LEAVES[named].make_context("example", words[lengths[0] if lengths else 2 :])
+
+
+MISSING = re.compile(
+    r"no such file|cannot read|nothing to read|there (is|are) no|no report|no such folder", re.IGNORECASE
+)
+SUITES = "simcore validate"  # minutes, and tests of their own
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_the_examples_run_as_they_stand(path, tmp_path, monkeypatch, capsys):
+    """Where an example names a file of the reader's, that file is all that it lacks."""
+    monkeypatch.chdir(tmp_path)
+    for example in (one for one in examples(path) if not one.startswith(SUITES)):
+        status = main(shlex.split(example, comments=True)[1:])
+        said = capsys.readouterr().err
+        assert status == 0 or MISSING.search(said), f"{example}\n{said}"
 
 
 @pytest.mark.parametrize("path", LEAVES, ids=" ".join)

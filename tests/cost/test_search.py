@@ -109,6 +109,10 @@ def test_a_study_file_is_searched_and_explained(tmp_path, capsys):
     assert document["schema"] == "simcore.search/1"
     assert len(document["best"]) == 2
     assert document["why"]
+    assert main(["search", str(path)]) == 0
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.startswith("The fastest step takes ") and "tokens/s" in first and "MFU" in first
+    assert not any(line.startswith("why the winner wins") for line in others)
     assert main(["search", str(path), "--explain"]) == 0
     text = capsys.readouterr().out
     assert "fastest at each memory" in text and "measured steps" in text

@@ -7,7 +7,7 @@ import pytest
 
 from simcore.cli import main
 from simcore.generate.contents import read_contents
-from simcore.report.workload_compare import compare_contents, headline
+from simcore.report.workload_compare import compare_contents
 from simcore.workload import text
 from simcore.workload.contents import of_workload
 from simcore.workload.model import PhaseName
@@ -55,7 +55,7 @@ def test_a_text_a_specification_and_their_traces_have_the_same_contents(step, st
     assert compare_contents(written, spec).size_bytes.difference == 0
     for row in comparison.traffic:
         assert abs(row.size_bytes.difference) <= 64, row
-    assert "computes the same as A" in headline(comparison)
+    assert "computes the same as A" in comparison.headline()
 
 
 def test_a_comparison_says_what_changed_and_its_rows_add_up(step, capsys):

@@ -54,6 +54,7 @@ ROWS = (
     "q;Linear;10;20;30;0;N/A;[2, 3] x [3, 4]\nr;AllReduce;0;0;0;8;[0, 1];[2, 2]\n"
     "a;AlltoAll;0;0;0;8;[0, 1];[2, 2] -> [1, 1]\n"
 )
+NS3 = "4 2 1 1 4 H20\n2 3\n0 2 900Gbps 0.000025ms 0\n1 2 900Gbps 25ns 0\n0 3 200Gbps 1us 0\n1 3 1e9bps 0.001ms 0\n"
 CORE = "0 READ 4 1024\n1 GEMM 4 8 16 [0]\n2 WRITE 4 1024 [1] ; out\n3 COPY 1 2 3 [0 1]\n4 BARRIER all [2 3]\n"
 _STEP = '<step type="{}" srcbuf="{}" srcoff="{}" dstbuf="o" dstoff="{}" cnt="1" depid="-1" deps="-1"/>'
 PROGRAM = '<algo coll="allgather" ngpus="2" inplace="0">' + "".join(
@@ -208,6 +209,7 @@ def readers(folder: Path) -> dict[str, Reader]:
         Reader("deepseek.json", encoded(MODEL), configuration),
         Reader("rows.csv", encoded(ROWS), lambda path: list(wafer_source._rows(path))),
         Reader("core.csv", encoded(CORE), _instructions),
+        Reader("ns3.txt", encoded(NS3), load),
         Reader("results.jsonl", encoded(ROW).replace(b"\n", b"") + b"\n", read_rows),
         Reader("wse.yaml", encoded("generator: wse\noptions:\n  model_config: model.json\n  system_config: p.json\n"
                                    "  bsz: 8\n  dtype: fp16\n  layers: all\n"), specification),

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.cli import main
-from simcore.errors import InputError
+from simcore.errors import InputError, Problems
 from simcore.network.topology.export import exported
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Dimension, Topology
+from simcore.network.topology.packet import is_packet_network, read_packet_network
 
 SERVER = """\
 <system version="1">
@@ -189,3 +190,90 @@ def test_the_command_writes_files_and_refuses_what_they_cannot_say(tmp_path, cap
     assert main(["topology", "export", "torus_4x4x4", "-o", str(tmp_path / "torus.topo")]) == 2
     assert main(["topology", "export", "torus_4x4x4", "-o", str(tmp_path / "torus.gif")]) == 2
     assert "fat trees" in capsys.readouterr().err
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["Ring", "Mesh", "Switch", "FullyConnected"]), st.integers(2, 4)),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_a_network_written_for_ns3_is_read_back_link_by_link(shape):
+    links = LinkGraph(Topology(tuple(Dimension(kind, size, 50e9, 500.0) for kind, size in shape)))
+    text = exported(links, ".txt")
+    assert is_packet_network(text)
+    graph = read_packet_network(text, "net.txt", Problems())
+    assert graph.npus == links.npus
+
+    def sides(src, dst, rate, latency_ns):
+        return sorted(zip(list(src), list(dst), list(rate), list(latency_ns), strict=True))
+
+    assert sides(graph.src, graph.dst, graph.bandwidth_bytes_per_s, graph.latency_ns) == sides(
+        links.src.tolist(), links.dst.tolist(), links.bandwidth_bytes_per_s.tolist(), links.latency_ns.tolist()
+    )
+
+
+SIMAI = """4 2 1 1 4 H20
+2 3
+0 2 900Gbps 0.000025ms 0
+1 2 900Gbps 0.000025ms 0
+0 3 200Gbps 0.001ms 0
+1 3 200Gbps 0.001ms 0
+"""
+
+
+def test_a_topology_of_simai_is_read_as_it_is(tmp_path, capsys):
+    """Words of its first line: nodes, GPUs of a server, NVSwitches, switches, links, GPU (gen_Topo_Template.py)."""
+    (tmp_path / "Rail_2g").write_text(SIMAI)
+    topology = load(str(tmp_path / "Rail_2g"))
+    assert (topology.npus, len(topology.graph.src)) == (2, 8)
+    assert sorted(set(topology.graph.latency_ns)) == [25.0, 1000.0]
+    assert max(topology.graph.bandwidth_bytes_per_s) == 112.5e9
+    assert (
+        main(["run", "--workload", "gpt_7b", "--topology", str(tmp_path / "Rail_2g"), "-o", str(tmp_path / "o")]) == 0
+    )
+    assert "the workload's header says 512 GPUs and the topology 2 NPUs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("0 3 200Gbps", "0 3 200", ["net:5:5", "a rate above 0"]),
+        ("0 3 200Gbps", "0 9 200Gbps", ["net:5:3", "0 to 3"]),
+        ("0 3 200Gbps", "0 0 200Gbps", ["net:5:3", "another node"]),
+        ("4 H20", "5 H20", ["net:1", "there are 4 links"]),
+        ("1 2 900Gbps 0.000025ms", "1 2 900Gbps -1", ["net:4:13", "a delay"]),
+        ("2 3\n", "2 x\n", ["net:2:3", "a node"]),
+    ],
+)
+def test_a_wrong_list_of_links_is_refused_with_its_place(tmp_path, old, new, words):
+    (tmp_path / "net").write_text(SIMAI.replace(old, new))
+    with pytest.raises(InputError) as caught:
+        load(str(tmp_path / "net"))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["--topology", "--system", "--workload"])
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("ENABLE_QCN 1\nUSE_DYNAMIC_PFC_THRESHOLD 1\n", "SimAI.conf"),
+        ("Nodes 16\nTiers 2\nPodsize 16\n", "htsim's fat tree"),
+        ("Nodes 16\nConnections 4\n0->1 start 0 size 100\n", "htsim's list of connections"),
+    ],
+)
+def test_a_file_of_another_simulator_is_named_with_what_to_write_instead(tmp_path, capsys, option, text, named):
+    (tmp_path / "theirs").write_text(text)
+    given = {"--workload": "dlrm", "--topology": "ring8"} | {option: str(tmp_path / "theirs")}
+    assert main(["run", *(word for pair in given.items() for word in pair)]) == 2
+    said = capsys.readouterr().err
+    assert named in said
+    assert "hint:" in said
+
+
+def test_an_option_of_another_simulator_is_named_as_it_is_called_here(capsys):
+    assert main(["run", "--workload", "dlrm", "-g", "16"]) == 2
+    assert "it is called --gpus here" in capsys.readouterr().err
+    assert main(["run", "--num-passes", "2"]) == 2
+    assert "it is called --iterations here" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 import simcore
 from simcore.cli.compare import command
 from simcore.errors import InputError
-from simcore.report.compare import compare, headline, render
+from simcore.report.compare import compare
 from simcore.report.document import encode, read_report
 from tests.timelines import report
 
@@ -21,7 +21,7 @@ def test_a_report_compared_with_itself_has_no_difference():
     comparison = compare(*documents({}, {}))
     assert not comparison.settings
     assert not any(layer.comm_ns.difference for layer in comparison.layers)
-    assert headline(comparison).endswith("nothing that is measured changed.")
+    assert comparison.headline().endswith("nothing that is measured changed.")
 
 
 def test_shares_of_the_difference_add_up_to_the_difference():
@@ -33,7 +33,7 @@ def test_shares_of_the_difference_add_up_to_the_difference():
 def test_longer_communication_is_blamed_with_its_layer_and_reason():
     """12 chunks in place of 4: the all-reduce takes longer for the same size, compute stays."""
     comparison = compare(*documents({"scale": 1000}, {"scale": 1000, "chunks": 12}))
-    sentence = headline(comparison)
+    sentence = comparison.headline()
     assert comparison.compute_ns.difference == 0
     assert "times as slow as A: exposed communication grew by" in sentence
     assert "above all the all_reduce after the weight gradient of attention" in sentence
@@ -45,7 +45,7 @@ def test_more_compute_is_blamed_with_its_layer():
     for row in (more["layers"][2]["forward"], more, more["breakdown"]):
         row["compute_ns"] += 5_000_000
     more["time_ns"] += 5_000_000
-    sentence = headline(compare(report(scale=1000).to_dict(), more))
+    sentence = compare(report(scale=1000).to_dict(), more).headline()
     assert sentence.endswith("compute grew by 5 ms, above all in the forward of mlp <b>& (+5 ms).")
 
 
@@ -64,7 +64,7 @@ def test_layers_are_aligned_by_name_and_the_rest_is_said_to_be_of_one_report():
 
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_the_text_is_no_wider_than_asked(width):
-    text = render(compare(*documents({"scale": 1000}, {"scale": 3000, "dims": (("Ring", 8),)})), width=width)
+    text = compare(*documents({"scale": 1000}, {"scale": 3000, "dims": (("Ring", 8),)})).render(width=width)
     assert max(map(len, text.splitlines())) <= max(width, 80)
 
 
@@ -90,5 +90,5 @@ def test_options_that_differ_are_told_and_small_changes_are_told_in_percent():
     plain, slow = (simcore.run("dlrm", "ring64", straggler=some).to_dict() for some in ((), ("3=2",)))
     comparison = compare(plain, slow)
     assert comparison.settings == (("straggler", "none", "3=2"),)
-    assert "% more: " in headline(comparison)
-    assert "% less: " in headline(compare(slow, plain))
+    assert "% more: " in comparison.headline()
+    assert "% less: " in compare(slow, plain).headline()

@@ -94,7 +94,7 @@ def test_a_notebook_shows_escaped_names():
     shown = report()._repr_html_()
     assert "mlp &lt;b&gt;&amp;" in shown
     assert "<b>&" not in shown
-    assert "what would help" in helped()._repr_html_()
+    assert "What would help" in helped()._repr_html_()
 
 
 def test_a_notebook_shows_a_large_run_in_a_few_rows():

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.report.grid import grid, shorten
 from simcore.report.model import Report
-from simcore.report.tables import layers_by_name
-from simcore.report.text import EXPOSED_DEFINITIONS, headline, layer_total, render, use_colour
+from simcore.report.table import Table, columns, shorten
+from simcore.report.tables import layer_total, layers_by_name
+from simcore.report.text import EXPOSED_DEFINITIONS, headline, render, use_colour
 from simcore.timeline.breakdown import operation_totals
 from tests.timelines import report, timelines
 
@@ -61,7 +61,7 @@ def test_shortened_text_keeps_both_ends(text, width):
 
 
 def test_columns_are_as_wide_as_their_widest_cell():
-    lines = grid(("a", "b"), [("long name", "1"), ("x", "12345")]).splitlines()
+    lines = Table("", columns("a", ("b", "b", "d")), [("long name", 1), ("x", 12345)]).text().splitlines()
     assert {len(line) for line in lines} == {len("long name  12345")}
 
 

@@ -16,8 +16,10 @@ from simcore.cost.published.rows import Row, Step
 from simcore.cost.published.scaling import curves, lines
 from simcore.cost.published.suites import Suite, load
 from simcore.cost.sensitivity import Sensitivity, averaged, of_question, told
+from simcore.progress import meter
+from simcore.report.table import Table, columns
 
-__all__ = ["Scored", "default_documents", "document", "markdown", "scaling", "score", "seen_errors", "table"]
+__all__ = ["Scored", "default_documents", "document", "scaling", "score", "seen_errors", "suites_table", "text"]
 
 MOST_CELLS = 20_000  # three seconds of the engine
 _HERE = Path(__file__).parent / "measurements"
@@ -87,12 +89,11 @@ def default_documents() -> list[Mapping[str, Any]]:
 def score(
     some: Sorted | Suite,
     documents: Iterable[Mapping[str, Any]] = (),
-    progress: Any = None,
     *,
     engine: bool = False,
     explain: bool = False,
 ) -> Scored | None:
-    """Predict the rows of a suite, None when there are none; `progress` wraps the rows (a tqdm).
+    """Predict the rows of a suite, None when there are none.
 
     With `engine`, steps are run by the engine, too; with `explain`, every constant is moved for every row.
     """
@@ -102,7 +103,7 @@ def score(
             return None
         (some,) = found
     rows, answers, refused = [], [], list(some.refused)
-    for row in progress(some.rows) if progress else some.rows:
+    for row in meter().through(some.rows):
         try:
             answers.append(_answer(row, engine, explain))
             rows.append(row)
@@ -222,44 +223,32 @@ def scaling(scored: Sequence[Scored]) -> str:
     return "\n".join(lines(found)) if found else ""
 
 
-def markdown(scored: Sequence[Scored]) -> str:
-    """The table of `docs/validation.md`: a row per suite."""
-    heads = ["suite", "rows", "mean", "bias", "p90", "largest", "source left out", "intervals hold", "tolerance"]
-    lines = [f"| {' | '.join([*heads, 'best peer on the same data'])} |", "|---" * (len(heads) + 1) + "|"]
-    for one in scored:
-        cells = [one.suite.name, str(len(one.rows)), *_figures(one), one.suite.peer or "-"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def suites_table(scored: Sequence[Scored]) -> Table:
+    """A row per suite: its errors, the mean with sources left out, intervals that hold, the tolerance."""
+    shares = [(name, name, "share") for name in ("mean", "p90", "largest")]
+    signs = ("bias", "bias", "+share")
+    more = ("source left out", ("held", "intervals hold", ".0%"), "tolerance", "best peer on the same data")
+    shown = columns("suite", "rows", shares[0], signs, *shares[1:], *more)
+    return Table("", shown, [_row(one) for one in scored])
 
 
-def _figures(one: Scored) -> list[str]:
-    """Mean, bias, p90 and largest error, the mean with sources left out, intervals that hold, the tolerance."""
+def _row(one: Scored) -> tuple[object, ...]:
     left, limit = one.suite.left_out, one.suite.tolerance
-    return [
-        f"{one.mean:.1%}",
-        f"{one.bias:+.1%}",
-        f"{one.quantile(0.9):.1%}",
-        f"{one.quantile(1.0):.1%}",
-        f"{left['mean_abs_error']:.1%}" if left else "not tried" if one.suite.in_sample else "nothing fitted",
-        f"{one.held:.0%}",
-        "-" if limit is None else f"{limit * 100:g}%",
-    ]
+    untold = "not tried" if one.suite.in_sample else "nothing fitted"
+    out = f"{left['mean_abs_error']:.1%}" if left else untold
+    errors = one.mean, one.bias, one.quantile(0.9), one.quantile(1.0)
+    return one.suite.name, len(one.rows), *errors, out, one.held, limit and f"{limit * 100:g}%", one.suite.peer or None
 
 
-def table(scored: Sequence[Scored], *, rows: bool = False) -> str:
+def text(scored: Sequence[Scored], *, rows: bool = False, width: int = 200) -> str:
     """The result for people: a line per suite, one per measurement with `rows` or where there is more to say."""
-    heads = ("mean", "bias", "p90", "max", "source left out", "intervals hold", "limit")
-    widths = [max(7, len(head)) for head in heads]
-    titles = " ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))
-    lines = [f"{'suite':26} {'rows':>5} {titles}  best peer, same data"]
-    for one in scored:
-        text = " ".join(f"{figure:>{width}}" for figure, width in zip(_figures(one), widths, strict=True))
-        refused = f"  {len(one.refused)} refused" if one.refused else ""
-        mark = "  MISSED" if one.missed else ""
-        lines.append(f"{one.suite.name:26} {len(one.rows):>5} {text}  {one.suite.peer}{refused}{mark}")
-    for one in scored:
-        lines += _details(one, rows=rows or bool(one.followed))
-    return "\n".join(lines)
+    table = suites_table(scored)
+    heads = [*table.columns, *columns(("refused", "refused"), ("missed", ""))]
+    said = [(len(one.refused) or None, "MISSED" * one.missed) for one in scored]
+    shown = Table("", heads, [(*row, *more) for row, more in zip(table.values(), said, strict=True)])
+    return "\n".join(
+        [shown.text(width), *(line for one in scored for line in _details(one, rows=rows or bool(one.followed)))]
+    )
 
 
 def _details(scored: Scored, *, rows: bool) -> Iterator[str]:

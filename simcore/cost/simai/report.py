@@ -25,6 +25,7 @@ from simcore.report.document import (
     layer_row,
     phase_row,
 )
+from simcore.report.table import Table, columns
 from simcore.timeline.events import format_ranks
 from simcore.units import format_ns
 from simcore.workload import text
@@ -162,14 +163,14 @@ def summary_text(result: SimaiResult, profile: str) -> str:
         f"data parallel ({job.dp})": summary.exposed_dp_us,
         f"data parallel of experts ({job.dp // job.ep})": summary.exposed_dp_ep_us,
     }
+    exposed = [(name, part_us * 1000) for name, part_us in groups.items()]
     lines = [
         f"One iteration takes {format_ns(summary.total_us * 1000)} on {job.gpus:,} GPUs: {shares}.",
         f"Profile {profile}: closed forms, each row once; nothing overlaps but by the ratios given.",
         "",
-        f"{'Exposed communication':<36}{'time':>12}",
-        *(f"{name:<36}{format_ns(part_us * 1000):>12}" for name, part_us in groups.items()),
+        Table("", columns("Exposed communication", "time_ns"), exposed).text(),
         "",
-        *_layer_lines(result),
+        _layer_table(result).text(),
     ]
     return "\n".join([*lines, *(f"warning: {warning}" for warning in result.warnings)]) + "\n"
 
@@ -178,7 +179,7 @@ def _share(part_us: float, total_us: float) -> str:
     return f"{format_ns(part_us * 1000)} ({part_us / total_us:.1%})"
 
 
-def _layer_lines(result: SimaiResult) -> list[str]:
+def _layer_table(result: SimaiResult) -> Table:
     """Rows of equal name summed, the longest first."""
     sums: dict[str, list[float]] = {}
     for layer in result.layers:
@@ -186,9 +187,5 @@ def _layer_lines(result: SimaiResult) -> list[str]:
         for place, value in enumerate((1, layer.compute_ns, layer.exposed_ns)):
             entry[place] += value
     longest = sorted(sums.items(), key=lambda item: -(item[1][1] + item[1][2]))
-    rows = [
-        f"{name:<28}{count:>8.0f}{format_ns(compute):>12}{format_ns(exposed):>12}"
-        for name, (count, compute, exposed) in longest[:SHOWN_LAYERS]
-    ]
-    left_out = [f"({len(longest) - SHOWN_LAYERS} more names)"] if len(longest) > SHOWN_LAYERS else []
-    return [f"{'Layer':<28}{'rows':>8}{'compute':>12}{'exposed':>12}", *rows, *left_out]
+    shown = columns("Layer", ("rows", "rows", "d"), "compute_ns", "exposed_ns")
+    return Table("", shown, [(name, *figures) for name, figures in longest], noun="names").first(SHOWN_LAYERS)

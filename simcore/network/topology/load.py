@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from simcore.documents import Node, read
-from simcore.errors import Problems
+from simcore.documents import Node, parse, read_text
+from simcore.errors import InputError, Problems
 from simcore.library import resolve
 from simcore.markup import is_markup
 from simcore.network.topology.graph import GraphFabric, graph_dimension, read_graph
@@ -18,8 +18,10 @@ from simcore.network.topology.infragraph import is_infragraph, read_infragraph
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Dimension, Graph, Memory, Topology, Wafer
 from simcore.network.topology.nccl import read_nccl
+from simcore.network.topology.packet import is_packet_network, read_packet_network
 from simcore.network.topology.ports import PLAIN, PORT_KEYS, made_ports
 from simcore.network.topology.wafer import WaferMesh
+from simcore.peers import refuse_foreign
 from simcore.units import parse_bytes_per_s, parse_ns
 
 __all__ = ["GIGABYTE", "load", "logical"]
@@ -68,7 +70,15 @@ def load(name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_force
     if is_markup(path):
         return _of_graph(read_nccl(path), path.stem, "as NCCL found it", str(path))
     with Problems() as problems:
-        root = read(path, problems)
+        text = read_text(path)
+        if is_packet_network(text):
+            graph = read_packet_network(text, str(path), problems)
+            _check_joined(Node("links", {}, 1, 1, str(path), text.splitlines(), problems), graph)
+            if problems.found:
+                raise InputError(problems.found)
+            return _of_graph(graph, path.stem, "as ns-3 reads it", str(path))
+        refuse_foreign(text, str(path))
+        root = parse(text, str(path), problems)
         if "topologies-per-dim" in root or "topology-name" in root:
             topology = _hierarchical(root)
         elif is_infragraph(root):

@@ -126,6 +126,9 @@ class Topology:
     noise: Noise = QUIET
     faults: tuple[Fault, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Topology {self.name}: {' x '.join(f'{dim.kind} of {dim.npus}' for dim in self.dims)}>"
+
     def replace(
         self,
         bandwidth: float | str | Sequence[float | str] | None = None,

@@ -23,6 +23,7 @@ from simcore.replay.views.changed import batch
 from simcore.replay.whatif.interconnect import Interconnect
 from simcore.replay.whatif.layers import layer_number
 from simcore.report.model import Report
+from simcore.report.table import Table, columns
 from simcore.units import format_ns
 from simcore.workload.loops import schedules
 from simcore.workload.model import Group, Layer, Parallelism, Phase, Role, Workload
@@ -240,14 +241,9 @@ def pipeline_text(rebuilt: Rebuilt, tokens: int = 0) -> str:
     plan, old = rebuilt.plan, rebuilt.recorded.plan
     batches = plan.dp * plan.micro_batches / (old.dp * old.micro_batches)
     answer += batch(batches, period_ns, time_ns, tokens)
-    lines = [
-        f"With {_plan(rebuilt.plan)} a step takes {answer}.",
-        "",
-        "  stage  ranks       " + "".join(f"{title:>14}" for title in SHARES.values()),
-    ]
-    for stage in _stages(rebuilt):
-        cells = "".join(f"{format_ns(int(str(stage[key]))):>14}" for key in SHARES)
-        lines.append(f"  {stage['stage']!s:<6} {stage['ranks']!s:<12}{cells}")
+    figures = [(key, title, "ns") for key, title in SHARES.items()]
+    stages = Table("", columns("stage", "ranks", *figures), _stages(rebuilt))
+    lines = [f"With {_plan(rebuilt.plan)} a step takes {answer}.", "", stages.text(indent=2)]
     lines += ["", f"  recorded: {_plan(rebuilt.recorded.plan)}; replayed in {format_ns(period_ns)}"]
     if rebuilt.base is None:
         lines.append("  --recorded-topology T plays the recorded pipeline in the same way, to see how far that is off")

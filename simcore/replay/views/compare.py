@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from simcore.errors import printable
 from simcore.replay.kinds import plain
-from simcore.report.compare import Pair
-from simcore.report.grid import grid, shorten, top
-from simcore.report.text import wrapped
+from simcore.report.aligned import Comparison, Pair, both
+from simcore.report.table import Table, columns, shorten
 from simcore.timeline.breakdown import union_ns
 from simcore.units import format_ns
 from simcore.workload.kineto import Intervals, KinetoTrace
 
-__all__ = ["KernelPair", "TraceComparison", "compare_traces", "headline", "render"]
+__all__ = ["KernelPair", "TraceComparison", "compare_traces"]
 
-SCHEMA = "simcore.compare_traces/1"
 MOST_NAME = 60
 
 
@@ -32,11 +30,13 @@ class KernelPair:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceComparison:
+class TraceComparison(Comparison):
     """Two traces aligned by the names of what runs on the GPU; times are those of a mean step, rounded.
 
     A trace without marks of steps is one step. `busy_ns` is the time in which anything runs on the GPU.
     """
+
+    SCHEMA: ClassVar[str] = "simcore.compare_traces/1"
 
     files: tuple[str, str]
     num_steps: Pair
@@ -44,9 +44,37 @@ class TraceComparison:
     busy_ns: Pair
     kernels: tuple[KernelPair, ...]
 
-    def to_dict(self) -> dict[str, object]:
-        """A JSON document: every pair as {"a", "b"}."""
-        return {"schema": SCHEMA, **asdict(self)}
+    def headline(self) -> str:
+        """What changed and what is behind it."""
+        step, busy = self.step_ns, self.busy_ns
+        idle = Pair(step.a - busy.a, step.b - busy.b)
+        said = f"A step of B takes {format_ns(step.b)} where one of A takes {format_ns(step.a)}, {_more(step)}: "
+        said += f"the GPU is busy {_more(busy)} and idle {_more(idle)}"
+        moved = [row for row in self.kernels if row.time_ns.difference]
+        if not moved:
+            return said + "; no kernel changed."
+        runs_a, runs_b = self._runs(moved[0])
+        runs = "" if runs_a == runs_b else f", {runs_b:.4g} times instead of {runs_a:.4g}"
+        what = f"{shorten(plain(moved[0].name), MOST_NAME)} ({_more(moved[0].time_ns)} a step{runs})"
+        return f"{said}; of what runs on it {what} changed most."
+
+    def about(self) -> str:
+        """Which traces they are."""
+        counts = (self.num_steps.a, self.num_steps.b)
+        named = zip("AB", self.files, counts, strict=True)
+        return "\n".join(f"{side}: {file} ({count} steps)" for side, file, count in named)
+
+    def tables(self) -> Iterator[Table]:
+        """A mean step, and what runs in it."""
+        times: list[tuple[object, ...]] = [("step", *self.step_ns.sides), ("GPU busy", *self.busy_ns.sides)]
+        yield Table("", columns("mean step", *both("ns")), times)
+        rows = [(plain(row.name), *self._runs(row), *row.time_ns.sides) for row in self.kernels]
+        shown = columns("on the GPU", *both(".4g", "runs")[:2], *both("ns"))
+        yield Table("", shown, rows, noun="kernels, each changing less,")
+
+    def _runs(self, row: KernelPair) -> tuple[float, float]:
+        """How often it runs in a step."""
+        return row.count.a / self.num_steps.a, row.count.b / self.num_steps.b
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,48 +125,7 @@ def _span(trace: KinetoTrace) -> tuple[int, int]:
     return min(int(each.start_ns.min()) for each in some), max(int(each.end_ns.max()) for each in some)
 
 
-def headline(comparison: TraceComparison) -> str:
-    """What changed and what is behind it, in a sentence."""
-    step, busy = comparison.step_ns, comparison.busy_ns
-    idle = Pair(step.a - busy.a, step.b - busy.b)
-    said = f"A step of B takes {format_ns(step.b)} where one of A takes {format_ns(step.a)}, {_more(step)}: "
-    said += f"the GPU is busy {_more(busy)} and idle {_more(idle)}"
-    moved = [row for row in comparison.kernels if row.time_ns.difference]
-    if not moved:
-        return said + "; no kernel changed."
-    most = moved[0]
-    what = f"{shorten(plain(most.name), MOST_NAME)} ({_more(most.time_ns)} a step{_runs(comparison, most)})"
-    return f"{said}; of what runs on it {what} changed most."
-
-
 def _more(pair: Pair) -> str:
     if not pair.difference:
         return "as long"
     return f"{format_ns(abs(pair.difference))} {'less' if pair.difference < 0 else 'more'}"
-
-
-def _runs(comparison: TraceComparison, row: KernelPair) -> str:
-    """How often it runs, where that differs."""
-    a, b = row.count.a / comparison.num_steps.a, row.count.b / comparison.num_steps.b
-    return "" if a == b else f", {b:.4g} times instead of {a:.4g}"
-
-
-def render(comparison: TraceComparison, *, width: int = 80, num_rows: int = 12) -> str:
-    """The whole text."""
-    steps, shown = comparison.num_steps, comparison.kernels[:num_rows]
-    figures = (("step", comparison.step_ns), ("GPU busy", comparison.busy_ns))
-    times = grid(("mean step", "A", "B", "B - A"), ((name, *_cells(pair)) for name, pair in figures), width=width)
-    rows = (
-        (plain(row.name), f"{row.count.a / steps.a:.4g}", f"{row.count.b / steps.b:.4g}", *_cells(row.time_ns))
-        for row in shown
-    )
-    table = grid(("on the GPU", "runs A", "runs B", "A", "B", "B - A"), rows, width=width)
-    about = f"A: {comparison.files[0]} ({steps.a} steps)\nB: {comparison.files[1]} ({steps.b} steps)"
-    more = top(len(shown), len(comparison.kernels), "kernels, each changing less,", "--json")
-    parts = (wrapped(headline(comparison), width), about, times, table, more)
-    return printable("\n\n".join(filter(None, parts))) + "\n"
-
-
-def _cells(pair: Pair) -> tuple[str, str, str]:
-    sign = "+" if pair.difference > 0 else "-" if pair.difference < 0 else ""
-    return format_ns(pair.a), format_ns(pair.b), sign + format_ns(abs(pair.difference))

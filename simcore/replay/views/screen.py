@@ -11,14 +11,14 @@ from typing import Any
 
 from simcore.replay.kinds import plain
 from simcore.replay.views.report import LEAST_SHARE, noise
-from simcore.report.grid import grid, shorten
+from simcore.report.table import Table, columns, shorten
 from simcore.report.text import wrapped
 from simcore.units import format_ns, format_rate
 
 __all__ = ["to_text"]
 
 TASKS_SHOWN, TASKS_ON_PATH, HELPS_SHOWN = 5, 3, 8
-NAME_WIDTH, WIDTH = 60, 110
+NAME_WIDTH, WIDTH, INDENT = 60, 110, 2
 Figures = Mapping[str, Any]  # of one rank, or of one thing in it
 
 
@@ -48,43 +48,48 @@ def _job_text(found: Figures, slowest: Figures) -> str:
         said += "No collective was recorded on two of them: they are replayed apart."
     rows = [
         (
-            *(_known(each[key]) for key in ("rank", "stage")),
-            *(format_ns(each[key]) for key in TIMES),
-            *(_known(each[key]) for key in ("last_in", "waits_for")),
+            each["rank"],
+            _known(each["stage"]),
+            *(each[key] for key in TIMES),
+            each["last_in"],
+            _known(each["waits_for"]),
         )
         for each in ranks
     ]
-    header = "rank", "stage", "step", "computing", "only talking", "waiting", "waited for", "last in", "waits for"
+    spent = "step_ns", "computing_ns", "only_talking_ns", "waiting_ns", "waited_for_ns"
+    table = Table("", columns("rank", "stage", *spent, "last_in", "waits_for"), rows)
     stages = {each["stage"] for each in ranks} - {-1}
     said += f" They are the {len(stages)} stages of a pipeline." if stages else ""
     groups = [
-        (each["role"] or "?", each["description"], f"{each['groups']} x {each['size']}", f"{each['collectives']}",
-         *(format_ns(each[key]) for key in ("transfer_ns", "waiting_ns")))
+        (each["role"] or "?", each["description"], f"{each['groups']} x {each['size']}", each["collectives"],
+         *(each[key] for key in ("transfer_ns", "waiting_ns")))
         for each in found["groups"]
     ]  # fmt: skip
-    titles = "group", "described as", "groups x ranks", "collectives", "transfer", "waiting"
-    return "\n\n".join(filter(None, (wrapped(said, WIDTH), _table(header, rows), _table(titles, groups, left=(0, 1)))))
+    shown = columns("group", "described_as", "groups x ranks", "collectives", "transfer_ns", "waiting_ns")
+    tables = (table, Table("", shown, groups))
+    return "\n\n".join(filter(None, (wrapped(said, WIDTH), *(each.text(WIDTH, INDENT) for each in tables))))
 
 
 TIMES = ("step_ns", "compute_ns", "exposed_comm_ns", "waiting_ns", "awaited_ns")
 
 
-def _known(number: int) -> str:
-    return f"{number}" if number >= 0 else ""
+def _known(number: int) -> int | None:
+    return number if number >= 0 else None
 
 
 def _ablation_table(ranks: Sequence[Figures]) -> str:
     """The mean error of a step with residuals, without, and then without one more kind of dependency."""
-    header = "mean error of a step", *(f"rank {rank['rank']}" for rank in ranks)
+    errors = [(f"{number}", f"rank {rank['rank']}", ".2%") for number, rank in enumerate(ranks)]
     names = ranks[0]["ablations"]
-    rows = ((name.replace("_", " "), *(f"{rank['ablations'][name]:.2%}" for rank in ranks)) for name in names)
-    return grid(header, rows, width=WIDTH)
+    rows = [(name.replace("_", " "), *(rank["ablations"][name] for rank in ranks)) for name in names]
+    return Table("", columns("mean error of a step", *errors), rows).text(WIDTH)
 
 
 def _rank_text(rank: Figures) -> str:
     said = "\n".join((rank["answer"], wrapped(_trusted(rank), WIDTH)))
-    tables = _help_table(rank.get("helps", ())), _work_table(rank), _pause_table(rank), _step_table(rank)
-    return "\n\n".join(filter(None, (said, *tables, "\n".join(_explanations(rank)))))
+    tables = (_helps(rank.get("helps", ())), _work(rank), _pauses(rank), _steps(rank), _breakdown(rank))
+    shown = (each.text(WIDTH, INDENT) for each in tables)
+    return "\n\n".join(filter(None, (said, *shown, "\n".join(_explanations(rank)))))
 
 
 def _scored(rank: Figures) -> list[Figures]:
@@ -122,23 +127,24 @@ def _trusted(rank: Figures) -> str:
     return off + null + says + "." + rest
 
 
-def _help_table(helps: Sequence[Figures]) -> str:
+def _helps(helps: Sequence[Figures]) -> Table:
     rows = [
-        (row["what"], format_ns(row["saved_ns"]), " to ".join(map(format_ns, row["interval_ns"])), row["option"])
+        (row["what"], row["saved_ns"], " to ".join(map(format_ns, row["interval_ns"])), row["option"])
         for row in helps[:HELPS_SHOWN]
     ]
-    return _table(("what would help most", "a step saves", "from, to", "replayed with"), rows, left=(0, 3))
+    shown = columns(("what", "what would help most"), ("saved_ns", "a step saves"), "from, to", "replayed with")
+    return Table("", shown, rows)
 
 
-def _work_table(rank: Figures) -> str:
+def _work(rank: Figures) -> Table:
     """What the device worked on in the typical step, as recorded."""
     whole_ns = max(rank["typical_ns"], 1)
     rows = [
-        (each["category"], f"{each['count']}", format_ns(each["time_ns"]), f"{each['time_ns'] / whole_ns:.1%}",
+        (each["category"], each["count"], each["time_ns"], each["time_ns"] / whole_ns,
          _rate(each["rate"], each["unit"], each["limit"]))
         for each in rank["work"] if each["time_ns"]
     ]  # fmt: skip
-    return _table(("on the device", "tasks", "time", "of the step", "reaching"), rows, left=(0, 4))
+    return Table("", columns("on the device", "tasks", "time_ns", ("share", "of the step"), "reaching"), rows)
 
 
 def _rate(rate: float, unit: str, limit: float) -> str:
@@ -148,12 +154,12 @@ def _rate(rate: float, unit: str, limit: float) -> str:
     return shown + (f", {rate / limit:.0%} of the device's" if limit else "")
 
 
-def _pause_table(rank: Figures) -> str:
+def _pauses(rank: Figures) -> Table:
     rows = [
-        (format_ns(each["length_ns"]), plain(each["before"]), _origin(each["host"], each["call"]) or "nothing recorded")
+        (each["length_ns"], plain(each["before"]), _origin(each["host"], each["call"]) or "nothing recorded")
         for each in rank["pauses"]
     ]
-    return _table(("device idle", "until", "while the host is in"), rows, left=(1, 2))
+    return Table("", columns("device_idle_ns", "until", "while the host is in"), rows)
 
 
 def _origin(origin: Mapping[str, str], *before: str) -> str:
@@ -161,33 +167,27 @@ def _origin(origin: Mapping[str, str], *before: str) -> str:
     return ", ".join(filter(None, (*before, *origin.values())))
 
 
-def _step_table(rank: Figures) -> str:
+def _steps(rank: Figures) -> Table:
     rows = []
     for step in rank["steps"]:
         device = () if step["steady"] else (step["device_ns"], step["predicted_device_ns"])
         note = "device {}, predicted {}".format(*map(format_ns, device)) if device else ""
-        times = format_ns(step["measured_ns"]), format_ns(step["predicted_ns"]), f"{step['error']:+.1%}"
-        rows.append((f"{step['index']}", *times, note))
-    steps = _table(("step", "measured", "predicted", "error", ""), rows, left=(0, 4))
+        rows.append((step["index"], step["measured_ns"], step["predicted_ns"], step["error"], note))
+    return Table("", columns("step", "measured_ns", "predicted_ns", ("error", "error", "+share"), ("note", "")), rows)
+
+
+def _breakdown(rank: Figures) -> Table:
     both = [rank["breakdown"][side] for side in ("measured", "predicted")]
-    cells = [
+    rows = [
         (
             key.removesuffix("_ns").replace("_", " "),
-            *(f"{format_ns(side[key])} {side[key] / max(sum(side.values()), 1):6.1%}" for side in both),
+            *(figure for side in both for figure in (side[key], side[key] / max(sum(side.values()), 1))),
         )
         for key in both[0]
         if both[0][key] or both[1][key]
     ]
-    return steps + "\n\n" + _table(("breakdown", "measured", "predicted"), cells)
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """Rows under a header, moved in, without columns in which nothing stands; nothing without rows."""
-    kept = [at for at in range(len(header)) if any(row[at] for row in rows)]
-    cells = [[row[at] for at in kept] for row in rows]
-    aligned = [place for place, at in enumerate(kept) if at in left]
-    text = grid([header[at] for at in kept], cells, left=aligned, width=WIDTH - 2) if rows else ""
-    return "\n".join(f"  {line}" for line in text.splitlines())
+    shares = [(f"{side}_share", "of it", "share") for side in ("measured", "predicted")]
+    return Table("", columns("breakdown", "measured_ns", shares[0], "predicted_ns", shares[1]), rows)
 
 
 def _explanations(rank: Figures) -> Iterator[str]:

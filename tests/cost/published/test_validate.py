@@ -10,9 +10,10 @@ from simcore.cost.margins import Kind, margin_of, shipped_errors
 from simcore.cost.published.calibrate import FITTED
 from simcore.cost.published.reading import sort_rows
 from simcore.cost.published.suites import FAMILIES, SUITES
-from simcore.cost.published.validate import default_documents, markdown, scaling, score
+from simcore.cost.published.validate import default_documents, scaling, score, suites_table
 from simcore.cost.sensitivity import of_question
 from simcore.cost.systems import SOFTWARE
+from simcore.progress import metered
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def scores(documents):
 
 def test_the_documented_table_is_what_the_command_prints(scores):
     page = (Path(__file__).parents[3] / "docs" / "validation.md").read_text()
-    assert markdown(list(scores.values())) in page, "simcore validate --markdown prints the new one"
+    assert suites_table(list(scores.values())).markdown() in page, "simcore validate --markdown prints the new one"
     assert scaling(list(scores.values())) in page, "simcore validate prints the new one below"
 
 
@@ -98,9 +99,10 @@ def test_a_suite_outside_its_tolerance_is_named_and_ends_with_status_3(name, sco
 
 
 def test_progress_sees_every_row(documents):
-    seen = []
-    scored = score(SUITES["mlsys23_table5"], documents, lambda rows: seen.extend(rows) or rows)
-    assert tuple(seen) == scored.rows
+    with metered() as meter:
+        meter.expect(2 * len(score(SUITES["mlsys23_table5"], documents).rows))
+        score(SUITES["mlsys23_table5"], documents)
+    assert meter.tell() == 0.5
 
 
 @pytest.mark.parametrize("name", list(WIDEST))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from simcore.cli import main
-from simcore.replay.views.compare import compare_traces, headline, render
+from simcore.replay.views.compare import compare_traces
 from simcore.workload.kineto import read_kineto
 from tests.shared import shared
 
@@ -27,7 +27,7 @@ def event(name, category, start_us, length_us):
 
 def test_a_trace_is_like_itself():
     comparison = compare_traces(trace(), trace())
-    assert headline(comparison).endswith("as long: the GPU is busy as long and idle as long; no kernel changed.")
+    assert comparison.headline().endswith("as long: the GPU is busy as long and idle as long; no kernel changed.")
     assert comparison.kernels[0].time_ns.a == comparison.kernels[0].time_ns.b == 40_000
 
 
@@ -42,10 +42,11 @@ def test_what_changed_most_comes_first_and_is_named_in_the_sentence():
     slower = trace(scale=1.5, extra=[event("new kernel", "kernel", 80, 5)])
     comparison = compare_traces(trace(), slower)
     assert [row.name for row in comparison.kernels] == ["gemm", "new kernel"]
-    assert "the GPU is busy 22.5 us more and idle 22.5 us less; of what runs on it gemm (20 us more" in headline(
-        comparison
+    assert (
+        "the GPU is busy 22.5 us more and idle 22.5 us less; of what runs on it gemm (20 us more"
+        in comparison.headline()
     )
-    assert "0.5" in render(comparison)
+    assert "0.5" in comparison.render()
 
 
 def test_the_command_takes_two_files(capsys):

@@ -1,0 +1,115 @@
+"""Networks of packet simulators: ns-3's list of links as HPCC's and SimAI's forks read it.
+
+The first line counts the nodes, the switches and the links; in SimAI's files nodes, GPUs of a server, NVSwitches,
+switches, links and the kind of GPU. The second line numbers the switches, all other nodes are NPUs. Then a line for
+each link, both ways: ends, rate, delay, error rate.
+Sources: github.com/alibaba-edu/High-Precision-Congestion-Control and github.com/aliyun/SimAI, gen_Topo_Template.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import inf
+from typing import TypeVar
+
+from simcore.errors import Location, Problem, Problems
+from simcore.network.topology.graph import Edge, assemble
+from simcore.network.topology.model import Graph
+from simcore.units import parse_bytes_per_s, parse_ns
+
+__all__ = ["is_packet_network", "read_packet_network"]
+
+T = TypeVar("T")
+MOST_NODES = 1 << 20
+_HEAD = re.compile(r"[ \t]*[0-9]{1,9}(([ \t]+[0-9]{1,9}){2}|([ \t]+[0-9]{1,9}){4}[ \t]+[^\s0-9:]\S*)[ \t\r]*(\n|$)")
+_MEASURE = re.compile(r"[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?[A-Za-z]+(/s)?", re.ASCII)
+_WORDS = re.compile(r"\S+")
+
+
+def is_packet_network(text: str) -> bool:
+    """Whether a text begins as one of these lists."""
+    return bool(_HEAD.match(text))
+
+
+class _Lines:
+    """The words of a list, and the problems at their places."""
+
+    def __init__(self, text: str, file: str, problems: Problems):
+        self.file, self.problems, self.source = file, problems, text.splitlines()
+        self.words = [[*_WORDS.finditer(line)] for line in self.source]
+
+    def problem(self, line: int, place: int, message: str, expected: str) -> None:
+        words = self.words[line] if line < len(self.words) else []
+        word = words[place] if place < len(words) else None
+        where = Location(self.file, line + 1, word.start() + 1 if word else 1)
+        source = self.source[line] if line < len(self.source) else ""
+        self.problems.add(Problem(where, message, expected, repr(word[0]) if word else "nothing", source=source))
+
+    def value(self, line: int, place: int, convert: Callable[[str], T], otherwise: T, expected: str) -> T:
+        words = self.words[line] if line < len(self.words) else []
+        try:
+            return convert(words[place][0])
+        except (IndexError, ValueError):
+            self.problem(line, place, "this is not what stands here in ns-3's lists of links", expected)
+            return otherwise
+
+
+def read_packet_network(text: str, file: str, problems: Problems) -> Graph:
+    """The network as a graph; what is wrong is noted with its place."""
+    lines = _Lines(text, file, problems)
+    head = [int(word[0]) for word in lines.words[0][:5]]
+    nodes, num_switches, num_links = head if len(head) == 3 else (head[0], head[2] + head[3], head[4])
+    if nodes > MOST_NODES or num_switches >= nodes:
+        lines.problem(
+            0, 0, "the nodes are not NPUs and switches", f"1 to {MOST_NODES:,} nodes, some of them no switches"
+        )
+        return Graph(0, (), (), (), (), ())
+
+    def node(word: str) -> str:
+        number = _whole(word)
+        if number >= nodes:
+            raise ValueError(word)
+        return f"{number}"
+
+    known = f"a node, 0 to {nodes - 1}"
+    switches = {lines.value(1, place, node, "", known) for place in range(num_switches)}
+    used = [at for at in range(2, len(lines.words)) if lines.words[at]]
+    if len(used) != num_links:
+        lines.problem(0, len(lines.words[0]) - 1, f"there are {len(used)} links", f"{len(used)} in the first line")
+    for line in used:
+        if len(words := lines.words[line]) > 1 and words[0][0] == words[1][0]:
+            lines.problem(line, 1, "a link joins two nodes", "another node")
+    edges = [
+        Edge(
+            (lines.value(line, 0, node, "0", known), lines.value(line, 1, node, "0", known)),
+            lines.value(line, 2, _rate, 1.0, "a rate above 0: 400Gbps"),
+            lines.value(line, 3, _delay, 0.0, "a delay: 0.0005ms"),
+        )
+        for line in used
+    ]
+    return assemble({f"{name}": f"{name}" not in switches for name in range(nodes)}, edges, directed=False)
+
+
+def _whole(word: str) -> int:
+    if not (word.isascii() and word.isdigit()) or len(word) > 9:
+        raise ValueError(word)
+    return int(word)
+
+
+def _measure(word: str) -> str:
+    """A number with a unit: a bare one means bits per second or seconds there, and something else here."""
+    if not _MEASURE.fullmatch(word):
+        raise ValueError(word)
+    return word
+
+
+def _rate(word: str) -> float:
+    rate = parse_bytes_per_s(re.sub("bps$", "b/s", _measure(word)))
+    if not 0 < rate < inf:
+        raise ValueError(word)
+    return rate
+
+
+def _delay(word: str) -> float:
+    return parse_ns(_measure(word))

@@ -1,0 +1,63 @@
+"""How far a long command is, on stderr."""
+
+import io
+import os
+import pty
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+
+import simcore
+from simcore.cli import progress as shown
+from simcore.progress import metered
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def lasting(monkeypatch, stream, meta, until):
+    """A block, half of which is done, that ends once `until` was written."""
+    for name in ("FIRST_S", "EVERY_S", "EVERY_LINE_S"):
+        monkeypatch.setattr(shown, name, 0.001)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with click.Context(click.Command("run")) as context:
+        context.meta.update(meta)
+        with shown.progress("simulating") as meter:
+            meter.tell = lambda: 0.5
+            while until not in stream.getvalue():
+                time.sleep(0.001)
+    return stream.getvalue()
+
+
+def test_a_terminal_sees_share_and_time_left_and_then_nothing(monkeypatch):
+    said = lasting(monkeypatch, Terminal(), {}, "50 %")
+    assert f"{shown.CLEAR}simulating: 50 %, 0:00, about 0:00 left" in said
+    assert said.endswith(shown.CLEAR)
+
+
+def test_a_file_sees_lines_when_asked_and_nothing_otherwise(monkeypatch):
+    assert lasting(monkeypatch, io.StringIO(), {"simcore.verbose": True}, "50 %").endswith(" left\n")
+    assert not lasting(monkeypatch, io.StringIO(), {}, "")
+    assert not lasting(monkeypatch, Terminal(), {"simcore.quiet": True}, "")
+
+
+@pytest.mark.parametrize("workload", ["dlrm", "gpt_175b_pipeline"])
+def test_a_run_that_is_done_is_wholly_done(workload):
+    """The pipeline has played all its cells; a loop has begun its last step."""
+    with metered() as meter:
+        simcore.run(workload, "pods_1024" if workload != "dlrm" else "ring8", iterations=2)
+    assert 0.9 < meter.tell() <= 1
+
+
+def test_what_is_printed_is_the_same_with_a_terminal_for_errors(tmp_path):
+    words = [sys.executable, "-m", "simcore", "run", "--workload", "dlrm", "--topology", "ring8", "--json"]
+    master, slave = pty.openpty()
+    on_terminal = subprocess.run(words, stdout=subprocess.PIPE, stderr=slave, check=True).stdout
+    os.close(slave)
+    os.close(master)
+    assert on_terminal == subprocess.run(words, capture_output=True, check=True).stdout
