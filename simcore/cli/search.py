@@ -44,7 +44,8 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
         from simcore.cost.picture import front_figure
         from simcore.report.plots import save
 
-        save(front_figure(found), Path(plot))
+        job = f"{asked.model.name} on {asked.accelerators:,} x {asked.cluster.accelerator}"
+        save(front_figure(found, job), Path(plot))
     explained = _explained(found.best[0], asked) if explain else {}
     emit(_document(found) | explained, lambda: "\n".join([*_lines(found), *_explained_lines(explained)]))
 

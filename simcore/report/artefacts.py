@@ -97,7 +97,7 @@ TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
 }
 
 
-# Suffix of a map of links -> its format
+# Suffix of a picture of links -> its format
 MAPS: dict[str, Kind] = {".png": "png", ".svg": "svg"}
 
 
@@ -123,17 +123,17 @@ def check_timeline(path: str | os.PathLike[str]) -> str:
 
 
 def check_links(path: str | os.PathLike[str]) -> str:
-    """The suffix of a map of links; InputError as for timelines. To be asked before a run."""
+    """The suffix of a picture of links; InputError as for timelines. To be asked before a run."""
     _check_folder(path)
     return _suffix(path, MAPS, "picture of links", "--links")
 
 
 def write_links(report: Report, path: str | os.PathLike[str]) -> None:
-    """Write a map of what the links carried; InputError when the run has no links or its network is not flat."""
-    from simcore.report.links import map_figure
+    """Write a picture of what the links carried; InputError when the run has no links."""
+    from simcore.report.links import links_figure
 
     kind = MAPS[check_links(path)]
-    write_bytes(path, _image(report, map_figure(report.timeline), kind))
+    write_bytes(path, _image(report, links_figure(report.timeline), kind))
 
 
 def _check_folder(path: str | os.PathLike[str]) -> None:

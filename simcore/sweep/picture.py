@@ -13,12 +13,13 @@ from simcore.report.grid import shorten
 from simcore.report.palette import DIMENSIONS, FAMILIES, HEAT, PHASES
 from simcore.report.plots import new_figure, styled, time_unit
 from simcore.sweep.run import Row
+from simcore.units import unit_of_key
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["study_figure"]
+__all__ = ["axis_name", "shown", "study_figure"]
 
 CURVES = (PHASES[0], *DIMENSIONS[:3], FAMILIES["wait"], PHASES[1])
 MARKERS = "os^Dv*"
@@ -53,15 +54,31 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def shown(value: object) -> str:
+    """A value as people write it: what is no number or text as JSON, what is not there as a dash."""
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def axis_name(name: str, values: Sequence[object]) -> str:
+    """A thing that varies with the unit of its values, where these are numbers.
+
+    >>> axis_name("topology.bandwidth[0]", [25, 50]), axis_name("topology.bandwidth[0]", ["200 Gb/s"])
+    ('topology.bandwidth[0] (GB/s)', 'topology.bandwidth[0]')
+    """
+    unit = unit_of_key(name.rpartition(".")[2].partition("[")[0])
+    return f"{name} ({unit})" if unit and all(map(_is_number, values)) else name
+
+
 def _label(value: object) -> str:
-    text = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
-    return shorten(text, 24).replace("$", r"\$")
+    return shorten(shown(value), 24).replace("$", r"\$")
 
 
 def _heat_map(
     axes: Axes, rows: Sequence[Row], names: Sequence[str], values: Sequence[list[Any]], scale: float, unit: str
 ) -> None:
-    """A cell per pair of values, blank where there is no run."""
+    """A cell per pair of values, blank where there is no run; the shortest is framed."""
+    from matplotlib.patches import Rectangle
+
     down, across = ({json.dumps(value): place for place, value in enumerate(some)} for some in values)
     times = np.full((len(down), len(across)), np.nan)
     for row in rows:
@@ -74,7 +91,10 @@ def _heat_map(
         step = -(-len(some) // MOST_TICKS)
         set_ticks(range(0, len(some), step), [_label(value) for value in some[::step]])
     axes.tick_params(axis="x", rotation=90 if len(across) > 6 else 0)
-    axes.set(ylabel=names[0], xlabel=names[1])
+    ylabel, xlabel = (axis_name(name, some) for name, some in zip(names, values, strict=True))
+    axes.set(ylabel=ylabel, xlabel=xlabel)
+    y, x = np.unravel_index(np.nanargmin(times), times.shape)
+    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=FAMILIES["wait"], linewidth=2))
     axes.figure.colorbar(picture, ax=axes, label=f"time ({unit})")
     if max(times.shape) <= MOST_CELLS // 2:
         _write_cells(axes, times)
@@ -108,7 +128,7 @@ def _curves(axes: Axes, rows: Sequence[Row], changing: Sequence[str], scale: flo
         axes.plot(xs, [y / scale for y in ys], f"{marker}{lines}", color=colour, label=label, markersize=4)
     if not numeric:
         axes.set_xticks(range(len(values)), [_label(value) for value in values], rotation=90 if len(values) > 4 else 0)
-    axes.set(xlabel=across, ylabel=f"time ({unit})", ylim=(0, None))
+    axes.set(xlabel=axis_name(across, values), ylabel=f"time ({unit})", ylim=(0, None))
     if any(curves):
-        title = shorten(", ".join(others), 80)
-        axes.figure.legend(frameon=False, loc="outside upper center", title=title)
+        title = shorten(", ".join(axis_name(name, _values(rows, name)) for name in others), 80)
+        axes.figure.legend(frameon=False, loc="outside lower center", title=title)

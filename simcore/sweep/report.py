@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,9 +13,9 @@ from simcore.errors import InputError, Problems, printable
 from simcore.files import write_bytes
 from simcore.report.csv import table_csv
 from simcore.report.grid import grid, top
-from simcore.report.plots import image
+from simcore.report.plots import image, titled
 from simcore.report.text import wrapped
-from simcore.sweep.picture import study_figure
+from simcore.sweep.picture import shown, study_figure
 from simcore.sweep.run import FIGURES, Row
 from simcore.sweep.scaling import front, measure, scaling_figure, trade_figure
 from simcore.sweep.store import read_rows
@@ -85,7 +84,15 @@ def _headline(results: Results) -> str:
 
 def _settings(results: Results, row: Row) -> str:
     options = row["options"]
-    return ", ".join(f"{name} = {_shown(options[name])}" for name in results.varied if name in options)
+    return ", ".join(f"{name} = {shown(options[name])}" for name in results.varied if name in options)
+
+
+def _title(results: Results) -> str:
+    """What all runs share, and the shortest."""
+    best = min(results.done, key=lambda row: row["figures"]["time_ns"])
+    workload = "" if "workload" in results.varied else f"{Path(shown(best['options'].get('workload'))).stem}, "
+    took = format_ns(best["figures"]["time_ns"])
+    return f"{workload}{len(results.done)} runs; shortest: {took}, {_settings(results, best)}"
 
 
 def _failure(results: Results, row: Row) -> str:
@@ -94,15 +101,9 @@ def _failure(results: Results, row: Row) -> str:
 
 def _line(results: Results, row: Row) -> list[str]:
     figures = row["figures"]
-    settings = [_shown(row["options"].get(name)) for name in results.varied]
+    settings = [shown(row["options"].get(name)) for name in results.varied]
     times = [format_ns(figures[name]) for name in SHOWN] if figures else ["failed", *["-"] * (len(SHOWN) - 1)]
     return settings + times
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "-"
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _columns(results: Results) -> dict[str, list[Any]]:
@@ -116,7 +117,7 @@ def results_csv(results: Results) -> str:
     """All rows as CSV, in the order of the study; lists are written as JSON."""
     columns = _columns(results)
     rows = zip(*columns.values(), strict=True)
-    return table_csv([*columns], ([None if value is None else _shown(value) for value in row] for row in rows))
+    return table_csv([*columns], ([None if value is None else shown(value) for value in row] for row in rows))
 
 
 def unbeaten(results: Results, pareto: tuple[str, str], *, width: int = 80) -> str:
@@ -125,7 +126,7 @@ def unbeaten(results: Results, pareto: tuple[str, str], *, width: int = 80) -> s
     others = [name for name in results.varied if name not in pareto]
     lines = (
         [_number(name, each(row)) for name, each in zip(pareto, (across, up), strict=True)]
-        + [_shown(row["options"].get(name)) for name in others]
+        + [shown(row["options"].get(name)) for name in others]
         for row in front(results.done, across, up)
     )
     table = grid((*pareto, *others), lines, left=range(2, 2 + len(others)), width=width)
@@ -141,18 +142,18 @@ def write_files(results: Results, folder: Path, pareto: tuple[str, str] | None =
 
     The latter where the number of NPUs varies; with `pareto`, pareto.svg and .png of these two figures.
     """
-    files = {"results.csv": results_csv(results).encode()}
+    files, figures = {"results.csv": results_csv(results).encode()}, {}
     if find_spec("pyarrow"):
         files["results.parquet"] = _parquet(results)
     if results.done and results.varied:
-        figure = study_figure(results.done, results.varied)
-        files |= {"results.svg": image(figure, "svg"), "results.png": image(figure, "png")}
+        figures["results"] = study_figure(results.done, results.varied)
     if len({row["figures"]["npus"] for row in results.done}) > 1:
-        figure = scaling_figure(results.done, results.varied)
-        files |= {"scaling.svg": image(figure, "svg"), "scaling.png": image(figure, "png")}
+        figures["scaling"] = scaling_figure(results.done, results.varied)
     if pareto and results.done:
-        figure = trade_figure(results.done, results.varied, pareto)
-        files |= {"pareto.svg": image(figure, "svg"), "pareto.png": image(figure, "png")}
+        figures["pareto"] = trade_figure(results.done, results.varied, pareto)
+    for name, figure in figures.items():
+        titled(figure, _title(results))
+        files |= {f"{name}.svg": image(figure, "svg"), f"{name}.png": image(figure, "png")}
     for name, content in files.items():
         write_bytes(folder / name, content)
     return [folder / name for name in files]
@@ -166,7 +167,7 @@ def _parquet(results: Results) -> bytes:
     def typed(values: list[Any]) -> Any:
         kinds = {type(value) for value in values if value is not None}
         plain = (len(kinds) <= 1 and kinds <= {bool, int, float, str}) or kinds == {int, float}
-        return pyarrow.array(values if plain else [None if value is None else _shown(value) for value in values])
+        return pyarrow.array(values if plain else [None if value is None else shown(value) for value in values])
 
     out = io.BytesIO()
     parquet.write_table(pyarrow.table({name: typed(values) for name, values in _columns(results).items()}), out)

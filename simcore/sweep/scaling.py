@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from simcore.errors import InputError
 from simcore.report.grid import shorten
 from simcore.report.palette import INK
-from simcore.report.plots import new_figure, styled, time_unit
-from simcore.sweep.picture import CURVES, MARKERS
+from simcore.report.plots import name_front, new_figure, styled, time_unit
+from simcore.sweep.picture import CURVES, MARKERS, axis_name, shown
 from simcore.sweep.run import FIGURES, Row
 
 if TYPE_CHECKING:
@@ -83,8 +83,9 @@ def scaling_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
         axes.set_xticks(shown, [f"{npus:,}" for npus in shown])
         axes.minorticks_off()
         axes.set(xlabel="NPUs", ylabel=f"time ({unit})")
+        name_front(axes, unbeaten, [_settings(row, varied) for row in front(rows, npus, time)])
         beside = 2 if len(curves) > 2 and max(map(len, curves)) < TWO_COLUMNS else 1
-        figure.legend(frameon=False, loc="outside upper center", ncols=beside)
+        figure.legend(frameon=False, loc="outside lower center", ncols=beside)
     return figure
 
 
@@ -99,15 +100,20 @@ def trade_figure(rows: Sequence[Row], varied: Sequence[str], names: tuple[str, s
         axes.plot(*zip(*points, strict=True), "o", color=CURVES[0], alpha=0.6, markersize=5, label="runs")
         axes.plot(*zip(*best, strict=True), "-", color=INK, linewidth=1, drawstyle="steps-post")
         _mark(axes, best, "no run is better in both")
+        name_front(axes, best, [_settings(row, set(varied) - {*names}) for row in front(rows, across, up)])
         axes.set(xlabel=xlabel, ylabel=ylabel)
-        figure.legend(frameon=False, loc="outside upper center", ncols=2)
+        figure.legend(frameon=False, loc="outside lower center", ncols=2)
     return figure
+
+
+def _settings(row: Row, names: Collection[str]) -> str:
+    return shorten(", ".join(shown(value) for name, value in row["options"].items() if name in names), 40)
 
 
 def _scale(rows: Sequence[Row], figure: Measure, name: str) -> tuple[float, str]:
     """What a figure is divided by on its axis, and the axis's name."""
     if not name.endswith("_ns"):
-        return 1.0, name
+        return 1.0, axis_name(name, list(map(figure, rows)))
     scale, unit = time_unit(max(map(figure, rows)))
     return scale, f"{name.removesuffix('_ns').replace('_', ' ')} ({unit})"
 

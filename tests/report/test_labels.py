@@ -17,8 +17,8 @@ from simcore.cli import main
 from simcore.network.topology.draw import draw
 from simcore.network.topology.links import LinkGraph
 from simcore.report.gantt import timeline_figure
-from simcore.report.links import map_figure
-from simcore.report.plots import breakdown_figure, links_figure, styled
+from simcore.report.links import links_figure
+from simcore.report.plots import breakdown_figure, styled
 from simcore.report.selection import Limits, Selection, choose
 from simcore.report.stages import stages_figure
 from simcore.report.wafer_figure import matrix_figure, slowdown_figure
@@ -95,7 +95,7 @@ def test_pipelines_are_legible(schedule):
 
 @pytest.mark.parametrize("name", ["mesh_8x8", "wafer_8x7"])
 def test_maps_of_links_are_legible(name):
-    assert collisions(map_figure(simcore.run("micro_all_to_all", name).timeline)) == []
+    assert collisions(links_figure(simcore.run("micro_all_to_all", name).timeline)) == []
 
 
 def test_pictures_of_wafers_are_legible():

@@ -22,7 +22,7 @@ from simcore.report.html import page
 from simcore.report.model import Input, Report
 from simcore.report.palette import BREAKDOWN, FAMILIES, INK
 from simcore.report.perfetto import perfetto_trace
-from simcore.report.plots import image, new_figure, styled, time_unit
+from simcore.report.plots import image, new_figure, styled, time_unit, titled
 from simcore.report.selection import View
 from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, Timeline
 from simcore.units import format_ns
@@ -131,12 +131,17 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
         files[folder / f"{stem}.json"] = chrome_json(shown, _view(shown))
         files[folder / f"{stem}.pftrace.gz"] = perfetto_trace(shown, _view(shown))
         files[folder / f"{stem}.html"] = _page(replay, number, shown).encode()
-        files[folder / f"{stem}.png"] = image(streams_figure(shown, utilisation(replay, number)), "png")
+        files[folder / f"{stem}.png"] = image(_picture(replay, number, shown), "png")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError.at(str(folder), f"cannot write: {error.strerror or error}") from error
     write_files(files, force=force)
+
+
+def _picture(replay: Replay, number: int, shown: Timeline) -> Figure:
+    name = Path(replay.ranks[number].view.trace.file).name
+    return titled(streams_figure(shown, utilisation(replay, number)), f"{name}: {answer(replay, number)}")
 
 
 def _page(replay: Replay, number: int, shown: Timeline) -> str:
