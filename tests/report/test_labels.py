@@ -146,7 +146,7 @@ TRACES = Path(__file__).parents[2] / "docs" / "traces"
 COMMANDS = {
     "replay": f"replay {TRACES} -o out",
     "search": "search study.yaml --plot front.png",
-    "validate": "validate collectives_in_node --plot scatter.png",
+    "validate": "validate collectives_in_node --plot errors.png",
     "summary": "trace summary gpt_7b -o contents.svg",
 }
 
