@@ -1,6 +1,5 @@
 """No picture writes one text over another, or beyond its edge."""
 
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -56,12 +55,10 @@ def collisions(figure):
         if box.x0 < whole.x0 - TOLERANCE or box.x1 > whole.x1 + TOLERANCE
         or box.y0 < whole.y0 - TOLERANCE or box.y1 > whole.y1 + TOLERANCE
     ]  # fmt: skip
-    for (one, box), (other, its) in itertools.combinations(zip(drawn, boxes, strict=True), 2):
-        wide = min(box.x1, its.x1) - max(box.x0, its.x0)
-        high = min(box.y1, its.y1) - max(box.y0, its.y0)
-        if wide > TOLERANCE and high > TOLERANCE:
-            bad.append((one.get_text(), other.get_text()))
-    return bad
+    ends = np.array([box.extents for box in boxes]).reshape(-1, 4).T
+    wide, high = (np.minimum.outer(ends[at + 2], ends[at + 2]) - np.maximum.outer(ends[at], ends[at]) for at in (0, 1))
+    meet = np.argwhere(np.triu((wide > TOLERANCE) & (high > TOLERANCE), 1)).tolist()
+    return bad + [(drawn[one].get_text(), drawn[other].get_text()) for one, other in meet]
 
 
 def timeline_of(run, **selection):

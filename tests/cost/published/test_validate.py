@@ -6,21 +6,9 @@ import pytest
 
 from simcore.cli import main
 from simcore.cost.margins import Kind, margin_of, shipped_errors
-from simcore.cost.published.reading import sort_rows
 from simcore.cost.published.suites import FAMILIES, SUITES
 from simcore.cost.published.validate import default_documents, markdown, score
 from simcore.cost.sensitivity import of_question
-
-
-@pytest.fixture(scope="module")
-def documents():
-    return default_documents()
-
-
-@pytest.fixture(scope="module")
-def scores(documents):
-    """Every suite, predicted once."""
-    return {one.suite.name: score(one) for one in sort_rows(documents)}
 
 
 def test_the_documented_table_is_what_the_command_prints(scores):
