@@ -5,15 +5,18 @@ Links carry one message at a time, first come, first served; a message's head go
 the lowest (order of the phase, number of the message in it, links behind it, sender) is served first: an order that
 stays when all NPUs move on along a ring, so that what is symmetric remains so.
 
-The columns are lists; the functions are plain enough for a compiler to take arrays in their place.
+The columns are lists here. `network.compiled` compiles the same functions for arrays in their place, where runs are
+large; what heaps and lists of tuples can do is therefore called by the few names below.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-__all__ = ["NEVER", "State", "begin", "hand_over", "happen", "play", "serve"]
+__all__ = ["KNOWN", "MOVING", "NEVER", "Lists", "State", "begin", "hand_over", "happen", "play"]
 
 NEVER = 1 << 62
 START, CREDIT, RELEASE, RECEIVED = -1, -2, -3, 1 << 40
@@ -23,6 +26,14 @@ Head = tuple[int, int, int, int, int, int, int, int, int]
 """A message before a link: (time, order, number, links behind, sender, instance, receiver, kind, last byte's time)."""
 Timer = tuple[int, int, int, int]
 """(time, instance, number of the message or what else, position or transfer)."""
+
+
+push, pop_head, pop_timer, append, length = heappush, heappop, heappop, list.append, len
+
+
+def first_ns(heap: list[Head] | list[Timer]) -> int:
+    """The time of the first in a heap."""
+    return heap[0][0] if heap else NEVER
 
 
 class State(NamedTuple):
@@ -58,7 +69,7 @@ class State(NamedTuple):
     free: list[int]
     carried: list[int]
     busy: list[int]
-    rows: list[int]
+    rows: list[tuple[int, int, int]]
     timed: bool
     size: list[int]
     hop_at: list[int]
@@ -98,17 +109,42 @@ class State(NamedTuple):
     early: list[int]
 
     @classmethod
-    def on(cls, links: int, *, timed: bool) -> State:
-        """Nothing on its way on some links."""
-        counters = ([0] * links, [0] * links, [0] * links)
-        names = cls._fields[cls._fields.index("size") :]
-        return cls([], [], [], *counters, [], timed, *([0] if name == "hop_at" else [] for name in names))
+    def empty(cls, *, timed: bool) -> State:
+        """Nothing on its way, and no links."""
+        columns: dict[str, list[int]] = {name: [] for name in KNOWN + MOVING}
+        return cls(heads=[], timers=[], left=[], rows=[], timed=timed, **{**columns, "hop_at": [0]})
 
-    def apart(self, links: int) -> State:
+    def apart(self) -> State:
         """The same kinds and layouts, with nothing on its way on links of their own."""
-        fresh = State.on(links, timed=self.timed)
-        shared = {name: getattr(self, name) for name in State._fields[8 : State._fields.index("layout")]}
-        return fresh._replace(**shared)
+        return State.empty(timed=self.timed)._replace(**{name: getattr(self, name) for name in KNOWN})
+
+
+class Lists:
+    """A state whose columns are lists; `compiled.Arrays` has others."""
+
+    def __init__(self, state: State):
+        self.core, self.state = sys.modules[__name__], state
+
+    def widen(self, names: Sequence[str], length: int) -> None:
+        """Columns of at least such a length."""
+        for name in names:
+            column = getattr(self.state, name)
+            column.extend([0] * (length - len(column)))
+
+    def follow(self, entries: int) -> None:
+        """All that is known by now, and room in the heaps: lists need neither."""
+
+    def left(self) -> list[tuple[int, int, int]]:
+        """Who leaves; they are told once."""
+        entries = self.state.left[:]
+        self.state.left.clear()
+        return entries
+
+
+KNOWN = State._fields[State._fields.index("size") : State._fields.index("layout")]
+"""The columns of kinds and layouts: they grow, and what is in them stays."""
+MOVING = (*("free", "carried", "busy"), *State._fields[State._fields.index("layout") :])
+"""The columns of links and instances."""
 
 
 def begin(s: State, instance: int, now: int) -> None:
@@ -119,51 +155,51 @@ def begin(s: State, instance: int, now: int) -> None:
     if s.window[layout]:
         for position in range(s.ranks[layout]):
             s.packets[first + position] = s.window[layout]
-            heappush(s.timers, (then, instance, START, position))
+            push(s.timers, (then, instance, START, position))
         return
     at = s.more_at[layout]
     for transfer in range(s.rounds[layout]):
         if s.opens[at + transfer]:
-            heappush(s.timers, (then, instance, RELEASE, transfer))
+            push(s.timers, (then, instance, RELEASE, transfer))
     for position in range(s.ranks[layout]):
         if s.received[first + position] == 0:
-            s.left.append((now, instance, position))
+            append(s.left, (now, instance, position))
 
 
 def hand_over(s: State, instance: int, number: int, sender: int, kind: int, now: int) -> None:
     """Send a message of no phase."""
     if s.hop_at[kind] == s.hop_at[kind + 1]:
-        heappush(s.timers, (now, instance, 0, 0))
+        push(s.timers, (now, instance, 0, 0))
     else:
-        heappush(s.heads, (now, s.order[instance], number, 0, sender, instance, 0, kind, now))
+        push(s.heads, (now, s.order[instance], number, 0, sender, instance, 0, kind, now))
 
 
-def play(s: State, limit: int) -> int:
+def play(s: State, limit: int, now: int = -1) -> int:
     """Play all that happens before `limit`, but stop where somebody leaves, before the heads of that instant move.
 
+    `now` is an instant whose heads move in any case; what happens in it after that is left for another call.
     Returns when something happens next.
     """
-    heads, timers = s.heads, s.timers
+    then = now
     while True:
-        now = NEVER
-        if heads:
-            now = heads[0][0]
-        if timers and timers[0][0] < now:
-            now = timers[0][0]
-        if now >= limit:
-            return now
-        happen(s, now)
-        if s.left:
-            return now
-        serve(s, now)
+        if then >= 0:
+            happen(s, then)
+            if then > now and length(s.left):
+                return then
+            serve(s, then)
+            if then == now and length(s.left):
+                return then
+        then = min(first_ns(s.heads), first_ns(s.timers))
+        if then >= limit or then == now:
+            return then
 
 
 def serve(s: State, now: int) -> None:
     """Give links to the heads that are there now."""
     heads, timers, free, carried, busy = s.heads, s.timers, s.free, s.carried, s.busy
     hop_at, link_of, step_of, occupied_of, size, shift = s.hop_at, s.link, s.step, s.occupied, s.size, s.shift
-    while heads and heads[0][0] == now:
-        _, order, number, hop, sender, instance, receiver, kind, tail = heappop(heads)
+    while first_ns(heads) == now:
+        _, order, number, hop, sender, instance, receiver, kind, tail = pop_head(heads)
         at = hop_at[kind] + hop
         link, step, occupied = link_of[at] + shift[instance], step_of[at], occupied_of[at]
         begins = free[link]
@@ -174,26 +210,24 @@ def serve(s: State, now: int) -> None:
         carried[link] += size[kind]
         busy[link] += occupied
         if s.timed:
-            s.rows.append(link)
-            s.rows.append(begins)
-            s.rows.append(ends)
+            append(s.rows, (link, begins, ends))
         if ends > tail:
             tail = ends
         tail += step
         if at + 1 < hop_at[kind + 1]:
-            heappush(heads, (begins + step, order, number, hop + 1, sender, instance, receiver, kind, tail))
+            push(heads, (begins + step, order, number, hop + 1, sender, instance, receiver, kind, tail))
         else:
-            heappush(timers, (tail, instance, number - s.base[instance], receiver))
+            push(timers, (tail, instance, number - s.base[instance], receiver))
 
 
 def happen(s: State, now: int) -> None:
     """Deliveries and credits that are due now, and what ranks do at once."""
     timers = s.timers
-    while timers and timers[0][0] == now:
-        _, instance, what, position = heappop(timers)
+    while first_ns(timers) == now:
+        _, instance, what, position = pop_timer(timers)
         layout = s.layout[instance]
         if layout < 0:
-            s.left.append((now, instance, 0))
+            append(s.left, (now, instance, 0))
         elif not s.window[layout]:
             _transfer(s, instance, what, position, now)
         elif what >= 0:
@@ -214,7 +248,7 @@ def _receive(s: State, instance: int, layout: int, slot: int, position: int, now
     count = s.received[slot]
     s.received[slot] = count + 1
     s.packets[slot] += 1
-    heappush(s.timers, (now + s.pay[s.round_at[layout] + count], instance, CREDIT, position))
+    push(s.timers, (now + s.pay[s.round_at[layout] + count], instance, CREDIT, position))
 
 
 def _credit(s: State, instance: int, position: int, now: int) -> None:
@@ -241,15 +275,15 @@ def _credit(s: State, instance: int, position: int, now: int) -> None:
             s.early[mark] = 0
             _receive(s, instance, layout, slot, position, now)
     if s.sent[slot] == rounds and s.credits[slot] == window:
-        s.left.append((now, instance, position))
+        append(s.left, (now, instance, position))
 
 
 def _send(s: State, instance: int, layout: int, number: int, position: int, kind: int, receiver: int, now: int) -> None:
     if s.hop_at[kind] == s.hop_at[kind + 1]:
-        heappush(s.timers, (now, instance, number, receiver))
+        push(s.timers, (now, instance, number, receiver))
         return
     sender = s.name[s.name_at[layout] + position]
-    heappush(s.heads, (now, s.order[instance], s.base[instance] + number, 0, sender, instance, receiver, kind, now))
+    push(s.heads, (now, s.order[instance], s.base[instance] + number, 0, sender, instance, receiver, kind, now))
 
 
 def _transfer(s: State, instance: int, what: int, position: int, now: int) -> None:
@@ -257,7 +291,7 @@ def _transfer(s: State, instance: int, what: int, position: int, now: int) -> No
     layout = s.layout[instance]
     at = s.round_at[layout]
     if 0 <= what < RECEIVED:
-        heappush(s.timers, (now + s.pay[at + what], instance, RECEIVED + what, position))
+        push(s.timers, (now + s.pay[at + what], instance, RECEIVED + what, position))
         return
     if what == RELEASE:
         _release(s, instance, layout, position, now)
@@ -287,4 +321,4 @@ def _one_less(s: State, instance: int, position: int, now: int) -> None:
     slot = s.slot[instance] + position
     s.received[slot] -= 1
     if not s.received[slot]:
-        s.left.append((now, instance, position))
+        append(s.left, (now, instance, position))

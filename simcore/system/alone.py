@@ -66,9 +66,8 @@ class Phases:
                 np.maximum(own, time_ns, out=own)
             else:
                 own[position] = max(own[position], time_ns)
-        s = running.state
-        occupied = OccupiedLinks.of(np.array(s.rows, np.int64).reshape(-1, 3)) if s.timed else None
-        return PhaseTimes([own.tolist() for own in exits], np.array(s.carried), np.array(s.busy), occupied)
+        occupied = OccupiedLinks.of(running.rows()) if shape.graph.timed else None
+        return PhaseTimes([own.tolist() for own in exits], *running.counts(0, len(shape.graph)), occupied)
 
     def _stepped(
         self, shape: Shape, phase: StreamPhase, plans: Sequence[AnyPlan], groups: Sequence[IntArray], costs: Costs

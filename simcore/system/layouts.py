@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from simcore.network.clock import occupied_ns, steps
-from simcore.network.core import NEVER, State, begin, hand_over, play
+from simcore.network.compiled import Arrays, Known, installed
+from simcore.network.core import NEVER, Lists, State
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.collectives import AnyPlan
@@ -20,6 +22,8 @@ __all__ = ["MESSAGE", "Layouts", "Running", "Shape", "playable"]
 
 MESSAGE = -1
 """The layout of a message of no phase."""
+ENOUGH = 250_000
+"""So many messages take some five seconds in Python: long beside the half of a second that loads what is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +49,39 @@ def playable(plan: AnyPlan) -> bool:
     return isinstance(plan, Plan | SideBySide) or (isinstance(plan, Explicit) and not plan.multicast)
 
 
+class Extent(NamedTuple):
+    """How large an instance of a layout is: `marks` in `early`, and at most so many `entries` of it in a heap.
+
+    What is on its way has one entry each, a credit before it comes back, too; ranks have no more than their windows.
+    """
+
+    ranks: int
+    messages: int
+    marks: int
+    entries: int
+
+
 class Layouts:
-    """The columns of `State` that do not change in a run, filled as phases and messages come along."""
+    """The columns of `State` that do not change in a run, filled as phases and messages come along.
+
+    `begun` counts messages of instances; `known`: the same columns as arrays, where compiled functions can play.
+    """
 
     def __init__(self, *, timed: bool):
-        self.state = State.on(0, timed=timed)
+        self.state = State.empty(timed=timed)
+        self.begun = 0
+        self.known = Known(self.state) if installed() and not timed else None
         self._kinds: dict[Shape, dict[tuple[int, int, int], int]] = {}
+
+    def extent(self, layout: int) -> Extent:
+        """The size of an instance."""
+        if layout == MESSAGE:
+            return Extent(0, 1, 0, 1)
+        s = self.state
+        ranks, rounds, window = s.ranks[layout], s.rounds[layout], s.window[layout]
+        if window:
+            return Extent(ranks, ranks * rounds, ranks * rounds, ranks * (min(window, rounds) + 1))
+        return Extent(ranks, rounds, rounds, ranks + rounds)
 
     def kinds(self, shape: Shape, src: IntArray, dst: IntArray, size_bytes: Sequence[int]) -> list[int]:
         """The kinds of messages between NPUs of a place."""
@@ -153,66 +184,110 @@ def _lines(plan: Explicit) -> dict[int, int]:
 
 
 class Running:
-    """What is on its way: instances of layouts, and messages of no phase, on links numbered from 0."""
+    """What is on its way: instances of layouts, and messages of no phase, on links numbered from 0.
+
+    The columns become arrays, and the functions compiled ones, where there is much to play.
+    """
 
     def __init__(self, layouts: Layouts, links: int = 0):
-        self.state = layouts.state.apart(links)
+        self._layouts = layouts
+        self._columns: Lists | Arrays = Lists(layouts.state.apart())
+        self.links = self._instances = self._slots = self._marks = 0
+        self._entries = 0  # that a heap may have
         self._idle: dict[int, list[int]] = {}
+        self.add_links(links)
+
+    @property
+    def used(self) -> bool:
+        """Whether anything was ever on its way."""
+        return self._instances > 0
 
     def add_links(self, count: int) -> int:
         """More links; the number of the first."""
-        s = self.state
-        first = len(s.free)
-        for column in (s.free, s.carried, s.busy):
-            column.extend([0] * count)
+        first, self.links = self.links, self.links + count
+        self._columns.widen(("free", "carried", "busy"), self.links)
         return first
+
+    def counts(self, first: int, links: int) -> tuple[IntArray, IntArray]:
+        """Bytes and nanoseconds of some links."""
+        s, own = self._columns.state, slice(first, first + links)
+        return np.array(s.carried[own], np.int64), np.array(s.busy[own], np.int64)
+
+    def rows(self) -> IntArray:
+        """Link, begin and end of each time that one was occupied, where that is kept."""
+        return np.array(self._columns.state.rows, np.int64).reshape(-1, 3)
 
     def start(self, layout: int, order: int, base: int, shift: int, now_ns: int) -> int:
         """Begin a phase of a group; the instance."""
-        s, instance = self.state, self._instance(layout)
-        s.shift[instance], s.order[instance], s.base[instance] = shift, order, base
-        begin(s, instance, now_ns)
+        instance = self._instance(layout, order, base, shift)
+        self._columns.core.begin(self._columns.state, instance, now_ns)
         return instance
 
     def send(self, order: int, number: int, sender: int, kind: int, shift: int, now_ns: int) -> int:
         """Send a message of no phase; the instance."""
-        s, instance = self.state, self._instance(MESSAGE)
-        s.shift[instance], s.order[instance], s.base[instance] = shift, order, number
-        hand_over(s, instance, number, sender, kind, now_ns)
+        instance = self._instance(MESSAGE, order, number, shift)
+        self._columns.core.hand_over(self._columns.state, instance, number, sender, kind, now_ns)
         return instance
 
     def end(self, instance: int) -> None:
         """All have left: the instance may serve again."""
-        self._idle.setdefault(self.state.layout[instance], []).append(instance)
+        layout = int(self._columns.state.layout[instance])
+        self._entries -= self._layouts.extent(layout).entries
+        self._idle.setdefault(layout, []).append(instance)
 
-    def drain(self) -> Iterator[tuple[int, int, int]]:
-        """Play to the end: (time, instance, position) of who leaves."""
-        s = self.state
-        while play(s, NEVER) < NEVER or s.left:
-            yield from s.left
-            s.left.clear()
+    def happen(self, now_ns: int) -> None:
+        """What is due now, before the heads of this instant move."""
+        self._columns.core.happen(self._columns.state, now_ns)
 
-    def _instance(self, layout: int) -> int:
-        s, idle = self.state, self._idle.get(layout)
-        if idle:
-            instance = idle.pop()
-        else:
-            instance = len(s.layout)
-            s.layout.append(layout)
-            s.slot.append(len(s.sent))
-            s.mark.append(len(s.early))
-            for column in (s.shift, s.order, s.base):
-                column.append(0)
+    def play(self, limit_ns: int, now_ns: int = -1) -> int:
+        """As `core.play`."""
+        return int(self._columns.core.play(self._columns.state, limit_ns, now_ns))
+
+    @property
+    def leaving(self) -> bool:
+        """Whether somebody leaves."""
+        return bool(self._columns.core.length(self._columns.state.left))
+
+    def left(self) -> Sequence[Sequence[int]]:
+        """(time, instance, position) of who leaves; they are told once."""
+        return self._columns.left()
+
+    def drain(self) -> Iterator[Sequence[int]]:
+        """Play to the end: who leaves."""
+        while self.play(NEVER) < NEVER or self.leaving:
+            yield from self.left()
+
+    def _instance(self, layout: int, order: int, base: int, shift: int) -> int:
+        extent = self._layouts.extent(layout)
+        self._layouts.begun += extent.messages
+        self._entries += extent.entries
+        idle = self._idle.get(layout)
+        instance = idle.pop() if idle else self._another(layout, extent)
+        if self._layouts.begun > ENOUGH and isinstance(self._columns, Lists) and self._layouts.known:
+            self._columns = Arrays(self._columns.state, self._layouts.known)
+        self._columns.follow(self._entries)
+        s = self._columns.state
+        s.shift[instance], s.order[instance], s.base[instance] = shift, order, base
         if layout != MESSAGE:
             self._reset(instance, layout)
         return instance
 
+    def _another(self, layout: int, extent: Extent) -> int:
+        instance, slot, mark = self._instances, self._slots, self._marks
+        self._instances, self._slots, self._marks = instance + 1, slot + extent.ranks, mark + extent.marks
+        self._columns.widen(("layout", "shift", "order", "base", "slot", "mark"), self._instances)
+        self._columns.widen(("sent", "credits", "packets", "received"), self._slots)
+        self._columns.widen(("early",), self._marks)
+        s = self._columns.state
+        s.layout[instance], s.slot[instance], s.mark[instance] = layout, slot, mark
+        return instance
+
     def _reset(self, instance: int, layout: int) -> None:
-        s = self.state
-        ranks, rounds, slot, mark = s.ranks[layout], s.rounds[layout], s.slot[instance], s.mark[instance]
+        s, known, extent = self._columns.state, self._layouts.state, self._layouts.extent(layout)
+        ranks, slot, mark = extent.ranks, s.slot[instance], s.mark[instance]
         for column in (s.sent, s.credits, s.packets):
             column[slot : slot + ranks] = [0] * ranks
-        name, more = s.name_at[layout], s.more_at[layout]
-        s.received[slot : slot + ranks] = s.tasks[name : name + ranks]
-        waiting = [0] * (ranks * rounds) if s.window[layout] else s.waits[more : more + rounds]
-        s.early[mark : mark + len(waiting)] = waiting
+        name, more = known.name_at[layout], known.more_at[layout]
+        s.received[slot : slot + ranks] = known.tasks[name : name + ranks]
+        waits = [0] * extent.marks if known.window[layout] else known.waits[more : more + extent.marks]
+        s.early[mark : mark + extent.marks] = waits

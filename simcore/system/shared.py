@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simcore.network.core import NEVER, happen, play, serve
+from simcore.network.core import NEVER
 from simcore.network.folded import FoldedLinks
 from simcore.network.instant import Timers, after, at_end_of_instant
 from simcore.network.parts import Part
@@ -158,7 +158,7 @@ class Shared:
 
     def taken(self) -> Taken | None:
         """What began when, on which links; None where messages met."""
-        if self._running.state.layout:
+        if self._running.used:
             return None
         return [
             (key, reduce(or_, (self._links_of(place, *kind) for kind in place.begun), 0), place.begun)
@@ -221,7 +221,7 @@ class Shared:
     def _settle(self, _: simpy.Event) -> None:
         """Begin what begins, give links to the heads that are there, and play on while nobody else does anything."""
         self._settling = False
-        now_ns, state = int(self._env.now), self._running.state
+        now_ns = int(self._env.now)
         places, self._beginning = self._beginning, {}
         for place in places:
             starting, place.starting = place.starting, {}
@@ -230,15 +230,8 @@ class Shared:
         messages, self._messages = self._messages, []
         for send in messages:
             send()
-        happen(state, now_ns)
-        serve(state, now_ns)
-        if not state.left:
-            next_ns = play(state, now_ns)
-            if next_ns > now_ns and not state.left:
-                peek = self._env.peek()
-                next_ns = play(state, int(peek) if peek < NEVER else NEVER)
-        else:
-            next_ns = now_ns
+        peek = self._env.peek()
+        next_ns = self._running.play(int(peek) if peek < NEVER else NEVER, now_ns)
         if next_ns < NEVER:
             self._wake(next_ns, now_ns)
 
@@ -251,16 +244,13 @@ class Shared:
         """Somebody leaves a phase that is played, or messages arrive beside other things that happen now."""
         now_ns = int(self._env.now)
         self._due.discard(now_ns)
-        happen(self._running.state, now_ns)
+        self._running.happen(now_ns)
         self._leave()
         self._settle_later()
 
     def _leave(self) -> None:
         """Tell those who wait for ranks that have left."""
-        left = self._running.state.left
-        entries = left[:]
-        left.clear()
-        for _, instance, position in entries:
+        for _, instance, position in self._running.left():
             flight, group = self._flight_of[instance]
             seat = (group, position)
             flight.parts[seat] -= 1
@@ -363,7 +353,7 @@ class Shared:
 
     def _enter(self, place: Place, flight: PhaseFlight) -> None:
         """Play a phase from its beginning up to now; those who have left already do not do so again."""
-        phase, state = flight.together.phase, self._running.state
+        phase = flight.together.phase
         costs = self._costs.of(phase.lane.dim)
         gone = {npu_class for _, classes in flight.together.exits[: flight.told] for npu_class in classes}
         if gone:
@@ -376,11 +366,11 @@ class Shared:
                 instance = self._running.start(layout, flight.order, base, place.shift, flight.begin_ns)
                 flight.instances.append(instance)
                 self._flight_of[instance] = (flight, own)
-                for position in range(state.ranks[layout]):
+                for position in range(self._layouts.state.ranks[layout]):
                     flight.parts[own, position] = flight.parts.get((own, position), 0) + 1
         flight.open = len(flight.parts)
         now_ns = int(self._env.now)
-        while play(state, now_ns) < now_ns or state.left:
+        while self._running.play(now_ns) < now_ns or self._running.leaving:
             self._leave()
 
     # What phases are.
@@ -506,8 +496,7 @@ class Shared:
 
     def _carried(self, place: Place) -> tuple[IntArray, IntArray]:
         """Bytes and time of every link of a place."""
-        state, own = self._running.state, slice(place.shift, place.shift + len(place.shape.graph))
-        size_bytes, busy_ns = np.array(state.carried[own], np.int64), np.array(state.busy[own], np.int64)
+        size_bytes, busy_ns = self._running.counts(place.shift, len(place.shape.graph))
         for (phase, groups), begins in place.begun.items():
             if begins:
                 times = self._times[place.shape.name, phase, groups]
@@ -529,9 +518,9 @@ class Shared:
 
     def _use(self) -> LinkUse | None:
         """When links were occupied."""
-        state = self._running.state
-        parts = [OccupiedLinks.of(np.array(state.rows, np.int64).reshape(-1, 3))] if state.rows else []
-        stands_for = np.full(len(self._links), len(state.free))
+        rows = self._running.rows()
+        parts = [OccupiedLinks.of(rows)] if len(rows) else []
+        stands_for = np.full(len(self._links), self._running.links)
         for place, bases in self._copies():
             _put(place, bases, stands_for, np.arange(len(place.shape.graph)) + place.shift)
             for (phase, groups), begins_ns in place.begun.items():
