@@ -18,12 +18,7 @@ __all__ = ["command"]
 @option("--rows", is_flag=True, help="One line per measurement.")
 @option("--explain", is_flag=True, help="Parts and interval of each prediction, the constants it follows most.")
 @option("--engine", is_flag=True, help="Run the steps by the native engine, too, and compare.")
-@option(
-    "--plot",
-    type=Target(pictures),
-    metavar="FILE",
-    help="Picture of the errors, suite by suite (.png .svg .pdf).",
-)
+@option("--plot", type=Target(pictures), metavar="FILE", help="Picture of the errors (.png .svg .pdf).")
 def command(
     suite: str | None, data: str | None, markdown: bool, rows: bool, explain: bool, engine: bool, plot: str | None
 ) -> int:

@@ -80,9 +80,6 @@ def _kineto(report: Report, view: View) -> bytes:
     return kineto_archive(report, view)
 
 
-# Suffixes of pictures that show a pipelined run stage by stage, unless ranks are asked for
-STAGES: dict[str, Kind] = {".png": "png", ".svg": "svg"}
-
 # Suffix of a timeline's name -> (who draws it, what its viewer can hold)
 TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
     ".png": (_picture("png"), Limits(num_classes=4, num_events=40_000)),
@@ -97,7 +94,7 @@ TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
 }
 
 
-# Suffix of a picture of links -> its format
+# Suffixes of pictures of links, and of those that show a pipelined run stage by stage unless ranks are asked for
 MAPS: dict[str, Kind] = {".png": "png", ".svg": "svg"}
 
 
@@ -160,17 +157,17 @@ def write_timeline(report: Report, path: str | os.PathLike[str], selection: Sele
     selection, suffix = selection or Selection(), check_timeline(path)
     draw, limits = TIMELINES[suffix]
     view = choose(report.timeline, selection, limits)
-    if suffix in STAGES and report.timeline.pipeline and selection.ranks is None:
-        write_bytes(path, _stages(report, view, STAGES[suffix]))
+    if suffix in MAPS and report.timeline.pipeline and selection.ranks is None:
+        write_bytes(path, _stages(report, view, MAPS[suffix]))
         return ()
     write_bytes(path, draw(report, view))
     return tuple(f"left out: {missing}" for missing in view.left_out)
 
 
 def _breakdown_png(report: Report) -> bytes:
-    from simcore.report.plots import breakdown_figure
+    from simcore.report.plots import image
 
-    return _image(report, breakdown_figure(report.to_dict()), "png")
+    return image(report.plot(), "png", report.provenance())
 
 
 def _layers(report: Report) -> bytes:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["axis_name", "shown", "study_figure"]
+__all__ = ["axis_name", "is_number", "settings", "shown", "study_figure"]
 
 CURVES = (PHASES[0], *DIMENSIONS[:3], FAMILIES["wait"], PHASES[1])
 MARKERS = "os^Dv*"
@@ -47,10 +47,11 @@ def study_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
 def _values(rows: Sequence[Row], name: str) -> list[Any]:
     """The different values of one thing: numbers in order, then others as they come."""
     seen = {json.dumps(value): value for value in (row["options"].get(name) for row in rows)}
-    return sorted(seen.values(), key=lambda value: (not _is_number(value), value if _is_number(value) else 0))
+    return sorted(seen.values(), key=lambda value: (not is_number(value), value if is_number(value) else 0))
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a value that varies is a number; true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -66,7 +67,7 @@ def axis_name(name: str, values: Sequence[object]) -> str:
     ('topology.bandwidth[0] (GB/s)', 'topology.bandwidth[0]')
     """
     unit = unit_of_key(name.rpartition(".")[2].partition("[")[0])
-    return f"{name} ({unit})" if unit and all(map(_is_number, values)) else name
+    return f"{name} ({unit})" if unit and all(map(is_number, values)) else name
 
 
 def _label(value: object) -> str:
@@ -108,18 +109,22 @@ def _write_cells(axes: Axes, times: Any) -> None:
             axes.text(across, down, f"{time:.3g}", ha="center", va="center", color=colour)
 
 
+def settings(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row]]:
+    """Rows by what they have of `names`; all together, without a name, where there are more settings than colours."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        values = (f"{name} = {shown(row['options'].get(name))}" for name in names)
+        found.setdefault(shorten(", ".join(values), 60).replace("$", r"\$"), []).append(row)
+    return found if len(found) <= len(CURVES) else {"": list(rows)}
+
+
 def _curves(axes: Axes, rows: Sequence[Row], changing: Sequence[str], scale: float, unit: str) -> None:
     """Time against the thing with most values; a curve per setting of the others, or points where they are many."""
     across = max(changing, key=lambda name: len(_values(rows, name)))
     others = [name for name in changing if name != across]
-    curves: dict[str, list[Row]] = {}
-    for row in rows:
-        label = shorten(", ".join(_label(row["options"].get(name)) for name in others), 80)
-        curves.setdefault(label, []).append(row)
-    if len(curves) > len(CURVES):
-        curves = {"": list(rows)}
+    curves = settings(rows, others)
     values = _values(rows, across)
-    numeric = all(map(_is_number, values))
+    numeric = all(map(is_number, values))
     places = {json.dumps(value): value if numeric else place for place, value in enumerate(values)}
     lines = "-" if len(curves) < len(rows) and ("" not in curves or not others) else ""
     for (label, some), colour, marker in zip(curves.items(), CURVES, MARKERS, strict=False):
@@ -130,5 +135,4 @@ def _curves(axes: Axes, rows: Sequence[Row], changing: Sequence[str], scale: flo
         axes.set_xticks(range(len(values)), [_label(value) for value in values], rotation=90 if len(values) > 4 else 0)
     axes.set(xlabel=axis_name(across, values), ylabel=f"time ({unit})", ylim=(0, None))
     if any(curves):
-        title = shorten(", ".join(axis_name(name, _values(rows, name)) for name in others), 80)
-        axes.figure.legend(frameon=False, loc="outside lower center", title=title)
+        axes.figure.legend(frameon=False, loc="outside lower center")

@@ -10,7 +10,7 @@ from simcore.errors import InputError
 from simcore.report.grid import shorten
 from simcore.report.palette import INK
 from simcore.report.plots import name_front, new_figure, styled, time_unit
-from simcore.sweep.picture import CURVES, MARKERS, axis_name, shown
+from simcore.sweep.picture import CURVES, MARKERS, axis_name, is_number, settings, shown
 from simcore.sweep.run import FIGURES, Row
 
 if TYPE_CHECKING:
@@ -35,15 +35,11 @@ def measure(rows: Sequence[Row], varied: Sequence[str], name: str) -> Measure:
     """
     if name in FIGURES:
         return lambda row: row["figures"][name]
-    numbers = [each for each in varied if all(_is_number(row["options"].get(each)) for row in rows)]
+    numbers = [each for each in varied if all(is_number(row["options"].get(each)) for row in rows)]
     if name not in numbers:
         message = "no figure and no number that every run has"
         raise InputError.at("--pareto", message, expected=", ".join((*FIGURES, *numbers)), found=repr(name))
     return lambda row: float(str(row["options"][name]))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def front(rows: Sequence[Row], across: Measure, up: Measure) -> list[Row]:
@@ -64,7 +60,7 @@ def scaling_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
     """Time against NPUs on logarithmic axes, a curve for each setting of what does not decide the number of NPUs."""
     scale, unit = time_unit(max(row["figures"]["time_ns"] for row in rows))
     npus, time = measure(rows, varied, "npus"), measure(rows, varied, "time_ns")
-    curves = _curves(rows, [name for name in varied if _is_apart(rows, name)])
+    curves = settings(rows, [name for name in varied if _is_apart(rows, name)])
     with styled():
         figure = new_figure(7, 4.8)
         axes = figure.subplots()
@@ -75,15 +71,14 @@ def scaling_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
             if len({row["options"].get("topology") for row in some}) == 1:  # other networks make no curve
                 axes.plot(*zip(*sorted(shortest.items()), strict=True), "-", color=colour, linewidth=1)
         unbeaten = [(npus(row), time(row) / scale) for row in front(rows, npus, time)]
-        _mark(axes, unbeaten, "no run is faster on as few NPUs")
         ticks = sorted({row["figures"]["npus"] for row in rows})
         axes.set_xscale("log", base=2)
         _logarithmic(axes)
-        shown = ticks[:: -(-len(ticks) // 10)]
-        axes.set_xticks(shown, [f"{npus:,}" for npus in shown])
+        ticks = ticks[:: -(-len(ticks) // 10)]
+        axes.set_xticks(ticks, [f"{count:,}" for count in ticks])
         axes.minorticks_off()
         axes.set(xlabel="NPUs", ylabel=f"time ({unit})")
-        name_front(axes, unbeaten, [_settings(row, varied) for row in front(rows, npus, time)])
+        _mark(axes, unbeaten, "no run is faster on as few NPUs", front(rows, npus, time), varied)
         beside = 2 if len(curves) > 2 and max(map(len, curves)) < TWO_COLUMNS else 1
         figure.legend(frameon=False, loc="outside lower center", ncols=beside)
     return figure
@@ -99,15 +94,10 @@ def trade_figure(rows: Sequence[Row], varied: Sequence[str], names: tuple[str, s
         axes = figure.subplots()
         axes.plot(*zip(*points, strict=True), "o", color=CURVES[0], alpha=0.6, markersize=5, label="runs")
         axes.plot(*zip(*best, strict=True), "-", color=INK, linewidth=1, drawstyle="steps-post")
-        _mark(axes, best, "no run is better in both")
-        name_front(axes, best, [_settings(row, set(varied) - {*names}) for row in front(rows, across, up)])
+        _mark(axes, best, "no run is better in both", front(rows, across, up), set(varied) - {*names})
         axes.set(xlabel=xlabel, ylabel=ylabel)
         figure.legend(frameon=False, loc="outside lower center", ncols=2)
     return figure
-
-
-def _settings(row: Row, names: Collection[str]) -> str:
-    return shorten(", ".join(shown(value) for name, value in row["options"].items() if name in names), 40)
 
 
 def _scale(rows: Sequence[Row], figure: Measure, name: str) -> tuple[float, str]:
@@ -118,9 +108,13 @@ def _scale(rows: Sequence[Row], figure: Measure, name: str) -> tuple[float, str]
     return scale, f"{name.removesuffix('_ns').replace('_', ' ')} ({unit})"
 
 
-def _mark(axes: Axes, points: Sequence[tuple[float, float]], label: str) -> None:
-    """Rings around points."""
+def _mark(
+    axes: Axes, points: Sequence[tuple[float, float]], label: str, rows: Sequence[Row], names: Collection[str]
+) -> None:
+    """Rings around the points of a front, and what its runs have of `names`."""
     axes.plot(*zip(*points, strict=True), "o", markersize=11, markerfacecolor="none", color=INK, label=label)
+    told = (", ".join(shown(value) for name, value in row["options"].items() if name in names) for row in rows)
+    name_front(axes, points, [shorten(text, 40) for text in told])
 
 
 def _logarithmic(axes: Axes) -> None:
@@ -138,12 +132,3 @@ def _is_apart(rows: Sequence[Row], name: str) -> bool:
     for row in rows:
         sizes.setdefault(json.dumps(row["options"].get(name)), set()).add(row["figures"]["npus"])
     return len(sizes) > 1 and any(len(some) > 1 for some in sizes.values())
-
-
-def _curves(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row]]:
-    """Rows by setting; all together where there are more settings than colours."""
-    curves: dict[str, list[Row]] = {}
-    for row in rows:
-        values = (f"{name} = {json.dumps(row['options'].get(name))}" for name in names)
-        curves.setdefault(shorten(", ".join(values), 60).replace("$", r"\$"), []).append(row)
-    return curves if len(curves) <= len(CURVES) else {"": list(rows)}
