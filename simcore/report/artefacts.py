@@ -21,7 +21,6 @@ __all__ = [
     "ARTEFACTS",
     "MAPS",
     "TIMELINES",
-    "check_links",
     "check_timeline",
     "write_directory",
     "write_links",
@@ -119,17 +118,12 @@ def check_timeline(path: str | os.PathLike[str]) -> str:
     return _suffix(path, TIMELINES, "timeline", "--timeline")
 
 
-def check_links(path: str | os.PathLike[str]) -> str:
-    """The suffix of a picture of links; InputError as for timelines. To be asked before a run."""
-    _check_folder(path)
-    return _suffix(path, MAPS, "picture of links", "--links")
-
-
 def write_links(report: Report, path: str | os.PathLike[str]) -> None:
     """Write a picture of what the links carried; InputError when the run has no links."""
     from simcore.report.links import links_figure
 
-    kind = MAPS[check_links(path)]
+    _check_folder(path)
+    kind = MAPS[_suffix(path, MAPS, "picture of links", "--links")]
     write_bytes(path, _image(report, links_figure(report.timeline), kind))
 
 

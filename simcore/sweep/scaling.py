@@ -58,6 +58,8 @@ def front(rows: Sequence[Row], across: Measure, up: Measure) -> list[Row]:
 
 def scaling_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
     """Time against NPUs on logarithmic axes, a curve for each setting of what does not decide the number of NPUs."""
+    from matplotlib.ticker import LogLocator
+
     scale, unit = time_unit(max(row["figures"]["time_ns"] for row in rows))
     npus, time = measure(rows, varied, "npus"), measure(rows, varied, "time_ns")
     curves = settings(rows, [name for name in varied if _is_apart(rows, name)])
@@ -73,7 +75,9 @@ def scaling_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
         unbeaten = [(npus(row), time(row) / scale) for row in front(rows, npus, time)]
         ticks = sorted({row["figures"]["npus"] for row in rows})
         axes.set_xscale("log", base=2)
-        _logarithmic(axes)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")  # as people write numbers
         ticks = ticks[:: -(-len(ticks) // 10)]
         axes.set_xticks(ticks, [f"{count:,}" for count in ticks])
         axes.minorticks_off()
@@ -115,15 +119,6 @@ def _mark(
     axes.plot(*zip(*points, strict=True), "o", markersize=11, markerfacecolor="none", color=INK, label=label)
     told = (", ".join(shown(value) for name, value in row["options"].items() if name in names) for row in rows)
     name_front(axes, points, [shorten(text, 40) for text in told])
-
-
-def _logarithmic(axes: Axes) -> None:
-    """The upper axis, with numbers as people write them."""
-    from matplotlib.ticker import LogLocator
-
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
 
 
 def _is_apart(rows: Sequence[Row], name: str) -> bool:

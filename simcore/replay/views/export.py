@@ -131,17 +131,14 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
         files[folder / f"{stem}.json"] = chrome_json(shown, _view(shown))
         files[folder / f"{stem}.pftrace.gz"] = perfetto_trace(shown, _view(shown))
         files[folder / f"{stem}.html"] = _page(replay, number, shown).encode()
-        files[folder / f"{stem}.png"] = image(_picture(replay, number, shown), "png")
+        drawn = streams_figure(shown, utilisation(replay, number))
+        title = f"{Path(prepared.view.trace.file).name}: {answer(replay, number)}"
+        files[folder / f"{stem}.png"] = image(titled(drawn, title), "png")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError.at(str(folder), f"cannot write: {error.strerror or error}") from error
     write_files(files, force=force)
-
-
-def _picture(replay: Replay, number: int, shown: Timeline) -> Figure:
-    name = Path(replay.ranks[number].view.trace.file).name
-    return titled(streams_figure(shown, utilisation(replay, number)), f"{name}: {answer(replay, number)}")
 
 
 def _page(replay: Replay, number: int, shown: Timeline) -> str:
