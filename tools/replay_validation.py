@@ -10,8 +10,8 @@ from statistics import mean
 from simcore.replay.build import prepare
 from simcore.replay.run import Changes
 from simcore.replay.session import Replay, replay_prepared
-from simcore.replay.views.foresight import foresight
 from simcore.replay.views.report import trust
+from simcore.replay.views.trial import foresight
 from simcore.replay.whatif.host import Host
 from simcore.workload.kineto import read_ranks
 

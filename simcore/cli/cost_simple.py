@@ -80,9 +80,9 @@ def simple_command(variant: simple.Variant, **values: Any) -> None:
 def _executed(values: dict[str, Any], setup: simple.Setup, run: simple.SimpleRun) -> Executed | None:
     if values["topology"] is None:
         return None
-    from simcore.cost.closed.simple_batch import batch_of
+    from simcore.cost.closed.batches import simple_batch
 
-    return executed_on(values["topology"], batch_of(setup, run))
+    return executed_on(values["topology"], simple_batch(setup, run))
 
 
 def _operated(values: dict[str, Any], setup: simple.Setup, run: simple.SimpleRun) -> operation.OperationCost | None:

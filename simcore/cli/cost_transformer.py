@@ -137,9 +137,9 @@ def _executed(
         return None
     if values["cluster_flop_rate"] is None:
         raise InputError.at("--cluster_flop_rate", "--topology needs the rate of a cluster")
-    from simcore.cost.closed.transformer_batch import batch_of
+    from simcore.cost.closed.batches import transformer_batch
 
-    batch = batch_of(
+    batch = transformer_batch(
         model,
         grid,
         training,

@@ -28,7 +28,7 @@ def visualize(layers: str, step: str | None, system_config: str, outdir: str) ->
     from simcore.files import write_text
     from simcore.generate.wse.source import load
     from simcore.report.plots import save
-    from simcore.report.wafer_moves import layers_of, moves_figure, node_bytes
+    from simcore.report.wafer_figure import layers_of, moves_figure, node_bytes
     from simcore.workload.wafer import CoreStep
 
     folder = Path(outdir) / "traces"

@@ -61,6 +61,7 @@ SPELLED = {
     "context": ("gather|ring|all_to_all", "How context ranks exchange keys and values."),
     "dtype": ("fp32|tf32|fp16|bf16|fp8|int8|fp4", "Number format of matrix products."),
     "attention_dtype": ("fp8", "Number format of attention; default: 16 bits."),
+    "parameter_dtype": ("fp8", "Number format of weights as they are held and gathered; default: 16 bits."),
     "schedule": ("gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe", "Order of forward and backward passes in the pipeline."),
     "recompute_modules": (_MODULES, "What --recompute selective drops (repeatable)."),
     "lora_modules": (
@@ -204,6 +205,8 @@ def _would_fit(answer: Answer) -> list[dict[str, Any]]:
 
 
 def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
+    from simcore.model.memory import room
+
     plan, (low, high) = answer.plan, answer.interval_s
     degrees = ("tp", "cp", "ep", "pp", "dp")
     spread = ", ".join(f"{name} {getattr(plan, name)}" for name in degrees if getattr(plan, name) > 1) or "one replica"
@@ -221,8 +224,8 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     capacity = answer.cluster.memory_bytes
     for stage, memory in enumerate(answer.memory):
         parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in memory.parts.items() if size)
-        fits = "" if memory.total <= capacity else f"; {(memory.total - capacity) / 1e9:.1f} GB too much"
-        yield f"stage {stage}: {memory.total / 1e9:.1f} of {capacity / 1e9:.0f} GB ({parts}){fits}"
+        used = f"{memory.total / 1e9:.1f} of {capacity / 1e9:.0f} GB ({parts})"
+        yield f"stage {stage}: {used}{room(memory.total, capacity)}"
     yield from document.get("memory_over_time", [])
     if "would_fit" in document:
         all_fit = all(memory.total <= capacity for memory in answer.memory)

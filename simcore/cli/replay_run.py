@@ -22,13 +22,12 @@ from simcore.replay.build import Prepared, prepare
 from simcore.replay.kinds import categories
 from simcore.replay.run import Changes
 from simcore.replay.session import Replay, replay_prepared
-from simcore.replay.views.ablation import ablations
-from simcore.replay.views.chakra import to_chakra
 from simcore.replay.views.export import write
 from simcore.replay.views.helps import helps
 from simcore.replay.views.report import to_dict
 from simcore.replay.views.screen import to_text
-from simcore.replay.views.text import to_workload_text
+from simcore.replay.views.trial import ablations
+from simcore.replay.views.workloads import to_chakra, to_workload_text
 from simcore.replay.whatif.changes import Fused, Kinds, Layers, Overlap, Retimed, Scale, Straggler, WhatIf, Width
 from simcore.replay.whatif.degrees import Degree
 from simcore.replay.whatif.host import HOST_TIMES, CudaGraphs, Host, Unsynchronised
@@ -187,7 +186,7 @@ def run(asked: Asked) -> None:
         _export_chakra(replay, Path(asked.chakra))
     if asked.text is not None:
         write_text(asked.text, to_workload_text(replay))
-    emit(document, lambda: to_text(replay, advice, table))
+    emit(document, lambda: to_text(document))
 
 
 def _whats(asked: Asked) -> tuple[WhatIf, ...]:
@@ -218,8 +217,7 @@ def _interconnect(topology: str | None, system: str | None, prefix: str) -> Inte
 
 def _another_pipeline(asked: Asked, ranks: list[Prepared]) -> None:
     """Compile the recorded step into a pipeline and play it."""
-    from simcore.replay.pipelines.pipeline import NUMBERS, compiled, rebuild
-    from simcore.replay.pipelines.report import pipeline_dict, pipeline_text
+    from simcore.replay.pipelines.pipeline import NUMBERS, compiled, pipeline_dict, pipeline_text, rebuild
     from simcore.workload.text import write as workload_text
 
     for name in ("scales", "fused", "cuda_graphs", "stragglers", "overlap", "with_ablations", "groups", "chakra",

@@ -91,9 +91,9 @@ def graph(trace: str, output: str) -> None:
     simcore trace graph traces/llama.0.et -o llama.graphml
     """
     from simcore.files import write_text
-    from simcore.workload.chakra import drawing, reader
+    from simcore.workload.chakra import reader, summary
 
-    draw = drawing.graphml if output.endswith(".graphml") else drawing.dot
+    draw = summary.graphml if output.endswith(".graphml") else summary.dot
     write_text(output, draw(reader.read_columns(trace)))
 
 
@@ -144,11 +144,11 @@ def obfuscate(trace: str, target: str, keep_sizes: bool, salt: str) -> None:
     simcore trace obfuscate traces/llama shared/llama
     simcore trace obfuscate traces/llama shared/llama --keep-sizes --salt secret
     """
-    from simcore.workload.chakra import obfuscation, reader, writer
+    from simcore.workload.chakra import reader, variants, writer
 
     files = reader.current_files(trace)
-    key = salt.encode()[:64] or obfuscation.salt_of(files.values())
-    hidden = {content: obfuscation.obfuscate(content, key, keep_sizes=keep_sizes) for content in set(files.values())}
+    key = salt.encode()[:64] or variants.salt_of(files.values())
+    hidden = {content: variants.obfuscate(content, key, keep_sizes=keep_sizes) for content in set(files.values())}
     base = target.removesuffix(".et")
     paths = {Path(f"{base}.{rank}.et" if rank >= 0 else f"{base}.et"): hidden[data] for rank, data in files.items()}
     writer.write_files(paths, force=forced())
@@ -170,7 +170,7 @@ def rescale(trace: str, target: str, npus: int, comm_groups: str, grow: tuple[st
     """
     from simcore.workload.chakra import reader, writer
     from simcore.workload.chakra.groups import read_groups
-    from simcore.workload.chakra.rescaling import rescale as lay_out
+    from simcore.workload.chakra.variants import rescale as lay_out
 
     contents = list(reader.current_files(trace).values())
     known = read_groups(comm_groups, len(contents)) if comm_groups else {}

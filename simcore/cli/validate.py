@@ -58,7 +58,8 @@ def command(
 
         save(predictions_figure(found), Path(plot))
     shown = validate.markdown(found) if markdown else validate.table(found, rows=rows)
-    emit(validate.document(found), shown)
+    scaling = validate.scaling(found)
+    emit(validate.document(found), f"{shown}\n\n{scaling}" if scaling else shown)
     missed = [one.suite.name for one in found if one.missed]
     if missed:
         note(f"outside the tolerance: {', '.join(missed)}")

@@ -13,7 +13,7 @@ from simcore.cost.margins import Margin, interval, kind_of, margin_of
 from simcore.cost.played import engine_ns, network_ns
 from simcore.cost.predict import Prediction, predict
 from simcore.model.layer import blocks, head
-from simcore.model.memory import Memory, stage_memory
+from simcore.model.memory import PEAK_MARGIN, Memory, stage_memory
 from simcore.model.plan import Plan
 from simcore.model.shape import Model, kinds
 from simcore.model.steps import Block
@@ -128,6 +128,7 @@ class Answer:
                 for stage, memory in enumerate(self.memory)
             ],
             "capacity_bytes": self.cluster.memory_bytes,
+            "peak_margin": PEAK_MARGIN,
             "sources": self.sources(),
             "power": self.power(),
         }

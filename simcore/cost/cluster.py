@@ -30,6 +30,7 @@ class Software:
     micro-batch's gradient to those before it moves per parameter, in a pass of its own; 0 = the product that makes it
     adds. `jitter`: standard deviation of a rank's step over its mean; all wait for the slowest. `owner_s`: after a step
     every rank that owns a share of the optimizer's states sends its parameters to the others in turn, each so long.
+    `scales_s`: what a layer waits in a pass for the largest values of all ranks, where 8-bit scales follow them.
     `family`: what profiles that err alike have in common.
     """
 
@@ -48,6 +49,7 @@ class Software:
     kernels: Loop = LOOP
     jitter: float = 0.013
     owner_s: float = 0.0
+    scales_s: float = 0.0
     family: str = ""
 
 

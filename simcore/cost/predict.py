@@ -289,7 +289,7 @@ def gradient_sums(model: Model, plan: Plan) -> list[GradientSum]:
     held = _fullest(model, plan)
     scattered, gathered = (
         (CollectiveKind.REDUCE_SCATTER, plan.gradient_bytes),
-        (CollectiveKind.ALL_GATHER, plan.element_bytes),
+        (CollectiveKind.ALL_GATHER, plan.parameter_bytes),
     )
     levels = {0: [(CollectiveKind.ALL_REDUCE, plan.gradient_bytes)], 1: [scattered, gathered], 2: [gathered]}
     return [
@@ -310,7 +310,8 @@ def _gradients_s(model: Model, plan: Plan, cluster: Cluster, pipeline_s: float) 
     whole = fsum(one.seconds(plan, cluster) for one in gradient_sums(model, plan))
     if plan.overlap:
         window = pipeline_s / plan.micro_batches * _BACKWARD_SHARE * (plan.pp if plan.virtual_stages > 1 else 1)
-        whole = max(whole - window, whole / _BUCKETS)
+        shown = max(whole - window, whole / _BUCKETS)
+        whole = shown + Machine(plan, cluster).slowdown(Axis.DATA) * (whole - shown)
     owners_s = cluster.software.owner_s * plan.sharing if plan.zero == 1 and plan.sharing > 1 else 0.0
     return whole + owners_s + _tied_s(model, plan, cluster)
 

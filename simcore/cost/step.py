@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, takewhile
 from math import ceil, fsum
 
 from simcore.compute.accelerators import accelerator
@@ -77,7 +77,7 @@ class Machine:
         """Seconds of the optimizer; on the host gradients go there and the new weights back."""
         if "optimizer" not in self.plan.offload:
             return self.seconds([optimizer(elements)])
-        host, moved = self.cluster.host, self.plan.gradient_bytes + self.plan.element_bytes
+        host, moved = self.cluster.host, self.plan.gradient_bytes + self.plan.parameter_bytes
         return elements * (moved / host.link_bytes_per_s + _HOST_ADAM_BYTES / host.memory_bytes_per_s)
 
     def layout(self, axis: Axis) -> tuple[int, int]:
@@ -124,6 +124,7 @@ class Machine:
         return whole_ns(self.collective_s(phase.collective, phase.size_bytes, AXES[phase.group]))
 
 
+_SCALES_BLOCKS = 2024  # the year of the first devices that do
 _HOST_ADAM_BYTES = 28  # reads gradient, weight, two moments, writes three
 
 
@@ -216,7 +217,7 @@ def _sharded(cell: Cell, held: Held, plan: Plan, cluster: Cluster) -> Cell:
         (held.experts, held.trained_experts, Axis.EXPERT_DATA),
     ):
         if plan.zero > _SHARDS_EVERY_PASS:
-            gather_s += machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.element_bytes, axis)
+            gather_s += machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.parameter_bytes, axis)
         reduce_s += machine.collective_s(CollectiveKind.REDUCE_SCATTER, trained * plan.gradient_bytes, axis)
     copied = held.trained * plan.gradient_bytes / plan.sharing  # hybrid sharding sums what a rank owns over replicas
     reduce_s += machine.collective_s(CollectiveKind.ALL_REDUCE, copied, Axis.REPLICAS)
@@ -271,6 +272,7 @@ class _Placed:
         held = sum((of_weights(block.weights, plan) for block in some), NOTHING)
         summed = accumulation(held.trained + held.trained_experts, self._software.accumulation_bytes)
         self._expert_launches(kernels, charges, again=again)
+        self._scales(kernels, charges)
         rows[0] = _longer(rows[0], *charges.totals, self.machine.seconds(summed))
         rows[0] = _longer(rows[0], *self._host_s(rows, kernels, [*repeated, *summed]))
         waits = self._moving(moved_bytes, rows)
@@ -312,11 +314,16 @@ class _Placed:
             )
         if step.beside is Beside.NOTHING or step.axis is not Axis.TENSOR:
             return None
-        if self._software.tiles:
-            return self._in_tiles(step.forward, ahead_s), self._in_tiles(step.backward, back_s)
+        forward_s = self._in_tiles(step.forward, ahead_s)
+        if step.beside is Beside.PRODUCTS and self._software.tiles:
+            return forward_s, self._in_tiles(step.backward, back_s)
         if step.beside is Beside.INPUT_GRADIENT:
             before = [one for one in block.steps[:at] if isinstance(one, Kernel)]
             return 0.0, machine.exposed_s(back_s, machine.phase_s(before, INPUT_GRAD), step.axis)
+        if self._software.tiles:
+            behind = takewhile(lambda one: isinstance(one, Kernel), block.steps[at + 1 :])
+            made_s = machine.phase_s([one for one in behind if isinstance(one, Kernel)], WEIGHT_GRAD)
+            return forward_s, machine.exposed_s(back_s, made_s, step.axis)
         return None
 
     def _in_tiles(self, kind: CollectiveKind | None, whole_s: float) -> float:
@@ -380,6 +387,13 @@ class _Placed:
         local = max(1, self.model.experts.count // self.machine.plan.ep)
         late_s = max(0.0, local * self._software.expert_launch_s - self.machine.seconds(experts))
         charges.add(Axis.EXPERT, late_s, late_s * (3 if again else 2))  # two gradients for one product
+
+    def _scales(self, kernels: Sequence[Kernel], charges: _Charges) -> None:
+        """What waits for the largest values that delayed 8-bit scales follow; Blackwell scales blocks by themselves."""
+        device = accelerator(self.machine.cluster.accelerator)
+        attends = any(isinstance(kernel.work, Attention) for kernel in kernels)
+        if attends and self.machine.plan.dtype == "fp8" and device.year < _SCALES_BLOCKS:
+            charges.add(Axis.DATA, self._software.scales_s, self._software.scales_s)
 
     def _host_s(
         self, rows: Sequence[Layer], kernels: Sequence[Kernel], more: Sequence[Kernel]

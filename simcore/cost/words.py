@@ -34,6 +34,7 @@ CHOICES: dict[str, list[str]] = {
     "offload": list(OFFLOADED),
     "context": list(CONTEXTS),
     "attention_dtype": ["fp8"],
+    "parameter_dtype": ["fp8"],
     "dtype": list(ELEMENT_BYTES),
     "schedule": schedules.names(),
 }

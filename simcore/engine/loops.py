@@ -30,7 +30,7 @@ from simcore.system.streams import Request
 from simcore.system.transport import Solved, class_of
 from simcore.timeline.events import PipelineRun, Timeline, format_ranks
 from simcore.workload.loops import Order, Ref, loops
-from simcore.workload.loops.groups import column_group
+from simcore.workload.loops.step import column_group
 from simcore.workload.model import CollectiveKind, PhaseName, Workload
 
 if TYPE_CHECKING:  # pipelines are imported where there are some

@@ -71,7 +71,7 @@ NORM_GROWTH, SAME_GROWTH = 2.5, 1.0
 def _norm(part: Part, elements: float, plan: Plan, ahead: Weights, *modules: Module) -> Kernel:
     """A norm; what it makes is kept for the gradients of the weights ahead."""
     size = plan.element_bytes
-    kept = size * elements if plan.keeps_input(ahead) else 0.0
+    kept = plan.input_bytes * elements if plan.keeps_input(ahead) else 0.0
     return _pass(part, elements, 2 * size, Touch.NORM, kept, Module.NORM, *modules, growth=NORM_GROWTH)
 
 
@@ -309,7 +309,7 @@ def _products(model: Model, plan: Plan, width: int, parts: tuple[Part, Part], mo
     for outputs, pieces in first:
         kept = float(size * tokens * outputs)
         yield from _linear(parts[0], plan, Weights.UP, (tokens, outputs, model.hidden), kept, module, *pieces)
-    made = float(size * tokens * width) if plan.keeps_input(Weights.DOWN) else 0.0
+    made = plan.input_bytes * tokens * width if plan.keeps_input(Weights.DOWN) else 0.0
     yield _pass(parts[1], tokens * (wide + width), size, Touch.ACTIVATION, made, module, *between)
     yield from _linear(parts[1], plan, Weights.DOWN, (tokens, model.hidden, width), 0.0, module, *down)
 
@@ -433,7 +433,7 @@ def head(model: Model, plan: Plan) -> Block:
     logits, local = tokens * vocab, plan.element_bytes * _local(model, plan)
     product, weights = Product(tokens, vocab, hidden), Weights.EMBEDDING if model.tied else Weights.HEAD
     kernels = [
-        replace(_norm(Part.HEAD, tokens * hidden, plan, weights), keeps_bytes=2 * local),
+        replace(_norm(Part.HEAD, _local(model, plan), plan, weights), keeps_bytes=2 * local),
         Kernel(
             Part.HEAD,
             product,

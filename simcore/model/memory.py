@@ -19,6 +19,7 @@ from simcore.model.shape import LayerKind, Model, kinds
 from simcore.model.steps import Block, dropped
 
 __all__ = [
+    "PEAK_MARGIN",
     "Memory",
     "Needs",
     "activation_bytes",
@@ -30,6 +31,7 @@ __all__ = [
     "layer_bytes",
     "needs",
     "peak",
+    "room",
     "stage_memory",
     "stage_needs",
     "states",
@@ -37,6 +39,9 @@ __all__ = [
 
 OPTIMIZER_BYTES = 12
 """Adam with a 32-bit copy of the weight and two moments."""
+
+PEAK_MARGIN = 0.1
+"""Share of itself by which a peak may be missed: published ones all lie within it (docs/validation.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ class Needs:
         shared = plan.zero == 3 and plan.sharing > 1
         if not shared and self.hosted is NOTHING:
             return 0
-        return (2 * plan.element_bytes + shared * plan.gradient_bytes) * self.largest
+        return (2 * plan.parameter_bytes + shared * plan.gradient_bytes) * self.largest
 
 
 def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:
@@ -140,7 +145,7 @@ def states(held: Held, plan: Plan) -> tuple[int, int, int]:
     whole = held.dense // plan.sharing + held.experts // (plan.shard or plan.expert_replicas)
     owned = held.owned(plan)
     return (
-        plan.element_bytes * (whole if plan.zero >= 3 else held.whole),
+        plan.parameter_bytes * (whole if plan.zero >= 3 else held.whole),
         plan.gradient_bytes * (owned if plan.zero >= 2 else trained),
         0 if "optimizer" in plan.offload else OPTIMIZER_BYTES * (owned if plan.zero >= 1 else trained),
     )
@@ -252,6 +257,20 @@ def kv_cache_bytes(model: Model, tokens: int, *, tp: int = 1, element_bytes: int
     return tokens * model.layers * width * element_bytes
 
 
+def room(peak_bytes: int, capacity_bytes: int) -> str:
+    """What is missing; nothing is said to fit, or not to, by less than peaks are missed by.
+
+    >>> room(80, 100), room(95 * 10**9, 100 * 10**9)
+    ('', '; may not fit: 5.0 GB left, and peaks are missed by up to 10%')
+    """
+    missing, margin = peak_bytes - capacity_bytes, PEAK_MARGIN * peak_bytes
+    if missing <= -margin:
+        return ""
+    much = f"{abs(missing) / 1e9:.1f} GB {'too much' if missing > 0 else 'left'}"
+    sure = "does not fit" if missing > margin else "may not fit"
+    return f"; {sure}: {much}, and peaks are missed by up to {PEAK_MARGIN:.0%}"
+
+
 def advice(memory: Memory, plan: Plan, capacity_bytes: int) -> str:
     """What is missing and what would help, nothing when the peak fits.
 
@@ -269,5 +288,4 @@ def advice(memory: Memory, plan: Plan, capacity_bytes: int) -> str:
     if plan.zero == 0 and plan.replicas > 1:
         helps.append("--use_distributed_optimizer")
     helps.append("more tensor or pipeline parallel ranks")
-    gigabytes = (memory.total - capacity_bytes) / 1e9
-    return f"does not fit: {gigabytes:.1f} GB too much of {memory.total / 1e9:.1f} GB; would help: {', '.join(helps)}"
+    return f"{room(memory.total, capacity_bytes).removeprefix('; ')}; would help: {', '.join(helps)}"

@@ -14,7 +14,19 @@ from simcore.hashed import Hashed
 from simcore.model.shape import Model, Weights, kinds
 from simcore.workload.loops.schedules import Schedule, make, outline, splits_backward
 
-__all__ = ["CONTEXTS", "LINEAR", "OFFLOADED", "RECOMPUTED", "Context", "Plan", "Recompute", "check", "split", "unlike"]
+__all__ = [
+    "CONTEXTS",
+    "LINEAR",
+    "OFFLOADED",
+    "RECOMPUTED",
+    "STORED_BYTES",
+    "Context",
+    "Plan",
+    "Recompute",
+    "check",
+    "split",
+    "unlike",
+]
 
 Recompute = Literal["none", "selective", "full"]
 Context = Literal["gather", "ring", "all_to_all"]
@@ -50,6 +62,7 @@ class Plan(Hashed):
     `lora_modules` are trained. `offload`: what the host's memory keeps: "activations" and "weights" of the first
     `offload_layers` layers of every part of the model (0 = all), moved beside the kernels of their layer; "optimizer":
     its states, and the host's cores take the step. `attention_dtype`: of fused attention, "" = 16 bits.
+    `parameter_dtype`: of weights as they are held and gathered ("fp8": no 16-bit copy of them), "" = as stored.
     """
 
     __hash__ = Hashed.__hash__
@@ -91,6 +104,7 @@ class Plan(Hashed):
     offload: tuple[str, ...] = ()
     offload_layers: int = 0
     attention_dtype: str = ""
+    parameter_dtype: str = ""
 
     @classmethod
     def of(cls, seq: int, global_batch: int, *, dp: int = 1, **choices: object) -> Plan:
@@ -131,6 +145,19 @@ class Plan(Hashed):
     def element_bytes(self) -> int:
         """Bytes of a parameter or activation as it is stored and sent."""
         return max(STORED_BYTES, int(ELEMENT_BYTES[self.dtype]))
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of a parameter as it is held and gathered."""
+        return int(ELEMENT_BYTES[self.parameter_dtype]) if self.parameter_dtype else self.element_bytes
+
+    @property
+    def input_bytes(self) -> float:
+        """Bytes of what a product reads as it is kept for the weight's gradient: quantised, where products are narrow.
+
+        Transformer Engine keeps the copy that the product reads, a byte an element (4 bits: one for either side).
+        """
+        return min(float(self.element_bytes), max(1.0, ELEMENT_BYTES[self.dtype]))
 
     @property
     def tokens(self) -> int:

@@ -197,7 +197,7 @@ class Rows:
 
         The group is written DP_EP, in a file without expert groups the data-parallel one; with hybrid sharding EP.
         """
-        size = self.plan.element_bytes * held.whole
+        size = self.plan.parameter_bytes * held.whole
         gather = Phase(0, ALL_GATHER, size, Group.EP if self.plan.shard else Group.DP_EP)
         ahead, back = Layer(f"gather_{block.name}", gather), Layer(f"gather_{block.name}_again", input_grad=gather)
         return [ahead, *rows, back]
@@ -215,7 +215,7 @@ class Rows:
         if plan.replicas > 1:
             rows.append(Layer("gradient_norm", weight_grad=Phase(0, ALL_REDUCE, NORM_BYTES)))
         if plan.zero in (1, 2):
-            rows += self._both("parameter_gather", plan.element_bytes, ALL_GATHER, held)
+            rows += self._both("parameter_gather", plan.parameter_bytes, ALL_GATHER, held)
         if plan.zero < 2 and not plan.overlap:
             rows += self._both(
                 "gradient_reduce", plan.gradient_bytes, REDUCE_SCATTER if plan.zero else ALL_REDUCE, held

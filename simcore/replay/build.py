@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from simcore.errors import SimulationError
 from simcore.replay.chains import add_host
-from simcore.replay.coupling import Match
+from simcore.replay.coupling import Estimate, Match, transfers
 from simcore.replay.device import Delays, LaunchQueue, explain, launch_queue
-from simcore.replay.graph import EdgeKind, Graph, GraphBuilder, NodeKind, RankNodes
+from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes, StepGraph
 from simcore.replay.host import SyncCall, find_syncs
 from simcore.replay.rank import NOWHERE, RankView, view
-from simcore.replay.waiting import Estimate, transfers
 from simcore.workload.kineto import KinetoTrace
 
 __all__ = ["Prepared", "build_step", "prepare"]
@@ -48,7 +47,7 @@ def build_step(
     *,
     coupled: bool = True,
     alone_ns: Sequence[Mapping[int, int]] = (),
-) -> Graph:
+) -> StepGraph:
     """One step of several ranks as one graph.
 
     `steps[r]` is the position of the step in rank r's windows; `matches` are the collectives that they share, which

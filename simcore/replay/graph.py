@@ -7,7 +7,6 @@ step's copy.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -15,7 +14,9 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EDGE_COLUMNS", "NODE_COLUMNS", "EdgeKind", "Graph", "GraphBuilder", "NodeKind", "RankNodes", "ordered"]
+from simcore.workload.order import topological
+
+__all__ = ["EDGE_COLUMNS", "NODE_COLUMNS", "EdgeKind", "GraphBuilder", "NodeKind", "RankNodes", "StepGraph", "ordered"]
 
 Column = NDArray[np.int64]
 
@@ -57,7 +58,7 @@ class RankNodes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Graph:
+class StepGraph:
     """Columns of nodes (`kind`, `duration_ns`, `rank`, `lane`, `name`, `measured_ns`) and of edges.
 
     `lane` is a thread of a HOST node, else a stream; `name` a number of the rank's names or -1. `lag_ns` includes
@@ -84,18 +85,18 @@ class Graph:
     ranks: tuple[RankNodes, ...]
     left_out: int = 0
 
-    def kept(self, edges: NDArray[np.bool_]) -> Graph:
+    def kept(self, edges: NDArray[np.bool_]) -> StepGraph:
         """The graph with some of its edges."""
         return replace(self, **{name: getattr(self, name)[edges] for name in EDGE_COLUMNS})
 
-    def lasting(self, factors: Sequence[NDArray[np.float64]]) -> Graph:
+    def lasting(self, factors: Sequence[NDArray[np.float64]]) -> StepGraph:
         """The graph in which each task takes its factor times as long; `factors` of each rank's trace, by its tasks."""
         durations = self.duration_ns.astype(float)
         for nodes, factor in zip(self.ranks, factors, strict=True):
             durations[nodes.ends] *= factor[nodes.tasks]
         return replace(self, duration_ns=np.rint(durations).astype(np.int64))
 
-    def same(self, other: Graph) -> bool:
+    def same(self, other: StepGraph) -> bool:
         """Whether both say the same."""
         columns = (*NODE_COLUMNS, *EDGE_COLUMNS)
         return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
@@ -107,8 +108,8 @@ class Graph:
 
 
 NODE_COLUMNS, EDGE_COLUMNS = (
-    Graph.__slots__[:6],
-    Graph.__slots__[6:14],
+    StepGraph.__slots__[:6],
+    StepGraph.__slots__[6:14],
 )  # the order of the rows that the builder collects
 
 
@@ -140,7 +141,7 @@ class GraphBuilder:
         """Let `target` start no earlier than the end of `source`, `back` copies ago, plus the lag."""
         self.edges.append((source, target, kind, lag_ns, idle_ns, loader_ns, residual_ns, back))
 
-    def graph(self, blocked: Callable[[list[int]], Exception]) -> Graph:
+    def graph(self, blocked: Callable[[list[int]], Exception]) -> StepGraph:
         """The finished graph.
 
         Where nodes wait for each other in a circle, because a trace's times contradict each other, edges of one rank
@@ -156,7 +157,7 @@ class GraphBuilder:
         if len(order) < len(self.nodes):
             raise blocked(sorted(set(range(len(self.nodes))) - set(order)))
         columns = dict(zip((*NODE_COLUMNS, *EDGE_COLUMNS), (*nodes, *edges), strict=True))
-        return Graph(**columns, order=order, ranks=tuple(self.ranks), left_out=left_out)
+        return StepGraph(**columns, order=order, ranks=tuple(self.ranks), left_out=left_out)
 
 
 def _back_in_time(nodes: Column, edges: Column) -> NDArray[np.bool_]:
@@ -170,29 +171,13 @@ def _back_in_time(nodes: Column, edges: Column) -> NDArray[np.bool_]:
     return chosen
 
 
-def ordered(graph: Graph) -> list[int]:
+def ordered(graph: StepGraph) -> list[int]:
     """The nodes of a graph so that every source within the same copy comes first; those on a circle are missing."""
     within = graph.back == 0
-    return _topological(len(graph.kind), graph.source[within].tolist(), graph.target[within].tolist())
+    return topological(len(graph.kind), graph.source[within], graph.target[within])
 
 
 def _order(count: int, edges: Column) -> list[int]:
     """Nodes in the order of the edges within a copy."""
     within = edges[:, edges[7] == 0]
-    return _topological(count, within[0].tolist(), within[1].tolist())
-
-
-def _topological(count: int, sources: list[int], targets: list[int]) -> list[int]:
-    """Nodes so that every source comes before its targets; those on or behind a circle are missing."""
-    waiting = [0] * count
-    followers: dict[int, list[int]] = defaultdict(list)
-    for source, target in zip(sources, targets, strict=True):
-        waiting[target] += 1
-        followers[source].append(target)
-    order = [node for node in range(count) if not waiting[node]]
-    for node in order:
-        for follower in followers.get(node, ()):
-            waiting[follower] -= 1
-            if not waiting[follower]:
-                order.append(follower)
-    return order
+    return topological(count, within[0], within[1])

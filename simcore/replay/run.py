@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.replay.graph import EdgeKind, Graph
+from simcore.replay.graph import EdgeKind, NodeKind, StepGraph, ordered
 
-__all__ = ["NULL", "UNAIDED", "Changes", "Schedule", "replay", "steady"]
+__all__ = ["NULL", "UNAIDED", "Changes", "Timing", "reordered", "replay", "steady"]
 
 Column = NDArray[np.int64]
 LEAST_COPIES, MOST_COPIES = 4, 12
@@ -41,7 +41,7 @@ NULL = Changes(interstream=False, sync=False, coupling=False, residual=False)  #
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Schedule:
+class Timing:
     """When each node starts and ends in each copy, shape (copies, nodes), in ns.
 
     `binding` is the edge that held the node, -1 when none did.
@@ -63,20 +63,20 @@ class Schedule:
 
 
 def replay(
-    graph: Graph,
+    graph: StepGraph,
     changes: Changes,
     durations_ns: Column | None = None,
     *,
     begins_ns: Mapping[int, int] | None = None,
     before_ns: Mapping[int, int] | None = None,
     copies: int = 0,
-) -> Schedule:
+) -> Timing:
     """Replay copies of a step until all of it repeats, or exactly `copies` of them.
 
     `durations_ns` replaces the graph's own; `begins_ns` are starts of nodes in the first copy,
     `before_ns` ends of nodes in a copy before it. Every time is the
     largest over the edges of (end of the source + lag), which an event-driven run of the same dependencies gives too
-    (tests/replay/test_engines.py); where launches at run time decide, `order.reordered` says so.
+    (tests/replay/test_engines.py); where launches at run time decide, `reordered` says so.
     """
     program = _program(graph, changes, graph.duration_ns if durations_ns is None else durations_ns)
     starts: list[list[int]] = []
@@ -90,13 +90,13 @@ def replay(
         starts.append(start)
         ends.append(end)
         bindings.append(binding)
-    return Schedule(*(np.array(rows, dtype=np.int64).reshape(len(ends), -1) for rows in (starts, ends, bindings)))
+    return Timing(*(np.array(rows, dtype=np.int64).reshape(len(ends), -1) for rows in (starts, ends, bindings)))
 
 
 Program = list[tuple[int, int, list[tuple[int, int, int, int]]]]
 
 
-def _program(graph: Graph, changes: Changes, durations_ns: Column) -> Program:
+def _program(graph: StepGraph, changes: Changes, durations_ns: Column) -> Program:
     """Nodes in order: (node, duration, [(source, lag, back, edge)])."""
     kept = ~np.isin(graph.edge_kind, [int(kind) for kind in changes.dropped()])
     lag = graph.lag_ns + (graph.residual_ns if changes.residual else 0) - (0 if changes.gaps else graph.idle_ns)
@@ -144,7 +144,66 @@ def _settled(ends: Sequence[list[int]]) -> bool:
     return len(steps) <= 1 or len(ends) >= MOST_COPIES
 
 
-def steady(graph: Graph, schedule: Schedule, rank: int) -> int:
+def steady(graph: StepGraph, timing: Timing, rank: int) -> int:
     """The time between the last two copies of a rank: latest end on any thread or stream minus the previous copy's."""
-    latest = schedule.latest_ns(graph.rank == rank)
+    latest = timing.latest_ns(graph.rank == rank)
     return int(latest[-1] - latest[-2])
+
+
+NOWHERE = -1
+
+
+def reordered(graph: StepGraph, timing: Timing) -> StepGraph | None:
+    """The graph with its streams in the launch order of the last copy; None when they are.
+
+    A timing of a graph whose streams are in its own launch order is what an event-driven run gives in which tasks
+    queue up as they are launched. Streams whose recorded order is not that of the recorded launches stay as they are.
+    """
+    launcher, edge = _into(graph, EdgeKind.LAUNCH), _into(graph, EdgeKind.STREAM)
+    source, back, moved = graph.source.copy(), graph.back.copy(), False
+    for begins, ends in _chains(graph):
+        calls = launcher[begins]
+        if (calls == NOWHERE).any() or (edge[begins] == NOWHERE).any():
+            continue
+        calls = graph.source[calls]
+        recorded, now = graph.measured_ns[calls], timing.end_ns[-1, calls]
+        current = _positions(graph, edge[begins], ends)
+        wanted = np.lexsort((current, now))
+        if (np.diff(recorded) < 0).any() or (np.diff(current[wanted]) > 0).all():
+            continue
+        moved = True
+        source[edge[begins[wanted]]] = ends[np.roll(wanted, 1)]
+        back[edge[begins[wanted]]] = np.arange(len(wanted)) == 0
+    if not moved:
+        return None
+    changed = replace(graph, source=source, back=back, order=[])
+    return replace(changed, order=ordered(changed))
+
+
+def _into(graph: StepGraph, kind: EdgeKind) -> Column:
+    """For each node the edge of a kind into it, -1 without; a collective's own halves do not count."""
+    rows = np.flatnonzero((graph.edge_kind == kind) & (graph.kind[graph.source] != NodeKind.ARRIVAL))
+    edges = np.full(len(graph.kind), NOWHERE)
+    edges[graph.target[rows]] = rows
+    return edges
+
+
+def _chains(graph: StepGraph) -> list[tuple[Column, Column]]:
+    """(nodes that begin, nodes that end) of the tasks of each stream with at least two, in recorded order."""
+    chains = []
+    for nodes in graph.ranks:
+        begins, ends = np.array(nodes.begins, dtype=np.int64), np.array(nodes.ends, dtype=np.int64)
+        lanes = graph.lane[begins]
+        chains += [(begins[lanes == lane], ends[lanes == lane]) for lane in np.unique(lanes)]
+    return [chain for chain in chains if len(chain[0]) > 1]
+
+
+def _positions(graph: StepGraph, edges: Column, ends: Column) -> Column:
+    """Where each task of a chain stands on its stream now, following the edges from the first."""
+    after = dict(zip(graph.source[edges].tolist(), range(len(ends)), strict=True))
+    first = int(np.flatnonzero(graph.back[edges])[0])
+    places, at = np.empty(len(ends), dtype=np.int64), first
+    for place in range(len(ends)):
+        places[at] = place
+        at = after[int(ends[at])]
+    return places

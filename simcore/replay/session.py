@@ -12,12 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.replay.build import Prepared, build_step, prepare
-from simcore.replay.coupling import Match, clock_offsets_ns, match_collectives
-from simcore.replay.graph import Graph
-from simcore.replay.order import reordered
-from simcore.replay.rank import Window
-from simcore.replay.run import NULL, UNAIDED, Changes, Schedule, replay, steady
-from simcore.replay.waiting import Estimate
+from simcore.replay.coupling import Estimate, clock_offsets_ns, match_collectives
+from simcore.replay.graph import StepGraph
+from simcore.replay.rank import RankView, Window
+from simcore.replay.run import NULL, UNAIDED, Changes, Timing, reordered, replay, steady
 from simcore.replay.whatif.changes import Retimed, WhatIf
 from simcore.workload.kineto import KinetoTrace
 
@@ -53,15 +51,15 @@ class StepReplay:
     """One step of one rank, measured and predicted.
 
     `source` is the step of all ranks that recorded it, `number` this one's position among them. The span [`from_ns`,
-    `to_ns`) of the schedule is one predicted period. `device_span_ns` are the times at which the device was
+    `to_ns`) of the timing is one predicted period. `device_span_ns` are the times at which the device was
     done with what had been launched by the step's start and by its end. `baseline` is `period` without changes,
     `unaided` what dependencies alone give, `null` what the null model does.
     """
 
     source: RecordedStep
     number: int
-    graph: Graph
-    schedule: Schedule
+    graph: StepGraph
+    timing: Timing
     period: Period
     baseline: Period
     unaided: Period
@@ -85,7 +83,7 @@ class StepReplay:
     @property
     def window(self) -> Window:
         """The step as it was marked."""
-        return self.prepared.view.windows[self.position]
+        return self.source.windows[self.number]
 
     @property
     def tasks(self) -> list[int]:
@@ -98,7 +96,7 @@ class StepReplay:
         Where the device keeps up with its host its own period is that time, too: in steady copies, not in the only
         step of a trace.
         """
-        return period.device_ns if self.steady and self.schedule.copies > 1 else period.marks_ns
+        return period.device_ns if self.steady and self.timing.copies > 1 else period.marks_ns
 
     @property
     def predicted_ns(self) -> int:
@@ -192,6 +190,7 @@ class RecordedStep:
         self.steps = tuple(
             next(at for at, window in enumerate(view.windows) if window.index == index) for view in self.views
         )
+        self.windows = [view.windows[step] for view, step in zip(self.views, self.steps, strict=True)]
         self.matches = match_collectives(self.views, self.steps) if len(ranks) > 1 else []
         self.intrinsic_ns = {(m.rank, m.task): match.intrinsic_ns for match in self.matches for m in match.members}
         self.alone_ns = [
@@ -200,32 +199,61 @@ class RecordedStep:
         ]
         self.graph = self._graph(changes)
         self.copies = 1 if all(len(view.windows) == 1 for view in self.views) else 0
-        self.device_spans = [_device_span_ns(rank, step) for rank, step in zip(ranks, self.steps, strict=True)]
+        self.device_spans = [_device_span_ns(*each) for each in zip(self.views, self.windows, strict=True)]
 
-    def _graph(self, changes: Changes) -> Graph:
+    def _graph(self, changes: Changes) -> StepGraph:
         return build_step(self.ranks, self.steps, self.matches, coupled=changes.coupling, alone_ns=self.alone_ns)
 
-    def played(self, graph: Graph, changes: Changes) -> Schedule:
+    def played(self, graph: StepGraph, changes: Changes) -> Timing:
         """A graph of this step, replayed; a trace's only step once, from where it was recorded to begin."""
-        begins = _begins(self.ranks, self.steps, graph, self.matches)
-        before = _left_over(self.ranks, self.steps, graph, begins) if self.copies else {}
+        begins = self._begins_ns(graph)
+        before = self._left_over_ns(graph, begins) if self.copies else {}
         return replay(graph, changes, begins_ns=begins, before_ns=before, copies=self.copies)
 
-    def edited(self, whats: Sequence[WhatIf]) -> Graph:
+    def _begins_ns(self, graph: StepGraph) -> dict[int, int]:
+        """When each rank begins the step, on one clock that starts with the earliest of them."""
+        offsets = clock_offsets_ns(self.views, self.matches)
+        begins = [
+            round(view.trace.base_us * 1e3) + window.start_ns - offset
+            for view, window, offset in zip(self.views, self.windows, offsets, strict=True)
+        ]
+        return {nodes.begin: begin - min(begins) for nodes, begin in zip(graph.ranks, begins, strict=True)}
+
+    def _left_over_ns(self, graph: StepGraph, begins_ns: dict[int, int]) -> dict[int, int]:
+        """When each stream was done with what came before the step, as the end of its last task a copy before."""
+        ends: dict[int, int] = {}
+        for view, window, nodes in zip(self.views, self.windows, graph.ranks, strict=True):
+            tasks = view.trace.tasks
+            last = {int(tasks.lane[task]): node for task, node in zip(nodes.tasks, nodes.ends, strict=True)}
+            for lane, node in last.items():
+                rows = view.stream_tasks[lane]
+                old = rows[view.launch_ns[rows] < window.start_ns]
+                if len(old):
+                    ends[node] = begins_ns[nodes.begin] + int(tasks.end_ns[old].max()) - window.start_ns
+        return ends
+
+    def edited(self, whats: Sequence[WhatIf]) -> StepGraph:
         """The step's graph with changes."""
         graph = self.graph
         for what in whats:
             graph = what.edit(graph, self.views, self.steps)
         return graph
 
-    def ordered(self, graph: Graph, changes: Changes) -> tuple[Graph, Schedule, StreamOrder]:
-        """A changed graph, replayed; launches at run time decide the order on the streams."""
-        return _in_launch_order(graph, self.played(graph, changes), lambda one: self.played(one, changes))
+    def ordered(self, graph: StepGraph, changes: Changes) -> tuple[StepGraph, Timing, StreamOrder]:
+        """A changed graph, replayed; launches at run time decide the order on streams, unless that never settles."""
+        timing, order = self.played(graph, changes), StreamOrder.RECORDED
+        first = graph, timing
+        for _ in range(MOST_ORDERS):
+            changed = reordered(graph, timing)
+            if changed is None:
+                return graph, timing, order
+            graph, timing, order = changed, self.played(changed, changes), StreamOrder.CHANGED
+        return *first, StreamOrder.UNSETTLED
 
-    def device_times_ns(self, graph: Graph, changes: Changes) -> list[int]:
+    def device_times_ns(self, graph: StepGraph, changes: Changes) -> list[int]:
         """How long a changed graph takes on the device of each rank."""
-        graph, schedule, _ = self.ordered(graph, changes)
-        return [self.period(graph, schedule, number).device_ns for number in range(len(self.ranks))]
+        graph, timing, _ = self.ordered(graph, changes)
+        return [self.period(graph, timing, number).device_ns for number in range(len(self.ranks))]
 
     def otherwise(self) -> list[RecordedStep]:
         """The step with the least and the most that collectives may transfer; nothing where that is the same."""
@@ -237,12 +265,17 @@ class RecordedStep:
         length_ns = self.views[number].trace.tasks.length_ns(task)
         return self.intrinsic_ns.get((number, task), self.alone_ns[number].get(task, length_ns))
 
-    def period(self, graph: Graph, schedule: Schedule, number: int) -> Period:
-        """Both measures of one rank's step."""
-        backlog_ns = self.device_spans[number][0] - self.views[number].windows[self.steps[number]].start_ns
-        return _period(graph, schedule, number, backlog_ns)
+    def period(self, graph: StepGraph, timing: Timing, number: int) -> Period:
+        """Both measures of one rank's step; without what the device had left to do before a trace's only one."""
+        start, end = _span(graph, timing, number)
+        marks = timing.end_ns[:, graph.ranks[number].end]
+        if timing.copies > 1:
+            return Period(int(marks[-1] - marks[-2]), end - start)
+        backlog_ns = self.device_spans[number][0] - self.windows[number].start_ns
+        latest = int(timing.latest_ns(graph.rank == number)[0])
+        return Period(end - start, max(latest - start - backlog_ns, 0))
 
-    def reference(self, changes: Changes) -> tuple[Graph, Schedule]:
+    def reference(self, changes: Changes) -> tuple[StepGraph, Timing]:
         """The recorded step with other dependencies left out."""
         graph = self.graph if changes.coupling == self.changes.coupling or not self.matches else self._graph(changes)
         return graph, self.played(graph, changes)
@@ -251,84 +284,36 @@ class RecordedStep:
         """The step of each rank, with changes and without."""
         recorded = self.graph, self.played(self.graph, self.changes)
         order, edited = StreamOrder.RECORDED, self.edited(whats)
-        graph, schedule = recorded
+        graph, timing = recorded
         if edited is not self.graph:
-            graph, schedule, order = self.ordered(edited, self.changes)
-        sides = (graph, schedule), recorded, self.reference(UNAIDED), self.reference(NULL)
+            graph, timing, order = self.ordered(edited, self.changes)
+        sides = (graph, timing), recorded, self.reference(UNAIDED), self.reference(NULL)
         made = []
-        for number, (rank, step) in enumerate(zip(self.ranks, self.steps, strict=True)):
-            window, (done_before_ns, done_ns) = rank.view.windows[step], self.device_spans[number]
+        for number, window in enumerate(self.windows):
+            done_before_ns, done_ns = self.device_spans[number]
             steady = abs(done_ns - done_before_ns - window.length_ns) <= BACKLOG_SHARE * window.length_ns
-            start, end = _span(graph, schedule, number)
-            if schedule.copies == 1 and not steady:
+            start, end = _span(graph, timing, number)
+            if timing.copies == 1 and not steady:
                 start += done_before_ns - window.start_ns
-                end = max(int(schedule.latest_ns(graph.rank == number)[0]), start)
+                end = max(int(timing.latest_ns(graph.rank == number)[0]), start)
             period, baseline, unaided, null = (self.period(*side, number) for side in sides)
             periods, device_span_ns = (period, baseline, unaided, null), (done_before_ns, done_ns)
-            made.append(StepReplay(self, number, graph, schedule, *periods, start, end, device_span_ns, order, steady))
+            made.append(StepReplay(self, number, graph, timing, *periods, start, end, device_span_ns, order, steady))
         return made
 
 
-def _in_launch_order(
-    graph: Graph, schedule: Schedule, play: Callable[[Graph], Schedule]
-) -> tuple[Graph, Schedule, StreamOrder]:
-    """Let the launches at run time decide the order on the streams; the recorded order where they never settle."""
-    first, order = (graph, schedule), StreamOrder.RECORDED
-    for _ in range(MOST_ORDERS):
-        changed = reordered(graph, schedule)
-        if changed is None:
-            return graph, schedule, order
-        graph, schedule, order = changed, play(changed), StreamOrder.CHANGED
-    return *first, StreamOrder.UNSETTLED
-
-
-def _begins(ranks: Sequence[Prepared], steps: Sequence[int], graph: Graph, matches: Sequence[Match]) -> dict[int, int]:
-    """When each rank begins the step, on one clock that starts with the earliest of them."""
-    offsets = clock_offsets_ns([rank.view for rank in ranks], matches)
-    begins = [
-        round(rank.view.trace.base_us * 1e3) + rank.view.windows[step].start_ns - offset
-        for rank, step, offset in zip(ranks, steps, offsets, strict=True)
-    ]
-    return {nodes.begin: begin - min(begins) for nodes, begin in zip(graph.ranks, begins, strict=True)}
-
-
-def _left_over(
-    ranks: Sequence[Prepared], steps: Sequence[int], graph: Graph, begins_ns: dict[int, int]
-) -> dict[int, int]:
-    """When each stream was done with what was launched before the step, as the end of its last task a copy before."""
-    ends: dict[int, int] = {}
-    for rank, step, nodes in zip(ranks, steps, graph.ranks, strict=True):
-        tasks, window = rank.view.trace.tasks, rank.view.windows[step]
-        last = {int(tasks.lane[task]): node for task, node in zip(nodes.tasks, nodes.ends, strict=True)}
-        for lane, node in last.items():
-            rows = rank.view.stream_tasks[lane]
-            old = rows[rank.view.launch_ns[rows] < window.start_ns]
-            if len(old):
-                ends[node] = begins_ns[nodes.begin] + int(tasks.end_ns[old].max()) - window.start_ns
-    return ends
-
-
-def _span(graph: Graph, schedule: Schedule, number: int) -> tuple[int, int]:
+def _span(graph: StepGraph, timing: Timing, number: int) -> tuple[int, int]:
     """The span of one predicted step: of a single copy from mark to mark, else the last period of the latest ends."""
     nodes = graph.ranks[number]
-    if schedule.copies == 1:
-        return int(schedule.start_ns[0, nodes.begin]), int(schedule.end_ns[0, nodes.end])
-    latest = int(schedule.latest_ns(graph.rank == number)[-1])
-    return latest - steady(graph, schedule, number), latest
+    if timing.copies == 1:
+        return int(timing.start_ns[0, nodes.begin]), int(timing.end_ns[0, nodes.end])
+    latest = int(timing.latest_ns(graph.rank == number)[-1])
+    return latest - steady(graph, timing, number), latest
 
 
-def _period(graph: Graph, schedule: Schedule, number: int, backlog_ns: int) -> Period:
-    """Both measures of a predicted step; `backlog_ns` is how long the device had work from before a single one."""
-    start, end = _span(graph, schedule, number)
-    marks = schedule.end_ns[:, graph.ranks[number].end]
-    if schedule.copies > 1:
-        return Period(int(marks[-1] - marks[-2]), end - start)
-    latest = int(schedule.latest_ns(graph.rank == number)[0])
-    return Period(end - start, max(latest - start - backlog_ns, 0))
-
-
-def _device_span_ns(rank: Prepared, step: int) -> tuple[int, int]:
+def _device_span_ns(view: RankView, window: Window) -> tuple[int, int]:
     """When the device was done with what was launched by the start and by the end of a step."""
-    window, launch_ns, end_ns = rank.view.windows[step], rank.view.launch_ns, rank.view.trace.tasks.end_ns
-    done = [end_ns[launch_ns < time].max(initial=time) for time in (window.start_ns, window.end_ns)]
+    done = [
+        view.trace.tasks.end_ns[view.launch_ns < time].max(initial=time) for time in (window.start_ns, window.end_ns)
+    ]
     return int(done[0]), int(done[1])

@@ -13,7 +13,6 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import msgspec
 import numpy as np
@@ -46,6 +45,8 @@ _BROKEN = (
     *(SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, msgspec.MsgspecError),
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip file can hold: same timeline, same bytes
+OF_REPORT = ("profile", "network", "inputs", "warnings", "noise", "helps", "rules", "options")
+OF_TIMELINE = ("notes", "asked", "streams", "pipeline")
 Arrays = Mapping[str, NDArray[np.generic]]
 
 
@@ -84,25 +85,11 @@ def events_npz(report: Report) -> bytes:
 
 def _about(report: Report) -> bytes:
     timeline = report.timeline
-    return msgspec.json.encode(
-        _About(
-            profile=report.profile,
-            network=report.network,
-            inputs=report.inputs,
-            warnings=report.warnings,
-            noise=report.noise,
-            notes=timeline.notes,
-            streams=timeline.streams,
-            asked=tuple(dict(layer) for layer in timeline.asked),
-            pipeline=timeline.pipeline,
-            faults=timeline.links.faults if timeline.links else (),
-            steps=cast(list[StepRow], list(timeline.wafer.steps)) if timeline.wafer else None,
-            helps=report.helps,
-            rules=report.rules,
-            options=dict(report.options),
-        ),
-        order="sorted",
-    )
+    said = {name: getattr(report, name) for name in OF_REPORT} | {name: getattr(timeline, name) for name in OF_TIMELINE}
+    said |= {"asked": tuple(dict(layer) for layer in timeline.asked), "options": dict(report.options)}
+    faults = timeline.links.faults if timeline.links else ()
+    steps = list(timeline.wafer.steps) if timeline.wafer else None
+    return msgspec.json.encode(said | {"faults": faults, "steps": steps}, order="sorted")
 
 
 def _arrays(report: Report) -> Arrays:
@@ -167,17 +154,7 @@ def _unpack(content: bytes) -> Arrays:
 def _report(arrays: Arrays) -> Report:
     about = msgspec.json.decode(arrays["about"].astype(np.uint8, casting="safe").tobytes(), type=_About)
     timeline = _timeline(arrays, about)
-    return Report(
-        timeline,
-        about.profile,
-        about.network,
-        about.inputs,
-        about.warnings,
-        about.noise,
-        about.helps,
-        about.rules,
-        options=about.options,
-    )
+    return Report(timeline, **{name: getattr(about, name) for name in OF_REPORT})
 
 
 def _timeline(arrays: Arrays, about: _About) -> Timeline:
@@ -204,11 +181,8 @@ def _timeline(arrays: Arrays, about: _About) -> Timeline:
         layers=_texts(arrays["layers"]),
         dims=tuple(zip(_texts(arrays["dim_kinds"]), arrays["dim_npus"].tolist(), strict=True)),
         links=links,
-        notes=about.notes,
-        asked=about.asked,
-        streams=about.streams,
-        pipeline=about.pipeline,
         wafer=wafer,
+        **{name: getattr(about, name) for name in OF_TIMELINE},
     )
 
 

@@ -43,7 +43,7 @@ def _picture(kind: Kind) -> Callable[[Report, View], bytes]:
 
 
 def _stages(report: Report, view: View, kind: Kind) -> bytes:
-    from simcore.report.stages import stages_figure
+    from simcore.report.gantt import stages_figure
 
     return _image(report, stages_figure(report.timeline, view), kind)
 
@@ -79,6 +79,9 @@ def _kineto(report: Report, view: View) -> bytes:
     return kineto_archive(report, view)
 
 
+# Suffixes of pictures: maps of links, and timelines that show a pipelined run stage by stage unless ranks are asked for
+MAPS: dict[str, Kind] = {".png": "png", ".svg": "svg"}
+
 # Suffix of a timeline's name -> (who draws it, what its viewer can hold)
 TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
     ".png": (_picture("png"), Limits(num_classes=4, num_events=40_000)),
@@ -91,10 +94,6 @@ TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
     ".tar": (_kineto, Limits(num_classes=1024, num_events=10_000_000)),
     ".tar.gz": (_kineto, Limits(num_classes=1024, num_events=10_000_000)),
 }
-
-
-# Suffixes of pictures of links, and of those that show a pipelined run stage by stage unless ranks are asked for
-MAPS: dict[str, Kind] = {".png": "png", ".svg": "svg"}
 
 
 def _suffix(path: str | os.PathLike[str], known: Iterable[str], what: str, option: str) -> str:

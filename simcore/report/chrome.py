@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from simcore.report.counters import busiest_links, samples
 from simcore.report.selection import View
-from simcore.report.tracks import Track, lay_out
+from simcore.report.tracks import Track, busiest_links, lay_out, samples
 from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
 from simcore.workload.model import PhaseName
 

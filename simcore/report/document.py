@@ -9,9 +9,10 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypedDict, cast
 
 from simcore.errors import InputError
+from simcore.workload.model import PhaseName
 
 __all__ = [
     "SCHEMA",
@@ -29,6 +30,8 @@ __all__ = [
     "ReportDocument",
     "encode",
     "json_schema",
+    "layer_row",
+    "phase_row",
     "read_report",
 ]
 
@@ -70,6 +73,18 @@ class LayerRow(TypedDict):
     forward: PhaseRow
     input_grad: PhaseRow
     weight_grad: PhaseRow
+
+
+def phase_row(asked: tuple[str | None, int], compute_ns: int, comm_ns: int, exposed_ns: int) -> PhaseRow:
+    """A phase that asked for a collective of so many bytes, or for None."""
+    kind, size_bytes = str(asked[0]) if asked[0] else None, int(asked[1])
+    times = {"compute_ns": compute_ns, "comm_ns": comm_ns, "exposed_ns": exposed_ns}
+    return cast(PhaseRow, {**times, "collective": kind, "bytes": size_bytes})
+
+
+def layer_row(index: int, name: str, *phases: PhaseRow) -> LayerRow:
+    """A layer with its phases, in the order of `PhaseName`."""
+    return cast(LayerRow, {"index": index, "name": name} | dict(zip(map(str, PhaseName), phases, strict=True)))
 
 
 class RankRow(TypedDict):

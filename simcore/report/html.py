@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.report.counters import BusyLink, busiest_links
 from simcore.report.model import Report
 from simcore.report.overview import overview
 from simcore.report.palette import BREAKDOWN, FAMILIES, text_on
 from simcore.report.selection import View
 from simcore.report.tables import layer_rows
 from simcore.report.text import EXPOSED_DEFINITIONS, dominating, headline
-from simcore.report.tracks import Track, colours, lay_out, meanings
+from simcore.report.tracks import BusyLink, Track, busiest_links, colours, lay_out, meanings
 from simcore.timeline.breakdown import operation_totals
 from simcore.timeline.events import NO_LAYER, EventKind, Timeline
 from simcore.workload.model import PhaseName

@@ -25,7 +25,6 @@ from simcore.report.document import (
     Links,
     NoiseRow,
     Option,
-    PhaseRow,
     Pipeline,
     RankRow,
     ReportDocument,
@@ -34,6 +33,8 @@ from simcore.report.document import (
     StageRow,
     StepRow,
     encode,
+    layer_row,
+    phase_row,
 )
 from simcore.timeline.breakdown import breakdown, class_figures, dimension_traffic, layer_figures
 from simcore.timeline.events import FOREVER, FaultCount, LinkTable, Timeline, format_ranks
@@ -253,27 +254,8 @@ def _pipeline(timeline: Timeline) -> Pipeline | None:
 
 
 def _layer(index: int, name: str, asked: Asked, sums: tuple[list[int], list[int], list[int]]) -> LayerRow:
-    forward, input_grad, weight_grad = (
-        _phase(asked.get(phase, NO_COLLECTIVE), *figures) for phase, *figures in zip(PhaseName, *sums, strict=True)
-    )
-    return {
-        "index": index,
-        "name": name,
-        "forward": forward,
-        "input_grad": input_grad,
-        "weight_grad": weight_grad,
-    }
-
-
-def _phase(asked: tuple[str | None, int], compute_ns: int, comm_ns: int, exposed_ns: int) -> PhaseRow:
-    collective, size_bytes = asked
-    return {
-        "compute_ns": compute_ns,
-        "comm_ns": comm_ns,
-        "exposed_ns": exposed_ns,
-        "collective": str(collective) if collective else None,
-        "bytes": int(size_bytes),
-    }
+    figures = zip(PhaseName, *sums, strict=True)
+    return layer_row(index, name, *(phase_row(asked.get(phase, NO_COLLECTIVE), *each) for phase, *each in figures))
 
 
 def _ranks(timeline: Timeline) -> list[RankRow]:

@@ -16,8 +16,8 @@ from simcore.errors import InputError
 from simcore.report.model import Report
 from simcore.timeline.events import EventKind, EventTable, Timeline
 from simcore.workload.loops import Ref, Span, Step
-from simcore.workload.loops.groups import column_group, group_axes
 from simcore.workload.loops.pipeline import Passage, Pipeline, Transfer, end_steps, pipeline_of, steps_of
+from simcore.workload.loops.step import column_group, group_axes
 from simcore.workload.model import Group, PhaseName, Workload
 
 __all__ = ["COMPUTE", "Kernel", "Program", "Said", "program_of"]

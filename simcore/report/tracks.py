@@ -1,4 +1,4 @@
-"""A view's events laid on tracks on which no two slices overlap: what every timeline draws."""
+"""What every timeline draws: events on tracks on which no two slices overlap, and counters of how busy things are."""
 
 from __future__ import annotations
 
@@ -12,9 +12,20 @@ from numpy.typing import NDArray
 from simcore.report.palette import DIMENSIONS, FAMILIES, PHASES, dimension
 from simcore.report.selection import View
 from simcore.report.text import PHASE_WORDS
-from simcore.timeline.events import COMPUTE_STREAM, EventKind, EventTable, Timeline
+from simcore.timeline.breakdown import coverage, merge
+from simcore.timeline.events import COMPUTE_STREAM, EventKind, EventTable, LinkTable, Timeline
 
-__all__ = ["Track", "colours", "dimension_title", "lanes", "lay_out", "meanings"]
+__all__ = [
+    "BusyLink",
+    "Track",
+    "busiest_links",
+    "colours",
+    "dimension_title",
+    "lanes",
+    "lay_out",
+    "meanings",
+    "samples",
+]
 
 Ints = NDArray[np.int64]
 
@@ -136,3 +147,62 @@ def meanings(timeline: Timeline, view: View) -> list[tuple[str, str]]:
         dims = range(index, len(timeline.dims), len(DIMENSIONS))
         entries.append((colour, f"dimension {', '.join(map(str, dims))}"))
     return entries + [(FAMILIES[family], family) for family in ("collective", "message", "memory", "host", "link")]
+
+
+NUM_SAMPLES = 200
+MOST_LINKS = 8
+MOST_LOOKED_AT = 16  # of links that are equally hot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BusyLink:
+    """A link and when it was occupied: disjoint intervals, ascending; `share` of the run."""
+
+    src: str
+    dst: str
+    share: float
+    start_ns: Ints
+    end_ns: Ints
+
+    @property
+    def title(self) -> str:
+        """Its ends."""
+        return f"link {self.src} > {self.dst}"
+
+
+def samples(start_ns: Ints, end_ns: Ints, view: View) -> Iterator[tuple[int, float]]:
+    """Times, and the percentage of the time until the next one that the union of the intervals covers; 0 at the end.
+
+    The area below this curve is the time covered.
+    """
+    num_samples = min(NUM_SAMPLES, view.end_ns - view.start_ns)
+    edges = np.linspace(view.start_ns, view.end_ns, num_samples + 1).astype(np.int64)
+    shares: NDArray[np.float64] = coverage(start_ns, end_ns, edges)
+    yield from zip(edges.tolist(), [*(100 * shares).tolist(), 0.0], strict=True)
+
+
+def busiest_links(timeline: Timeline) -> list[BusyLink]:
+    """The hottest links, the hottest first; of links that are occupied at the same times only the first."""
+    links = timeline.links
+    if links is None or links.use is None:
+        return []
+    found: dict[bytes, BusyLink] = {}
+    for link in _hot(links):
+        start_ns, end_ns = merge(*links.use.of(link))
+        share = int(links.busy_ns[link]) / max(timeline.time_ns, 1)
+        known = BusyLink(links.src[link], links.dst[link], share, start_ns, end_ns)
+        found.setdefault(start_ns.tobytes() + end_ns.tobytes(), known)
+        if len(found) == MOST_LINKS:
+            break
+    return [*found.values()]
+
+
+def _hot(links: LinkTable) -> Iterator[int]:
+    """Links from the hottest on; few of each that are equally hot."""
+    heat = np.stack([links.busy_ns, links.size_bytes], axis=1)
+    kinds, kind = np.unique(heat, axis=0, return_inverse=True)
+    order = np.argsort(kind, kind="stable")
+    bounds = np.searchsorted(kind[order], np.arange(len(kinds) + 1))
+    for each in reversed(range(len(kinds))):
+        if kinds[each, 0]:
+            yield from order[bounds[each] : bounds[each + 1]][:MOST_LOOKED_AT].tolist()

@@ -1,8 +1,10 @@
-"""Pictures of wafers: who sent to whom, the cost of faults. `links` draws the map."""
+"""Pictures of wafers: who sent to whom, nodes or, layer by layer, cores; the cost of faults. `links` draws the map."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +15,13 @@ from simcore.files import write_text
 from simcore.report.palette import DIMENSIONS, HEAT, INK
 from simcore.report.plots import new_figure, save, styled
 from simcore.units import format_bytes
+from simcore.workload.wafer import CoreStep, Instruction
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["matrix_figure", "slowdown_figure", "write_wafer"]
+__all__ = ["layers_of", "matrix_figure", "moves_figure", "node_bytes", "slowdown_figure", "write_wafer"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -65,3 +69,94 @@ def slowdown_figure(faults: Sequence[int], slowdown: Sequence[FloatArray], what:
         axes.set(xlabel=what, ylabel="time / time without more faults")
         axes.legend(frameon=False)
     return figure
+
+
+Moves = Mapping[tuple[int, int], int]
+"""(Core or bank that sends, the one that receives), by the wafer's numbers -> bytes."""
+LAYER = re.compile(r"[a-z]+\d+|lm_head")
+MOST_LINES = 20_000
+KILO = 1e3
+
+
+def layers_of(step: CoreStep) -> dict[str, Moves]:
+    """Bytes between places, by the layer that an instruction's comment begins with, without what stays at home."""
+    found: dict[str, dict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
+    for core, trace in enumerate(step.traces):
+        for each in trace:
+            layer = LAYER.match(each.comment)
+            for source, target, size_bytes in _moves(core, each) if layer else ():
+                if source != target and layer:
+                    found[layer[0]][source, target] += size_bytes
+    return dict(found)
+
+
+def _moves(core: int, each: Instruction) -> Iterator[tuple[int, int, int]]:
+    """Source, target and bytes of what an instruction moves."""
+    numbers = [int(number) for number in each.arguments] if each.kind != "BARRIER" else []
+    if each.kind == "READ":
+        yield numbers[0], core, numbers[1]
+    elif each.kind == "WRITE":
+        yield core, numbers[0], numbers[1]
+    elif each.kind in {"COPY", "MULTICAST"}:
+        for target in numbers[1:-1]:
+            yield numbers[0], target, numbers[-1]
+
+
+def node_bytes(moves: Moves, nodes: int, cores: int) -> NDArray[np.int64]:
+    """Bytes from node (row) to node (column)."""
+    found = np.zeros((nodes, nodes), np.int64)
+    for (source, target), size_bytes in moves.items():
+        found[source // cores, target // cores] += size_bytes
+    return found
+
+
+def moves_figure(moves: Moves, title: str, node_grid: tuple[int, int], core_grid: tuple[int, int]) -> Figure:
+    """The wafer with a line for every two places that exchange bytes, and the matrix of its nodes.
+
+    Node row 0 is on top; a line is as dark as its share of the most.
+    """
+    nodes, cores = (rows * columns for rows, columns in (node_grid, core_grid))
+    between = node_bytes(moves, nodes, cores)
+    with styled():
+        figure = new_figure(13, 6)
+        wafer, matrix = figure.subplots(1, 2)
+        _draw_wafer(wafer, moves, node_grid, core_grid)
+        shown = np.ma.masked_equal(between / KILO, 0)
+        figure.colorbar(matrix.imshow(shown, cmap=HEAT, interpolation="nearest"), ax=matrix, label="bytes (kB)")
+        matrix.set(xlabel="to node", ylabel="from node", title="nodes; the diagonal stays inside")
+        crossing = int(between.sum() - np.trace(between))
+        head = f"{title}: {format_bytes(int(between.sum()))} between cores, {format_bytes(crossing)} between nodes"
+        figure.suptitle(head, color=INK)
+    return figure
+
+
+def _draw_wafer(axes: Axes, moves: Moves, node_grid: tuple[int, int], core_grid: tuple[int, int]) -> None:
+    """Frames of nodes, dots of cores, lines of moves."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.patches import Rectangle
+
+    (rows, columns), (core_rows, core_columns) = node_grid, core_grid
+    for node in range(rows * columns):
+        corner = node % columns * core_columns - 0.5, node // columns * core_rows - 0.5
+        axes.add_patch(Rectangle(corner, core_columns, core_rows, fill=False, edgecolor=INK, linewidth=1.2))
+    order = sorted(moves, key=lambda pair: moves[pair])[-MOST_LINES:]
+    places = _places(node_grid, core_grid)
+    axes.plot(places[:, 0], places[:, 1], ".", markersize=4, color=INK)
+    if order:
+        shares = np.array([moves[pair] for pair in order]) / moves[order[-1]]
+        lines = LineCollection(list(places[np.array(order)]), colors="tab:red", linewidths=1.0, alpha=list(shares))
+        axes.add_collection(lines)
+    left_out = f"; the {MOST_LINES:,} largest of {len(moves):,}" if len(order) < len(moves) else ""
+    axes.set(aspect="equal", xticks=[], yticks=[], title=f"cores and banks{left_out}")
+    axes.spines[:].set_visible(False)
+    axes.set(xlim=(-1, columns * core_columns), ylim=(rows * core_rows, -1))
+
+
+def _places(node_grid: tuple[int, int], core_grid: tuple[int, int]) -> NDArray[np.float64]:
+    """Column and row of every core, by the wafer's numbers."""
+    cores = core_grid[0] * core_grid[1]
+    number = np.arange(node_grid[0] * node_grid[1] * cores)
+    node, core = np.divmod(number, cores)
+    x = node % node_grid[1] * core_grid[1] + core % core_grid[1]
+    y = node // node_grid[1] * core_grid[0] + core // core_grid[1]
+    return np.stack([x, y], axis=1).astype(float)

@@ -15,9 +15,8 @@ from simcore.report.csv import table_csv
 from simcore.report.grid import grid, top
 from simcore.report.plots import image, titled
 from simcore.report.text import wrapped
-from simcore.sweep.picture import shown, study_figure
+from simcore.sweep.pictures import front, measure, scaling_figure, shown, study_figure, trade_figure
 from simcore.sweep.run import FIGURES, Row
-from simcore.sweep.scaling import front, measure, scaling_figure, trade_figure
 from simcore.sweep.store import read_rows
 from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY
 from simcore.units import format_ns

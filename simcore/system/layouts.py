@@ -22,6 +22,7 @@ __all__ = ["MESSAGE", "Layouts", "Running", "Shape", "playable"]
 
 MESSAGE = -1
 """The layout of a message of no phase."""
+MESSAGES_AT_ONCE = 1 << 16
 ENOUGH = 250_000
 """So many messages take some five seconds in Python: long beside the half of a second that loads what is compiled."""
 
@@ -122,12 +123,17 @@ class Layouts:
         s.round_at.append(len(s.entry))
         s.table_at.append(len(s.kind))
         for number, (entry, count) in enumerate(plan.rounds):
-            peers = senders ^ entry.hop if plan.exchange else (senders + entry.hop) % plan.size
             s.entry.extend([number] * count)
             s.pay.extend([costs.received_ns(entry.reduce_bytes)] * count)
-            sizes = [entry.size_bytes] * len(senders)
-            s.kind.extend(self.kinds(shape, members[senders], members[peers], sizes))
-            s.peer.extend([0] if shape.lone else peers.tolist())
+        at_once = max(1, MESSAGES_AT_ONCE // len(senders))
+        for first in range(0, len(plan.rounds), at_once):
+            entries = [entry for entry, _ in plan.rounds[first : first + at_once]]
+            hops = np.array([entry.hop for entry in entries])[:, None]
+            peers = senders ^ hops if plan.exchange else (senders + hops) % plan.size
+            sizes = np.repeat([entry.size_bytes for entry in entries], len(senders))
+            src = np.broadcast_to(members[senders], peers.shape)
+            s.kind.extend(self.kinds(shape, src.ravel(), members[peers].ravel(), sizes.tolist()))
+            s.peer.extend([0] * peers.size if shape.lone else peers.ravel().tolist())
         return self._layout(members[senders], plan.num_rounds, plan.window, plan.half, costs.endpoint_ns)
 
     def _transfers(self, shape: Shape, plan: Explicit, members: IntArray, costs: Costs) -> int:

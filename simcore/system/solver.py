@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from simcore.network.batch import solve_batch
 from simcore.network.clock import cross, idle_ns, occupied_ns, steps
-from simcore.network.topology.fabric import IntArray
+from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.system import explicit_automaton
 from simcore.system.automaton import simulate
@@ -222,12 +222,28 @@ class _Crossings:
 
     def of(self, entry: Round, count: int) -> _Crossing | None:
         """The messages of a round that is sent so often; None when two of them take one link."""
-        hops = list(_hops(self._links, self._members, self._members[peers_of(self._plan, entry.hop)], entry.size_bytes))
-        used = np.concatenate([np.zeros(0, np.int64), *(hop.link for hop in hops)])
-        for hop in hops:
-            self.size_bytes[hop.link] += count * entry.size_bytes
-            self.busy_ns[hop.link] += count * hop.occupied_ns
-        return None if _twice(used) else _Crossing(self, hops, used)
+        routes = self._links.routes(self._members, self._members[peers_of(self._plan, entry.hop)])
+        if _twice(routes.links):
+            return None
+        spent_ns = occupied_ns(entry.size_bytes, self._links.bandwidth_bytes_per_s[routes.links])
+        self.size_bytes[routes.links] += count * entry.size_bytes
+        self.busy_ns[routes.links] += count * spent_ns
+        step_ns = steps(self._links.latency_ns, routes)
+        hops = self._in_one(routes, step_ns, spent_ns) or list(_hops(routes, step_ns, spent_ns))
+        return _Crossing(self, hops, np.concatenate([routes.links[:0], *(hop.link for hop in hops)]))
+
+    def _in_one(self, routes: Routes, step_ns: IntArray, spent_ns: IntArray) -> list[_Hop]:
+        """Ways as single hops, where nobody waits behind the first link.
+
+        That is so when all rounds take the same ways: each link has one sender, whose messages come as far apart as the
+        first one lets them, which is the slowest.
+        """
+        if len({entry.hop for entry, _ in self._plan.rounds}) > 1 or not routes.counts.all():
+            return []
+        first = routes.offsets[:-1]
+        if (spent_ns > np.repeat(spent_ns[first], routes.counts)).any():
+            return []
+        return [_Hop(np.arange(len(first)), routes.links[first], np.add.reduceat(step_ns, first), spent_ns[first])]
 
 
 class _Crossing:
@@ -290,12 +306,9 @@ def _rounds(
     return ready_ns
 
 
-def _hops(links: LinkGraph, src: IntArray, dst: IntArray, size_bytes: int) -> Iterator[_Hop]:
+def _hops(routes: Routes, step_ns: IntArray, spent_ns: IntArray) -> Iterator[_Hop]:
     """First links, second links, .. of the messages of a round."""
-    routes = links.routes(src, dst)
-    offsets, step_ns = routes.offsets[:-1], steps(links.latency_ns, routes)
     for hop in range(int(routes.counts.max(initial=0))):
         sender = np.flatnonzero(routes.counts > hop)
-        at = offsets[sender] + hop
-        link = routes.links[at]
-        yield _Hop(sender, link, step_ns[at], occupied_ns(size_bytes, links.bandwidth_bytes_per_s[link]))
+        at = routes.offsets[sender] + hop
+        yield _Hop(sender, routes.links[at], step_ns[at], spent_ns[at])

@@ -31,6 +31,7 @@ __all__ = [
     "of_class",
     "of_kinds",
     "operation_totals",
+    "shares",
     "union_ns",
 ]
 
@@ -181,12 +182,15 @@ def breakdown(timeline: Timeline, npu_class: int = 0) -> Breakdown:
     """The four shares of the run's time of one class of NPUs."""
     events = of_class(timeline.events, npu_class)
     work = of_kinds(events, COMPUTING)
-    comm_start, comm_end = communication_intervals(events)
-    busy = union_ns(work.start_ns, work.end_ns)
-    communicating = union_ns(comm_start, comm_end)
-    either = union_ns(np.r_[work.start_ns, comm_start], np.r_[work.end_ns, comm_end])
+    return shares((work.start_ns, work.end_ns), communication_intervals(events), timeline.time_ns)
+
+
+def shares(work: tuple[Ints, Ints], communication: tuple[Ints, Ints], length_ns: int) -> Breakdown:
+    """The four shares of a span of time, from the starts and ends of what works and what communicates in it."""
+    busy, communicating = union_ns(*work), union_ns(*communication)
+    either = union_ns(*(np.r_[one, other] for one, other in zip(work, communication, strict=True)))
     overlapped = busy + communicating - either
-    return Breakdown(busy - overlapped, overlapped, communicating - overlapped, timeline.time_ns - either)
+    return Breakdown(busy - overlapped, overlapped, communicating - overlapped, length_ns - either)
 
 
 def layer_figures(timeline: Timeline, classes: Iterable[int] = (0,)) -> LayerFigures:

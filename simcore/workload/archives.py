@@ -44,7 +44,7 @@ def documents(path: str | Path) -> Iterator[tuple[str, bytes]]:
         return
     packed = read_bytes(path)
     most_bytes = _most_bytes(packed)
-    content = _unpacked(packed, str(path), most_bytes)
+    content = unpacked(packed, str(path), most_bytes)
     if content[257:262] == b"ustar":
         yield from _members(content, str(path), most_bytes)
     else:
@@ -56,25 +56,20 @@ def _most_bytes(content: bytes) -> int:
     return max(LEAST_LIMIT_BYTES, MOST_GROWTH * len(content))
 
 
-def _unpacked(content: bytes, file: str, most_bytes: int) -> bytes:
+def unpacked(content: bytes, file: str, most_bytes: int = 0) -> bytes:
+    """The content without gzip's packing, if it has one; InputError when it is broken or grows beyond all reason."""
     if not content.startswith(GZIP):
         return content
-    try:
-        return unpacked(content, file, most_bytes)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError.at(
-            file, "the compressed data is broken", expected="a whole gzip file", found=str(error)
-        ) from error
-
-
-def unpacked(content: bytes, file: str, most_bytes: int = 0) -> bytes:
-    """Gzip's content; InputError when it grows beyond all reason, gzip's own errors when it is broken."""
     limit, packed, pieces, size = most_bytes or _most_bytes(content), io.BytesIO(content), [], 0
-    with gzip.GzipFile(fileobj=packed) as unpacking:
-        while piece := unpacking.read(PIECE_BYTES):
-            pieces.append(piece)
-            size += len(piece)
-            _check_growth(size, min(limit, max(LEAST_LIMIT_BYTES, MOST_GROWTH * packed.tell())), file)
+    try:
+        with gzip.GzipFile(fileobj=packed) as unpacking:
+            while piece := unpacking.read(PIECE_BYTES):
+                pieces.append(piece)
+                size += len(piece)
+                _check_growth(size, min(limit, max(LEAST_LIMIT_BYTES, MOST_GROWTH * packed.tell())), file)
+    except (OSError, EOFError, zlib.error) as error:
+        what = "the compressed data is broken"
+        raise InputError.at(file, what, expected="a whole gzip file", found=str(error)) from error
     return b"".join(pieces)
 
 
@@ -92,7 +87,7 @@ def _members(content: bytes, file: str, most_bytes: int) -> Iterator[tuple[str, 
             _check_growth(sum(member.size for member in members), most_bytes, file)  # one with holes says any size
             for member in members:
                 data, name = archive.extractfile(member), f"{file}/{member.name}"
-                yield name, _unpacked(data.read() if data else b"", name, most_bytes)
+                yield name, unpacked(data.read() if data else b"", name, most_bytes)
     except tarfile.TarError as error:
         raise InputError.at(file, "the archive is broken", expected="a tar file", found=str(error)) from error
     if not members:

@@ -19,7 +19,7 @@ from simcore.units import parse_ns
 from simcore.workload import text
 from simcore.workload.chakra import reader
 from simcore.workload.chakra.convert.native import convert
-from simcore.workload.model import ALL_DIMENSIONS, NO_COLLECTIVE, Graph, GraphSet, NodeKind
+from simcore.workload.model import ALL_DIMENSIONS, Graph, GraphSet, NodeKind
 
 __all__ = ["PLACES", "Job", "JobFile", "merged", "placed", "read_jobs"]
 
@@ -111,7 +111,7 @@ def placed(jobs: Sequence[Job], dims: Sequence[int], seed: int, rule: str = "") 
 
 def merged(jobs: Sequence[Job], places: Sequence[Sequence[int]], npus: int) -> GraphSet:
     """The jobs as one graph for every NPU of the machine; NPUs without a job do nothing."""
-    graphs = [_nothing()]
+    graphs = [Graph.of()]
     graph_of_rank = np.zeros(npus, np.int32)
     groups: dict[str, tuple[int, ...]] = {}
     for job, place in zip(jobs, places, strict=True):
@@ -129,7 +129,7 @@ def _on_machine(job: Job, graph: Graph, place: NDArray[np.int64]) -> Graph:
     names = tuple(f"{job.name}/{name or 'all'}" for name in graph.group_names)
     peer = np.where(graph.peer >= 0, place[np.clip(graph.peer, 0, len(place) - 1)], -1).astype(np.int32)
     moved = replace(graph, group_names=names, peer=peer, dims=np.full(len(graph), ALL_DIMENSIONS, np.int64))
-    return _chain([_gate(moved, job.start_ns), moved])
+    return _chain([_gate(job.start_ns), moved])
 
 
 def _chain(parts: Sequence[Graph]) -> Graph:
@@ -157,22 +157,9 @@ def _chain(parts: Sequence[Graph]) -> Graph:
     )
 
 
-def _gate(like: Graph, duration_ns: int) -> Graph:
+def _gate(duration_ns: int) -> Graph:
     """One node that takes so long; all of a part waits for it."""
-    values = dict.fromkeys(COLUMNS, 0) | {
-        "kind": NodeKind.COMPUTE, "duration_ns": duration_ns, "on_cpu": True, "collective": NO_COLLECTIVE,
-        "peer": -1, "stream": -1, "dims": ALL_DIMENSIONS,
-    }  # fmt: skip
-    columns: dict[str, Any] = {name: np.array([value], getattr(like, name).dtype) for name, value in values.items()}
-    return replace(like, **columns, dep_offsets=np.zeros(2, np.int64), deps=np.zeros(0, np.int32), names=("start",))
-
-
-def _nothing() -> Graph:
-    """What an NPU without a job does."""
-    narrow = dict.fromkeys(("group", "peer", "stream"), np.int32)
-    kinds: dict[str, Any] = {"kind": np.uint8, "collective": np.int8, "on_cpu": np.bool_, **narrow}
-    columns: dict[str, Any] = {name: np.zeros(0, kinds.get(name, np.int64)) for name in COLUMNS}
-    return Graph(**columns, dep_offsets=np.zeros(1, np.int64), deps=np.zeros(0, np.int32), names=())
+    return Graph.of({"name": "start", "kind": NodeKind.COMPUTE, "duration_ns": duration_ns, "on_cpu": True})
 
 
 def read_jobs(path: str | Path) -> JobFile:
@@ -239,4 +226,4 @@ def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
 
 def _repeated(graph: Graph, repeats: int) -> Graph:
     """A graph run again and again, each time after all of the time before."""
-    return _chain([graph, *(part for _ in range(repeats - 1) for part in (_gate(graph, 0), graph))])
+    return _chain([graph, *(part for _ in range(repeats - 1) for part in (_gate(0), graph))])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from simcore.errors import Location
 
@@ -188,6 +188,23 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self.node_id)
+
+    @classmethod
+    def of(cls, *nodes: Mapping[str, object], group_names: tuple[str, ...] = ("",)) -> Graph:
+        """Nodes that wait for nothing, each from its `name` and what is not usual in its columns."""
+        import numpy as np
+
+        columns: dict[str, Any] = {
+            name: np.array([node.get(name, _USUAL.get(name, 0)) for node in nodes], getattr(np, kind[11:-1]))
+            for name, kind in cls.__annotations__.items()
+            if kind.startswith("NDArray") and "dep" not in name
+        }
+        columns |= {"node_id": np.arange(len(nodes)), "dep_offsets": np.zeros(len(nodes) + 1, np.int64)}
+        names = tuple(str(node.get("name", "")) for node in nodes)
+        return cls(**columns, deps=np.zeros(0, np.int32), names=names, group_names=group_names)
+
+
+_USUAL = {"collective": NO_COLLECTIVE, "dims": ALL_DIMENSIONS, "peer": -1, "stream": -1}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

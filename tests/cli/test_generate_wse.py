@@ -5,7 +5,7 @@ import json
 import pytest
 
 from simcore.cli import main
-from simcore.report.wafer_moves import layers_of, node_bytes
+from simcore.report.wafer_figure import layers_of, node_bytes
 from simcore.workload.wafer import CoreStep, Instruction
 
 MODEL = {

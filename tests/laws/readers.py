@@ -35,8 +35,8 @@ from simcore.workload import text
 from simcore.workload.chakra import log_timeline, reader
 from simcore.workload.chakra.convert import flexflow, pytorch
 from simcore.workload.chakra.groups import read_groups
-from simcore.workload.chakra.obfuscation import obfuscate
 from simcore.workload.chakra.summary import summarise
+from simcore.workload.chakra.variants import obfuscate
 from simcore.workload.kineto import read_ranks
 from tests.laws.inputs import MODEL, Input, archive, inputs
 from tests.laws.inputs import text as encoded

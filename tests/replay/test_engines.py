@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from simcore.replay.build import build_step, prepare
 from simcore.replay.coupling import match_collectives
 from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
-from simcore.replay.order import reordered
-from simcore.replay.run import Changes, replay
+from simcore.replay.run import Changes, reordered, replay
 from simcore.workload.kineto import read_ranks
 from tests.replay.player import play
 from tests.replay.test_replay_laws import ABLATIONS, programs, traced

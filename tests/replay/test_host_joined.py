@@ -10,8 +10,7 @@ from simcore.errors import InputError
 from simcore.replay.rank import view
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
-from simcore.replay.views.chakra import to_chakra
-from simcore.replay.views.text import to_workload_text
+from simcore.replay.views.workloads import to_chakra, to_workload_text
 from simcore.replay.whatif.products import width_factors
 from simcore.workload.host_trace import read_recorded
 from simcore.workload.kineto import read_ranks

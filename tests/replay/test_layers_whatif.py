@@ -67,7 +67,7 @@ def test_where_host_or_device_alone_decides_other_depths_are_exact(wanted, lengt
 def test_the_recorded_number_of_layers_changes_nothing():
     trace = trace_of(model(3, [("launch", "gemm", 50)], [("launch", "gemm", 90)]))
     step = replay_traces([trace], Changes(), [Layers(3)]).steps[0][1]
-    assert (step.predicted_ns, step.schedule.copies) == (step.baseline_ns, 4)
+    assert (step.predicted_ns, step.timing.copies) == (step.baseline_ns, 4)
 
 
 def test_a_layer_holds_on_to_its_collectives_on_all_ranks():

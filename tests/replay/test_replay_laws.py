@@ -14,10 +14,9 @@ from simcore.errors import InputError, SimcoreError
 from simcore.replay.build import build_step, prepare
 from simcore.replay.run import Changes, replay
 from simcore.replay.session import replay_traces
-from simcore.replay.views.ablation import VARIANTS, ablations
-from simcore.replay.views.chakra import to_chakra
 from simcore.replay.views.report import to_dict
-from simcore.replay.views.text import to_workload_text
+from simcore.replay.views.trial import VARIANTS, ablations
+from simcore.replay.views.workloads import to_chakra, to_workload_text
 from simcore.replay.whatif.changes import Overlap, Retimed, Scale, Straggler
 from simcore.replay.whatif.degrees import Degree
 from simcore.workload.kineto import read_kineto, read_ranks
@@ -158,7 +157,7 @@ def test_more_overlap_never_takes_longer(program):
     trace = traced(program)
     whats = ([Overlap("full")], [], [Overlap("off")])
     for steps in zip(*(replay_traces([trace], Changes(), what).steps[0] for what in whats), strict=True):
-        full, plain, off = (step.schedule.end_ns.max(axis=1) for step in steps)
+        full, plain, off = (step.timing.end_ns.max(axis=1) for step in steps)
         for less, more in ((full, plain), (plain, off)):
             copies = min(len(less), len(more))
             assert (less[:copies] <= more[:copies]).all()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import simcore
 from simcore.report.chrome import chrome_json
-from simcore.report.counters import busiest_links, samples
 from simcore.report.selection import Limits, Selection, View, choose
+from simcore.report.tracks import busiest_links, samples
 from simcore.timeline.breakdown import union_ns
 from tests.timelines import data_parallel
 

@@ -15,14 +15,12 @@ from simcore.api import load_topology
 from simcore.cli import main
 from simcore.network.topology.draw import draw
 from simcore.network.topology.links import LinkGraph
-from simcore.report.gantt import timeline_figure
+from simcore.report.gantt import stages_figure, timeline_figure
 from simcore.report.links import links_figure
 from simcore.report.plots import breakdown_figure, styled
 from simcore.report.selection import Limits, Selection, choose
-from simcore.report.stages import stages_figure
 from simcore.report.wafer_figure import matrix_figure, slowdown_figure
-from simcore.sweep.picture import study_figure
-from simcore.sweep.scaling import scaling_figure, trade_figure
+from simcore.sweep.pictures import scaling_figure, study_figure, trade_figure
 
 TOLERANCE = 1.0  # pixels that boxes may share: they hold room for accents and tails
 

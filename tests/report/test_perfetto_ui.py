@@ -11,10 +11,9 @@ import pytest
 
 import simcore
 from simcore.report.chrome import chrome_json
-from simcore.report.counters import busiest_links
 from simcore.report.perfetto import perfetto_trace
 from simcore.report.selection import Limits, Selection, choose
-from simcore.report.tracks import lay_out
+from simcore.report.tracks import busiest_links, lay_out
 from simcore.timeline.events import EventKind
 from tests.timelines import data_parallel, messages, pipelined
 

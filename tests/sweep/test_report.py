@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from simcore.cli import main
 from simcore.report.plots import image
-from simcore.sweep.picture import study_figure
+from simcore.sweep.pictures import front, scaling_figure, study_figure
 from simcore.sweep.report import Results, read_results, render, results_csv
-from simcore.sweep.scaling import front, scaling_figure
 from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY
 
 

@@ -9,7 +9,7 @@ from simcore.network.batch import solve_batch
 from simcore.network.congested import CutThrough
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
-from simcore.wafer.rounds import send_all, step_batch
+from simcore.wafer.steps import send_all, step_batch
 
 MESSAGE = st.tuples(
     st.integers(0, 11), st.integers(0, 11), st.integers(1, 5000), st.integers(0, 90), st.integers(-1, 2)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from simcore.cost.published.rows import Job, Row, Step, job
-from simcore.cost.published.tables import shipped, table_rows
+from simcore.cost.published.tables import shipped, spread, table_rows
 
 __all__ = ["automodel"]
 
@@ -36,18 +36,6 @@ def automodel(document: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _jobs(row: Mapping[str, Any], local: int) -> Iterator[Job]:
-    gpus, tp, pp, cp = (int(row[key]) for key in ("#GPUs", "TP", "PP", "CP"))
-    one = job(
-        shipped(_MODELS[row["Model"]]),
-        int(row["Seq Length"]),
-        int(row["GBS"]) // local,
-        micro_batch=int(row["MBS"]),
-        tp=tp,
-        pp=pp,
-        dp=gpus // (tp * pp * cp),
-        cp=cp,
-        ep=int(row["EP"]) if str(row["EP"]).isdigit() else 1,
-        virtual_stages=int(row["VP"]) if pp > 1 else 1,
-        zero=3,
-    )
+    model, batch = shipped(_MODELS[row["Model"]]), int(row["GBS"]) // local
+    one = job(model, int(row["Seq Length"]), batch, **spread(row, int(row["#GPUs"])), zero=3)
     return (Job(one.model, replace(one.plan, recompute=kind)) for kind in ("none", "full"))

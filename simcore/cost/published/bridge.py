@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from simcore.cost.published.rows import Row, Step, job
-from simcore.cost.published.tables import shipped, table_rows
+from simcore.cost.published.tables import number, shipped, spread, table_rows
 
 __all__ = ["MODERN", "dense", "mixtures"]
 
@@ -59,30 +59,12 @@ def _rows(document: Mapping[str, Any], models: Mapping[str, str]) -> Iterator[Ro
 def _row(name: str, row: Mapping[str, Any], model: str, system: str) -> Row:
     """One row; FSDP where the table's column says over how many ranks."""
     gpus, batch, seq = (int(row[key]) for key in ("#-GPUs", "GBS", "Sequence Length"))
-    tp, pp, cp = (int(row[key]) for key in ("TP", "PP", "CP"))
-    one = job(
-        shipped(model),
-        seq,
-        batch,
-        micro_batch=int(row["MBS"]),
-        tp=tp,
-        pp=pp,
-        dp=gpus // (tp * pp * cp),
-        cp=cp,
-        ep=_number(row["EP"]),
-        virtual_stages=_number(row["VP"]) if pp > 1 else 1,
-        dtype=_TYPES[row["Precision"]],
-        **MODERN,
-    )
+    choices = {**MODERN, "zero": 3 if number(row["FSDP"]) > 1 else 1, "dtype": _TYPES[row["Precision"]]}
+    one = job(shipped(model), seq, batch, **spread(row, gpus), **choices, gradient_bytes=2)
     measured_s = batch * seq / (float(row["Tokens / sec / GPU"]) * gpus)
     older = str(row["release"]) < _EXPERTS_TOGETHER
     cluster = f"{_SYSTEMS[system]}-26.04" if older and one.model.experts else _SYSTEMS[system]
     return Row(f"{name}-{system}-{row['Precision']}", measured_s, Step((one,), cluster))
-
-
-def _number(cell: object) -> int:
-    """A degree; "n/a" and an empty cell are 1."""
-    return int(str(cell)) if str(cell).isdigit() else 1
 
 
 Rows = Callable[[Mapping[str, Any]], Iterator[Row]]

@@ -30,92 +30,7 @@ __all__ = ["FITTED", "Tried", "by_suite", "errors", "left_out", "main", "moved",
 
 # Family -> its parameters ("profile/field") and the suites that they are fitted on.
 FITTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "megatron": (
-        (
-            "megatron-core/kernels.products",
-            "megatron-core/kernels.narrow_products",
-            "megatron-core/kernels.attention",
-            "megatron-core/slowdown",
-            "megatron-core/piece_s",
-            "megatron-core/jitter",
-            "megatron-core/kernels.narrowest_products",
-            "mlperf-2025.09/kernels.narrow_products",
-            "mlperf-rocm/kernels.narrow_products",
-        ),
-        (
-            "frameworks_megatron",
-            "mlperf_gpt3",
-            "mlperf_llama31_405b",
-            "mlperf_llama31_8b",
-            "mlperf_llama2_70b_lora",
-            "megatron_bridge_llama",
-            "megatron_core_h100",
-            "llama3_405b",
-        ),
-    ),
-    "megatron-lm": (
-        (
-            "megatron-lm-2021/kernels.products",
-            "megatron-lm-2021/kernels.passes",
-            "megatron-lm-2021/kernels.gap_s",
-            "megatron-lm-2021/step_s",
-        ),
-        (
-            "mlsys23_table5",
-            "sc21_table1",
-            "megascale_table2",
-            "megascale_table3",
-            "megatron_unfitted",
-        ),
-    ),
-    "deepspeed": (
-        (
-            "deepspeed/kernels.products",
-            "deepspeed/kernels.passes",
-            "deepspeed/kernels.gap_s",
-            "deepspeed/launch_s",
-            "deepspeed/step_s",
-        ),
-        ("vtrain_multi", "vtrain_single", "bigscience"),
-    ),
-    "fsdp": (
-        (
-            "torchtitan/kernels.products",
-            "torchtitan/kernels.narrow_products",
-            "torchtitan/kernels.attention",
-            "torchtitan/kernels.passes",
-            "torchtitan/kernels.gap_s",
-            "torchtitan/slowdown",
-            "torchtitan/slowdown_across",
-            "torchtitan/step_s",
-        ),
-        ("frameworks_fsdp",),
-    ),
-    "mosaicml": (
-        (
-            "mosaicml/kernels.products",
-            "mosaicml/kernels.attention",
-            "mosaicml/kernels.passes",
-            "mosaicml/launch_s",
-            "mosaicml/step_s",
-        ),
-        ("llm_foundry_mpt",),
-    ),
-    "xla": (
-        (
-            "maxtext/kernels.products",
-            "maxtext/kernels.narrow_products",
-            "maxtext/kernels.attention",
-            "maxtext/kernels.passes",
-            "maxtext/slowdown_across",
-            "maxtext/step_s",
-        ),
-        ("frameworks_xla",),
-    ),
-    "internevo": (
-        ("internevo/kernels.products", "internevo/slowdown", "internevo/owner_s"),
-        ("frameworks_internevo",),
-    ),
+    family: (tuple(entry["parameters"]), tuple(entry["suites"])) for family, entry in systems.TABLE["fitted"].items()
 }
 Rows = Mapping[str, Sequence[Row]]
 Floats = NDArray[np.float64]
@@ -214,13 +129,18 @@ class Tried:
         """The move with the least weighted |log error| on the rows that are kept.
 
         Between what was tried, logarithms are taken for linear. Least absolute deviations come of weighted least
-        squares, a few times over (Schlossmacher 1973); factors are pulled towards 1 as by a row.
+        squares, a few times over (Schlossmacher 1973); factors are pulled towards 1 as by a row. What hardly any of the
+        kept rows feeds is pulled towards what software of other families has: nothing better is known of it.
         """
         counts = Counter((name, row.source) for name, row in self.rows)
-        shares = np.array([counts[name, row.source] ** -0.5 for name, row in self.rows]) * kept
+        all_shares = np.array([counts[name, row.source] ** -0.5 for name, row in self.rows])
+        shares = all_shares * kept
         factor = np.array(["kernels." in path and not path.endswith("_s") for path in self.paths])
         pull = np.diag(np.where(factor, _PULL, _PULL / 10))
-        towards = np.where(factor, -np.log([value for _, value in _starts(self.paths)]), 0.0)
+        starts = _starts(self.paths)
+        elsewhere = np.log([_elsewhere(path) / value for path, value in starts])
+        fed = shares @ self.slopes**2 > _FED * (all_shares @ self.slopes**2)
+        towards = np.where(fed, np.where(factor, -np.log([value for _, value in starts]), 0.0), elsewhere)
         change = np.zeros(len(self.paths))
         for _ in range(50):
             weights = shares / np.maximum(np.abs(self.base + self.slopes @ change), 0.01)
@@ -273,9 +193,19 @@ def _starts(paths: Sequence[str]) -> list[tuple[str, float]]:
     return [(path, max(_shipped(path), _LEAST[path.replace("/", ".").rpartition(".")[2]])) for path in paths]
 
 
+def _elsewhere(path: str) -> float:
+    """The geometric mean of a parameter in the other families; its own where none has it."""
+    field = path.partition("/")[2]
+    families = [[value for at, value in _starts(paths) if at.endswith(f"/{field}")] for paths, _ in FITTED.values()]
+    own = next(values for values, (paths, _) in zip(families, FITTED.values(), strict=True) if path in paths)
+    found = [value for values in families if values is not own for value in values]
+    return math.exp(math.fsum(map(math.log, found)) / len(found)) if found else dict(_starts([path]))[path]
+
+
 _MOVE = 0.2  # of a parameter's logarithm
 _FAR = 0.7  # as far as one fit goes
 _PULL = 1.0
+_FED = 0.1  # of what all rows together say of a parameter
 
 _LEAST = dict.fromkeys(("products", "narrow_products", "narrowest_products", "attention", "passes"), 0.5)
 _LEAST |= {"slowdown": 0.02, "slowdown_across": 0.02, "piece_s": 2e-6, "jitter": 0.002, "gap_s": 0.5e-6}

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from simcore.cost.published.bridge import MODERN
 from simcore.cost.published.megatron import gpt
-from simcore.cost.published.rows import Job, Row, Step, job, step_s
+from simcore.cost.published.rows import Job, Row, Step, from_rate, job, selected, step_s
 from simcore.cost.published.tables import shipped
 
 __all__ = ["llama3", "megatron_core"]
@@ -32,23 +33,19 @@ def _interleavings(one: Job) -> tuple[Job, ...]:
     return tuple(Job(model, replace(plan, virtual_stages=chunks)) for chunks in counts)
 
 
-def _selected(document: Mapping[str, Any], prefix: str) -> Iterator[Mapping[str, Any]]:
-    return (row for row in document.get("rows", ()) if str(row.get("id", "")).startswith(prefix))
-
-
 def megatron_core(document: Mapping[str, Any]) -> Iterator[Row]:
     """Megatron-Core on H100; the step from 72 B L s h^2 (1 + s / 6h + V / 12 L h) FLOPs (Megatron-LM's README)."""
-    for row in _selected(document, "mcore-h100-"):
+    for row in selected(document, "mcore-h100-"):
         shape, degrees, batch = row["model"], row["parallel"], row["batch"]["global_"]
-        layers, h, s, vocab = shape["layers"], shape["hidden"], shape["seq"], shape["vocab"]
-        model = gpt({**shape, "ffn": 4 * h}, tied=False)
+        model = gpt({**shape, "ffn": 4 * shape["hidden"]}, tied=False)
         split = {name: degrees[name] for name in ("tp", "pp", "dp")}
         sizes = [micro for micro in (1, 2, 4) if batch // degrees["dp"] % micro == 0]
         jobs = [
-            one for micro in sizes for one in _interleavings(job(model, s, batch, micro_batch=micro, **split, **MODERN))
+            one
+            for micro in sizes
+            for one in _interleavings(job(model, shape["seq"], batch, micro_batch=micro, **split, **MODERN))
         ]
-        flops = 72 * batch * s * layers * h * h * (1 + s / (6 * h) + vocab / (12 * layers * h))
-        yield Row(row["id"], _seconds(row, flops), Step(tuple(jobs), "h100"))
+        yield Row(row["id"], from_rate(row, 72, 12, "tflops_per_gpu"), Step(tuple(jobs), "h100"))
 
 
 def llama3(document: Mapping[str, Any]) -> Iterator[Row]:
@@ -57,7 +54,7 @@ def llama3(document: Mapping[str, Any]) -> Iterator[Row]:
     Its pipeline interleaves; a layer fewer leaves the first chunk of the first rank the embedding only, and the last of
     the last rank the head (section 3.3.2): a layer per chunk.
     """
-    for row in _selected(document, "llama3-405B-"):
+    for row in selected(document, "llama3-405B-"):
         degrees, seq = row["parallel"], row["model"]["seq"]
         model = shipped("llama-3-405b")
         batch = row["batch"]["per_dp"] * degrees["dp"]
@@ -65,9 +62,9 @@ def llama3(document: Mapping[str, Any]) -> Iterator[Row]:
         chunks = -(-model.layers // degrees["pp"])
         one = job(model, seq, batch, **split, virtual_stages=chunks, **MODERN)
         flops = batch * seq * (6 * 405.85e9 + 6 * model.layers * seq * model.hidden)
-        yield Row(row["id"], _seconds(row, flops), Step((one,), "h100-production"))
+        otherwise = partial(_at_rate, flops / (row["hardware"]["count"] * 1e12))
+        yield Row(row["id"], step_s(row, otherwise), Step((one,), "h100-production"))
 
 
-def _seconds(row: Mapping[str, Any], flops: float) -> float:
-    count = row["hardware"]["count"]
-    return step_s(row, lambda measured: float(flops / (measured["tflops_per_gpu"] * 1e12 * count)))
+def _at_rate(teraflops: float, measured: Mapping[str, Any]) -> float:
+    return float(teraflops / measured["tflops_per_gpu"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from simcore.cost.published.rows import Held, Job, Row, Step, guarded, job, step_s
+from simcore.cost.published.rows import Held, Job, Row, Step, from_rate, guarded, job, selected, step_s
 from simcore.model.plan import Recompute
 from simcore.model.shape import Model
 
@@ -161,12 +161,8 @@ def _level(row: Mapping[str, Any]) -> int:
 
 def ablations(document: Mapping[str, Any]) -> Iterator[Row]:
     """MegaScale's table 3: 175B on 256 GPUs, one optimisation after the other; the step from the model's FLOPs."""
-    for row in _selected(document, "megascale-t3-"):
+    for row in selected(document, "megascale-t3-"):
         yield Row(row["id"], _from_share(row), guarded(megascale, row, row["id"]))
-
-
-def _selected(document: Mapping[str, Any], prefix: str) -> Iterator[Mapping[str, Any]]:
-    return (row for row in document.get("rows", ()) if str(row.get("id", "")).startswith(prefix))
 
 
 def unfitted(document: Mapping[str, Any]) -> Iterator[Row]:
@@ -174,7 +170,7 @@ def unfitted(document: Mapping[str, Any]) -> Iterator[Row]:
     for row in document.get("rows", ()):
         name, measured = str(row.get("id", "")), row.get("measured", {})
         if name.startswith("sc21-t2-PTD-"):
-            yield Row(name, _from_rate(row, 96, 16, "tflops_per_gpu"), _sc21_table2(row))
+            yield Row(name, from_rate(row, 96, 16, "tflops_per_gpu"), _sc21_table2(row))
         elif name.startswith("mtnlg-"):
             yield Row(name, measured["iter_s"], _sc21_table2(row))
         elif name == "mlsys23-530B-dp8":
@@ -185,15 +181,7 @@ def unfitted(document: Mapping[str, Any]) -> Iterator[Row]:
 
 def _from_share(row: Mapping[str, Any]) -> float:
     """Step time from the percentage of A100's 312 TFLOP/s."""
-    return _from_rate(row, 72, 12, "mfu_pct", 3.12)
-
-
-def _from_rate(row: Mapping[str, Any], factor: float, head: float, key: str, scale: float = 1.0) -> float:
-    """Step time from TFLOP/s per GPU: `factor` B s L h^2 (1 + s / 6h + V / `head` L h) FLOPs, as the sources count."""
-    shape, batch = row["model"], row["batch"]["global_"]
-    h, s, layers, vocab = shape["hidden"], shape["seq"], shape["layers"], shape["vocab"]
-    flops = factor * batch * s * layers * h * h * (1 + s / (6 * h) + vocab / (head * layers * h))
-    return step_s(row, lambda measured: float(flops / (measured[key] * scale * 1e12 * row["hardware"]["count"])))
+    return from_rate(row, 72, 12, "mfu_pct", 3.12)
 
 
 def _sc21_table2(row: Mapping[str, Any]) -> Step:
@@ -204,7 +192,7 @@ def _sc21_table2(row: Mapping[str, Any]) -> Step:
 
 def zero3(document: Mapping[str, Any]) -> Iterator[Row]:
     """SC'21 table 2 without model parallelism: DeepSpeed's ZeRO 3, weights gathered in every micro-batch."""
-    for row in _selected(document, "sc21-t2-ZeRO-3-"):
+    for row in selected(document, "sc21-t2-ZeRO-3-"):
         batch, dp = row["batch"], row["parallel"]["dp"]
         one = job(
             gpt(row["model"]),
@@ -218,13 +206,13 @@ def zero3(document: Mapping[str, Any]) -> Iterator[Row]:
             dtype="fp16",
             **CLASSIC,
         )
-        measured_s = _from_rate(row, 96, 16, "tflops_per_gpu")
+        measured_s = from_rate(row, 96, 16, "tflops_per_gpu")
         yield Row(row["id"], measured_s, Step((one,), "selene-2021"))
 
 
 def lumos(document: Mapping[str, Any]) -> Iterator[Row]:
     """Lumos, figure 7: GPT-3 15B of MLPerf on H100. It states no batch: `cost.published.lumos` derives it."""
-    for row in _selected(document, "lumos-f7-"):
+    for row in selected(document, "lumos-f7-"):
         shape, degrees = row["model"], row["parallel"]
         model = gpt({**shape, "seq": 2048, "vocab": 51200}, head_size=shape["head_dim"])
         one = job(
@@ -255,7 +243,7 @@ _GIB = 2.0**30
 
 def activations(document: Mapping[str, Any]) -> Iterator[Row]:
     """MLSys'23 figure 1 as Calculon's authors read it: the first stage's activations, and its weights and states."""
-    for row in _selected(document, "mlsys23-fig1-mem-"):
+    for row in selected(document, "mlsys23-fig1-mem-"):
         layers, hidden, heads, stages, chunks, micro = _FIGURE_1[row["model"]["name"]]
         model = gpt({"layers": layers, "hidden": hidden, "heads": heads, "seq": 2048})
         degrees = {"tp": row["parallel"]["tp"], "pp": stages, "virtual_stages": chunks}

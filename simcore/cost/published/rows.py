@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import fsum
 from typing import Any, NamedTuple, Protocol
@@ -16,7 +16,7 @@ from simcore.model.shape import Model
 from simcore.system.collectives.nccl import Fabric, collective_s
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Collective", "Held", "Job", "Question", "Row", "Step", "guarded", "job", "step_s"]
+__all__ = ["Collective", "Held", "Job", "Question", "Row", "Step", "from_rate", "guarded", "job", "selected", "step_s"]
 
 
 class Job(NamedTuple):
@@ -127,6 +127,19 @@ class Row:
     question: Question
     peer: float = 0.0
     source: str = ""
+
+
+def selected(document: Mapping[str, Any], prefix: str) -> Iterator[Mapping[str, Any]]:
+    """Rows of a file whose id begins so."""
+    return (row for row in document.get("rows", ()) if str(row.get("id", "")).startswith(prefix))
+
+
+def from_rate(row: Mapping[str, Any], factor: float, head: float, key: str, scale: float = 1.0) -> float:
+    """Step time from TFLOP/s per GPU: `factor` B s L h^2 (1 + s / 6h + V / `head` L h) FLOPs, as the sources count."""
+    shape, batch = row["model"], row["batch"]["global_"]
+    h, s, layers, vocab = shape["hidden"], shape["seq"], shape["layers"], shape["vocab"]
+    flops = factor * batch * s * layers * h * h * (1 + s / (6 * h) + vocab / (head * layers * h))
+    return step_s(row, lambda measured: float(flops / (measured[key] * scale * 1e12 * row["hardware"]["count"])))
 
 
 def step_s(row: Mapping[str, Any], otherwise: Callable[[Mapping[str, Any]], float]) -> float:

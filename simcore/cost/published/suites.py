@@ -19,6 +19,7 @@ from simcore.cost.published.automodel import automodel
 from simcore.cost.published.bigscience import bigscience
 from simcore.cost.published.bridge import dense, mixtures
 from simcore.cost.published.llama import llama3, megatron_core
+from simcore.cost.published.logged import memory, power
 from simcore.cost.published.lumos import extrapolations
 from simcore.cost.published.megatron import (
     CLASSIC,
@@ -33,8 +34,7 @@ from simcore.cost.published.megatron import (
     unfitted,
     zero3,
 )
-from simcore.cost.published.power import power
-from simcore.cost.published.rows import Collective, Row, Step, guarded, job, step_s
+from simcore.cost.published.rows import Collective, Row, Step, guarded, job, selected, step_s
 from simcore.cost.published.tables import foundry, simumax, simumax_memory, table_rows
 from simcore.cost.published.training import family, training
 from simcore.cost.systems import fabric_of
@@ -98,10 +98,9 @@ def _steps(prefix: str, key: str, question: Callable[[Mapping[str, Any]], Step])
     """Rows whose id starts with `prefix`; those of the source give `key` in seconds."""
 
     def rows(document: Mapping[str, Any]) -> Iterator[Row]:
-        for row in document.get("rows", ()):
-            if str(row.get("id", "")).startswith(prefix):
-                measured_s = step_s(row, lambda measured: float(measured[key]))
-                yield Row(row["id"], measured_s, guarded(question, row, row["id"]))
+        for row in selected(document, prefix):
+            measured_s = step_s(row, lambda measured: float(measured[key]))
+            yield Row(row["id"], measured_s, guarded(question, row, row["id"]))
 
     return rows
 
@@ -201,9 +200,9 @@ FAMILIES: dict[str, tuple[float | None, str]] = {
     "frameworks_xla": (0.10, "none"),
     "frameworks_internevo": (0.04, "calculon 54.6%"),
     "frameworks_other": (None, "none"),
-    "mlperf_gpt3": (0.09, "none"),
+    "mlperf_gpt3": (0.045, "none"),
     "mlperf_llama31_405b": (0.03, "none"),
-    "mlperf_llama31_8b": (0.055, "none"),
+    "mlperf_llama31_8b": (0.04, "none"),
     "mlperf_llama2_70b_lora": (0.055, "none"),
     "mlperf_other": (None, "none"),
 }
@@ -237,6 +236,7 @@ SUITES = {
         Suite("memory", simumax_memory, 0.03, "SimuMax 0.46%", "bytes"),
         Suite("collectives_in_node", _collectives(inside=True), 0.06, "Echo 7-8%; ASTRA-sim 9.7% (8 H100)"),
         Suite("collectives_across_nodes", _collectives(inside=False), 0.10, "Echo 11-14% (2-8 nodes)"),
+        Suite("mlperf_memory", memory, 0.07, "none", "bytes"),
         Suite("mlperf_power", power, 0.15, "none", "w"),
         *(Suite(name, _family(name), tolerance, peer) for name, (tolerance, peer) in FAMILIES.items()),
     )

@@ -16,7 +16,7 @@ from simcore.errors import InputError, closest
 from simcore.model.presets import SHIPPED
 from simcore.model.shape import Model
 
-__all__ = ["foundry", "shipped", "simumax", "simumax_memory", "table_rows"]
+__all__ = ["foundry", "number", "shipped", "simumax", "simumax_memory", "spread", "table_rows"]
 
 
 def table_rows(document: Mapping[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -24,6 +24,18 @@ def table_rows(document: Mapping[str, Any], name: str) -> Iterator[tuple[str, di
     table = document.get("bulk_tables", {}).get(name, {"columns": [], "rows": []})
     for number, values in enumerate(table["rows"], table.get("first", 0)):
         yield f"{name}-{number}", dict(zip(table["columns"], values, strict=False))
+
+
+def spread(row: Mapping[str, Any], ranks: int) -> dict[str, int]:
+    """Degrees of a NeMo table's row, for so many ranks; "n/a" and an empty cell are 1."""
+    tp, pp, cp, ep, vp = (number(row[key]) for key in ("TP", "PP", "CP", "EP", "VP"))
+    degrees = {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "dp": ranks // (tp * pp * cp), "micro_batch": int(row["MBS"])}
+    return {**degrees, "virtual_stages": vp if pp > 1 else 1}
+
+
+def number(cell: object) -> int:
+    """A degree; 1 where there is none."""
+    return int(str(cell)) if str(cell).isdigit() else 1
 
 
 def shipped(name: str) -> Model:

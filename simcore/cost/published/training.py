@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from simcore.compute.accelerators import accelerator
+from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
 from simcore.cost.placed import placed
 from simcore.cost.published.rows import Job, Step, job
 from simcore.errors import InputError
-from simcore.model.plan import check
+from simcore.model.plan import STORED_BYTES, check
 from simcore.model.shape import Experts, Model, Weights
 from simcore.model.steps import Module
 
@@ -208,6 +208,7 @@ def _mlperf(row: Stated) -> Step:
     if lora:
         adapted = str(Weights.QKV), str(Weights.PROJECTION)
         choices |= {"lora_rank": _rank(row["model"]["task"]), "lora_modules": adapted}
+        choices["parameter_dtype"] = "fp8" if ELEMENT_BYTES[choices["dtype"]] < STORED_BYTES else ""
     step = _step(row, model, _graphs(row, options), choices)
     narrower = (
         precision.get("confirmed") is False and "fp4" in accelerator(row["hardware"]["accelerator"]).peak_flops_per_s

@@ -13,10 +13,11 @@ from simcore.cost.played import cells, engine_ns
 from simcore.cost.predict import Prediction
 from simcore.cost.published.reading import READING_ERRORS, Refused, Sorted, reason_of, sort_rows
 from simcore.cost.published.rows import Row, Step
+from simcore.cost.published.scaling import curves, lines
 from simcore.cost.published.suites import Suite, load
 from simcore.cost.sensitivity import Sensitivity, averaged, of_question, told
 
-__all__ = ["Scored", "default_documents", "document", "markdown", "score", "seen_errors", "table"]
+__all__ = ["Scored", "default_documents", "document", "markdown", "scaling", "score", "seen_errors", "table"]
 
 MOST_CELLS = 20_000  # three seconds of the engine
 _HERE = Path(__file__).parent / "measurements"
@@ -211,6 +212,14 @@ def seen_errors() -> dict[tuple[str, Kind], list[float]]:
 def _rank(values: Sequence[float], share: float) -> float:
     """The value that `share` of some do not pass (nearest rank)."""
     return sorted(values)[max(0, ceil(share * len(values)) - 1)] if values else 0.0
+
+
+def scaling(scored: Sequence[Scored]) -> str:
+    """Curves of efficiency of suites that are judged, predicted and measured; nothing where there is none."""
+    judged = [one for one in scored if one.suite.tolerance is not None]
+    steps = [(row, p.step_s) for one in judged for row, p in zip(one.rows, one.predictions, strict=True)]
+    found = curves(steps)
+    return "\n".join(lines(found)) if found else ""
 
 
 def markdown(scored: Sequence[Scored]) -> str:

@@ -113,13 +113,11 @@ class Computed:
         tp, in_server = self.job.tp, self.job.gpus_per_server
         servers = max(1, tp // in_server)
         if group is Group.TP and kind in (GATHER, SCATTER):
-            table = ratios.NVLINK if nvlink_bound else ratios.NIC
-            column = ratios.column(servers)
+            table, column = "nvlink" if nvlink_bound else "nic", ratios.column(servers)
         elif group is Group.TP and kind is EXCHANGE:
-            table, column = ratios.ALL_TO_ALL, ratios.column(servers)
+            table, column = "all_to_all", ratios.column(servers)
         elif group is Group.EP and kind is EXCHANGE:
-            table = ratios.ALL_TO_ALL
-            column = ratios.column(max(1, tp * ranks // in_server))
+            table, column = "all_to_all", ratios.column(max(1, tp * ranks // in_server))
             if tp >= in_server and tp * ranks > in_server:
                 column = ratios.MULTI_16
         else:

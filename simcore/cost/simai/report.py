@@ -14,7 +14,17 @@ from simcore.cost.simai.rows import LayerFigures, PhaseFigures, SimaiResult, eva
 from simcore.errors import InputError
 from simcore.files import read_bytes
 from simcore.options import SimaiOptions, spelled
-from simcore.report.document import SCHEMA, BreakdownRow, InputRow, LayerRow, PhaseRow, RankRow, ReportDocument, encode
+from simcore.report.document import (
+    SCHEMA,
+    BreakdownRow,
+    InputRow,
+    PhaseRow,
+    RankRow,
+    ReportDocument,
+    encode,
+    layer_row,
+    phase_row,
+)
 from simcore.timeline.events import format_ranks
 from simcore.units import format_ns
 from simcore.workload import text
@@ -100,7 +110,9 @@ def _document(result: SimaiResult, profile: str, inputs: list[InputRow]) -> Repo
         "compute_ns": compute_ns,
         "exposed_comm_ns": time_ns - compute_ns,
         "breakdown": shares,
-        "layers": [_layer(index, layer) for index, layer in enumerate(result.layers)],
+        "layers": [
+            layer_row(index, each.name, *map(_phase, _phases(each))) for index, each in enumerate(result.layers)
+        ],
         "ranks": [rank],
         "dims": [],
         "links": {"count": 0, "hottest": []},
@@ -129,25 +141,9 @@ def _phases(layer: LayerFigures) -> tuple[PhaseFigures, PhaseFigures, PhaseFigur
     return layer.forward, layer.input_grad, layer.weight_grad
 
 
-def _layer(index: int, layer: LayerFigures) -> LayerRow:
-    forward, input_grad, weight_grad = map(_phase, _phases(layer))
-    return {
-        "index": index,
-        "name": layer.name,
-        "forward": forward,
-        "input_grad": input_grad,
-        "weight_grad": weight_grad,
-    }
-
-
 def _phase(phase: PhaseFigures) -> PhaseRow:
-    return {
-        "compute_ns": phase.compute_ns,
-        "comm_ns": phase.comm_ns,
-        "exposed_ns": round(phase.exposed_ns),
-        "collective": str(phase.collective) if phase.collective else None,
-        "bytes": phase.size_bytes,
-    }
+    asked = phase.collective, phase.size_bytes
+    return phase_row(asked, phase.compute_ns, phase.comm_ns, round(phase.exposed_ns))
 
 
 def summary_text(result: SimaiResult, profile: str) -> str:

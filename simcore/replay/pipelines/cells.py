@@ -18,8 +18,9 @@ from simcore.errors import InputError
 from simcore.replay.build import Prepared
 from simcore.replay.device import SHORT_GAP_NS
 from simcore.replay.session import StepReplay
-from simcore.replay.views.chakra import collectives
-from simcore.replay.whatif.ranges import NamedRange, model_order
+from simcore.replay.views.workloads import collectives
+from simcore.replay.whatif.degrees import roles
+from simcore.replay.whatif.layers import NamedRange, model_order
 from simcore.workload.kineto import Collective, TaskKind
 from simcore.workload.model import CollectiveKind, Group
 
@@ -28,18 +29,6 @@ __all__ = ["NEVER", "Cells", "Operation", "read_cells"]
 NEVER = 1 << 62
 END = "", "", 0  # where launches are put that end the step
 TRANSFER = re.compile(r"send|recv", re.IGNORECASE)
-# How groups are described, Megatron-LM's and PyTorch's meshes; the first that fits counts.
-GROUPS = tuple(
-    (group, re.compile(rf"{words}|(^|[^a-z])({short})([^a-z]|$)", re.IGNORECASE))
-    for group, words, short in (
-        (Group.DP_EP, "expert.*data", "edp"),
-        (Group.EP, "expert", "ep"),
-        (Group.CP, "context", "cp"),
-        (Group.TP, "tensor", "tp"),
-        (Group.PP, "pipeline", "pp"),
-        (Group.DP, "data", "dp|fsdp|ddp"),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +200,7 @@ class _Reader:
 
     def _collective(self, place: int, task: int, known: tuple[CollectiveKind, Collective] | None) -> Operation:
         trace = self.prepared.view.trace
-        group = next((g for g, words in GROUPS if known and words.search(known[1].description)), None)
+        group = next(iter(roles(known[1].description)), None) if known else None
         if known is None or group is None:
             raise InputError.at(
                 trace.file,

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from simcore.replay.rank import RankView
 from simcore.replay.whatif.degrees import role_of
-from simcore.replay.whatif.ranges import NamedRange
+from simcore.replay.whatif.layers import NamedRange
 from simcore.replay.whatif.repetition import UnclearError
 from simcore.replay.whatif.transfers import SEND, kind_of
 

@@ -7,7 +7,7 @@ schedule; unlike there all communication is timed by the simulated network, from
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, pairwise
 from math import fsum
 from statistics import mean
@@ -16,16 +16,18 @@ from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.profiles import profiles
-from simcore.replay.pipelines.rows import Part, Rows, mixed_row
-from simcore.replay.pipelines.stages import Plan, Recorded, recorded
+from simcore.replay.pipelines.rows import ModelPart, Rows, mixed_row
+from simcore.replay.pipelines.stages import PipelinePlan, Recorded, recorded
 from simcore.replay.session import Replay
+from simcore.replay.views.changed import batch
 from simcore.replay.whatif.interconnect import Interconnect
-from simcore.replay.whatif.ranges import layer_number
+from simcore.replay.whatif.layers import layer_number
 from simcore.report.model import Report
+from simcore.units import format_ns
 from simcore.workload.loops import schedules
 from simcore.workload.model import Group, Layer, Parallelism, Phase, Workload
 
-__all__ = ["NUMBERS", "Rebuilt", "compiled", "played", "rebuild", "target_of"]
+__all__ = ["NUMBERS", "Rebuilt", "compiled", "pipeline_dict", "pipeline_text", "played", "rebuild", "target_of"]
 
 LOOP = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 REDUCING, CLOSING = "gradient_reduce", "optimizer"  # names by which a pipeline knows the rows of a step's end
@@ -33,15 +35,14 @@ SCALAR_BYTES = 1024  # collectives as small as this (norms, counts) do not grow 
 NUMBERS = ("pp", "dp", "layers", "micro_batches", "vpp")
 
 
-def target_of(base: Recorded, changes: dict[str, int | str]) -> Plan:
+def target_of(base: Recorded, changes: dict[str, int | str]) -> PipelinePlan:
     """The recorded plan with changes; InputError for what the trace cannot tell."""
     plan = replace(base.plan, **changes)  # type: ignore[arg-type]
-    if plan.schedule not in schedules.names():
-        schedules.make(plan.schedule, 1, 1)
-    if plan.schedule in ("gpipe", "1f1b", "zb-h1") and "vpp" not in changes:
+    family = schedules.family(plan.schedule)
+    if family.chunks == 1 and "vpp" not in changes:
         plan = replace(plan, vpp=1)
-    if plan.schedule in ("interleaved", "zb-v", "dualpipe") and plan.vpp == 1:
-        plan = replace(plan, vpp=1 if plan.schedule == "dualpipe" else 2)
+    if family.chunks > 1 and plan.vpp == 1 and family.placement != "twoway":
+        plan = replace(plan, vpp=family.chunks)
     missing = ""
     if plan.pp > 1 and not base.pipeline_bytes:
         missing = "no transfer between stages was recorded, so their size is unknown"
@@ -56,7 +57,7 @@ def target_of(base: Recorded, changes: dict[str, int | str]) -> Plan:
     return plan
 
 
-def compiled(base: Recorded, plan: Plan) -> Workload:
+def compiled(base: Recorded, plan: PipelinePlan) -> Workload:
     """The recorded step as rows of a pipeline with other degrees; all-gather sizes are totals."""
     layers, outline = base.chosen(plan.layers), plan.outline
     count, extra = divmod(len(layers), outline.parts)
@@ -66,7 +67,7 @@ def compiled(base: Recorded, plan: Plan) -> Workload:
     parts = [list(layers[a:b]) for a, b in pairwise(marks)]
     parts[0] = [*base.before, *parts[0]]
     parts[-1] = [*parts[-1], *base.behind]
-    ends: list[list[tuple[Part, int]]] = [[] for _ in parts]
+    ends: list[list[tuple[ModelPart, int]]] = [[] for _ in parts]
     for number, part in enumerate(parts):  # a stage ends its step once, with the first of its parts
         ends[number if outline.placement == "twoway" else _first_part(outline, number)] += part
     rows = [_part_rows(base, plan, part, end) for part, end in zip(parts, ends, strict=True)]
@@ -83,7 +84,7 @@ def _first_part(outline: schedules.Schedule, part: int) -> int:
 
 
 def _part_rows(
-    base: Recorded, plan: Plan, parts: Sequence[tuple[Part, int]], end: Sequence[tuple[Part, int]]
+    base: Recorded, plan: PipelinePlan, parts: Sequence[tuple[ModelPart, int]], end: Sequence[tuple[ModelPart, int]]
 ) -> list[Layer]:
     """The rows of the end of the step, then a block for every micro-batch, the last one first.
 
@@ -97,7 +98,7 @@ def _part_rows(
     return [*(_end_rows(base, plan, end) if end else []), *ahead, *last, *[*ahead, *back] * (plan.micro_batches - 1)]
 
 
-def _end_rows(base: Recorded, plan: Plan, parts: Sequence[tuple[Part, int]]) -> list[Layer]:
+def _end_rows(base: Recorded, plan: PipelinePlan, parts: Sequence[tuple[ModelPart, int]]) -> list[Layer]:
     """The end of the recorded steps, each part's share of its stage; reducing rows are played from the last up."""
     shares = _shares(base, parts)
     reducing = _mixed([end.reducing for end in base.ends], shares, 1.0, base.file)
@@ -113,12 +114,12 @@ def _named(row: Layer, name: str) -> Layer:
     return Layer("_".join(name.split()), phases[0], phases[1], phases[2])
 
 
-def _shares(base: Recorded, parts: Sequence[tuple[Part, int]]) -> list[float]:
+def _shares(base: Recorded, parts: Sequence[tuple[ModelPart, int]]) -> list[float]:
     """How much of each recorded stage's parameters some parts hold: by gradient bytes, else by number of layers."""
     every = [*base.before, *base.layers, *base.behind]
     known = any(part.gradient_bytes for part, _ in every)
 
-    def weight(some: Sequence[tuple[Part, int]], stage: int) -> float:
+    def weight(some: Sequence[tuple[ModelPart, int]], stage: int) -> float:
         own = [part for part, its in some if its == stage]
         return sum(part.gradient_bytes if known else layer_number(part.name) >= 0 for part in own)
 
@@ -153,7 +154,7 @@ class Rebuilt:
     """
 
     recorded: Recorded
-    plan: Plan
+    plan: PipelinePlan
     report: Report
     base: Report | None
     period_ns: float
@@ -170,7 +171,7 @@ def rebuild(
     machine: Interconnect,
     own: Interconnect | None = None,
 ) -> Rebuilt:
-    """Compile the recorded step with changes (of `Plan`) and play it on a machine.
+    """Compile the recorded step with changes (of `PipelinePlan`) and play it on a machine.
 
     `own` is the recorded run's; without it `machine` serves where it has as many NPUs.
 
@@ -187,7 +188,7 @@ def rebuild(
     return Rebuilt(base, plan, played(compiled(base, plan), plan, machine), again, period_ns)
 
 
-def played(workload: Workload, plan: Plan, machine: Interconnect) -> Report:
+def played(workload: Workload, plan: PipelinePlan, machine: Interconnect) -> Report:
     """The compiled step on a machine; InputError when its NPUs are not the plan's."""
     topology = machine.topology
     if topology.npus != plan.npus:
@@ -201,3 +202,56 @@ def played(workload: Workload, plan: Plan, machine: Interconnect) -> Report:
     return Report(
         simulate(workload, topology, machine.system, profiles.get("native"), settings), "native", "", workload=workload
     )
+
+
+SHARES = {"compute_ns": "compute", "overlapped_ns": "overlapped", "exposed_comm_ns": "exposed", "idle_ns": "bubble"}
+
+
+def pipeline_dict(rebuilt: Rebuilt) -> dict[str, object]:
+    """The key `pipeline` of the replay's document."""
+    return {
+        "recorded": asdict(rebuilt.recorded.plan),
+        "period_ns": rebuilt.period_ns,
+        "compiled_ns": rebuilt.base.timeline.time_ns if rebuilt.base else None,
+        "compiled_error": rebuilt.base_error,
+        "target": asdict(rebuilt.plan),
+        "predicted_ns": rebuilt.report.timeline.time_ns,
+        "stages": _stages(rebuilt),
+        "notes": list(rebuilt.report.timeline.notes),
+    }
+
+
+def _stages(rebuilt: Rebuilt) -> list[dict[str, object]]:
+    document = rebuilt.report.to_dict()
+    if "pipeline" in document:
+        return [dict(stage) for stage in document["pipeline"]["stages"]]
+    return [{"stage": 0, "ranks": f"0-{rebuilt.plan.npus - 1}", **document["breakdown"]}]
+
+
+def _plan(plan: PipelinePlan) -> str:
+    sizes = f"tp {plan.tp}, pp {plan.pp}, dp {plan.dp}, {plan.layers} layers, {plan.micro_batches} micro-batches"
+    return f"{sizes}, {plan.schedule}" + (f" with {plan.vpp} chunks" if plan.vpp > 1 else "")
+
+
+def pipeline_text(rebuilt: Rebuilt, tokens: int = 0) -> str:
+    """The answer in a sentence, its stages, and how good the same way of predicting is for the recorded step."""
+    time_ns, period_ns = rebuilt.report.timeline.time_ns, rebuilt.period_ns
+    answer = f"{format_ns(time_ns)} instead of {format_ns(period_ns)} ({time_ns / period_ns - 1:+.1%})"
+    plan, old = rebuilt.plan, rebuilt.recorded.plan
+    batches = plan.dp * plan.micro_batches / (old.dp * old.micro_batches)
+    answer += batch(batches, period_ns, time_ns, tokens)
+    lines = [
+        f"With {_plan(rebuilt.plan)} a step takes {answer}.",
+        "",
+        "  stage  ranks       " + "".join(f"{title:>14}" for title in SHARES.values()),
+    ]
+    for stage in _stages(rebuilt):
+        cells = "".join(f"{format_ns(int(str(stage[key]))):>14}" for key in SHARES)
+        lines.append(f"  {stage['stage']!s:<6} {stage['ranks']!s:<12}{cells}")
+    lines += ["", f"  recorded: {_plan(rebuilt.recorded.plan)}; replayed in {format_ns(period_ns)}"]
+    if rebuilt.base is None:
+        lines.append("  --recorded-topology T plays the recorded pipeline in the same way, to see how far that is off")
+    else:
+        compiled_ns = format_ns(rebuilt.base.timeline.time_ns)
+        lines.append(f"  the recorded pipeline, played in the same way: {compiled_ns} ({rebuilt.base_error:+.1%})")
+    return "\n".join([*lines, *(f"  note: {note}" for note in rebuilt.report.timeline.notes)])

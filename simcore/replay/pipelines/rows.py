@@ -16,7 +16,7 @@ from simcore.errors import InputError
 from simcore.replay.pipelines.cells import NEVER, Cells, Operation
 from simcore.workload.model import Group, Layer, Phase
 
-__all__ = ["Part", "Rows", "StepEnd", "mixed_row", "part_of", "step_end"]
+__all__ = ["ModelPart", "Rows", "StepEnd", "mixed_row", "part_of", "step_end"]
 
 IDLE = Layer("")
 Rows = tuple[Layer, ...]
@@ -24,7 +24,7 @@ Following = Callable[[Operation, int], int]  # as `Cells.following`
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ModelPart:
     """A layer or another part of the model: rows of its passes, each in the order in which they are played.
 
     Means over micro-batches; `last` is the backward pass of the last one, whose gradients are complete, and has as many
@@ -51,7 +51,7 @@ class StepEnd:
     closing: Rows
 
 
-def part_of(cells: Cells, name: str) -> Part:
+def part_of(cells: Cells, name: str) -> ModelPart:
     """The rows of one part of the model; those of a micro-batch only where most micro-batches have them."""
     ahead = [
         _forward(operations, cells.following, f"{cells.file}: {name}")
@@ -62,7 +62,7 @@ def part_of(cells: Cells, name: str) -> Part:
     pairs = list(zip_longest(usual, back[-1] if back else (), fillvalue=IDLE))
     last = tuple(row for _, row in pairs)
     reduced = sum(row.weight_grad.size_bytes for row in last if row.weight_grad.group == Group.DP)
-    return Part(name, _mean(ahead), tuple(row for row, _ in pairs), last, reduced)
+    return ModelPart(name, _mean(ahead), tuple(row for row, _ in pairs), last, reduced)
 
 
 def step_end(cells: Cells) -> StepEnd:

@@ -10,21 +10,21 @@ from statistics import median_low
 from simcore.errors import InputError
 from simcore.replay.pipelines.cells import Cells, read_cells
 from simcore.replay.pipelines.passes import found_ranges, line_of
-from simcore.replay.pipelines.rows import Part, Rows, StepEnd, part_of, step_end
+from simcore.replay.pipelines.rows import ModelPart, Rows, StepEnd, part_of, step_end
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
-from simcore.replay.whatif.ranges import NamedRange, layer_number, named_ranges
+from simcore.replay.whatif.layers import NamedRange, layer_number, named_ranges
 from simcore.replay.whatif.repetition import UnclearError
 from simcore.workload.loops import schedules
 from simcore.workload.model import CollectiveKind, Group
 
-__all__ = ["Placed", "Plan", "Recorded", "recorded"]
+__all__ = ["PipelinePlan", "Placed", "Recorded", "recorded"]
 
-Placed = tuple[tuple[Part, int], ...]  # parts of the model, each with the stage that recorded it
+Placed = tuple[tuple[ModelPart, int], ...]  # parts of the model, each with the stage that recorded it
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PipelinePlan:
     """Degrees, schedule and depth of a step; `tp` is the recorded one, `layers` those of the whole model."""
 
     tp: int
@@ -50,7 +50,7 @@ class Plan:
 class Recorded:
     """A recorded step by its parts, each with the stage that recorded it; layers stand in the order of the model."""
 
-    plan: Plan
+    plan: PipelinePlan
     layers: Placed
     before: Placed
     behind: Placed
@@ -92,7 +92,7 @@ def recorded(replay: Replay) -> Recorded:
     before, behind = _others(stages, runs[0][1], runs[-1][1])
     micro_batches = max(len(some) for some in stages[0].passes.values())
     schedule = _schedule(stages, micro_batches, chunks)
-    plan = Plan(
+    plan = PipelinePlan(
         sizes.get(Group.TP, 1), len(stages), sizes.get(Group.DP, 1), micro_batches, len(layers), schedule, chunks
     )
     ends = tuple(map(step_end, stages))
@@ -148,7 +148,7 @@ def _runs(cells: Cells, pieces: int = 0) -> list[tuple[int, int]]:
 
 def _others(stages: Sequence[Cells], first: int, last: int) -> tuple[Placed, Placed]:
     """Parts that are no layers: those before the model's first layer, and those behind its last."""
-    before, behind = list[tuple[Part, int]](), list[tuple[Part, int]]()
+    before, behind = list[tuple[ModelPart, int]](), list[tuple[ModelPart, int]]()
     for stage, cells in enumerate(stages):
         at = next(at for at, name in enumerate(cells.parts) if layer_number(name) >= 0)
         for place, name in enumerate(cells.parts):

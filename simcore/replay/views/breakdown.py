@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simcore.replay.graph import EdgeKind, NodeKind
 from simcore.replay.kinds import COMMUNICATION
 from simcore.replay.session import StepReplay
-from simcore.timeline.breakdown import Breakdown, coverage, union_ns
+from simcore.timeline.breakdown import Breakdown, coverage, shares
 
 __all__ = [
     "TaskTotal",
@@ -74,12 +74,9 @@ class TaskTotal:
 
 def _breakdown(start_ns: Column, end_ns: Column, communication: Mask, span: tuple[int, int]) -> Breakdown:
     """The four shares of a span, from the intervals of tasks."""
-    begin, finish = np.clip(start_ns, *span), np.clip(end_ns, *span)
-    working = union_ns(begin[~communication], finish[~communication])
-    talking = union_ns(begin[communication], finish[communication])
-    either = union_ns(begin, finish)
-    overlapped = working + talking - either
-    return Breakdown(working - overlapped, overlapped, talking - overlapped, span[1] - span[0] - either)
+    times = np.clip([start_ns, end_ns], *span)
+    working, talking = ((some[0], some[1]) for some in (times[:, ~communication], times[:, communication]))
+    return shares(working, talking, span[1] - span[0])
 
 
 def measured(step: StepReplay) -> Breakdown:
@@ -104,12 +101,12 @@ def _played(step: StepReplay) -> tuple[Column, Column, Column, Column]:
 
     A single copy begins with what the device had left to do, as recorded.
     """
-    nodes, schedule = step.graph.ranks[step.number], step.schedule
+    nodes, timing = step.graph.ranks[step.number], step.timing
     begins, ends = np.array(nodes.begins, dtype=np.int64), np.array(nodes.ends, dtype=np.int64)
-    start, end = schedule.start_ns[:, begins].ravel(), schedule.end_ns[:, ends].ravel()
-    rows, held = np.tile(np.array(nodes.tasks, dtype=np.int64), schedule.copies), schedule.binding[:, begins].ravel()
-    if schedule.copies == 1:
-        view, later_ns = step.prepared.view, int(schedule.start_ns[0, nodes.begin]) - step.window.start_ns
+    start, end = timing.start_ns[:, begins].ravel(), timing.end_ns[:, ends].ravel()
+    rows, held = np.tile(np.array(nodes.tasks, dtype=np.int64), timing.copies), timing.binding[:, begins].ravel()
+    if timing.copies == 1:
+        view, later_ns = step.prepared.view, int(timing.start_ns[0, nodes.begin]) - step.window.start_ns
         tasks = view.trace.tasks
         old = np.flatnonzero((view.launch_ns < step.window.start_ns) & (tasks.end_ns > step.window.start_ns))
         old = old[~np.isin(old, rows)]
@@ -122,17 +119,11 @@ def _played(step: StepReplay) -> tuple[Column, Column, Column, Column]:
 def busy(step: StepReplay, bin_ns: int) -> tuple[list[float], list[float]]:
     """The share of each bin of a step in which at least one stream ran something, measured and predicted."""
     tasks, span = step.prepared.view.trace.tasks, (step.from_ns, step.to_ns)
-    start, end, _, _ = _played(step)
-    sides = ((tasks.start_ns, tasks.end_ns, step.measured_span_ns), (start, end, span))
-    first, second = ([round(share, 4) for share in _shares(*side, bin_ns)] for side in sides)
+    sides = ((tasks.start_ns, tasks.end_ns, step.measured_span_ns), (*_played(step)[:2], span))
+    edges = [np.arange(start, end + bin_ns, bin_ns).clip(max=end) for *_, (start, end) in sides]
+    both = [coverage(start_ns, end_ns, at).tolist() for (start_ns, end_ns, _), at in zip(sides, edges, strict=True)]
+    first, second = ([round(share, 4) for share in some] for some in both)
     return first, second
-
-
-def _shares(start_ns: Column, end_ns: Column, span: tuple[int, int], bin_ns: int) -> list[float]:
-    shares: list[float] = coverage(
-        start_ns, end_ns, np.arange(span[0], span[1] + bin_ns, bin_ns).clip(max=span[1])
-    ).tolist()
-    return shares
 
 
 def critical_path(step: StepReplay) -> dict[str, int]:
@@ -174,21 +165,21 @@ def critical_tasks(step: StepReplay, count: int = 10) -> list[TaskTotal]:
 
 def _path(step: StepReplay) -> Iterator[tuple[str, int, int]]:
     """From the end of a period to its start: what was going on, at which node (-1: between two) and for how long."""
-    graph, schedule = step.graph, step.schedule
+    graph, timing = step.graph, step.timing
     own = np.flatnonzero(graph.rank == step.number)
-    copy, cursor = schedule.copies - 1, step.to_ns
-    latest = int(own[schedule.end_ns[copy, own].argmax()])
+    copy, cursor = timing.copies - 1, step.to_ns
+    latest = int(own[timing.end_ns[copy, own].argmax()])
     node = latest if copy or not step.steady else graph.ranks[step.number].end
     while cursor > step.from_ns:
-        start = max(int(schedule.start_ns[copy, node]), step.from_ns)
+        start = max(int(timing.start_ns[copy, node]), step.from_ns)
         yield _label(step, node), node, max(cursor - start, 0)
         cursor = min(cursor, start)
-        edge = int(schedule.binding[copy, node])
+        edge = int(timing.binding[copy, node])
         if edge < 0 or copy < graph.back[edge]:
             yield "before_the_replay", -1, cursor - step.from_ns
             return
         node, copy = int(graph.source[edge]), copy - int(graph.back[edge])
-        reached = max(int(schedule.end_ns[copy, node]), step.from_ns)
+        reached = max(int(timing.end_ns[copy, node]), step.from_ns)
         yield from _on_the_way(step, edge, max(cursor - reached, 0))
         cursor = min(cursor, reached)
 
@@ -243,7 +234,7 @@ def largest_tasks(step: StepReplay, count: int = 10) -> list[TaskTotal]:
 
 def lengths_ns(step: StepReplay) -> Column:
     """How long each of the step's tasks lasts as predicted, its waiting for other ranks included."""
-    nodes, schedule = step.graph.ranks[step.number], step.schedule
+    nodes, timing = step.graph.ranks[step.number], step.timing
     begins, ends = np.array(nodes.begins, dtype=np.int64), np.array(nodes.ends, dtype=np.int64)
-    lengths: Column = schedule.end_ns[-1, ends] - schedule.start_ns[-1, begins]
+    lengths: Column = timing.end_ns[-1, ends] - timing.start_ns[-1, begins]
     return lengths

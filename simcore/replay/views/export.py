@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.errors import InputError
+from simcore.files import make_folder
 from simcore.replay.build import Prepared
 from simcore.replay.graph import EdgeKind
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.breakdown import predicted_tasks
-from simcore.replay.views.report import Utilisation, typical_step, utilisation, warnings
-from simcore.replay.views.screen import answer
+from simcore.replay.views.report import Utilisation, answer, typical_step, utilisation, warnings
 from simcore.report.chrome import chrome_json
 from simcore.report.html import page
 from simcore.report.model import Input, Report
@@ -95,7 +94,7 @@ def _host_events(step: StepReplay, side: int, first_lane: int) -> Iterator[Event
     if side == MEASURED:
         graph, starts = step.source.graph, step.source.graph.measured_ns[None, :]
     else:
-        starts = step.schedule.start_ns
+        starts = step.timing.start_ns
     chain = np.flatnonzero((graph.edge_kind == EdgeKind.PROGRAM_ORDER) & (graph.back == 0))
     chain = chain[graph.rank[graph.target[chain]] == step.number]
     for edge, node in zip(chain.tolist(), graph.target[chain].tolist(), strict=True):
@@ -134,10 +133,7 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
         drawn = streams_figure(shown, utilisation(replay, number))
         title = f"{Path(prepared.view.trace.file).name}: {answer(replay, number)}"
         files[folder / f"{stem}.png"] = image(titled(drawn, title), "png")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError.at(str(folder), f"cannot write: {error.strerror or error}") from error
+    make_folder(folder, force=True)
     write_files(files, force=force)
 
 

@@ -39,7 +39,7 @@ class JobRank:
 class JobGroup:
     """Process groups of one role and size: their collectives in all steps of the recorded ranks, in ns.
 
-    The role is tensor (tp), data (dp), pipeline (pp), context (cp) or expert (ep) parallel, "" where nothing says it.
+    The role is tensor (tp), data (dp), pipeline (pp), context (cp) or expert (ep, dp_ep) parallel; "": nothing says it.
     """
 
     role: str

@@ -24,9 +24,6 @@ class Origin:
     module: str
     source: str
 
-    def __str__(self) -> str:
-        return ", ".join(filter(None, (self.operator, self.module, self.source)))
-
 
 @dataclass(frozen=True, slots=True)
 class Pause:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean, stdev
 
@@ -11,8 +11,8 @@ import numpy as np
 import simcore
 from simcore.replay.kinds import SUSPECTED, plain
 from simcore.replay.session import Replay, StepReplay
-from simcore.replay.views.ablation import Ablations
 from simcore.replay.views.breakdown import (
+    TaskTotal,
     busy,
     critical_path,
     critical_tasks,
@@ -23,24 +23,27 @@ from simcore.replay.views.breakdown import (
     predicted,
     sides,
 )
+from simcore.replay.views.changed import changed_interval_ns, changes, headline
 from simcore.replay.views.helps import Help
 from simcore.replay.views.job import job
-from simcore.replay.views.origin import origin_of, pauses
+from simcore.replay.views.origin import Origin, origin_of, pauses
+from simcore.replay.views.trial import Ablations
 from simcore.replay.views.work import work
-from simcore.replay.whatif.communication import changes
 from simcore.replay.whatif.layers import layers_if_clear
 from simcore.replay.whatif.retiming import Retimed
 from simcore.timeline.breakdown import Breakdown
 from simcore.units import format_ns
 
 __all__ = [
-    "SCHEMA", "Trust", "Utilisation", "batch", "changed_interval_ns", "mean_breakdown", "noise", "start_errors",
-    "to_dict", "trust", "typical_step", "utilisation", "waiting", "warnings",
+    "SCHEMA", "Trust", "Utilisation", "answer", "mean_breakdown", "noise", "to_dict", "trust", "typical_step",
+    "utilisation", "warnings",
 ]  # fmt: skip
 
 SCHEMA = "simcore.replay/1"
 TESTED = 0.01  # by so much the null model must be worse for a trace to test anything
 BIN_NS, LEAST_BINS = 1_000_000, 40
+LEAST_SHARE = 0.005  # of a path; less is not named
+NOWHERE = Origin("", "", "")
 
 
 def to_dict(
@@ -53,8 +56,9 @@ def to_dict(
     for number, rank in enumerate(ranks if ablations else ()):
         rank["ablations"] = {name: errors[number] for name, errors in (ablations or {}).items()}
     found = job(replay)
+    whole = asdict(found) | {"slowest": found.slowest.rank}
     last = {str(one.rank): one.last_in for one in found.ranks if one.last_in}
-    return {"schema": SCHEMA, "version": simcore.__version__, "ranks": ranks, "job": asdict(found), "stragglers": last}
+    return {"schema": SCHEMA, "version": simcore.__version__, "ranks": ranks, "job": whole, "stragglers": last}
 
 
 def typical_step(replay: Replay, rank: int) -> StepReplay:
@@ -83,12 +87,21 @@ def utilisation(replay: Replay, number: int) -> Utilisation:
 
 def _rank(replay: Replay, number: int) -> dict[str, object]:
     prepared, scored, typical = replay.ranks[number], replay.scored(number), typical_step(replay, number)
+    path = critical_path(typical)
+
+    def told(tasks: Iterable[TaskTotal]) -> list[dict[str, object]]:
+        own = prepared.view.trace.rank
+        found = [(task, origin_of(typical, task.name) if task.rank == own else NOWHERE) for task in tasks]
+        return [asdict(task) | {"origin": asdict(origin)} for task, origin in found]
+
     return {
+        "answer": answer(replay, number),
         "rank": prepared.view.trace.rank,
         "file": prepared.view.trace.file,
         "device": prepared.view.trace.device,
         "host_trace": asdict(prepared.view.trace.host) if prepared.view.trace.host else None,
         "steps": [_step(step) for step in replay.steps[number]],
+        "typical_ns": typical.measured_ns,
         **asdict(trust(replay, number)),
         "step_noise": noise([step.window.length_ns for step in scored]),
         "breakdown": {
@@ -98,46 +111,32 @@ def _rank(replay: Replay, number: int) -> dict[str, object]:
         "kernel_start_error_ns": start_errors(replay, number),
         "edges": typical.graph.edge_counts(typical.number),
         "utilisation": asdict(utilisation(replay, number)),
-        "sides": sides(critical_path(typical)),
+        "sides": sides(path),
         "work": [asdict(one) for one in work(typical)],
         "pauses": [asdict(one) for one in pauses(typical)],
-        "critical_tasks": [asdict(task) for task in critical_tasks(typical)],
-        "critical_path_ns": critical_path(typical),
+        "critical_tasks": told(critical_tasks(typical)),
+        "critical_path_ns": path,
         "idle_causes_ns": idle_causes(typical),
-        "largest_tasks": [
-            asdict(task) | {"origin": asdict(origin_of(typical, task.name))} for task in largest_tasks(typical)
-        ],
+        "largest_tasks": told(largest_tasks(typical)),
         "layers": stack.to_dict() if (stack := layers_if_clear(prepared.view, typical.position)) else None,
         "launch_queue_depth": prepared.queue.depth,
         "waiting": waiting(typical),
-        **(_changed(replay, number) if replay.whats else {}),
+        **(_changed(replay, number, typical) if replay.whats else {}),
         "warnings": warnings(replay, number),
     }
 
 
-def changed_interval_ns(replay: Replay, number: int) -> tuple[int, int]:
-    """What a changed typical step takes on the device, by how much of the collectives may be waiting."""
-    step = typical_step(replay, number)
-    times = [
-        other.device_times_ns(other.edited(replay.whats), replay.changes)[step.number]
-        for other in step.source.otherwise()
-    ]
-    return min([*times, step.period.device_ns]), max([*times, step.period.device_ns])
-
-
-def batch(batches: float, before_ns: float, after_ns: float, tokens: int) -> str:
-    """What the answer says of a step that takes in other samples than the recorded one, or of known `tokens`.
-
-    >>> batch(2.0, 100e6, 125e6, 1000)
-    '; the global batch is 2 times as large, 1.6 times the samples a second; 16,000 tokens/s instead of 10,000'
-    """
-    said = ""
-    if batches != 1:
-        said += f"; the global batch is {batches:.4g} times as large, "
-        said += f"{batches * before_ns / after_ns:.3g} times the samples a second"
-    if tokens:
-        said += f"; {tokens * batches / after_ns * 1e9:,.0f} tokens/s instead of {tokens / before_ns * 1e9:,.0f}"
-    return said
+def answer(replay: Replay, number: int) -> str:
+    """The first sentence: whose time a step is, or what it takes with changes."""
+    typical, rank = typical_step(replay, number), replay.ranks[number].view.trace.rank
+    if replay.whats:
+        return headline(replay, number, typical)
+    shares = sorted(sides(critical_path(typical)).items(), key=lambda side: -side[1])
+    listed = ", ".join(f"{share:.0%} {side}" for side, share in shares if share >= LEAST_SHARE)
+    time_ns = mean(step.measured_ns for step in replay.scored(number))
+    first = shares[0][0] if shares[0][0].startswith("delays") else f"the {shares[0][0]}"
+    bound = f"is bound by {first}" if shares[0][1] else "does nothing that is recorded"
+    return f"Rank {rank} {bound}: of the {format_ns(time_ns)} that a step takes, the critical path is {listed}."
 
 
 def waiting(step: StepReplay) -> dict[str, int]:
@@ -153,11 +152,10 @@ def waiting(step: StepReplay) -> dict[str, int]:
     return found
 
 
-def _changed(replay: Replay, number: int) -> dict[str, object]:
+def _changed(replay: Replay, number: int, typical: StepReplay) -> dict[str, object]:
     """What the changes did to the typical step, and to its communication."""
-    found = changes(typical_step(replay, number))
-    retimed = {kind: asdict(change) for kind, change in sorted(found.items())}
-    interval, batches = changed_interval_ns(replay, number), replay.batches(number)
+    retimed = {kind: asdict(change) for kind, change in changes(typical).items()}
+    interval, batches = changed_interval_ns(replay, typical), replay.batches(number)
     return {"retimed": retimed, "changed_interval_ns": interval, "global_batch_factor": batches}
 
 
@@ -222,7 +220,7 @@ def start_errors(replay: Replay, number: int) -> dict[str, int]:
     tasks = replay.ranks[number].view.trace.tasks
     for step in replay.scored(number):
         nodes = step.graph.ranks[step.number]
-        start = step.schedule.start_ns[-1]
+        start = step.timing.start_ns[-1]
         origin_ns = start[nodes.begin] if step.steady else step.from_ns
         found = start[nodes.begins] - origin_ns
         errors.append(np.abs(found - (tasks.start_ns[nodes.tasks] - step.measured_span_ns[0])))

@@ -1,190 +1,143 @@
-"""A replay on a terminal: where the time is and what to do, how far that can be trusted, then the figures behind it."""
+"""A replay on a terminal: where the time is and what to do, how far that can be trusted, then the figures behind it.
+
+All of it is said by the document of `views.report`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
+from typing import Any
 
 from simcore.replay.kinds import plain
-from simcore.replay.session import Replay
-from simcore.replay.views.ablation import Ablations
-from simcore.replay.views.breakdown import (
-    TaskTotal,
-    critical_path,
-    critical_tasks,
-    idle_causes,
-    largest_tasks,
-    measured,
-    predicted,
-    sides,
-)
-from simcore.replay.views.helps import Help
-from simcore.replay.views.job import Job, job
-from simcore.replay.views.origin import origin_of, pauses
-from simcore.replay.views.report import (
-    Trust,
-    batch,
-    changed_interval_ns,
-    mean_breakdown,
-    noise,
-    start_errors,
-    trust,
-    typical_step,
-    waiting,
-    warnings,
-)
-from simcore.replay.views.work import work
-from simcore.replay.whatif.communication import changes
-from simcore.replay.whatif.layers import layers_if_clear
+from simcore.replay.views.report import LEAST_SHARE, noise
 from simcore.report.grid import grid, shorten
 from simcore.report.text import wrapped
 from simcore.units import format_ns, format_rate
-from simcore.workload.kineto import HostUse
 
-__all__ = ["answer", "to_text"]
+__all__ = ["to_text"]
 
 TASKS_SHOWN, TASKS_ON_PATH, HELPS_SHOWN = 5, 3, 8
 NAME_WIDTH, WIDTH = 60, 110
-LEAST_SHARE = 0.005
+Figures = Mapping[str, Any]  # of one rank, or of one thing in it
 
 
-def to_text(replay: Replay, helps: Sequence[Sequence[Help]] = (), ablations: Ablations | None = None) -> str:
+def to_text(document: Figures) -> str:
     """The answer in a sentence, then what it rests on."""
-    found = job(replay)
-    parts = [_job_text(found)] if len(replay.ranks) > 1 and not replay.whats else []
-    waits = max(found.ranks, key=lambda one: (one.waiting_ns, -one.rank))
-    for number, one in enumerate(found.ranks):
-        if one in (found.slowest, waits):
-            parts.append(_rank_text(replay, number, helps[number] if helps else ()))
-    if ablations:
-        parts.append(_ablation_table(replay, ablations))
+    found, ranks = document["job"]["ranks"], document["ranks"]
+    slowest = next(one for one in found if one["rank"] == document["job"]["slowest"])
+    waits = max(found, key=lambda one: (one["waiting_ns"], -one["rank"]))
+    parts = [_job_text(document["job"], slowest)] if len(ranks) > 1 and "retimed" not in ranks[0] else []
+    parts += [_rank_text(rank) for rank, one in zip(ranks, found, strict=True) if one in (slowest, waits)]
+    if "ablations" in ranks[0]:
+        parts.append(_ablation_table(ranks))
     return "\n\n".join(parts)
 
 
-def _job_text(found: Job) -> str:
+def _job_text(found: Figures, slowest: Figures) -> str:
     """All ranks: how they share the time, and in which groups they talk. Two of them follow in full."""
-    one, times = found.slowest, [rank.step_ns for rank in found.ranks]
-    said = f"{len(found.ranks)} ranks: a step takes {format_ns(min(times))} to {format_ns(max(times))}. "
-    if found.matched:
-        waiting, skew = sum(rank.waiting_ns for rank in found.ranks), [format_ns(each) for each in found.skew_ns]
-        said += f"Rank {one.rank} is waited for most: {format_ns(one.awaited_ns)} of the {format_ns(waiting)} a step "
-        said += f"that ranks wait for each other in {found.matched} collectives, which they reach {skew[0]} apart "
-        said += f"(median; at most {skew[1]}). It and the rank that waits most follow; --json has all."
+    ranks, times = found["ranks"], [rank["step_ns"] for rank in found["ranks"]]
+    said = f"{len(ranks)} ranks: a step takes {format_ns(min(times))} to {format_ns(max(times))}. "
+    if found["matched"]:
+        waiting, skew = sum(rank["waiting_ns"] for rank in ranks), [format_ns(each) for each in found["skew_ns"]]
+        said += f"Rank {slowest['rank']} is waited for most: {format_ns(slowest['awaited_ns'])} of the "
+        said += f"{format_ns(waiting)} a step that ranks wait for each other in {found['matched']} collectives, which "
+        said += f"they reach {skew[0]} apart (median; at most {skew[1]}). It and the rank that waits most follow; "
+        said += "--json has all."
     else:
         said += "No collective was recorded on two of them: they are replayed apart."
     rows = [
-        (f"{each.rank}", f"{each.stage}" if each.stage >= 0 else "",
-         *map(format_ns, (each.step_ns, each.compute_ns, each.exposed_comm_ns, each.waiting_ns)),
-         format_ns(each.awaited_ns), f"{each.last_in}", f"{each.waits_for}" if each.waits_for >= 0 else "")
-        for each in found.ranks
-    ]  # fmt: skip
+        (
+            *(_known(each[key]) for key in ("rank", "stage")),
+            *(format_ns(each[key]) for key in TIMES),
+            *(_known(each[key]) for key in ("last_in", "waits_for")),
+        )
+        for each in ranks
+    ]
     header = "rank", "stage", "step", "computing", "only talking", "waiting", "waited for", "last in", "waits for"
-    stages = {each.stage for each in found.ranks} - {-1}
+    stages = {each["stage"] for each in ranks} - {-1}
     said += f" They are the {len(stages)} stages of a pipeline." if stages else ""
     groups = [
-        (each.role or "?", each.description, f"{each.groups} x {each.size}", f"{each.collectives}",
-         *map(format_ns, (each.transfer_ns, each.waiting_ns)))
-        for each in found.groups
+        (each["role"] or "?", each["description"], f"{each['groups']} x {each['size']}", f"{each['collectives']}",
+         *(format_ns(each[key]) for key in ("transfer_ns", "waiting_ns")))
+        for each in found["groups"]
     ]  # fmt: skip
     titles = "group", "described as", "groups x ranks", "collectives", "transfer", "waiting"
     return "\n\n".join(filter(None, (wrapped(said, WIDTH), _table(header, rows), _table(titles, groups, left=(0, 1)))))
 
 
-def _ablation_table(replay: Replay, ablations: Ablations) -> str:
+TIMES = ("step_ns", "compute_ns", "exposed_comm_ns", "waiting_ns", "awaited_ns")
+
+
+def _known(number: int) -> str:
+    return f"{number}" if number >= 0 else ""
+
+
+def _ablation_table(ranks: Sequence[Figures]) -> str:
     """The mean error of a step with residuals, without, and then without one more kind of dependency."""
-    header = "mean error of a step", *(f"rank {prepared.view.trace.rank}" for prepared in replay.ranks)
-    rows = ((name.replace("_", " "), *(f"{error:.2%}" for error in errors)) for name, errors in ablations.items())
+    header = "mean error of a step", *(f"rank {rank['rank']}" for rank in ranks)
+    names = ranks[0]["ablations"]
+    rows = ((name.replace("_", " "), *(f"{rank['ablations'][name]:.2%}" for rank in ranks)) for name in names)
     return grid(header, rows, width=WIDTH)
 
 
-def _rank_text(replay: Replay, number: int, helps: Sequence[Help]) -> str:
-    said = [answer(replay, number), wrapped(_trusted(trust(replay, number), replay, number), WIDTH)]
-    tables = [
-        _help_table(helps),
-        _work_table(replay, number),
-        _pause_table(replay, number),
-        _step_table(replay, number),
-    ]
-    parts = ["\n".join(said), *tables, "\n".join(_explanations(replay, number))]
-    return "\n\n".join(part for part in parts if part)
+def _rank_text(rank: Figures) -> str:
+    said = "\n".join((rank["answer"], wrapped(_trusted(rank), WIDTH)))
+    tables = _help_table(rank.get("helps", ())), _work_table(rank), _pause_table(rank), _step_table(rank)
+    return "\n\n".join(filter(None, (said, *tables, "\n".join(_explanations(rank)))))
 
 
-def answer(replay: Replay, number: int) -> str:
-    """The first sentence: whose time a step is, or what it takes with changes."""
-    scored, typical = replay.scored(number), typical_step(replay, number)
-    rank = replay.ranks[number].view.trace.rank
-    if replay.whats:
-        baseline_ns, predicted_ns = (
-            mean(getattr(step, side).device_ns for step in scored) for side in ("baseline", "period")
-        )
-        change = predicted_ns / baseline_ns - 1 if baseline_ns else 0.0
-        what = ", ".join(map(str, replay.whats))
-        bounds = [predicted_ns + end - typical.period.device_ns for end in changed_interval_ns(replay, number)]
-        span = " to ".join(map(format_ns, bounds))
-        grown = (
-            batch(replay.batches(number), baseline_ns, predicted_ns, replay.tokens)
-            if baseline_ns and predicted_ns
-            else ""
-        )
-        interval = f"; {span} by how much of communication is waiting" if bounds[0] < bounds[1] else ""
-        return (
-            f"Rank {rank}: with {what} a step takes {format_ns(predicted_ns)} instead of "
-            f"{format_ns(baseline_ns)} ({change:+.1%}){_because(replay, number)}{grown}{interval}."
-        )
-    path = critical_path(typical)
-    shares = sorted(sides(path).items(), key=lambda side: -side[1])
-    listed = ", ".join(f"{share:.0%} {side}" for side, share in shares if share >= LEAST_SHARE)
-    time_ns = mean(step.measured_ns for step in scored)
-    first = shares[0][0] if shares[0][0].startswith("delays") else f"the {shares[0][0]}"
-    bound = f"is bound by {first}" if shares[0][1] else "does nothing that is recorded"
-    return f"Rank {rank} {bound}: of the {format_ns(time_ns)} that a step takes, the critical path is {listed}."
+def _scored(rank: Figures) -> list[Figures]:
+    """All steps after the first; the only one."""
+    steps: list[Figures] = rank["steps"]
+    return steps[1:] or steps
 
 
-def _trusted(found: Trust, replay: Replay, number: int) -> str:
+def _measured_ns(step: Figures) -> int:
+    """What a step is compared with: the time between marks, or the device's own."""
+    return int(step["measured_ns"] if step["steady"] else step["device_ns"])
+
+
+def _trusted(rank: Figures) -> str:
     """How far the replay is off, beside the null model, and what the trace can say of it."""
-    scored = replay.scored(number)
-    off = f"Replayed from its dependencies a step is {found.unaided_error:.1%} off"
-    off += f" ({found.period_error:.1%} as asked)" if abs(found.period_error - found.unaided_error) >= 0.0005 else ""
-    null = f"; a null model without waits between streams, ranks and for the device is {found.null_error:.1%} off"
-    if len(replay.steps[number]) == 1:
+    scored = _scored(rank)
+    off = f"Replayed from its dependencies a step is {rank['unaided_error']:.1%} off"
+    asked = abs(rank["period_error"] - rank["unaided_error"]) >= 0.0005
+    off += f" ({rank['period_error']:.1%} as asked)" if asked else ""
+    null = f"; a null model without waits between streams, ranks and for the device is {rank['null_error']:.1%} off"
+    if len(rank["steps"]) == 1:
         says = ": of a single step the record is the replay, which says little of the next"
-    elif not found.tested:
+    elif not rank["tested"]:
         says = ": as good, so dependencies are not tested by this trace"
     else:
-        says = f"; the measured steps vary by {noise([step.measured_ns for step in scored]):.1%}"
-    rest = (
-        f" {found.host_share:.0%} of the path is recorded host time, {found.coverage:.0%} of late starts are explained."
-    )
-    behind = [step for step in scored if not step.steady]
+        says = f"; the measured steps vary by {noise([*map(_measured_ns, scored)]):.1%}"
+    rest = f" {rank['host_share']:.0%} of the path is recorded host time, "
+    rest += f"{rank['coverage']:.0%} of late starts are explained."
+    behind = [step for step in scored if not step["steady"]]
     if behind:
-        was, now = (mean(map(side, behind)) for side in (lambda s: s.window.length_ns, lambda s: s.predicted_ns))
-        device, played = (mean(map(side, behind)) for side in (lambda s: s.device_ns, lambda s: s.period.device_ns))
-        rest += (
-            f" In {len(behind)} of {len(scored)} steps the device does not keep the marks' time: it took "
-            f"{format_ns(device)} (predicted {format_ns(played)}), the marks are {format_ns(was)} apart "
-            f"({format_ns(now)})."
-        )
+        keys = ("device_ns", "predicted_device_ns", "measured_ns", "predicted_ns")
+        device, played, was, now = (format_ns(mean(step[key] for step in behind)) for key in keys)
+        rest += f" In {len(behind)} of {len(scored)} steps the device does not keep the marks' time: it took "
+        rest += f"{device} (predicted {played}), the marks are {was} apart ({now})."
     return off + null + says + "." + rest
 
 
-def _help_table(helps: Sequence[Help]) -> str:
+def _help_table(helps: Sequence[Figures]) -> str:
     rows = [
-        (row.what, format_ns(row.saved_ns), " to ".join(map(format_ns, row.interval_ns)), row.option)
+        (row["what"], format_ns(row["saved_ns"]), " to ".join(map(format_ns, row["interval_ns"])), row["option"])
         for row in helps[:HELPS_SHOWN]
     ]
     return _table(("what would help most", "a step saves", "from, to", "replayed with"), rows, left=(0, 3))
 
 
-def _work_table(replay: Replay, number: int) -> str:
+def _work_table(rank: Figures) -> str:
     """What the device worked on in the typical step, as recorded."""
-    step = typical_step(replay, number)
-    rows = []
-    for each in (one for one in work(step) if one.time_ns):
-        share = f"{each.time_ns / max(step.measured_ns, 1):.1%}"
-        rows.append(
-            (each.category, f"{each.count}", format_ns(each.time_ns), share, _rate(each.rate, each.unit, each.limit))
-        )
+    whole_ns = max(rank["typical_ns"], 1)
+    rows = [
+        (each["category"], f"{each['count']}", format_ns(each["time_ns"]), f"{each['time_ns'] / whole_ns:.1%}",
+         _rate(each["rate"], each["unit"], each["limit"]))
+        for each in rank["work"] if each["time_ns"]
+    ]  # fmt: skip
     return _table(("on the device", "tasks", "time", "of the step", "reaching"), rows, left=(0, 4))
 
 
@@ -195,28 +148,28 @@ def _rate(rate: float, unit: str, limit: float) -> str:
     return shown + (f", {rate / limit:.0%} of the device's" if limit else "")
 
 
-def _pause_table(replay: Replay, number: int) -> str:
+def _pause_table(rank: Figures) -> str:
     rows = [
-        (
-            format_ns(each.length_ns),
-            plain(each.before),
-            ", ".join(filter(None, (each.call, str(each.host)))) or "nothing recorded",
-        )
-        for each in pauses(typical_step(replay, number))
+        (format_ns(each["length_ns"]), plain(each["before"]), _origin(each["host"], each["call"]) or "nothing recorded")
+        for each in rank["pauses"]
     ]
     return _table(("device idle", "until", "while the host is in"), rows, left=(1, 2))
 
 
-def _step_table(replay: Replay, number: int) -> str:
+def _origin(origin: Mapping[str, str], *before: str) -> str:
+    """Operator, module and line, as far as they are known."""
+    return ", ".join(filter(None, (*before, *origin.values())))
+
+
+def _step_table(rank: Figures) -> str:
     rows = []
-    for step in replay.steps[number]:
-        note = (
-            "" if step.steady else f"device {format_ns(step.device_ns)}, predicted {format_ns(step.period.device_ns)}"
-        )
-        times = format_ns(step.window.length_ns), format_ns(step.predicted_ns), f"{step.error:+.1%}"
-        rows.append((f"{step.window.index}", *times, note))
+    for step in rank["steps"]:
+        device = () if step["steady"] else (step["device_ns"], step["predicted_device_ns"])
+        note = "device {}, predicted {}".format(*map(format_ns, device)) if device else ""
+        times = format_ns(step["measured_ns"]), format_ns(step["predicted_ns"]), f"{step['error']:+.1%}"
+        rows.append((f"{step['index']}", *times, note))
     steps = _table(("step", "measured", "predicted", "error", ""), rows, left=(0, 4))
-    both = [asdict(mean_breakdown([side(step) for step in replay.scored(number)])) for side in (measured, predicted)]
+    both = [rank["breakdown"][side] for side in ("measured", "predicted")]
     cells = [
         (
             key.removesuffix("_ns").replace("_", " "),
@@ -237,64 +190,46 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-def _explanations(replay: Replay, number: int) -> Iterator[str]:
+def _explanations(rank: Figures) -> Iterator[str]:
     """What the prediction rests on, for the typical step."""
-    prepared, typical = replay.ranks[number], typical_step(replay, number)
-    errors = start_errors(replay, number)
+    errors, waited = rank["kernel_start_error_ns"], rank["waiting"]
     yield f"  task starts off by {format_ns(errors['p50'])} (median), {format_ns(errors['p90'])} (p90)"
-    counts = typical.graph.edge_counts(typical.number)
-    yield "  edges: " + ", ".join(f"{kind} {count}" for kind, count in counts.items() if count)
-    yield "  critical path: " + _shares(critical_path(typical))
-    yield from _task_lines(replay, number, critical_tasks(typical, TASKS_ON_PATH))
-    yield "  device idle, by cause: " + (_shares(idle_causes(typical)) or "never")
-    waited = waiting(typical)
+    yield "  edges: " + ", ".join(f"{kind} {count}" for kind, count in rank["edges"].items() if count)
+    yield "  critical path: " + _shares(rank["critical_path_ns"])
+    yield from _task_lines(rank, rank["critical_tasks"][:TASKS_ON_PATH])
+    yield "  device idle, by cause: " + (_shares(rank["idle_causes_ns"]) or "never")
     if waited["waiting_ns"]:
-        bounds = (
-            ""
-            if waited["least_ns"] == waited["most_ns"]
-            else ", {} to {}".format(*(format_ns(waited[key]) for key in ("least_ns", "most_ns")))
-        )
-        shown = (format_ns(waited[key]) for key in ("waiting_ns", "time_ns"))
-        yield "  communication: {} of {} is waiting for other ranks{}".format(*shown, bounds)
-    stack = layers_if_clear(prepared.view, typical.position)
-    yield from [f"  layers: {stack}"] if stack else []
-    yield from _host_text(prepared.view.trace.host)
+        shown = {key: format_ns(value) for key, value in waited.items()}
+        bounds = ", {least_ns} to {most_ns}" if waited["least_ns"] != waited["most_ns"] else ""
+        yield ("  communication: {waiting_ns} of {time_ns} is waiting for other ranks" + bounds).format(**shown)
+    yield from [f"  layers: {_layers(rank['layers'])}"] if rank["layers"] else []
+    yield from [_host_text(rank["host_trace"])] if rank["host_trace"] else []
     yield "  largest tasks:"
-    yield from _task_lines(replay, number, largest_tasks(typical, TASKS_SHOWN))
-    yield from (f"  warning: {text}" for text in warnings(replay, number))
+    yield from _task_lines(rank, rank["largest_tasks"][:TASKS_SHOWN])
+    yield from (f"  warning: {text}" for text in rank["warnings"])
 
 
-def _task_lines(replay: Replay, number: int, tasks: list[TaskTotal]) -> Iterator[str]:
-    step = typical_step(replay, number)
-    for task in (one for one in tasks if one.time_ns):
-        rank = "" if task.rank == step.prepared.view.trace.rank else f" on rank {task.rank}"
-        come = "" if rank else str(origin_of(step, task.name))
-        name = shorten(plain(task.name), NAME_WIDTH)
-        line = f"    {format_ns(task.time_ns):>10} {task.count:>5} x {name}{rank}"
+def _layers(stack: Figures) -> str:
+    alike = "" if stack["alike"] == stack["count"] else f", {stack['alike']} of them alike"
+    how = f"named {stack['name']!r}" if stack["name"] else "by repetition"
+    return f"{stack['count']} layers of {stack['kernels']} kernels{alike}, {how}"
+
+
+def _task_lines(rank: Figures, tasks: Sequence[Figures]) -> Iterator[str]:
+    for task in (one for one in tasks if one["time_ns"]):
+        where = "" if task["rank"] == rank["rank"] else f" on rank {task['rank']}"
+        come, name = _origin(task["origin"]), shorten(plain(task["name"]), NAME_WIDTH)
+        line = f"    {format_ns(task['time_ns']):>10} {task['count']:>5} x {name}{where}"
         yield line + (f"  ({shorten(come, max(WIDTH - len(line), NAME_WIDTH // 2))})" if come else "")
 
 
-def _host_text(host: HostUse | None) -> list[str]:
+def _host_text(host: Figures) -> str:
     """What a host execution trace added."""
-    if host is None:
-        return []
-    repeated = f", an iteration that repeats {host.stretches} times" if host.stretches > 1 else ""
-    unsized = f" ({host.unsized} communication kernels without)" if host.unsized else ""
-    found = f"{host.found} of {host.operations} operations found by {host.matched_by}{repeated}"
-    return [
-        f"  host trace: {found}; shapes of {host.products} products, sizes of {host.collectives} collectives{unsized}"
-    ]
-
-
-def _because(replay: Replay, number: int) -> str:
-    """Which communication takes another time than recorded."""
-    found = changes(typical_step(replay, number))
-    parts = [
-        f"{change.count} {kind} {format_ns(change.new_ns)} instead of {format_ns(change.recorded_ns)}"
-        for kind, change in sorted(found.items())
-        if change.new_ns != change.recorded_ns
-    ]
-    return ": " + ", ".join(parts) if parts else ""
+    repeated = f", an iteration that repeats {host['stretches']} times" if host["stretches"] > 1 else ""
+    unsized = f" ({host['unsized']} communication kernels without)" if host["unsized"] else ""
+    found = f"{host['found']} of {host['operations']} operations found by {host['matched_by']}{repeated}"
+    shapes = f"shapes of {host['products']} products, sizes of {host['collectives']} collectives{unsized}"
+    return f"  host trace: {found}; {shapes}"
 
 
 def _shares(parts: dict[str, int]) -> str:

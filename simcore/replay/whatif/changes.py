@@ -10,17 +10,29 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.errors import InputError
-from simcore.replay.graph import EdgeKind, Graph, RankNodes
+from simcore.errors import InputError, SimulationError
+from simcore.replay.graph import EDGE_COLUMNS, EdgeKind, RankNodes, StepGraph, ordered
 from simcore.replay.rank import RankView
 from simcore.replay.whatif.host import spans, within
 from simcore.replay.whatif.layers import LayerStack, Segment, find_layers
-from simcore.replay.whatif.overlap import one_after_another, without_waits
 from simcore.replay.whatif.products import width_factors
 from simcore.replay.whatif.retiming import Retimed
 from simcore.replay.whatif.splice import block_of, spliced
 
-__all__ = ["Fused", "Kinds", "Layers", "Overlap", "Retimed", "Scale", "Straggler", "WhatIf", "Width", "without_tasks"]
+__all__ = [
+    "Fused",
+    "Kinds",
+    "Layers",
+    "Overlap",
+    "Retimed",
+    "Scale",
+    "Straggler",
+    "WhatIf",
+    "Width",
+    "one_after_another",
+    "without_tasks",
+    "without_waits",
+]
 
 Factors = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -29,11 +41,11 @@ Mask = NDArray[np.bool_]
 class WhatIf(Protocol):
     """A change of a step; its text says it in the answer."""
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
         """The changed graph of one step of some ranks, `steps` its positions in their windows."""
 
 
-def without_tasks(graph: Graph, factors: Sequence[Factors]) -> Graph:
+def without_tasks(graph: StepGraph, factors: Sequence[Factors]) -> StepGraph:
     """The graph with each task lasting its factor times as long; where that is 0, its launch goes with it.
 
     What a removed task waited for still holds what comes behind it; a call goes when all that it launched goes.
@@ -65,7 +77,7 @@ class _Lasting:
         """The factor of each task."""
         raise NotImplementedError
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
         """Every task by its factor."""
         return without_tasks(graph, [self._factors(rank) for rank in ranks])
 
@@ -156,7 +168,7 @@ class Layers:
     def __str__(self) -> str:
         return f"layers = {self.count}"
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
         """The step's graph with that many layers.
 
         Raises
@@ -203,7 +215,7 @@ class Overlap:
     def __str__(self) -> str:
         return f"overlap {self.mode}"
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
         """The step's graph with other waits between communication and computation."""
         if self.mode == "full":
             return without_waits(graph, _talks(graph, ranks))
@@ -212,7 +224,7 @@ class Overlap:
         )
 
 
-def _talks(graph: Graph, ranks: Sequence[RankView]) -> NDArray[np.bool_]:
+def _talks(graph: StepGraph, ranks: Sequence[RankView]) -> NDArray[np.bool_]:
     """Which nodes are communication."""
     talks = np.zeros(len(graph.kind), dtype=bool)
     for nodes, rank in zip(graph.ranks, ranks, strict=True):
@@ -244,3 +256,56 @@ class Width(_Lasting):
     def _factors(self, rank: RankView) -> Factors:
         """The ratio of the kernels' times where a product has the dimension (see `width_factors`)."""
         return width_factors(rank, self.which, self.size)
+
+
+BETWEEN_STREAMS = (EdgeKind.INTERSTREAM, EdgeKind.INTERSTREAM_INFERRED)
+
+
+def without_waits(graph: StepGraph, talks: NDArray[np.bool_]) -> StepGraph:
+    """The graph without waits of one stream for another in which just one of the two tasks is communication."""
+    between = np.isin(graph.edge_kind, BETWEEN_STREAMS) & (talks[graph.source] != talks[graph.target])
+    return graph.kept(~between)
+
+
+def one_after_another(graph: StepGraph, ranks: Sequence[Sequence[tuple[int, int, bool]]]) -> StepGraph:
+    """The graph in which computation and communication take turns.
+
+    `ranks` lists (first node, last node, communication) of each rank's tasks in launch order. A task waits for the
+    last one of the other kind on every stream before it; the step's first ones for the previous copy's last. A wait for
+    a kernel that was launched later and held the device is left out: it may not hold it any more.
+    """
+    graph = graph.kept(~_for_later_ones(graph, ranks))
+    pairs = [pair for tasks in ranks for pair in _turns(graph, tasks)]
+    source, target, back = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
+    new = dict.fromkeys(EDGE_COLUMNS, np.zeros(len(pairs), dtype=np.int64))
+    new |= {"source": source, "target": target, "back": back, "edge_kind": np.full(len(pairs), EdgeKind.INTERSTREAM)}
+    changed = replace(graph, **{name: np.r_[getattr(graph, name), new[name]] for name in EDGE_COLUMNS})
+    changed = replace(changed, order=ordered(changed))
+    if len(changed.order) < len(graph.kind):
+        raise SimulationError(
+            "--overlap off: tasks would wait for each other in a circle: launches contradict the streams"
+        )
+    return changed
+
+
+def _for_later_ones(graph: StepGraph, ranks: Sequence[Sequence[tuple[int, int, bool]]]) -> NDArray[np.bool_]:
+    """Inferred waits for a task of the same copy that was launched after the one that waits."""
+    place = np.zeros(len(graph.kind), dtype=np.int64)
+    for tasks in ranks:
+        for number, (begin, end, _) in enumerate(tasks):
+            place[[begin, end]] = number
+    inferred = (graph.edge_kind == EdgeKind.INTERSTREAM_INFERRED) & (graph.back == 0)
+    later: NDArray[np.bool_] = inferred & (place[graph.source] > place[graph.target])
+    return later
+
+
+def _turns(graph: StepGraph, tasks: Sequence[tuple[int, int, bool]]) -> list[tuple[int, int, int]]:
+    """(source, target, copies back) between each task and the last ones of the other kind before it."""
+    last: dict[bool, dict[int, tuple[int, int]]] = {False: {}, True: {}}
+    for _, end, talks in tasks:
+        last[talks][int(graph.lane[end])] = end, 1
+    pairs = []
+    for begin, end, talks in tasks:
+        pairs += [(source, begin, back) for source, back in last[not talks].values()]
+        last[talks][int(graph.lane[end])] = end, 0
+    return pairs

@@ -10,24 +10,26 @@ from simcore.errors import InputError
 from simcore.replay.rank import RankView
 from simcore.replay.whatif.transfers import SEND, Transfer, kind_of
 from simcore.workload.kineto import Collective
-from simcore.workload.model import CollectiveKind
+from simcore.workload.model import CollectiveKind, Group
 
-__all__ = ["Degree", "Regrouping", "Role", "role_of"]
+__all__ = ["Degree", "Regrouping", "Role", "role_of", "roles"]
 
 Role = Literal["dp", "tp"]
 TITLES: dict[Role, str] = {"dp": "data parallel", "tp": "tensor parallel"}
-# Process group descriptions of Megatron (DATA_PARALLEL_GROUP, TENSOR_MODEL_PARALLEL_GROUP) and of PyTorch's device
-# meshes (mesh_dp_shard, mesh_tp); groups that mix roles or belong to experts are neither.
-DESCRIBED: dict[Role, re.Pattern[str]] = {
-    "dp": re.compile(r"data|(^|[^a-z])(d|fsd)p([^a-z]|$)", re.IGNORECASE),
-    "tp": re.compile(r"tensor|(^|[^a-z])tp([^a-z]|$)", re.IGNORECASE),
-}
-OTHERS = {
-    "ep": re.compile(r"expert|(^|[^a-z])ep([^a-z]|$)", re.IGNORECASE),
-    "cp": re.compile(r"context|(^|[^a-z])cp([^a-z]|$)", re.IGNORECASE),
-    "pp": re.compile(r"pipeline|embedding|(^|[^a-z])pp([^a-z]|$)", re.IGNORECASE),
-}
-NEITHER = re.compile(r"_and_|expert", re.IGNORECASE)
+# How process groups are described by Megatron-LM (TENSOR_MODEL_PARALLEL_GROUP) and PyTorch's device meshes (mesh_tp).
+DESCRIBED = tuple(
+    (group, re.compile(rf"{words}|(^|[^a-z])({short})([^a-z]|$)", re.IGNORECASE))
+    for group, words, short in (
+        (Group.DP_EP, "expert.*data", "edp"),
+        (Group.EP, "expert", "ep"),
+        (Group.CP, "context", "cp"),
+        (Group.PP, "pipeline", "pp"),
+        (Group.DP, "data", "dp|fsdp|ddp"),
+        (Group.TP, "tensor", "tp"),
+    )
+)
+BOTH_ENDS = re.compile("embedding", re.IGNORECASE)  # a pipeline's first and last stage
+NEITHER = re.compile(r"_and_|expert", re.IGNORECASE)  # groups that mix roles, or belong to experts
 OF_ONE_RANK = {CollectiveKind.ALL_GATHER, CollectiveKind.GATHER}  # their sizes are a rank's part of the buffer
 
 
@@ -122,20 +124,24 @@ class Degree:
 
 
 def _plays(role: Role, description: str) -> bool:
-    """Whether a group's description tells this role and no other."""
-    told = [name for name, pattern in DESCRIBED.items() if pattern.search(description)]
-    return told == [role] and not NEITHER.search(description)
+    """Whether a group's description tells this role and not the other."""
+    return [name for name in roles(description) if name in TITLES] == [role] and not NEITHER.search(description)
+
+
+def roles(description: str) -> list[Group]:
+    """The roles that a group's description tells; what divides the model first comes first."""
+    return [group for group, pattern in DESCRIBED if pattern.search(description)]
 
 
 def role_of(said: Collective) -> str:
     """The role of a process group by its description: what divides the model first; transfers are a pipeline's."""
-    told = [name for name, pattern in (OTHERS | DESCRIBED).items() if pattern.search(said.description)]
-    return next(iter(told), "pp" if kind_of(said.operation) == SEND else "")
+    usual = kind_of(said.operation) == SEND or BOTH_ENDS.search(said.description)
+    return str(next(iter(roles(said.description)), Group.PP if usual else ""))
 
 
 def _untold(description: str) -> bool:
     """Whether a group's description tells no role at all, as PyTorch's default_pg."""
-    return not any(pattern.search(description) for pattern in (*DESCRIBED.values(), *OTHERS.values(), NEITHER))
+    return not roles(description) and not NEITHER.search(description) and not BOTH_ENDS.search(description)
 
 
 def _groups(rank: RankView) -> list[Collective]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simcore.replay.graph import EdgeKind, Graph, NodeKind
+from simcore.replay.graph import EdgeKind, NodeKind, StepGraph
 from simcore.replay.rank import RankView
 
 __all__ = ["HOST_TIMES", "CudaGraphs", "Host", "Unsynchronised", "spans", "within"]
@@ -32,7 +32,7 @@ class Host:
         where = f" on rank {spans(self.ranks)}" if self.ranks else ""
         return f"{names[self.which]}{where} x {self.factor:g}"
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
         """Host nodes and the host's way between them, scaled."""
         chosen = np.array([not self.ranks or within(rank, self.ranks) for rank in ranks])
         host = (graph.kind == NodeKind.HOST) & chosen[graph.rank]
@@ -64,7 +64,7 @@ class CudaGraphs:
     def __str__(self) -> str:
         return "CUDA graphs"
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
         """Launching calls that follow another one, and the way to them, take no time."""
         nodes = np.arange(len(graph.kind))
         launching = np.isin(nodes, graph.source[graph.edge_kind == EdgeKind.LAUNCH])
@@ -85,7 +85,7 @@ class Unsynchronised:
     def __str__(self) -> str:
         return "no synchronisation"
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
         """The graph without waits of the host."""
         return graph.kept(graph.edge_kind != EdgeKind.SYNC)
 

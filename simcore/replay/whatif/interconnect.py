@@ -15,11 +15,12 @@ from simcore.profiles import profiles
 from simcore.replay.whatif.transfers import SEND, Transfer
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
-from simcore.workload.model import ALL_DIMENSIONS, NO_COLLECTIVE, CollectiveKind, Graph, GraphSet, NodeKind
+from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind
 
 __all__ = ["Interconnect"]
 
 MEMBERS = "members"
+IDLE = Graph.of({"name": "idle", "kind": NodeKind.COMPUTE})  # a computation that takes no time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,19 +62,14 @@ class Interconnect:
     def _collective(self, transfer: Transfer) -> GraphSet:
         kind, ranks = CollectiveKind(transfer.kind), transfer.ranks
         dims = self._whole_dims(kind, ranks)
-        node = _graph(
-            kind,
-            kind=NodeKind.COLLECTIVE,
-            collective=list(CollectiveKind).index(kind),
-            size_bytes=transfer.sent_bytes,
-            dims=dims or ALL_DIMENSIONS,
-            group_names=("" if dims else MEMBERS,),
-        )
+        number, size_bytes = list(CollectiveKind).index(kind), transfer.sent_bytes
+        said = {"kind": NodeKind.COLLECTIVE, "collective": number, "size_bytes": size_bytes}
+        node = Graph.of({"name": kind, **said, "dims": dims or ALL_DIMENSIONS}, group_names=("" if dims else MEMBERS,))
         runs = np.zeros(self.topology.npus, np.int32)
         if dims:
             return GraphSet((node,), runs)
         runs[list(ranks)] = 1
-        return GraphSet((_idle(), node), runs, {MEMBERS: ranks})
+        return GraphSet((IDLE, node), runs, {MEMBERS: ranks})
 
     def _whole_dims(self, kind: CollectiveKind, ranks: tuple[int, ...]) -> int:
         """The bit mask of the dimensions that a group spans as a whole; 0 when it spans some of them in part."""
@@ -99,43 +95,6 @@ def _messages(transfer: Transfer, npus: int) -> GraphSet:
     source, destination = transfer.ranks
     number = np.zeros(npus, np.int32)
     number[source], number[destination] = 1, 2
-    sends = _graph(SEND, kind=NodeKind.SEND, size_bytes=transfer.sent_bytes, peer=destination)
-    receives = _graph(SEND, kind=NodeKind.RECV, size_bytes=transfer.sent_bytes, peer=source)
-    return GraphSet((_idle(), sends, receives), number)
-
-
-def _idle() -> Graph:
-    """A computation that takes no time."""
-    return _graph("idle", kind=NodeKind.COMPUTE)
-
-
-def _graph(
-    name: str,
-    *,
-    kind: int,
-    size_bytes: int = 0,
-    collective: int = NO_COLLECTIVE,
-    dims: int = ALL_DIMENSIONS,
-    peer: int = -1,
-    group_names: tuple[str, ...] = ("",),
-) -> Graph:
-    """A graph of one node."""
-    return Graph(
-        node_id=np.zeros(1, np.int64),
-        kind=np.array([kind], np.uint8),
-        duration_ns=np.zeros(1, np.int64),
-        size_bytes=np.array([size_bytes], np.int64),
-        collective=np.array([collective], np.int8),
-        group=np.zeros(1, np.int32),
-        dims=np.array([dims], np.int64),
-        peer=np.array([peer], np.int32),
-        tag=np.zeros(1, np.int64),
-        priority=np.zeros(1, np.int64),
-        num_ops=np.zeros(1, np.int64),
-        on_cpu=np.zeros(1, np.bool_),
-        stream=np.full(1, -1, np.int32),
-        dep_offsets=np.zeros(2, np.int64),
-        deps=np.zeros(0, np.int32),
-        names=(name,),
-        group_names=group_names,
-    )
+    ends = (NodeKind.SEND, destination), (NodeKind.RECV, source)
+    both = (Graph.of({"name": SEND, "kind": k, "size_bytes": transfer.sent_bytes, "peer": other}) for k, other in ends)
+    return GraphSet((IDLE, *both), number)

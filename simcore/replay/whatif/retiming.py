@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
-from simcore.replay.graph import EdgeKind, Graph, NodeKind
+from simcore.replay.graph import EdgeKind, NodeKind, StepGraph
 from simcore.replay.rank import RankView
 from simcore.replay.whatif.degrees import Degree, Regrouping
 from simcore.replay.whatif.interconnect import Interconnect
@@ -57,7 +57,7 @@ class Retimed:
         """By how much the samples of a step grow: as the data parallel ranks do, each with its own."""
         return prod(degree.size / degree.of(rank).old for degree in self.degrees if degree.role == "dp")
 
-    def edit(self, graph: Graph, ranks: Sequence[RankView], steps: Sequence[int]) -> Graph:
+    def edit(self, graph: StepGraph, ranks: Sequence[RankView], steps: Sequence[int]) -> StepGraph:
         """The graph with communication timed anew; coupled kernels still last equally long.
 
         Raises
@@ -145,7 +145,7 @@ def _regrouped(said: Collective, transfer: Transfer | None, groups: Sequence[Reg
     return transfer
 
 
-def _together(graph: Graph, durations: Column) -> Column:
+def _together(graph: StepGraph, durations: Column) -> Column:
     """The longest time among coupled kernels for each of them."""
     finish = np.arange(len(durations))
     for nodes in graph.ranks:

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, SimulationError
-from simcore.replay.graph import EDGE_COLUMNS, NODE_COLUMNS, EdgeKind, Graph, NodeKind, RankNodes, ordered
+from simcore.replay.graph import EDGE_COLUMNS, NODE_COLUMNS, EdgeKind, NodeKind, RankNodes, StepGraph, ordered
 from simcore.replay.whatif.layers import Segment
 
-__all__ = ["Block", "block_of", "spliced"]
+__all__ = ["Stretch", "block_of", "spliced"]
 
 Mask = NDArray[np.bool_]
 Nodes = NDArray[np.int64]
@@ -20,7 +20,7 @@ CHAINS = (EdgeKind.PROGRAM_ORDER, EdgeKind.STREAM)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class Stretch:
     """A stretch of a step: its nodes, and per rank its host time before the first and behind the last of them."""
 
     inside: Mask
@@ -28,7 +28,7 @@ class Block:
     tail_ns: dict[int, int]
 
 
-def block_of(graph: Graph, parts: Mapping[int, Segment]) -> Block:
+def block_of(graph: StepGraph, parts: Mapping[int, Segment]) -> Stretch:
     """What each rank, by its position, did in its part of a stretch, and the tasks launched in it."""
     inside = _inside(graph, parts)
     host = (graph.edge_kind == EdgeKind.PROGRAM_ORDER) & (graph.back == 0)
@@ -41,10 +41,10 @@ def block_of(graph: Graph, parts: Mapping[int, Segment]) -> Block:
         )
         within = before_ns if inside[target] else lag - before_ns
         (head if inside[target] else tail)[number] = min(max(within, 0), lag)
-    return Block(inside, head, tail)
+    return Stretch(inside, head, tail)
 
 
-def _inside(graph: Graph, parts: Mapping[int, Segment]) -> Mask:
+def _inside(graph: StepGraph, parts: Mapping[int, Segment]) -> Mask:
     inside = np.zeros(len(graph.kind), dtype=bool)
     for number, part in parts.items():
         here = (graph.rank == number) & (graph.kind == NodeKind.HOST) & (graph.lane == part.thread)
@@ -56,7 +56,7 @@ def _inside(graph: Graph, parts: Mapping[int, Segment]) -> Mask:
     return inside
 
 
-def spliced(graph: Graph, blocks: Sequence[Block], times: int) -> Graph:
+def spliced(graph: StepGraph, blocks: Sequence[Stretch], times: int) -> StepGraph:
     """The graph with each block in it so many times: 0 leaves it out, 2 repeats it once.
 
     On every thread and stream a repetition follows the block as the block follows what is before it. What the block
@@ -82,7 +82,7 @@ def spliced(graph: Graph, blocks: Sequence[Block], times: int) -> Graph:
 class _Border:
     """Where a block begins and ends on each thread and stream; `places` ranks the nodes along them."""
 
-    def __init__(self, graph: Graph, inside: Mask):
+    def __init__(self, graph: StepGraph, inside: Mask):
         self.graph, self.inside = graph, inside
         self.chain = np.isin(graph.edge_kind, CHAINS)
         self.enters = ~inside[graph.source] & inside[graph.target]
@@ -124,7 +124,7 @@ class _Border:
         return self.lanes[self.lane(node)][1][-1]
 
 
-def _repeated(graph: Graph, block: Block) -> Graph:
+def _repeated(graph: StepGraph, block: Stretch) -> StepGraph:
     """The graph with the block twice; the new nodes come last, and stand second."""
     count = len(graph.kind)
     inside = np.r_[block.inside, np.zeros(count - len(block.inside), dtype=bool)]
@@ -164,7 +164,7 @@ def _with_twins(nodes: RankNodes, inside: Mask, twin: Nodes) -> RankNodes:
     return RankNodes(nodes.begin, nodes.end, *([*old[:at], *more, *old[at:]] for old, more in columns))
 
 
-def _without(graph: Graph, block: Block) -> Graph:
+def _without(graph: StepGraph, block: Stretch) -> StepGraph:
     """The graph in which nothing waits for the block; its nodes are still there, on their own."""
     inside = block.inside
     border = _Border(graph, inside)
@@ -186,7 +186,7 @@ def _without(graph: Graph, block: Block) -> Graph:
     return _ordered(replace(graph, source=source, back=back, lag_ns=lag, idle_ns=idle).kept(keep))
 
 
-def _kept(graph: Graph, keep: Mask) -> Graph:
+def _kept(graph: StepGraph, keep: Mask) -> StepGraph:
     """The graph without the nodes that stand on their own."""
     number = np.cumsum(keep) - 1
     nodes = {name: getattr(graph, name)[keep] for name in NODE_COLUMNS}
@@ -201,11 +201,11 @@ def _renumbered(nodes: RankNodes, keep: Mask, number: Nodes) -> RankNodes:
     return RankNodes(int(number[nodes.begin]), int(number[nodes.end]), tasks, begins, ends)
 
 
-def _ordered(graph: Graph) -> Graph:
+def _ordered(graph: StepGraph) -> StepGraph:
     return replace(graph, order=ordered(graph))
 
 
-def _finished(graph: Graph) -> Graph:
+def _finished(graph: StepGraph) -> StepGraph:
     whole = _ordered(graph)
     if len(whole.order) < len(graph.kind):
         raise SimulationError("the step's tasks wait for each other in a circle with these layers")

@@ -5,7 +5,6 @@ The counterpart of Chakra's generator in C++ (``addNode``, ``assignDep``, ``flus
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 from simcore.errors import InputError, closest
 from simcore.units import parse_bytes, parse_ns
 from simcore.workload.chakra import json_form, writer
-from simcore.workload.chakra.ranks import check_ranks
+from simcore.workload.chakra.groups import check_ranks
 from simcore.workload.chakra.reader import decode
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.model import CollectiveKind, GraphSet
@@ -170,9 +169,8 @@ class GraphBuilder:
         """The trace of a rank; a first node tells the communicators."""
         messages = []
         if self._groups:
-            head = writer.node(len(self._nodes), "process_group:init", NodeType.METADATA_NODE)
-            head.inputs.values = json.dumps([{"pg_name": name, "ranks": ids} for ids, name in self._groups.items()])
-            messages.append(head)
+            known = {name: ranks for ranks, name in self._groups.items()}
+            messages.append(writer.groups(len(self._nodes), known, "process_group:init"))
         for node, content in self._nodes:
             if rank in node.npus:
                 micros = content.attributes.get("duration_ns", 0) // 1000

@@ -12,6 +12,7 @@ from simcore.errors import InputError, Location, Problem, Problems
 from simcore.workload.chakra.columns import MISSING, Columns
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.model import ALL_DIMENSIONS, NO_COLLECTIVE, CollectiveKind, Graph
+from simcore.workload.order import topological
 
 __all__ = ["COLLECTIVES", "Places", "Trace", "to_graph"]
 
@@ -255,23 +256,10 @@ def _mask(bool_list: bytes) -> int:
 
 
 def _never_ready(offsets: Integers, deps: NDArray[np.int32]) -> list[int]:
-    """Rows that can never start as they wait, directly or not, for themselves; quick when all wait for smaller rows."""
+    """Rows that can never start as they wait, directly or not, for themselves."""
     count = len(offsets) - 1
-    left = np.diff(offsets).tolist()
-    owner = np.repeat(np.arange(count), left)
-    if (deps < owner).all():
-        return []
-    by_dep = np.argsort(deps, kind="stable")
-    children = owner[by_dep].tolist()
-    first = np.searchsorted(deps[by_dep], np.arange(count + 1)).tolist()
-    ready = [row for row, waits in enumerate(left) if waits == 0]
-    while ready:
-        row = ready.pop()
-        for child in children[first[row] : first[row + 1]]:
-            left[child] -= 1
-            if left[child] == 0:
-                ready.append(child)
-    return [row for row, waits in enumerate(left) if waits]
+    owner = np.repeat(np.arange(count), np.diff(offsets))
+    return sorted(set(range(count)).difference(topological(count, deps, owner)))
 
 
 def _cycle(offsets: Integers, deps: NDArray[np.int32], stuck: list[int], places: Places) -> InputError:

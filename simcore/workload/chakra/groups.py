@@ -1,16 +1,21 @@
-"""Communicator groups: ASTRA-sim 2.x's JSON file, and the METADATA nodes of PyTorch traces."""
+"""Communicator groups: ASTRA-sim 2.x's JSON file, METADATA nodes of traces, and whether what traces name exists."""
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from simcore import documents
-from simcore.errors import InputError, Problems
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["of_metadata", "read_groups"]
+from simcore import documents
+from simcore.errors import InputError, Problems, closest
+from simcore.workload.chakra.graph import Trace
+from simcore.workload.model import Graph, NodeKind
+
+__all__ = ["check_ranks", "of_metadata", "read_groups"]
 
 Groups = dict[str, tuple[int, ...]]
 
@@ -80,3 +85,42 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
             yield from _objects(item)
     elif isinstance(value, str) and value.lstrip().startswith(("[", "{")):
         yield from _entries(value)
+
+
+def check_ranks(
+    traces: Sequence[Trace],
+    graphs: Sequence[Graph],
+    graph_of_rank: NDArray[np.int32],
+    groups: Mapping[str, tuple[int, ...]],
+) -> None:
+    """InputError naming sends and receives without a peer, and collectives in groups that are unknown or foreign."""
+    with Problems() as problems:
+        for index, (trace, graph) in enumerate(zip(traces, graphs, strict=True)):
+            _check_peers(trace, len(graph_of_rank), problems)
+            _check_groups(trace, graph, np.flatnonzero(graph_of_rank == index), groups, problems)
+
+
+def _check_peers(trace: Trace, npus: int, problems: Problems) -> None:
+    kind, peer = trace.graph.kind, trace.graph.peer
+    transfer = (kind == NodeKind.SEND) | (kind == NodeKind.RECV)
+    for row in np.flatnonzero(transfer & ((peer < 0) | (peer >= npus))).tolist():
+        what, field = ("send", "comm_dst") if kind[row] == NodeKind.SEND else ("receive", "comm_src")
+        found = str(peer[row]) if peer[row] != -1 else "nothing"
+        text = f"the {what} names a rank that does not exist" if found != "nothing" else f"the {what} names no rank"
+        problems.add(trace.places.problem(row, text, field, f"ranks 0 to {npus - 1}", found))
+
+
+def _check_groups(
+    trace: Trace, graph: Graph, ranks: NDArray[np.int64], groups: Mapping[str, tuple[int, ...]], problems: Problems
+) -> None:
+    used = np.where(graph.kind == NodeKind.COLLECTIVE, graph.group, 0)
+    for number in np.unique(used[used > 0]).tolist():
+        name, row = graph.group_names[number], int(np.flatnonzero(used == number)[0])
+        if name not in groups:
+            hint = f"{closest(name, groups)}; give --comm-groups"
+            problems.add(trace.places.problem(row, f"unknown group '{name}'", "pg_name", hint, repr(name)))
+            continue
+        foreign = np.setdiff1d(ranks, groups[name]).tolist()
+        if foreign:
+            text = f"rank {foreign[0]} runs a collective of group '{name}' but is no member"
+            problems.add(trace.places.problem(row, text, "pg_name", f"one of the ranks {list(groups[name])}"))

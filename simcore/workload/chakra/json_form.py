@@ -7,12 +7,12 @@ The first is `{"meta": {...}, "nodes": [...]}` and keeps every attribute with it
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from simcore.errors import InputError, Location, Problem, closest
-from simcore.workload.chakra import wire, writer
-from simcore.workload.chakra.schema import CommType, NodeType, messages
+from simcore.workload.chakra import writer
+from simcore.workload.chakra.schema import CommType, NodeType, messages, parsed
 
 __all__ = ["from_json", "is_json", "to_json", "to_jsonizer"]
 
@@ -28,25 +28,18 @@ def is_json(data: bytes) -> bool:
     return b'"workload_graph"' in data or (b'"meta"' in data and b'"nodes"' in data)
 
 
-def _parsed(data: bytes) -> Iterator[Any]:
-    """The messages of a file of today's schema."""
-    starts, ends = wire.frames(data)
-    for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        yield messages()["Node" if index else "GlobalMetadata"].FromString(data[start:end])
-
-
 def to_jsonizer(data: bytes) -> str:
     """The text of `chakra_jsonizer`: one JSON object a message, put together without anything between."""
     from google.protobuf.json_format import MessageToJson
 
-    return "".join(map(MessageToJson, _parsed(data)))
+    return "".join(map(MessageToJson, parsed(data)))
 
 
 def to_json(data: bytes) -> str:
     """A file of today's schema as JSON; whole numbers of 64 bits are strings, as protobuf prescribes."""
     from google.protobuf.json_format import MessageToDict
 
-    head, *nodes = (MessageToDict(message, preserving_proto_field_name=True) for message in _parsed(data))
+    head, *nodes = (MessageToDict(message, preserving_proto_field_name=True) for message in parsed(data))
     return json.dumps({"meta": head, "nodes": nodes}, indent=1, sort_keys=True) + "\n"
 
 

@@ -12,6 +12,8 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
+
 from simcore.errors import InputError, Location, Problem
 from simcore.workload.chakra import json_form, wire, writer
 from simcore.workload.chakra.schema import CommType, NodeType, Schema, build
@@ -19,7 +21,6 @@ from simcore.workload.chakra.schema import CommType, NodeType, Schema, build
 __all__ = ["detect", "to_current"]
 
 USUAL_MHZ = 1000.0  # the 2023-01 files count cycles; nobody says of which clock
-_WIDTHS = {wire.FIXED64: 8, wire.FIXED32: 4}
 SNIFFED = 64  # messages looked at to tell the schemas apart
 
 _NODE = {
@@ -108,20 +109,10 @@ def _heads(data: bytes, count: int) -> list[list[tuple[int, int, bytes]]]:
 
 def _fields(message: bytes) -> list[tuple[int, int, bytes]]:
     """Number, wire type and, of length-delimited ones, bytes of the fields of one message."""
-    found: list[tuple[int, int, bytes]] = []
-    position = 0
-    while position < len(message):
-        tag, start = wire.length_at(message, position)
-        kind, width = tag & 7, _WIDTHS.get(tag & 7, 0)
-        value = 0
-        if kind in {wire.VARINT, wire.LENGTH}:
-            value, start = wire.length_at(message, start)
-        width = value if kind == wire.LENGTH else width
-        if tag < 8 or kind not in {*_WIDTHS, wire.VARINT, wire.LENGTH} or start + width > len(message):
-            raise wire.WireError(0, position, "this is no protobuf field")
-        found.append((tag >> 3, kind, message[start : start + width]))
-        position = start + width
-    return found
+    buffer = np.frombuffer(message + wire.PADDING, np.uint8)
+    columns = wire.fields(buffer, np.array([0]), np.array([len(message)]))
+    found = ((int(f.number[0]), int(f.wire[0]), int(f.start[0]), int(f.value[0])) for f in columns)
+    return [(number, kind, message[at : at + size * (kind == wire.LENGTH)]) for number, kind, at, size in found]
 
 
 def _is_attribute(raw: bytes) -> bool:

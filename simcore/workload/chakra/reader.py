@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import fields as dataclass_fields
 from dataclasses import replace
@@ -21,8 +20,8 @@ from simcore.files import read_bytes
 from simcore.workload.archives import unpacked
 from simcore.workload.chakra import columns, groups, wire
 from simcore.workload.chakra.graph import Trace, to_graph
+from simcore.workload.chakra.groups import check_ranks
 from simcore.workload.chakra.legacy import to_current
-from simcore.workload.chakra.ranks import check_ranks
 from simcore.workload.chakra.schema import messages
 from simcore.workload.model import Graph, GraphSet
 
@@ -237,13 +236,7 @@ def files_of_set(path: str | Path) -> dict[int, Path]:
 
 def content(file: Path) -> bytes:
     """The bytes of a file, unpacked when it is gzip."""
-    data = read_bytes(file)
-    if not data.startswith(b"\x1f\x8b"):
-        return data
-    try:
-        return unpacked(data, str(file))
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError.at(str(file), f"the gzip file is damaged: {error}", expected="a whole gzip file") from error
+    return unpacked(read_bytes(file), str(file))
 
 
 def _parse(data: bytes, path: str) -> Trace:

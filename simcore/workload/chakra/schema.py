@@ -5,11 +5,14 @@ Source: et_def.proto of mlcommons/chakra ("0.0.4", package ChakraProtoMsg) and, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from functools import cache
 from typing import Any
 
-__all__ = ["ATTRIBUTE_KINDS", "CURRENT", "CommType", "NodeType", "Schema", "build", "messages"]
+from simcore.workload.chakra import wire
+
+__all__ = ["ATTRIBUTE_KINDS", "CURRENT", "CommType", "NodeType", "Schema", "build", "messages", "parsed"]
 
 
 class NodeType(IntEnum):
@@ -81,6 +84,13 @@ def messages() -> dict[str, Any]:
     """Message classes of today's schema by name."""
     enums = {"NodeType": {kind.name: kind.value for kind in NodeType}}
     return build("chakra_current", "proto3", CURRENT, enums)
+
+
+def parsed(data: bytes) -> Iterator[Any]:
+    """The messages of a file of today's schema: metadata, then nodes."""
+    starts, ends = wire.frames(data)
+    for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        yield messages()["Node" if index else "GlobalMetadata"].FromString(data[start:end])
 
 
 def build(package: str, syntax: str, schema: Schema, enums: dict[str, dict[str, int]]) -> dict[str, Any]:

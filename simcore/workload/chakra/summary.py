@@ -1,17 +1,21 @@
-"""What is in a graph: nodes by kind, bytes by collective and group, the critical path and how parallel it is."""
+"""What is in a graph, for people: figures, critical path, and a picture's text as `chakra_visualizer` writes it."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
+from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcore.errors import printable
 from simcore.units import format_bytes, format_ns
+from simcore.workload.chakra.columns import Columns
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
+from simcore.workload.order import topological
 
-__all__ = ["critical_path", "render", "summarise", "topological_order"]
+__all__ = ["critical_path", "dot", "graphml", "render", "summarise", "topological_order"]
 
 SHOWN = 12  # nodes of the critical path that the text names
 
@@ -82,22 +86,8 @@ def critical_path(graph: Graph) -> list[int]:
 
 def topological_order(graph: Graph) -> list[int]:
     """Rows so that each comes behind what it waits for."""
-    count = len(graph)
-    waits: NDArray[np.int64] = np.diff(graph.dep_offsets)
-    owner = np.repeat(np.arange(count), waits)
-    if (graph.deps < owner).all():
-        return list(range(count))
-    by_dep = np.argsort(graph.deps, kind="stable")
-    children = owner[by_dep].tolist()
-    first = np.searchsorted(graph.deps[by_dep], np.arange(count + 1)).tolist()
-    left = waits.tolist()
-    order = [row for row in range(count) if left[row] == 0]
-    for row in order:  # grows while it is walked
-        for child in children[first[row] : first[row + 1]]:
-            left[child] -= 1
-            if left[child] == 0:
-                order.append(child)
-    return order
+    owner = np.repeat(np.arange(len(graph)), np.diff(graph.dep_offsets))
+    return topological(len(graph), graph.deps, owner)
 
 
 def render(summary: dict[str, Any]) -> str:
@@ -118,3 +108,54 @@ def render(summary: dict[str, Any]) -> str:
         f"  {format_ns(node['duration_ns']):>9}  {node['id']:>6}  {node['name'][:80]}" for node in path["longest"]
     ]
     return "\n".join(lines)
+
+
+# Kind of dependency -> arrow head.
+ARROWS = {"data": "normal", "control": "tee"}
+
+
+def _edges(columns: Columns) -> Iterator[tuple[int, int, str]]:
+    """From, to and kind of every dependency, by the row that waits; data first."""
+    node_id = columns.node_id.tolist()
+    found = []
+    for order, (kind, pairs) in enumerate((("data", columns.data), ("control", columns.control))):
+        rows, wanted = pairs[0].tolist(), pairs[1].tolist()
+        found += [(row, order, dep, kind) for row, dep in zip(rows, wanted, strict=True)]
+    for row, _, dep, kind in sorted(found, key=lambda edge: edge[:2]):
+        yield dep, node_id[row], kind
+
+
+def dot(columns: Columns) -> str:
+    """The graph for Graphviz: boxes, data dependencies with arrows, control dependencies with bars."""
+    lines = ["digraph {"]
+    for number, name in zip(columns.node_id.tolist(), columns.names, strict=True):
+        label = name.replace("\\", "\\\\").replace('"', '\\"')
+        lines.append(f'\t{number} [label="{label}" id={number} shape=box]')
+    lines += [f"\t{source} -> {target} [arrowhead={ARROWS[kind]}]" for source, target, kind in _edges(columns)]
+    return "\n".join([*lines, "}", ""])
+
+
+def graphml(columns: Columns) -> str:
+    """The graph as GraphML: `label` on nodes, `dependency` (data or control) on edges."""
+    space = "http://graphml.graphdrawing.org/xmlns"
+    schema = f'xsi:schemaLocation="{space} {space}/1.0/graphml.xsd"'
+    lines = [
+        "<?xml version='1.0' encoding='utf-8'?>",
+        f'<graphml xmlns="{space}" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" {schema}>',
+        '  <key id="d1" for="edge" attr.name="dependency" attr.type="string" />',
+        '  <key id="d0" for="node" attr.name="label" attr.type="string" />',
+        '  <graph edgedefault="directed">',
+    ]
+    for number, name in zip(columns.node_id.tolist(), columns.names, strict=True):
+        lines += [
+            f"    <node id={quoteattr(str(number))}>",
+            f'      <data key="d0">{escape(printable(name))}</data>',
+            "    </node>",
+        ]
+    for source, target, kind in sorted(_edges(columns), key=lambda edge: edge[0]):
+        lines += [
+            f'    <edge source="{source}" target="{target}">',
+            f'      <data key="d1">{kind}</data>',
+            "    </edge>",
+        ]
+    return "\n".join([*lines, "  </graph>", "</graphml>", ""])

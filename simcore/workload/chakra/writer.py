@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from simcore.errors import InputError
 from simcore.files import write_bytes
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, NodeType, messages
 
-__all__ = ["VERSION", "add_attribute", "check_free", "encode", "frame", "metadata", "node", "write_files"]
+__all__ = ["VERSION", "add_attribute", "check_free", "encode", "frame", "groups", "metadata", "node", "write_files"]
 
 VERSION = "0.0.4"
 # Attribute -> kind of its value, as PyTorch's and the generator's traces have it; duration_ns and root are ours.
@@ -53,6 +54,13 @@ def node(
     )
     for key, value in (attributes or {}).items():
         add_attribute(message, key, value, KINDS[key])
+    return message
+
+
+def groups(number: int, ranks_of: Mapping[str, Sequence[int]], name: str = "groups") -> Any:
+    """A METADATA node that says which ranks are in each group."""
+    message = node(number, name, NodeType.METADATA_NODE)
+    message.inputs.values = json.dumps([{"pg_name": group, "ranks": list(ranks)} for group, ranks in ranks_of.items()])
     return message
 
 

@@ -49,4 +49,4 @@ def _recomputed(workload: Workload, initiator: int) -> tuple[list[Step], int]:
     return [jump, *(hybrid.forward(i) for i in range(first, last))], last
 
 
-loops.register("HYBRID_TRANSFORMER_FWD_IN_BCKWD")(Loop(steps, Span.MODEL, Span.DATA))
+loops.register("HYBRID_TRANSFORMER_FWD_IN_BCKWD")(Loop(steps, Span.MODEL, Span.DATA, staged=True))

@@ -56,5 +56,5 @@ def transformer_steps(workload: Workload) -> list[Step]:
 loops.register("MODEL")(Loop(model_steps, activations=Span.ALL))
 loops.register("HYBRID_DATA_MODEL")(Loop(hybrid_steps, Span.FIRST_DIM, Span.OTHER_DIMS))
 loops.register("HYBRID_MODEL_DATA")(Loop(hybrid_steps, Span.OTHER_DIMS, Span.FIRST_DIM))
-loops.register("HYBRID_TRANSFORMER")(Loop(transformer_steps, Span.MODEL, Span.DATA))
+loops.register("HYBRID_TRANSFORMER")(Loop(transformer_steps, Span.MODEL, Span.DATA, staged=True))
 loops.register("HYBRID_CUSTOMIZED")(Loop(hybrid_steps))  # every row names the loop whose groups it uses

@@ -10,4 +10,4 @@ def steps(workload: Workload) -> list[Step]:
     return [Step(forward, i, issue=Ref(forward, i), blocking=True) for i in range(len(workload.layers))]
 
 
-loops.register("DISTRIBUTED_INFERENCE")(Loop(steps, activations=Span.ALL))
+loops.register("DISTRIBUTED_INFERENCE")(Loop(steps, activations=Span.ALL, staged=True))

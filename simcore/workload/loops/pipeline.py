@@ -14,7 +14,7 @@ from itertools import accumulate, chain, pairwise
 from simcore.errors import InputError, Location
 from simcore.workload.loops.hybrid import backward, forward
 from simcore.workload.loops.schedules import Cell, Schedule, make
-from simcore.workload.loops.step import Order, Ref, Step
+from simcore.workload.loops.step import Order, Ref, Step, loops
 from simcore.workload.model import PhaseName, Workload
 
 __all__ = ["Passage", "Pipeline", "Transfer", "end_steps", "pipeline_of", "steps_of"]
@@ -32,8 +32,6 @@ END_ROWS = frozenset(
 )
 LAST_ROWS = frozenset(f"optimizer{i}" for i in (1, 2, 3, 4))
 LOSS_ROWS = frozenset(f"cross_entropy{i}" for i in (1, 2, 3))
-
-LOOPS = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD", "DISTRIBUTED_INFERENCE")
 
 Rows = tuple[int, ...]
 
@@ -99,11 +97,12 @@ def pipeline_of(workload: Workload, schedule: str = "") -> Pipeline:
 
 
 def _check_loop(workload: Workload) -> None:
-    if workload.loop not in LOOPS:
+    if not loops.get(workload.loop).staged:
+        *others, last = sorted(name for name in loops if loops.get(name).staged)
         raise InputError.at(
             workload.location,
             f"pp: {workload.parallelism.pp}: {workload.loop} has no pipeline",
-            expected=f"{', '.join(LOOPS[:-1])} or {LOOPS[-1]}, whose groups stay within a stage",
+            expected=f"{', '.join(others)} or {last}, whose groups stay within a stage",
             found=workload.loop,
             hint="pp: 1 runs the rows as one stage",
         )

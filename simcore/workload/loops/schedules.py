@@ -15,7 +15,7 @@ against each other, half the micro-batches each).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
@@ -27,8 +27,10 @@ from simcore.hashed import Hashed
 __all__ = [
     "Cell",
     "Durations",
+    "Family",
     "Played",
     "Schedule",
+    "family",
     "finish",
     "make",
     "names",
@@ -127,18 +129,17 @@ class Played:
         return sum(end - start for start, end in zip(self.start[stage], self.end[stage], strict=True))
 
 
-def gpipe(stages: int, micro_batches: int, chunks: int = 1) -> Schedule:
+Lines = Iterable[Iterable[Cell]]
+
+
+def _gpipe(stages: int, micro_batches: int, chunks: int) -> Lines:
     """All forwards, then all backwards (Huang et al. 2019)."""
-    _single("gpipe", chunks)
-    line = (*_cells("F", range(micro_batches)), *_cells("B", range(micro_batches)))
-    return Schedule("gpipe", stages, micro_batches, 1, "loop", (line,) * stages)
+    return [(*_cells("F", range(micro_batches)), *_cells("B", range(micro_batches)))] * stages
 
 
-def one_f_one_b(stages: int, micro_batches: int, chunks: int = 1) -> Schedule:
+def _one_f_one_b(stages: int, micro_batches: int, chunks: int) -> Lines:
     """After a warm-up of one forward per later stage, forward and backward alternate (PipeDream-Flush, Megatron-LM)."""
-    _single("1f1b", chunks)
-    lines = tuple(_alternate(min(stages - stage - 1, micro_batches), micro_batches) for stage in range(stages))
-    return Schedule("1f1b", stages, micro_batches, 1, "loop", lines)
+    return (_alternate(min(stages - stage - 1, micro_batches), micro_batches) for stage in range(stages))
 
 
 def _alternate(warm_up: int, total: int) -> tuple[Cell, ...]:
@@ -146,18 +147,16 @@ def _alternate(warm_up: int, total: int) -> tuple[Cell, ...]:
     return (*_cells("F", range(warm_up)), *steady, *_cells("B", range(total - warm_up, total)))
 
 
-def interleaved(stages: int, micro_batches: int, chunks: int = 2) -> Schedule:
+def _interleaved(stages: int, micro_batches: int, chunks: int) -> Lines:
     """1F1B over several chunks per stage, in groups of `stages` micro-batches (Narayanan et al. 2021, 2.2.2)."""
     if micro_batches % stages:
         raise _refused("interleaved", f"a multiple of {stages} micro-batches (the stages)", micro_batches)
     forward = [Cell("F", *divmod_group(i, stages, chunks)) for i in range(micro_batches * chunks)]
     backward = [Cell("B", cell.micro_batch, chunks - 1 - cell.chunk) for cell in forward]
-    lines = []
     for stage in range(stages):
         warm_up = min((stages - stage - 1) * 2 + (chunks - 1) * stages, len(forward))
         steady = [cell for pair in zip(forward[warm_up:], backward, strict=False) for cell in pair]
-        lines.append((*forward[:warm_up], *steady, *backward[len(forward) - warm_up :]))
-    return Schedule("interleaved", stages, micro_batches, chunks, "loop", tuple(lines))
+        yield (*forward[:warm_up], *steady, *backward[len(forward) - warm_up :])
 
 
 def divmod_group(index: int, stages: int, chunks: int) -> tuple[int, int]:
@@ -171,11 +170,9 @@ def divmod_group(index: int, stages: int, chunks: int) -> tuple[int, int]:
     return group * stages + micro_batch, chunk
 
 
-def zb_h1(stages: int, micro_batches: int, chunks: int = 1) -> Schedule:
+def _zb_h1(stages: int, micro_batches: int, chunks: int) -> Lines:
     """Zero-bubble H1 (Qi et al. 2024): weight gradients fill the gaps, memory as in 1F1B, a third of its bubble."""
-    _single("zb-h1", chunks)
-    lines = tuple(tuple(_delayed(stages, micro_batches, stage)) for stage in range(stages))
-    return Schedule("zb-h1", stages, micro_batches, 1, "loop", lines)
+    return (_delayed(stages, micro_batches, stage) for stage in range(stages))
 
 
 def _delayed(stages: int, micro_batches: int, stage: int) -> Iterator[Cell]:
@@ -187,22 +184,17 @@ def _delayed(stages: int, micro_batches: int, stage: int) -> Iterator[Cell]:
     yield from _cells("W", range(max(0, micro_batches - stage), micro_batches))
 
 
-def zb_v(stages: int, micro_batches: int, chunks: int = 2) -> Schedule:
+def _zb_v(stages: int, micro_batches: int, chunks: int) -> Lines:
     """Zero-bubble V (Qi et al. 2024): two chunks that go down and back up the stages; no bubble where F = B = W."""
-    if chunks != 2:
-        raise _refused("zb-v", "2 chunks", chunks)
-    return _greedy(Schedule("zb-v", stages, micro_batches, 2, "v", ()), [2 * stages] * stages)
+    return _greedy(outline("zb-v", stages, micro_batches), [2 * stages] * stages)
 
 
-def dual_pipe(stages: int, micro_batches: int, chunks: int = 2) -> Schedule:
+def _dual_pipe(stages: int, micro_batches: int, chunks: int) -> Lines:
     """DualPipe (DeepSeek-V3 report, section 3.2.1): two pipelines against each other, eight phases per stage."""
-    if chunks != 2:
-        raise _refused("dualpipe", "2 chunks", chunks)
     if stages % 2 or micro_batches % 2 or micro_batches < 2 * stages:
         expected = f"an even number of stages and an even number of at least {2 * stages} micro-batches"
         raise _refused("dualpipe", expected, f"{stages} stages, {micro_batches} micro-batches")
-    lines = tuple(tuple(_dual_line(stages, micro_batches, stage)) for stage in range(stages))
-    return Schedule("dualpipe", stages, micro_batches, 2, "twoway", lines)
+    return (_dual_line(stages, micro_batches, stage) for stage in range(stages))
 
 
 def _dual_line(stages: int, micro_batches: int, stage: int) -> Iterator[Cell]:
@@ -244,7 +236,7 @@ def _run_program(program: Sequence[tuple[int, tuple[str, ...]]], *, swapped: boo
     yield from waiting
 
 
-def _greedy(empty: Schedule, limits: Sequence[int]) -> Schedule:
+def _greedy(empty: Schedule, limits: Sequence[int]) -> Lines:
     """List scheduling with unit cells: a ready backward, else a forward while memory lasts, else a weight gradient.
 
     `limits`: chunk activations a stage may hold from forward to weight gradient.
@@ -257,9 +249,7 @@ def _greedy(empty: Schedule, limits: Sequence[int]) -> Schedule:
                 board.place(stage, choice, step)
         if board.left == 0:
             break
-    return Schedule(
-        empty.name, empty.stages, empty.micro_batches, empty.chunks, empty.placement, tuple(map(tuple, board.lines))
-    )
+    return board.lines
 
 
 class _Choice(NamedTuple):
@@ -471,11 +461,6 @@ def _cells(kind: str, micro_batches: range) -> Iterator[Cell]:
     return (Cell(kind, i) for i in micro_batches)
 
 
-def _single(name: str, chunks: int) -> None:
-    if chunks != 1:
-        raise _refused(name, "1 chunk per stage", chunks)
-
-
 def _refused(name: str, expected: str, found: object) -> InputError:
     return InputError.at(f"schedule {name}", "this schedule does not exist", expected=expected, found=str(found))
 
@@ -487,22 +472,44 @@ def _stuck(schedule: Schedule, stage: int, index: int) -> str:
     )
 
 
-_MAKERS: dict[str, Callable[[int, int, int], Schedule]] = {
-    "gpipe": gpipe,
-    "1f1b": one_f_one_b,
-    "interleaved": interleaved,
-    "zb-h1": zb_h1,
-    "zb-v": zb_v,
-    "dualpipe": dual_pipe,
+class Family(NamedTuple):
+    """The lines of a schedule's stages for (stages, micro-batches, chunks), and what holds of it for all numbers.
+
+    A stage has one chunk or two, with `any_chunks` any number. Its order repeats after `period(stages)` micro-batches;
+    a cell waits back as many as `reach` times the stages, or with `apart` forwards and backwards repeat each at a pace
+    of their own.
+    """
+
+    lines: Callable[[int, int, int], Lines]
+    chunks: int = 1
+    placement: str = "loop"
+    any_chunks: bool = False
+    period: Callable[[int], int] = lambda stages: 1
+    reach: int = 1
+    apart: bool = False
+
+
+# ZB-V's period was found in its orders: with stages in threes the greedy construction takes turns.
+_FAMILIES = {
+    "gpipe": Family(_gpipe, apart=True),
+    "1f1b": Family(_one_f_one_b),
+    "interleaved": Family(_interleaved, 2, any_chunks=True, period=lambda stages: stages, reach=3),
+    "zb-h1": Family(_zb_h1),
+    "zb-v": Family(_zb_v, 2, "v", period=lambda stages: 1 if stages % 3 else 2 * stages // 3, reach=2),
+    "dualpipe": Family(_dual_pipe, 2, "twoway", period=lambda stages: 2),
 }
 
 
 def names() -> list[str]:
     """Names of all schedules."""
-    return list(_MAKERS)
+    return list(_FAMILIES)
 
 
-_TWO_CHUNKS = {"interleaved": "loop", "zb-v": "v", "dualpipe": "twoway"}
+def family(name: str) -> Family:
+    """What holds of the schedules of a name; InputError when there are none."""
+    if name not in _FAMILIES:
+        raise InputError.at(name, "no such schedule", expected=closest(name, _FAMILIES), found=repr(name))
+    return _FAMILIES[name]
 
 
 @lru_cache(maxsize=4096)
@@ -512,8 +519,8 @@ def outline(name: str, stages: int, micro_batches: int, chunks: int | None = Non
     >>> outline("zb-v", 4, 8).part(0, 1)
     7
     """
-    default = 2 if name in _TWO_CHUNKS else 1
-    return Schedule(name, stages, micro_batches, chunks or default, _TWO_CHUNKS.get(name, "loop"), ())
+    known = family(name)
+    return Schedule(name, stages, micro_batches, chunks or known.chunks, known.placement, ())
 
 
 def splits_backward(name: str) -> bool:
@@ -534,9 +541,11 @@ def make(name: str, stages: int, micro_batches: int, chunks: int | None = None) 
     0 | F0 F1 .  B0 F2 B1 .  B2
     1 | .  F0 B0 F1 B1 F2 B2 .
     """
-    if name not in _MAKERS:
-        raise InputError.at(name, "no such schedule", expected=closest(name, _MAKERS), found=repr(name))
+    known = family(name)
     if stages < 1 or micro_batches < 1 or (chunks is not None and chunks < 1):
         raise _refused(name, "positive numbers", (stages, micro_batches, chunks))
-    default = 2 if name in _TWO_CHUNKS else 1
-    return _MAKERS[name](stages, micro_batches, chunks or default)
+    count = chunks or known.chunks
+    if count != known.chunks and not known.any_chunks:
+        raise _refused(name, "2 chunks" if known.chunks == 2 else "1 chunk per stage", count)
+    lines = tuple(map(tuple, known.lines(stages, micro_batches, count)))
+    return Schedule(name, stages, micro_batches, count, known.placement, lines)

@@ -8,33 +8,14 @@ What a longer schedule takes more is then its periods times the pace.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.workload.loops.schedules import Durations, Ends, Schedule, finish, make, outline
+from simcore.workload.loops.schedules import Durations, Ends, Schedule, family, finish, make, outline
 
 __all__ = ["length"]
 
 
-class _Shape(NamedTuple):
-    """Micro-batches after which the order of a schedule repeats, and how many times its stages a cell waits back."""
-
-    period: Callable[[int], int]
-    reach: int
-
-
-# ZB-V's period was found in its orders: with stages in threes the greedy construction takes turns.
-_SHAPES = {
-    "gpipe": _Shape(lambda _: 1, 1),
-    "1f1b": _Shape(lambda _: 1, 1),
-    "interleaved": _Shape(lambda stages: stages, 3),
-    "zb-h1": _Shape(lambda _: 1, 1),
-    "zb-v": _Shape(lambda stages: 1 if stages % 3 else 2 * stages // 3, 2),
-    "dualpipe": _Shape(lambda _: 2, 1),
-}
 _EXACT = 1e-11  # of the pace: what rounding leaves
 
 
@@ -43,8 +24,8 @@ def length(name: str, stages: int, micro_batches: int, chunks: int | None, durat
 
     A schedule without a steady state within half its micro-batches is played whole: looking further costs more.
     """
-    repeats, ways = _SHAPES[name].period(stages), _ways(outline(name, stages, micro_batches, chunks))
-    enough = 2 * ways * stages * (_SHAPES[name].reach + 1)
+    repeats, ways = family(name).period(stages), _ways(outline(name, stages, micro_batches, chunks))
+    enough = 2 * ways * stages * (family(name).reach + 1)
     short = enough + (micro_batches - enough) % repeats
     while 2 * short <= micro_batches:
         schedule = make(name, stages, short, chunks)
@@ -62,15 +43,12 @@ def _ways(schedule: Schedule) -> int:
 
 
 def _pace(schedule: Schedule, ends: Ends, repeats: int) -> float | None:
-    """What a period adds, None while the ends of a window before the drain do not repeat.
-
-    GPipe's forwards and backwards repeat apart, each at a pace of its own.
-    """
-    paces = [_repeated(schedule, np.array(ends[kind], dtype=float), repeats) for kind in "FB"]
+    """What a period adds, None while the ends of a window before the drain do not repeat."""
+    paces = [_repeated(schedule, np.array(ends[way], dtype=float), repeats) for way in "FB"]
     forward, backward = paces
     if forward is None or backward is None:
         return None
-    if schedule.name == "gpipe":
+    if family(schedule.name).apart:
         return forward + backward
     return forward if abs(forward - backward) <= _EXACT * forward else None
 
@@ -78,7 +56,7 @@ def _pace(schedule: Schedule, ends: Ends, repeats: int) -> float | None:
 def _repeated(schedule: Schedule, ends: NDArray[np.float64], repeats: int) -> float | None:
     """The pace of one kind of cell: the window reaches as far as cells wait back, and ends as far before the last."""
     ways = _ways(schedule)
-    rows, window = ends.reshape(ways, -1, schedule.parts), _SHAPES[schedule.name].reach * schedule.stages
+    rows, window = ends.reshape(ways, -1, schedule.parts), family(schedule.name).reach * schedule.stages
     step = repeats // ways
     later, former = rows[:, -2 * window : -window], rows[:, -2 * window - step : -window - step]
     gaps = later - former

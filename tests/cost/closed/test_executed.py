@@ -5,10 +5,9 @@ import pytest
 
 from simcore.cli import main
 from simcore.cost.closed import transformer
+from simcore.cost.closed.batches import simple_batch, transformer_batch
 from simcore.cost.closed.executed import execute
 from simcore.cost.closed.simple import Chip, Setup, evaluate
-from simcore.cost.closed.simple_batch import batch_of
-from simcore.cost.closed.transformer_batch import batch_of as transformer_batch
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
 
@@ -34,7 +33,7 @@ def test_an_ideal_network_executes_the_closed_form(degrees):
     setup = Setup(**SETUP, **degrees)
     run = evaluate(setup, FAST, "head")
     axes = [degrees.get(name, 1) for name in ("tp", "tp2", "experts", "dp", "pp")]
-    executed = execute(batch_of(setup, run), machine(*axes))
+    executed = execute(simple_batch(setup, run), machine(*axes))
     assert executed.batch_time == pytest.approx(run.batch_time, rel=1e-6)
     assert executed.compute_only == executed.batch_time
 
@@ -43,7 +42,7 @@ def test_slower_links_and_latency_only_add():
     setup = Setup(**SETUP, tp=2, dp=2, pp=4)
     run = evaluate(setup, FAST, "head")
     networks = [(1e30, 0.0), (600e9, 0.0), (100e9, 0.0), (100e9, 5000.0)]
-    batch = batch_of(setup, run)
+    batch = simple_batch(setup, run)
     times = [
         execute(batch, machine(2, 2, 4, bytes_per_s=rate, latency_ns=latency)).excess for rate, latency in networks
     ]

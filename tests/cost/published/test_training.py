@@ -6,12 +6,15 @@ from dataclasses import replace
 import pytest
 
 from simcore.cli import main
-from simcore.cost.predict import predict, slowest_of
+from simcore.cost.predict import gradient_sums, predict, slowest_of
 from simcore.cost.published.reading import sort_rows
+from simcore.cost.published.suites import SUITES
 from simcore.cost.published.training import training
 from simcore.cost.published.validate import default_documents, document, score
+from simcore.cost.systems import CLUSTERS
 from simcore.model.memory import peak
-from simcore.model.plan import LINEAR
+from simcore.model.plan import LINEAR, Plan
+from simcore.model.presets import SHIPPED as MODELS
 
 BAD = [
     {"id": "no-model", "framework": "Megatron", "hardware": {"accelerator": "H100"}, "measured": {"iter_s": 1.0}},
@@ -32,7 +35,8 @@ def answers(rows, tmp_path, capsys):
     path = tmp_path / "rows.json"
     path.write_text(json.dumps({"rows": rows}))
     assert main(["validate", "--data", str(path), "--json"]) in (0, 3)
-    return json.loads(capsys.readouterr().out)["suites"]
+    suites = json.loads(capsys.readouterr().out)["suites"]
+    return [suite for suite in suites if suite["name"] != "mlperf_memory"]  # the same rows again
 
 
 def test_every_row_is_predicted_or_refused_once_whatever_stands_beside_it(rows, tmp_path, capsys):
@@ -107,3 +111,37 @@ def test_what_is_computed_again_takes_time_by_the_piece():
 def test_the_slowest_of_more_ranks_is_later():
     assert slowest_of(1) == 0
     assert 0 < slowest_of(2) < slowest_of(64) < slowest_of(10_000) < 4
+
+
+def test_published_peaks_of_memory_are_met_within_a_tenth():
+    (some,) = sort_rows(default_documents(), [SUITES["mlperf_memory"]])
+    scored = score(some)
+    assert len(scored.rows) > 20
+    assert max(map(abs, scored.errors)) < 0.1
+
+
+def test_weights_and_what_products_read_take_a_byte_where_products_have_eight_bits():
+    model = replace(MODELS["llama-3-8b"], vocab=128)
+    wide, narrow = (Plan.of(2048, 8, dp=8, zero=1, dtype=dtype) for dtype in ("bf16", "fp8"))
+    assert peak(model, narrow).activations < peak(model, wide).activations
+    assert peak(model, narrow).parameters == peak(model, wide).parameters
+    halved = replace(narrow, parameter_dtype="fp8")
+    assert 2 * peak(model, halved).parameters == peak(model, narrow).parameters
+    gathered, smaller = (gradient_sums(model, plan)[1].size_bytes for plan in (narrow, halved))
+    assert gathered == 2 * smaller
+
+
+def test_sums_beside_the_backward_slow_its_kernels():
+    model, plan = MODELS["llama-3-8b"], Plan.of(8192, 64, dp=64, tp=1, zero=1, overlap=True)
+    calm = CLUSTERS["h100"]
+    slowed = replace(calm, software=replace(calm.software, slowdown_across=0.5))
+    assert predict(model, plan, slowed).step_s > predict(model, plan, calm).step_s
+
+
+def test_finding_eight_bit_scales_costs_hopper_a_wait_per_layer_and_blackwell_nothing():
+    model, plan = MODELS["llama-3-8b"], Plan.of(8192, 8, dp=8, zero=1, dtype="fp8")
+    for name, waits in (("h100", True), ("dgx-b200", False)):
+        free = replace(CLUSTERS[name], software=replace(CLUSTERS[name].software, scales_s=0.0))
+        cost = predict(model, plan, CLUSTERS[name]).step_s - predict(model, plan, free).step_s
+        waited = 2 * model.layers * CLUSTERS[name].software.scales_s
+        assert cost > waited if waits else cost == 0

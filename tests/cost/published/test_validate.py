@@ -1,19 +1,37 @@
 import json
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 from simcore.cli import main
 from simcore.cost.margins import Kind, margin_of, shipped_errors
+from simcore.cost.published.calibrate import FITTED
 from simcore.cost.published.suites import FAMILIES, SUITES
-from simcore.cost.published.validate import default_documents, markdown, score
+from simcore.cost.published.validate import default_documents, markdown, scaling, score
 from simcore.cost.sensitivity import of_question
+from simcore.cost.systems import SOFTWARE
 
 
 def test_the_documented_table_is_what_the_command_prints(scores):
     page = (Path(__file__).parents[3] / "docs" / "validation.md").read_text()
     assert markdown(list(scores.values())) in page, "simcore validate --markdown prints the new one"
+    assert scaling(list(scores.values())) in page, "simcore validate prints the new one below"
+
+
+def test_the_page_for_users_of_calculon_says_how_exact_its_own_table_is_predicted(scores):
+    one = scores["mlsys23_table5"]
+    page = (Path(__file__).parents[3] / "docs" / "migrating.md").read_text()
+    assert f"is {one.mean:.1%} ({len(one.rows)} rows), Calculon's 3.65% (8 rows)" in page
+    assert "3.65% (8 rows)" in markdown([one])
+
+
+def test_the_page_has_every_constant_that_was_fitted():
+    page = (Path(__file__).parents[3] / "docs" / "validation.md").read_text()
+    for path in (one for paths, _ in FITTED.values() for one in paths):
+        profile, _, field = path.partition("/")
+        assert f"| `{path}` | {attrgetter(field)(SOFTWARE[profile]):g} |" in page
 
 
 # The widest a tolerance may be: what was asked for, or what it was once tightened to.
@@ -39,14 +57,15 @@ WIDEST = {
     "memory": 0.03,
     "collectives_in_node": 0.06,
     "collectives_across_nodes": 0.10,
+    "mlperf_memory": 0.07,
     "mlperf_power": 0.15,
     "frameworks_megatron": 0.06,
     "frameworks_fsdp": 0.09,
     "frameworks_xla": 0.10,
     "frameworks_internevo": 0.04,
-    "mlperf_gpt3": 0.09,
+    "mlperf_gpt3": 0.045,
     "mlperf_llama31_405b": 0.03,
-    "mlperf_llama31_8b": 0.055,
+    "mlperf_llama31_8b": 0.04,
     "mlperf_llama2_70b_lora": 0.055,
 }
 UNJUDGED = {"mlsys23_table4", "sc21_zero3", "frameworks_other", "mlperf_other"}

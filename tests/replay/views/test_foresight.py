@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from simcore.replay.build import prepare
-from simcore.replay.views.foresight import foresight
+from simcore.replay.views.trial import foresight
 from simcore.workload.kineto import read_kineto
 from tests.profiles_of_steps import Recorder
 from tests.shared import shared

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from simcore.replay.rank import Window
-from simcore.replay.whatif.ranges import layer_number, model_order, named_ranges
+from simcore.replay.whatif.layers import layer_number, model_order, named_ranges
 from simcore.workload.kineto import read_kineto
 
 

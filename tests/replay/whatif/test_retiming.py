@@ -15,8 +15,8 @@ from simcore.generate.collectives import collective
 from simcore.network.topology.model import Dimension, Topology
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
-from simcore.replay.views.chakra import to_chakra
 from simcore.replay.views.report import to_dict
+from simcore.replay.views.workloads import to_chakra
 from simcore.replay.whatif.changes import Retimed
 from simcore.replay.whatif.degrees import Degree
 from simcore.replay.whatif.interconnect import Interconnect
@@ -168,8 +168,8 @@ def test_coupled_ranks_stay_coupled():
     for step in replay.steps[0]:
         ends = [nodes.ends[0] for nodes in step.graph.ranks]
         starts = [nodes.begins[0] for nodes in step.graph.ranks]
-        last = step.schedule.start_ns[-1, starts].max()
-        assert set(step.schedule.end_ns[-1, ends].tolist()) == {last + expected_ns}
+        last = step.timing.start_ns[-1, starts].max()
+        assert set(step.timing.end_ns[-1, ends].tolist()) == {last + expected_ns}
     ratio = replayed(traces, on=slow, recorded_on=NODES).steps[0][-1]
     assert ratio.period.device_ns - ratio.baseline.device_ns == pytest.approx(1_400_000, rel=0.02)
 

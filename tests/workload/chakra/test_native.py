@@ -11,7 +11,7 @@ from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
-from simcore.workload.chakra import obfuscation, reader
+from simcore.workload.chakra import reader, variants
 from simcore.workload.chakra.convert.native import convert
 from simcore.workload.loops import loops
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, Workload
@@ -73,7 +73,7 @@ def test_an_obfuscated_trace_takes_as_long_as_the_original(tmp_path_factory, dat
     content = convert(data.draw(workloads("HYBRID_DATA_MODEL", 4)), (4, 2), 2)[0]
     topology = Topology((Dimension("Ring", 4, 50e9, 500.0), Dimension("Switch", 2, 25e9, 700.0)))
     times = []
-    for made in (content, obfuscation.obfuscate(content, b"salt", keep_sizes=True)):
+    for made in (content, variants.obfuscate(content, b"salt", keep_sizes=True)):
         path = tmp_path_factory.mktemp("hidden") / "w.et"
         path.write_bytes(made)
         graphs = reader.read_graphs(str(path), topology.npus)

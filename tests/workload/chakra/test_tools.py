@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from simcore.cli import cli, main
 from simcore.errors import InputError
 from simcore.generate import collectives
-from simcore.workload.chakra import drawing, json_form, log_timeline, obfuscation, reader, summary, writer
+from simcore.workload.chakra import json_form, log_timeline, reader, summary, variants, writer
 from simcore.workload.chakra.schema import NodeType
 from simcore.workload.model import CollectiveKind
 from tests.shared import shared
@@ -52,7 +52,7 @@ def test_the_critical_path_does_not_depend_on_the_order_of_ids():
 
 @pytest.mark.parametrize("keep_sizes", [True, False])
 def test_obfuscation_hides_names_and_keeps_the_graph(tmp_path, keep_sizes):
-    hidden = obfuscation.obfuscate(diamond(), b"salt", keep_sizes=keep_sizes)
+    hidden = variants.obfuscate(diamond(), b"salt", keep_sizes=keep_sizes)
     assert b"secret" not in hidden and b"tensor" not in hidden
     paths = [tmp_path / "a.et", tmp_path / "b.et"]
     for path, data in zip(paths, (diamond(), hidden), strict=True):
@@ -66,14 +66,14 @@ def test_obfuscation_hides_names_and_keeps_the_graph(tmp_path, keep_sizes):
 
 
 def test_another_salt_gives_other_names():
-    one, other = (obfuscation.obfuscate(diamond(), salt, keep_sizes=True) for salt in (b"a", b"b"))
+    one, other = (variants.obfuscate(diamond(), salt, keep_sizes=True) for salt in (b"a", b"b"))
     assert one != other
 
 
 @pytest.mark.parametrize("name", ["text/MLP_ModelParallel/MLP_ModelParallel", "generator/two_comp_nodes_dependent"])
 def test_pictures_and_json_are_those_of_chakras_tools(name):
     path = shared("data", "traces", "chakra", f"{name}.0.et")
-    assert drawing.graphml(reader.read_columns(str(path))) == path.with_suffix(".graphml").read_text()
+    assert summary.graphml(reader.read_columns(str(path))) == path.with_suffix(".graphml").read_text()
     assert json_form.to_jsonizer(path.read_bytes()) == path.with_suffix(".jsonizer.txt").read_text()
 
 
@@ -81,7 +81,7 @@ def test_graphviz_shows_data_as_arrows_and_control_as_bars(tmp_path):
     nodes = [writer.node(0, 'a"b', NodeType.COMP_NODE), writer.node(1, "c", NodeType.COMP_NODE, ctrl_deps=[0])]
     path = tmp_path / "x.et"
     path.write_bytes(writer.encode(writer.metadata(), nodes))
-    text = drawing.dot(reader.read_columns(str(path)))
+    text = summary.dot(reader.read_columns(str(path)))
     assert '0 [label="a\\"b" id=0 shape=box]' in text and "0 -> 1 [arrowhead=tee]" in text
 
 
@@ -186,5 +186,5 @@ def test_files_are_not_overwritten_without_force(tmp_path, capsys):
 
 def test_sizes_are_rounded_to_the_nearest_power_of_two():
     for value in range(1, 2000):
-        rounded = obfuscation._rounded(value)
+        rounded = variants._rounded(value)
         assert abs(math.log2(rounded / value)) <= 0.5

@@ -9,7 +9,7 @@ import pytest
 from simcore.api import run
 from simcore.errors import InputError
 from simcore.replay.recorded import of_trace
-from simcore.workload.chakra import obfuscation, reader
+from simcore.workload.chakra import reader, variants
 from simcore.workload.chakra.convert.conversion import Options, convert
 from tests.shared import FOLDER, shared
 
@@ -76,7 +76,7 @@ def test_a_set_runs_and_takes_as_long_when_it_is_obfuscated(prefix, profile, tmp
     single = len(files) == 1
     for place, obfuscated in (("a", False), ("b", True)):
         for rank, data in files.items():
-            shown = obfuscation.obfuscate(data, b"salt", keep_sizes=True) if obfuscated else data
+            shown = variants.obfuscate(data, b"salt", keep_sizes=True) if obfuscated else data
             (tmp_path / (f"{place}.et" if single else f"{place}.{rank}.et")).write_bytes(shown)
     names = [str(tmp_path / (f"{place}.et" if single else place)) for place in "ab"]
     assert of_trace(names[0]).timeline.time_ns == of_trace(names[1]).timeline.time_ns

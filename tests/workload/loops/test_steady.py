@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simcore.workload.loops.steady as steady
-from simcore.workload.loops.schedules import Durations, make, names, outline, play
+from simcore.workload.loops.schedules import Durations, family, make, names, outline, play
 from simcore.workload.loops.steady import length
 
 
@@ -33,7 +33,7 @@ def test_a_schedule_takes_as_long_as_playing_all_of_it(run, data):
 )
 def test_a_period_more_of_micro_batches_inserts_cells_and_changes_no_other(name, stages):
     """The parts of a line ahead and behind the insertion are those of the shorter schedule, counted from either end."""
-    shape = steady._SHAPES[name]
+    shape = family(name)
     repeats = shape.period(stages)
     short = -(-4 * stages // repeats) * repeats
     pairs = zip(make(name, stages, short).order, make(name, stages, short + repeats).order, strict=True)

@@ -49,7 +49,7 @@ class _Document(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Timed:
     """An event: times in ns since the trace's first."""
 
     name: str
@@ -81,7 +81,7 @@ def link(ops: Sequence[Op], path: str) -> list[Op]:
     return linked
 
 
-def _by_record_function(ops: Sequence[Op], host: Sequence[Span]) -> dict[int, Span]:
+def _by_record_function(ops: Sequence[Op], host: Sequence[Timed]) -> dict[int, Timed]:
     """Operation -> its span, by record-function id."""
     by_id = {int(op.attributes.get("rf_id", 0)): op.number for op in ops}
     by_id.pop(0, None)
@@ -89,7 +89,7 @@ def _by_record_function(ops: Sequence[Op], host: Sequence[Span]) -> dict[int, Sp
     return {by_id[number]: span for number, span in ids if number in by_id}
 
 
-def _by_name(ops: Sequence[Op], host: Sequence[Span]) -> dict[int, Span]:
+def _by_name(ops: Sequence[Op], host: Sequence[Timed]) -> dict[int, Timed]:
     """Operation -> its span, by the order of names; {} when fewer than ENOUGH of the operations are found.
 
     Record-function ids count starts, so both sequences are in order of start.
@@ -101,7 +101,7 @@ def _by_name(ops: Sequence[Op], host: Sequence[Span]) -> dict[int, Span]:
     return {started[one].number: host[other] for one, other in pairs}
 
 
-def _read(path: str) -> tuple[list[Span], list[Span], list[Span]]:
+def _read(path: str) -> tuple[list[Timed], list[Timed], list[Timed]]:
     """Host, device and runtime events, each by start."""
     try:
         events = msgspec.json.decode(reader.content(Path(path)), type=_Document, strict=False).traceEvents
@@ -109,7 +109,7 @@ def _read(path: str) -> tuple[list[Span], list[Span], list[Span]]:
         raise InputError.at(path, f"no Kineto trace: {error}", expected="a JSON object with traceEvents") from error
     complete = [event for event in events if event.ph == "X"]
     base = min((event.ts for event in complete), default=0.0)
-    found: dict[str, list[Span]] = {"host": [], "device": [], "calls": []}
+    found: dict[str, list[Timed]] = {"host": [], "device": [], "calls": []}
     for event in sorted(complete, key=lambda event: (event.ts, -event.dur)):
         category = event.cat.lower()
         kinds = (("host", HOST), ("device", DEVICE), ("calls", RUNTIME))
@@ -121,11 +121,11 @@ def _read(path: str) -> tuple[list[Span], list[Span], list[Span]]:
             except OverflowError as error:
                 text = f"the time of '{event.name}' is beyond all clocks"
                 raise InputError.at(path, text, expected="microseconds", found=f"{event.ts} and {event.dur}") from error
-            found[kind].append(Span(event.name, start, end, str(event.tid), category, event.args))
+            found[kind].append(Timed(event.name, start, end, str(event.tid), category, event.args))
     return found["host"], found["device"], found["calls"]
 
 
-def _timed(ops: Sequence[Op], span_of: Mapping[int, Span]) -> dict[int, Op]:
+def _timed(ops: Sequence[Op], span_of: Mapping[int, Timed]) -> dict[int, Op]:
     """Operations with their start and the time they spend outside of those they call."""
     inside: dict[int, int] = defaultdict(int)
     for op in ops:
@@ -142,7 +142,7 @@ def _timed(ops: Sequence[Op], span_of: Mapping[int, Span]) -> dict[int, Op]:
 class _Enclosing:
     """Finds the innermost matched host operation around a moment of a thread."""
 
-    def __init__(self, span_of: Mapping[int, Span]):
+    def __init__(self, span_of: Mapping[int, Timed]):
         self.spans: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
         self.latest_end: dict[str, list[int]] = {}  # of all spans up to each
         for number, span in span_of.items():
@@ -167,11 +167,11 @@ class _Enclosing:
         return spans[index][2] if index < len(spans) else None
 
 
-def _launched(device: Iterable[Span], calls: Iterable[Span], span_of: Mapping[int, Span]) -> dict[int, list[Span]]:
+def _launched(device: Iterable[Timed], calls: Iterable[Timed], span_of: Mapping[int, Timed]) -> dict[int, list[Timed]]:
     """Host operation -> device operations it launched; those nobody can be found for are left out."""
     call_of = {call.args.get("correlation"): call for call in calls}
     enclosing = _Enclosing(span_of)
-    launched: dict[int, list[Span]] = defaultdict(list)
+    launched: dict[int, list[Timed]] = defaultdict(list)
     for span in device:
         call = call_of.get(span.args.get("correlation"))
         number = enclosing(call.thread, call.start_ns) if call else None
@@ -181,8 +181,8 @@ def _launched(device: Iterable[Span], calls: Iterable[Span], span_of: Mapping[in
 
 
 def _blocked(
-    timed: dict[int, Op], span_of: Mapping[int, Span], device: Sequence[Span], calls: Iterable[Span]
-) -> tuple[dict[int, Op], list[tuple[int, Span]]]:
+    timed: dict[int, Op], span_of: Mapping[int, Timed], device: Sequence[Timed], calls: Iterable[Timed]
+) -> tuple[dict[int, Op], list[tuple[int, Timed]]]:
     """Operations without the time they were blocked, and who waits for which device operation instead."""
     enclosing = _Enclosing(span_of)
     by_end = sorted(device, key=lambda span: span.end_ns)
@@ -204,7 +204,7 @@ def _blocked(
 
 
 def _renumbered(
-    timed: Mapping[int, Op], launched: Mapping[int, list[Span]]
+    timed: Mapping[int, Op], launched: Mapping[int, list[Timed]]
 ) -> tuple[list[Op], dict[int, int], dict[int, int]]:
     """All operations, kernels right behind their launchers; numbers of kernels (by identity) and of host operations."""
     linked: list[Op] = []
@@ -222,7 +222,7 @@ def _renumbered(
     return linked, number_of_kernel, new_number
 
 
-def _kernel(launcher: Op, span: Span) -> Op:
+def _kernel(launcher: Op, span: Timed) -> Op:
     """A device operation; it carries the tensors and the group of what launched it."""
     return replace(
         launcher,
@@ -238,7 +238,7 @@ def _kernel(launcher: Op, span: Span) -> Op:
 
 def _wait_for_kernels(
     linked: list[Op],
-    waits: Iterable[tuple[int, Span]],
+    waits: Iterable[tuple[int, Timed]],
     number_of_kernel: Mapping[int, int],
     new_number: Mapping[int, int],
 ) -> None:
@@ -248,7 +248,7 @@ def _wait_for_kernels(
             linked[new_number[number]].waits_for.append(kernel)
 
 
-def _wait_for_threads(linked: list[Op], threads: Mapping[int, str], spans: Mapping[int, Span]) -> None:
+def _wait_for_threads(linked: list[Op], threads: Mapping[int, str], spans: Mapping[int, Timed]) -> None:
     """Who continues after a long pause waits for the operation that ended last on another thread."""
     by_end = sorted(spans, key=lambda number: (spans[number].end_ns, number))
     ends = [spans[number].end_ns for number in by_end]

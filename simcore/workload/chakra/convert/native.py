@@ -7,7 +7,6 @@ policy; they count when the system file says `scheduling-policy: EXPLICIT`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -17,7 +16,7 @@ from simcore.errors import InputError
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.loops import Order, Ref, Span, Step, loops
-from simcore.workload.loops.groups import column_group
+from simcore.workload.loops.step import column_group
 from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, PhaseName, Workload
 
 __all__ = ["convert"]
@@ -182,10 +181,7 @@ def _encode(
     """A rank's file; with communicators, a first node defines them."""
     messages = []
     if names:
-        head = writer.node(0, "groups", NodeType.METADATA_NODE)
-        entries = [{"pg_name": name, "ranks": place.members(first)} for (place, first), name in names.items()]
-        head.inputs.values = json.dumps(entries)
-        messages.append(head)
+        messages.append(writer.groups(0, {name: place.members(first) for (place, first), name in names.items()}))
     shift = len(messages)
     for index, node in enumerate(nodes):
         attributes = {"is_cpu_op": False, **node["attributes"]}

@@ -15,7 +15,7 @@ from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
 
-__all__ = ["LOOPS", "Step", "encode", "steps"]
+__all__ = ["LOOPS", "TextNode", "encode", "steps"]
 
 TYPES = {
     CollectiveKind.ALL_REDUCE: ("ALLREDUCE", CommType.ALL_REDUCE),
@@ -27,7 +27,7 @@ TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TextNode:
     """One node: computation of `duration_micros`, or a collective of `size_bytes`; `deps` are indices of steps.
 
     `dims` says of each dimension of the machine whether the collective goes through it; none given = all.
@@ -54,7 +54,7 @@ class _Passes:
     last_bottom_layer: int
     num_dims: int = 0
     first_dim: str = ""
-    steps: list[Step] = field(default_factory=list)
+    steps: list[TextNode] = field(default_factory=list)
     last: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def after(self, *wanted: tuple[str, int]) -> tuple[int, ...]:
@@ -63,7 +63,7 @@ class _Passes:
 
     def compute(self, which: str, layer: int, suffix: str, phase: Phase, deps: tuple[int, ...]) -> None:
         name = f"COMP_NODE_{self.layers[layer].name}_{suffix}"
-        self._add(which, layer, Step(name, deps, duration_micros=phase.compute_ns))
+        self._add(which, layer, TextNode(name, deps, duration_micros=phase.compute_ns))
 
     def communicate(self, which: str, layer: int, phase: Phase, deps: tuple[int, ...], label: str = "") -> None:
         word, comm_type = TYPES[phase.collective]
@@ -71,9 +71,9 @@ class _Passes:
         first = tuple(index == 0 for index in range(self.num_dims))
         dims = tuple(own == (which in self.first_dim.split()) for own in first) if self.first_dim else ()
         whole = (True,) * self.num_dims
-        self._add(which, layer, Step(name, deps, 0, comm_type, phase.size_bytes, dims or whole))
+        self._add(which, layer, TextNode(name, deps, 0, comm_type, phase.size_bytes, dims or whole))
 
-    def _add(self, which: str, layer: int, step: Step) -> None:
+    def _add(self, which: str, layer: int, step: TextNode) -> None:
         self.last[which, layer] = len(self.steps)
         self.steps.append(step)
 
@@ -170,7 +170,7 @@ FIRST_DIM = {"HYBRID_DATA_MODEL": "FC GC", "HYBRID_MODEL_DATA": "WC"}
 """Loop -> which communications go through the first dimension, the others through the rest."""
 
 
-def steps(workload: Workload, iterations: int, *, num_dims: int = 0) -> list[Step]:
+def steps(workload: Workload, iterations: int, *, num_dims: int = 0) -> list[TextNode]:
     """The graph of `iterations` passes; InputError for loops the original does not know.
 
     With `num_dims` collectives say which dimensions they go through, as the converter of 2023 (``--num_dims``) did.
@@ -188,13 +188,13 @@ def steps(workload: Workload, iterations: int, *, num_dims: int = 0) -> list[Ste
     return made.steps
 
 
-def encode(made: Sequence[Step], *, first_id: int = 0, compat: bool = False, source: str = "") -> bytes:
+def encode(made: Sequence[TextNode], *, first_id: int = 0, compat: bool = False, source: str = "") -> bytes:
     """A rank's file. With `compat` exactly Chakra's: the input text as metadata and no is_cpu_op attribute."""
     head = writer.metadata("", schema="1.0.2-chakra.1.0.0", input_file=source) if compat else writer.metadata()
     return writer.encode(head, (_node(step, first_id + index, first_id, compat) for index, step in enumerate(made)))
 
 
-def _node(step: Step, number: int, first_id: int, compat: bool) -> Any:
+def _node(step: TextNode, number: int, first_id: int, compat: bool) -> Any:
     """A step as a node; is_cpu_op is written because other readers take its absence for true."""
     kind = NodeType.COMP_NODE if step.comm_type is None else NodeType.COMM_COLL_NODE
     attributes: dict[str, Any] = {} if compat else {"is_cpu_op": False}

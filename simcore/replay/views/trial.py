@@ -1,6 +1,7 @@
-"""Whether a step's graph says what the next step takes, when only its kernels' times are known: a test of the graph.
+"""What dependencies are worth: traces replayed without them, and steps foretold from the graph of the one before.
 
-Beside it stand mere persistence (the next step takes what this one took) and the null model's graph.
+Beside a step's graph, which knows the next one's kernel times, stand mere persistence (the next step takes what this
+one took) and the null model's graph.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.replay.build import Prepared
-from simcore.replay.graph import Graph, RankNodes
+from simcore.replay.coupling import Estimate
+from simcore.replay.graph import RankNodes, StepGraph
 from simcore.replay.rank import RankView
-from simcore.replay.run import NULL, UNAIDED
-from simcore.replay.session import RecordedStep
-from simcore.replay.waiting import Estimate
+from simcore.replay.run import NULL, UNAIDED, Changes
+from simcore.replay.session import RecordedStep, replay_prepared
 from simcore.timeline.events import FOREVER
 
-__all__ = ["Foresight", "foresight"]
+__all__ = ["VARIANTS", "Ablations", "Foresight", "ablations", "foresight"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def _took_ns(source: RecordedStep) -> list[int]:
     return [done - begun for begun, done in source.device_spans]
 
 
-def _with_kernels_of(before: RecordedStep, after: RecordedStep) -> Graph | None:
+def _with_kernels_of(before: RecordedStep, after: RecordedStep) -> StepGraph | None:
     """The graph of one step with the durations of the other's tasks; None when their streams run other tasks."""
     durations = before.graph.duration_ns.copy()
     for mine, other, view in zip(before.graph.ranks, after.graph.ranks, before.views, strict=True):
@@ -81,3 +82,34 @@ def _by_stream(nodes: RankNodes, view: RankView) -> NDArray[np.int64]:
     """The tasks of a step stream by stream, in order."""
     tasks = np.array(nodes.tasks, dtype=np.int64)
     return np.lexsort((tasks, view.trace.tasks.lane[tasks]))
+
+
+Ablations = dict[str, list[float]]
+
+VARIANTS = {
+    "kept": Changes(),
+    "no_residual": Changes(residual=False),
+    "no_interstream": Changes(residual=False, interstream=False),
+    "no_sync": Changes(residual=False, sync=False),
+    "no_gaps": Changes(residual=False, gaps=False),
+    "no_coupling": Changes(residual=False, coupling=False),
+    "null_model": NULL,
+}
+
+
+def ablations(ranks: Sequence[Prepared]) -> Ablations:
+    """Mean |error| of each rank's steps after the first: residuals kept, left out, and then each kind of edge.
+
+    Where steps run the same kernels, also of the next step from a step's graph and the next one's kernel times, from
+    the null model's graph, and taken to be as long as this one.
+    """
+    ahead = foresight(ranks)
+    replays = {name: replay_prepared(ranks, changes) for name, changes in VARIANTS.items()}
+    errors = {
+        name: [mean(abs(step.error_of(step.period)) for step in replay.scored(rank)) for rank in range(len(ranks))]
+        for name, replay in replays.items()
+    }
+    if all(one.steps for one in ahead):
+        columns = {"next_step": "graph", "next_step_null": "null", "next_step_as_this": "persistence"}
+        errors |= {name: [getattr(one, column) for one in ahead] for name, column in columns.items()}
+    return errors

@@ -1,22 +1,23 @@
-"""Traces of few ranks on many: the machine is laid out in blocks of as many ranks as were traced.
+"""Traces made of traces: those of few ranks on many, and those without what is nobody's business.
 
-Rank r runs the trace of rank r modulo the number of traced ranks. Groups and messages stay inside a block, collectives
-of all ranks span all blocks: more of the outermost (usually data-parallel) dimension, the same of all others. Groups
-that were named to grow span the same ranks of all blocks.
+Rescaled, the machine is laid out in blocks of as many ranks as were traced: rank r runs the trace of rank r modulo the
+number of traced ranks. Groups and messages stay inside a block, collectives of all ranks span all blocks: more of the
+outermost (usually data-parallel) dimension, the same of all others. Groups that were named to grow span the same ranks
+of all blocks. Obfuscated, names are hashed, tensors and sources dropped, sizes rounded.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from simcore.errors import InputError
-from simcore.workload.chakra import groups, wire, writer
-from simcore.workload.chakra.schema import NodeType, messages
+from simcore.workload.chakra import groups, writer
+from simcore.workload.chakra.schema import NodeType, messages, parsed
 
-__all__ = ["rescale"]
+__all__ = ["obfuscate", "rescale", "salt_of"]
 
 Groups = Mapping[str, tuple[int, ...]]
 
@@ -39,16 +40,16 @@ def rescale(contents: Sequence[bytes], npus: int, known: Groups, growing: Collec
     if npus % traced or npus < traced:
         text = f"{npus} ranks cannot be laid out in blocks of {traced}"
         raise InputError.at("--npus", text, expected=f"a multiple of {traced}", found=str(npus))
-    parsed = [_parsed(content) for content in contents]
+    traces = [list(parsed(content)) for content in contents]
     found: dict[str, tuple[int, ...]] = {}
-    names = [_names({**known, **_defined(nodes, traced)}, found) for _, nodes in parsed]
+    names = [_names({**known, **_defined(nodes, traced)}, found) for _, *nodes in traces]
     unknown = sorted(set(growing) - {name for own in names for name in own})
     if unknown:
         raise InputError.at("--grow", f"no group '{unknown[0]}'", expected=", ".join(sorted(found)), found=unknown[0])
     grown = {own[name] for own in names for name in growing if name in own}
     laid_out = _laid_out(found, grown, traced, npus // traced)
     return [
-        _rank(*parsed[rank % traced], _Block(rank // traced, traced, names[rank % traced], grown), laid_out)
+        _rank(traces[rank % traced], _Block(rank // traced, traced, names[rank % traced], grown), laid_out)
         for rank in range(npus)
     ]
 
@@ -92,12 +93,6 @@ def _names(own: Groups, found: dict[str, tuple[int, ...]]) -> dict[str, str]:
     return names
 
 
-def _parsed(data: bytes) -> tuple[Any, list[Any]]:
-    starts, ends = wire.frames(data)
-    head, *nodes = (data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True))
-    return messages()["GlobalMetadata"].FromString(head), [messages()["Node"].FromString(node) for node in nodes]
-
-
 def _laid_out(found: Groups, growing: Collection[str], traced: int, blocks: int) -> dict[str, list[int]]:
     """Ranks of every group of the larger machine: one a block, or one over all blocks where it grows."""
     made: dict[str, list[int]] = {}
@@ -110,15 +105,12 @@ def _laid_out(found: Groups, growing: Collection[str], traced: int, blocks: int)
     return made
 
 
-def _rank(head: Any, nodes: Sequence[Any], block: _Block, laid_out: Mapping[str, list[int]]) -> bytes:
+def _rank(trace: Sequence[Any], block: _Block, laid_out: Mapping[str, list[int]]) -> bytes:
     """One rank's trace: a node that defines the groups, then the traced nodes with their groups and peers moved."""
-    made = []
+    (head, *nodes), made = trace, []
     if laid_out:
         first = max((node.id for node in nodes), default=-1) + 1
-        define = writer.node(first, "groups", NodeType.METADATA_NODE)
-        entries = [{"pg_name": name, "ranks": ranks} for name, ranks in laid_out.items()]
-        define.inputs.values = json.dumps(entries)
-        made.append(define)
+        made.append(writer.groups(first, laid_out))
     return writer.encode(head, made + [_moved(node, block) for node in nodes])
 
 
@@ -137,3 +129,85 @@ def _moved(old: Any, block: _Block) -> Any:
         elif attribute.name == "pg_name" and value == "string_val":
             attribute.string_val = block.group(attribute.string_val)
     return new
+
+
+SIZES = ("comm_size", "tensor_size", "num_ops")
+MAX_RANKS = 1 << 30
+
+
+def salt_of(contents: Iterable[bytes]) -> bytes:
+    """A salt that only who has the traces can know; one for all ranks, so that equal names stay equal."""
+    digest = hashlib.sha256()
+    for content in contents:
+        digest.update(hashlib.sha256(content).digest())
+    return digest.digest()
+
+
+def obfuscate(data: bytes, salt: bytes, *, keep_sizes: bool) -> bytes:
+    """A trace of today's schema with the same graph, durations, collectives and groups.
+
+    Kept are ids, types, dependencies, durations and the attributes that a simulation reads; with `keep_sizes` it takes
+    exactly the same time. Otherwise sizes and operation counts become the nearest power of two.
+    """
+    head, *nodes = parsed(data)
+    said = {attribute.name for attribute in head.attr}
+    callers = "schema" in said and "input_file" not in said
+    kept = writer.metadata(**({"schema": "obfuscated"} if callers else {}))
+    return writer.encode(kept, (_node(node, salt, keep_sizes) for node in nodes))
+
+
+def _hidden(name: str, salt: bytes, prefix: str) -> str:
+    return f"{prefix}_{hashlib.blake2b(name.encode(), key=salt, digest_size=6).hexdigest()}"
+
+
+def _node(old: Any, salt: bytes, keep_sizes: bool) -> Any:
+    new = messages()["Node"](
+        id=old.id,
+        name=_hidden(old.name, salt, NodeType(old.type).name.removesuffix("_NODE").lower()),
+        type=old.type,
+        ctrl_deps=old.ctrl_deps,
+        data_deps=old.data_deps,
+        duration_micros=old.duration_micros,
+    )
+    for attribute in old.attr:
+        if attribute.name in writer.KINDS:
+            _copy(attribute, new.attr.add(), salt, keep_sizes)
+    if old.type == NodeType.METADATA_NODE:
+        _keep_groups(old, new, salt)
+    return new
+
+
+def _copy(old: Any, new: Any, salt: bytes, keep_sizes: bool) -> None:
+    """An attribute that matters, its size rounded and its group's name hidden."""
+    new.CopyFrom(old)
+    new.doc_string = ""
+    field = old.WhichOneof("value")
+    if old.name == "pg_name" and field == "string_val":
+        new.string_val = _group(old.string_val, salt)
+    elif old.name in SIZES and not keep_sizes and field:
+        setattr(new, field, _rounded(getattr(old, field)))
+
+
+def _group(name: str, salt: bytes) -> str:
+    """A group's name; plain numbers say nothing, and files of groups refer to them."""
+    return name if name.isdecimal() or not name else _hidden(name, salt, "group")
+
+
+def _rounded(value: int) -> int:
+    """The nearest power of two (on a scale of ratios); 0 stays.
+
+    >>> [_rounded(value) for value in (0, 1, 5, 6, 1000)]
+    [0, 1, 4, 8, 1024]
+    """
+    if value <= 0:
+        return value
+    lower = 1 << (value.bit_length() - 1)
+    return lower if value * value < 2 * lower * lower else 2 * lower
+
+
+def _keep_groups(old: Any, new: Any, salt: bytes) -> None:
+    """The groups a METADATA node defines, and nothing else of its values."""
+    found = groups.of_metadata(old.inputs.values, MAX_RANKS, "")
+    if found:
+        hidden = {_group(name, salt): ranks for name, ranks in found.items()}
+        new.inputs.CopyFrom(writer.groups(0, hidden).inputs)

@@ -1,4 +1,4 @@
-"""A batch of `cost transformer` as rows: the parts of a layer, each with the collectives that its split asks for.
+"""A batch of `cost simple` or `cost transformer` as rows, each product with the collectives that its split asks for.
 
 A sum over an axis that keeps a part on each rank is a reduce-scatter, one that leaves all of it everywhere an
 all-reduce; the backward pass mirrors them. Weights are gathered and their gradients scattered once a batch.
@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from simcore.cost.closed.executed import Axes, Axis, Batch
+from simcore.cost.closed.simple import Setup, SimpleRun
 from simcore.cost.closed.transformer import Cost, Grid, Matrix, Model, RunCost, Training, matrices
 from simcore.errors import InputError
 from simcore.workload.model import CollectiveKind, Layer, Phase
 
-__all__ = ["batch_of"]
+__all__ = ["simple_batch", "transformer_batch"]
 
 ALL_REDUCE, ALL_TO_ALL = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL
 ALL_GATHER, REDUCE_SCATTER = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
@@ -25,7 +26,7 @@ WEIGHTLESS = frozenset(("scores", "softmax", "values", "attention residual", "re
 Sent = tuple[CollectiveKind, Axis, float]  # a collective and the elements of its buffer
 
 
-def batch_of(
+def transformer_batch(
     model: Model,
     grid: Grid,
     training: Training,
@@ -36,7 +37,7 @@ def batch_of(
     microbatch_size: int | None = None,
     forward_only: bool = False,
 ) -> Batch:
-    """The batch for the engine; `microbatch_size` counts sequences over all replicas.
+    """The batch of `cost transformer`; `microbatch_size` counts sequences over all replicas.
 
     The smallest efficient one is taken where none is given, one sequence a replica where none was looked for. Raises
     InputError where it does not divide or the axes need more groups than there are.
@@ -135,3 +136,33 @@ class _Split:
         return self.axes.phase(
             flop * self.seconds_per_flop, MIRRORED.get(kind, kind) if backward else kind, axis, size_bytes
         )
+
+
+ALL_REDUCE, ALL_TO_ALL = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL
+
+
+def simple_batch(setup: Setup, run: SimpleRun) -> Batch:
+    """The batch of `cost simple`; InputError for several experts a token, whose sum has no group, and too many axes."""
+    if setup.routed > 1:
+        message = "--topology executes routing to one expert"
+        raise InputError.at("--n_routed_experts", message, expected="1", found=str(setup.routed))
+    axes = Axes(setup.tp, setup.tp2, setup.experts, 1, setup.dp, setup.pp, setup.interleaving)
+    if axes.both_tensor and setup.experts > 1:
+        message = "--topology executes experts beside one tensor axis"
+        raise InputError.at("--tp2", message, expected="--tp, --tp2 or --n_experts of 1", found=str(setup.tp2))
+    width, seconds, tokens = setup.precision_bits / 8, run.matmul_time, run.tokens_per_matmul
+    internal, residual = (tokens * size * width for size in (run.d_int_per_matmul, run.d_per_matmul))
+    summed = (
+        axes.phase(seconds, ALL_REDUCE, Axis.INNER, residual),
+        axes.phase(seconds, ALL_REDUCE, Axis.OUTER, internal),
+    )
+    weights = Phase(round(seconds * 1e9))
+    rows = [Layer("up", summed[1], summed[0], weights), Layer("down", summed[0], summed[1], weights)]
+    if setup.tp == 1 and setup.experts > 1:
+        moved = axes.phase(0, ALL_TO_ALL, Axis.EXPERT, residual)
+        rows.append(Layer("routing", moved, moved))
+    gradients = setup.parameters_per_expert * setup.experts / (setup.chips // setup.dp) * width
+    end = Layer("gradient_reduce", weight_grad=axes.phase(0, ALL_REDUCE, Axis.WEIGHTS, gradients))
+    stage = rows * (setup.layers // setup.pp)
+    program = axes.workload([end], stage, run.n_microbatches_per_batch, residual / setup.tp)
+    return Batch(program, setup.chips, run.batch_time)

@@ -1,7 +1,7 @@
-"""A replayed step as Chakra execution traces, so that a real trace runs on any topology.
+"""A replayed step as a workload: Chakra execution traces, so that a real trace runs on any topology, or rows of a text.
 
-Host calls, kernels and what they wait for stay; collectives whose kind, size and group NCCL's arguments tell become
-collectives that the simulated network times.
+Of traces host calls, kernels and what they wait for stay; collectives whose kind, size and group NCCL's arguments tell
+become collectives that the simulated network times.
 """
 
 from __future__ import annotations
@@ -11,17 +11,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from simcore.replay.graph import Graph, NodeKind
+from simcore.errors import InputError
+from simcore.replay.graph import NodeKind, StepGraph
 from simcore.replay.rank import RankView
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
 from simcore.replay.whatif.transfers import kind_of
+from simcore.timeline.breakdown import union_ns
 from simcore.workload.chakra.schema import CommType, NodeType
-from simcore.workload.chakra.writer import encode, metadata, node
+from simcore.workload.chakra.writer import encode, groups, metadata, node
 from simcore.workload.kineto import Collective, KinetoTrace
-from simcore.workload.model import CollectiveKind
+from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
+from simcore.workload.text import write
 
-__all__ = ["Exported", "collectives", "to_chakra"]
+__all__ = ["Exported", "collectives", "to_chakra", "to_workload_text"]
 
 KINDS = {
     CollectiveKind.REDUCE_SCATTER: CommType.REDUCE_SCATTER,
@@ -111,9 +114,7 @@ class _Rank:
 
     def _messages(self, names: Mapping[tuple[int, ...], str]) -> Iterator[Any]:
         graph, waits = self.step.graph, _waits(self.step.graph, self.step.number)
-        head = node(0, "groups", NodeType.METADATA_NODE)
-        head.inputs.values = json.dumps([{"pg_name": name, "ranks": ranks} for ranks, name in names.items()])
-        yield head
+        yield groups(0, {name: ranks for ranks, name in names.items()})
         number: dict[int, int] = {}
         free = 1
         for row in graph.order:
@@ -156,7 +157,7 @@ def _lasting(number: int, name: str, duration_ns: int, stream: int, behind: list
     return node(number, name, NodeType.COMP_NODE, data_deps=behind, duration_micros=micros, attributes=attributes)
 
 
-def _waits(graph: Graph, number: int) -> dict[int, list[tuple[int, int]]]:
+def _waits(graph: StepGraph, number: int) -> dict[int, list[tuple[int, int]]]:
     """For each node of a rank what it waits for within the step, and for how long after that."""
     own = (graph.rank[graph.target] == number) & (graph.rank[graph.source] == number) & (graph.back == 0)
     found: dict[int, list[tuple[int, int]]] = {}
@@ -164,3 +165,39 @@ def _waits(graph: Graph, number: int) -> dict[int, list[tuple[int, int]]]:
     for edge in own.nonzero()[0].tolist():
         found.setdefault(int(graph.target[edge]), []).append((int(graph.source[edge]), int(lag_ns[edge])))
     return found
+
+
+def to_workload_text(replay: Replay) -> str:
+    """Rows of the first rank's typical step, for the data parallel loop: collectives go on behind the computation.
+
+    That loop plays weight gradients from the last row to the first, so the rows stand in reverse order of launch.
+
+    Raises
+    ------
+    InputError
+        When the trace does not say what its collectives do and how large they are.
+    """
+    prepared, step = replay.ranks[0], typical_step(replay, 0)
+    rank, trace, rows = prepared.view, prepared.view.trace, step.graph.ranks[step.number].tasks
+    known = collectives(trace)
+    wanted = rank.launch_order[rank.communicating(step.position)[rank.launch_order]].tolist()
+    found = [task for task in wanted if task in known]
+    if wanted and not found:
+        raise InputError.at(
+            "--export-text",
+            "the rows of the text cannot be cut: no collective says its kind and size",
+            expected=f"NCCL arguments of communication kernels in {trace.file}",
+            found=f"{len(wanted)} communication kernels without them",
+            hint="recent PyTorch versions record them, a host execution trace has them (--host); "
+            "--export-chakra keeps the recorded times instead",
+        )
+    working = [task for task in rows if not rank.communication[task]]
+    layers, since = [], -(1 << 62)
+    for number, task in enumerate([*found, None]):
+        until = int(rank.launch_ns[task]) if task is not None else 1 << 62
+        own = [each for each in working if since <= rank.launch_ns[each] < until]
+        compute_ns = union_ns(trace.tasks.start_ns[own], trace.tasks.end_ns[own])
+        kind, size = (known[task][0], known[task][1].size_bytes) if task is not None else (None, 0)
+        layers.append(Layer(f"segment{number}", weight_grad=Phase(compute_ns, kind, size)))
+        since = until
+    return write(Workload("DATA", tuple(reversed(layers)), name=trace.file))

@@ -1,0 +1,74 @@
+"""How well published steps scale, and how well they are predicted to: efficiency along curves of one job.
+
+A curve is all steps that one source measured of a model in a number format, of one sequence length and micro-batch, on
+one device and software, on different numbers of accelerators. The efficiency of a step is its tokens per second and
+accelerator over those of the curve's smallest; what it is missed by is told in points of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import fsum
+from statistics import median
+
+from simcore.cost.published.rows import Row, Step
+from simcore.model.shape import total_parameters
+
+__all__ = ["MANY", "Curve", "curves", "lines"]
+
+MANY = 512  # accelerators from which on efficiency is judged
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Numbers of accelerators in rising order, and the median tokens per second and accelerator of each."""
+
+    name: str
+    accelerators: tuple[int, ...]
+    measured: tuple[float, ...]
+    predicted: tuple[float, ...]
+
+    def points(self) -> list[tuple[int, float, float]]:
+        """Accelerators, measured and predicted efficiency of every step of `MANY` and more but the first."""
+        found = zip(self.accelerators[1:], self.measured[1:], self.predicted[1:], strict=True)
+        return [(n, one / self.measured[0], other / self.predicted[0]) for n, one, other in found if n >= MANY]
+
+
+def curves(some: Iterable[tuple[Row, float]]) -> list[Curve]:
+    """The curves that rows with their predicted seconds lie on, of those with a step of `MANY` to judge."""
+    found: dict[tuple[object, ...], dict[int, list[tuple[float, float]]]] = {}
+    for row, predicted_s in some:
+        if not isinstance(row.question, Step) or row.question.phase or len(row.question.jobs) > 1:
+            continue
+        cluster, (model, plan) = row.question.system(), row.question.jobs[0]
+        kind = plan.dtype, plan.seq, plan.micro_batch, plan.recompute, plan.context, plan.overlap
+        rate = plan.global_batch * plan.seq / plan.world_size
+        name = f"{round(total_parameters(model) / 1e9)}B"
+        key = row.source, name, model, cluster.accelerator, cluster.software, *kind
+        at = found.setdefault(key, {}).setdefault(plan.world_size, [])
+        at.append((rate / row.measured, rate / predicted_s))
+    made = [_curve(key, dict(sorted(points.items()))) for key, points in found.items() if len(points) > 1]
+    return [one for one in made if one.points()]
+
+
+def _curve(key: tuple[object, ...], points: dict[int, list[tuple[float, float]]]) -> Curve:
+    source, name, _, device, _, dtype, *_ = key
+    measured, predicted = (tuple(median(pair[side] for pair in some) for some in points.values()) for side in (0, 1))
+    return Curve(f"{name} {dtype}, {device} ({source})", tuple(points), measured, predicted)
+
+
+def lines(some: Iterable[Curve]) -> Iterator[str]:
+    """A line per curve in Markdown, and the mean of all points."""
+    yield "| curve | accelerators | efficiency measured | predicted | largest miss, points |"
+    yield "|---|---|---|---|---|"
+    missed = list[float]()
+    for one in some:
+        points = one.points()
+        far = [predicted - measured for _, measured, predicted in points]
+        missed += far
+        _, measured, predicted = points[-1]
+        reach = f"{one.accelerators[0]:,} to {points[-1][0]:,}"
+        yield f"| {one.name} | {reach} | {measured:.1%} | {predicted:.1%} | {100 * max(far, key=abs):+.1f} |"
+    mean = fsum(map(abs, missed)) / max(1, len(missed))
+    yield f"| all {len(missed)} points | {MANY:,} and more | | | {100 * mean:.1f} in the mean |"

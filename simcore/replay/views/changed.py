@@ -1,0 +1,81 @@
+"""What changes did to a step: its time, its communication kind by kind, the samples that it takes in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import mean
+
+from simcore.replay.session import Replay, StepReplay
+from simcore.replay.whatif.transfers import kind_of
+from simcore.units import format_ns
+
+__all__ = ["Change", "batch", "changed_interval_ns", "changes", "headline"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Kernels of one kind: how many, and how long all of them last as recorded and as replayed, waiting left out."""
+
+    count: int = 0
+    recorded_ns: int = 0
+    new_ns: int = 0
+
+
+def changes(step: StepReplay) -> dict[str, Change]:
+    """The communication kernels of one rank's step whose arguments were recorded, by kind."""
+    trace, nodes = step.prepared.view.trace, step.graph.ranks[step.number]
+    lengths = (step.timing.end_ns - step.timing.start_ns)[-1]
+    found: dict[str, Change] = {}
+    for task, node in zip(nodes.tasks, nodes.ends, strict=True):
+        said = trace.collectives.get(task)
+        if said is None:
+            continue
+        kind = kind_of(said.operation) or said.operation
+        before = found.get(kind, Change())
+        recorded_ns = step.source.transfer_ns(step.number, task)
+        found[kind] = Change(before.count + 1, before.recorded_ns + recorded_ns, before.new_ns + int(lengths[node]))
+    return dict(sorted(found.items()))
+
+
+def changed_interval_ns(replay: Replay, step: StepReplay) -> tuple[int, int]:
+    """What a changed step takes on the device, by how much of the collectives may be waiting."""
+    times = [
+        other.device_times_ns(other.edited(replay.whats), replay.changes)[step.number]
+        for other in step.source.otherwise()
+    ]
+    return min([*times, step.period.device_ns]), max([*times, step.period.device_ns])
+
+
+def headline(replay: Replay, number: int, typical: StepReplay) -> str:
+    """What a rank's step takes with changes, in a sentence."""
+    before_ns, after_ns = (
+        mean(getattr(step, side).device_ns for step in replay.scored(number)) for side in ("baseline", "period")
+    )
+    change = after_ns / before_ns - 1 if before_ns else 0.0
+    bounds = [after_ns + end - typical.period.device_ns for end in changed_interval_ns(replay, typical)]
+    parts = [
+        f"{one.count} {kind} {format_ns(one.new_ns)} instead of {format_ns(one.recorded_ns)}"
+        for kind, one in changes(typical).items()
+        if one.new_ns != one.recorded_ns
+    ]
+    said = f"Rank {typical.prepared.view.trace.rank}: with {', '.join(map(str, replay.whats))} a step takes "
+    said += f"{format_ns(after_ns)} instead of {format_ns(before_ns)} ({change:+.1%})"
+    said += ": " + ", ".join(parts) if parts else ""
+    said += batch(replay.batches(number), before_ns, after_ns, replay.tokens) if before_ns and after_ns else ""
+    span = " to ".join(map(format_ns, bounds))
+    return said + (f"; {span} by how much of communication is waiting." if bounds[0] < bounds[1] else ".")
+
+
+def batch(batches: float, before_ns: float, after_ns: float, tokens: int) -> str:
+    """What the answer says of a step that takes in other samples than the recorded one, or of known `tokens`.
+
+    >>> batch(2.0, 100e6, 125e6, 1000)
+    '; the global batch is 2 times as large, 1.6 times the samples a second; 16,000 tokens/s instead of 10,000'
+    """
+    said = ""
+    if batches != 1:
+        said += f"; the global batch is {batches:.4g} times as large, "
+        said += f"{batches * before_ns / after_ns:.3g} times the samples a second"
+    if tokens:
+        said += f"; {tokens * batches / after_ns * 1e9:,.0f} tokens/s instead of {tokens / before_ns * 1e9:,.0f}"
+    return said
