@@ -391,8 +391,9 @@ def _run_wafer(
     from simcore.wafer.steps import Rates
     from simcore.workload.wafer import NodeStep
 
-    if settings.network == "fair":
-        raise InputError.at("--network", "wafers are played congested or congestion-free", found="'fair'")
+    if settings.network in ("fair", "queued"):
+        message = "wafers are played congested or congestion-free"
+        raise InputError.at("--network", message, found=repr(settings.network))
     source = wse.load(path)
     preset = accelerator(npu or ("wafer-node" if isinstance(source.steps[0], NodeStep) else "wafer-core"))
     rates = Rates(preset.peak("fp16") / 2, preset.memory_bytes_per_s)

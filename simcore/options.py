@@ -150,7 +150,7 @@ class RunOptions(Options):
 
     profile: str = _option("native", text, "Timing", "Timing rules; simcore list profiles.", "P")
     network: str = _option(
-        "", text, "Timing", "congestion-free, congested or fair; default: the profile's.", "M", wafer=True
+        "", text, "Timing", "congestion-free, congested, fair or queued; default: the profile's.", "M", wafer=True
     )
     iterations: int = _option(1, count, "Input", "Training iterations; traces are run once.", "N")
     dialect: str | None = _option(

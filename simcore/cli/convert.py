@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from simcore.cli.command import Target, forced, option, verb, warn
@@ -29,6 +31,10 @@ __all__ = ["command"]
     metavar="MHZ",
     help="Clock whose cycles FlexFlow graphs (with --compat) and Chakra's schema of 2023 count (1000).",
 )
+@option(
+    "--to", "form", type=click.Choice(["param"]), help="Of traces: PARAM's, for replay on a cluster: TARGET/RANK.json."
+)
+@option("--comm-groups", default="", metavar="FILE", help="With --to: groups that the traces name but do not define.")
 @option("--compat", type=click.Choice(["chakra"]), help="Exactly what Chakra's own converter makes.")
 def command(
     source: str,
@@ -42,6 +48,8 @@ def command(
     policy: str,
     num_dims: int | None,
     npu_frequency: float | None,
+    form: str | None,
+    comm_groups: str,
     compat: str | None,
 ) -> None:
     """Convert SOURCE to Chakra traces TARGET.RANK.et, or a trace to TARGET.et or TARGET.json.
@@ -53,21 +61,28 @@ def command(
     simcore convert workload.txt traces/w --npus 4
     simcore convert old.0.eg new.0.et
     simcore convert w.0.et w.0.json
+    simcore convert traces/w replay --to param
     """
     from simcore.workload.chakra import writer
     from simcore.workload.chakra.convert.conversion import Options, convert, is_text
 
+    if form:
+        if kineto or native or topology or num_dims or npu_frequency or compat or iterations > 1 or is_text(source):
+            hint = f"simcore convert {source} traces/w, then simcore convert traces/w {target} --to {form}"
+            raise InputError.at("--to", "takes traces as they are", expected="traces, and no other option", hint=hint)
+        writer.write_files(_for_param(source, target, npus, comm_groups), force=forced())
+        return
+    if comm_groups:
+        raise InputError.at("--comm-groups", "belongs to --to param")
     if native and compat:
         raise InputError.at("--native", "excludes --compat", hint="Chakra's converter makes another graph")
     if topology and not native:
         raise InputError.at("--topology", "belongs to --native", hint="--npus says how many ranks to write")
     if num_dims and (native or not is_text(source)):
         raise InputError.at("--num-dims", "belongs to a text workload without --native", found=source)
-    if npu_frequency and (is_text(source) or native):
-        raise InputError.at("--npu-frequency", "a text workload counts no cycles", expected="a FlexFlow graph, or .eg")
     sizes = (_dimensions(topology) if topology else (npus,)) if native else ()
-    clock, exactly = npu_frequency or 1000.0, compat == "chakra"
-    options = Options(npus, iterations, exactly, kineto, rank, sizes, policy.upper(), num_dims or 0, clock)
+    exactly = compat == "chakra"
+    options = Options(npus, iterations, exactly, kineto, rank, sizes, policy.upper(), num_dims or 0, npu_frequency)
     files = convert(source, target, options)
     writer.write_files(files, force=forced())
     if not (native or compat) and is_text(source):
@@ -79,3 +94,18 @@ def _dimensions(name: str) -> tuple[int, ...]:
     from simcore.network.topology.load import load
 
     return tuple(dim.npus for dim in load(name).dims)
+
+
+def _for_param(source: str, target: str, npus: int, comm_groups: str) -> dict[Path, bytes]:
+    """PARAM's trace of every rank of a set; all ranks of a group must run the same collectives in one order."""
+    from simcore.files import make_folder
+    from simcore.generate.synthetic import merge
+    from simcore.workload.chakra import reader
+    from simcore.workload.chakra.convert.param import to_param
+    from simcore.workload.chakra.groups import read_groups
+
+    count = npus if Path(source).is_file() else max(reader.files_of_set(source), default=0) + 1
+    graphs = reader.read_graphs(source, count, read_groups(comm_groups, count) if comm_groups else {})
+    merge(graphs)
+    made, folder = to_param(graphs), make_folder(target, force=True)
+    return {folder / f"{rank}.json": data for rank, data in enumerate(made)}

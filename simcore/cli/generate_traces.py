@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
-from simcore.cli.command import Target, forced, option, verb, warn
+from simcore.cli.command import Target, emit, forced, option, verb, warn
 from simcore.errors import InputError
-from simcore.units import parse_bytes, parse_ns
+from simcore.report.grid import grid
+from simcore.units import format_bytes, format_ns, parse_bytes, parse_ns
 from simcore.workload.model import CollectiveKind
 from simcore.workload.tokens import MAX_INTEGER
 
@@ -110,21 +113,58 @@ def _involved(dims: str) -> list[bool]:
 
 
 @verb()
-@option("--from", "source", required=True, metavar="TRACES", help="A folder or the prefix of PREFIX.RANK.et.")
+@option("--from", "sources", required=True, multiple=True, metavar="TRACES", help="A folder or prefix; repeatable.")
 @option("--npus", type=click.IntRange(1), help="Ranks to write, a multiple of the source's.")
-@option("--length", type=click.IntRange(1), help="Collectives to sample; default: the source's number.")
+@option("--length", type=click.IntRange(1), help="Collectives to sample; default: the sources' mean number.")
 @option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @OUTPUT
-def synthetic(source: str, npus: int | None, length: int | None, seed: int, output: str) -> None:
-    """Traces statistically similar to given ones, without their names and sizes.
+def synthetic(sources: tuple[str, ...], npus: int | None, length: int | None, seed: int, output: str) -> None:
+    """Traces statistically similar to given ones, without their names and sizes; what was learnt, and how alike.
 
     \b
     simcore generate synthetic --from traces/llama --npus 64 -o traces/like_llama
+    simcore generate synthetic --from monday/llama --from friday/llama -o traces/like_both
     """
-    from simcore.generate.synthetic import learn, merge, project, sample
+    from simcore.generate.likeness import learnt, likeness
+    from simcore.generate.synthetic import learn, merge, project, sample, together
     from simcore.workload.chakra import reader, writer
 
-    ranks = 1 if Path(source).is_file() else len(reader.files_of_set(source)) or 1
-    master = merge(reader.read_graphs(source, ranks))
-    made = project(sample(learn(master, source), length=length or 0, seed=seed), npus or 0)
-    writer.write_files({Path(f"{output}.{rank}.et"): data for rank, data in enumerate(made)}, force=forced())
+    counts = [1 if Path(source).is_file() else len(reader.files_of_set(source)) or 1 for source in sources]
+    graphs = [reader.read_graphs(source, count) for source, count in zip(sources, counts, strict=True)]
+    masters = together([merge(graph) for graph in graphs], sources)
+    model = learn(*masters, path=sources[0])
+    made = sample(model, length=length or 0, seed=seed)
+    files = {Path(f"{output}.{rank}.et"): data for rank, data in enumerate(project(made, npus or 0))}
+    writer.write_files(files, force=forced())
+    scores = [{"source": source} | likeness(each, made) for source, each in zip(sources, masters, strict=True)]
+    known = learnt(model, masters)
+    emit({"schema": "simcore.synthesis/1", "learnt": known, "sources": scores}, lambda: _synthesis(known, scores))
+
+
+def _synthesis(known: dict[str, Any], scores: list[dict[str, Any]]) -> str:
+    """What was learnt and how alike the sources are, as text."""
+    rows = [
+        (kind, f"{found['share']:.1%}", _mixture(found["log2_bytes"], format_bytes))
+        for kind, found in known["kinds"].items()
+    ]
+    rows.append(("computation between", f"{1 - known['no_gap']:.1%}", _mixture(known["log2_gap_ns"], format_ns)))
+    alike = [
+        (score["source"], name, f"{row['distance']:.3f}", f"{row['level']:.2g}")
+        for score in scores
+        for name, row in [*((f"size of {kind}", row) for kind, row in score["sizes"].items()), ("gap", score["gaps"])]
+    ]
+    kinds = [
+        (score["source"], "kinds", *(f"{score['kinds'][key]:.3g}" for key in ("chi_square_per_degree", "level")))
+        for score in scores
+    ]
+    sets = f"{len(scores)} set{'s' * (len(scores) > 1)} of {known['npus']} ranks"
+    said = f"learnt from {sets}, {known['groups']} groups, {known['states']} states"
+    lines = [said, grid(("collective", "share", "sizes: weight x median (spread)"), rows, left=(0, 2), width=120)]
+    header = ("set", "of", "distance (KS), chi-square", "level")
+    return "\n".join([*lines, grid(header, [*alike, *kinds], left=(0, 1), width=120)])
+
+
+def _mixture(components: list[dict[str, float]], shown: Callable[[float], str]) -> str:
+    """A mixture of powers of two: weights, medians and the factor that one deviation is."""
+    parts = (f"{one['weight']:.0%} x {shown(2 ** one['mean'])} ({2 ** one['deviation']:.2f}x)" for one in components)
+    return ", ".join(parts) or "none"

@@ -12,13 +12,14 @@ from simcore.engine.deadlock import deadlock
 from simcore.engine.loops import LoopCase
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Scene, Setup, prepare
-from simcore.engine.transports import fold_of, make_transport, notes_of
+from simcore.engine.transports import fold_of, make_transport, notes_of, stuck_of
 from simcore.engine.wiring import folded_if_alike, make_gates, make_phases, play
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.config import SystemConfig
 from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import Scheduler
+from simcore.system.transport import AsymmetryError
 from simcore.timeline.events import EventBuffer, Timeline
 from simcore.workload.model import GraphSet, Workload
 
@@ -71,7 +72,10 @@ def _run(case: LoopCase | GraphCase, ranks: Sequence[Sequence[int]]) -> Timeline
     play(env)
     finish_ns = tuple(npu.finish_ns for npu in npus)
     if min(finish_ns) < 0:
-        raise deadlock(players.stuck(), schedulers, ranks, events.table().names, gang=case.profile.gang)
+        network = stuck_of(transport)
+        if network and len(ranks) < case.topology.npus:
+            raise AsymmetryError  # unfolded, it can be said which links wait for which
+        raise deadlock([*network, *players.stuck()], schedulers, ranks, events.table().names, gang=case.profile.gang)
     played = Timeline(
         events=events.table(),
         time_ns=max(finish_ns),
@@ -80,6 +84,6 @@ def _run(case: LoopCase | GraphCase, ranks: Sequence[Sequence[int]]) -> Timeline
         finish_ns=finish_ns,
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
         links=transport.links(),
-        notes=notes_of(transport),
+        notes=notes_of(transport, case),
     )
     return players.told(played)

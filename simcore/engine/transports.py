@@ -15,12 +15,12 @@ from simcore.engine.placement import Placement
 from simcore.engine.setup import Setup
 from simcore.engine.sites import looks_alike, survey
 from simcore.errors import InputError
-from simcore.network.congested import CutThrough, FaultyCutThrough, StoreAndForward
+from simcore.network.congested import LinkNetwork
 from simcore.network.congestion_free import CongestionFree
-from simcore.network.fair import FairShare
 from simcore.network.folded import FoldedLinks
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
+from simcore.network.topology.ports import PLAIN
 from simcore.profiles import Profile
 from simcore.system.alone import Phases
 from simcore.system.config import NCCL, SystemConfig
@@ -31,14 +31,14 @@ from simcore.system.scheduler import Transport
 from simcore.system.shared import Shared
 from simcore.system.transport import AsymmetryError, Solved
 
-__all__ = ["Wired", "fold_of", "make_transport", "notes_of"]
+__all__ = ["Wired", "fold_of", "make_transport", "notes_of", "stuck_of"]
 
 Wired = Solved | Measured | Played | Shared
 Ints = NDArray[np.int64]
 
 TREES = {"inNetwork", "multicast"}
+IDLE_PORTS = "buffers, marks, congestion control and routing of the topology play no part: --network queued has them"
 UNASKED = {NCCL, *TREES}  # their messages have no one receiver that could ask for them
-FAULTY: dict[object, type[FaultyCutThrough | FairShare]] = {CutThrough: FaultyCutThrough, FairShare: FairShare}
 
 
 def make_transport(env: simpy.Environment, ranks: Sequence[Sequence[int]], setup: Setup) -> Wired:
@@ -60,15 +60,18 @@ def make_transport(env: simpy.Environment, ranks: Sequence[Sequence[int]], setup
     network = network_of(setup)
     if topology.faults:
         return _faulty(env, ranks, setup.placement, links, network, costs)
+    if network and profile.gang and not network.has_trees:
+        mode = f"--network {setup.settings.network}"
+        _refuse(setup.placement, TREES, mode, "copies or reduces on links, which queues do not")
     if setup.settings.exact:
         return _message_by_message(env, ranks, setup, links, network, costs)
     if network is None:
         return _without_contention(env, ranks, setup, costs)
-    if not profile.gang:
+    if not (profile.gang and network.by_itself):
         return _each_for_itself(env, ranks, setup, links, network, costs)
     ground = survey(setup, links, costs, folds=network.foldable and len(ranks) < topology.npus)
-    if (ground.playable and network is CutThrough) or not ground.meets:
-        phases = partial(Phases, network=network, costs=costs, plain=network is CutThrough)
+    if (ground.playable and network.in_columns) or (network.by_itself and not ground.meets):
+        phases = partial(Phases, network=network, costs=costs, plain=network.in_columns)
         shares = _parts(setup.placement, topology)
         return Shared(env, ranks, links, phases, costs, sites=ground.sites, shares=shares, names=setup.names)
     return Played(env, ranks, network(env, links), costs)
@@ -85,20 +88,28 @@ def fold_of(setup: Setup, kinds: Ints) -> list[Sequence[int]]:
         return classes_of(everyone)
     links = LinkGraph(topology)
     costs = costs_of(setup, links)
-    if network is None or setup.system.fabric or not setup.profile.gang:
+    if network is None or setup.system.fabric or not (setup.profile.gang and network.by_itself):
         placeless = setup.profile.gang and all_alike(setup.placement, topology, costs)
+        if network and setup.profile.gang and not (placeless and network.foldable and _same_ways(topology)):
+            return classes_of(everyone)
         return fold(dims, kinds, placeless=placeless)
     ground = survey(setup, links, costs, folds=network.foldable)
-    if ground.meets and not (ground.playable and network is CutThrough):
+    if ground.meets and not (ground.playable and network.in_columns):
         return classes_of(everyone)
     if (np.diff(kinds.reshape(setup.stages, -1)) == 0).all():
         return classes_of(kinds * (ground.colours.max() + 1) + ground.colours)
     return fold(dims, kinds, placeless=True) if ground.placeless else classes_of(everyone)
 
 
-def network_of(setup: Setup) -> type[CutThrough | StoreAndForward | FairShare] | None:
+def _same_ways(topology: Topology) -> bool:
+    """Whether ways do not depend on who sends: neither hashes nor turns choose them."""
+    return not any(dim.ports.routing for dim in topology.dims)
+
+
+def network_of(setup: Setup) -> type[LinkNetwork] | None:
     """The network of the run, None where links are not shared."""
-    return setup.profile.shared_links.get(setup.settings.network or setup.profile.networks[0])
+    network = setup.profile.shared_links.get(setup.settings.network or setup.profile.networks[0])
+    return network and network.on(setup.topology)
 
 
 def costs_of(setup: Setup, links: LinkGraph) -> Costs:
@@ -117,7 +128,7 @@ def _each_for_itself(
     ranks: Sequence[Sequence[int]],
     setup: Setup,
     links: LinkGraph,
-    network: type[CutThrough | StoreAndForward | FairShare],
+    network: type[LinkNetwork],
     costs: Costs,
 ) -> Played:
     """Every message, by one NPU for all where they are alike."""
@@ -145,7 +156,7 @@ def _message_by_message(
     ranks: Sequence[Sequence[int]],
     setup: Setup,
     links: LinkGraph,
-    network: type[CutThrough | StoreAndForward | FairShare] | None,
+    network: type[LinkNetwork] | None,
     costs: Costs,
 ) -> Played:
     """What every other way to play a run must equal: each message of each NPU on its own links."""
@@ -172,17 +183,17 @@ def _faulty(
     ranks: Sequence[Sequence[int]],
     placement: Placement,
     links: LinkGraph,
-    network: object,
+    network: type[LinkNetwork] | None,
     costs: Costs,
 ) -> Played:
     """Every message of every NPU, on links some of which have faults."""
-    if network not in FAULTY:
+    if network is None or not network.bears_faults:
         message = "faults need links that are shared in time"
         raise InputError.at("--fault", message, expected="profile native, --network congested or fair")
     _refuse(placement, TREES, "--fault", "goes over fixed links")
     if len(ranks) < links.npus:
         raise AsymmetryError
-    return Played(env, ranks, FAULTY[network](env, links), costs)
+    return Played(env, ranks, network(env, links), costs)
 
 
 def _without_contention(
@@ -223,9 +234,17 @@ def _check_bus(system: SystemConfig, profile: Profile) -> None:
         raise InputError.at(system.at("model-shared-bus"), message, expected="0, or the key left out", hint=hint)
 
 
-def notes_of(transport: Transport) -> tuple[str, ...]:
+def notes_of(transport: Transport, setup: Setup) -> tuple[str, ...]:
     """What the user should know of how collectives were timed."""
-    return tuple(transport.notes()) if isinstance(transport, Measured) else ()
+    network = network_of(setup)
+    if (network is None or network.by_itself) and any(dim.ports != PLAIN for dim in setup.topology.dims):
+        return (IDLE_PORTS,)
+    return tuple(transport.notes()) if isinstance(transport, Measured | Played) else ()
+
+
+def stuck_of(transport: Transport) -> list[str]:
+    """Why nothing moves any more, where that is the network's doing."""
+    return transport.stuck() if isinstance(transport, Played) else []
 
 
 def _parts(placement: Placement, topology: Topology) -> list[list[int]]:

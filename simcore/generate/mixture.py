@@ -43,8 +43,9 @@ class Mixture:
 
 def fit(values: Floats) -> Mixture:
     """The mixture with the least Bayesian information criterion; `values` must not be empty."""
-    distinct = len(np.unique(values))
-    fitted = [_fit(values, count) for count in range(1, min(MAX_COMPONENTS, distinct) + 1)]
+    distinct = np.unique(values)  # where one value is most of them, quantiles of all would all be that value
+    counts = range(1, min(MAX_COMPONENTS, len(distinct)) + 1)
+    fitted = [_fit(values, count, starts) for count in counts for starts in (values, distinct)]
     return min(fitted, key=lambda mixture: _criterion(mixture, values))
 
 
@@ -53,9 +54,9 @@ def _criterion(mixture: Mixture, values: Floats) -> float:
     return parameters * math.log(len(values)) - 2 * mixture.log_likelihood(values)
 
 
-def _fit(values: Floats, count: int) -> Mixture:
-    """Expectation maximisation from means at equal quantiles."""
-    means = np.quantile(values, (np.arange(count) + 0.5) / count)
+def _fit(values: Floats, count: int, starts: Floats) -> Mixture:
+    """Expectation maximisation from means at equal quantiles of `starts`."""
+    means = np.quantile(starts, (np.arange(count) + 0.5) / count)
     spread = max(float(np.std(values)) / count, SMALLEST_DEVIATION)
     mixture = Mixture(np.full(count, 1 / count), means, np.full(count, spread))
     before = -np.inf

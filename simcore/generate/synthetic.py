@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.summary import topological_order
 from simcore.workload.model import CollectiveKind, Graph, GraphSet, NodeKind
 
-__all__ = ["Event", "Master", "Model", "learn", "merge", "project", "sample"]
+__all__ = ["Event", "Master", "Model", "learn", "merge", "project", "sample", "together"]
 
 START = ("", "")
 State = tuple[str, str]  # group, collective
@@ -116,28 +116,51 @@ def _communication(graph: Graph) -> tuple[Event, ...]:
     return tuple(events)
 
 
-def learn(master: Master, path: str = "") -> Model:
-    """The distributions of a master trace; InputError when nothing communicates."""
-    if not master.events:
-        raise InputError.at(path, "there is no collective to learn from", expected="a trace with COMM_COLL nodes")
+def together(masters: Sequence[Master], paths: Sequence[str]) -> list[Master]:
+    """Master traces of several sets with one name for the same ranks; InputError where sets differ in ranks."""
+    name_of: dict[tuple[int, ...], str] = {}
+    found = []
+    for master, path in zip(masters, paths, strict=True):
+        if master.npus != masters[0].npus:
+            expected, has = f"{masters[0].npus}, as {paths[0]} has", str(master.npus)
+            raise InputError.at(
+                path, "sets that are learnt from together have as many ranks", expected=expected, found=has
+            )
+        names = {"": ""} | {
+            name: name_of.setdefault(tuple(ranks), name if name not in name_of.values() else f"{name}_{len(name_of)}")
+            for name, ranks in master.groups.items()
+        }
+        events = tuple(replace(event, group=names[event.group]) for event in master.events)
+        found.append(Master(master.npus, events, {names[name]: ranks for name, ranks in master.groups.items()}))
+    return found
+
+
+def learn(master: Master, *more: Master, path: str = "") -> Model:
+    """The distributions of one or several master traces (`together`); InputError when nothing communicates."""
+    masters = (master, *more)
     follows: dict[State, Counter[State]] = defaultdict(Counter)
     sizes: dict[str, list[float]] = defaultdict(list)
-    before: State = START
-    for event in master.events:
-        state = (event.group, event.kind.value)
-        follows[before][state] += 1
-        sizes[event.kind.value].append(np.log2(max(1, event.size_bytes)))
-        before = state
-    gaps = np.array([event.gap_ns for event in master.events])
+    for each in masters:
+        before: State = START
+        for event in each.events:
+            state = (event.group, event.kind.value)
+            follows[before][state] += 1
+            sizes[event.kind.value].append(np.log2(max(1, event.size_bytes)))
+            before = state
+        follows[before][START] += bool(each.events)  # what ends begins again: collectives are as frequent as they were
+    events = [event for each in masters for event in each.events]
+    if not events:
+        raise InputError.at(path, "there is no collective to learn from", expected="a trace with COMM_COLL nodes")
+    gaps = np.array([event.gap_ns for event in events])
     return Model(
         npus=master.npus,
-        groups=dict(master.groups),
+        groups={name: ranks for each in masters for name, ranks in each.groups.items()},
         follows={state: _shares(counts) for state, counts in follows.items()},
         sizes={kind: mixture.fit(np.array(values)) for kind, values in sorted(sizes.items())},
         gaps=mixture.fit(np.log2(gaps[gaps > 0])) if (gaps > 0).any() else None,
         no_gap=float((gaps == 0).mean()),
-        length=len(master.events),
-        taken=frozenset(event.size_bytes for event in master.events),
+        length=-(-len(events) // len(masters)),
+        taken=frozenset(event.size_bytes for event in events),
     )
 
 
@@ -152,13 +175,18 @@ def sample(model: Model, *, length: int = 0, seed: int = 0) -> Master:
     names = {group: f"group_{index}" for index, group in enumerate(sorted(model.groups), 1)} | {"": ""}
     events, state = [], START
     for _ in range(length or model.length):
-        choices = model.follows.get(state) or model.follows[START]
-        state = list(choices)[random.choice(len(choices), p=list(choices.values()))]
+        state = _next(model, state, random)
+        state = state if state != START else _next(model, START, random)
         group, kind = state
         size_bytes = _unused(2.0 ** float(model.sizes[kind].sample(1, random)[0]), model.taken, CollectiveKind(kind))
         events.append(Event(names[group], CollectiveKind(kind), size_bytes, _gap(model, random)))
     groups = {names[group]: ranks for group, ranks in model.groups.items()}
     return Master(model.npus, tuple(events), groups)
+
+
+def _next(model: Model, state: State, random: np.random.Generator) -> State:
+    choices = model.follows[state]
+    return list(choices)[random.choice(len(choices), p=list(choices.values()))]
 
 
 def _unused(size: float, taken: frozenset[int], kind: CollectiveKind) -> int:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import simpy
@@ -24,12 +24,15 @@ from simcore.network.instant import after, at_end_of_instant
 from simcore.network.times import Times
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Topology
 from simcore.network.trees import Combination, Meeting, Reduction, branches, combine, multicast
 from simcore.timeline.events import LinkTable
 from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import transfer_ns
 
 __all__ = [
+    "Arriving",
+    "CountedLinks",
     "CutThrough",
     "FaultyCutThrough",
     "LinkNetwork",
@@ -71,7 +74,22 @@ class TreeNetwork(Network, Protocol):
 
 
 class LinkNetwork(Network, Protocol):
-    """A network of links that counts what they carry."""
+    """A network of links that counts what they carry.
+
+    `in_columns`: `network.core` gives the same times. `by_itself`: messages that meet nobody take as long whenever they
+    are sent. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a `TreeNetwork`.
+    """
+
+    in_columns: ClassVar[bool]
+    by_itself: ClassVar[bool]
+    bears_faults: ClassVar[bool]
+    has_trees: ClassVar[bool]
+
+    def __init__(self, env: simpy.Environment, links: LinkGraph): ...
+
+    @classmethod
+    def on(cls, topology: Topology) -> type[LinkNetwork]:
+        """The class that plays such links: another one where less, or more, has to be played."""
 
     def counts(self) -> tuple[IntArray, IntArray]:
         """Bytes carried by every link, and how long it was occupied."""
@@ -80,7 +98,7 @@ class LinkNetwork(Network, Protocol):
         """Rows of (link, begin, end) of every occupation; None where they are not kept."""
 
 
-class _Path(NamedTuple):
+class Path(NamedTuple):
     """A route with what its links need: whole nanoseconds of latency and bytes per second."""
 
     links: tuple[int, ...]
@@ -88,12 +106,21 @@ class _Path(NamedTuple):
     rates: tuple[float, ...]
 
 
+class Arriving(Protocol):
+    """What is delivered at `tail_ns`."""
+
+    key: Any
+    ends: tuple[int, int]
+    tail_ns: int
+    deliver: Deliver
+
+
 class _Message:
     """On its way: `hop` counts the links behind it, `tail_ns` is when its last byte reaches the node it is at."""
 
     __slots__ = ("deliver", "ends", "hop", "key", "path", "reached", "size_bytes", "tail_ns")
 
-    def __init__(self, key: Any, ends: tuple[int, int], size_bytes: int, path: _Path, deliver: Deliver, now_ns: int):
+    def __init__(self, key: Any, ends: tuple[int, int], size_bytes: int, path: Path, deliver: Deliver, now_ns: int):
         self.key, self.ends, self.size_bytes, self.path, self.deliver = key, ends, size_bytes, path, deliver
         self.hop, self.tail_ns = 0, now_ns
         self.reached: Callable[[int], None] | None = None
@@ -102,32 +129,37 @@ class _Message:
 _by_key = attrgetter("key", "ends")
 
 
-class _Counted:
+class CountedLinks:
     """The links with their counters; finds routes."""
 
     foldable = True  # a route may use one link several times, see `network.folded`
     by_event = False
+    in_columns: ClassVar[bool] = False
+    by_itself: ClassVar[bool] = True
+    bears_faults: ClassVar[bool] = False
+    has_trees: ClassVar[bool] = False
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         self.env, self.links = env, links
-        self._paths: dict[tuple[int, int], _Path] = {}
+        self._paths: dict[tuple[int, int], Path] = {}
         self._rates: list[float] = links.bandwidth_bytes_per_s.tolist()
         self._latencies: list[float] = links.latency_ns.tolist()
         self._size_bytes = [0] * len(links)
         self._busy_ns = [0] * len(links)
         self._times = Times() if links.timed else None
+        self._deliveries: dict[int, list[Arriving]] = {}
 
-    def _path(self, src: int, dst: int) -> _Path:
+    def _path(self, src: int, dst: int) -> Path:
         """The way from `src` to `dst`."""
         path = self._paths.get((src, dst))
         if path is None:
             path = self._paths[src, dst] = self._along(self.links.route(src, dst))
         return path
 
-    def _along(self, route: tuple[int, ...]) -> _Path:
+    def _along(self, route: tuple[int, ...]) -> Path:
         """A route with what its links need."""
         steps = whole_steps([self._latencies[link] for link in route])
-        return _Path(route, steps, tuple(self._rates[link] for link in route))
+        return Path(route, steps, tuple(self._rates[link] for link in route))
 
     def counts(self) -> tuple[IntArray, IntArray]:
         """Bytes carried by every link, and how long it was occupied."""
@@ -149,8 +181,25 @@ class _Counted:
         if self._times:
             self._times.add(link, start_ns, end_ns)
 
+    def _finish(self, message: Arriving, now_ns: int) -> None:
+        """The last byte arrives at `message.tail_ns`."""
+        batch = self._deliveries.get(message.tail_ns)
+        if batch is None:
+            self._deliveries[message.tail_ns] = [message]
+            after(self.env, message.tail_ns - now_ns, self._deliver)
+        else:
+            batch.append(message)
 
-class CutThrough(_Counted):
+    def _deliver(self, _: simpy.Event) -> None:
+        """Hand over everything that arrives now."""
+        batch = self._deliveries.pop(int(self.env.now))
+        if len(batch) > 1:
+            batch.sort(key=_by_key)
+        for message in batch:
+            message.deliver()
+
+
+class CutThrough(CountedLinks):
     """First come, first served on every link; who comes at the same time is served in the order of the keys.
 
     Of equal keys who has fewer links behind goes first, then the lower sender: an order that stays when all NPUs of a
@@ -170,12 +219,20 @@ class CutThrough(_Counted):
     over two links at 2010
     """
 
+    in_columns = True
+    bears_faults = True
+    has_trees = True
+
+    @classmethod
+    def on(cls, topology: Topology) -> type[LinkNetwork]:
+        """With faults, links that look at them."""
+        return FaultyCutThrough if topology.faults else cls
+
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)
         self._free_ns = [0] * len(links)
         self._occupied_ns = lru_cache(maxsize=1 << 16)(transfer_ns)  # sizes are few
         self._arrivals: dict[int, list[_Message]] = {}
-        self._deliveries: dict[int, list[_Message]] = {}
         self._meetings: dict[Any, Meeting] = {}
 
     def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
@@ -192,7 +249,7 @@ class CutThrough(_Counted):
     ) -> None:
         """Send over one link; `reached(tail_ns)` is called when the head is at its end, with the last byte's time."""
         now_ns = int(self.env.now)
-        path = _Path((link,), (step_ns,), (self._rates[link],))
+        path = Path((link,), (step_ns,), (self._rates[link],))
         message = _Message(key, (link, link), size_bytes, path, _nothing, now_ns)
         message.tail_ns, message.reached = tail_ns, reached
         self._arrive(message, now_ns, now_ns)
@@ -217,23 +274,6 @@ class CutThrough(_Counted):
             at_end_of_instant(self.env, at_ns - now_ns, self._serve, transmits=True)
         else:
             batch.append(message)
-
-    def _finish(self, message: _Message, now_ns: int) -> None:
-        """The last byte arrives at `message.tail_ns`."""
-        batch = self._deliveries.get(message.tail_ns)
-        if batch is None:
-            self._deliveries[message.tail_ns] = [message]
-            after(self.env, message.tail_ns - now_ns, self._deliver)
-        else:
-            batch.append(message)
-
-    def _deliver(self, _: simpy.Event) -> None:
-        """Hand over everything that arrives now."""
-        batch = self._deliveries.pop(int(self.env.now))
-        if len(batch) > 1:
-            batch.sort(key=_by_key)
-        for message in batch:
-            message.deliver()
 
     def _serve(self, _: simpy.Event) -> None:
         """Give links to the heads that are there now."""
@@ -286,6 +326,7 @@ class FaultyCutThrough(CutThrough):
     """`CutThrough` over links that are slow or down for a while, as `network.faults` says."""
 
     foldable = False
+    in_columns = False
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)
@@ -297,7 +338,7 @@ class FaultyCutThrough(CutThrough):
         """What every link carried so far, and what the faults did."""
         return replace(super().table(), faults=self._outlook.counts())
 
-    def _path(self, src: int, dst: int) -> _Path:
+    def _path(self, src: int, dst: int) -> Path:
         """The way that is there now; the usual one where there is none, on which the message will wait."""
         usual = super()._path(src, dst)
         way = self._outlook.around(usual.links, src, dst, int(self.env.now))
@@ -328,7 +369,7 @@ class FaultyCutThrough(CutThrough):
         return True
 
 
-class StoreAndForward(_Counted):
+class StoreAndForward(CountedLinks):
     """ASTRA-sim 2's congestion-aware network (analytical backend 599a0473): every hop receives the whole message first.
 
     A link that starts on a message at t delivers it at t + floor(latency + size / rate) and is free at
@@ -337,6 +378,11 @@ class StoreAndForward(_Counted):
     """
 
     by_event = True
+
+    @classmethod
+    def on(cls, topology: Topology) -> type[LinkNetwork]:
+        """Itself."""
+        return cls
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)

@@ -11,13 +11,14 @@ import numpy as np
 import simpy
 
 from simcore.network.clock import whole_latency
-from simcore.network.congested import Deliver, Network
+from simcore.network.congested import Deliver, LinkNetwork
 from simcore.network.faults import Outlook
 from simcore.network.instant import after, at_end_of_instant
 from simcore.network.solver import max_min_rates
 from simcore.network.times import Times
 from simcore.network.topology.fabric import FloatArray, IntArray, Routes
 from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Topology
 from simcore.network.trees import Combination, Meeting, Reduction, branches
 from simcore.timeline.events import LinkTable
 from simcore.timeline.link_use import OccupiedLinks
@@ -41,7 +42,7 @@ def _by_key(flow: _Flow) -> Any:
     return flow.key
 
 
-class FairShare(Network):
+class FairShare(LinkNetwork):
     """A fluid model: rates change only when a transfer begins or ends, and are max-min fair in between.
 
     A transfer's last byte arrives its route's latency after the transfer ends. Ends are rounded up to whole
@@ -51,6 +52,15 @@ class FairShare(Network):
 
     foldable = False
     by_event = False
+    in_columns = False
+    by_itself = True
+    bears_faults = True
+    has_trees = True
+
+    @classmethod
+    def on(cls, topology: Topology) -> type[LinkNetwork]:
+        """Itself: faults are changes of rates."""
+        return cls
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         self.env, self.links = env, links

@@ -37,16 +37,16 @@ class FoldedLinks(LinkGraph):
         self.whole, self.timed = whole, whole.timed
         used = np.zeros(len(whole), bool)
         used[stands_for] = True
-        self._kept = np.flatnonzero(used)
+        self.kept = np.flatnonzero(used)
         self.stands_for: IntArray = (np.cumsum(used) - 1)[stands_for]
         self._route_of: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self.kept)
 
     def ends_of(self, links: IntArray) -> tuple[IntArray, IntArray]:
         """Ends of the representatives."""
-        return self.whole.ends_of(self._kept[links])
+        return self.whole.ends_of(self.kept[links])
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> FloatArray:
@@ -60,7 +60,7 @@ class FoldedLinks(LinkGraph):
 
     def _of_kept(self, columns: Sequence[FloatArray]) -> FloatArray:
         """Of the representatives; one column per dimension, for the links of one group."""
-        places = (self._kept - axis.links_before for axis in self.axes)
+        places = (self.kept - axis.links_before for axis in self.axes)
         own = (
             column[at[(at >= 0) & (at < axis.groups * axis.links)] % axis.links]
             for axis, column, at in zip(self.axes, columns, places, strict=True)

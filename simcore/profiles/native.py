@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from simcore.network.congested import CutThrough
 from simcore.network.congestion_free import message_ns
 from simcore.network.fair import FairShare
+from simcore.network.queued.network import Queued
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles.profile import Profile, profiles
@@ -82,7 +83,7 @@ def dimension_bandwidth(dim: Dimension) -> float:
 NATIVE = profiles.register("native")(
     Profile(
         name="native",
-        networks=("congested", "congestion-free", "fair"),
+        networks=("congested", "congestion-free", "fair", "queued"),
         gigabyte="",
         delay=delay,
         chunks=chunks,
@@ -90,7 +91,7 @@ NATIVE = profiles.register("native")(
         scale=scale,
         system=default_system,
         dimension_bandwidth=dimension_bandwidth,
-        shared_links={"congested": CutThrough, "fair": FairShare},
+        shared_links={"congested": CutThrough, "fair": FairShare, "queued": Queued},
         noisy_links=True,
         total_all_gather=True,
         gang=True,

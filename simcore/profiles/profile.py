@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from simcore.network.congested import CutThrough, StoreAndForward
-from simcore.network.fair import FairShare
+from simcore.network.congested import LinkNetwork
 from simcore.network.topology.model import Dimension, Topology
 from simcore.registry import Registry
 from simcore.system.collectives import PlanOptions
@@ -18,7 +17,7 @@ from simcore.workload.model import CollectiveKind, NodeKind
 
 __all__ = ["GraphRules", "NetworkMode", "Profile", "Rule", "profiles", "rings"]
 
-NetworkMode = Literal["congestion-free", "congested", "fair"]
+NetworkMode = Literal["congestion-free", "congested", "fair", "queued"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class Profile:
     late_clearing: bool = False
     queue_choice: QueueChoice = _every_queue
     plan_options: PlanOptions = field(default_factory=PlanOptions)
-    shared_links: Mapping[NetworkMode, type[CutThrough | StoreAndForward | FairShare]] = field(default_factory=dict)
+    shared_links: Mapping[NetworkMode, type[LinkNetwork]] = field(default_factory=dict)
     noisy_links: bool = False
     total_all_gather: bool = False
     oversized_groups: bool = False

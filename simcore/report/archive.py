@@ -30,6 +30,7 @@ from simcore.timeline.events import (
     FaultCount,
     LinkTable,
     PipelineRun,
+    QueueTable,
     Timeline,
     WaferRun,
 )
@@ -40,6 +41,7 @@ __all__ = ["events_npz", "read_archive"]
 
 MOST_BYTES = 16 * 2**30
 MOST_STREAMS = 1 << 20
+QUEUE = "queue_"
 _BROKEN = (
     *(KeyError, ValueError, TypeError, UserWarning, OSError, EOFError, MemoryError, OverflowError, RuntimeError),
     *(SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, msgspec.MsgspecError),
@@ -114,6 +116,8 @@ def _arrays(report: Report) -> Arrays:
         arrays |= {"link_src": _strings(links.src), "link_dst": _strings(links.dst)}
         arrays |= {"link_bytes": links.size_bytes, "link_busy_ns": links.busy_ns}
         arrays |= {} if links.coordinates is None else {"link_coordinates": links.coordinates}
+        columns = () if links.queues is None else (*QueueTable.COLUMNS, "stands_for", "curves")
+        arrays |= {QUEUE + name: getattr(links.queues, name) for name in columns}
     if timeline.wafer:
         arrays["load_ns"] = timeline.wafer.load_ns
     return arrays
@@ -170,7 +174,7 @@ def _timeline(arrays: Arrays, about: _About) -> Timeline:
         ends = (_texts(arrays["link_src"]), _texts(arrays["link_dst"]))
         carried, busy_ns = arrays["link_bytes"].astype(np.int64), arrays["link_busy_ns"].astype(np.int64)
         places = arrays["link_coordinates"].astype(np.int64) if "link_coordinates" in arrays else None
-        links = LinkTable(*ends, carried, busy_ns, places, about.faults)
+        links = LinkTable(*ends, carried, busy_ns, places, about.faults, queues=_queues(arrays, len(busy_ns)))
     wafer = None if about.steps is None else WaferRun(about.steps, arrays["load_ns"].astype(np.int64))
     return Timeline(
         events=replace(EventTable(_texts(arrays["names"]), *columns), messages=messages),
@@ -184,6 +188,19 @@ def _timeline(arrays: Arrays, about: _About) -> Timeline:
         wafer=wafer,
         **{name: getattr(about, name) for name in OF_TIMELINE},
     )
+
+
+def _queues(arrays: Arrays, count: int) -> QueueTable | None:
+    """What the queues of so many links did; ValueError when columns do not fit."""
+    if QUEUE + "curves" not in arrays:
+        return None
+    columns = {
+        name: arrays[QUEUE + name].astype(np.int64, casting="safe") for name in (*QueueTable.COLUMNS, "stands_for")
+    }
+    curves = arrays[QUEUE + "curves"].astype(np.int64, casting="safe").reshape(-1, 3)
+    if any(column.shape != (count,) for column in columns.values()):
+        raise ValueError("queues of other links")
+    return QueueTable(**columns, curves=curves)
 
 
 def _check(columns: Sequence[NDArray[np.int64]], arrays: Arrays, about: _About, messages: NDArray[np.int64]) -> None:

@@ -8,10 +8,10 @@ hottest links have counters.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from simcore.report.selection import View
-from simcore.report.tracks import Track, busiest_links, lay_out, samples
+from simcore.report.tracks import Track, busiest_links, lay_out, queues, samples
 from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
 from simcore.workload.model import PhaseName
 
@@ -81,18 +81,21 @@ def _counters(timeline: Timeline, view: View) -> Iterator[str]:
     for npu_class in view.classes if timeline.streams else ():
         own = view.events.npu_class == npu_class
         yield from _counter("device", npu_class, samples(view.events.start_ns[own], view.events.end_ns[own], view))
-    if links:
+    waiting = [*queues(timeline, view)]
+    if links or waiting:
         yield _metadata("process_name", process, 0, {"name": "links"})
         yield _metadata("process_sort_index", process, 0, {"sort_index": process})
     for link in links:
         yield from _counter(link.title, process, samples(link.start_ns, link.end_ns, view))
+    for title, values in waiting:
+        yield from _counter(title, process, values, "bytes")
 
 
-def _counter(title: str, process: int, values: Iterator[tuple[int, float]]) -> Iterator[str]:
-    """How busy something is, in percent."""
-    for time_ns, percent in values:
+def _counter(title: str, process: int, values: Iterable[tuple[int, float]], unit: str = "% busy") -> Iterator[str]:
+    """How busy something is, in percent, or another figure."""
+    for time_ns, value in values:
         place = f'"name":{json.dumps(title)},"pid":{process},"tid":0,"ts":{_microseconds(time_ns)}'
-        yield f'{{"ph":"C",{place},"args":{{"% busy":{percent!r}}}}}'
+        yield f'{{"ph":"C",{place},"args":{{"{unit}":{value!r}}}}}'
 
 
 def _microseconds(time_ns: int) -> str:

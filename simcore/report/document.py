@@ -26,6 +26,8 @@ __all__ = [
     "Links",
     "NoiseRow",
     "PhaseRow",
+    "QueueRow",
+    "Queues",
     "RankRow",
     "ReportDocument",
     "encode",
@@ -143,6 +145,34 @@ class Links(TypedDict):
 
     count: int
     hottest: list[LinkRow]
+
+
+class QueueRow(TypedDict):
+    """The queue in front of a link: the most that waited, how long and how often the link stood still for want of room.
+
+    `curve_bytes`: the most that waited in each of equal parts of the run.
+    """
+
+    src: str
+    dst: str
+    peak_bytes: int
+    still_ns: int
+    stops: int
+    marks: int
+    drops: int
+    dropped_bytes: int
+    curve_bytes: list[int]
+
+
+class Queues(TypedDict):
+    """Sums over all links (segments that were marked; dropped, and sent again) and the queues that matter most."""
+
+    still_ns: int
+    stops: int
+    marks: int
+    drops: int
+    dropped_bytes: int
+    deepest: list[QueueRow]
 
 
 class FaultRow(TypedDict):
@@ -265,6 +295,7 @@ class ReportDocument(TypedDict):
     wafer: NotRequired[WaferRow]
     noise: NotRequired[NoiseRow]
     faults: NotRequired[list[FaultRow]]
+    queues: NotRequired[Queues]
     what_would_help: NotRequired[list[HelpRow]]
     profile_rules: NotRequired[list[RuleRow]]
     options: NotRequired[dict[str, Option]]

@@ -36,6 +36,7 @@ from simcore.report.document import (
     layer_row,
     phase_row,
 )
+from simcore.report.queues import queues_document
 from simcore.timeline.breakdown import breakdown, class_figures, dimension_traffic, layer_figures
 from simcore.timeline.events import FOREVER, FaultCount, LinkTable, Timeline, format_ranks
 from simcore.units import format_ns
@@ -154,6 +155,8 @@ class Report:
             document["profile_rules"] = list(self.rules)
         if timeline.links is not None and timeline.links.faults:
             document["faults"] = [_fault(counted) for counted in timeline.links.faults]
+        if timeline.links is not None and timeline.links.queues is not None:
+            document["queues"] = queues_document(timeline.links, timeline.links.queues, timeline.time_ns)
         return document
 
     def to_json(self) -> str:

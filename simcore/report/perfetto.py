@@ -2,21 +2,21 @@
 
 Message and field numbers are those of perfetto's `protos/perfetto/trace` (0.59). One packet sequence ordered by time,
 strings interned in its first packet, one track per lane so that no two slices of a track overlap, the utilisation of
-each dimension and of the hottest links as counters, an arrow from the send to the receive of every message.
+each dimension and of the hottest links and the bytes in the deepest queues as counters, an arrow from the send to the
+receive of every message.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcore.report.selection import View
-from simcore.report.tracks import Track, busiest_links, lay_out, samples
+from simcore.report.tracks import Track, busiest_links, lay_out, queues, samples
 from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
 from simcore.workload.model import PhaseName
 
@@ -112,12 +112,12 @@ class _Strings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Counter:
-    """A counter track: below which track it stands, and the intervals in which what it counts is busy."""
+    """A counter track: below which track it stands, its unit, its values from some times on."""
 
     parent: int
     title: str
-    start_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
+    values: Sequence[tuple[int, float]]
+    unit: str = "% busy"
 
 
 def _entries(field: int, texts: Iterable[str]) -> bytes:
@@ -131,26 +131,26 @@ def perfetto_trace(timeline: Timeline, view: View, about: str = "") -> bytes:
     strings = _Strings(timeline.layers)
     first = FIRST_CLASS + len(view.classes)
     uuids = range(first, first + len(tracks))
-    counters = [*_counters(timeline, view, tracks), *_link_counters(timeline)] if tracks else []
+    counters = [*_counters(timeline, view, tracks), *_link_counters(timeline, view)] if tracks else []
     packets = [strings.packet(view.events), *_structure(view, about), *_track_descriptors(view, tracks, uuids)]
     packets += [_describe(LINKS, ROOT, "links", LINKS_RANK)] if any(each.parent == LINKS for each in counters) else []
     packets += [
-        _describe(uuid, each.parent, each.title, uuid, counter=True) for uuid, each in enumerate(counters, uuids.stop)
+        _describe(uuid, each.parent, each.title, uuid, unit=each.unit) for uuid, each in enumerate(counters, uuids.stop)
     ]
     stamped = list(_marks(timeline, view))
     arrows = _arrows(view.events)
     for uuid, track in zip(uuids, tracks, strict=True):
         stamped += _slices(view, track, uuid, strings, arrows)
     for uuid, counter in enumerate(counters, uuids.stop):
-        stamped += _samples(view, counter, uuid)
+        stamped += _samples(counter, uuid)
     return b"".join([*packets, *_in_order(stamped)])
 
 
-def _describe(uuid: int, parent: int, name: str, rank: int, *, counter: bool = False, description: str = "") -> bytes:
+def _describe(uuid: int, parent: int, name: str, rank: int, *, unit: str = "", description: str = "") -> bytes:
     """A packet that introduces a track; siblings are ordered by `rank` and never merged."""
     content = number(1, uuid) + text(2, name) + number(11, EXPLICIT_ORDER) + number(12, rank) + number(15, NEVER_MERGE)
     content += number(5, parent) if parent else b""
-    content += nested(8, text(6, "% busy")) if counter else b""
+    content += nested(8, text(6, unit)) if unit else b""
     content += text(14, description) if description else b""
     return nested(1, ON_SEQUENCE + nested(60, content))
 
@@ -178,18 +178,21 @@ def _counters(timeline: Timeline, view: View, tracks: list[Track]) -> Iterator[_
     """How busy recorded devices are, and the utilisation of every dimension, all its lanes together."""
     for index, npu_class in enumerate(view.classes if timeline.streams else ()):
         own = view.events.npu_class == npu_class
-        yield _Counter(FIRST_CLASS + index, "device", view.events.start_ns[own], view.events.end_ns[own])
+        busy = samples(view.events.start_ns[own], view.events.end_ns[own], view)
+        yield _Counter(FIRST_CLASS + index, "device", [*busy])
     for track in tracks:
         if track.family == "dimension" and track.lane == 0:
             same = [each.rows for each in tracks if (each.npu_class, each.dim) == (track.npu_class, track.dim)]
             rows = np.concatenate(same)
-            times = view.events.start_ns[rows], view.events.end_ns[rows]
-            yield _Counter(_parent(view, track), f"{track.title}, utilisation", *times)
+            busy = samples(view.events.start_ns[rows], view.events.end_ns[rows], view)
+            yield _Counter(_parent(view, track), f"{track.title}, utilisation", [*busy])
 
 
-def _link_counters(timeline: Timeline) -> Iterator[_Counter]:
+def _link_counters(timeline: Timeline, view: View) -> Iterator[_Counter]:
     for link in busiest_links(timeline):
-        yield _Counter(LINKS, link.title, link.start_ns, link.end_ns)
+        yield _Counter(LINKS, link.title, [*samples(link.start_ns, link.end_ns, view)])
+    for title, values in queues(timeline, view):
+        yield _Counter(LINKS, title, values, "bytes")
 
 
 def _marks(timeline: Timeline, view: View) -> Iterator[Stamped]:
@@ -264,11 +267,11 @@ def _argument(name_iid: int, field: int, value: int) -> bytes:
     return nested(4, number(1, name_iid) + number(field, value))
 
 
-def _samples(view: View, counter: _Counter, uuid: int) -> Iterator[Stamped]:
-    """The values of a counter, in percent."""
+def _samples(counter: _Counter, uuid: int) -> Iterator[Stamped]:
+    """The values of a counter."""
     kind_and_place = number(9, COUNTER) + number(11, uuid)
-    for time_ns, percent in samples(counter.start_ns, counter.end_ns, view):
-        yield time_ns, _event(kind_and_place + double(44, percent))
+    for time_ns, value in counter.values:
+        yield time_ns, _event(kind_and_place + double(44, value))
 
 
 def _in_order(stamped: list[Stamped]) -> Iterator[bytes]:

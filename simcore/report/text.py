@@ -11,6 +11,7 @@ from typing import Literal, TextIO
 from simcore.errors import printable
 from simcore.report.document import LayerRow, PhaseRow, RankRow, ReportDocument
 from simcore.report.grid import grid, top
+from simcore.report.queues import queues_text
 from simcore.report.tables import layers_by_name, phases
 from simcore.report.wafer import wafer_steps
 from simcore.timeline.breakdown import OperationTotal
@@ -88,6 +89,7 @@ def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width
     yield _pipeline(document, width)
     yield _ranks(document, width, num_rows)
     yield _links(document, width)
+    yield queues_text(document, width)
     yield wrapped(_faults(document), width)
     yield from wafer_steps(document)
     yield _definitions(document, width)

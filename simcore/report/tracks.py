@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.report.palette import DIMENSIONS, FAMILIES, PHASES, dimension
+from simcore.report.queues import deepest, most_waiting
 from simcore.report.selection import View
 from simcore.report.text import PHASE_WORDS
 from simcore.timeline.breakdown import coverage, merge
@@ -24,6 +25,7 @@ __all__ = [
     "lanes",
     "lay_out",
     "meanings",
+    "queues",
     "samples",
 ]
 
@@ -179,6 +181,17 @@ def samples(start_ns: Ints, end_ns: Ints, view: View) -> Iterator[tuple[int, flo
     edges = np.linspace(view.start_ns, view.end_ns, num_samples + 1).astype(np.int64)
     shares: NDArray[np.float64] = coverage(start_ns, end_ns, edges)
     yield from zip(edges.tolist(), [*(100 * shares).tolist(), 0.0], strict=True)
+
+
+def queues(timeline: Timeline, view: View) -> Iterator[tuple[str, list[tuple[int, float]]]]:
+    """The queues that matter most: their links, and times with the most that waits until the next one."""
+    links = timeline.links
+    if links is None or links.queues is None:
+        return
+    edges = np.linspace(view.start_ns, view.end_ns, min(NUM_SAMPLES, view.end_ns - view.start_ns) + 1).astype(np.int64)
+    for link in deepest(links.queues):
+        waiting = [*most_waiting(links.queues, link, edges), 0]
+        yield f"queue {links.src[link]} > {links.dst[link]}", [*zip(edges.tolist(), map(float, waiting), strict=True)]
 
 
 def busiest_links(timeline: Timeline) -> list[BusyLink]:

@@ -9,7 +9,7 @@ from itertools import groupby
 from simcore.system.explicit import Explicit, Transfer
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Claim", "Fault", "faults"]
+__all__ = ["Claim", "Fault", "faults", "of_whom"]
 
 _SHOWN = 8
 
@@ -101,7 +101,7 @@ def faults(plan: Explicit, claim: Claim) -> Iterator[Fault]:
         if wanted & ~data:
             yield Fault(f"rank {rank} misses chunk {chunk}{_of(claim, wanted & ~data)} at the end")
         elif wanted and data & ~wanted:
-            yield Fault(f"chunk {chunk} of rank {rank} holds too much at the end: that of {_ranks(data & ~wanted)}")
+            yield Fault(f"chunk {chunk} of rank {rank} holds too much at the end: that of {of_whom(data & ~wanted)}")
 
 
 def _fault(entry: Transfer, chunk: int, data: int, there: int) -> str:
@@ -109,16 +109,17 @@ def _fault(entry: Transfer, chunk: int, data: int, there: int) -> str:
     if not data:
         return f"rank {entry.src} sends chunk {chunk}, which it does not hold in step {entry.step}"
     if data & there:
-        return f"chunk {chunk} of {_ranks(data & there)} is reduced a second time into that of rank {entry.dst}"
+        return f"chunk {chunk} of {of_whom(data & there)} is reduced a second time into that of rank {entry.dst}"
     return ""
 
 
 def _of(claim: Claim, missing: int) -> str:
     """Whose contribution is missing, where there are several."""
-    return f" of {_ranks(missing)}" if claim.held(0, 0) and claim.held(1 % claim.size, 0) else ""
+    return f" of {of_whom(missing)}" if claim.held(0, 0) and claim.held(1 % claim.size, 0) else ""
 
 
-def _ranks(bits: int) -> str:
+def of_whom(bits: int) -> str:
+    """The ranks of some bits in words."""
     found = [rank for rank in range(bits.bit_length()) if bits >> rank & 1]
     shown = ", ".join(map(str, found[:_SHOWN]))
     return f"rank{'s' if len(found) > 1 else ''} {shown}{', ..' if len(found) > _SHOWN else ''}"

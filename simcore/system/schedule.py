@@ -57,13 +57,17 @@ def _sized(entry: Transfer, ends: list[int], turned: int, size: int) -> Transfer
 
 
 def read(path: str | Path) -> Schedule:
-    """Read and check a schedule, ours or a program of MSCCL (.xml); InputError lists what is wrong, with places."""
+    """A checked schedule: ours, a program of MSCCL (.xml) or a plan of MSCCL++; InputError lists what is wrong."""
     if is_markup(path):
         from simcore.system.msccl import read_program
 
         return Schedule(*read_program(path), Location(str(path), 1, 1))
     with Problems() as problems:
         root = documents.read(path, problems)
+        if "gpus" in root:
+            from simcore.system.mscclpp import read_plan
+
+            return Schedule(*read_plan(root), root.location)
         root.keys(required=("collective", "ranks", "chunks", "steps"), optional=("root", "description"))
         if problems.found:
             raise InputError(problems.found)

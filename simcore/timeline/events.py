@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ __all__ = [
     "FaultCount",
     "LinkTable",
     "PipelineRun",
+    "QueueTable",
     "Timeline",
     "WaferRun",
     "format_ranks",
@@ -158,11 +160,33 @@ class FaultCount:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class QueueTable:
+    """What the queue in front of each link did, in columns as long as `LinkTable`'s.
+
+    The most that waited, in bytes; how long and how often the link stood still for want of room behind it (paused, or
+    without credits); segments that were marked on their way into the queue, and those dropped behind the link, which
+    were sent again. `curves` are rows of (link, time in ns, bytes that wait from then on); link i did
+    what link `stands_for[i]` of them did.
+    """
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ("peak_bytes", "still_ns", "stops", "marks", "drops", "dropped_bytes")
+    peak_bytes: NDArray[np.int64]
+    still_ns: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    marks: NDArray[np.int64]
+    drops: NDArray[np.int64]
+    dropped_bytes: NDArray[np.int64]
+    curves: NDArray[np.int64]
+    stands_for: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class LinkTable:
     """What each link carried, where links are modelled; columns of equal length, `src` and `dst` name the ends.
 
     `coordinates`, (links, 4), are column and row of either end where the network lies flat: meshes, tori, wafers.
-    `faults` are those of the run, in the order given, `use` says when links were occupied, where a run kept that.
+    `faults` are those of the run, in the order given, `use` says when links were occupied, where a run kept that;
+    `queues` what queues did, where they are modelled.
     """
 
     src: Sequence[str]
@@ -172,6 +196,7 @@ class LinkTable:
     coordinates: NDArray[np.int64] | None = None
     faults: tuple[FaultCount, ...] = ()
     use: LinkUse | None = None
+    queues: QueueTable | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,17 @@ from simcore.workload.headers import ROW_POLICIES
 from simcore.workload.model import CollectiveKind, Dialect, Group, Layer, Phase
 from simcore.workload.tokens import MAX_INTEGER, Source, Token, is_integer, unsigned
 
-__all__ = ["COLLECTIVES", "COLUMNS", "SPELLINGS", "TYPES", "TYPE_COLUMNS", "WIDTH", "known_in", "read_row"]
+__all__ = [
+    "COLLECTIVES",
+    "COLUMNS",
+    "SPELLINGS",
+    "TYPES",
+    "TYPE_COLUMNS",
+    "WIDTH",
+    "known_in",
+    "read_row",
+    "written_row",
+]
 
 COLLECTIVES = {
     "ALLREDUCE": CollectiveKind.ALL_REDUCE,
@@ -16,7 +26,7 @@ COLLECTIVES = {
     "ALLGATHER": CollectiveKind.ALL_GATHER,
     "REDUCESCATTER": CollectiveKind.REDUCE_SCATTER,
 }
-SUFFIXES = {"": Group.LOOP, "_EP": Group.EP, "_DP_EP": Group.DP_EP}
+SUFFIXES = {"": Group.LOOP, "_EP": Group.EP, "_DP_EP": Group.DP_EP, "_CP": Group.CP}
 Communication = tuple[CollectiveKind | None, Group]
 TYPES: dict[str, Communication] = {"NONE": (None, Group.LOOP)} | {
     name + suffix: (kind, group) for name, kind in COLLECTIVES.items() for suffix, group in SUFFIXES.items()
@@ -50,6 +60,14 @@ def known_in(word: str, dialect: Dialect) -> bool:
 def _phase(compute_ns: int, word: str, size_bytes: int) -> Phase:
     kind, group = TYPES.get(word, (None, Group.LOOP))
     return Phase(compute_ns, kind, size_bytes, group)
+
+
+def written_row(layer: Layer) -> str:
+    """A row with tabs between its columns."""
+    phases = (layer.forward, layer.input_grad, layer.weight_grad)
+    cells = (str(word) for p in phases for word in (p.compute_ns, SPELLINGS[p.collective, p.group], p.size_bytes))
+    loop = [layer.loop] if layer.loop else []
+    return "\t".join([layer.name, str(layer.reserved), *cells, str(layer.update_ns), *loop])
 
 
 def read_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> Layer:

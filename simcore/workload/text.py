@@ -21,9 +21,19 @@ from simcore.collection import collection_paused
 from simcore.documents import read_text
 from simcore.errors import InputError, Location, Problems
 from simcore.workload import headers
-from simcore.workload.columns import COLLECTIVES, COLUMNS, SPELLINGS, TYPE_COLUMNS, TYPES, WIDTH, known_in, read_row
+from simcore.workload.columns import (
+    COLLECTIVES,
+    COLUMNS,
+    SPELLINGS,
+    TYPE_COLUMNS,
+    TYPES,
+    WIDTH,
+    known_in,
+    read_row,
+    written_row,
+)
 from simcore.workload.headers import LOOPS, ROW_POLICIES, Header
-from simcore.workload.model import Dialect, Layer, Phase, Workload
+from simcore.workload.model import Dialect, Group, Layer, Phase, Workload
 from simcore.workload.tokens import MAX_INTEGER, Cursor, Source, Token, is_integer
 
 __all__ = ["COLLECTIVES", "COLUMNS", "LOOPS", "parse", "read", "write"]
@@ -49,6 +59,7 @@ def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
         layers = _layers(cursor, header)
         if header.count is not None and not problems.found:
             headers.check_against_layers(source, header, header.count)
+            _check_context(source, header, layers)
     return Workload(
         loop=header.loop,
         layers=layers,
@@ -63,6 +74,13 @@ def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
         location=source.location(header.place),
         warnings=(*headers.header_warnings(header, file), *_ignored_sizes(layers)),
     )
+
+
+def _check_context(source: Source, header: Header, layers: Iterable[Layer]) -> None:
+    """Collectives of context-parallel ranks need the number of these."""
+    groups = (phase.group for layer in layers for phase in (layer.forward, layer.input_grad, layer.weight_grad))
+    if not header.value("cp", 0) and Group.CP in groups:
+        source.problem(header.place, "rows name context-parallel ranks", "cp: NUMBER in the header", field="cp")
 
 
 def _layers(cursor: Cursor, header: Header) -> tuple[Layer, ...]:
@@ -237,15 +255,9 @@ def _row(layer: Layer, workload: Workload) -> str:
     if bool(layer.loop) != (workload.loop == "HYBRID_CUSTOMIZED"):
         message = "a row has its own training loop in HYBRID_CUSTOMIZED, and only there"
         raise InputError.at(name, message, found=f"{layer.name}: {layer.loop!r}")
-    phases = (layer.forward, layer.input_grad, layer.weight_grad)
-    cells = chain.from_iterable((p.compute_ns, _spelling(p, workload), p.size_bytes) for p in phases)
-    words = [layer.name, layer.reserved, *cells, layer.update_ns, *([layer.loop] if layer.loop else [])]
-    return "\t".join(map(str, words))
-
-
-def _spelling(phase: Phase, workload: Workload) -> str:
-    word = SPELLINGS.get((phase.collective, phase.group))
-    if word is None or not known_in(word, workload.dialect):
-        found = f"{phase.collective} in group {phase.group.name}"
-        raise InputError.at(workload.name or "workload", f"{workload.dialect} has no word for this", found=found)
-    return word
+    for phase in (layer.forward, layer.input_grad, layer.weight_grad):
+        word = SPELLINGS.get((phase.collective, phase.group))
+        if word is None or not known_in(word, workload.dialect):
+            found = f"{phase.collective} in group {phase.group.name}"
+            raise InputError.at(name, f"{workload.dialect} has no word for this", found=found)
+    return written_row(layer)

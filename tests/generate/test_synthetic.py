@@ -4,10 +4,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simcore.cli import main
 from simcore.errors import InputError
 from simcore.generate import mixture, synthetic
+from simcore.generate.likeness import chi_square, kolmogorov_smirnov, likeness
 from simcore.workload.chakra import reader, writer
 from simcore.workload.chakra.schema import NodeType
 from simcore.workload.model import CollectiveKind, NodeKind
@@ -46,15 +49,6 @@ def master(tmp_path):
     return synthetic.merge(reader.read_graphs(source(tmp_path), 4))
 
 
-def ks_distance(one, other):
-    """Largest difference of the two empirical distributions."""
-    points = np.sort(np.concatenate([one, other]))
-    return np.abs(
-        np.searchsorted(np.sort(one), points, "right") / len(one)
-        - np.searchsorted(np.sort(other), points, "right") / len(other)
-    ).max()
-
-
 def test_merging_keeps_every_collective_once(master):
     counts = Counter((event.group, event.kind) for event in master.events)
     assert counts["", CollectiveKind.ALL_REDUCE] + counts["tensor_a", CollectiveKind.ALL_GATHER] == COUNT
@@ -64,22 +58,65 @@ def test_merging_keeps_every_collective_once(master):
 def test_sizes_and_gaps_have_the_sources_distribution(master):
     made = synthetic.sample(synthetic.learn(master), seed=3)
     for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER):
-        one, other = (
-            np.array([event.size_bytes for event in trace.events if event.kind == kind]) for trace in (master, made)
-        )
-        critical = 1.63 * np.sqrt((len(one) + len(other)) / len(one) / len(other))  # 1 % level of Kolmogorov-Smirnov
-        assert ks_distance(one, other) < critical
-    gaps = [np.array([event.gap_ns for event in trace.events]) for trace in (master, made)]
-    assert ks_distance(*gaps) < 0.15
+        sizes = ([event.size_bytes for event in trace.events if event.kind == kind] for trace in (master, made))
+        assert kolmogorov_smirnov(*sizes)[1] > 0.01
+    gaps = ([event.gap_ns for event in trace.events] for trace in (master, made))
+    assert kolmogorov_smirnov(*gaps)[0] < 0.15
 
 
 def test_collectives_have_the_sources_frequencies(master):
     model = synthetic.learn(master)
     made = synthetic.sample(model, length=4000, seed=3)
-    wanted, found = (Counter((event.kind) for event in trace.events) for trace in (master, made))
-    scale = len(made.events) / len(master.events)
-    chi_square = sum((found[kind] - wanted[kind] * scale) ** 2 / (wanted[kind] * scale) for kind in wanted)
-    assert chi_square < 3 * 6.63  # 1 % level for one degree of freedom; a chain's draws are correlated
+    score, _ = chi_square(*(Counter(event.kind.value for event in trace.events) for trace in (master, made)))
+    assert score < 3 * 6.63  # 1 % level for one degree of freedom; a chain's draws are correlated
+
+
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(list(CollectiveKind)), st.integers(0, 1 << 30)),
+    min_size=1,
+    max_size=30,
+)
+
+
+def drawn(rows, ranks=((0, 1), (2, 3))):
+    events = tuple(synthetic.Event(group, kind, size, size % 7) for group, kind, size in rows)
+    return synthetic.Master(4, events, dict(zip("ab", ranks, strict=True)))
+
+
+@given(st.lists(EVENTS, min_size=1, max_size=3))
+def test_the_chain_holds_every_collective_as_often_as_all_sources_have_it(sets):
+    """A chain of a closed walk has the walk's frequencies as its stationary law."""
+    masters = [drawn(rows) for rows in sets]
+    follows = synthetic.learn(*masters).follows
+    counts = Counter((event.group, event.kind.value) for master in masters for event in master.events)
+    counts[synthetic.START] = len(masters)
+    for state, count in counts.items():
+        assert sum(counts[other] * follows[other].get(state, 0) for other in counts) == pytest.approx(count)
+
+
+def test_sets_name_the_same_ranks_alike_and_learn_together(tmp_path):
+    rows = [("a", CollectiveKind.ALL_REDUCE, 64), ("b", CollectiveKind.BROADCAST, 32)]
+    one, other = synthetic.together([drawn(rows), drawn(rows, ((2, 3), (0, 2)))], ["one", "other"])
+    assert one.groups == {"a": (0, 1), "b": (2, 3)}
+    assert [event.group for event in other.events] == ["b", "b_2"]
+    assert synthetic.learn(one, other).groups == {"a": (0, 1), "b": (2, 3), "b_2": (0, 2)}
+    with pytest.raises(InputError, match="have as many ranks"):
+        synthetic.together([one, synthetic.Master(2, (), {})], ["one", "two"])
+
+
+@given(st.lists(st.integers(1, 1 << 20), min_size=1, max_size=50), st.floats(1.0, 1.04))
+def test_what_is_the_same_within_the_tolerance_is_alike(values, factor):
+    assert kolmogorov_smirnov(values, [value * factor for value in values], 1.05) == (0.0, 1.0)
+    assert chi_square(Counter(values), Counter(values)) == (0.0, 1.0)
+
+
+def test_a_set_that_the_others_outweigh_scores_worse():
+    often = drawn([("", CollectiveKind.ALL_REDUCE, 1 << 20)] * 900)
+    rare = drawn([("", CollectiveKind.ALL_TO_ALL, 1 << 10), ("", CollectiveKind.ALL_REDUCE, 1 << 14)] * 30)
+    made = synthetic.sample(synthetic.learn(often, rare), length=1000, seed=1)
+    levels = [likeness(each, made) for each in (often, rare)]
+    assert levels[0]["sizes"]["all_reduce"]["distance"] < 0.1 < 0.9 < levels[1]["sizes"]["all_reduce"]["distance"]
+    assert levels[1]["kinds"]["level"] < 1e-6
 
 
 def test_nothing_of_the_source_survives(tmp_path, master):
@@ -125,10 +162,11 @@ def test_a_mixture_finds_its_components():
     np.testing.assert_allclose(found.deviations[order], [1, 0.5], atol=0.1)
 
 
-def test_the_commands_write_what_can_be_read(tmp_path):
+def test_the_commands_write_what_can_be_read(tmp_path, capsys):
     name = source(tmp_path)
     out = str(tmp_path / "new")
     assert main(["generate", "synthetic", "--from", name, "--npus", "8", "--length", "9", "-o", out]) == 0
+    assert "learnt from 1 set of 4 ranks, 2 groups, 3 states" in capsys.readouterr().out
     assert len(reader.read_graphs(out, 8).graphs) > 1
     one = str(tmp_path / "one.et")
     command = ["generate", "collective", "--kind", "all_reduce", "--bytes", "4 KiB", "--dims", "0,2", "-o", one]

@@ -55,6 +55,27 @@ ROWS = (
     "a;AlltoAll;0;0;0;8;[0, 1];[2, 2] -> [1, 1]\n"
 )
 CORE = "0 READ 4 1024\n1 GEMM 4 8 16 [0]\n2 WRITE 4 1024 [1] ; out\n3 COPY 1 2 3 [0 1]\n4 BARRIER all [2 3]\n"
+_STEP = '<step type="{}" srcbuf="{}" srcoff="{}" dstbuf="o" dstoff="{}" cnt="1" depid="-1" deps="-1"/>'
+PROGRAM = '<algo coll="allgather" ngpus="2" inplace="0">' + "".join(
+    f'<gpu id="{rank}" i_chunks="1"><tb id="0" send="{1 - rank}" recv="{1 - rank}" chan="0">'
+    f"{_STEP.format('s', 'i', 0, rank)}{_STEP.format('r', 'i', 0, 1 - rank)}{_STEP.format('cpy', 'i', 0, rank)}"
+    "</tb></gpu>"
+    for rank in range(2)
+) + "</algo>"  # fmt: skip
+_SYNC = {"channel_ids": [0], "channel_type": "memory"}
+PLAN = {"collective": "allreduce", "inplace": True, "gpus": [{
+    "id": rank, "input_chunks": 2, "channels": [{"channel_type": "memory", "connected_to": [1 - rank]}],
+    "remote_buffers": [{"rank": 1 - rank, "type": "i"}], "semaphores": [{"init_value": 1}], "threadblocks": [{
+        "channels": [_SYNC], "remote_buffer_refs": [{"access_channel_type": "memory", "remote_buffer_ids": [0]}],
+        "ops": [
+            {"name": "sem_acquire", "semaphore_ids": [0]}, {"name": "barrier", "barrier_id": 0, "num_threadblocks": 1},
+            {"name": "rre",
+             "src_buff": [{"type": "i", "index": rank, "size": 1}, {"buffer_id": 0, "index": rank, "size": 1}],
+             "dst_buff": [{"type": "i", "index": rank, "size": 1}], "channel_type": "memory"},
+            {"name": "put", "src_buff": [{"type": "i", "index": rank, "size": 1}], "channel_type": "memory",
+             "dst_buff": [{"buffer_id": 0, "index": rank, "size": 1}], "tbg_info": {"tb_id": 0, "tbg_size": 1}},
+            {"name": "signal", **_SYNC}, {"name": "wait", **_SYNC}],
+    }]} for rank in range(2)]}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -180,6 +201,8 @@ def readers(folder: Path) -> dict[str, Reader]:
         Reader("kineto.json", given["profile.json"].content, partial(_linked_to, folder / "host.json")),
         Reader("routing.json", encoded(ROUTING), partial(_routing, folder / "model.json")),
         Reader("counts.json", encoded([[1] * 16] * 3), partial(_counts, folder / "model.json")),
+        Reader("algo.xml", PROGRAM.encode(), schedule.read),
+        Reader("plan.json", encoded(PLAN), schedule.read),
         Reader("tiling.json", encoded(TILES), read_tiling),
         Reader("config.json", encoded(LLAMA), configuration),
         Reader("deepseek.json", encoded(MODEL), configuration),

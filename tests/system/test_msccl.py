@@ -119,7 +119,8 @@ RING = ring_all_reduce(4)
     ("text", "line", "words"),
     [
         (RING.replace('type="rrcs"', 'type="rcs"', 1), 0, "this is no all_reduce"),
-        (RING.replace('type="s"', 'type="nop"', 1), 21, "never gets past"),
+        (RING.replace('type="s"', 'type="nop"', 1), 0, "reduces two different chunks"),
+        (all_pairs(3).replace('type="s"', 'type="nop"', 1), 21, "never gets past"),
         (RING.replace('type="s"', 'type="shout"', 1), 4, "no such step"),
         (RING.replace('coll="allreduce"', 'coll="shuffle"'), 1, "no such collective"),
         (RING.replace('send="1"', 'send="7"'), 3, "there is no such rank"),

@@ -109,6 +109,9 @@ def _job(workload: Workload, options: SimaiOptions, warnings: dict[str, None]) -
     if not workload.loop.startswith("HYBRID_TRANSFORMER"):
         message = f"the SimAI profiles need a transformer loop: SimAI itself crashes on {workload.loop}"
         raise InputError.at(workload.location, message, expected=f"{RECOMPUTING} or HYBRID_TRANSFORMER")
+    for layer in workload.layers:
+        if Group.CP in {layer.forward.group, layer.input_grad.group, layer.weight_grad.group}:
+            raise InputError.at(layer.location, "SimAI knows no context parallelism", expected="profile native")
     if gpus < tp * pp:
         message = f"{gpus} GPUs are fewer than tensor x pipeline parallelism = {tp} x {pp}"
         raise InputError.at("--gpus", message, expected=f"a multiple of {tp * pp}")

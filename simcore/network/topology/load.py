@@ -18,6 +18,7 @@ from simcore.network.topology.infragraph import is_infragraph, read_infragraph
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Dimension, Graph, Memory, Topology, Wafer
 from simcore.network.topology.nccl import read_nccl
+from simcore.network.topology.ports import PLAIN, PORT_KEYS, made_ports
 from simcore.network.topology.wafer import WaferMesh
 from simcore.units import parse_bytes_per_s, parse_ns
 
@@ -32,7 +33,7 @@ MOST_CELLS = 1 << 20  # of a wafer, all of whose links are looked at
 LISTS = ("topology", "npus_count", "bandwidth", "latency")
 OPTIONAL = (
     *("name", "description", "links", "gigabyte"),
-    *("oversubscription", "groups", "routers", "routing", "wafer", "levels"),
+    *("oversubscription", "groups", "routers", "routing", "wafer", "levels", "routing_seed", *PORT_KEYS),
 )
 # The keys of ASTRA-sim 1.0.
 HIERARCHICAL = (
@@ -41,13 +42,12 @@ HIERARCHICAL = (
 )
 HIERARCHICAL_OPTIONAL = ("dimension-type", "nic-latency", "router-latency", "hbm-latency", "hbm-bandwidth", "hbm-scale")
 LEVELS = {"T": "Tile", "N": "Node", "P": "Pod"}  # short for ASTRA-sim 1.0's levels
-ROUTINGS = ["minimal", "valiant"]
+ROUTINGS = ["minimal", "valiant", "ecmp", "spray", "adaptive"]
 # Keys that only some kinds have: key, what it is elsewhere, the kinds.
 DETAILS = (
     ("oversubscription", 1.0, ("FatTree",)),
     ("groups", 0, ("Dragonfly",)),
     ("routers", 0, ("Dragonfly", "FatTree")),
-    ("routing", "minimal", ("Dragonfly",)),
 )
 HIERARCHICAL_KINDS = ["Ring", "FullyConnected", "Switch"]
 
@@ -101,7 +101,7 @@ def _lists(root: Node, forced: str, default: str) -> Topology:
         _column(root, "oversubscription", partial(Node.number, minimum=1.0), count, 1.0),
         _column(root, "groups", Node.integer, count, 0),
         _column(root, "routers", Node.integer, count, 0),
-        _column(root, "routing", lambda item: str(item.choice(ROUTINGS) or "minimal"), count, "minimal"),
+        _column(root, "routing", _routing, count, "minimal"),
         _column(root, "levels", Node.text, count, ""),
         strict=False,
     )
@@ -111,9 +111,37 @@ def _lists(root: Node, forced: str, default: str) -> Topology:
     )
     for index, dim in enumerate(made):
         _check_details(root, index, dim)
+    made = _with_ports(root, made)
     wafer = _wafer(root, made)
     seen = logical(wafer, made) if wafer else made
     return Topology(seen, _text(root, "name"), _text(root, "description"), wafer=wafer)
+
+
+def _with_ports(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+    """The dimensions with what the file says of their ports."""
+    given = [key for key in (*PORT_KEYS, "routing") if key in root]
+    columns = {
+        key: _column(root, key, convert, len(dims)) if key in root else [other] * len(dims)
+        for key, (convert, other) in PORT_KEYS.items()
+    }
+    seed = root["routing_seed"].integer() if "routing_seed" in root else 0
+    if root.problems.found or not given:
+        return dims
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    places = root[given[0]].items
+    return tuple(map(partial(_with, seed), dims, rows, places))
+
+
+def _with(seed: int, dim: Dimension, row: dict[str, object], place: Node) -> Dimension:
+    """A Dragonfly does its own minimal and Valiant routing, whatever the network."""
+    own = dim.routing == "minimal" or (dim.kind == "Dragonfly" and dim.routing == "valiant")
+    rate = dim.bandwidth_bytes_per_s * dim.parallel_links
+    routing = ("", 0) if own else (dim.routing, seed)
+    return replace(dim, ports=made_ports(row, rate, dim.latency_ns, routing, place))
+
+
+def _routing(item: Node) -> str:
+    return str(item.choice(ROUTINGS) or "minimal")
 
 
 def _kind(item: Node) -> str:
@@ -171,6 +199,8 @@ def _wafer(root: Node, dims: tuple[Dimension, ...]) -> Wafer | None:
     if columns * rows > MOST_CELLS:
         node.problem(f"a wafer has at most {MOST_CELLS:,} NPUs", found=f"{columns * rows:,} NPUs")
         return None
+    if dims[0].ports != dims[1].ports or dims[0].ports != PLAIN:
+        node.problem("links of a wafer have no queues", f"no {', '.join(key for key in PORT_KEYS if key in root)}")
     npus = [_npu(item, columns * rows) for item in _items(node, "dead_npus")]
     links = [_dead_link(item, columns, rows) for item in _items(node, "dead_links")]
     spare = node["spare_rows"].integer() if "spare_rows" in node else 0
@@ -239,7 +269,7 @@ def _dead_link(item: Node, columns: int, rows: int) -> tuple[int, int] | None:
 
 def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
     """Links listed one by one in a file of their own, found next to this one."""
-    root.keys(required=("graph",), optional=("name", "description", "gigabyte"))
+    root.keys(required=("graph",), optional=("name", "description", "gigabyte", "routing", "routing_seed", *PORT_KEYS))
     gigabyte = _gigabyte(root, forced, default)
     file = path.parent / root["graph"].text()
     if not file.is_file():
@@ -247,7 +277,9 @@ def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
         return Topology(())
     graph = read_graph(file, gigabyte, root.problems)
     _check_joined(root["graph"], graph)
-    return _of_graph(graph, _text(root, "name"), _text(root, "description"))
+    topology = _of_graph(graph, _text(root, "name"), _text(root, "description"))
+    (dim,), (routing, *_) = topology.dims, [*_column(root, "routing", _routing, 1, "minimal"), "minimal"]
+    return replace(topology, dims=_with_ports(root, (replace(dim, routing=routing),)))
 
 
 def _check_joined(place: Node, graph: Graph) -> None:

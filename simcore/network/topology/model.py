@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from simcore.errors import InputError
+from simcore.network.topology.ports import PLAIN, Ports
 from simcore.noise import QUIET, Noise
 from simcore.units import parse_bytes_per_s, parse_ns
 
@@ -34,7 +35,8 @@ class Dimension:
     neighbour or, with `links_per_npu`, the links of an NPU to all its neighbours of this dimension (ASTRA-sim 1.0).
     `nic_latency_ns`, `router_latency_ns` and `memory` are ASTRA-sim 1.0's extra terms. `oversubscription` belongs to a
     FatTree, `groups` and `routing` ("minimal" or "valiant") to a Dragonfly, `routers` to both (leaves; routers of a
-    group). `level` says where the dimension is (inside a server, between servers, ...), for its price.
+    group). `level` says where the dimension is (inside a server, between servers, ...), for its price. `ports` are what
+    links with queues do (`network.queued`).
     """
 
     kind: str
@@ -51,6 +53,7 @@ class Dimension:
     links_per_npu: bool = False
     memory: Memory = Memory()
     level: str = ""
+    ports: Ports = PLAIN
 
     @property
     def parallel_links(self) -> int:

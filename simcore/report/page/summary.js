@@ -129,12 +129,22 @@ function showTables() {
     ["from", "src"], ["to", "dst"], ["carried", "bytes", formatSize], ["busy", "busy_ns", formatTime],
     ["utilisation", "busy_ns", share],
   ], REPORT.links.hottest);
+  addTable("queues", "Deepest queues (in front of links; curves from the first to the last nanosecond)", [
+    ["from", "src"], ["to", "dst"], ["most waiting", "peak_bytes", formatSize], ["stood still", "still_ns", formatTime],
+    ["times", "stops", count], ["marked", "marks", count], ["dropped", "drops", count], ["over time", "curve"],
+  ], (REPORT.queues || { deepest: [] }).deepest.map((row) => ({ ...row, curve: sparkline(row.curve_bytes) })));
   addTable("ranks", "Ranks", [
     ["ranks", "ranks"], ["finish", "finish_ns", formatTime], ["compute", "compute_ns", formatTime],
     ["communication", "comm_ns", formatTime], ["not computing", "exposed_comm_ns", formatTime], ["idle", "idle_ns", formatTime],
   ], REPORT.ranks);
   addTable("simai", "SimAI's summary", [["share", "name"], ["us", "us", count]],
     Object.entries(REPORT.simai || {}).map(([name, us]) => ({ name, us })));
+}
+
+// A curve as a row of blocks, as high as its largest value.
+function sparkline(values) {
+  const most = Math.max(...values, 1);
+  return values.map((value) => "\u00a0▁▂▃▄▅▆▇█"[Math.ceil(value * 8 / most)]).join("");
 }
 
 // Tables that only some runs have: stages of a pipeline, steps of a wafer, faults.

@@ -103,6 +103,12 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
         data = _pairs(rank, node_id, columns.data, check, "data_deps")
         control = _pairs(rank, node_id, columns.control, None if callers else check, "ctrl_deps")
     warnings = []
+    on_host = kind > NodeType.COMM_COLL_NODE
+    if on_host.any():
+        kind = np.where(on_host, NodeType.COMP_NODE, kind)
+        attributes["is_cpu_op"] = np.where(on_host, 1, attributes["is_cpu_op"])
+        text = f"{on_host.sum()} nodes of storage, batches and checkpoints take their recorded durations on the host"
+        warnings.append(f"{path}: {text}")
     replayed = int((unspecified & (attributes["is_cpu_op"] <= 0)).sum())
     if replayed:
         warnings.append(f"{path}: {replayed} collectives have neither type nor size: their durations are replayed")

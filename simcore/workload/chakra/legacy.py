@@ -88,7 +88,7 @@ def detect(data: bytes) -> str:
         fields = [field for head in _heads(data, SNIFFED) for field in head]
     except (wire.WireError, IndexError):
         return ""
-    attributes = [raw for number, kind, raw in fields if number == 11 and kind == wire.LENGTH]
+    attributes = [raw for number, _, raw in fields if number == 11 and _is_attribute(raw)]
     if attributes and (is_node or old_metadata or not any(number == 10 for number, *_ in fields)):
         return _by_attributes(attributes)
     if is_node:
@@ -165,9 +165,16 @@ def _converted(data: bytes, version: str, path: str, npu_frequency_mhz: float) -
     return writer.encode(head, nodes)
 
 
+def _node_type(number: int, shift: int) -> NodeType:
+    """Today's type of a node; the newest ones did not exist."""
+    if number + shift > NodeType.COMM_COLL_NODE:
+        raise ValueError(f"{number} is no type of node")
+    return NodeType(number + shift if number else 0)
+
+
 def _from_2023(old: Any, npu_frequency_mhz: float) -> Any:
     """A node of the first schema; its NodeType has no METADATA, so the numbers above 0 are one less."""
-    kind = NodeType(old.node_type + 1 if old.node_type else 0)
+    kind = _node_type(old.node_type, 1)
     attributes: dict[str, Any] = {"is_cpu_op": False}
     duration_ns = round(old.simulated_run_time * 1000 / npu_frequency_mhz)
     if duration_ns % 1000:
@@ -190,7 +197,7 @@ def _from_attributes(version: str) -> Callable[[Any], Any]:
     shift = 1 if version == "0.0.2" else 0
 
     def convert(old: Any) -> Any:
-        new = writer.node(old.id, old.name, NodeType(old.type + shift if old.type else 0), data_deps=old.parent)
+        new = writer.node(old.id, old.name, _node_type(old.type, shift), data_deps=old.parent)
         for name in ("inputs", "outputs"):
             texts = (getattr(old, name), getattr(old, f"{name[:-1]}_shapes"), getattr(old, f"{name[:-1]}_types"))
             if any(texts):

@@ -1,6 +1,7 @@
 """Chakra's protobuf messages as tables, and message classes made from them at run time (no generated file).
 
-Source: et_def.proto of mlcommons/chakra ("0.0.4", package ChakraProtoMsg) and, for the older layouts, its history.
+Source: et_def.proto of mlcommons/chakra ("0.0.4", package ChakraProtoMsg; storage since May 2026) and, for the older
+layouts, its history.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ class NodeType(IntEnum):
     COMM_SEND_NODE = 5
     COMM_RECV_NODE = 6
     COMM_COLL_NODE = 7
+    STORAGE_NODE = 8
+    BATCH_NODE = 9
+    CHECKPOINT_NODE = 10
 
 
 class CommType(IntEnum):
@@ -75,14 +79,31 @@ CURRENT: Schema = {
     "GlobalMetadata": "1 version string, 2 attr AttributeProto*",
     "IOInfo": "1 values string, 2 shapes string, 3 types string",
     "Node": "1 id uint64, 2 name string, 3 type NodeType, 4 ctrl_deps uint64*, 5 data_deps uint64*, "
-    "6 start_time_micros uint64, 7 duration_micros uint64, 8 inputs IOInfo, 9 outputs IOInfo, 10 attr AttributeProto*",
+    "6 start_time_micros uint64, 7 duration_micros uint64, 8 inputs IOInfo, 9 outputs IOInfo, 10 attr AttributeProto*, "
+    "11 storage StorageInfo",
+    "StorageInfo": "1 level StorageLevel, 10 fs FsOp?, 11 page PageOp?, 12 block BlockOp?",
+    "FsOp": "1 op FsKind, 2 pathname string, 3 fd int32, 4 offset uint64, 5 size_bytes uint64, 6 flags uint32",
+    "PageOp": "1 op PageKind, 2 inode uint64, 3 page_index uint64, 4 nr_pages uint32",
+    "BlockOp": "1 op BlockKind, 2 queue_event QueueEvent, 3 device string, 4 lba uint64, 5 nr_sectors uint32, "
+    "6 req_op_flags uint32",
 }
+_STORAGE = {
+    "StorageLevel": ("STORAGE_LEVEL", "UNKNOWN FS PAGE BLOCK DEVICE"),
+    "FsKind": ("FS_OP", "UNKNOWN OPEN CLOSE READ WRITE PREAD PWRITE FSYNC FDATASYNC SYNC_FILE_RANGE"),
+    "PageKind": ("PAGE_OP", "UNKNOWN ADD_TO_CACHE DIRTY READAHEAD_SYNC - - READAHEAD_ASYNC"),
+    "BlockKind": ("BLOCK_OP", "UNKNOWN READ WRITE FLUSH"),
+    "QueueEvent": ("BLOCK_EVENT", "UNKNOWN QUEUE GET INSERT DISPATCH COMPLETE"),
+}
+"""Enumerations of storage operations: what their values begin with, and the values from 0."""
 
 
 @cache
 def messages() -> dict[str, Any]:
     """Message classes of today's schema by name."""
-    enums = {"NodeType": {kind.name: kind.value for kind in NodeType}}
+    enums = {"NodeType": {kind.name: kind.value for kind in NodeType}} | {
+        name: {f"{prefix}_{value}": number for number, value in enumerate(values.split()) if value != "-"}
+        for name, (prefix, values) in _STORAGE.items()
+    }
     return build("chakra_current", "proto3", CURRENT, enums)
 
 

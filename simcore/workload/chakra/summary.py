@@ -15,7 +15,7 @@ from simcore.workload.chakra.columns import Columns
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
 from simcore.workload.order import topological
 
-__all__ = ["critical_path", "dot", "graphml", "render", "summarise", "topological_order"]
+__all__ = ["critical_path", "dot", "finish_times", "graphml", "render", "summarise", "topological_order"]
 
 SHOWN = 12  # nodes of the critical path that the text names
 
@@ -70,18 +70,22 @@ def critical_path(graph: Graph) -> list[int]:
     """Rows of the chain of dependencies with the longest recorded duration, first to last."""
     if not len(graph):
         return []
-    duration, offsets, deps = graph.duration_ns.tolist(), graph.dep_offsets.tolist(), graph.deps.tolist()
-    finish, before = [0] * len(graph), [-1] * len(graph)
-    for row in topological_order(graph):
-        latest = max(deps[offsets[row] : offsets[row + 1]], key=finish.__getitem__, default=-1)
-        before[row] = latest
-        finish[row] = duration[row] + (finish[latest] if latest >= 0 else 0)
+    finish, offsets, deps = finish_times(graph), graph.dep_offsets.tolist(), graph.deps.tolist()
     row = max(range(len(graph)), key=finish.__getitem__)
     path = []
     while row >= 0:
         path.append(row)
-        row = before[row]
+        row = max(deps[offsets[row] : offsets[row + 1]], key=finish.__getitem__, default=-1)
     return path[::-1]
+
+
+def finish_times(graph: Graph) -> list[int]:
+    """When each row ends in ns, if it takes its recorded duration as soon as what it waits for has ended."""
+    duration, offsets, deps = graph.duration_ns.tolist(), graph.dep_offsets.tolist(), graph.deps.tolist()
+    finish = [0] * len(graph)
+    for row in topological_order(graph):
+        finish[row] = duration[row] + max(map(finish.__getitem__, deps[offsets[row] : offsets[row + 1]]), default=0)
+    return finish
 
 
 def topological_order(graph: Graph) -> list[int]:

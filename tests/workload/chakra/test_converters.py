@@ -323,7 +323,7 @@ def test_options_of_a_text_and_of_cycles_are_for_their_sources_only(tmp_path, ca
 
     text, prefix = "workloads/dlrm.txt", str(tmp_path / "w")
     assert main(["convert", text, prefix, "--num_dims", "2", "-q"]) == 0
-    assert main(["convert", f"{prefix}.0.et", f"{prefix}.json", "--npu-frequency", "500", "-q"]) == 0
+    assert main(["convert", f"{prefix}.0.et", f"{prefix}.json", "--npu-frequency", "500", "-q"]) == 2
     assert main(["convert", f"{prefix}.0.et", f"{prefix}.x.et", "--num-dims", "2"]) == 2
     assert main(["convert", text, f"{prefix}2", "--npu_frequency", "500"]) == 2
     assert main(["convert", text, f"{prefix}3", "--num-dims", "2", "--native"]) == 2

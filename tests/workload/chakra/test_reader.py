@@ -1,6 +1,7 @@
 """Trace files into graphs: what is written is read, equal contents are shared, every defect is named."""
 
 import gzip
+import json
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.errors import InputError
-from simcore.workload.chakra import columns, groups, reader, wire, writer
+from simcore.workload.chakra import columns, groups, json_form, legacy, reader, wire, writer
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, CommType, NodeType, messages
 from simcore.workload.model import CollectiveKind, NodeKind
 
@@ -262,3 +263,43 @@ def test_many_messages_cross_the_borders_of_chunks(monkeypatch):
     graph = reader.decode(writer.encode(writer.metadata(), made), "x").graph
     assert graph.node_id.tolist() == list(range(50))
     np.testing.assert_array_equal(graph.deps, np.arange(49))
+
+
+STORAGE = [
+    {"level": "STORAGE_LEVEL_FS", "fs": {"op": "FS_OP_PREAD", "pathname": "/data/0", "fd": 3, "size_bytes": "4096"}},
+    {"level": "STORAGE_LEVEL_PAGE", "page": {"op": "PAGE_OP_READAHEAD_ASYNC", "inode": "7", "nr_pages": 32}},
+    {"level": "STORAGE_LEVEL_BLOCK", "block": {"op": "BLOCK_OP_READ", "queue_event": "BLOCK_EVENT_COMPLETE",
+                                               "device": "nvme0n1", "lba": "2048", "nr_sectors": 8}},
+    {"level": "STORAGE_LEVEL_DEVICE"},
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(STORAGE), min_size=1, max_size=5), st.integers(0, 1 << 30))
+def test_storage_nodes_of_the_newest_schema_are_kept_as_they_are_and_take_their_recorded_time(details, micros):
+    entries = [
+        {"id": str(number), "name": f"s{number}", "type": kind, "duration_micros": str(micros + 1), "storage": detail}
+        for number, (kind, detail) in enumerate(zip(["STORAGE_NODE"] * len(details), details, strict=True))
+    ]
+    entries += [{"id": "9", "type": "BATCH_NODE", "data_deps": ["0"]}, {"id": "10", "type": "CHECKPOINT_NODE"}]
+    text = json.dumps({"meta": {"version": "0.0.4"}, "nodes": entries}).encode()
+    data = json_form.from_json(text, "x.json")
+    again = json.loads(json_form.to_json(data))["nodes"]
+    assert [entry.get("storage") for entry in again[:-2]] == details
+    assert json_form.from_json(json.dumps(json.loads(json_form.to_json(data))).encode(), "x.json") == data
+    trace = reader.decode(data, "x.et")
+    assert set(trace.graph.kind.tolist()) == {NodeKind.COMPUTE}
+    assert trace.graph.on_cpu.all()
+    assert trace.graph.duration_ns.tolist() == [(micros + 1) * 1000] * len(details) + [0, 0]
+    assert f"{len(entries)} nodes of storage, batches and checkpoints" in trace.warnings[0]
+
+
+def test_storage_is_not_taken_for_attributes_of_the_schemas_of_2023():
+    one = messages()["Node"](id=0, type=8, storage={"level": 1, "fs": {"op": 3, "size_bytes": 1}})
+    data = writer.frame(b"") + writer.frame(one.SerializeToString())
+    assert legacy.detect(data) == ""
+
+
+def test_the_newest_types_did_not_exist_in_2023():
+    first = writer.frame(bytes([8, 1, 18, 1, 120, 24, 7]))  # id 1, name x, type 7: one more than the last
+    with pytest.raises(InputError, match="is no type of node"):
+        legacy.to_current(first, "old.eg")

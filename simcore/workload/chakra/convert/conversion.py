@@ -37,7 +37,14 @@ class Options:
     sizes: tuple[int, ...] = ()
     policy: str = "LIFO"
     num_dims: int = 0
-    npu_frequency_mhz: float = 1000.0
+    npu_frequency_mhz: float | None = None
+
+    def clock_mhz(self, *, counts: bool) -> float:
+        """The clock; InputError where one is given and the source `counts` no cycles."""
+        if self.npu_frequency_mhz and not counts:
+            expected = "a FlexFlow graph with --compat chakra, or traces of Chakra's schema of 2023"
+            raise InputError.at("--npu-frequency", "the source counts no cycles", expected=expected)
+        return self.npu_frequency_mhz or 1000.0
 
 
 def convert(source: str, target: str, options: Options) -> Files:
@@ -73,7 +80,8 @@ def _is_pytorch(path: Path, data: bytes) -> bool:
 
 def _from_trace(source: str, target: str, options: Options) -> Files:
     """A trace of any schema or form as .et of today's schema, or as JSON when the target's name ends so."""
-    data = legacy.to_current(reader.content(Path(source)), source, options.npu_frequency_mhz)
+    content = reader.content(Path(source))
+    data = legacy.to_current(content, source, options.clock_mhz(counts=legacy.detect(content) == "2023-01"))
     reader.decode(data, source)
     if target.endswith((".json", ".json.gz")):
         form = json_form.to_jsonizer if options.compat else json_form.to_json
@@ -85,24 +93,26 @@ def _from_trace(source: str, target: str, options: Options) -> Files:
 
 def _trace_set(source: str, target: str, options: Options) -> Files:
     """Every rank of a set, of any schema, in today's."""
-    return {
-        Path(f"{target}.{rank}.et"): data
-        for rank, data in reader.current_files(source, options.npu_frequency_mhz).items()
-    }
+    counts = any(".eg" in file.suffixes for file in reader.files_of_set(source).values())
+    files = reader.current_files(source, options.clock_mhz(counts=counts))
+    return {Path(f"{target}.{rank}.et"): data for rank, data in files.items()}
 
 
 def _from_flexflow(source: str, target: str, options: Options) -> Files:
-    unit = options.npu_frequency_mhz * CYCLES_PER_MHZ if options.compat else flexflow.NS_PER_MS
+    clock_mhz = options.clock_mhz(counts=options.compat)
+    unit = clock_mhz * CYCLES_PER_MHZ if options.compat else flexflow.NS_PER_MS
     return _ranks(target, flexflow.convert(source, ns_per_unit=unit))
 
 
 def _from_pytorch(source: str, target: str, options: Options) -> Files:
+    options.clock_mhz(counts=False)
     data = pytorch.convert(source, options.kineto, compat=options.compat)
     reader.decode(data, source)
     return {Path(target if target.endswith(".et") else f"{target}.{options.rank}.et"): data}
 
 
 def _from_text(source: str, target: str, options: Options) -> Files:
+    options.clock_mhz(counts=False)
     if options.sizes:
         workload = text.read(source)
         return _ranks(target, native.convert(workload, options.sizes, options.iterations, policy=options.policy))

@@ -16,8 +16,8 @@ from simcore.errors import InputError
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.loops import Order, Ref, Span, Step, loops
-from simcore.workload.loops.step import column_group
-from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, PhaseName, Workload
+from simcore.workload.loops.step import column_group, group_axes
+from simcore.workload.model import CollectiveKind, Layer, PhaseName, Workload
 
 __all__ = ["convert"]
 
@@ -140,30 +140,17 @@ def _place(workload: Workload, layer: Layer, ref: Ref, sizes: Sequence[int]) -> 
     """Which ranks the collective of a column spans."""
     own = column_group(workload, layer, ref.layer, ref.phase, layer.phase(ref.phase).group)
     npus = prod(sizes)
-    tp, ep, data = _degrees(workload.parallelism, npus)
-    places: dict[Group | Span, Place] = {
+    places = {
         Span.NONE: Place(1, 1),
         Span.ALL: Place(1, npus),
         Span.FIRST_DIM: Place(1, sizes[0]),
         Span.OTHER_DIMS: Place(sizes[0], npus),
-        Span.MODEL: Place(1, tp),
-        Span.DATA: Place(tp, tp * data),
-        Group.TP: Place(1, tp),
-        Group.EP: Place(tp, tp * ep),
-        Group.DP: Place(tp, tp * data),
-        Group.DP_EP: Place(tp * ep, tp * data),
-    }
+    } | {group: Place(apart, apart * count) for group, (count, apart) in group_axes(workload.parallelism, npus).items()}
     place = places[own]
     if place.high % place.low or npus % place.high:
         found = f"a group of {place.high} NPUs on {npus}"
         raise InputError.at(workload.location, "the header's groups do not divide the machine", found=found)
     return place
-
-
-def _degrees(header: Parallelism, npus: int) -> tuple[int, int, int]:
-    """Tensor, expert and data parallel group sizes."""
-    tp, ep = max(1, header.tp), max(1, header.ep)
-    return tp, ep, max(1, npus // (tp * max(1, header.pp)))
 
 
 def _communicators(places: Sequence[Place], npus: int) -> dict[tuple[Place, int], str]:

@@ -1,0 +1,424 @@
+"""Messages in segments through links with queues: `congested.CutThrough` with buffers that end somewhere.
+
+A segment crosses a link as a message does there: its head goes on as soon as the next link is its own. What waits for a
+link lies in the buffer of the link that it came over, as a whole and from its first byte on. Acknowledgements, credits
+and pauses take the latency of the way back and none of its bandwidth.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache, partial
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+import simpy
+
+from simcore.network.clock import whole_latency
+from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork
+from simcore.network.folded import FoldedLinks
+from simcore.network.instant import at_end_of_instant
+from simcore.network.queued.deadlock import waits_in_a_circle
+from simcore.network.queued.flow import Message, Segment, Sender, Way
+from simcore.network.queued.laws import Path, Reading
+from simcore.network.queued.ports import Port
+from simcore.network.queued.routing import Ways
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Topology
+from simcore.network.topology.ports import PLAIN, Ports
+from simcore.timeline.events import LinkTable, QueueTable
+from simcore.units import transfer_ns
+
+__all__ = ["Queued"]
+
+MOST_ROWS = 1_000_000  # of curves; a longer run keeps its beginning
+NOTE = (
+    "queues: messages go in segments that are buffered and marked as one; acknowledgements, credits and pauses take "
+    "the latency of the way back and none of its bandwidth"
+)
+
+
+class _Instant:
+    """What happens at one time: changes of links and senders, then heads of segments that come to links."""
+
+    __slots__ = ("changes", "heads")
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[Callable[..., None], Any]] = []
+        self.heads: list[tuple[Any, ...]] = []
+
+
+class Queued(CountedLinks):
+    """First come, first served on every link, where the buffer behind it has room; `Ports` says what happens elsewhere.
+
+    Where no port says anything, messages are one segment each and the times are those of `CutThrough`. Who comes at
+    one time is served in the order of (key, links behind, sender, segment).
+    """
+
+    by_itself = False  # senders remember their rates, buffers what came before
+
+    @classmethod
+    def on(cls, topology: Topology) -> type[LinkNetwork]:
+        """Where no port says anything, links without queues."""
+        return CutThrough.on(topology) if all(dim.ports == PLAIN for dim in topology.dims) else cls
+
+    def __init__(self, env: simpy.Environment, links: LinkGraph):
+        super().__init__(env, links)
+        rules = [dim.ports for dim in links.topology.dims]
+        columns = zip(self._rates, self._latencies, _dimensions(links), strict=True)
+        self.ports = [
+            Port(link, rate, whole_latency(latency_ns), rules[dim])
+            for link, (rate, latency_ns, dim) in enumerate(columns)
+        ]
+        self._occupied_ns = lru_cache(maxsize=1 << 16)(transfer_ns)
+        self._routing = Ways(links)
+        self._ways: dict[tuple[int, ...], Way] = {}
+        self._segments: dict[tuple[int, int], tuple[int, Ports]] = {}
+        self._senders: dict[tuple[int, int], Sender] = {}
+        self._due: dict[int, _Instant] = {}
+        self.trains = not self._routing.several
+        self._number = 0
+        self._curves = array("q")
+
+    # Messages come and go.
+
+    def send(self, src: int, dst: int, size_bytes: int, key: Any, deliver: Deliver) -> None:
+        """As `Network.send`."""
+        now_ns = int(self.env.now)
+        segment_bytes, rules = self._cut(src, dst)
+        message = Message(key, (src, dst), size_bytes, segment_bytes, deliver)
+        if src == dst:
+            message.tail_ns = now_ns
+            self._finish(message, now_ns)
+            return
+        sender = self._senders.get((src, dst)) if rules.law else Sender(None)
+        if sender is None:
+            sender = self._senders[src, dst] = Sender(rules.new_law())
+            if sender.law:
+                way = self._way(src, dst)
+                first = self.ports[way.links[0]]
+                rtt_ns = sum(way.steps_ns) + way.back_ns + transfer_ns(segment_bytes, min(way.rates))
+                sender.law.begin(Path(first.bytes_per_s, rtt_ns, segment_bytes))
+        sender.add(message, now_ns)
+        self._at(now_ns, now_ns, self._pump, sender)
+
+    def _way(self, src: int, dst: int) -> Way:
+        """The way of the next segment."""
+        route = self._routing.choose(src, dst, self._backlog)
+        way = self._ways.get(route)
+        if way is None:
+            path = self._along(route)
+            back_ns = whole_latency(sum(self._latencies[link] for link in route))
+            way = self._ways[route] = Way(path.links, path.steps_ns, path.rates, back_ns)
+        return way
+
+    def _backlog(self, link: int) -> float:
+        return self.ports[link].backlog_bytes(int(self.env.now))
+
+    def _cut(self, src: int, dst: int) -> tuple[int, Ports]:
+        """How large segments between two NPUs are, and whose law they obey: the outermost dimension's that has one."""
+        found = self._segments.get((src, dst))
+        if found is None:
+            crossed = [self.ports[link].rules for link in self.links.route(src, dst)] or [PLAIN]
+            lawful = [rules for rules in crossed if rules.law] or crossed
+            found = self._segments[src, dst] = min(rules.segment_bytes for rules in crossed), lawful[-1]
+        return found
+
+    # Instants.
+
+    def _instant(self, at_ns: int, now_ns: int) -> _Instant:
+        found = self._due.get(at_ns)
+        if found is None:
+            found = self._due[at_ns] = _Instant()
+            at_end_of_instant(self.env, at_ns - now_ns, self._happen, transmits=True)
+        return found
+
+    def _at(self, at_ns: int, now_ns: int, change: Callable[..., None], what: Any) -> None:
+        self._instant(at_ns, now_ns).changes.append((change, what))
+
+    def _head(self, segment: Segment, at_ns: int, now_ns: int) -> None:
+        """The head of a segment comes to its next link."""
+        message = segment.message
+        self._number += 1
+        entry = (message.key, segment.hop, message.ends, segment.index, self._number, segment)
+        heappush(self._instant(at_ns, now_ns).heads, entry)
+
+    def _happen(self, _: simpy.Event) -> None:
+        """All changes of an instant, then heads one by one, as long as they bring new ones about."""
+        now_ns = int(self.env.now)
+        instant = self._due[now_ns]
+        while instant.changes or instant.heads:
+            changes, instant.changes = instant.changes, []
+            for change, what in changes:
+                change(what, now_ns)
+            if not instant.changes and instant.heads:
+                self._arrive(heappop(instant.heads)[-1], now_ns)
+        del self._due[now_ns]
+
+    # Senders.
+
+    def _pump(self, sender: Sender, now_ns: int) -> None:
+        """Send what may be sent."""
+        segment = self._next(sender, now_ns)
+        if segment:
+            self._head(segment, now_ns, now_ns)
+
+    def _next(self, sender: Sender, now_ns: int) -> Segment | None:
+        """The segment that may be sent now; where it is too early, look again in time."""
+        wanted = sender.peek()
+        if wanted is None or not sender.ready:
+            return None
+        message, index = wanted
+        first, end = message.span(index)
+        if sender.law:
+            sender.law.sends(now_ns, 0)
+        if not sender.may_send(end - first):
+            return None
+        if sender.free_ns > now_ns:
+            if sender.alarm_ns != sender.free_ns:
+                sender.alarm_ns = sender.free_ns
+                self._at(sender.free_ns, now_ns, self._pump, sender)
+            return None
+        sender.take()
+        sender.ready = False
+        sender.under_way_bytes += end - first
+        if sender.law:
+            sender.law.sends(now_ns, end - first)
+        return Segment(sender, message, index, self._way(*message.ends), now_ns)
+
+    def _acknowledged(self, segment: Segment, now_ns: int) -> None:
+        sender = segment.sender
+        sender.under_way_bytes -= segment.size_bytes
+        if sender.law:
+            sender.law.acknowledged(segment.ack(now_ns))
+        self._pump(sender, now_ns)
+
+    def _lost(self, segment: Segment, now_ns: int) -> None:
+        """The sender learns that a segment was dropped."""
+        sender = segment.sender
+        sender.under_way_bytes -= segment.size_bytes
+        if sender.law:
+            sender.law.lost(now_ns)
+        sender.again(segment)
+        self._pump(sender, now_ns)
+
+    # Links.
+
+    def _arrive(self, segment: Segment, now_ns: int) -> None:
+        """The head comes to its next link, through the buffer of the link behind it."""
+        port = self.ports[segment.way.links[segment.hop]]
+        if port.train:
+            self._end_train(port, now_ns)
+            self._head(segment, now_ns, now_ns)  # what the train was to send now may go first
+            return
+        if segment.held >= 0 and not self._lie_down(segment, self.ports[segment.held], now_ns):
+            return
+        size_bytes, marking = segment.size_bytes, port.rules.marking
+        if marking and segment.hop:
+            chance_of_mark = marking.chance(port.backlog_bytes(now_ns), size_bytes)
+            segment.marked |= port.marks_one_of(chance_of_mark)
+        port.queue.append(segment)
+        port.waiting_bytes += size_bytes
+        port.queued_bytes += size_bytes if segment.hop else 0
+        self._serve(port, now_ns)
+        if port.queued_bytes:
+            self._curve(port, now_ns)
+
+    def _lie_down(self, segment: Segment, port: Port, now_ns: int) -> bool:
+        """Take room in the buffer behind a link; False where it is dropped."""
+        rules, size_bytes = port.rules, segment.size_bytes
+        if rules.flow_control == "drop" and port.lying_bytes + size_bytes > rules.buffer_bytes:
+            port.drops += 1
+            port.dropped_bytes += size_bytes
+            self._at(now_ns + segment.way.back_ns, now_ns, self._lost, segment)
+            return False
+        port.lying_bytes += size_bytes
+        if port.lying_bytes > rules.xoff_bytes and not port.asked_to_pause:
+            port.asked_to_pause = True
+            self._at(now_ns + port.latency_ns, now_ns, self._pause, port)
+        return True
+
+    def _get_up(self, what: tuple[Port, int], now_ns: int) -> None:
+        """A segment has left the buffer behind a link."""
+        port, size_bytes = what
+        port.lying_bytes -= size_bytes
+        if port.rules.flow_control == "credits":
+            if port.rules.limited:
+                self._at(now_ns + port.latency_ns, now_ns, self._credit, what)
+        elif port.asked_to_pause and port.lying_bytes <= port.rules.xon_bytes:
+            port.asked_to_pause = False
+            self._at(now_ns + port.latency_ns, now_ns, self._resume, port)
+
+    def _credit(self, what: tuple[Port, int], now_ns: int) -> None:
+        port, size_bytes = what
+        port.taken_bytes -= size_bytes
+        self._serve(port, now_ns)
+
+    def _pause(self, port: Port, now_ns: int) -> None:
+        if port.train:
+            self._end_train(port, now_ns)
+        port.paused = True
+        port.stop(now_ns)
+
+    def _resume(self, port: Port, now_ns: int) -> None:
+        port.paused = False
+        self._serve(port, now_ns)
+        port.go(now_ns)
+
+    def _free(self, port: Port, now_ns: int) -> None:
+        if port.free_ns <= now_ns:
+            self._serve(port, now_ns)
+
+    def _serve(self, port: Port, now_ns: int) -> None:
+        """Send what waits, one after the other."""
+        while port.queue and port.free_ns <= now_ns:
+            segment = port.queue[0]
+            if not port.admits(segment):
+                port.stop(now_ns)
+                return
+            if not port.paused:
+                port.go(now_ns)
+            port.queue.popleft()
+            self._start(port, segment, now_ns)
+        if port.queue and port.alarm_ns != port.free_ns:
+            port.alarm_ns = port.free_ns
+            self._at(port.free_ns, now_ns, self._free, port)
+
+    def _start(self, port: Port, segment: Segment, now_ns: int) -> None:
+        """A link takes a segment."""
+        hop, way, message = segment.hop, segment.way, segment.message
+        # Ends of a message's segments are rounded as parts of a whole, so that cutting it costs nothing.
+        first, end = (self._occupied_ns(mark, way.rates[hop]) for mark in message.span(segment.index))
+        size_bytes, end_ns = segment.size_bytes, now_ns + end - first
+        port.free_ns = end_ns
+        port.waiting_bytes -= size_bytes
+        port.queued_bytes -= size_bytes if hop else 0
+        port.sent_bytes += size_bytes
+        self._count(port.link, size_bytes, now_ns, end_ns)
+        if port.peak_bytes:
+            self._curve(port, now_ns)
+        if segment.held >= 0:
+            self._at(end_ns, now_ns, self._get_up, (self.ports[segment.held], size_bytes))
+        else:
+            segment.sent_ns = now_ns
+            segment.sender.begun(size_bytes, now_ns)
+            if self.trains and len(way.links) == 1 and not port.queue and segment.sender.goes_on(segment):
+                self._begin_train(port, segment, now_ns)
+            else:
+                self._pump(segment.sender, now_ns)
+        if segment.sender.law and segment.sender.law.needs_readings:
+            segment.readings.append(Reading(port.waiting_bytes, port.sent_bytes, now_ns, port.bytes_per_s))
+        segment.tail_ns = max(segment.tail_ns, end_ns) + way.steps_ns[hop]
+        segment.hop += 1
+        if segment.hop == len(way.links):
+            self._arrived(segment, now_ns)
+            return
+        segment.held = port.link
+        port.taken_bytes += size_bytes
+        self._head(segment, now_ns + way.steps_ns[hop], now_ns)
+
+    def _arrived(self, segment: Segment, now_ns: int) -> None:
+        """The last link has taken a segment."""
+        message = segment.message
+        message.missing -= 1
+        message.tail_ns = max(message.tail_ns, segment.tail_ns)
+        if segment.sender.law:
+            self._at(segment.tail_ns + segment.way.back_ns, now_ns, self._acknowledged, segment)
+        if not message.missing:
+            self._finish(message, now_ns)
+
+    # A message that has its only link for itself goes as a whole, until somebody else wants the link.
+
+    def _begin_train(self, port: Port, segment: Segment, now_ns: int) -> None:
+        port.train = segment
+        last_ns = self._begins(segment, segment.message.count - 1)
+        port.free_ns = last_ns + 1  # nobody else is served before that is over
+        self._at(last_ns, now_ns, self._over, (port, segment))
+
+    def _begins(self, segment: Segment, index: int) -> int:
+        """When the link takes a later segment of a train."""
+        span, rate = segment.message.span, segment.way.rates[0]
+        occupied_ns = self._occupied_ns(span(index)[0], rate) - self._occupied_ns(span(segment.index)[0], rate)
+        return segment.sent_ns + occupied_ns
+
+    def _over(self, what: tuple[Port, Segment], now_ns: int) -> None:
+        port, train = what
+        if port.train is train:
+            self._end_train(port, now_ns)
+
+    def _end_train(self, port: Port, now_ns: int) -> None:
+        """What has begun by now has; the next segment waits, as it would have if each had come by itself."""
+        train, port.train = port.train, None
+        if train is None:
+            return
+        message, sender, index = train.message, train.sender, train.index
+        count = bisect_right(range(index, message.count), now_ns, key=partial(self._begins, train))
+        last = index + count - 1
+        began_ns, rate = self._begins(train, last), train.way.rates[0]
+        first, end = (self._occupied_ns(mark, rate) for mark in message.span(last))
+        port.free_ns = began_ns + end - first
+        if last > index:
+            size_bytes = message.span(last)[1] - message.span(index)[1]
+            self._count(port.link, size_bytes, self._begins(train, index + 1), port.free_ns)
+            port.sent_bytes += size_bytes
+            sender.skip(last)
+            message.missing -= last - index
+            message.tail_ns = max(message.tail_ns, port.free_ns + train.way.steps_ns[0])
+            if not message.missing:
+                self._finish(message, now_ns)
+        if began_ns == now_ns:
+            self._pump(sender, now_ns)
+        elif segment := self._next(sender, now_ns):
+            port.queue.append(segment)
+            port.waiting_bytes += segment.size_bytes
+            self._serve(port, now_ns)
+
+    # What is reported.
+
+    def table(self) -> LinkTable:
+        """What every link carried so far, and what its queue did."""
+        for port in self.ports:
+            port.go(int(self.env.now))
+        stands_for = self.links.stands_for if isinstance(self.links, FoldedLinks) else np.arange(len(self.links))
+        columns = {
+            name: np.array([getattr(port, name) for port in self.ports], np.int64)[stands_for]
+            for name in QueueTable.COLUMNS
+        }
+        curves = np.array(self._curves, np.int64).reshape(-1, 3)
+        return replace(super().table(), queues=QueueTable(**columns, curves=curves, stands_for=stands_for))
+
+    def _curve(self, port: Port, now_ns: int) -> None:
+        """Note how much waits for a link."""
+        port.peak_bytes = max(port.peak_bytes, port.queued_bytes)
+        if len(self._curves) < 3 * MOST_ROWS:
+            self._curves.extend((port.link, now_ns, port.queued_bytes))
+
+    def notes(self) -> list[str]:
+        """What is an approximation."""
+        return [NOTE] + ["queues: their curves end before the run does: too many changes"] * (
+            len(self._curves) >= 3 * MOST_ROWS
+        )
+
+    def stuck(self) -> list[str]:
+        """Why nothing moves any more: the links that wait for each other."""
+        circle = waits_in_a_circle(self.ports)
+        names, src, dst = self.links.names, self.links.src, self.links.dst
+        ends = [f"{names[src[link]]} -> {names[dst[link]]}" for link in circle]
+        lines = [
+            f"link {here} waits for room at its end, which is taken by what waits for link {ahead}"
+            for here, ahead in zip(ends, ends[1:] + ends[:1], strict=True)
+        ]
+        hint = "hint: more buffer, or routes that take links in one order (a Mesh in place of a Ring) break the circle"
+        return [f"the buffers of {len(ends)} links wait for each other in a circle", *lines, hint] if ends else []
+
+
+def _dimensions(links: LinkGraph) -> list[int]:
+    """The dimension of every link."""
+    counts = [axis.groups * axis.links for axis in links.axes]
+    numbers = np.repeat(np.arange(len(counts)), counts)
+    found: list[int] = (numbers[links.kept] if isinstance(links, FoldedLinks) else numbers).tolist()
+    return found

@@ -1,0 +1,79 @@
+"""A link with its queue in front of it and its buffer behind it, and what it counts."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from simcore.network.queued.flow import Segment
+from simcore.network.topology.ports import Ports
+
+__all__ = ["Port"]
+
+GOLDEN_RATIO = (5**0.5 - 1) / 2
+
+
+@dataclass(slots=True, eq=False)
+class Port:
+    """The sending end of a link: `queue` waits for it; what it has sent lies in the buffer at its end.
+
+    `lying_bytes` are in that buffer, `taken_bytes` of it are taken from the sender's point of view (credits).
+    """
+
+    link: int
+    bytes_per_s: float
+    latency_ns: int
+    rules: Ports  # of the buffer behind it, and of its marks
+    queue: deque[Segment] = field(default_factory=deque)
+    free_ns: int = 0
+    alarm_ns: int = -1
+    waiting_bytes: int = 0
+    queued_bytes: int = 0  # of those that come from elsewhere: an NPU's own data wait in its memory
+    lying_bytes: int = 0
+    taken_bytes: int = 0
+    sent_bytes: int = 0
+    asked_to_pause: bool = False
+    paused: bool = False
+    still_since_ns: int = -1
+    chances: int = 0
+    train: Segment | None = None  # the first of those that go as a whole
+    # What is reported.
+    peak_bytes: int = 0
+    still_ns: int = 0
+    stops: int = 0
+    marks: int = 0
+    drops: int = 0
+    dropped_bytes: int = 0
+
+    def backlog_bytes(self, now_ns: int) -> float:
+        """In front of the link: what waits, and what is left of the one that is being sent."""
+        return self.waiting_bytes + max(self.free_ns - now_ns, 0) * self.bytes_per_s * 1e-9
+
+    def admits(self, segment: Segment) -> bool:
+        """Whether a segment may be sent now, as far as it is known what lies at the other end."""
+        if self.paused:
+            return False
+        if self.rules.flow_control != "credits" or segment.hop + 1 == len(segment.way.links):
+            return True  # an NPU takes at once what is meant for it
+        return self.taken_bytes + segment.size_bytes <= self.rules.buffer_bytes
+
+    def marks_one_of(self, chance: float) -> bool:
+        """Whether a segment is marked, of which a packet is with this chance: an even sequence takes chance's place."""
+        if not chance:
+            return False
+        self.chances += 1
+        marked = self.chances * GOLDEN_RATIO % 1.0 < chance
+        self.marks += marked
+        return marked
+
+    def stop(self, now_ns: int) -> None:
+        """The link has to stand still, once it has sent what it is sending."""
+        if self.still_since_ns < 0:
+            self.still_since_ns = max(now_ns, self.free_ns)
+            self.stops += 1
+
+    def go(self, now_ns: int) -> None:
+        """It may send again."""
+        if self.still_since_ns >= 0:
+            self.still_ns += max(now_ns - self.still_since_ns, 0)
+            self.still_since_ns = -1

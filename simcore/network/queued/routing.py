@@ -1,0 +1,88 @@
+"""Which of several ways a segment takes: by a hash of its ends, in turn, over a third NPU, or where least waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from simcore.network.topology.fabric import mixed
+from simcore.network.topology.links import Axis, LinkGraph
+from simcore.network.topology.paths import ShortestPaths
+
+__all__ = ["Ways"]
+
+Links = tuple[int, ...]
+MOST_WAYS = 64
+STEPS = {"": 0, "ecmp": 0, "spray": 1, "valiant": 1, "adaptive": 1}  # how far each segment moves on among the ways
+
+
+class Ways:
+    """The ways of a machine, dimension by dimension; where a dimension says nothing, its usual one."""
+
+    def __init__(self, links: LinkGraph):
+        self._links = links
+        self._rules = [dim.ports for dim in links.topology.dims]
+        self.several = any(rules.routing for rules in self._rules)
+        self._known: dict[tuple[int, int], list[tuple[str, int, list[Links]]]] = {}
+        self._turns: dict[tuple[int, int], int] = {}
+
+    def choose(self, src: int, dst: int, backlog: Callable[[int], float]) -> Links:
+        """The links of the next segment."""
+        found = self._known.get((src, dst))
+        if found is None:
+            found = self._known[src, dst] = [*self._parts(src, dst)]
+        turn = self._turns[src, dst] = self._turns.get((src, dst), -1) + 1
+        route: Links = ()
+        for how, hashed, ways in found:
+            first = (hashed + STEPS[how] * turn) % len(ways)
+            if how == "adaptive":  # the way whose fullest queue is the least, of equal ones in turn
+                turned = [*ways[first:], *ways[:first]]
+                route += min(turned, key=lambda way: max(map(backlog, way), default=0.0))
+            else:
+                route += ways[first]
+        return route
+
+    def _parts(self, src: int, dst: int) -> Iterator[tuple[str, int, list[Links]]]:
+        """The ways through each dimension."""
+        if not self.several:
+            yield "", 0, [self._links.route(src, dst)]
+            return
+        for axis, rules in zip(self._links.axes, self._rules, strict=True):
+            size = axis.fabric.npus
+            first = axis.links_before + (src // (axis.stride * size) * axis.stride + dst % axis.stride) * axis.links
+            here, there = src // axis.stride % size, dst // axis.stride % size
+            if here != there:
+                word = np.array([src + rules.seed * self._links.npus]), np.array([dst])
+                local = _ways(axis, here, there, rules.routing)
+                yield rules.routing, int(mixed(*word)[0]), [tuple(first + link for link in way) for way in local]
+
+
+@lru_cache(maxsize=1 << 12)
+def _ways(axis: Axis, src: int, dst: int, routing: str) -> list[Links]:
+    """Inside one dimension."""
+    if not routing:
+        return [_usual(axis, src, dst)]
+    if routing == "valiant":
+        others = [npu for npu in range(axis.fabric.npus) if npu not in (src, dst)]
+        few = others[:: -(-len(others) // MOST_WAYS)] if others else []
+        return [_usual(axis, src, npu) + _usual(axis, npu, dst) for npu in few] or [_usual(axis, src, dst)]
+    begins, ends = axis.ends
+    away = ShortestPaths(axis.fabric.npus + axis.devices, ends, begins).distances(np.array([dst]))[0]
+    nearer = np.flatnonzero(away[begins] == away[ends] + 1)
+    onward: dict[int, list[tuple[int, int]]] = {}
+    for link in nearer.tolist():
+        onward.setdefault(int(begins[link]), []).append((link, int(ends[link])))
+    found: list[Links] = []
+    open_ways: list[tuple[Links, int]] = [((), src)]
+    while open_ways and len(found) < MOST_WAYS:
+        way, node = open_ways.pop()
+        if node == dst:
+            found.append(way)
+        open_ways.extend(((*way, link), end) for link, end in reversed(onward.get(node, ())))
+    return found
+
+
+def _usual(axis: Axis, src: int, dst: int) -> Links:
+    return tuple(axis.fabric.routes(np.array([src]), np.array([dst])).links.tolist())

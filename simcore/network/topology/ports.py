@@ -1,0 +1,174 @@
+"""What the ports of a dimension do with what waits: buffers, flow control, marks, the law of the senders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from math import ceil
+from typing import Any
+
+from simcore.documents import Node
+from simcore.network.queued.laws import LAWS, Law
+from simcore.units import format_bytes, parse_bytes, parse_bytes_per_s, parse_ns
+
+__all__ = ["PLAIN", "PORT_KEYS", "UNLIMITED", "Marking", "Ports", "made_ports"]
+
+UNLIMITED = 1 << 60
+FLOW_CONTROLS = ["credits", "pfc", "drop"]
+MOST_SEGMENT_BYTES, PARTS_OF_BUFFER, PARTS_OF_CURVE = 1 << 16, 16, 4
+UNITS: Mapping[str, Callable[[float | str], float]] = {
+    "_bytes_per_s": parse_bytes_per_s,
+    "_bytes": parse_bytes,
+    "_ns": parse_ns,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Marking:
+    """The chance that a packet is marked (ECN): 0 up to `kmin_bytes` in the queue, `pmax` at `kmax_bytes`, 1 beyond."""
+
+    kmin_bytes: int
+    kmax_bytes: int
+    pmax: float
+    packet_bytes: int
+
+    def chance(self, queue_bytes: float, size_bytes: int) -> float:
+        """That one of the packets of a segment is marked."""
+        if queue_bytes <= self.kmin_bytes:
+            return 0.0
+        if queue_bytes > self.kmax_bytes:
+            return 1.0
+        share = (queue_bytes - self.kmin_bytes) / (self.kmax_bytes - self.kmin_bytes)
+        return float(1 - (1 - self.pmax * share) ** ceil(size_bytes / self.packet_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The ports of one dimension.
+
+    A link ends in a buffer of `buffer_bytes`, where what waits for the next link lies. With `flow_control` "credits"
+    a link sends only what has room there; with "pfc" it is paused when more than `xoff_bytes` lie there, until there
+    are at most `xon_bytes`; with "drop" what finds no room is lost, and sent again. `law` and its `parameters` are the
+    congestion control of what crosses the dimension, "" = none. `segment_bytes` are sent, buffered and marked as one.
+    `routing` chooses among several ways, "" = the dimension's usual one, by a hash of the ends and `seed`.
+    """
+
+    buffer_bytes: int = UNLIMITED
+    flow_control: str = "credits"
+    xoff_bytes: int = UNLIMITED
+    xon_bytes: int = UNLIMITED
+    marking: Marking | None = None
+    law: str = ""
+    parameters: tuple[tuple[str, float], ...] = ()
+    segment_bytes: int = UNLIMITED
+    routing: str = ""
+    seed: int = 0
+
+    @property
+    def limited(self) -> bool:
+        """Whether buffers end somewhere."""
+        return self.buffer_bytes < UNLIMITED
+
+    def new_law(self) -> Law | None:
+        """The law of one sender."""
+        return LAWS.get(self.law)(**dict(self.parameters)) if self.law else None
+
+
+PLAIN = Ports()
+
+
+def _buffer(item: Node) -> int:
+    return UNLIMITED if item.value == "unlimited" else item.quantity(parse_bytes, above=True)
+
+
+def _size(item: Node) -> int:
+    return item.quantity(parse_bytes, above=True)
+
+
+def _marking(item: Node) -> Marking | None:
+    """`{kmin, kmax, pmax}`, and `packet` where packets are not of 4 KiB; none."""
+    if item.value == "none":
+        return None
+    item.keys(required=("kmin", "kmax", "pmax"), optional=("packet",))
+    kmin, kmax, packet = (
+        item[key].quantity(parse_bytes, above=key == "packet") if key in item else 4096
+        for key in ("kmin", "kmax", "packet")
+    )
+    pmax = item["pmax"].number() if "pmax" in item else 1.0
+    if pmax > 1:
+        item["pmax"].problem("a chance is at most 1", "0 to 1")
+    if kmin >= kmax and "kmax" in item:
+        item["kmax"].problem("kmax must be above kmin", f"more than {kmin:,} bytes")
+    return Marking(kmin, max(kmax, kmin + 1), pmax, packet)
+
+
+def _law(item: Node) -> tuple[str, tuple[tuple[str, float], ...]]:
+    """The name of a law, or a mapping with `law` and its parameters; none."""
+    if item.value == "none":
+        return "", ()
+    if not isinstance(item.value, dict):
+        return str(item.choice(["none", *LAWS.names()]) or ""), ()
+    name = str(item["law"].choice(LAWS.names()) or "") if "law" in item else ""
+    known = _parameters(LAWS.get(name)) if name else {}
+    item.keys(required=("law",), optional=tuple(known) if known else tuple(key for key, _ in item.mapping()))
+    given = ((known[key], value) for key, value in item.mapping() if key in known)
+    return name, tuple((field, value.quantity(_parse(field), above=True)) for field, value in given)
+
+
+def _parameters(law: type[Law]) -> dict[str, str]:
+    """Of a law: the key in a file, which has no unit, and the field."""
+    own = (field.name for field in fields(law) if field.init)
+    return {name.removesuffix(next((unit for unit in UNITS if name.endswith(unit)), "")): name for name in own}
+
+
+def _parse(field: str) -> Callable[[float | str], float]:
+    return next((parse for unit, parse in UNITS.items() if field.endswith(unit)), float)
+
+
+# Key of a file, how an entry is read, what it is without one.
+PORT_KEYS: Mapping[str, tuple[Callable[[Node], object], object]] = {
+    "buffer": (_buffer, UNLIMITED),
+    "flow_control": (lambda item: item.choice(FLOW_CONTROLS) or "credits", "credits"),
+    "xoff": (_size, 0),
+    "xon": (_size, 0),
+    "ecn": (_marking, None),
+    "congestion_control": (_law, ("", ())),
+    "segment": (_size, 0),
+}
+
+
+def made_ports(
+    given: Mapping[str, Any], bytes_per_s: float, latency_ns: float, routing: tuple[str, int], place: Node
+) -> Ports:
+    """The ports of a dimension, from its entry under each of the keys; `place` is where to say what does not fit.
+
+    `routing` is "" where the dimension's kind does it, with a seed.
+    """
+    buffer, control, xoff, xon, marking, (law, parameters), segment = given.values()
+    sizes = [MOST_SEGMENT_BYTES]
+    sizes += [max(buffer // PARTS_OF_BUFFER, 1)] if buffer < UNLIMITED else []
+    sizes += [max(marking.kmax_bytes // PARTS_OF_CURVE, 1)] if marking else []
+    plain = buffer == UNLIMITED and not (marking or law or segment or routing[0])
+    segment = UNLIMITED if plain else segment or min(sizes)
+    if buffer < segment:
+        place.problem("a buffer must hold a segment", f"at least {segment:,} bytes", format_bytes(buffer))
+    if control == "pfc" and buffer < UNLIMITED:
+        xoff, xon = _thresholds(buffer, xoff, xon, segment, bytes_per_s * latency_ns * 1e-9, place)
+    elif xoff or xon:
+        place.problem("xoff and xon are PFC's", "flow_control: pfc and a buffer, or no xoff and xon", str(control))
+    if law and LAWS.get(law).needs_marks and not marking:
+        place.problem(f"{law} slows down on marks", "ecn: {kmin: .., kmax: .., pmax: ..}", "no ecn")
+    return Ports(buffer, control, xoff or UNLIMITED, xon, marking, law, parameters, segment, *routing)
+
+
+def _thresholds(buffer: int, xoff: int, xon: int, segment: int, flying: float, place: Node) -> tuple[int, int]:
+    """Where a pause begins and ends: what still comes once it is sent must have room."""
+    room = ceil(2 * flying) + 2 * segment
+    found = xoff or buffer - room
+    if not 0 < found <= buffer - room:
+        needed = f"a buffer of at least {(xoff or segment) + room:,} bytes: {room:,} come once a pause is sent"
+        place.problem("PFC would lose bytes", needed, format_bytes(buffer))
+    low = xon or max(found - 2 * segment, 0)
+    if low >= max(found, 1):
+        place.problem("a pause must end below where it begins", f"xon below {found:,} bytes", f"{low:,} bytes")
+    return found, low

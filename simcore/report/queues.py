@@ -1,0 +1,90 @@
+"""What queues in front of links did: the deepest of them, and how much waited when."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.report.document import QueueRow, Queues, ReportDocument
+from simcore.report.grid import grid
+from simcore.timeline.events import LinkTable, QueueTable
+from simcore.units import format_bytes, format_ns
+
+__all__ = ["curve", "deepest", "most_waiting", "queues_document", "queues_text", "sparks"]
+
+Ints = NDArray[np.int64]
+MOST_QUEUES, SHOWN_ROWS, PARTS, SHOWN = 8, 8, 32, 16
+SPARKS = " .:-=+*#%@"  # from nothing to the most
+
+
+def deepest(queues: QueueTable) -> list[int]:
+    """Links whose queues matter most: that hold most, that stood still longest, that drop most; the deepest first."""
+    columns = (queues.peak_bytes, queues.still_ns, queues.dropped_bytes)
+    order = dict.fromkeys(
+        link for column in columns for link in np.argsort(-column, kind="stable")[:MOST_QUEUES].tolist()
+    )
+    used = queues.peak_bytes + queues.still_ns + queues.drops + queues.marks > 0
+    return [link for link in order if used[link]]
+
+
+def curve(queues: QueueTable, link: int) -> tuple[Ints, Ints]:
+    """Times, and the bytes that wait for a link from then on."""
+    rows = queues.curves[queues.curves[:, 0] == queues.stands_for[link]]
+    return rows[:, 1], rows[:, 2]
+
+
+def most_waiting(queues: QueueTable, link: int, edges: NDArray[np.int64] | NDArray[np.float64]) -> list[int]:
+    """The most that waited for a link between each two of the times `edges`."""
+    times_ns, waiting = curve(queues, link)
+    inside = (times_ns >= edges[0]) & (times_ns <= edges[-1])
+    found = np.zeros(len(edges) - 1, np.int64)
+    if len(times_ns):
+        first = np.clip(np.searchsorted(edges, times_ns[inside], side="right") - 1, 0, len(found) - 1)
+        np.maximum.at(found, first, waiting[inside])
+        # What waits when a part begins is the last row before it.
+        before = np.searchsorted(times_ns, edges[:-1], side="right") - 1
+        found = np.maximum(found, np.where(before >= 0, waiting[before], 0))
+    return found.tolist()
+
+
+def queues_document(links: LinkTable, queues: QueueTable, time_ns: int) -> Queues:
+    """Sums, and a row for each of the queues that matter most."""
+    rows: list[QueueRow] = []
+    for link in deepest(queues):
+        figures = {name: int(getattr(queues, name)[link]) for name in QueueTable.COLUMNS}
+        shape = most_waiting(queues, link, np.linspace(0, max(time_ns, 1), PARTS + 1))
+        rows.append({"src": links.src[link], "dst": links.dst[link], **figures, "curve_bytes": shape})  # type: ignore[typeddict-item]
+    sums = {name: int(getattr(queues, name).sum()) for name in QueueTable.COLUMNS if name != "peak_bytes"}
+    return {**sums, "deepest": rows}  # type: ignore[typeddict-item]
+
+
+def sparks(curve_bytes: Sequence[int], most: int) -> str:
+    """A curve in a line of text: some parts a character."""
+    parts = np.array(curve_bytes).reshape(SHOWN, -1).max(axis=1)
+    return "".join(SPARKS[-(-int(size) * (len(SPARKS) - 1) // max(most, 1))] for size in parts)
+
+
+def queues_text(document: ReportDocument, width: int) -> str:
+    """What the queues did, and a row for each of the deepest."""
+    queues = document.get("queues")
+    if not queues:
+        return ""
+    most = max((row["peak_bytes"] for row in queues["deepest"]), default=0)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for row in queues["deepest"]:
+        still = f"{format_ns(row['still_ns'])} ({row['stops']:,})"
+        shape = sparks(row["curve_bytes"], most)
+        cells = (format_bytes(row["peak_bytes"]), still, f"{row['marks']:,}", f"{row['drops']:,}", shape)
+        alike.setdefault(cells, []).append(f"{row['src']} -> {row['dst']}")
+    marks, drops = f"{queues['marks']:,} segments marked", f"{queues['drops']:,} dropped and sent again"
+    stops = f"links stood still {queues['stops']:,} times, {format_ns(queues['still_ns'])} in all"
+    title = textwrap.fill(f"Queues: {stops}; {marks}; {drops} ({format_bytes(queues['dropped_bytes'])}).", width)
+    rows = [
+        (names[0] + f" and {len(names) - 1} alike" * (len(names) > 1), *cells)
+        for cells, names in [*alike.items()][:SHOWN_ROWS]
+    ]
+    header = ("link", "most waiting", "stood still", "marks", "drops", "over time")
+    return title + "\n" + grid(header, rows, left=(0, 5), width=width) if rows else title

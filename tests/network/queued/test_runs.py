@@ -1,0 +1,183 @@
+"""Whole runs with queues: as without them where nothing is limited, folded as unfolded, and what they say."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simcore
+from simcore.engine.settings import Settings
+from simcore.errors import DeadlockError, InputError
+from simcore.network.topology.load import load
+from simcore.network.topology.model import Dimension, Topology
+from simcore.network.topology.ports import PLAIN, Marking
+from simcore.report.archive import events_npz, read_archive
+from simcore.report.model import Report
+from simcore.report.queues import curve, deepest
+from simcore.report.text import render
+from simcore.system.config import Algorithm, SystemConfig
+from simcore.workload.model import CollectiveKind
+from tests.queues import KIB, MIB
+from tests.runs import Run, micro, runs
+
+NATIVE = [("native", "queued")]
+LAWS = st.sampled_from(["", "dcqcn", "hpcc", "swift", "timely", "window"])
+MARKING = Marking(4 * KIB, 32 * KIB, 0.5, 1000)
+
+
+@st.composite
+def port_rules(draw):
+    segment = draw(st.sampled_from([1 * KIB, 16 * KIB]))
+    ports = replace(PLAIN, segment_bytes=segment, marking=draw(st.sampled_from([None, MARKING])), law=draw(LAWS))
+    control = draw(st.sampled_from(["credits", "pfc", "drop"]))
+    if control == "pfc":
+        xoff = 8 * segment
+        return replace(ports, flow_control=control, buffer_bytes=64 * MIB, xoff_bytes=xoff, xon_bytes=xoff // 2)
+    return replace(ports, flow_control=control, buffer_bytes=32 * segment)
+
+
+def with_ports(run, ports):
+    dims = tuple(replace(dim, ports=ports) for dim in run.topology.dims)
+    return replace(run, topology=replace(run.topology, dims=dims))
+
+
+@given(runs(modes=NATIVE))
+@settings(max_examples=40)
+def test_a_run_without_limits_is_a_run_on_shared_links(run):
+    assert run.report() == {**run.report(network="congested"), "network": "queued"}
+
+
+@given(runs(kinds=("Switch", "FullyConnected"), modes=NATIVE, stragglers=False), port_rules())
+@settings(max_examples=60)
+def test_one_npu_for_all_meets_the_same_queues(run, ports):
+    limited = with_ports(run, ports)
+    folded, unfolded = limited.report(), limited.report(fold=False)
+    for document in (folded, unfolded):
+        document["queues"] = {**document["queues"], "deepest": len(document["queues"]["deepest"]) > 0}
+    assert folded == unfolded
+
+
+def write(path, **keys):
+    base = {"topology": "[Switch]", "npus_count": "[8]", "bandwidth": '["400 Gb/s"]', "latency": '["500 ns"]'}
+    path.write_text("".join(f"{key}: {value}\n" for key, value in (base | keys).items()), encoding="utf-8")
+    return str(path)
+
+
+def test_a_file_says_all_of_a_port(tmp_path):
+    file = write(
+        tmp_path / "net.yaml",
+        buffer="[1 MiB]",
+        flow_control="[pfc]",
+        ecn="[{kmin: 100 KiB, kmax: 400 KiB, pmax: 0.2, packet: 1000}]",
+        congestion_control="[{law: dcqcn, timer: 30 us, additive: 40 Mb/s}]",
+        routing="[ecmp]",
+        routing_seed="3",
+    )
+    ports = load(file).dims[0].ports
+    assert ports.buffer_bytes == MIB
+    assert ports.segment_bytes == 64 * KIB
+    assert ports.xoff_bytes == MIB - 2 * 64 * KIB - 50_000  # what still comes: two latencies at line rate, two segments
+    assert ports.marking == Marking(100 * KIB, 400 * KIB, 0.2, 1000)
+    assert ports.parameters == (("timer_ns", 30_000.0), ("additive_bytes_per_s", 5e6))
+    assert (ports.routing, ports.seed) == ("ecmp", 3)
+
+
+@pytest.mark.parametrize(
+    ("keys", "place", "what"),
+    [
+        ({"buffer": "[none]"}, "5:10", "expected a size"),
+        ({"buffer": "[1 KiB]", "segment": "[2 KiB]"}, "5:10", "a buffer must hold a segment"),
+        ({"buffer": "[100 KiB]", "flow_control": "[pfc]", "segment": "[64 KiB]"}, "5:10", "PFC would lose bytes"),
+        ({"buffer": "[1 MiB]", "xoff": "[1 kB]"}, "5:10", "xoff and xon are PFC's"),
+        ({"buffer": "[1 MiB]", "flow_control": "[stop]"}, "6:16", "flow_control[0] is not known"),
+        ({"ecn": "[{kmin: 2 kB, kmax: 1 kB, pmax: 1}]"}, "5:26", "kmax must be above kmin"),
+        ({"ecn": "[{kmin: 1 kB, kmax: 2 kB, pmax: 2}]"}, "5:38", "a chance is at most 1"),
+        ({"congestion_control": "[dcqcn]"}, "5:22", "dcqcn slows down on marks"),
+        ({"congestion_control": "[{law: swift, g: 1}]"}, "5:35", "unknown key 'g'"),
+        ({"congestion_control": "[cubic]"}, "5:22", "congestion_control[0] is not known"),
+        ({"routing": "[fastest]"}, "5:11", "routing[0] is not known"),
+        ({"buffer": "[1 MiB, 1 MiB]"}, "5:9", "one entry per dimension"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(tmp_path, keys, place, what):
+    file = write(tmp_path / "net.yaml", **keys)
+    with pytest.raises(InputError, match="net") as refused:
+        load(file)
+    assert f"{file}:{place}: error: " in str(refused.value)
+    assert what in str(refused.value)
+
+
+def incast(tmp_path, **keys):
+    """Everybody sends to everybody at once, over leaves that are half as fast as what is below them."""
+    tree = {"topology": "[FatTree]", "npus_count": "[16]", "routers": "[4]", "oversubscription": "[4]"}
+    return write(tmp_path / "tree.yaml", **tree, buffer="[512 KiB]", segment="[16 KiB]", **keys)
+
+
+def test_a_report_says_what_queues_did(tmp_path):
+    ecn = "[{kmin: 16 KiB, kmax: 128 KiB, pmax: 0.5}]"
+    topology = incast(tmp_path, flow_control="[pfc]", ecn=ecn, congestion_control="[dcqcn]")
+    report = simcore.run("micro_all_to_all", topology, network="queued")
+    document = report.to_dict()
+    queues = document["queues"]
+    assert queues["marks"] > 0
+    assert queues["drops"] == 0
+    assert queues["deepest"][0]["peak_bytes"] == max(row["peak_bytes"] for row in queues["deepest"]) > 0
+    assert max(row["still_ns"] for row in queues["deepest"]) > 0
+    text = render(report.to_dict())
+    assert "Queues: links stood still" in text
+    assert any("acknowledgements, credits and pauses" in warning for warning in document["warnings"])
+
+
+def test_queues_survive_the_archive(tmp_path):
+    report = simcore.run("micro_all_to_all", incast(tmp_path, flow_control="[drop]"), network="queued")
+    (tmp_path / "events.npz").write_bytes(events_npz(report))
+    again = read_archive(tmp_path / "events.npz")
+    assert again.to_dict() == report.to_dict()
+    queues = report.timeline.links.queues
+    assert queues.drops.sum() > 0
+    times, waiting = curve(queues, deepest(queues)[0])
+    assert (np.diff(times) >= 0).all()
+    assert waiting.min() >= 0
+
+
+def test_other_networks_say_that_ports_play_no_part(tmp_path):
+    topology = incast(tmp_path, flow_control="[drop]")
+    for network in ("congested", "fair", "congestion-free"):
+        warnings = simcore.run("micro_all_to_all", topology, network=network).to_dict()["warnings"]
+        assert any("--network queued has them" in warning for warning in warnings)
+
+
+def test_a_circle_of_buffers_is_an_error_that_names_it():
+    ring = with_ports(_ring(), replace(PLAIN, segment_bytes=4 * KIB, buffer_bytes=4 * KIB))
+    for fold in (True, False):
+        with pytest.raises(DeadlockError, match="the buffers of 4 links wait for each other in a circle"):
+            ring.timeline(fold=fold)
+
+
+def _ring():
+    topology = Topology((Dimension("Ring", 4, 50e9, 500.0),))
+    return Run(micro(CollectiveKind.ALL_TO_ALL, 1 << 20), topology, settings=Settings(network="queued"))
+
+
+def test_algorithms_that_copy_on_links_are_refused():
+    copying = SystemConfig(implementations={CollectiveKind.ALL_GATHER: (Algorithm("multicast"),)})
+    topology = Topology((Dimension("Switch", 4, 50e9, 500.0, ports=replace(PLAIN, segment_bytes=KIB)),))
+    run = Run(micro(CollectiveKind.ALL_GATHER, MIB), topology, copying, settings=Settings(network="queued"))
+    with pytest.raises(InputError, match="copies or reduces on links, which queues do not"):
+        run.timeline()
+
+
+def test_faults_and_other_profiles_are_refused(tmp_path):
+    topology = incast(tmp_path, flow_control="[pfc]")
+    with pytest.raises(InputError, match="--fault"):
+        simcore.run("micro_all_to_all", topology, network="queued", fault="link 0-leaf0 x0.5")
+    with pytest.raises(InputError, match="has no network 'queued'"):
+        simcore.run("micro_all_to_all", topology, network="queued", profile="astra-sim-2")
+
+
+def test_the_name_of_the_network_is_in_the_report(tmp_path):
+    report = simcore.run("micro_all_to_all", incast(tmp_path, flow_control="[drop]"), network="queued")
+    assert isinstance(report, Report)
+    assert report.network == "queued"

@@ -1,0 +1,44 @@
+"""Networks with queues, played by themselves: what every test of `network.queued` needs."""
+
+from dataclasses import replace
+
+import simpy
+
+from simcore.network.queued.network import Queued
+from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Dimension, Topology
+from simcore.network.topology.ports import PLAIN
+
+KIB, MIB = 1 << 10, 1 << 20
+RATE = 1e9  # a byte takes a nanosecond
+
+
+def machine(kind="Switch", npus=8, latency_ns=100.0, ports=PLAIN, **more):
+    dims = (Dimension(kind, npus, RATE, latency_ns, ports=ports, **more),)
+    return LinkGraph(Topology(dims))
+
+
+def play(links, messages, network=Queued, keys=None):
+    """Times of arrival of messages (src, dst, bytes, start), and the network."""
+    env = simpy.Environment()
+    played, arrived = network(env, links), {}
+
+    def send(number, src, dst, size, start_ns):
+        yield env.timeout(start_ns)
+        played.send(
+            src, dst, size, (keys[number] if keys else number,), lambda: arrived.setdefault(number, int(env.now))
+        )
+
+    for number, message in enumerate(messages):
+        env.process(send(number, *message))
+    env.run()
+    return [arrived.get(number) for number in range(len(messages))], played
+
+
+def segments(size, buffer, control, **more):
+    return replace(PLAIN, segment_bytes=size, buffer_bytes=buffer, flow_control=control, **more)
+
+
+def pfc(segment=4 * KIB, xoff=64 * KIB, latency_ns=100):
+    room = 2 * latency_ns + 2 * segment
+    return segments(segment, xoff + room, "pfc", xoff_bytes=xoff, xon_bytes=xoff - 2 * segment)
