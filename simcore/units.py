@@ -16,6 +16,7 @@ __all__ = [
     "parse_bytes_per_s",
     "parse_ns",
     "transfer_ns",
+    "unit_of_key",
 ]
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*", re.ASCII)
@@ -47,6 +48,15 @@ def _parse(value: float | str, units: dict[str, float], bare: float, what: str) 
     if not math.isfinite(number * factor):
         raise ValueError(f"expected {what}, found {value!r}")
     return number * factor
+
+
+def unit_of_key(key: str) -> str:
+    """What a bare number means in an input file, by the last word of its key; empty where it has no unit.
+
+    >>> unit_of_key("link-latency"), unit_of_key("bandwidth"), unit_of_key("npus_count")
+    ('ns', 'GB/s', '')
+    """
+    return {"latency": "ns", "delay": "ns", "bandwidth": "GB/s", "bw": "GB/s"}.get(re.split("[-_]", key)[-1], "")
 
 
 def parse_ns(value: float | str) -> float:

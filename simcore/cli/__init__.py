@@ -20,7 +20,7 @@ __all__ = ["main"]
 # Verb -> what it does, in the order of the help. The module simcore.cli.VERB defines `command`.
 VERBS = {
     "run": "Simulate a workload on a topology.",
-    "list": "List what exists: topologies, workloads, collectives, loops, formats, npus.",
+    "list": "List what there is: topologies, workloads, models, accelerators, collectives.",
     "topology": "Show a topology: figures and a picture.",
     "generate": "Make a workload from a model's shape.",
     "convert": "Convert workloads and traces to Chakra, JSON and back.",

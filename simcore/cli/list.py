@@ -33,7 +33,7 @@ def _workloads() -> Lines:
 
     for name in library.names("workloads"):
         header, count, *_ = library.resolve(name, "workloads").read_text(encoding="utf-8").splitlines()
-        yield name, f"{header.split()[0]}, {count.strip()} layers"
+        yield name, f"{header.split()[0]}, {count.strip()} layer{'s' * (count.strip() != '1')}"
 
 
 def _collectives() -> Lines:
@@ -64,7 +64,7 @@ def _models() -> Lines:
     from simcore.model.presets import SHIPPED
 
     for name, model in SHIPPED.items():
-        yield name, f"{model.layers} layers of {model.hidden}, {model.heads} heads, {model.vocab:,} words"
+        yield name, f"{model.layers} layers of {model.hidden}, {model.heads} heads, vocabulary of {model.vocab:,}"
 
 
 def _profiles() -> Lines:
@@ -149,7 +149,7 @@ SHELVES: dict[str, Callable[[], Lines]] = {
 @verb(short_help="List what exists.")
 @click.argument("what", metavar="|".join(SHELVES))
 def command(what: str) -> None:
-    """List what exists, one line each.
+    """List what there is of a kind, one line each.
 
     \b
     simcore list topologies

@@ -62,7 +62,7 @@ OUTPUTS = (
     Option(["--timeline"], type=Target(_timelines), multiple=True, metavar="FILE", group="Output",
            help=".png .svg .html .json(.gz) .pftrace(.gz) .tar(.gz)"),
     Option(["--links"], type=Target(_maps), multiple=True, metavar="FILE", group="Output",
-           help="Map of what links carried, .png .svg (mesh, torus, wafer)."),
+           help="Picture of what links carried, .png .svg."),
     Option(["--ranks"], metavar="RANKS", group="Output", help="NPUs that timelines show, for example 0-3,7."),
     Option(["--window"], metavar="BEGIN:END", group="Output", help="Time that timelines show: 1ms:2.5ms."),
     Option(["--iteration"], type=click.IntRange(min=0), metavar="I", group="Output",

@@ -49,7 +49,8 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
         from simcore.cost.picture import front_figure
         from simcore.report.plots import save
 
-        save(front_figure(found), Path(plot))
+        job = f"{asked.model.name} on {asked.accelerators:,} x {asked.cluster.accelerator}"
+        save(front_figure(found, job), Path(plot))
     best = Answer(asked.model, found.best[0].plan, asked.cluster)
     explained = _explained(best) if explain else {}
     emit(_document(found) | explained, lambda: "\n".join(_lines(found, best, explained)))

@@ -19,7 +19,7 @@ __all__ = ["command"]
 @option("--rows", is_flag=True, help="One line per measurement.")
 @option("--explain", is_flag=True, help="Parts and interval of each prediction, the constants it follows most.")
 @option("--engine", is_flag=True, help="Run the steps by the native engine, too, and compare.")
-@option("--plot", type=Target(pictures), metavar="FILE", help="Picture of predicted against measured (.png .svg .pdf).")
+@option("--plot", type=Target(pictures), metavar="FILE", help="Picture of the errors (.png .svg .pdf).")
 def command(
     suite: str | None, data: str | None, markdown: bool, rows: bool, explain: bool, engine: bool, plot: str | None
 ) -> int:
@@ -31,7 +31,7 @@ def command(
     simcore validate
     simcore validate sc21_table1 --rows
     simcore validate megascale_table2 --engine
-    simcore validate --data my_rows.json --plot scatter.png
+    simcore validate --data my_rows.json --plot errors.png
     """
     from simcore.cost.published import suites as published
     from simcore.cost.published import validate

@@ -16,7 +16,7 @@ from simcore.cost.occupancy import Moment, Occupancy, occupancy
 from simcore.files import write_bytes
 from simcore.model.plan import unlike
 from simcore.report.palette import DIMENSIONS, FAMILIES, INK, PHASES
-from simcore.report.plots import KINDS, image, new_figure, styled
+from simcore.report.plots import KINDS, image, new_figure, styled, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,12 +68,16 @@ def memory_figure(some: Sequence[Occupancy], answer: Answer) -> Figure:
         panels = figure.subplots(len(some), sharex=True, squeeze=False)[:, 0]
         for axes, one in zip(panels, some, strict=True):
             _panel(axes, one, capacity)
-        panels[-1].set_xlabel("s")
+        panels[-1].set_xlabel("time (s)")
         patches = [Patch(color=colour, label=name) for name, colour in _COLOURS.items()]
         patches += [Patch(color=_IN_FLIGHT[0], label="activations, micro-batch by micro-batch")]
         patches += [Patch(color=FAMILIES["wait"], label="workspace")]
-        figure.legend(handles=patches, loc="outside upper center", ncols=5, frameon=False, fontsize=8)
-    return figure
+        figure.legend(handles=patches, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    return titled(figure, _title(answer))
+
+
+def _title(answer: Answer) -> str:
+    return f"{answer.model.name} on {answer.plan.world_size} x {answer.cluster.accelerator}: memory"
 
 
 def _panel(axes: Axes, one: Occupancy, capacity: float) -> None:
@@ -141,7 +145,7 @@ def _html(some: Sequence[Occupancy], answer: Answer) -> str:
     """One page without anything from elsewhere."""
     picture = base64.b64encode(image(memory_figure(some, answer), "png")).decode()
     peaks = "".join(f"<li>{html.escape(told(one))}</li>" for one in some)
-    title = html.escape(f"{answer.model.name} on {answer.plan.world_size} x {answer.cluster.accelerator}: memory")
+    title = html.escape(_title(answer))
     return (
         f'<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
         f'<body style="font-family: sans-serif; max-width: 60em; margin: 2em auto"><h1>{title}</h1><ul>{peaks}</ul>'

@@ -66,11 +66,6 @@ class Occupancy:
         """What segments hold at the end: rounding and fragmentation included."""
         return self.moments[-1].reserved
 
-    @property
-    def overhead_bytes(self) -> int:
-        """What rounding and fragmentation cost."""
-        return self.reserved_bytes - self.peak_bytes
-
 
 @dataclass(slots=True)
 class _Stage:

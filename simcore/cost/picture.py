@@ -1,15 +1,14 @@
-"""Pictures of predictions: predicted against measured, and time against memory."""
+"""Pictures of predictions: their errors, what a step consists of, and time against memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simcore.report.palette import DIMENSIONS, FAMILIES, INK, PHASES
-from simcore.report.plots import new_figure, styled
+from simcore.report.palette import FAMILIES, INK, PHASES
+from simcore.report.plots import name_front, new_figure, styled, titled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,28 +19,25 @@ if TYPE_CHECKING:
 
 __all__ = ["front_figure", "predictions_figure", "step_figure"]
 
-COLOURS = (PHASES[0], *DIMENSIONS[:3], FAMILIES["wait"], PHASES[1])
-ABOVE: dict[str, Any] = {"xytext": (5, 4)}
-BELOW: dict[str, Any] = {"xytext": (-5, -5), "ha": "right", "va": "top"}
-MARKERS = "os^Dv*X"  # one more than there are colours: six times seven pairs before one comes again
-
 
 def predictions_figure(scored: Sequence[Scored]) -> Figure:
-    """Every row of every suite, predicted over measured seconds, both logarithmic; the diagonal is exact."""
-    scored = [one for one in scored if one.suite.unit == "s" and one.rows] or scored
+    """The error of every row, a line for each suite, the most exact on top; the bar is the suite's mean |error|."""
+    scored = sorted((one for one in scored if one.rows), key=lambda one: one.mean)
     with styled():
-        figure = new_figure(9, 6)
+        figure = new_figure(9, 1.3 + 0.24 * max(len(scored), 2))
         axes = figure.subplots()
-        for one, colour, marker in zip(scored, cycle(COLOURS), cycle(MARKERS), strict=False):
-            measured = [row.measured for row in one.rows]
-            predicted = [prediction.step_s for prediction in one.predictions]
-            label = f"{one.suite.name} ({one.mean:.1%})"
-            axes.scatter(measured, predicted, s=12, alpha=0.6, color=colour, marker=marker, label=label, linewidth=0)
-        axes.set(xscale="log", yscale="log", xlabel="measured (s)", ylabel="predicted (s)")
-        ends = [end([row.measured for one in scored for row in one.rows]) for end in (min, max)]
-        axes.plot(ends, ends, color=INK, linewidth=0.8)
-        figure.legend(title="suite (mean |error|)", fontsize=8, frameon=False, loc="outside right center")
-    return figure
+        axes.axvline(0, color=INK, linewidth=0.8)
+        for place, one in enumerate(scored):
+            colour = FAMILIES["wait"] if one.missed else PHASES[0]
+            axes.barh(place, 200 * one.mean, left=-100 * one.mean, height=0.8, color=colour, alpha=0.2, linewidth=0)
+            axes.plot([100 * error for error in one.errors], [place] * len(one.rows), ".", color=colour, alpha=0.5)
+        names = [f"{one.suite.name}, {len(one.rows)} rows, {one.mean:.1%}" for one in scored]
+        axes.set_yticks(range(len(scored)), names, fontsize=8)
+        axes.set(xlabel="predicted over measured: too long by (%)", ylim=(len(scored) - 0.4, -0.6))
+        axes.grid(axis="x", color="#E5E5E5", linewidth=0.5)
+    rows = sum(len(one.rows) for one in scored)
+    missed = "; vermillion: outside its tolerance" * any(one.missed for one in scored)
+    return titled(figure, f"Error of {rows:,} predictions in {len(scored)} suites; bar: mean |error|{missed}")
 
 
 def step_figure(answer: Answer) -> Figure:
@@ -56,14 +52,13 @@ def step_figure(answer: Answer) -> Figure:
         axes.invert_yaxis()
         axes.margins(x=0.2)
         low, high = answer.interval_s
-        axes.set(xlabel="s")
-        title = f"{answer.model.name} on {answer.plan.world_size} x {answer.cluster.accelerator}"
-        axes.set_title(f"{title}: {answer.step_s:.4g} s ({low:.4g} to {high:.4g})", fontsize=9, loc="left")
-    return figure
+        axes.set(xlabel="time (s)")
+    title = f"{answer.model.name} on {answer.plan.world_size} x {answer.cluster.accelerator}"
+    return titled(figure, f"{title}: {answer.step_s:.4g} s ({low:.4g} to {high:.4g})")
 
 
-def front_figure(found: Found) -> Figure:
-    """The best and the front of a search: step time against memory."""
+def front_figure(found: Found, asked: str = "") -> Figure:
+    """The best and the front of a search: step time against memory; `asked` is what was searched for."""
     from matplotlib.ticker import LogLocator
 
     with styled():
@@ -79,30 +74,13 @@ def front_figure(found: Found) -> Figure:
         axes.yaxis.set_minor_locator(LogLocator(subs=(1.2, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)))
         for shown in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
             shown("{x:g}")
-        axes.margins(x=0.15)
-        middle_bytes = max((one.memory_bytes for one in found.front), default=0) / 2
-        for one in _apart(found.front):
-            # The front falls to the right: free is what lies above and right of it, or near the frame below and left.
-            where = BELOW if one.memory_bytes > middle_bytes else ABOVE
-            place = (one.memory_bytes / 1e9, one.step_s)
-            axes.annotate(_settings(one), place, textcoords="offset points", fontsize=7, **where)
+        name_front(axes, list(map(tuple, front)), list(map(_settings, found.front)))
         axes.set(xlabel="memory per accelerator (GB)", ylabel="step (s)")
-        figure.legend(fontsize=8, frameon=False, loc="outside upper center", ncols=2)
-    return figure
+        axes.legend(fontsize=8, frameon=False, loc="upper right")
+    best_s = f"{found.best[0].step_s:.4g} s at best, with {_settings(found.best[0])}"
+    return titled(figure, ": ".join(filter(None, (asked, best_s))))
 
 
 def _settings(one: Candidate) -> str:
     degrees = ((name, getattr(one.plan, name)) for name in ("tp", "pp", "cp", "ep", "dp"))
-    return " ".join(f"{name}{value}" for name, value in degrees if value > 1) + f" {one.plan.schedule_name}"
-
-
-def _apart(front: Sequence[Candidate]) -> Iterator[Candidate]:
-    """The points that can be labelled: those a thirtieth of the (logarithmic) height above the last labelled one."""
-    if not front:
-        return
-    least = (front[-1].step_s / front[0].step_s) ** (1 / 30)
-    last_s = 0.0
-    for one in front:
-        if one.step_s >= last_s * least:
-            last_s = one.step_s
-            yield one
+    return " ".join(f"{name} {value}" for name, value in degrees if value > 1) + f" {one.plan.schedule_name}"

@@ -21,7 +21,6 @@ __all__ = [
     "ARTEFACTS",
     "MAPS",
     "TIMELINES",
-    "check_links",
     "check_timeline",
     "write_directory",
     "write_links",
@@ -118,18 +117,13 @@ def check_timeline(path: str | os.PathLike[str]) -> str:
     return _suffix(path, TIMELINES, "timeline", "--timeline")
 
 
-def check_links(path: str | os.PathLike[str]) -> str:
-    """The suffix of a map of links; InputError as for timelines. To be asked before a run."""
-    _check_folder(path)
-    return _suffix(path, MAPS, "picture of links", "--links")
-
-
 def write_links(report: Report, path: str | os.PathLike[str]) -> None:
-    """Write a map of what the links carried; InputError when the run has no links or its network is not flat."""
-    from simcore.report.links import map_figure
+    """Write a picture of what the links carried; InputError when the run has no links."""
+    from simcore.report.links import links_figure
 
-    kind = MAPS[check_links(path)]
-    write_bytes(path, _image(report, map_figure(report.timeline), kind))
+    _check_folder(path)
+    kind = MAPS[_suffix(path, MAPS, "picture of links", "--links")]
+    write_bytes(path, _image(report, links_figure(report.timeline), kind))
 
 
 def _check_folder(path: str | os.PathLike[str]) -> None:
@@ -164,9 +158,9 @@ def write_timeline(report: Report, path: str | os.PathLike[str], selection: Sele
 
 
 def _breakdown_png(report: Report) -> bytes:
-    from simcore.report.plots import breakdown_figure
+    from simcore.report.plots import image
 
-    return _image(report, breakdown_figure(report.to_dict()), "png")
+    return image(report.plot(), "png", report.provenance())
 
 
 def _layers(report: Report) -> bytes:

@@ -249,16 +249,19 @@ def _bars(told: PipelineRun) -> Iterator[Bar]:
 
 
 def _draw_cells(axes: Axes, bars: Sequence[Bar], scale: float, ns_per_inch: float) -> None:
+    alike: dict[tuple[int, str, bool, float], list[tuple[float, float]]] = {}
     for stage, start_ns, end_ns, colour, name, later in bars:
-        place = (start_ns / scale, (end_ns - start_ns) / scale)
         line = 0.4 if end_ns - start_ns > 0.03 * ns_per_inch else 0.0
-        height = (stage + 0.08, 0.84) if not later else (stage + 0.2, 0.72)
-        axes.broken_barh([place], height, facecolor=colour, edgecolor="white", linewidth=line)
+        places = alike.setdefault((stage, colour, later, line), [])
+        places.append((start_ns / scale, (end_ns - start_ns) / scale))
         if len(name) * DIGIT_INCHES < (end_ns - start_ns) / ns_per_inch:
             axes.text(
                 (start_ns + end_ns) / 2 / scale, stage + 0.52, name, ha="center", va="center", fontsize=CELL_POINTS,
                 color=text_on(colour), clip_on=True,
             )  # fmt: skip
+    for (stage, colour, later, line), places in alike.items():
+        height = (stage + 0.08, 0.84) if not later else (stage + 0.2, 0.72)
+        axes.broken_barh(places, height, facecolor=colour, edgecolor="white", linewidth=line)
 
 
 def _cell_legend(figure: Figure, bars: Sequence[Bar], told: PipelineRun) -> None:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,16 +50,14 @@ def page(report: Report, view: View, told: Mapping[str, object] | None = None) -
         data["overview"] = overview(report.timeline, known).to_dict()
     parts = {
         "STYLE": _read("style.css"),
-        "SCRIPT": "".join(map(_read, SCRIPTS)),
         "DATA": _script_json(data),
         "COLUMNS": _columns(view, tracks, kind_of_slice, links, len(kinds)),
-    }
-    text = _read("template.html")
-    before, _, rest = text.partition("<!--STYLE-->")
-    made = [before, parts["STYLE"]]
-    for name in ("DATA", "COLUMNS", "SCRIPT"):
+        "SCRIPT": "".join(map(_read, SCRIPTS)),
+    }  # in the template's order
+    made, rest = [], _read("template.html")
+    for name, part in parts.items():
         before, _, rest = rest.partition(f"<!--{name}-->")
-        made += [before, parts[name]]
+        made += [before, part]
     return "".join([*made, rest])
 
 
@@ -157,7 +156,7 @@ def _link_rows(links: list[BusyLink]) -> Iterator[dict[str, object]]:
 
 def _kinds(timeline: Timeline, view: View, tracks: list[Track]) -> tuple[list[dict[str, object]], Ints]:
     """Slices that differ only in time share a description: the descriptions, and the number of each slice's."""
-    numbers: dict[tuple[object, ...], int] = {}
+    numbers: dict[tuple[Any, ...], int] = {}
     chosen: list[int] = []
     first_of_name = {name: layer for layer, name in reversed([*enumerate(timeline.layers)])}
     namesakes = [first_of_name[name] for name in timeline.layers]
@@ -168,20 +167,11 @@ def _kinds(timeline: Timeline, view: View, tracks: list[Track]) -> tuple[list[di
         columns = (getattr(view.events, column)[track.rows].tolist() for column in _KIND_COLUMNS)
         keys = zip(layers, *columns, colours(view, track), strict=True)
         chosen += [numbers.setdefault(key, len(numbers)) for key in keys]
-    return [_description(timeline, view, *key) for key in numbers], np.array(chosen, dtype=np.int64)  # type: ignore[arg-type]
+    return [_description(timeline, view, key) for key in numbers], np.array(chosen, dtype=np.int64)
 
 
-def _description(
-    timeline: Timeline,
-    view: View,
-    layer: int,
-    kind: int,
-    name: int,
-    phase: int,
-    size_bytes: int,
-    iteration: int,
-    colour: str,
-) -> dict[str, object]:
+def _description(timeline: Timeline, view: View, key: tuple[Any, ...]) -> dict[str, object]:
+    layer, kind, name, phase, size_bytes, iteration, colour = key
     return {
         "kind": EventKind(kind).name.lower(),
         "name": view.events.names[name],

@@ -1,4 +1,4 @@
-"""A map of a flat network (2-D mesh, torus, wafer): every link where it lies, coloured by what it carried."""
+"""The links of a network coloured by what they carried: on a map where it lies flat, otherwise from node to node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["map_figure"]
+__all__ = ["links_figure"]
 
 Places = NDArray[np.float64]
 MEGA = 1e6
@@ -24,37 +24,62 @@ ASIDE = 0.1  # how far a link lies beside the middle: its twin lies on the other
 NEAR, FAR = 0.28, 0.72  # where arrows begin and end between two nodes
 SIDE = 0.4  # of a node's square
 MOST_NAMES = 400
+MOST_NODES = 128  # of a matrix
 LARGEST_INCHES = 14.0
 
 
-def map_figure(timeline: Timeline) -> Figure:
-    """Links as arrows coloured by their bytes, row 0 on top; a torus's links around leave the map at its edge.
+def links_figure(timeline: Timeline) -> Figure:
+    """Links coloured by the bytes they carried, the title names the hottest.
+
+    Where the network lies flat (meshes, tori, wafers) links are arrows, row 0 on top; a torus's links around leave the
+    map at its edge. Of other networks a matrix shows them, of many nodes those with the hottest links.
 
     Raises
     ------
     InputError
-        If the run did not model links, or its network does not lie flat.
+        If the run did not model links.
     """
     links = timeline.links
     if links is None or not len(links.size_bytes):
         raise InputError.at("--links", "this run has no links", expected="a run with --network congested or fair")
-    if links.coordinates is None:
-        kinds = " x ".join(f"{kind}({npus})" for kind, npus in timeline.dims)
-        raise InputError.at(
-            "--links", "this network has no map", expected="two dimensions of Mesh or Ring, or a wafer", found=kinds
-        )
-    places = links.coordinates.astype(float)
     with styled():
-        columns, rows = places.reshape(-1, 2).max(axis=0) + 1
-        scale = min(0.75, LARGEST_INCHES / max(columns, rows))
-        figure = new_figure(max(columns * scale, 3) + 2.2, max(rows * scale, 2.5) + 1)
-        axes = figure.subplots()
-        _draw_nodes(figure, axes, timeline, links, places)
-        _draw_links(figure, axes, links, places)
-        axes.set(aspect="equal", xticks=[], yticks=[])
-        axes.set(xlim=(-0.8, columns - 0.2), ylim=(rows - 0.2, -0.8))
-        axes.set_title(_hottest(links, timeline.time_ns), fontsize=9, color=INK)
-        axes.spines[:].set_visible(False)
+        figure = _matrix(links) if links.coordinates is None else _map(timeline, links, links.coordinates.astype(float))
+        figure.axes[0].set_title(_hottest(links, timeline.time_ns), fontsize=9, color=INK)
+    return figure
+
+
+def _map(timeline: Timeline, links: LinkTable, places: Places) -> Figure:
+    columns, rows = places.reshape(-1, 2).max(axis=0) + 1
+    scale = min(0.75, LARGEST_INCHES / max(columns, rows))
+    figure = new_figure(max(columns * scale, 3) + 2.2, max(rows * scale, 2.5) + 1)
+    axes = figure.subplots()
+    _draw_nodes(figure, axes, timeline, links, places)
+    _draw_links(figure, axes, links, places)
+    axes.set(aspect="equal", xticks=[], yticks=[])
+    axes.set(xlim=(-0.8, columns - 0.2), ylim=(rows - 0.2, -0.8))
+    axes.spines[:].set_visible(False)
+    return figure
+
+
+def _matrix(links: LinkTable) -> Figure:
+    """A cell for every two nodes that a link joins: numbered nodes in order, then the others."""
+    hottest = np.argsort(-links.size_bytes, kind="stable").tolist()
+    chosen = list(dict.fromkeys(end for link in hottest for end in (links.src[link], links.dst[link])))[:MOST_NODES]
+    nodes = sorted(chosen, key=lambda node: (not node.isdecimal(), int(node) if node.isdecimal() else 0, node))
+    place = {node: index for index, node in enumerate(nodes)}
+    megabytes = np.full((len(nodes), len(nodes)), np.nan)
+    for link in reversed(hottest):
+        if links.src[link] in place and links.dst[link] in place:
+            megabytes[place[links.src[link]], place[links.dst[link]]] = links.size_bytes[link] / MEGA
+    side = min(max(3.5, 0.22 * len(nodes) + 2), 9)
+    figure = new_figure(side + 1, side)
+    axes = figure.subplots()
+    shown = axes.imshow(np.ma.masked_invalid(megabytes), cmap=HEAT, vmin=0, interpolation="nearest")
+    ticks = range(0, len(nodes), max(1, len(nodes) // 24))
+    axes.set_xticks(ticks, [nodes[tick] for tick in ticks], rotation=90)
+    axes.set_yticks(ticks, [nodes[tick] for tick in ticks])
+    axes.set(xlabel="to", ylabel="from")
+    figure.colorbar(shown, ax=axes, label="bytes over the link (MB)", shrink=0.8)
     return figure
 
 

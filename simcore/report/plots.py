@@ -15,23 +15,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.files import write_bytes
 from simcore.report.document import LayerRow, PowerRow, ReportDocument
-from simcore.report.palette import BREAKDOWN, FAMILIES, HEAT, INK, PHASES, text_on
+from simcore.report.palette import BREAKDOWN, FAMILIES, INK, PHASES, text_on
 from simcore.report.table import shorten
 from simcore.report.tables import layer_total, layers_by_name, phases
 from simcore.report.text import PHASE_WORDS
-from simcore.timeline.events import LinkTable, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.typing import RcKeyType
 
-__all__ = ["breakdown_figure", "image", "links_figure", "new_figure", "save", "styled", "time_unit", "titled"]
+__all__ = ["breakdown_figure", "image", "name_front", "new_figure", "save", "styled", "time_unit", "titled"]
 
 STYLE = {
     "font.size": 9,
@@ -52,7 +50,7 @@ KINDS: dict[str, Literal["png", "svg", "pdf"]] = {"png": "png", "svg": "svg", "p
 ABOUT = {"png": "Description", "svg": "Description", "pdf": "Subject"}  # where each format keeps a note
 UNFIT_FOR_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xef\xbf[\xbe\xbf]")
 NUM_LAYERS = 15
-MOST_NODES = 128
+LEAST_APART, MOST_WIDE = 1 / 28, 0.4  # of a picture's height and width: names of points
 LEAST_SHARE = 0.045  # of a bar; narrower parts have no room for their figure
 
 
@@ -108,6 +106,24 @@ def time_unit(span_ns: float) -> tuple[float, str]:
     return next(
         ((factor, name) for factor, name in ((1e9, "s"), (1e6, "ms"), (1e3, "us")) if span_ns >= factor), (1.0, "ns")
     )
+
+
+def name_front(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
+    """Names of points that fall to the right, the lowest first, where they do not meet the one named before."""
+    axes.margins(x=0.15)
+    axes.get_xlim(), axes.get_ylim()  # limits are worked out when asked for
+    to_axes = axes.transData + axes.transAxes.inverted()
+    last_x, last_y = 2.0, 0.0
+    for point, name in sorted(zip(points, names, strict=True), key=lambda pair: pair[0][1]):
+        x, y = to_axes.transform(point)
+        if y - last_y >= LEAST_APART or last_x - x > MOST_WIDE:
+            last_x, last_y = x, y
+            # Free is what lies above and right of the front, or near the right frame what lies below and left.
+            left, below = ("right", "top") if x > 0.5 else ("left", "bottom")
+            place = (-5, -5) if x > 0.5 else (5, 4)
+            axes.annotate(
+                name, point, place, textcoords="offset points", ha=left, va=below, fontsize=7, parse_math=False
+            )
 
 
 def breakdown_figure(document: ReportDocument) -> Figure:
@@ -179,44 +195,3 @@ def _layer_bars(axes: Axes, layers: Sequence[LayerRow], left_out: int, *, staged
     axes.set(xlabel=f"sum over iterations{' and the first ranks of all stages' * staged} ({unit}){note}")
     axes.invert_yaxis()
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, handlelength=1)
-
-
-def links_figure(timeline: Timeline) -> Figure:
-    """Share of time each link is busy, by its ends; of many nodes those with the busiest links.
-
-    Raises
-    ------
-    InputError
-        If the run did not model links.
-    """
-    if timeline.links is None or not len(timeline.links.busy_ns):
-        raise InputError.at("links", "this run has no links", expected="a run with --network congested or fair")
-    nodes, shares = _link_matrix(timeline.links, timeline.time_ns)
-    with styled():
-        side = min(max(3.5, 0.22 * len(nodes) + 2), 9)
-        figure = new_figure(side + 1, side)
-        axes = figure.subplots()
-        picture = axes.imshow(np.ma.masked_invalid(shares), cmap=HEAT, vmin=0, vmax=1, interpolation="nearest")
-        step = max(1, len(nodes) // 24)
-        places = range(0, len(nodes), step)
-        axes.set_xticks(places, [nodes[place] for place in places], rotation=90)
-        axes.set_yticks(places, [nodes[place] for place in places])
-        axes.set(xlabel="to", ylabel="from")
-        figure.colorbar(picture, ax=axes, label="share of time busy", shrink=0.8)
-    return figure
-
-
-def _link_matrix(links: LinkTable, time_ns: int) -> tuple[list[str], NDArray[np.float64]]:
-    """Nodes in natural order and the busy share of the link between each two; NaN where there is none."""
-    share = links.busy_ns / max(time_ns, 1)
-    busiest: dict[str, float] = {}
-    for end, value in zip((*links.src, *links.dst), (*share, *share), strict=True):
-        busiest[end] = max(busiest.get(end, 0.0), float(value))
-    chosen = sorted(busiest, key=lambda node: (-busiest[node], node))[:MOST_NODES]
-    nodes = sorted(chosen, key=lambda node: (not node.isdigit(), int(node) if node.isdigit() else 0, node))
-    place = {node: index for index, node in enumerate(nodes)}
-    matrix = np.full((len(nodes), len(nodes)), np.nan)
-    for src, dst, value in zip(links.src, links.dst, share.tolist(), strict=True):
-        if src in place and dst in place:
-            matrix[place[src], place[dst]] = np.fmax(matrix[place[src], place[dst]], value)
-    return nodes, matrix

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,16 @@ import numpy as np
 
 from simcore.errors import InputError
 from simcore.report.palette import DIMENSIONS, FAMILIES, HEAT, INK, PHASES
-from simcore.report.plots import new_figure, styled, time_unit
+from simcore.report.plots import name_front, new_figure, styled, time_unit
 from simcore.report.table import shorten
 from simcore.sweep.run import FIGURES, Row
+from simcore.units import unit_of_key
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Measure", "front", "measure", "scaling_figure", "study_figure", "trade_figure"]
+__all__ = ["Measure", "front", "measure", "scaling_figure", "shown", "study_figure", "trade_figure"]
 
 CURVES = (PHASES[0], *DIMENSIONS[:3], FAMILIES["wait"], PHASES[1])
 MARKERS = "os^Dv*"
@@ -51,18 +52,35 @@ def _values(rows: Sequence[Row], name: str) -> list[Any]:
 
 
 def _is_number(value: object) -> bool:
+    """Whether a value that varies is a number; true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def shown(value: object) -> str:
+    """A value as people write it: what is no number or text as JSON, what is not there as a dash."""
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _axis_name(name: str, values: Sequence[object]) -> str:
+    """A thing that varies with the unit of its values, where these are numbers.
+
+    >>> _axis_name("topology.bandwidth[0]", [25, 50]), _axis_name("topology.bandwidth[0]", ["200 Gb/s"])
+    ('topology.bandwidth[0] (GB/s)', 'topology.bandwidth[0]')
+    """
+    unit = unit_of_key(name.rpartition(".")[2].partition("[")[0])
+    return f"{name} ({unit})" if unit and all(map(_is_number, values)) else name
+
+
 def _label(value: object) -> str:
-    text = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
-    return shorten(text, 24).replace("$", r"\$")
+    return shorten(shown(value), 24).replace("$", r"\$")
 
 
 def _heat_map(
     axes: Axes, rows: Sequence[Row], names: Sequence[str], values: Sequence[list[Any]], scale: float, unit: str
 ) -> None:
-    """A cell per pair of values, blank where there is no run."""
+    """A cell per pair of values, blank where there is no run; the shortest is framed."""
+    from matplotlib.patches import Rectangle
+
     down, across = ({json.dumps(value): place for place, value in enumerate(some)} for some in values)
     times = np.full((len(down), len(across)), np.nan)
     for row in rows:
@@ -75,7 +93,10 @@ def _heat_map(
         step = -(-len(some) // MOST_TICKS)
         set_ticks(range(0, len(some), step), [_label(value) for value in some[::step]])
     axes.tick_params(axis="x", rotation=90 if len(across) > 6 else 0)
-    axes.set(ylabel=names[0], xlabel=names[1])
+    ylabel, xlabel = (_axis_name(name, some) for name, some in zip(names, values, strict=True))
+    axes.set(ylabel=ylabel, xlabel=xlabel)
+    y, x = np.unravel_index(np.nanargmin(times), times.shape)
+    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=FAMILIES["wait"], linewidth=2))
     axes.figure.colorbar(picture, ax=axes, label=f"time ({unit})")
     if max(times.shape) <= MOST_CELLS // 2:
         _write_cells(axes, times)
@@ -89,16 +110,20 @@ def _write_cells(axes: Axes, times: Any) -> None:
             axes.text(across, down, f"{time:.3g}", ha="center", va="center", color=colour)
 
 
+def _by_setting(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row]]:
+    """Rows by what they have of `names`; all together, without a name, where there are more settings than colours."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        values = (f"{name} = {shown(row['options'].get(name))}" for name in names)
+        found.setdefault(shorten(", ".join(values), 60).replace("$", r"\$"), []).append(row)
+    return found if len(found) <= len(CURVES) else {"": list(rows)}
+
+
 def _curves(axes: Axes, rows: Sequence[Row], changing: Sequence[str], scale: float, unit: str) -> None:
     """Time against the thing with most values; a curve per setting of the others, or points where they are many."""
     across = max(changing, key=lambda name: len(_values(rows, name)))
     others = [name for name in changing if name != across]
-    curves: dict[str, list[Row]] = {}
-    for row in rows:
-        label = shorten(", ".join(_label(row["options"].get(name)) for name in others), 80)
-        curves.setdefault(label, []).append(row)
-    if len(curves) > len(CURVES):
-        curves = {"": list(rows)}
+    curves = _by_setting(rows, others)
     values = _values(rows, across)
     numeric = all(map(_is_number, values))
     places = {json.dumps(value): value if numeric else place for place, value in enumerate(values)}
@@ -109,10 +134,9 @@ def _curves(axes: Axes, rows: Sequence[Row], changing: Sequence[str], scale: flo
         axes.plot(xs, [y / scale for y in ys], f"{marker}{lines}", color=colour, label=label, markersize=4)
     if not numeric:
         axes.set_xticks(range(len(values)), [_label(value) for value in values], rotation=90 if len(values) > 4 else 0)
-    axes.set(xlabel=across, ylabel=f"time ({unit})", ylim=(0, None))
+    axes.set(xlabel=_axis_name(across, values), ylabel=f"time ({unit})", ylim=(0, None))
     if any(curves):
-        title = shorten(", ".join(others), 80)
-        axes.figure.legend(frameon=False, loc="outside upper center", title=title)
+        axes.figure.legend(frameon=False, loc="outside lower center")
 
 
 TWO_COLUMNS = 38  # characters of a legend's entry that leave room for another beside it
@@ -154,6 +178,8 @@ def front(rows: Sequence[Row], across: Measure, up: Measure) -> list[Row]:
 
 def scaling_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
     """Time against NPUs on logarithmic axes, a curve for each setting of what does not decide the number of NPUs."""
+    from matplotlib.ticker import LogLocator
+
     scale, unit = time_unit(max(row["figures"]["time_ns"] for row in rows))
     npus, time = measure(rows, varied, "npus"), measure(rows, varied, "time_ns")
     curves = _by_setting(rows, [name for name in varied if _is_apart(rows, name)])
@@ -167,16 +193,18 @@ def scaling_figure(rows: Sequence[Row], varied: Sequence[str]) -> Figure:
             if len({row["options"].get("topology") for row in some}) == 1:  # other networks make no curve
                 axes.plot(*zip(*sorted(shortest.items()), strict=True), "-", color=colour, linewidth=1)
         unbeaten = [(npus(row), time(row) / scale) for row in front(rows, npus, time)]
-        _mark(axes, unbeaten, "no run is faster on as few NPUs")
         ticks = sorted({row["figures"]["npus"] for row in rows})
         axes.set_xscale("log", base=2)
-        _logarithmic(axes)
-        shown = ticks[:: -(-len(ticks) // 10)]
-        axes.set_xticks(shown, [f"{npus:,}" for npus in shown])
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")  # as people write numbers
+        ticks = ticks[:: -(-len(ticks) // 10)]
+        axes.set_xticks(ticks, [f"{count:,}" for count in ticks])
         axes.minorticks_off()
         axes.set(xlabel="NPUs", ylabel=f"time ({unit})")
+        _mark(axes, unbeaten, "no run is faster on as few NPUs", front(rows, npus, time), varied)
         beside = 2 if len(curves) > 2 and max(map(len, curves)) < TWO_COLUMNS else 1
-        figure.legend(frameon=False, loc="outside upper center", ncols=beside)
+        figure.legend(frameon=False, loc="outside lower center", ncols=beside)
     return figure
 
 
@@ -190,32 +218,27 @@ def trade_figure(rows: Sequence[Row], varied: Sequence[str], names: tuple[str, s
         axes = figure.subplots()
         axes.plot(*zip(*points, strict=True), "o", color=CURVES[0], alpha=0.6, markersize=5, label="runs")
         axes.plot(*zip(*best, strict=True), "-", color=INK, linewidth=1, drawstyle="steps-post")
-        _mark(axes, best, "no run is better in both")
+        _mark(axes, best, "no run is better in both", front(rows, across, up), set(varied) - {*names})
         axes.set(xlabel=xlabel, ylabel=ylabel)
-        figure.legend(frameon=False, loc="outside upper center", ncols=2)
+        figure.legend(frameon=False, loc="outside lower center", ncols=2)
     return figure
 
 
 def _scale(rows: Sequence[Row], figure: Measure, name: str) -> tuple[float, str]:
     """What a figure is divided by on its axis, and the axis's name."""
     if not name.endswith("_ns"):
-        return 1.0, name
+        return 1.0, _axis_name(name, list(map(figure, rows)))
     scale, unit = time_unit(max(map(figure, rows)))
     return scale, f"{name.removesuffix('_ns').replace('_', ' ')} ({unit})"
 
 
-def _mark(axes: Axes, points: Sequence[tuple[float, float]], label: str) -> None:
-    """Rings around points."""
+def _mark(
+    axes: Axes, points: Sequence[tuple[float, float]], label: str, rows: Sequence[Row], names: Collection[str]
+) -> None:
+    """Rings around the points of a front, and what its runs have of `names`."""
     axes.plot(*zip(*points, strict=True), "o", markersize=11, markerfacecolor="none", color=INK, label=label)
-
-
-def _logarithmic(axes: Axes) -> None:
-    """The upper axis, with numbers as people write them."""
-    from matplotlib.ticker import LogLocator
-
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
+    told = (", ".join(shown(value) for name, value in row["options"].items() if name in names) for row in rows)
+    name_front(axes, points, [shorten(text, 40) for text in told])
 
 
 def _is_apart(rows: Sequence[Row], name: str) -> bool:
@@ -224,12 +247,3 @@ def _is_apart(rows: Sequence[Row], name: str) -> bool:
     for row in rows:
         sizes.setdefault(json.dumps(row["options"].get(name)), set()).add(row["figures"]["npus"])
     return len(sizes) > 1 and any(len(some) > 1 for some in sizes.values())
-
-
-def _by_setting(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row]]:
-    """Rows by setting; all together where there are more settings than colours."""
-    curves: dict[str, list[Row]] = {}
-    for row in rows:
-        values = (f"{name} = {json.dumps(row['options'].get(name))}" for name in names)
-        curves.setdefault(shorten(", ".join(values), 60).replace("$", r"\$"), []).append(row)
-    return curves if len(curves) <= len(CURVES) else {"": list(rows)}

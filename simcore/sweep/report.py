@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import Any
 from simcore.documents import read
 from simcore.errors import InputError, Problems, printable
 from simcore.files import write_bytes
-from simcore.report.plots import image
+from simcore.report.plots import image, titled
 from simcore.report.table import Table, columns
 from simcore.report.text import wrapped
-from simcore.sweep.pictures import front, measure, scaling_figure, study_figure, trade_figure
+from simcore.sweep.pictures import front, measure, scaling_figure, shown, study_figure, trade_figure
 from simcore.sweep.run import FIGURES, Row
 from simcore.sweep.store import read_rows
 from simcore.sweep.sweep import RESULTS, SCHEMA, STUDY
@@ -86,7 +85,15 @@ def _headline(results: Results) -> str:
 
 def _settings(results: Results, row: Row) -> str:
     options = row["options"]
-    return ", ".join(f"{name} = {_shown(options[name])}" for name in results.varied if name in options)
+    return ", ".join(f"{name} = {shown(options[name])}" for name in results.varied if name in options)
+
+
+def _title(results: Results) -> str:
+    """What all runs share, and the shortest."""
+    best = min(results.done, key=lambda row: row["figures"]["time_ns"])
+    workload = "" if "workload" in results.varied else f"{Path(shown(best['options'].get('workload'))).stem}, "
+    took = format_ns(best["figures"]["time_ns"])
+    return f"{workload}{len(results.done)} runs; shortest: {took}, {_settings(results, best)}"
 
 
 def _failure(results: Results, row: Row) -> str:
@@ -94,15 +101,9 @@ def _failure(results: Results, row: Row) -> str:
 
 
 def _line(results: Results, row: Row) -> list[object]:
-    settings = [_shown(row["options"].get(name)) for name in results.varied]
+    settings = [shown(row["options"].get(name)) for name in results.varied]
     figures = row["figures"]
     return [*settings, *([figures[name] for name in SHOWN] if figures else ["failed", *[None] * (len(SHOWN) - 1)])]
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "-"
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _columns(results: Results) -> dict[str, list[Any]]:
@@ -115,7 +116,7 @@ def _columns(results: Results) -> dict[str, list[Any]]:
 def results_csv(results: Results) -> str:
     """All rows as CSV, in the order of the study; lists are written as JSON."""
     held = _columns(results)
-    rows = [[None if value is None else _shown(value) for value in row] for row in zip(*held.values(), strict=True)]
+    rows = [[None if value is None else shown(value) for value in row] for row in zip(*held.values(), strict=True)]
     return Table("", columns(*held), rows).csv()
 
 
@@ -124,7 +125,7 @@ def unbeaten(results: Results, pareto: tuple[str, str], *, width: int = 80) -> s
     across, up = (measure(results.done, results.varied, name) for name in pareto)
     others = [name for name in results.varied if name not in pareto]
     rows = [
-        [across(row), up(row), *(_shown(row["options"].get(name)) for name in others)]
+        [across(row), up(row), *(shown(row["options"].get(name)) for name in others)]
         for row in front(results.done, across, up)
     ]
     title = f"No run is better in both, {pareto[0]} and {pareto[1]} (less is better)"
@@ -136,15 +137,17 @@ def write_files(results: Results, folder: Path, pareto: tuple[str, str] | None =
 
     The latter where the number of NPUs varies; with `pareto`, pareto.svg and .png of these two figures.
     """
-    files = {"results.csv": results_csv(results).encode()}
+    files, figures = {"results.csv": results_csv(results).encode()}, {}
     if find_spec("pyarrow"):
         files["results.parquet"] = _parquet(results)
-    drawn = {"results": study_figure(results.done, results.varied)} if results.done and results.varied else {}
+    if results.done and results.varied:
+        figures["results"] = study_figure(results.done, results.varied)
     if len({row["figures"]["npus"] for row in results.done}) > 1:
-        drawn["scaling"] = scaling_figure(results.done, results.varied)
+        figures["scaling"] = scaling_figure(results.done, results.varied)
     if pareto and results.done:
-        drawn["pareto"] = trade_figure(results.done, results.varied, pareto)
-    for name, figure in drawn.items():
+        figures["pareto"] = trade_figure(results.done, results.varied, pareto)
+    for name, figure in figures.items():
+        titled(figure, _title(results))
         files |= {f"{name}.svg": image(figure, "svg"), f"{name}.png": image(figure, "png")}
     for name, content in files.items():
         write_bytes(folder / name, content)
@@ -159,7 +162,7 @@ def _parquet(results: Results) -> bytes:
     def typed(values: list[Any]) -> Any:
         kinds = {type(value) for value in values if value is not None}
         plain = (len(kinds) <= 1 and kinds <= {bool, int, float, str}) or kinds == {int, float}
-        return pyarrow.array(values if plain else [None if value is None else _shown(value) for value in values])
+        return pyarrow.array(values if plain else [None if value is None else shown(value) for value in values])
 
     out = io.BytesIO()
     parquet.write_table(pyarrow.table({name: typed(values) for name, values in _columns(results).items()}), out)

@@ -6,7 +6,7 @@ from simcore.errors import InputError
 from simcore.network.topology.load import logical
 from simcore.network.topology.model import Dimension, Topology, Wafer
 from simcore.report import artefacts
-from simcore.report.links import _arrows, map_figure
+from simcore.report.links import _arrows, links_figure
 from simcore.report.model import Report
 from simcore.workload.model import CollectiveKind
 from tests.runs import Run, micro
@@ -40,29 +40,39 @@ def test_a_dead_npu_is_crossed_where_it_was():
     dims = tuple(Dimension("Mesh", 4, 1e9, 1.0) for _ in range(2))
     wafer = Wafer(dims, spare_rows=1, dead_npus=(6,))
     topology = Topology(logical(wafer, dims), wafer=wafer)
-    figure = map_figure(Run(micro(CollectiveKind.ALL_REDUCE, 1 << 20), topology).timeline())
+    figure = links_figure(Run(micro(CollectiveKind.ALL_REDUCE, 1 << 20), topology).timeline())
     assert [text.get_position() for text in figure.axes[0].texts if text.get_text() == "×"] == [(2, 1)]
-    assert not [text for text in map_figure(grid("Mesh")).axes[0].texts if text.get_text() == "×"]
+    assert not [text for text in links_figure(grid("Mesh")).axes[0].texts if text.get_text() == "×"]
 
 
 def test_the_title_names_the_hottest_link():
     timeline = grid("Mesh")
     most = int(timeline.links.size_bytes.argmax())
-    title = map_figure(timeline).axes[0].get_title()
+    title = links_figure(timeline).axes[0].get_title()
     assert f"{timeline.links.src[most]} to {timeline.links.dst[most]}" in title
 
 
-def test_networks_without_links_or_a_map_are_refused():
+def test_networks_without_links_are_refused():
     with pytest.raises(InputError, match="no links"):
-        map_figure(grid("Ring", network="congestion-free"))
-    with pytest.raises(InputError, match=r"no map(.|\n)*Switch\(4\)"):
-        map_figure(grid("Switch"))
+        links_figure(grid("Ring", network="congestion-free"))
+
+
+def test_a_network_that_does_not_lie_flat_is_a_matrix_from_node_to_node():
+    timeline = grid("Switch", 2, 2)
+    axes = links_figure(timeline).axes[0]
+    nodes = [label.get_text() for label in axes.get_yticklabels()]
+    megabytes = axes.images[0].get_array()
+    links = timeline.links
+    told = {(links.src[at], links.dst[at]): size / 1e6 for at, size in enumerate(links.size_bytes.tolist())}
+    shown = {(nodes[a], nodes[b]): megabytes[a, b] for a, b in zip(*(~megabytes.mask).nonzero(), strict=True)}
+    assert nodes[:4] == ["0", "1", "2", "3"]
+    assert shown == told
 
 
 @pytest.mark.parametrize(("name", "said"), [("x.gif", ".png"), (".png", "picture"), ("no/x.png", "folder")])
-def test_a_name_that_cannot_be_written_is_refused_before_the_run(tmp_path, name, said):
+def test_a_name_that_cannot_be_written_is_refused(tmp_path, name, said):
     with pytest.raises(InputError, match=said):
-        artefacts.check_links(tmp_path / name)
+        artefacts.write_links(Report(grid("Mesh"), "native", "congested"), tmp_path / name)
 
 
 def test_the_option_writes_the_map(tmp_path):

@@ -9,9 +9,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from simcore.errors import InputError
 from simcore.report.gantt import timeline_figure
+from simcore.report.links import links_figure
 from simcore.report.model import Report
 from simcore.report.palette import BREAKDOWN, DIMENSIONS, FAMILIES, PHASES, text_on
-from simcore.report.plots import breakdown_figure, image, links_figure, styled
+from simcore.report.plots import breakdown_figure, image, styled
 from simcore.report.selection import Limits, Selection, choose
 from tests.timelines import data_parallel, report, timelines
 

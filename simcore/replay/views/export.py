@@ -21,7 +21,7 @@ from simcore.report.html import page
 from simcore.report.model import Input, Report
 from simcore.report.palette import BREAKDOWN, FAMILIES, INK
 from simcore.report.perfetto import perfetto_trace
-from simcore.report.plots import image, new_figure, styled, time_unit
+from simcore.report.plots import image, new_figure, styled, time_unit, titled
 from simcore.report.selection import View
 from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, Timeline
 from simcore.units import format_ns
@@ -130,7 +130,9 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
         files[folder / f"{stem}.json"] = chrome_json(shown, _view(shown))
         files[folder / f"{stem}.pftrace.gz"] = perfetto_trace(shown, _view(shown))
         files[folder / f"{stem}.html"] = _page(replay, number, shown).encode()
-        files[folder / f"{stem}.png"] = image(streams_figure(shown, utilisation(replay, number)), "png")
+        drawn = streams_figure(shown, utilisation(replay, number))
+        title = f"{Path(prepared.view.trace.file).name}: {answer(replay, number)}"
+        files[folder / f"{stem}.png"] = image(titled(drawn, title), "png")
     make_folder(folder, force=True)
     write_files(files, force=force)
 

@@ -2,26 +2,28 @@
 
 function placeAt(x, y) {
   const row = y - RULER + view.top, time = toTime(x);
-  const track = x > GUTTER && y > RULER && tracks.find((each) => row >= each.y && row < each.y + ROW);
+  const track = x > shown.gutter && y > RULER && tracks.find((each) => row >= each.y && row < each.y + ROW);
   if (!track) return null;
-  const near = (view.end - view.start) / (shown.width - GUTTER);
+  const near = (view.end - view.start) / (shown.width - shown.gutter);
   let index = bisect(track.start, time);
   if (index === track.start.length || track.start[index] > time + near) index -= 1;
   return index >= 0 && track.end[index] >= time - near ? { track, index } : null;
 }
 
-function describe({ track, index }) {
+// What a slice is, in a few lines; `exact` adds nanoseconds and bytes.
+function describe({ track, index }, exact = false) {
   const kind = DATA.kinds[track.kind[index]], start = track.start[index], end = track.end[index];
+  const span = (begin, until) => `${formatTime(begin)} to ${formatTime(until)}${exact ? ` (${begin} to ${until} ns)` : ""}`;
   const lines = [kind.layer && kind.layer !== kind.name ? `${kind.layer}: ${kind.name}` : kind.name,
     `${track.group} · ${track.title}`,
-    `${formatTime(end - start)} (${end - start} ns), from ${start} to ${end} ns`];
+    `${formatTime(end - start)}, from ${span(start, end)}`];
   if (kind.phase) lines.push(`phase ${kind.phase}`);
-  if (kind.bytes) lines.push(`${formatSize(kind.bytes)} (${kind.bytes} bytes)`);
+  if (kind.bytes) lines.push(`${formatSize(kind.bytes)}${exact ? ` (${kind.bytes} bytes)` : ""}`);
   if (kind.iteration !== undefined) lines.push(`${kind.kind}, iteration ${kind.iteration}`);
   const other = otherEnd({ track, index });
   if (other) {
     const verb = kind.kind === "send" ? "received by" : "sent by", at = other.track;
-    lines.push(`${verb} ${at.group}, from ${at.start[other.index]} to ${at.end[other.index]} ns`);
+    lines.push(`${verb} ${at.group}, from ${span(at.start[other.index], at.end[other.index])}`);
   }
   return lines.join("\n");
 }
@@ -40,7 +42,7 @@ function point(event) {
 
 function select(place) {
   shown.selected = place;
-  byId("selected").textContent = place ? describe(place) : "";
+  byId("selected").textContent = place ? describe(place, true) : "";
   redraw();
 }
 
@@ -62,7 +64,7 @@ canvas.addEventListener("pointerdown", (event) => {
 });
 canvas.addEventListener("pointermove", (event) => {
   if (!grip) return point(event);
-  const by = (grip.x - event.clientX) / (shown.width - GUTTER) * (view.end - view.start);
+  const by = (grip.x - event.clientX) / (shown.width - shown.gutter) * (view.end - view.start);
   show(view.start + by, view.end + by);
   scrollBy(grip.y - event.clientY);
   dragged += Math.abs(event.clientX - grip.x) + Math.abs(event.clientY - grip.y);
@@ -74,7 +76,7 @@ canvas.addEventListener("pointerup", (event) => {
   grip = null;
 });
 canvas.addEventListener("pointercancel", () => { grip = null; });
-canvas.addEventListener("pointerleave", () => { shown.hover = null; tip.hidden = true; redraw(); });
+canvas.addEventListener("pointerleave", () => { forget(); redraw(); });
 canvas.addEventListener("dblclick", (event) => zoom(0.4, toTime(event.clientX - canvas.getBoundingClientRect().left)));
 canvas.addEventListener("wheel", (event) => {
   const box = canvas.getBoundingClientRect();
@@ -148,5 +150,6 @@ byId("zoom-out").addEventListener("click", () => zoom(1 / 0.6));
 byId("fit").addEventListener("click", fit);
 window.addEventListener("resize", resize);
 for (const [colour, text] of DATA.legend) byId("timeline-legend").append(legendEntry(colour, text));
+byId("timeline-legend").append(legendEntry("linear-gradient(90deg, transparent, var(--soft))", "paler: busy for a part of the pixel"));
 byId("left-out").textContent = DATA.left_out.length ? `left out: ${DATA.left_out.join("; ")}` : "";
 load();

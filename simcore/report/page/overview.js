@@ -25,7 +25,8 @@ function drawHeat() {
   canvas.style.height = `${Math.min(Math.max(rows * 14, 40), 320)}px`;
   const swatches = [computing, exposed, idle].map((parts) => `rgb(${parts})`);
   const words = ["computing", "exposed communication", "idle"];
-  byId("heat-legend").replaceChildren(...words.map((word, at) => legendEntry(swatches[at], word)));
+  const between = legendEntry(`linear-gradient(90deg, ${swatches.join()})`, "between: parts of the cell's time");
+  byId("heat-legend").replaceChildren(...words.map((word, at) => legendEntry(swatches[at], word)), between);
 }
 
 // Every rank's name where there is room, otherwise those of the first and the last row.

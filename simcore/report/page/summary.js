@@ -32,7 +32,7 @@ function showSummary() {
   for (const warning of REPORT.warnings) byId("warnings").append(element("li", warning));
   for (const { key, label, colour, ink } of DATA.shares) {
     const value = REPORT.breakdown[key], share = formatShare(value, REPORT.time_ns);
-    const part = element("div", value / REPORT.time_ns > 0.05 ? share : "");
+    const part = element("div", value / REPORT.time_ns * byId("shares").clientWidth > 44 ? share : "");
     part.style.cssText = `flex: ${value} 0 0; background: ${colour}; color: ${ink}`;
     part.dataset.value = value;
     part.title = `${label}: ${formatTime(value)} (${share})`;
@@ -77,6 +77,7 @@ function showPower() {
 function legendEntry(colour, text) {
   const entry = element("span"), swatch = element("i");
   swatch.style.background = colour;
+  if (colour.startsWith("linear")) swatch.style.width = "44px";
   entry.append(swatch, text);
   return entry;
 }

@@ -1,10 +1,10 @@
 // The interactive timeline. Slices of a track are disjoint and ascending, so a pixel's slices are found by bisection
 // and their share of it by prefix sums: drawing costs as much for a million slices as for a thousand.
 
-const GUTTER = 170, ROW = 18, RULER = 30, MOST_HEIGHT = 640;
+const ROW = 18, RULER = 30, MOST_HEIGHT = 640;
 const canvas = byId("canvas"), tip = byId("tip"), pen = canvas.getContext("2d");
 const view = { start: DATA.start_ns, end: DATA.end_ns, top: 0 };
-const shown = { width: 0, height: 0, matching: null, matches: [], current: -1, hover: null, selected: null };
+const shown = { width: 0, gutter: 0, height: 0, matching: null, matches: [], current: -1, hover: null, selected: null };
 let tracks = [], partner = null;  // partner: the slice at the other end of a slice's message, plus one; 0 = none
 
 async function inflate(text) {
@@ -55,19 +55,28 @@ function bisect(values, value) {
   return low;
 }
 
-const toX = (time) => GUTTER + (time - view.start) / (view.end - view.start) * (shown.width - GUTTER);
-const toTime = (x) => view.start + (x - GUTTER) / (shown.width - GUTTER) * (view.end - view.start);
+const toX = (time) => shown.gutter + (time - view.start) / (view.end - view.start) * (shown.width - shown.gutter);
+const toTime = (x) => view.start + (x - shown.gutter) / (shown.width - shown.gutter) * (view.end - view.start);
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function resize() {
   const ratio = window.devicePixelRatio || 1;
   shown.width = canvas.clientWidth;
+  shown.gutter = Math.round(Math.min(Math.max(0.24 * shown.width, 84), 170));
+  document.documentElement.style.setProperty("--gutter", `${shown.gutter}px`);
   shown.height = Math.min(RULER + shown.content + 8, MOST_HEIGHT);
+  canvas.style.touchAction = shown.content + 8 > shown.height - RULER ? "none" : "pan-y";
   canvas.style.height = `${shown.height}px`;
   canvas.width = Math.round(shown.width * ratio);
   canvas.height = Math.round(shown.height * ratio);
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   redraw();
+}
+
+// The pointer no longer stands on what it stood on.
+function forget() {
+  shown.hover = null;
+  tip.hidden = true;
 }
 
 let pending = false;
@@ -95,7 +104,7 @@ function draw() {
     label(track.title, y, soft, "11.5px system-ui, sans-serif");
   }
   pen.beginPath();
-  pen.rect(GUTTER, RULER, shown.width - GUTTER, shown.height - RULER);
+  pen.rect(shown.gutter, RULER, shown.width - shown.gutter, shown.height - RULER);
   pen.clip();
   for (const place of pointedAt()) drawArrow(place, ink);
   pen.restore();
@@ -149,7 +158,7 @@ function drawScrollbar(colour) {
 
 function label(text, y, colour, font) {
   pen.fillStyle = style("--paper");
-  pen.fillRect(0, y, GUTTER - 2, ROW);
+  pen.fillRect(0, y, shown.gutter - 2, ROW);
   pen.fillStyle = colour;
   pen.font = font;
   pen.fillText(fitted(text), 6, y + ROW / 2);
@@ -158,13 +167,13 @@ function label(text, y, colour, font) {
 // As much of a label as the gutter holds.
 function fitted(text) {
   let shorter = text;
-  while (shorter.length > 4 && pen.measureText(shorter).width > GUTTER - 12) shorter = shorter.slice(0, -2);
+  while (shorter.length > 4 && pen.measureText(shorter).width > shown.gutter - 12) shorter = shorter.slice(0, -2);
   return shorter === text ? text : `${shorter.slice(0, -1)}\u2026`;
 }
 
 function drawTrack(track, y) {
   const { start, end, kind } = track;
-  const perPixel = (view.end - view.start) / (shown.width - GUTTER);
+  const perPixel = (view.end - view.start) / (shown.width - shown.gutter);
   let index = Math.max(bisect(start, view.start) - 1, 0);
   while (index < start.length && start[index] < view.end) {
     if (end[index] - start[index] >= perPixel) {
@@ -177,7 +186,7 @@ function drawTrack(track, y) {
     // a wide slice that begins in this pixel is drawn on its own
     const last = end[next - 1] - start[next - 1] >= perPixel ? next - 1 : next;
     const share = Math.min((track.before[last] - track.before[index]) / perPixel, 1);
-    fill(GUTTER + pixel, y, 1, DATA.kinds[kind[index]].colour, Math.max(share, 0.3) * emphasis(track, index, last));
+    fill(shown.gutter + pixel, y, 1, DATA.kinds[kind[index]].colour, Math.max(share, 0.3) * emphasis(track, index, last));
     index = last;
   }
 }
@@ -197,7 +206,7 @@ function fill(x, y, width, colour, alpha) {
 }
 
 function drawSlice(track, index, y) {
-  const left = Math.max(toX(track.start[index]), GUTTER), right = Math.min(toX(track.end[index]), shown.width);
+  const left = Math.max(toX(track.start[index]), shown.gutter), right = Math.min(toX(track.end[index]), shown.width);
   const kind = DATA.kinds[track.kind[index]], { colour } = kind;
   if (right <= left) return;
   fill(left, y, Math.max(right - left - (right - left > 3 ? 0.7 : 0), 0.7), colour, emphasis(track, index, index + 1));
@@ -221,7 +230,7 @@ function drawRuler(ink, soft, line, paper) {
   pen.fillStyle = paper;
   pen.fillRect(0, 0, shown.width, RULER);
   pen.font = "11px system-ui, sans-serif";
-  const span = view.end - view.start, rough = span / Math.max((shown.width - GUTTER) / 110, 1);
+  const span = view.end - view.start, rough = span / Math.max((shown.width - shown.gutter) / 110, 1);
   const power = 10 ** Math.floor(Math.log10(rough)), step = Math.max([1, 2, 5, 10].find((each) => each * power >= rough) * power, 1);
   pen.fillStyle = soft;
   pen.strokeStyle = line;
@@ -236,7 +245,7 @@ function drawRuler(ink, soft, line, paper) {
   pen.setLineDash([4, 3]);
   REPORT.iterations.forEach(({ index, start_ns }) => {
     const x = Math.round(toX(start_ns)) + 0.5;
-    if (x < GUTTER - 1 || x > shown.width) return;
+    if (x < shown.gutter - 1 || x > shown.width) return;
     stroke(x, RULER, shown.height);
     if (x > free) { pen.fillText(`iteration ${index}`, x + 3, 22); free = x + 72; }
   });
@@ -264,6 +273,7 @@ function show(start, end) {
   view.end = view.start + span;
   canvas.dataset.start = view.start;
   canvas.dataset.end = view.end;
+  forget();
   redraw();
 }
 
@@ -274,6 +284,7 @@ function zoom(factor, time = (view.start + view.end) / 2) {
 function scrollBy(pixels) {
   const most = Math.max(shown.content + RULER + 8 - shown.height, 0), before = view.top;
   view.top = Math.min(Math.max(view.top + pixels, 0), most);
+  forget();
   redraw();
   return view.top !== before;
 }

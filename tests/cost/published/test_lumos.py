@@ -7,8 +7,7 @@ import pytest
 
 from simcore.cli import main
 from simcore.cost.published.lumos import Extrapolation, extrapolations
-from simcore.cost.published.suites import SUITES
-from simcore.cost.published.validate import default_documents, score
+from simcore.cost.published.validate import default_documents
 
 ROWS = {
     f"lumos-f7-{degrees}-replay"
@@ -18,9 +17,9 @@ ROWS = {
 UNEXPLAINED = {"lumos-f7-2x8x4-replay", "lumos-f7-2x4x16-replay"}
 
 
-@pytest.fixture(scope="module")
-def scored():
-    return score(SUITES["lumos_replay"], default_documents())
+@pytest.fixture
+def scored(scores):
+    return scores["lumos_replay"]
 
 
 def test_every_row_has_a_measurement_and_lumoss_own_prediction(scored):

@@ -6,16 +6,12 @@ import pytest
 
 from simcore.replay.build import prepare
 from simcore.replay.views.trial import foresight
-from simcore.workload.kineto import read_kineto, read_ranks
+from simcore.workload.kineto import read_kineto
 from tests.profiles_of_steps import Recorder
 from tests.shared import shared
 from tools.replay_validation import tables
 
-DEVICE_BOUND = [
-    ("hta", "ns_resolution_trace__rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz"),
-    ("hta", "negative_queue_length_values_check__rank0.json.gz"),
-    ("tracelens", "mi300__resnet_act_checkpoint.json.gz"),
-]
+DEVICE_BOUND = "ResNet, V100", "recommendation model, A100, rank 0 of 16", "ResNet, MI300X, rank 0 of 8"
 
 
 def trace_of(lengths_us):
@@ -45,14 +41,20 @@ def test_steps_that_run_other_kernels_are_not_compared():
     assert found.steps == 0
 
 
-@pytest.mark.parametrize("place", DEVICE_BOUND, ids=[name[:12] for _, name in DEVICE_BOUND])
-def test_public_device_bound_traces_are_foretold_better_than_by_persistence(place):
-    (found,) = foresight([prepare(trace) for trace in read_ranks([shared("data", "traces", *place)])])
-    assert found.graph < found.persistence
+@pytest.fixture(scope="module")
+def lines():
+    """The tables of the validation page, made anew from public traces."""
+    return "\n".join(tables(shared("data", "traces"))).replace("\n\n", "\n").splitlines()
 
 
-def test_the_validation_page_has_what_the_traces_give():
+def test_the_validation_page_has_what_the_traces_give(lines):
     page = (Path(__file__).parents[3] / "docs" / "validation.md").read_text()
-    assert "\n".join(tables(shared("data", "traces"))).replace("\n\n", "\n").splitlines() == [
-        line for line in page.partition("## Recorded steps replayed")[2].splitlines() if line.startswith("|")
-    ]
+    section = page.partition("## Recorded steps replayed")[2].splitlines()
+    assert lines == [line for line in section if line.startswith("|")]
+
+
+@pytest.mark.parametrize("name", DEVICE_BOUND)
+def test_public_device_bound_traces_are_foretold_better_than_by_persistence(name, lines):
+    cells = next(line for line in lines if line.startswith(f"| {name} |")).strip("| ").split(" | ")
+    graph, _, persistence = (float(cell.rstrip("%")) for cell in cells[-3:])
+    assert graph < persistence

@@ -1,0 +1,120 @@
+"""Figures that README and pages state in words: each is worked out again, and the page must say what was found."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import simcore
+from simcore.cli import main
+from simcore.errors import InputError
+from simcore.workload.text import parse
+from tests.documents import blocks
+from tests.published.test_astra_sim import usable
+from tests.shared import shared
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def text(name):
+    return " ".join((ROOT / name).read_text().split())
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """The words of a page whose files lie in the working folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def saved(name):
+        for block in blocks((ROOT / "docs" / name).read_text()):
+            if block.kind == "file":
+                Path(block.name).write_text(block.text)
+        return text(f"docs/{name}")
+
+    return saved
+
+
+def ms(*inputs, **options):
+    return f"{simcore.run(*inputs, **options).time_ns / 1e6:.2f} ms"
+
+
+def system(line):
+    Path("mine.yaml").write_text(line + "\n")
+    return "mine.yaml"
+
+
+def test_collectives_in_colours_and_rings_over_meshes_take_what_the_page_says(page):
+    said = page("collectives.md")
+    both = system("all-reduce-implementation: [bidirectionalRing, bidirectionalRing]")
+    times = [ms("micro_all_reduce", "torus.yaml", way) for way in ("colours.yaml", both, None)]
+    assert "64 MiB take {}; without the second line {}, with plain rings {}".format(*times) in said
+    times = [ms("micro_all_reduce", "mesh_8x8", way) for way in ("tour.yaml", None, "colours.yaml")]
+    assert "takes {} on the mesh. Rings along rows and columns take {}, in colours {}".format(*times) in said
+
+
+def test_a_synthesised_collective_is_as_near_to_the_bound_as_the_page_says(page):
+    said = page("collectives.md")
+    Path("mesh.yaml").write_text(
+        "topology: [Mesh, Mesh]\nnpus_count: [8, 8]\nbandwidth: [25, 25]\nlatency: [500, 500]\n"
+    )
+    Path("gather.txt").write_text("MICRO\n1\ng -1 0 NONE 0 0 NONE 0 0 ALLGATHER 1000000 1\n")
+    made, ring = (
+        simcore.run("gather.txt", "mesh.yaml", system(f"all-gather-implementation: [{name}]")).time_ns
+        for name in ("oneSynthesised2", "oneRing")
+    )
+    bound_ns = 63 * 1e6 / (2 * 25)  # what a corner lacks, over its two links
+    told = f"takes {made / 1e6:.2f} ms, {made / bound_ns - 1:.2%} above what the two links of a corner allow"
+    assert f"{told}; `oneRing` takes {ring / 1e6:.2f} ms" in said
+
+
+def test_the_tutorial_says_what_faster_links_give(page):
+    said = page("tutorial.md")
+    slow, fast = (simcore.run("step.txt", net, iterations=2).time_ns / 2e3 for net in ("ring8", "fast.yaml"))
+    assert f"An iteration takes {fast:.0f} us." in said
+    assert f"make the step {slow / fast:.1f} times as fast" in said
+
+
+def test_a_recorded_step_takes_on_a_network_what_the_page_says(tmp_path, monkeypatch, capsys):
+    traces = ROOT / "docs" / "traces"
+    monkeypatch.chdir(tmp_path)
+    assert main(["replay", str(traces), "--export-chakra", "made"]) == 0
+    capsys.readouterr()
+    took_ns = simcore.run("made/step", str(traces / "two.yml")).time_ns
+    assert main(["replay", str(traces), "--topology", str(traces / "two.yml"), "--json"]) == 0
+    predicted = {
+        step["predicted_ns"] for rank in json.loads(capsys.readouterr().out)["ranks"] for step in rank["steps"]
+    }
+    assert f"both take the same {took_ns / 1e6:.3f} ms" in text("docs/replay.md")
+    assert took_ns in predicted
+
+
+def test_the_readme_shows_an_error_as_it_is():
+    rows = "".join(f"conv{n} -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n" for n in range(11))
+    bad = "conv2_3 -1 1203 NONE 0 1190 NONE 0 980 ALLREDUCE 2.4MB 100\n"
+    with pytest.raises(InputError) as caught:
+        parse("DATA\n12\n" + rows + bad, "workloads/resnet50.txt")
+    readme = (ROOT / "README.md").read_text()
+    lines = [line.strip() for line in str(caught.value).splitlines()]
+    shown = readme.partition("    workloads/resnet50.txt:14:")[2].splitlines()
+    assert lines[0].endswith(shown[0].partition(" ")[2])
+    assert {line.strip() for line in shown[1:3]} <= set(lines)
+
+
+def test_the_readme_counts_the_cases_that_are_compared():
+    compared = [case for case in json.loads(shared("oracle", "astra1.json").read_text())["cases"] if usable(case)]
+    drawn = sum(case["note"].startswith("random") for case in compared)
+    assert f"in all {len(compared)} cases compared, {drawn} of them drawn at random" in text("README.md")
+
+
+def test_a_collective_of_ones_own_has_the_lines_that_the_readme_promises():
+    assert "adds a collective in twenty lines" in text("README.md")
+    pages = blocks((ROOT / "docs" / "extending.md").read_text())
+    (code,) = (block.text for block in pages if block.name == "bruck4.py")
+    assert len(code.splitlines()) <= 20
+
+
+@pytest.mark.parametrize("kind", ["topologies", "workloads", "models", "npus", "systems", "collectives", "profiles"])
+def test_what_the_readme_lists_can_be_listed(kind, capsys):
+    assert f"`{kind}`" in text("README.md") or f"simcore list {kind}" in text("README.md")
+    assert main(["list", kind]) == 0
+    assert capsys.readouterr().out.splitlines()
