@@ -67,7 +67,8 @@ def command(
     from simcore.workload.chakra.convert.conversion import Options, convert, is_text
 
     if form:
-        if kineto or native or topology or num_dims or npu_frequency or compat or iterations > 1 or is_text(source):
+        others = is_text(source) and Path(source).exists()
+        if kineto or native or topology or num_dims or npu_frequency or compat or iterations > 1 or others:
             hint = f"simcore convert {source} traces/w, then simcore convert traces/w {target} --to {form}"
             raise InputError.at("--to", "takes traces as they are", expected="traces, and no other option", hint=hint)
         writer.write_files(_for_param(source, target, npus, comm_groups), force=forced())

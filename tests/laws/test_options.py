@@ -103,4 +103,4 @@ def test_no_value_of_an_option_ends_in_a_traceback(name, folder, monkeypatch):
 
 
 def test_every_verb_is_tried():
-    assert {name.split()[0] for name in COMMANDS} | {"list"} == set(VERBS)
+    assert {name.split()[0] for name in COMMANDS} | {"list", "schema"} == set(VERBS)

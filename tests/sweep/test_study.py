@@ -30,7 +30,9 @@ def problems(folder, text):
 
 
 def test_the_options_are_the_arguments_of_run_but_those_that_change_no_figure():
-    assert {*OPTIONS, "link_times", "what_would_help", "explain_profile"} == set(inspect.signature(api.run).parameters)
+    assert {*OPTIONS, "link_times", "what_would_help", "explain_profile", "power"} == set(
+        inspect.signature(api.run).parameters
+    )
 
 
 @given(AXES)

@@ -253,7 +253,7 @@ def collective_s(kind: CollectiveKind, size_bytes: float, ranks: int, per_node: 
 
     >>> one = collective_s(CollectiveKind.ALL_REDUCE, 1 << 30, 8, 8, FABRICS["dgx-a100"])
     >>> round(one * 1e3, 1)
-    8.4
+    8.3
     """
     return choose(kind, size_bytes, ranks, per_node, system).seconds
 
