@@ -19,7 +19,7 @@ def push(heap: Rows, entry: tuple[int, ...]) -> None:
     row = heap[0, 0] + 1
     heap[0, 0] = row
     while row > 1 and _goes_before(entry, heap, row // 2):
-        heap[row] = heap[row // 2]
+        _copy(heap, row // 2, row)
         row //= 2
     for column in range(len(entry)):
         heap[row, column] = entry[column]
@@ -68,9 +68,14 @@ def _drop_first(heap: Rows) -> None:
             child += 1
         if not _before(heap, child, last):
             break
-        heap[row] = heap[child]
+        _copy(heap, child, row)
         row, child = child, 2 * child
-    heap[row] = heap[last]
+    _copy(heap, last, row)
+
+
+def _copy(heap: Rows, source: int, target: int) -> None:
+    for column in range(heap.shape[1]):
+        heap[target, column] = heap[source, column]
 
 
 def _before(heap: Rows, row: int, other: int) -> bool:
