@@ -156,9 +156,10 @@ def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
         count, rest = divmod(plan.global_batch, plan.dp * micro)
         if rest or count < 1 or not _exists(schedule, plan.pp, chunks, count, splits):
             continue
+        own = schedules.family(schedule)
         chosen = plan.but(
             micro_batch=micro,
-            virtual_stages=2 if schedule in _TWO_CHUNKS else chunks,
+            virtual_stages=chunks if own.any_chunks or own.chunks == 1 else own.chunks,
             schedule=_schedule(schedule, plan.pp, chunks),
             sequence_parallel=plan.tp > 1,
         )
@@ -190,9 +191,6 @@ def _repeated(study: Study, plan: Plan) -> list[tuple[Recompute, int]]:
     """
     kinds = [kind for kind in study.recompute if kind != "selective" or not plan.fused_attention]
     return [(kind, some) for kind in kinds for some in (study.recompute_layers if kind == "full" else (0,))]
-
-
-_TWO_CHUNKS = {"zb-v", "dualpipe"}
 
 
 def _schedule(name: str, pp: int, chunks: int) -> str:

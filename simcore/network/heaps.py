@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.network.core import NEVER
+
 __all__ = ["Rows", "append", "first_ns", "length", "pop_head", "pop_timer", "push"]
 
 Rows = NDArray[np.int64]
-NEVER = 1 << 62
 
 
 def push(heap: Rows, entry: tuple[int, ...]) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import simcore
 from simcore.network import heaps
+from simcore.network.core import NEVER
 from simcore.system import layouts
 from tests.system.test_alone import SYSTEMS, TOPOLOGIES, WORKLOAD
 
@@ -40,6 +41,6 @@ def test_a_heap_in_an_array_gives_tuples_in_order(entries):
         heaps.push(heap, entry)
     assert heaps.length(heap) == len(entries)
     found = []
-    while heaps.first_ns(heap) < heaps.NEVER:
+    while heaps.first_ns(heap) < NEVER:
         found.append(tuple(map(int, heaps.pop_timer(heap))))
     assert found == sorted(entries)

@@ -38,7 +38,7 @@ __all__ = ["Queued"]
 MOST_ROWS = 1_000_000  # of curves; a longer run keeps its beginning
 NOTE = (
     "queues: messages go in segments that are buffered and marked as one; acknowledgements, credits and pauses take "
-    "the latency of the way back and none of its bandwidth"
+    "the latency of the way back and none of its bandwidth; laws of congestion control are not validated"
 )
 
 
