@@ -71,11 +71,11 @@ def browser():
         chromium.close()
 
 
-@pytest.fixture(scope="module")
-def opened(browser, tmp_path_factory):
-    """A page on a run with a hostile layer name: (report, tab, what the console and the network saw)."""
+@pytest.fixture
+def opened(browser, tmp_path):
+    """A page of its own on a run with a hostile layer name: (report, tab, what the console and the network saw)."""
     run, text = made(scale=1000, classes=2, mix=20, layers=("first", "second", EVIL, "last"))
-    path = tmp_path_factory.mktemp("page") / "timeline.html"
+    path = tmp_path / "timeline.html"
     path.write_text(text)
     tab, seen = browser.new_page(viewport={"width": 1200, "height": 900}), []
     tab.on("console", lambda message: seen.append(message.text))
@@ -83,7 +83,14 @@ def opened(browser, tmp_path_factory):
     tab.on("request", lambda request: seen.append(request.url) if request.url != path.as_uri() else None)
     tab.goto(path.as_uri())
     tab.wait_for_selector("html[data-ready]")
-    return run, tab, seen
+    yield run, tab, seen
+    tab.close()
+
+
+def box_of(tab, selector):
+    """Where something is in the window, which is scrolled to show it."""
+    tab.locator(selector).scroll_into_view_if_needed()
+    return tab.locator(selector).bounding_box()
 
 
 def window(tab):
@@ -163,7 +170,7 @@ def test_search_counts_and_goes_to_matches_and_hover_describes(opened):
     start, end = window(tab)
     assert end - start < run.timeline.time_ns
     middle = tab.evaluate(FIRST_MATCH)
-    box = tab.locator("#canvas").bounding_box()
+    box = box_of(tab, "#canvas")
     tab.mouse.move(box["x"] + middle[0], box["y"] + middle[1])
     assert "second" in tab.text_content("#tip")
     tab.fill("#search", "")
@@ -173,7 +180,7 @@ def test_search_counts_and_goes_to_matches_and_hover_describes(opened):
 def test_a_note_at_the_pointer_goes_with_what_it_described_and_has_times_with_units(opened):
     _, tab, _ = opened
     tab.fill("#search", "second")
-    middle, box = tab.evaluate(FIRST_MATCH), tab.locator("#canvas").bounding_box()
+    middle, box = tab.evaluate(FIRST_MATCH), box_of(tab, "#canvas")
     tab.mouse.move(box["x"] + middle[0], box["y"] + middle[1])
     assert re.search(r"^[\d.]+ [un]?s, from [\d.]+ [un]?s to [\d.]+ [un]?s$", tab.text_content("#tip"), re.MULTILINE)
     assert tab.is_visible("#tip")
@@ -198,7 +205,7 @@ def test_a_narrow_page_keeps_to_its_width_and_most_of_it_for_the_timeline(browse
 
 def click(tab, track, index=0):
     """On the middle of a slice."""
-    box, (x, y) = tab.locator("#canvas").bounding_box(), tab.evaluate(MIDDLE, [track, index])
+    box, (x, y) = box_of(tab, "#canvas"), tab.evaluate(MIDDLE, [track, index])
     tab.mouse.click(box["x"] + x, box["y"] + y)
     tab.evaluate("() => new Promise(requestAnimationFrame)")
 
@@ -244,7 +251,7 @@ def test_the_tracks_of_links_hold_every_occupation(browser, tmp_path):
 @pytest.mark.browser
 def test_the_overview_of_ranks_says_what_a_cell_holds_and_leads_to_its_place(opened):
     run, tab, _ = opened
-    box = tab.locator("#heat").bounding_box()
+    box = box_of(tab, "#heat")
     tab.mouse.move(box["x"] + 5, box["y"] + 5)
     assert re.fullmatch(
         r"ranks 0-3, .* to .* us: 100% computing, 0% exposed communication", tab.text_content("#heat-note")
