@@ -10,7 +10,7 @@ import numpy as np
 
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray
 from simcore.network.topology.links import LinkGraph
-from simcore.network.topology.ring import Mesh, Ring
+from simcore.network.topology.ring import Ring
 from simcore.network.topology.wafer import WaferMesh
 from simcore.units import format_ns, format_rate
 
@@ -57,7 +57,7 @@ def draw(links: LinkGraph) -> Figure:
 def _sketches(links: LinkGraph) -> list[_Sketch]:
     """A grid whole, other networks by dimension."""
     parts = [axis.fabric for axis in links.axes]
-    grid = all(isinstance(part, Ring | Mesh) for part in parts) and 2 <= len(parts) <= 3 and links.npus <= MOST_CELLS
+    grid = all(isinstance(part, Ring) for part in parts) and 2 <= len(parts) <= 3 and links.npus <= MOST_CELLS
     if isinstance(parts[0], WaferMesh):
         return [_wafer(parts[0])]
     if grid:
@@ -92,7 +92,7 @@ def _grid(links: LinkGraph) -> _Sketch:
         elif a < b:
             lines.append((tuple(places[a]), tuple(places[b])))
     title = "  x  ".join(f"{axis.fabric.dim.kind} {axis.fabric.npus}" for axis in links.axes)
-    wraps = any(isinstance(axis.fabric, Ring) and axis.fabric.npus > 2 for axis in links.axes)
+    wraps = any(axis.fabric.closed and axis.fabric.npus > 2 for axis in links.axes)
     note = "; ".join(dict.fromkeys(_speed(axis.fabric) for axis in links.axes))
     note += "\nopen ends at the border: links around to the other side" if wraps else ""
     return _Sketch(title, places, links.npus, lines, note, [str(npu) for npu in ids])

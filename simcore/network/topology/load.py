@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from simcore.network.topology.model import Dimension, Graph, Memory, Topology, W
 from simcore.network.topology.nccl import read_nccl
 from simcore.network.topology.packet import is_packet_network, read_packet_network
 from simcore.network.topology.ports import PLAIN, PORT_KEYS, made_ports
+from simcore.network.topology.twisted import can_twist
 from simcore.network.topology.wafer import WaferMesh
 from simcore.peers import refuse_foreign
 from simcore.units import parse_bytes_per_s, parse_ns
@@ -33,10 +34,6 @@ MOST_CELLS = 1 << 20  # of a wafer, all of whose links are looked at
 """What fits in memory with a few numbers for each NPU."""
 
 LISTS = ("topology", "npus_count", "bandwidth", "latency")
-OPTIONAL = (
-    *("name", "description", "links", "gigabyte"),
-    *("oversubscription", "groups", "routers", "routing", "wafer", "levels", "routing_seed", *PORT_KEYS),
-)
 # The keys of ASTRA-sim 1.0.
 HIERARCHICAL = (
     *("topology-name", "topologies-per-dim", "dimensions-count"),
@@ -45,12 +42,6 @@ HIERARCHICAL = (
 HIERARCHICAL_OPTIONAL = ("dimension-type", "nic-latency", "router-latency", "hbm-latency", "hbm-bandwidth", "hbm-scale")
 LEVELS = {"T": "Tile", "N": "Node", "P": "Pod"}  # short for ASTRA-sim 1.0's levels
 ROUTINGS = ["minimal", "valiant", "ecmp", "spray", "adaptive"]
-# Keys that only some kinds have: key, what it is elsewhere, the kinds.
-DETAILS = (
-    ("oversubscription", 1.0, ("FatTree",)),
-    ("groups", 0, ("Dragonfly",)),
-    ("routers", 0, ("Dragonfly", "FatTree")),
-)
 HIERARCHICAL_KINDS = ["Ring", "FullyConnected", "Switch"]
 
 
@@ -97,34 +88,43 @@ def load(name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_force
 
 def _lists(root: Node, forced: str, default: str) -> Topology:
     """The four lists of ASTRA-sim 2.x with our optional keys."""
-    root.keys(required=LISTS, optional=OPTIONAL)
+    own = ("name", "description", "gigabyte", "wafer", "twisted", "routing_seed")
+    root.keys(required=LISTS, optional=(*own, *COLUMNS, *PORT_KEYS))
     gigabyte = _gigabyte(root, forced, default)
     rate = partial(Node.quantity, parse=partial(parse_bytes_per_s, gigabyte=gigabyte), above=True)
     kinds = _column(root, "topology", _kind, -1)
     count = len(kinds)
-    dims = zip(
+    rows = zip(
         kinds,
         _column(root, "npus_count", partial(Node.integer, minimum=1), count),
         _column(root, "bandwidth", rate, count),
         _column(root, "latency", partial(Node.quantity, parse=parse_ns), count),
-        _column(root, "links", partial(Node.integer, minimum=1), count, 1),
-        _column(root, "oversubscription", partial(Node.number, minimum=1.0), count, 1.0),
-        _column(root, "groups", Node.integer, count, 0),
-        _column(root, "routers", Node.integer, count, 0),
-        _column(root, "routing", _routing, count, "minimal"),
-        _column(root, "levels", Node.text, count, ""),
+        *(_column(root, key, convert, count, other) for key, (_, convert, other) in COLUMNS.items()),
         strict=False,
     )
-    made = tuple(
-        replace(Dimension(kind, npus, rate, latency, links, 0.0, 0.0, *details), level=level)
-        for kind, npus, rate, latency, links, *details, level in dims
-    )
+    fields = [field for field, _, _ in COLUMNS.values()]
+    made = tuple(Dimension(*row[:4], **dict(zip(fields, row[4:], strict=True))) for row in rows)  # type: ignore[arg-type]
     for index, dim in enumerate(made):
         _check_details(root, index, dim)
     made = _with_ports(root, made)
     wafer = _wafer(root, made)
     seen = logical(wafer, made) if wafer else made
-    return Topology(seen, _text(root, "name"), _text(root, "description"), wafer=wafer)
+    return Topology(seen, _text(root, "name"), _text(root, "description"), wafer=wafer, twisted=_twisted(root, made))
+
+
+def _twisted(root: Node, dims: tuple[Dimension, ...]) -> bool:
+    """Whether the wrap-arounds of a torus are twisted, which only some can be."""
+    if "twisted" not in root or not root["twisted"].flag():
+        return False
+    place, sizes = root["twisted"], [dim.npus for dim in dims]
+    if "wafer" in root or {dim.kind for dim in dims} != {"Ring"} or len(dims) > 3:
+        place.problem("only a torus can be twisted", "topology: [Torus, Torus] or [Torus, Torus, Torus]")
+    elif not can_twist(sizes):
+        found = " x ".join(map(str, sizes))
+        place.problem("a twisted torus has sides of k and 2k", "4 x 8, 4 x 4 x 8 or 4 x 8 x 8, for example", found)
+    elif any(dim.ports.routing == "valiant" for dim in dims):
+        place.problem("the dimensions of a twisted torus are not apart", "another routing than valiant", "valiant")
+    return True
 
 
 def _with_ports(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
@@ -143,8 +143,8 @@ def _with_ports(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...
 
 
 def _with(seed: int, dim: Dimension, row: dict[str, object], place: Node) -> Dimension:
-    """A Dragonfly does its own minimal and Valiant routing, whatever the network."""
-    own = dim.routing == "minimal" or (dim.kind == "Dragonfly" and dim.routing == "valiant")
+    """The dimension with its ports; what its kind does itself is not their routing."""
+    own = dim.routing in (FABRICS.get(dim.kind) if dim.kind in FABRICS.names() else GraphFabric).routings
     rate = dim.bandwidth_bytes_per_s * dim.parallel_links
     routing = ("", 0) if own else (dim.routing, seed)
     return replace(dim, ports=made_ports(row, rate, dim.latency_ns, routing, place))
@@ -152,6 +152,18 @@ def _with(seed: int, dim: Dimension, row: dict[str, object], place: Node) -> Dim
 
 def _routing(item: Node) -> str:
     return str(item.choice(ROUTINGS) or "minimal")
+
+
+# Key of a file, field of a dimension, how an entry is read, what it is without one.
+COLUMNS: Mapping[str, tuple[str, Callable[[Node], object], object]] = {
+    "links": ("links", partial(Node.integer, minimum=1), 1),
+    "oversubscription": ("oversubscription", partial(Node.number, minimum=1.0), 1.0),
+    "groups": ("groups", Node.integer, 0),
+    "routers": ("routers", Node.integer, 0),
+    "global_links": ("global_links", partial(Node.integer, minimum=1), 1),
+    "routing": ("routing", _routing, "minimal"),
+    "levels": ("level", Node.text, ""),
+}
 
 
 def _kind(item: Node) -> str:
@@ -186,11 +198,12 @@ def _text(root: Node, key: str) -> str:
 def _check_details(root: Node, index: int, dim: Dimension) -> None:
     """The keys that only some kinds have stand with those kinds, and their routers can be filled evenly."""
     place = root["npus_count"].items[index] if "npus_count" in root else root
-    for key, default, kinds in DETAILS:
+    for key in sorted({key for name in FABRICS.names() for key in FABRICS.get(name).keys}):
+        default, kinds = COLUMNS[key][2], [name for name in FABRICS.names() if key in FABRICS.get(name).keys]
         if getattr(dim, key) != default and dim.kind not in kinds:
             place.problem(f"{key} does not apply to a {dim.kind}", f"{default} for this dimension, or {kinds[0]}")
-    if dim.kind == "Dragonfly" and (dim.groups < 1 or dim.routers < 1):
-        place.problem("a Dragonfly needs groups and routers", "groups: [g] and routers: [r], both >= 1")
+    if "groups" in FABRICS.get(dim.kind).keys and (dim.groups < 1 or dim.routers < 1):
+        place.problem(f"a {dim.kind} needs groups and routers", "groups: [g] and routers: [r], both >= 1")
     elif dim.npus % (max(dim.groups, 1) * max(dim.routers, 1)):
         shape = f"{dim.groups} groups of {dim.routers} routers" if dim.groups else f"{dim.routers} leaves"
         place.problem(f"the NPUs must fill {shape} evenly", "a multiple")
@@ -230,8 +243,9 @@ def _check_wafer(node: Node, wafer: Wafer) -> None:
         _check_spares(node["spare_rows"], wafer.dead_npus, wafer.columns, wafer.spare_rows)
     elif len(wafer.dead_npus) == wafer.columns * wafer.rows:
         node["dead_npus"].problem("no NPU is left to work", "at least one live NPU")
-    if not node.problems.found and len(lost := WaferMesh(wafer).unreachable()):
-        node.problem("what is dead cuts the wafer in two", "a way between any two NPUs", f"NPU {lost[0]} cut off")
+    if not node.problems.found and len(lost := (mesh := WaferMesh(wafer)).unreachable()):
+        cut_off = f"NPU {mesh.physical[lost[0]]} cut off"
+        node.problem("what is dead cuts the wafer in two", "a way between any two NPUs", cut_off)
 
 
 def _check_spares(node: Node, dead: tuple[int, ...], columns: int, spare: int) -> None:
@@ -293,8 +307,8 @@ def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
 
 
 def _check_joined(place: Node, graph: Graph) -> None:
-    if not place.problems.found and (lost := GraphFabric(graph).unreachable()):
-        place.problem("the graph is not connected", "a way between any two NPUs", f"no way for {lost[0]!r}")
+    if not place.problems.found and len(lost := GraphFabric(graph).unreachable()):
+        place.problem("the graph is not connected", "a way between any two NPUs", f"no way for {graph.names[lost[0]]!r}")
 
 
 def _of_graph(graph: Graph, name: str, description: str, path: str = "") -> Topology:

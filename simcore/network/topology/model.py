@@ -34,8 +34,8 @@ class Dimension:
     `bandwidth_bytes_per_s` is of one link in one direction, `latency_ns` per hop; `links` counts parallel links to a
     neighbour or, with `links_per_npu`, the links of an NPU to all its neighbours of this dimension (ASTRA-sim 1.0).
     `nic_latency_ns`, `router_latency_ns` and `memory` are ASTRA-sim 1.0's extra terms. `oversubscription` belongs to a
-    FatTree, `groups` and `routing` ("minimal" or "valiant") to a Dragonfly, `routers` to both (leaves; routers of a
-    group). `level` says where the dimension is (inside a server, between servers, ...), for its price. `ports` are what
+    FatTree, `groups`, `global_links` (between two groups) and `routing` to a Dragonfly, `routers` to both (leaves;
+    routers of a group). `level` says where the dimension is (inside a server, between servers, ...), for its price. `ports` are what
     links with queues do (`network.queued`).
     """
 
@@ -49,6 +49,7 @@ class Dimension:
     oversubscription: float = 1.0
     groups: int = 0
     routers: int = 0
+    global_links: int = 1
     routing: str = "minimal"
     links_per_npu: bool = False
     memory: Memory = Memory()
@@ -114,7 +115,7 @@ class Topology:
 
     With a `graph` one dimension of kind "Graph" stands for it. On a `wafer` the dimensions are the logical mesh without
     the spare rows; when dead NPUs have no spare, one dimension of kind "Wafer" counts those that live. `noise` and
-    `faults` are what a run adds to its links.
+    `faults` are what a run adds to its links. Wrap-arounds of a `twisted` torus lead elsewhere (`topology.twisted`).
     """
 
     dims: tuple[Dimension, ...]
@@ -122,6 +123,7 @@ class Topology:
     description: str = ""
     wafer: Wafer | None = None
     graph: Graph | None = None
+    twisted: bool = False
     path: str = field(default="", compare=False)
     noise: Noise = QUIET
     faults: tuple[Fault, ...] = ()
@@ -165,6 +167,11 @@ class Topology:
                 for dim, value in zip(dims, parsed, strict=True)
             )
         return replace(self, dims=dims, path="")
+
+    @property
+    def apart(self) -> bool:
+        """Whether each dimension has links of its own."""
+        return not (self.graph or self.wafer or self.twisted)
 
     @property
     def npus(self) -> int:
