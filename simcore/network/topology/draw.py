@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray
+from simcore.network.topology.grid import coordinates
 from simcore.network.topology.links import LinkGraph
+from simcore.network.topology.model import Dimension
 from simcore.network.topology.ring import Ring
+from simcore.network.topology.twisted import TwistedTorus
 from simcore.network.topology.wafer import WaferMesh
 from simcore.units import format_ns, format_rate
 
@@ -57,11 +60,12 @@ def draw(links: LinkGraph) -> Figure:
 def _sketches(links: LinkGraph) -> list[_Sketch]:
     """A grid whole, other networks by dimension."""
     parts = [axis.fabric for axis in links.axes]
-    grid = all(isinstance(part, Ring) for part in parts) and 2 <= len(parts) <= 3 and links.npus <= MOST_CELLS
     if isinstance(parts[0], WaferMesh):
         return [_wafer(parts[0])]
-    if grid:
-        return [_grid(links)]
+    sides = links.topology.twisted or links.topology.dims
+    grid = isinstance(parts[0], TwistedTorus) or all(isinstance(part, Ring) for part in parts)
+    if grid and 2 <= len(sides) <= 3 and links.npus <= MOST_CELLS:
+        return [_grid(links, sides)]
     return [_dimension(links, index) for index in range(len(parts))]
 
 
@@ -73,29 +77,28 @@ def _speed(fabric: Fabric) -> str:
     return f"{' to '.join(map(format_rate, rate))}, {' to '.join(map(format_ns, latency))} a hop"
 
 
-def _grid(links: LinkGraph) -> _Sketch:
+def _grid(links: LinkGraph, sides: Sequence[Dimension]) -> _Sketch:
     """Two dimensions flat, a third drawn slantwise; a wrap-around link is a stub at both ends."""
-    sizes = [axis.fabric.npus for axis in links.axes]
-    ids = np.arange(links.npus)
-    address = [ids // axis.stride % size for axis, size in zip(links.axes, sizes, strict=True)]
-    depth = address[2] if len(sizes) == 3 else np.zeros_like(ids)
+    sizes = np.array([dim.npus for dim in sides])
+    address = coordinates(np.arange(links.npus), sizes)
     # The slant keeps layers apart: a layer's step is a fraction of a cell that never lands on the next one.
-    slant = 0.8 / max(sizes[2], 2) if len(sizes) == 3 else 0.0
-    places = np.stack([address[0] + slant * depth, 0.7 * slant * depth - address[1]], axis=1).astype(float)
+    slant = 0.8 / max(sizes[-1], 2)
+    steps = np.array([[1, 0], [0, -1], [slant, 0.7 * slant]])[: len(sides)]
+    places, apart = address @ steps, address[links.src] - address[links.dst]
     lines = []
-    for a, b in zip(links.src.tolist(), links.dst.tolist(), strict=True):
-        index = next(i for i, column in enumerate(address) if column[a] != column[b])
-        wraps = abs(int(address[index][a]) - int(address[index][b])) > 1
-        if wraps:
-            outward = (places[a] - places[b]) / np.linalg.norm(places[a] - places[b])
+    for a, b, away in zip(links.src.tolist(), links.dst.tolist(), apart, strict=True):
+        if np.abs(away).sum() > 1:
+            index = int((np.abs(away) == sizes - 1).argmax())  # the side at whose ends both are
+            outward = np.sign(away[index]) * steps[index] / np.linalg.norm(steps[index])
             lines.append((tuple(places[a]), tuple(places[a] + 0.4 * outward)))
         elif a < b:
             lines.append((tuple(places[a]), tuple(places[b])))
-    title = "  x  ".join(f"{axis.fabric.dim.kind} {axis.fabric.npus}" for axis in links.axes)
-    wraps = any(axis.fabric.closed and axis.fabric.npus > 2 for axis in links.axes)
+    title = "  x  ".join(f"{dim.kind} {dim.npus}" for dim in sides)
     note = "; ".join(dict.fromkeys(_speed(axis.fabric) for axis in links.axes))
-    note += "\nopen ends at the border: links around to the other side" if wraps else ""
-    return _Sketch(title, places, links.npus, lines, note, [str(npu) for npu in ids])
+    twist = f", {sizes.min()} further along the long sides from short ones" if links.topology.twisted else ""
+    if (np.abs(apart).sum(axis=1) > 1).any():
+        note += f"\nopen ends at the border: links around to the other side{twist}"
+    return _Sketch(title, places, links.npus, lines, note, list(map(str, range(links.npus))))
 
 
 def _wafer(fabric: WaferMesh) -> _Sketch:
@@ -161,24 +164,6 @@ def _layers(fabric: Fabric) -> FloatArray:
     )
 
 
-def _groups(fabric: Fabric) -> FloatArray:
-    """A dragonfly's groups on a circle, the routers of a group on a small one, NPUs outside them."""
-    groups, routers = fabric.dim.groups, fabric.dim.routers
-    each = fabric.npus // (groups * routers)
-    centres = _circle(groups, 1.0)
-    small = 0.75 * np.pi / max(groups, 4)
-    turn = 0.5 - 2 * np.arange(groups) / groups
-    router = np.concatenate([c + _circle(routers, 0.55 * small, t) for c, t in zip(centres, turn, strict=True)])
-    centre = np.repeat(np.arange(groups), routers)
-    outward = router - centres[centre]
-    if routers == 1:
-        outward = centres[centre] * 0.55 * small
-    side = np.stack([-outward[:, 1], outward[:, 0]], axis=1)
-    spread = (np.arange(each) - (each - 1) / 2) / max(each, 2)
-    npus = router[:, None] + 0.8 * outward[:, None] + spread[None, :, None] * side[:, None]
-    return np.concatenate([npus.reshape(-1, 2), router])
-
-
 def _springs(fabric: Fabric) -> FloatArray:
     """By the forces of the links, the same every time."""
     import networkx
@@ -197,8 +182,10 @@ LAYOUTS: dict[str, Callable[[Fabric], FloatArray]] = {
     "Switch": _around,
     "Mesh": _line,
     "FatTree": _layers,
-    "Dragonfly": _groups,
+    "Dragonfly": _springs,
+    "DragonflyPlus": _springs,
     "Graph": _springs,
+    "TwistedTorus": _springs,
 }
 
 

@@ -34,7 +34,7 @@ def fabrics(topology: Topology) -> tuple[Fabric, ...]:
     if topology.wafer:
         return (WaferMesh(topology.wafer),)
     if topology.twisted:
-        return (TwistedTorus(topology.dims),)
+        return (TwistedTorus(topology.twisted),)
     return tuple(FABRICS.get(dim.kind)(dim) for dim in topology.dims)
 
 

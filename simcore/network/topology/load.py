@@ -20,7 +20,7 @@ from simcore.network.topology.model import Dimension, Graph, Memory, Topology, W
 from simcore.network.topology.nccl import read_nccl
 from simcore.network.topology.packet import is_packet_network, read_packet_network
 from simcore.network.topology.ports import PLAIN, PORT_KEYS, made_ports
-from simcore.network.topology.twisted import can_twist
+from simcore.network.topology.twisted import can_twist, whole_dimension
 from simcore.network.topology.wafer import WaferMesh
 from simcore.peers import refuse_foreign
 from simcore.units import parse_bytes_per_s, parse_ns
@@ -107,24 +107,24 @@ def _lists(root: Node, forced: str, default: str) -> Topology:
     for index, dim in enumerate(made):
         _check_details(root, index, dim)
     made = _with_ports(root, made)
-    wafer = _wafer(root, made)
-    seen = logical(wafer, made) if wafer else made
-    return Topology(seen, _text(root, "name"), _text(root, "description"), wafer=wafer, twisted=_twisted(root, made))
+    wafer, twisted = _wafer(root, made), _twisted(root, made)
+    seen = logical(wafer, made) if wafer else (whole_dimension(twisted),) if twisted else made
+    return Topology(seen, _text(root, "name"), _text(root, "description"), wafer=wafer, twisted=twisted)
 
 
-def _twisted(root: Node, dims: tuple[Dimension, ...]) -> bool:
-    """Whether the wrap-arounds of a torus are twisted, which only some can be."""
-    if "twisted" not in root or not root["twisted"].flag():
-        return False
+def _twisted(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+    """The dimensions of a torus whose wrap-arounds are twisted, which only some can be."""
+    if "twisted" not in root or not root["twisted"].flag() or root.problems.found:
+        return ()
     place, sizes = root["twisted"], [dim.npus for dim in dims]
-    if "wafer" in root or {dim.kind for dim in dims} != {"Ring"} or len(dims) > 3:
+    if "wafer" in root or {dim.kind for dim in dims} != {"Ring"}:
         place.problem("only a torus can be twisted", "topology: [Torus, Torus] or [Torus, Torus, Torus]")
     elif not can_twist(sizes):
         found = " x ".join(map(str, sizes))
         place.problem("a twisted torus has sides of k and 2k", "4 x 8, 4 x 4 x 8 or 4 x 8 x 8, for example", found)
-    elif any(dim.ports.routing == "valiant" for dim in dims):
-        place.problem("the dimensions of a twisted torus are not apart", "another routing than valiant", "valiant")
-    return True
+    elif len({(dim.ports, dim.links) for dim in dims}) > 1:
+        place.problem("the dimensions of a twisted torus are alike", "the same links and ports in all of them")
+    return dims
 
 
 def _with_ports(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...]:

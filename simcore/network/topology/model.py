@@ -115,7 +115,8 @@ class Topology:
 
     With a `graph` one dimension of kind "Graph" stands for it. On a `wafer` the dimensions are the logical mesh without
     the spare rows; when dead NPUs have no spare, one dimension of kind "Wafer" counts those that live. `noise` and
-    `faults` are what a run adds to its links. Wrap-arounds of a `twisted` torus lead elsewhere (`topology.twisted`).
+    `faults` are what a run adds to its links. One
+    dimension of kind "TwistedTorus" stands for the sides of a `twisted` one.
     """
 
     dims: tuple[Dimension, ...]
@@ -123,7 +124,7 @@ class Topology:
     description: str = ""
     wafer: Wafer | None = None
     graph: Graph | None = None
-    twisted: bool = False
+    twisted: tuple[Dimension, ...] = ()
     path: str = field(default="", compare=False)
     noise: Noise = QUIET
     faults: tuple[Fault, ...] = ()
@@ -143,8 +144,8 @@ class Topology:
         >>> Topology((Dimension("Ring", 8, 50e9, 500.0),)).replace(bandwidth="400 Gb/s").dims[0].bandwidth_bytes_per_s
         50000000000.0
         """
-        if self.graph or self.wafer:
-            raise InputError.at(self.name or "topology", "links of a graph or wafer are varied in its file")
+        if not self.apart:
+            raise InputError.at(self.name or "topology", "links of a graph, wafer or twisted torus are varied in its file")
         dims = self.dims
         for name, given, parse in (
             ("bandwidth_bytes_per_s", bandwidth, parse_bytes_per_s),

@@ -13,12 +13,19 @@ from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.grid import coordinates, straight_cut_bytes_per_s, walk
 from simcore.network.topology.model import Dimension
 
-__all__ = ["TwistedTorus", "can_twist"]
+__all__ = ["TwistedTorus", "can_twist", "whole_dimension"]
 
 
 def can_twist(sizes: Sequence[int]) -> bool:
     """Whether all sides are k or twice k, with one of each and k at least 2."""
     return len(set(sizes)) == 2 and max(sizes) == 2 * min(sizes) > 2
+
+
+def whole_dimension(dims: Sequence[Dimension]) -> Dimension:
+    """A twisted torus as a workload sees it: its ways are not those of its sides."""
+    slowest, latency_ns = min(dim.bandwidth_bytes_per_s for dim in dims), max(dim.latency_ns for dim in dims)
+    npus = prod(dim.npus for dim in dims)
+    return Dimension("TwistedTorus", npus, slowest, latency_ns, dims[0].links, level=dims[0].level, ports=dims[0].ports)
 
 
 class TwistedTorus(Fabric):
@@ -33,8 +40,9 @@ class TwistedTorus(Fabric):
     bisection_how: ClassVar[str] = "the links across the weakest straight cut in the middle of a dimension"
 
     def __init__(self, dims: Sequence[Dimension]):
+        super().__init__(whole_dimension(dims))
         self.dims, self.sizes = dims, tuple(dim.npus for dim in dims)
-        self.npus, self._sides = prod(self.sizes), np.array(self.sizes)
+        self._sides = np.array(self.sizes)
         self._long = self._sides == self._sides.max()
         turns = [[0] if long else [-1, 0, 1] for long in self._long]
         self._around = np.array([*product(*turns)]) * self._sides.min()  # ways round the short sides
