@@ -77,47 +77,30 @@ def _comb(near: Near, links: LinkGraph) -> tuple[int, ...] | None:
 
 
 def _two_factor(near: Near, links: LinkGraph) -> Near:
-    """Cycles through all NPUs: every NPU with two of its neighbours, by augmenting paths; ValueError if there are none.
+    """Cycles through all NPUs: every NPU with two of its neighbours; ValueError if there are none.
 
-    A plane's squares have two colours, and neighbours differ: a flow from one colour to the other.
+    A plane's squares have two colours, and neighbours differ: a maximum flow from one colour to the other.
     """
+    import networkx
+
     column, row = _places(links)
-    black = [npu for npu in near if (column[npu] + row[npu]) % 2 == 0]
+    black = dict.fromkeys(npu for npu in near if (column[npu] + row[npu]) % 2 == 0)
     if 2 * len(black) != len(near):
         sides = f"{len(black)} black NPUs and {len(near) - len(black)} white ones"
         raise ValueError(f"there is no Hamiltonian ring: coloured like a chessboard, there are {sides}")
+    graph = networkx.DiGraph()
+    graph.add_edges_from((("from", npu) if npu in black else (npu, "to") for npu in near), capacity=2)
+    graph.add_edges_from(((npu, white) for npu in black for white in sorted(near[npu])), capacity=1)
+    _, flow = networkx.maximum_flow(graph, "from", "to")
     factor: Near = {npu: set() for npu in near}
-    for start in [*black, *black]:
-        if not _augment(start, near, factor):
-            lonely = f"({column[start]},{row[start]})"
-            raise ValueError(f"there is no Hamiltonian ring: not every NPU can have two neighbours on it, see {lonely}")
+    for npu in black:
+        for white in near[npu]:
+            if flow[npu][white]:
+                _link(npu, white, factor)
+    if lonely := [npu for npu in black if len(factor[npu]) < 2]:
+        where = f"({column[lonely[0]]},{row[lonely[0]]})"
+        raise ValueError(f"there is no Hamiltonian ring: not every NPU can have two neighbours on it, see {where}")
     return factor
-
-
-def _augment(start: int, near: Near, factor: Near) -> bool:
-    """Give `start` one neighbour more, changing those of others on the way."""
-    came, line = {start: start}, [start]
-    for black in line:
-        for white in sorted(near[black] - factor[black] - came.keys()):
-            came[white] = black
-            if len(factor[white]) < 2:
-                _turn_over(white, start, came, factor)
-                return True
-            fresh = sorted(factor[white] - came.keys())
-            came |= dict.fromkeys(fresh, white)
-            line += fresh
-    return False
-
-
-def _turn_over(white: int, start: int, came: Mapping[int, int], factor: Near) -> None:
-    """Along the way to `white`, what is in the factor leaves it and the rest enters."""
-    while True:
-        black = came[white]
-        _link(black, white, factor)
-        if black == start:
-            return
-        white = came[black]
-        _unlink(black, white, factor)
 
 
 def _link(a: int, b: int, factor: Near) -> None:
