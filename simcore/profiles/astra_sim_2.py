@@ -40,7 +40,9 @@ def delay(topology: Topology) -> Delay:
         for index, dim in enumerate(topology.dims):
             differ = undecided & (here[index] != there[index])
             transfer = size_bytes / (dim.bandwidth_bytes_per_s / 1e9)
-            time = (FABRICS.get(dim.kind)(dim).hops(here[index], there[index]) * dim.latency_ns + transfer).astype(np.int64)
+            time = (FABRICS.get(dim.kind)(dim).hops(here[index], there[index]) * dim.latency_ns + transfer).astype(
+                np.int64
+            )
             found = np.where(differ, time, found)
             undecided &= ~differ
         return found

@@ -29,7 +29,7 @@ LATENCIES = st.sampled_from([0.0, 0.5, 1.0, 7.0, 936.25])
 
 @st.composite
 def dimensions(draw, largest=6):
-    kind = draw(st.sampled_from(["Ring", "Torus", "Mesh", "FullyConnected", "Switch", "FatTree", "Dragonfly", "DragonflyPlus"]))
+    kind = draw(st.sampled_from(FABRICS.names()))
     npus, details = draw(st.integers(1, largest)), {}
     if kind in {"Dragonfly", "DragonflyPlus"}:
         groups, routers = draw(st.integers(1, 4)), draw(st.integers(1, 3))

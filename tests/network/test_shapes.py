@@ -10,7 +10,12 @@ from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Dimension, Topology
 
-FILE = {"topology": "[Torus, Torus, Torus]", "npus_count": "[4, 4, 8]", "bandwidth": "[45, 45, 45]", "latency": "[1, 1, 1]"}
+FILE = {
+    "topology": "[Torus, Torus, Torus]",
+    "npus_count": "[4, 4, 8]",
+    "bandwidth": "[45, 45, 45]",
+    "latency": "[1, 1, 1]",
+}
 
 
 PLANE = {"topology": "[Torus, Torus]", "npus_count": "[4, 8]", "bandwidth": "[45, 45]", "latency": "[1, 1]"}

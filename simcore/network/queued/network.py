@@ -22,10 +22,9 @@ from simcore.network.clock import whole_latency
 from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork
 from simcore.network.folded import FoldedLinks
 from simcore.network.instant import at_end_of_instant
-from simcore.network.queued.deadlock import waits_in_a_circle
 from simcore.network.queued.flow import Message, Segment, Sender, Way
 from simcore.network.queued.laws import Path, Reading
-from simcore.network.queued.ports import Port
+from simcore.network.queued.ports import Port, waits_in_a_circle
 from simcore.network.queued.routing import Ways
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology

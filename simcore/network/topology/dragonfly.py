@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,7 +28,7 @@ class Dragonfly(Fabric):
 
     description = "`groups` of `routers`, all linked inside a group, every two groups linked; minimal or Valiant"
     keys = ("groups", "routers", "global_links")
-    routings = ("minimal", "valiant")
+    routings: ClassVar[Collection[str]] = ("minimal", "valiant")
 
     def __init__(self, dim: Dimension):
         super().__init__(dim)
@@ -128,8 +130,8 @@ class Dragonfly(Fabric):
 class DragonflyPlus(Dragonfly):
     """`groups` groups of `routers` leaves with the NPUs, and as many spines (Shpiner et al., HiPINEB 2017).
 
-    Every leaf of a group is linked to each of its spines; every two groups have `global_links` links, spread evenly over
-    their spines by distance. Routes are shortest; among equals the destination's number chooses.
+    Every leaf of a group is linked to each of its spines; every two groups have `global_links` links, spread evenly
+    over their spines by distance. Routes are shortest; among equals the destination's number chooses.
     Links: NPU up, NPU down, leaf to spine by group, spine to leaf, group to group.
     """
 

@@ -80,7 +80,7 @@ def _speed(fabric: Fabric) -> str:
 def _grid(links: LinkGraph, sides: Sequence[Dimension]) -> _Sketch:
     """Two dimensions flat, a third drawn slantwise; a wrap-around link is a stub at both ends."""
     sizes = np.array([dim.npus for dim in sides])
-    address = coordinates(np.arange(links.npus), sizes)
+    address = coordinates(np.arange(links.npus), sizes.tolist())
     # The slant keeps layers apart: a layer's step is a fraction of a cell that never lands on the next one.
     slant = 0.8 / max(sizes[-1], 2)
     steps = np.array([[1, 0], [0, -1], [slant, 0.7 * slant]])[: len(sides)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -54,7 +55,7 @@ class Fabric(ABC):
     permutes: ClassVar[bool] = False
     own_links: ClassVar[bool] = False
     keys: ClassVar[tuple[str, ...]] = ()  # of a topology file that only some kinds have
-    routings: ClassVar[tuple[str, ...]] = ("minimal",)  # that it does itself, whatever the network
+    routings: ClassVar[Collection[str]] = ("minimal",)  # that it does itself, whatever the network
     bisection_how: ClassVar[str] = "the links across a straight cut of dimension {dimension}"
 
     def __init__(self, dim: Dimension):

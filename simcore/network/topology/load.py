@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from simcore.documents import Node, parse, read_text
 from simcore.errors import InputError, Problems
@@ -33,16 +33,36 @@ MAX_NPUS = 1 << 24
 MOST_CELLS = 1 << 20  # of a wafer, all of whose links are looked at
 """What fits in memory with a few numbers for each NPU."""
 
-LISTS = ("topology", "npus_count", "bandwidth", "latency")
-# The keys of ASTRA-sim 1.0.
-HIERARCHICAL = (
-    *("topology-name", "topologies-per-dim", "dimensions-count"),
-    *("units-count", "links-count", "link-latency", "link-bandwidth"),
-)
-HIERARCHICAL_OPTIONAL = ("dimension-type", "nic-latency", "router-latency", "hbm-latency", "hbm-bandwidth", "hbm-scale")
+Columns = Mapping[str, tuple[str, Callable[[Node], Any], Any]]
+"""Key of a file -> field, how an entry is read, what it is without one; None where there must be one."""
+COUNT, TIME = partial(Node.integer, minimum=1), partial(Node.quantity, parse=parse_ns)
+RATE = partial(Node.quantity, parse=partial(parse_bytes_per_s, gigabyte=GIGABYTE["binary"]), above=True)
+# Keys that only some kinds have.
+DETAILS: Columns = {
+    "oversubscription": ("oversubscription", partial(Node.number, minimum=1.0), 1.0),
+    "groups": ("groups", Node.integer, 0),
+    "routers": ("routers", Node.integer, 0),
+    "global_links": ("global_links", COUNT, 1),
+}
 LEVELS = {"T": "Tile", "N": "Node", "P": "Pod"}  # short for ASTRA-sim 1.0's levels
 ROUTINGS = ["minimal", "valiant", "ecmp", "spray", "adaptive"]
 HIERARCHICAL_KINDS = ["Ring", "FullyConnected", "Switch"]
+# The keys of ASTRA-sim 1.0.
+HIERARCHICAL: Columns = {
+    "topologies-per-dim": ("kind", lambda item: item.choice(HIERARCHICAL_KINDS) or "Ring", None),
+    "units-count": ("npus", COUNT, None),
+    "link-bandwidth": ("bandwidth_bytes_per_s", RATE, None),
+    "link-latency": ("latency_ns", TIME, None),
+    "links-count": ("links", COUNT, None),
+    "nic-latency": ("nic_latency_ns", TIME, 0.0),
+    "router-latency": ("router_latency_ns", TIME, 0.0),
+    "dimension-type": ("level", lambda item: LEVELS.get(item.text(), item.text()), ""),
+}
+MEMORY: Columns = {
+    "hbm-latency": ("latency_ns", TIME, 0.0),
+    "hbm-bandwidth": ("bandwidth_bytes_per_ns", partial(Node.number, above=True), 1.0),
+    "hbm-scale": ("scale", Node.number, 0.0),
+}
 
 
 def load(name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_forced: str = "") -> Topology:
@@ -88,22 +108,10 @@ def load(name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_force
 
 def _lists(root: Node, forced: str, default: str) -> Topology:
     """The four lists of ASTRA-sim 2.x with our optional keys."""
+    columns = _columns(_gigabyte(root, forced, default))
     own = ("name", "description", "gigabyte", "wafer", "twisted", "routing_seed")
-    root.keys(required=LISTS, optional=(*own, *COLUMNS, *PORT_KEYS))
-    gigabyte = _gigabyte(root, forced, default)
-    rate = partial(Node.quantity, parse=partial(parse_bytes_per_s, gigabyte=gigabyte), above=True)
-    kinds = _column(root, "topology", _kind, -1)
-    count = len(kinds)
-    rows = zip(
-        kinds,
-        _column(root, "npus_count", partial(Node.integer, minimum=1), count),
-        _column(root, "bandwidth", rate, count),
-        _column(root, "latency", partial(Node.quantity, parse=parse_ns), count),
-        *(_column(root, key, convert, count, other) for key, (_, convert, other) in COLUMNS.items()),
-        strict=False,
-    )
-    fields = [field for field, _, _ in COLUMNS.values()]
-    made = tuple(Dimension(*row[:4], **dict(zip(fields, row[4:], strict=True))) for row in rows)  # type: ignore[arg-type]
+    root.keys(required=_required(columns), optional=(*own, *columns, *PORT_KEYS))
+    made = tuple(Dimension(**row) for row in _rows(root, columns, -1))
     for index, dim in enumerate(made):
         _check_details(root, index, dim)
     made = _with_ports(root, made)
@@ -154,16 +162,32 @@ def _routing(item: Node) -> str:
     return str(item.choice(ROUTINGS) or "minimal")
 
 
-# Key of a file, field of a dimension, how an entry is read, what it is without one.
-COLUMNS: Mapping[str, tuple[str, Callable[[Node], object], object]] = {
-    "links": ("links", partial(Node.integer, minimum=1), 1),
-    "oversubscription": ("oversubscription", partial(Node.number, minimum=1.0), 1.0),
-    "groups": ("groups", Node.integer, 0),
-    "routers": ("routers", Node.integer, 0),
-    "global_links": ("global_links", partial(Node.integer, minimum=1), 1),
-    "routing": ("routing", _routing, "minimal"),
-    "levels": ("level", Node.text, ""),
-}
+def _columns(gigabyte: float) -> Columns:
+    """Of a file of lists."""
+    rate = partial(Node.quantity, parse=partial(parse_bytes_per_s, gigabyte=gigabyte), above=True)
+    return {
+        "topology": ("kind", _kind, None),
+        "npus_count": ("npus", COUNT, None),
+        "bandwidth": ("bandwidth_bytes_per_s", rate, None),
+        "latency": ("latency_ns", TIME, None),
+        "links": ("links", COUNT, 1),
+        "levels": ("level", Node.text, ""),
+        "routing": ("routing", _routing, "minimal"),
+        **DETAILS,
+    }
+
+
+def _required(columns: Columns) -> tuple[str, ...]:
+    return tuple(key for key, (_, _, other) in columns.items() if other is None)
+
+
+def _rows(root: Node, columns: Columns, count: int) -> list[dict[str, Any]]:
+    """What `Dimension` or `Memory` is made of, for each dimension; the first column says how many, if not `count`."""
+    found: dict[str, list[object]] = {}
+    for key, (field, convert, other) in columns.items():
+        found[field] = _column(root, key, convert, count, other)
+        count = len(found[field]) if count < 0 else count
+    return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=False)]
 
 
 def _kind(item: Node) -> str:
@@ -198,9 +222,9 @@ def _text(root: Node, key: str) -> str:
 def _check_details(root: Node, index: int, dim: Dimension) -> None:
     """The keys that only some kinds have stand with those kinds, and their routers can be filled evenly."""
     place = root["npus_count"].items[index] if "npus_count" in root else root
-    for key in sorted({key for name in FABRICS.names() for key in FABRICS.get(name).keys}):
-        default, kinds = COLUMNS[key][2], [name for name in FABRICS.names() if key in FABRICS.get(name).keys]
-        if getattr(dim, key) != default and dim.kind not in kinds:
+    for key, (field, _, default) in DETAILS.items():
+        kinds = [name for name in FABRICS.names() if key in FABRICS.get(name).keys]
+        if getattr(dim, field) != default and dim.kind not in kinds:
             place.problem(f"{key} does not apply to a {dim.kind}", f"{default} for this dimension, or {kinds[0]}")
     if "groups" in FABRICS.get(dim.kind).keys and (dim.groups < 1 or dim.routers < 1):
         place.problem(f"a {dim.kind} needs groups and routers", "groups: [g] and routers: [r], both >= 1")
@@ -308,7 +332,9 @@ def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
 
 def _check_joined(place: Node, graph: Graph) -> None:
     if not place.problems.found and len(lost := GraphFabric(graph).unreachable()):
-        place.problem("the graph is not connected", "a way between any two NPUs", f"no way for {graph.names[lost[0]]!r}")
+        place.problem(
+            "the graph is not connected", "a way between any two NPUs", f"no way for {graph.names[lost[0]]!r}"
+        )
 
 
 def _of_graph(graph: Graph, name: str, description: str, path: str = "") -> Topology:
@@ -317,35 +343,15 @@ def _of_graph(graph: Graph, name: str, description: str, path: str = "") -> Topo
 
 def _hierarchical(root: Node) -> Topology:
     """ASTRA-sim 1.0: the same lists under other names, with NIC, router and memory terms."""
-    root.keys(required=HIERARCHICAL, optional=HIERARCHICAL_OPTIONAL)
+    required = ("topology-name", "dimensions-count", *_required(HIERARCHICAL))
+    root.keys(required=required, optional=(*HIERARCHICAL, *MEMORY))
     if "topology-name" in root:
         root["topology-name"].choice(["Hierarchical"])
     count = root["dimensions-count"].integer(1) if "dimensions-count" in root else -1
-    rate = partial(Node.quantity, parse=partial(parse_bytes_per_s, gigabyte=GIGABYTE["binary"]), above=True)
-    time = partial(Node.quantity, parse=parse_ns)
-    kinds = _column(root, "topologies-per-dim", lambda item: item.choice(HIERARCHICAL_KINDS) or "Ring", count)
-    levels = _column(root, "dimension-type", Node.text, count, "")
-    dims = zip(
-        kinds,
-        _column(root, "units-count", partial(Node.integer, minimum=1), count),
-        _column(root, "link-bandwidth", rate, count),
-        _column(root, "link-latency", time, count),
-        _column(root, "links-count", partial(Node.integer, minimum=1), count),
-        _column(root, "nic-latency", time, count, 0.0),
-        _column(root, "router-latency", time, count, 0.0),
-        strict=False,
+    rows = _rows(root, HIERARCHICAL, count)
+    memories = _rows(root, MEMORY, len(rows) if count < 0 else count)
+    dims = (
+        Dimension(**row, links_per_npu=True, memory=Memory(**memory))
+        for row, memory in zip(rows, memories, strict=False)
     )
-    memories = zip(
-        _column(root, "hbm-latency", time, count, 0.0),
-        _column(root, "hbm-bandwidth", partial(Node.number, above=True), count, 1.0),
-        _column(root, "hbm-scale", Node.number, count, 0.0),
-        strict=False,
-    )
-    return Topology(
-        tuple(
-            replace(
-                Dimension(str(kind), *rest), links_per_npu=True, memory=Memory(*memory), level=LEVELS.get(level, level)
-            )
-            for (kind, *rest), memory, level in zip(dims, memories, levels, strict=False)
-        )
-    )
+    return Topology(tuple(dims))

@@ -35,8 +35,8 @@ class Dimension:
     neighbour or, with `links_per_npu`, the links of an NPU to all its neighbours of this dimension (ASTRA-sim 1.0).
     `nic_latency_ns`, `router_latency_ns` and `memory` are ASTRA-sim 1.0's extra terms. `oversubscription` belongs to a
     FatTree, `groups`, `global_links` (between two groups) and `routing` to a Dragonfly, `routers` to both (leaves;
-    routers of a group). `level` says where the dimension is (inside a server, between servers, ...), for its price. `ports` are what
-    links with queues do (`network.queued`).
+    routers of a group). `level` says where the dimension is (inside a server, between servers, ...), for its price.
+    `ports` are what links with queues do (`network.queued`).
     """
 
     kind: str
@@ -145,7 +145,9 @@ class Topology:
         50000000000.0
         """
         if not self.apart:
-            raise InputError.at(self.name or "topology", "links of a graph, wafer or twisted torus are varied in its file")
+            raise InputError.at(
+                self.name or "topology", "links of a graph, wafer or twisted torus are varied in its file"
+            )
         dims = self.dims
         for name, given, parse in (
             ("bandwidth_bytes_per_s", bandwidth, parse_bytes_per_s),

@@ -52,7 +52,8 @@ class TwistedTorus(Fabric):
         rounds = np.where(self._long, 0, places // self._sides)
         twist = rounds.sum(axis=1, keepdims=True) * self._sides.min() * self._long
         inside: IntArray = (places - twist) % self._sides
-        return np.ravel_multi_index(tuple(inside.T), self.sizes, order="F").astype(np.int64)
+        ids: IntArray = np.ravel_multi_index(tuple(inside.T), self.sizes, order="F").astype(np.int64)
+        return ids
 
     def ends(self) -> tuple[IntArray, IntArray]:
         """By NPU, dimension and direction."""
@@ -88,7 +89,8 @@ class TwistedTorus(Fabric):
         ways = np.where(self._long, most - (most - around - twist) % self._sides, around)
         turned = np.where(hashed[:, None] & 2, order, -1 - order) + hashed[:, None] // 4
         best = (np.abs(ways).sum(axis=2) * len(order) + turned % len(order)).argmin(axis=1)
-        return ways[np.arange(len(ways)), best]
+        chosen: IntArray = ways[np.arange(len(ways)), best]
+        return chosen
 
     def bisection_bytes_per_s(self) -> float:
         """As `bisection_how` says."""

@@ -66,7 +66,8 @@ def test_dcqcns_queue_settles_where_its_fluid_model_does():
 def test_hpcc_uses_its_share_and_what_the_additive_steps_add_and_keeps_no_queue(flows):
     """W = W eta / U + step stands still at U = eta + N (1 - eta) / 10: equation 4 of the paper, steps for ten flows.
 
-    U counts the queue in, so that ten flows use 2 % less. The paper claims a queue near zero at 95 % use; a product of rate and round trip is 20 kB here.
+    U counts the queue in, so that ten flows use 2 % less. The paper claims a queue near zero at 95 % use; a product of
+    rate and round trip is 20 kB here.
     """
     queue_bytes, use = settled("hpcc", flows, 5e9, KIB, 600_000)
     assert use == pytest.approx(0.95 + 0.05 * flows / 10, rel=0.02)
