@@ -143,10 +143,6 @@ class DragonflyPlus(Dragonfly):
         """Spread over the spines."""
         return ShortestPaths(self.npus + 2 * self.groups * self.routers, *self.ends(), spread=True)
 
-    def about_links(self) -> int:
-        """Of NPUs, between leaves and spines, between groups."""
-        return super().about_links() + self.groups * self.routers * (self.routers + 1)
-
     def ends(self) -> tuple[IntArray, IntArray]:
         """Leaves are the nodes after the NPUs, by group, and then the spines."""
         npus, leaves = np.arange(self.npus), self.groups * self.routers

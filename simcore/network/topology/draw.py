@@ -39,6 +39,8 @@ class _Sketch:
     lines: list[tuple[tuple[float, float], tuple[float, float]]]
     note: str = ""
     labels: Sequence[str] = ()
+    marker: str = "o"  # of NPUs
+    others: str = DEVICE  # colour of what is no NPU
     dead: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     broken: list[tuple[tuple[float, float], tuple[float, float]]] = field(default_factory=list)
 
@@ -111,7 +113,8 @@ def _wafer(fabric: WaferMesh) -> _Sketch:
     dead = fabric.node[list(wafer.dead_npus)]
     title = f"wafer of {wafer.columns} x {wafer.rows}, {fabric.npus} NPUs in use"
     note = f"{_speed(fabric)}\ncrossed out: dead NPUs; dashed red: dead links; pale: spare"
-    return _Sketch(title, places, fabric.npus, lines, note, [str(npu) for npu in range(fabric.npus)], dead, broken)
+    labels = [str(npu) for npu in range(fabric.npus)]
+    return _Sketch(title, places, fabric.npus, lines, note, labels, "s", SPARE, dead, broken)
 
 
 def _dimension(links: LinkGraph, index: int) -> _Sketch:
@@ -197,21 +200,11 @@ def _paint(axes: Axes, sketch: _Sketch) -> None:
     axes.add_collection(LineCollection(sketch.lines, colors=LINK, linewidths=1.2 if count < 200 else 0.5, zorder=1))
     axes.add_collection(LineCollection(sketch.broken, colors=BROKEN, linewidths=2, linestyles="dashed", zorder=2))
     size = _marker_size(sketch.places)
-    for shown, colour, marker in _kinds(sketch):
-        if shown.any():
-            axes.scatter(
-                sketch.places[shown, 0],
-                sketch.places[shown, 1],
-                s=size,
-                c=colour,
-                marker=marker,
-                edgecolors="white",
-                zorder=3,
-            )
-    if len(sketch.dead):
-        axes.scatter(
-            sketch.places[sketch.dead, 0], sketch.places[sketch.dead, 1], s=size, c=BROKEN, marker="x", zorder=4
-        )
+    shapes = (slice(sketch.npus), NPU, sketch.marker), (slice(sketch.npus, None), sketch.others, "s")
+    for shown, colour, marker in (*shapes, (sketch.dead, DEAD, "s")):
+        column, row = sketch.places[shown].T
+        axes.scatter(column, row, s=size, c=colour, marker=marker, edgecolors="white", zorder=3)
+    axes.scatter(column, row, s=size, c=BROKEN, marker="x", zorder=4)
     if size >= LABELLED:
         for (x, y), label in zip(sketch.places, sketch.labels, strict=False):
             axes.text(x, y, label, ha="center", va="center", fontsize=7, color="white", zorder=5)
@@ -227,16 +220,3 @@ def _marker_size(places: FloatArray) -> float:
     gaps = np.linalg.norm(places[:, None] - places[None, :MOST_CELLS], axis=2)
     nearest = gaps[gaps > 0].min(initial=np.inf)
     return float(np.clip((0.6 * 350 * nearest / max(np.ptp(places, axis=0).max(), 1e-9)) ** 2, 4, 420))
-
-
-def _kinds(sketch: _Sketch) -> list[tuple[np.ndarray, str, str]]:
-    """Which nodes are drawn in which colour and shape."""
-    index = np.arange(len(sketch.places))
-    npu, dead = index < sketch.npus, np.isin(index, sketch.dead)
-    wafer = sketch.title.startswith("wafer")
-    other = ~npu & ~dead
-    return [
-        (npu, NPU, "s" if wafer else "o"),
-        (other, SPARE if wafer else DEVICE, "s"),
-        (dead, DEAD, "s"),
-    ]

@@ -19,7 +19,7 @@ from simcore.network.topology.model import Dimension, Graph
 from simcore.network.topology.paths import ShortestPaths
 from simcore.units import parse_bytes_per_s, parse_ns
 
-__all__ = ["Edge", "GraphFabric", "assemble", "graph_dimension", "read_graph"]
+__all__ = ["Edge", "GraphFabric", "assemble", "graph_dimension", "items_of", "read_graph"]
 
 NODE_KINDS = ["npu", "switch"]
 
@@ -51,8 +51,8 @@ def read_graph(path: Path, gigabyte: float, problems: Problems) -> Graph:
     root.keys(required=("nodes",), optional=("directed", "multigraph", "graph", "links", "edges"))
     if isinstance(root.value, dict) and ("links" in root) == ("edges" in root):
         root.problem("a graph has either 'links' or 'edges'", "node-link JSON as networkx writes it")
-    kinds = dict(_node(item) for item in _items(root, "nodes"))
-    edges = [_edge(item, kinds, gigabyte) for key in ("links", "edges") for item in _items(root, key)]
+    kinds = dict(_node(item) for item in items_of(root, "nodes"))
+    edges = [_edge(item, kinds, gigabyte) for key in ("links", "edges") for item in items_of(root, key)]
     directed = "directed" in root and root["directed"].flag()
     if not any(kinds.values()):
         root.problem("the graph has no NPU", "at least one node that is not a switch")
@@ -115,7 +115,8 @@ class GraphFabric(Fabric):
         return self.graph.names[self.npus :]
 
 
-def _items(node: Node, key: str) -> list[Node]:
+def items_of(node: Node, key: str) -> list[Node]:
+    """The entries of a list, none where it is not there."""
     return node[key].sequence() if key in node else []
 
 

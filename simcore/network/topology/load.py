@@ -13,7 +13,7 @@ from simcore.documents import Node, parse, read_text
 from simcore.errors import InputError, Problems
 from simcore.library import resolve
 from simcore.markup import is_markup
-from simcore.network.topology.graph import GraphFabric, graph_dimension, read_graph
+from simcore.network.topology.graph import GraphFabric, graph_dimension, items_of, read_graph
 from simcore.network.topology.infragraph import is_infragraph, read_infragraph
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Dimension, Graph, Memory, Topology, Wafer
@@ -248,8 +248,8 @@ def _wafer(root: Node, dims: tuple[Dimension, ...]) -> Wafer | None:
         return None
     if dims[0].ports != dims[1].ports or dims[0].ports != PLAIN:
         node.problem("links of a wafer have no queues", f"no {', '.join(key for key in PORT_KEYS if key in root)}")
-    npus = [_npu(item, columns * rows) for item in _items(node, "dead_npus")]
-    links = [_dead_link(item, columns, rows) for item in _items(node, "dead_links")]
+    npus = [_npu(item, columns * rows) for item in items_of(node, "dead_npus")]
+    links = [_dead_link(item, columns, rows) for item in items_of(node, "dead_links")]
     spare = node["spare_rows"].integer() if "spare_rows" in node else 0
     if spare >= rows:
         node["spare_rows"].problem("no row is left to work", f"fewer than {rows} spare rows")
@@ -287,10 +287,6 @@ def logical(wafer: Wafer, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
         live = wafer.columns * wafer.rows - len(wafer.dead_npus)
         return (Dimension("Wafer", max(live, 1), slowest, max(dim.latency_ns for dim in dims)),)
     return column, replace(row, npus=max(wafer.rows - wafer.spare_rows, 1))
-
-
-def _items(node: Node, key: str) -> list[Node]:
-    return node[key].sequence() if key in node else []
 
 
 def _npu(item: Node, npus: int) -> int:

@@ -64,11 +64,6 @@ class Ports:
     routing: str = ""
     seed: int = 0
 
-    @property
-    def limited(self) -> bool:
-        """Whether buffers end somewhere."""
-        return self.buffer_bytes < UNLIMITED
-
     def new_law(self) -> Law | None:
         """The law of one sender."""
         return LAWS.get(self.law)(**dict(self.parameters)) if self.law else None
