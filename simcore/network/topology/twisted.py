@@ -47,6 +47,10 @@ class TwistedTorus(Fabric):
         turns = [[0] if long else [-1, 0, 1] for long in self._long]
         self._around = np.array([*product(*turns)]) * self._sides.min()  # ways round the short sides
 
+    def about_links(self) -> int:
+        """Two of every NPU in each dimension."""
+        return 2 * len(self.sizes) * self.npus
+
     def _ids(self, places: IntArray) -> IntArray:
         """NPUs at places that may be beyond the wrap-arounds."""
         rounds = np.where(self._long, 0, places // self._sides)
