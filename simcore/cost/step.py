@@ -112,6 +112,14 @@ class Machine:
         """
         return max(0.0, collective_s_ - compute_s) + self.slowdown(axis) * min(collective_s_, compute_s)
 
+    def beside_s(self, some: Iterable[tuple[float, Axis]], compute_s: float) -> float:
+        """What collectives cost that run one after the other beside kernels."""
+        cost_s = 0.0
+        for collective_s_, axis in some:
+            cost_s += self.exposed_s(collective_s_, compute_s, axis)
+            compute_s = max(0.0, compute_s - collective_s_)
+        return cost_s
+
     def slowdown(self, axis: Axis) -> float:
         """The share of their time that kernels lose beside a collective."""
         software = self.cluster.software
@@ -211,18 +219,18 @@ def _sharded(cell: Cell, held: Held, plan: Plan, cluster: Cluster) -> Cell:
     """With gathering of weights and reducing of gradients in every micro-batch, where these are sharded (ZeRO 2, 3)."""
     if plan.zero < _SHARDS_EVERY_PASS:
         return cell
-    machine, gather_s, reduce_s = Machine(plan, cluster), 0.0, 0.0
+    machine, gathers, reduces = Machine(plan, cluster), list[tuple[float, Axis]](), list[tuple[float, Axis]]()
     for count, trained, axis in (
         (held.dense, held.trained, Axis.DATA),
         (held.experts, held.trained_experts, Axis.EXPERT_DATA),
     ):
         if plan.zero > _SHARDS_EVERY_PASS:
-            gather_s += machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.parameter_bytes, axis)
-        reduce_s += machine.collective_s(CollectiveKind.REDUCE_SCATTER, trained * plan.gradient_bytes, axis)
+            gathers.append((machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.parameter_bytes, axis), axis))
+        reduces.append((machine.collective_s(CollectiveKind.REDUCE_SCATTER, trained * plan.gradient_bytes, axis), axis))
     copied = held.trained * plan.gradient_bytes / plan.sharing  # hybrid sharding sums what a rank owns over replicas
-    reduce_s += machine.collective_s(CollectiveKind.ALL_REDUCE, copied, Axis.REPLICAS)
-    ahead_s = machine.exposed_s(gather_s, cell.forward_ns * 1e-9, Axis.DATA)
-    back_s = machine.exposed_s(gather_s + reduce_s, (cell.backward_ns + cell.weight_ns) * 1e-9, Axis.DATA)
+    reduces.append((machine.collective_s(CollectiveKind.ALL_REDUCE, copied, Axis.REPLICAS), Axis.REPLICAS))
+    ahead_s = machine.beside_s(gathers, cell.forward_ns * 1e-9)
+    back_s = machine.beside_s([*gathers, *reduces], (cell.backward_ns + cell.weight_ns) * 1e-9)
     return replace(
         cell,
         rows=(_longer(cell.rows[0], ahead_s, back_s), *cell.rows[1:]),
@@ -406,7 +414,7 @@ class _Placed:
         if not times[2]:
             back, apart = back + apart, 0.0
         if self._software.synchronous:
-            return ahead, back, apart
+            return 2 * ahead, 2 * back, 2 * apart  # there and back
         ahead, back, apart = (
             max(0.0, late - done * 1e-9) for late, done in zip((ahead, back, apart), times, strict=True)
         )

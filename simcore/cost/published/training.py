@@ -149,10 +149,11 @@ def _framework(row: Stated) -> Step:
         "expert_tp": degrees["tp"] if "ETP" in words else 1,
         "gradient_bytes": 4 if kind in _WIDE_SUMS else 2,
     }
-    software = f"{profile}-async" if "async TP" in words else profile
+    software = profile + next((way for told, way in _WAYS.items() if told in words), "")
     return _step(row, model, software, choices)
 
 
+_WAYS = {"async TP": "-async", "eager": "-eager"}  # words of a source -> how its software was run
 _WIDE_SUMS = {"xla", "deepspeed"}  # of gradients, in 32 bits; NeMo's recommended configurations reduce 16
 
 
