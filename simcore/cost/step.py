@@ -314,6 +314,11 @@ class _Placed:
             machine.collective_s(kind, step.size_bytes, step.axis) if kind else 0.0
             for kind in (step.forward, step.backward)
         )
+        if self._software.hides_exchange and _exchanges(step):
+            return (
+                machine.exposed_s(ahead_s, machine.phase_s(block.kernels, FORWARD), step.axis),
+                machine.exposed_s(back_s, machine.phase_s(block.kernels, INPUT_GRAD), step.axis),
+            )
         if step.beside is Beside.ATTENTION:
             core = [kernel for kernel in block.kernels if isinstance(kernel.work, Attention)]
             return (

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.duration import durations
-from simcore.compute.kernel import Attention, Duration, GroupedProduct, MemoryPass, Product
+from simcore.compute.kernel import Attention, Duration, GroupedProduct, MemoryPass, Product, Touch
 from simcore.compute.kernel import Kernel as Work
 from simcore.compute.measured.tables import remembered
 from simcore.compute.power import limited
@@ -24,7 +24,7 @@ class Loop:
 
     `products`: of 16 bits and more; `narrow_products`: of 8 and 4 bits, quantising included, and `narrowest_products`
     of 4 on top; `attention`; `passes` over
-    memory; `gap_s`: from the end of a kernel to the start of the next. `power_limited`: products are slower in long
+    memory, `copies` of them that bring tokens in order; `gap_s`: from the end of a kernel to the start of the next. `power_limited`: products are slower in long
     runs at the board's power limit (`simcore.compute.power.limited`).
     `attention_for`: the year of the newest devices that the attention is written for, `attention_behind` how many
     times as long its authors say it takes as the best of its time.
@@ -35,6 +35,7 @@ class Loop:
     narrowest_products: float = 1.0
     attention: float = 1.0
     passes: float = 1.0
+    copies: float = 1.0
     gap_s: float = 1.5e-6
     power_limited: bool = True
     attention_for: int = 0
@@ -46,7 +47,7 @@ class Loop:
             older = _OLDER_ATTENTION if 0 < self.attention_for < year else 1.0
             return self.attention * self.attention_behind * older
         if isinstance(work, MemoryPass):
-            return self.passes
+            return self.passes * (self.copies if work.operation is Touch.COPY else 1.0)
         if isinstance(work, GroupedProduct):
             return 1.0
         if ELEMENT_BYTES[dtype] >= _WIDE_BYTES:
