@@ -26,14 +26,22 @@ Stated = Mapping[str, Any]
 
 # The beginning of a stated framework -> its family and its profile in `simcore/cost/software.json`.
 _FRAMEWORKS = {
+    "Megatron-DeepSpeed": ("deepspeed", "deepspeed"),
     "Megatron": ("megatron", "megatron-core"),
     "NeMo": ("megatron", "megatron-core"),
     "TorchTitan": ("fsdp", "torchtitan"),
+    "torchtune": ("fsdp", "torchtitan"),
     "PyTorch FSDP": ("fsdp", "fsdp"),
     "FSDP": ("fsdp", "fsdp"),
+    "PyTorch": ("fsdp", "torchtitan-eager"),
+    "Hugging Face": ("fsdp", "torchtitan-eager"),
+    "MosaicML": ("fsdp", "mosaicml"),
+    "llm-foundry": ("fsdp", "mosaicml"),
     "InternEvo": ("internevo", "internevo"),
     "MaxText": ("xla", "maxtext"),
     "Pax": ("xla", "pax"),
+    "JAX": ("xla", "maxtext"),
+    "XLA": ("xla", "maxtext"),
     "DeepSpeed": ("deepspeed", "deepspeed"),
 }
 
