@@ -113,7 +113,8 @@ def read_cluster(node: Node) -> Cluster:
     run = node["run"].choice(list(RUNS)) if "run" in node else None
     host = _built(node["host"], Host, {}) if "host" in node else host_of(device.name)
     topology = load(node["topology"].text()) if joined == "topology" else None
-    return Cluster(device.name, _joins(node, device, topology), _software(node), RUNS.get(str(run), 0.0), host, topology)
+    joins = _joins(node, device, topology)
+    return Cluster(device.name, joins, _software(node), RUNS.get(str(run), 0.0), host, topology)
 
 
 def _joins(node: Node, device: Accelerator, topology: Topology | None) -> Fabric:

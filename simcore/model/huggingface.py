@@ -191,7 +191,8 @@ def _gpt_neox(name: str, entries: _Entries) -> Model:
 
 def _opt(name: str, entries: _Entries) -> Model:
     """Positions are counted from 2 (Zhang et al. 2022)."""
-    read = _base(name, entries, ffn=entries.integer("ffn_dim"), positions=2 + entries.integer("max_position_embeddings"))
+    positions = 2 + entries.integer("max_position_embeddings")
+    read = _base(name, entries, ffn=entries.integer("ffn_dim"), positions=positions)
     tied = entries.flag("tie_word_embeddings", default=True)
     return replace(read, gated=False, norm="layer", linear_bias=True, tied=tied)
 

@@ -23,11 +23,10 @@ class Loop:
     """What a training loop makes of kernels whose short runs are measured: factors on their times.
 
     `products`: of 16 bits and more; `narrow_products`: of 8 and 4 bits, quantising included, and `narrowest_products`
-    of 4 on top; `attention`; `passes` over
-    memory, `copies` of them that bring tokens in order; `gap_s`: from the end of a kernel to the start of the next. `power_limited`: products are slower in long
-    runs at the board's power limit (`simcore.compute.power.limited`).
-    `attention_for`: the year of the newest devices that the attention is written for, `attention_behind` how many
-    times as long its authors say it takes as the best of its time.
+    of 4 on top; `attention`; `passes` over memory, `copies` of them that bring tokens in order; `gap_s`: from the end
+    of a kernel to the start of the next. `power_limited`: products are slower in long runs at the board's power limit
+    (`simcore.compute.power.limited`). `attention_for`: the year of the newest devices that the attention is written
+    for, `attention_behind` how many times as long its authors say it takes as the best of its time.
     """
 
     products: float = 1.0
@@ -42,7 +41,7 @@ class Loop:
     attention_behind: float = 1.0
 
     def factor(self, work: Work, dtype: str, year: int) -> float:
-        """On the time of a kernel on a device of that year; grouped products are measured in training loops as it is."""
+        """On the time of a kernel on a device of a year; grouped products are measured in training loops as it is."""
         if isinstance(work, Attention):
             older = _OLDER_ATTENTION if 0 < self.attention_for < year else 1.0
             return self.attention * self.attention_behind * older
@@ -71,7 +70,8 @@ def duration(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = LOOP)
 def _duration(work: Work, launches: int, device: Accelerator, dtype: str, loop: Loop) -> Duration:
     found = min((durations([work], device, kind)[0] for kind in _kinds(work, dtype)), key=attrgetter("seconds"))
     slower = limited(work, found.seconds, device, dtype) if loop.power_limited else 1.0
-    return replace(found, seconds=found.seconds * slower * loop.factor(work, dtype, device.year) + launches * loop.gap_s)
+    factor = slower * loop.factor(work, dtype, device.year)
+    return replace(found, seconds=found.seconds * factor + launches * loop.gap_s)
 
 
 def _kinds(work: Work, dtype: str) -> tuple[str, ...]:

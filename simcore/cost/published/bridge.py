@@ -67,7 +67,7 @@ def _row(name: str, row: Mapping[str, Any], model: str, system: str) -> Row:
 
 
 def _recipe(one: Job, release: str) -> str:
-    """How mixtures were run: DeepSeek-V3's and Kimi K2's recipes with two sequences a micro-batch stayed as they were."""
+    """How mixtures were run; recipes of DeepSeek-V3 and Kimi K2 with two sequences a micro-batch were left alone."""
     if release < _ONE_GRAPH:
         return "-26.04"
     kept = one.plan.dtype != "fp8" or (one.model.latent and one.plan.micro_batch > 1)
