@@ -16,7 +16,20 @@ from simcore.model.shape import Model
 from simcore.system.collectives.nccl import Fabric, collective_s
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Collective", "Held", "Job", "Question", "Row", "Step", "from_rate", "guarded", "job", "selected", "step_s"]
+__all__ = [
+    "Collective",
+    "Held",
+    "Job",
+    "Question",
+    "Row",
+    "Step",
+    "from_rate",
+    "guarded",
+    "job",
+    "selected",
+    "stated",
+    "step_s",
+]
 
 
 class Job(NamedTuple):
@@ -29,6 +42,15 @@ class Job(NamedTuple):
 def job(model: Model, seq: int, global_batch: int, *, dp: int = 1, **choices: Any) -> Job:
     """A job from all of its degrees; context ranks pass keys and values around unless it says otherwise."""
     return Job(model, Plan.of(seq, global_batch, dp=dp, **{"context": "ring", **choices}))
+
+
+def stated(row: Mapping[str, Any], model: Model, **choices: Any) -> Job:
+    """A job from the degrees and the batch that a row states; one sequence a micro-batch where it states none."""
+    degrees, batch = row["parallel"], row["batch"]
+    said = {name: degrees[name] for name in ("tp", "pp", "dp")} | {"micro_batch": batch.get("micro") or 1}
+    if degrees["pp"] > 1:
+        said["virtual_stages"] = degrees.get("vp") or 1
+    return job(model, row["model"]["seq"], batch["global_"], **(said | choices))
 
 
 @dataclass(frozen=True, slots=True)
