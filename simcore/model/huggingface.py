@@ -199,12 +199,12 @@ def _opt(name: str, entries: _Entries) -> Model:
 
 def _falcon(name: str, entries: _Entries) -> Model:
     """Keys are shared by groups of heads, or before that by all; attention stands beside the feed-forward block."""
-    hidden, heads = entries.integer("hidden_size"), entries.integer("num_attention_heads")
-    grouped = entries.flag("new_decoder_architecture")
-    shared = 1 if entries.flag("multi_query", default=True) else heads
+    read, grouped = _base(name, entries, ffn=1), entries.flag("new_decoder_architecture")
+    shared = 1 if entries.flag("multi_query", default=True) else read.heads
     return replace(
-        _base(name, entries, ffn=entries.integer("ffn_hidden_size", 4 * hidden)),
-        kv_heads=entries.integer("num_kv_heads", heads) if grouped else shared,
+        read,
+        ffn=entries.integer("ffn_hidden_size", 4 * read.hidden),
+        kv_heads=entries.integer("num_kv_heads", read.heads) if grouped else shared,
         gated=False,
         norm="layer",
         linear_bias=entries.flag("bias"),
