@@ -30,7 +30,7 @@ from simcore.workload.model import CollectiveKind
 __all__ = ["FABRICS", "Choice", "Fabric", "choose", "collective_s", "point_to_point_s", "read_fabric"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fabric(Hashed):
     """The interconnect of a system as collectives see it.
 
