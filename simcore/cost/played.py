@@ -38,8 +38,7 @@ __all__ = ["cells", "engine_ns", "network_ns", "program", "run_ns", "write_step"
 
 def engine_ns(model: Model, plan: Plan, cluster: Cluster) -> int:
     """How long a step takes of `model` on `cluster`, run by the engine; errors are those of `predict`."""
-    fabric = cluster.fabric if plan.overlap_pipeline else replace(cluster.fabric, hop_s=0.0)
-    return run_ns(program(model, plan, cluster), plan, fabric)
+    return run_ns(program(model, plan, cluster), plan, cluster.fabric)
 
 
 def network_ns(model: Model, plan: Plan, cluster: Cluster) -> int:
@@ -77,7 +76,7 @@ def program(model: Model, plan: Plan, cluster: Cluster) -> Workload:
     # A stage has one end: with its first chunk, or in its one part of the first half where two pipelines meet.
     ending = plan.pp // 2 if plan.copies > 1 else plan.pp
     parts = [(ends if part < ending else ()) + row * count for part, row in enumerate(rows)]
-    sizes = Parallelism(plan.tp, plan.ep, plan.pp, plan.outline.chunks, cp, count)
+    sizes = Parallelism(plan.tp, plan.ep, plan.pp, plan.outline.parts // plan.pp, cp, count)
     layers, lengths = tuple(chain.from_iterable(parts)), tuple(map(len, parts))
     handed = message_bytes(model, plan) if plan.overlap_pipeline else 0
     return Workload("HYBRID_TRANSFORMER", layers, sizes, "simai", pipeline_bytes=handed, stage_rows=lengths)

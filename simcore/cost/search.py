@@ -40,7 +40,10 @@ SCHEDULES = tuple(name for name in schedules.names() if name != "interleaved")  
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A model, a batch, a number of accelerators and what may vary; an empty axis takes all values that divide."""
+    """A model, a batch, a number of accelerators and what may vary; an empty axis takes all values that divide.
+
+    `names`: what the model and the cluster are called, or files that describe them.
+    """
 
     model: Model
     plan: Plan
@@ -58,6 +61,7 @@ class Study:
     recompute_layers: Sequence[int] = (0,)
     schedule: Sequence[str] = SCHEDULES
     memory_bytes: int = 0
+    names: tuple[str, str] = ("", "")
 
     @property
     def limit_bytes(self) -> float:
