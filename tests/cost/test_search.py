@@ -122,8 +122,14 @@ def test_a_study_file_is_searched_and_explained(tmp_path, capsys):
 
 
 LLAMA = {
-    **{"model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16},
-    **{"num_key_value_heads": 4, "num_hidden_layers": 8, "vocab_size": 32000, "max_position_embeddings": 2048},
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 8,
+    "vocab_size": 32000,
+    "max_position_embeddings": 2048,
 }
 
 
