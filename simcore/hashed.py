@@ -23,7 +23,8 @@ class Hashed:
         try:
             return self._hash
         except AttributeError:
-            object.__setattr__(self, "_hash", hash(_values(type(self))(self)))
+            kind: Any = type(self)
+            object.__setattr__(self, "_hash", hash(_values(kind)(self)))
             return self._hash
 
     def __getstate__(self) -> dict[str, Any]:

@@ -203,7 +203,8 @@ def part_times_ns(model: Model, plan: Plan, cluster: Cluster) -> Durations:
     waits, for its own.
     """
     times = _passes_ns(model, cut_of(plan), cluster) + _waits_ns(model, plan, cluster)
-    return Durations(*times.tolist(), messages_ns(model, plan, cluster) if plan.overlap_pipeline else 0)
+    forward, backward, weight = times.tolist()
+    return Durations(forward, backward, weight, messages_ns(model, plan, cluster) if plan.overlap_pipeline else 0)
 
 
 @lru_cache(maxsize=1 << 14)
