@@ -93,7 +93,7 @@ def transformer_command(**values: Any) -> None:
     executed = _executed(values, model, grid, training, run)
     if values["cluster"] is not None:
         document["predicted"], told = _predicted(values, model, grid, training, run)
-        lines = [*lines, told]
+        lines = iter([*lines, told])
     print_result(document, lines, _operated(values, run, rates), executed)
 
 

@@ -41,7 +41,6 @@ __all__ = [
     "predict",
     "predict_layer",
     "stage_bound_s",
-    "work_bound_s",
 ]
 
 
@@ -103,13 +102,6 @@ def _wait_shares(model: Model, plan: Plan, cluster: Cluster) -> dict[str, float]
         name: fsum(count * cell.waits.get(axis, 0.0) for cell, count in cells) / whole_s
         for name, axis in _WAITS.items()
     }
-
-
-def work_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
-    """The work of a step shared evenly by all stages: the quickest to tell and the lowest bound."""
-    whole = cut_of(plan)._replace(parts=1, cuts=(), sharing=())
-    busy_s = 1e-9 * float(_passes_ns(model, whole, cluster).sum()) * plan.micro_batches / plan.pp
-    return (busy_s + _stragglers_s(plan, cluster, busy_s) + cluster.software.step_s) * (1 + cluster.losses)
 
 
 def stage_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:

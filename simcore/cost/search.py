@@ -14,7 +14,7 @@ from itertools import chain, product
 from math import isqrt
 from operator import attrgetter
 
-from simcore.cost.predict import Cluster, Prediction, lower_bound_s, predict, stage_bound_s, work_bound_s
+from simcore.cost.predict import Cluster, Prediction, lower_bound_s, predict, stage_bound_s
 from simcore.model.memory import fullest, needs
 from simcore.model.plan import Plan, Recompute
 from simcore.model.shape import Model
@@ -247,36 +247,26 @@ def _sized(study: Study) -> list[tuple[Plan, int]]:
     return sized
 
 
-# Bounds, each closer than those before it and dearer, and the axes on which the first two depend.
-_BOUNDS = (work_bound_s, stage_bound_s, lower_bound_s)
-_UNSHARED = attrgetter(*(name for name in AXES if name not in {"zero", "shard"}))  # what the first two depend on
+_UNSHARED = attrgetter(*(name for name in AXES if name not in {"zero", "shard"}))  # what bounds of stages depend on
 
 
 def _searched(study: Study, fitting: Sequence[tuple[Plan, int]], top: int) -> _Known:
-    """What simulating plans in order of their bounds shows; a plan gets the next closer bound when its turn comes."""
+    """What simulating plans in order of their bounds shows; those with a stage's bound only are bounded better first."""
     model, cluster, known = study.model, study.cluster, _Known(top)
-    told: dict[object, float] = {}
-
-    def bound_s(level: int, plan: Plan) -> float:
-        if level == len(_BOUNDS) - 1:
-            return lower_bound_s(model, plan, cluster)
-        key = level, _UNSHARED(plan)
-        if key not in told:
-            told[key] = _BOUNDS[level](model, plan, cluster)
-        return told[key]
-
-    queue = [(bound_s(0, plan), 0, at) for at, (plan, _) in enumerate(fitting)]
+    told = {_UNSHARED(plan): plan for plan, _ in fitting}
+    rough = {choices: stage_bound_s(model, plan, cluster) for choices, plan in told.items()}
+    queue = [(rough[_UNSHARED(plan)], False, at) for at, (plan, _) in enumerate(fitting)]
     heapify(queue)
     meter().tell = lambda: 1 - len(queue) / len(fitting)
     while queue:
-        least_s, level, at = heappop(queue)
+        bound_s, close, at = heappop(queue)
         plan, size = fitting[at]
-        if not known.misses(plan, size, least_s):
+        if not known.misses(plan, size, bound_s):
             continue
-        if level + 1 == len(_BOUNDS):
-            known.add(Candidate(plan, size, least_s, predict(model, plan, cluster)))
+        if close:
+            known.add(Candidate(plan, size, bound_s, predict(model, plan, cluster)))
         else:
-            heappush(queue, (max(least_s, bound_s(level + 1, plan)), level + 1, at))
+            heappush(queue, (lower_bound_s(model, plan, cluster), True, at))
     return known
 
 
