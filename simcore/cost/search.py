@@ -251,7 +251,7 @@ _UNSHARED = attrgetter(*(name for name in AXES if name not in {"zero", "shard"})
 
 
 def _searched(study: Study, fitting: Sequence[tuple[Plan, int]], top: int) -> _Known:
-    """What simulating plans in order of their bounds shows; those with a stage's bound only are bounded better first."""
+    """What simulating plans in order of their bounds shows; those with a rough bound only are bounded better first."""
     model, cluster, known = study.model, study.cluster, _Known(top)
     told = {_UNSHARED(plan): plan for plan, _ in fitting}
     rough = {choices: stage_bound_s(model, plan, cluster) for choices, plan in told.items()}

@@ -105,13 +105,13 @@ def test_summing_gradients_apart_costs_its_passes_over_memory():
     assert 0.9 * least_s < more_s < 1.5 * least_s
 
 
-RUN = "cost transformer --num_layers 24 --d_model 2048 --dataset_size 1e11 --batch_size 512 --json".split()
+RUN = "cost transformer --num_layers 24 --d_model 2048 --dataset_size 1e11 --batch_size 512 --json"
 
 
 @pytest.mark.parametrize("grid", ["--p_data 8", "--p_data 4 --p_tensor_int 2 --consecutive_attn_and_ffn", "--p_pipe 4"])
 def test_a_counted_run_takes_longer_than_at_the_peak_by_what_it_does_not_use(grid, capsys):
     peak = 312e12  # of an A100 in bf16
-    ideal = [*RUN, *grid.split(), "--skip_efficiency_check", "--cluster_flop_rate", str(peak)]
+    ideal = [*RUN.split(), *grid.split(), "--skip_efficiency_check", "--cluster_flop_rate", str(peak)]
     assert main([*ideal, "--cluster", "selene"]) == 0
     document = json.loads(capsys.readouterr().out)
     predicted = document["predicted"]
