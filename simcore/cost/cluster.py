@@ -81,7 +81,7 @@ _HOSTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cluster(Hashed):
     """Accelerators, their interconnect, the software on them, their hosts; the topology the second came from.
 
