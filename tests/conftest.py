@@ -1,5 +1,6 @@
 """What all tests share: properties without deadlines, and a switch that refuses skips."""
 
+import gc
 import os
 
 import pytest
@@ -14,6 +15,7 @@ settings.load_profile("simcore")
 ASKED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps what @settings asked for: there is no public place
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Numbers of examples in the proportion that the profile says; tests that share what is made once stay together."""
     usual = settings.default.max_examples
@@ -27,6 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         homes = [found[-1].baseid for found in known if found[-1].scope in {"module", "session"} and found[-1].baseid]
         if homes:
             item.add_marker(pytest.mark.xdist_group(min(homes, key=len)))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected lives as long as the tests: the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 EXPECTED_SKIPS = ("shared/ beside the checkout",)
