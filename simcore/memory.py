@@ -33,10 +33,13 @@ class Watch:
     ballast: mmap = field(default_factory=lambda: mmap(-1, BALLAST_BYTES))
 
     def ended(self, error: BaseException) -> bool:
-        """Whether an error is the end of memory; CPython then also says that a function set no exception."""
+        """Whether an error is the end of memory.
+
+        CPython then also says that a function set no exception, and SimPy finds that its error has no traceback.
+        """
         self.ballast.close()
         lost = isinstance(error, SystemError) and ("without exception" in str(error) or "without setting" in str(error))
-        if lost or isinstance(error, MemoryError):
+        if lost or isinstance(error, MemoryError) or isinstance(error.__context__, MemoryError):
             self.used_bytes = self.used_bytes or _used_bytes()
         return bool(self.used_bytes)
 

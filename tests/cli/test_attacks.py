@@ -45,6 +45,19 @@ def test_a_mesh_that_needs_more_memory_than_there_is_says_so(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_an_error_lost_for_want_of_memory_is_one_of_memory(monkeypatch, capsys):
+    """SimPy strips a frame off a process's error, whose traceback is None when not even that could be allocated."""
+
+    def lose(*_):
+        try:
+            raise MemoryError
+        except MemoryError:
+            return None.tb_next
+
+    monkeypatch.setattr("simcore.api.play", lose)
+    assert "needs more memory than there is" in refused(capsys, f"{RUN} ring8")
+
+
 def test_a_dense_network_is_estimated_before_it_is_built(tmp_path):
     (tmp_path / "net.yaml").write_text(MESH.format("FullyConnected", 300_000))
     done = limited(f"topology show {tmp_path}/net.yaml", tmp_path, 2 << 30)
