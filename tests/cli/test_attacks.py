@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from simcore.cli import main
+from simcore.memory import Watch
 from simcore.report.table import Table, columns
 from simcore.workload import archives
 
@@ -45,17 +46,12 @@ def test_a_mesh_that_needs_more_memory_than_there_is_says_so(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_an_error_lost_for_want_of_memory_is_one_of_memory(monkeypatch, capsys):
-    """SimPy strips a frame off a process's error, whose traceback is None when not even that could be allocated."""
-
-    def lose(*_):
-        try:
-            bytearray(1 << 62)
-        except MemoryError:
-            return None.tb_next
-
-    monkeypatch.setattr("simcore.api.play", lose)
-    assert "needs more memory than there is" in refused(capsys, f"{RUN} ring8")
+def test_an_error_that_a_library_makes_of_the_end_of_memory_is_the_end_of_memory():
+    """SimPy looks at the traceback of an error, and an allocation that failed may have none."""
+    lost = AttributeError("'NoneType' object has no attribute 'tb_next'")
+    lost.__context__ = MemoryError()
+    assert Watch().ended(lost)
+    assert not Watch().ended(AttributeError("a defect"))
 
 
 def test_a_dense_network_is_estimated_before_it_is_built(tmp_path):
