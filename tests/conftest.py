@@ -1,5 +1,6 @@
 """What all tests share: properties without deadlines, and a switch that refuses skips."""
 
+import gc
 import os
 
 import pytest
@@ -15,18 +16,23 @@ ASKED = "_hypothesis_internal_use_settings"  # where Hypothesis keeps what @sett
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Numbers of examples in the proportion that the profile says; tests that share what is made once stay together."""
+    """Numbers of examples in the proportion that the profile says."""
     usual = settings.default.max_examples
     for test in {getattr(item, "obj", None) for item in items if hasattr(getattr(item, "obj", None), ASKED)}:
         asked = getattr(test, ASKED)
         if asked.max_examples != usual:
             count = max(asked.max_examples * usual // ALL_EXAMPLES, min(asked.max_examples, LEAST_EXAMPLES))
             setattr(test, ASKED, settings(asked, max_examples=count))
-    for item in items:
-        known = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
-        homes = [found[-1].baseid for found in known if found[-1].scope in {"module", "session"} and found[-1].baseid]
-        if homes:
-            item.add_marker(pytest.mark.xdist_group(min(homes, key=len)))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected lives as long as the tests: the garbage collector need not look at it again.
+
+    It looks at what is young less often, too: tests make much and keep little.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 EXPECTED_SKIPS = ("shared/ beside the checkout",)

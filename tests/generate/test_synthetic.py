@@ -19,9 +19,10 @@ COUNT = 600
 GROUPS = {"tensor_a": [0, 1], "tensor_b": [2, 3]}
 
 
-def source(folder):
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
     """Four ranks: all-reduces of everybody with log-normal sizes, all-gathers in two groups of two."""
-    random = np.random.default_rng(7)
+    folder, random = tmp_path_factory.mktemp("source"), np.random.default_rng(7)
     plan = [
         (kind, int(2 ** random.normal(20 if kind else 14, 1.5)), int(random.integers(1, 90)))
         for kind in random.choice([0, 2], COUNT, p=[0.4, 0.6]).tolist()
@@ -44,9 +45,14 @@ def source(folder):
     return str(folder / "s")
 
 
-@pytest.fixture
-def master(tmp_path):
-    return synthetic.merge(reader.read_graphs(source(tmp_path), 4))
+@pytest.fixture(scope="module")
+def master(source):
+    return synthetic.merge(reader.read_graphs(source, 4))
+
+
+@pytest.fixture(scope="module")
+def learnt(master):
+    return synthetic.learn(master)
 
 
 def test_merging_keeps_every_collective_once(master):
@@ -55,8 +61,8 @@ def test_merging_keeps_every_collective_once(master):
     assert counts["tensor_a", CollectiveKind.ALL_GATHER] == counts["tensor_b", CollectiveKind.ALL_GATHER]
 
 
-def test_sizes_and_gaps_have_the_sources_distribution(master):
-    made = synthetic.sample(synthetic.learn(master), seed=3)
+def test_sizes_and_gaps_have_the_sources_distribution(master, learnt):
+    made = synthetic.sample(learnt, seed=3)
     for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER):
         sizes = ([event.size_bytes for event in trace.events if event.kind == kind] for trace in (master, made))
         assert kolmogorov_smirnov(*sizes)[1] > 0.01
@@ -64,9 +70,8 @@ def test_sizes_and_gaps_have_the_sources_distribution(master):
     assert kolmogorov_smirnov(*gaps)[0] < 0.15
 
 
-def test_collectives_have_the_sources_frequencies(master):
-    model = synthetic.learn(master)
-    made = synthetic.sample(model, length=4000, seed=3)
+def test_collectives_have_the_sources_frequencies(master, learnt):
+    made = synthetic.sample(learnt, length=4000, seed=3)
     score, _ = chi_square(*(Counter(event.kind.value for event in trace.events) for trace in (master, made)))
     assert score < 3 * 6.63  # 1 % level for one degree of freedom; a chain's draws are correlated
 
@@ -119,16 +124,16 @@ def test_a_set_that_the_others_outweigh_scores_worse():
     assert levels[1]["kinds"]["level"] < 1e-6
 
 
-def test_nothing_of_the_source_survives(tmp_path, master):
-    made = synthetic.sample(synthetic.learn(master), seed=1)
+def test_nothing_of_the_source_survives(master, learnt):
+    made = synthetic.sample(learnt, seed=1)
     assert not {event.size_bytes for event in made.events} & {event.size_bytes for event in master.events}
     for data in synthetic.project(made):
         assert b"secret" not in data and b"tensor" not in data
 
 
 @pytest.mark.parametrize("npus", [4, 12])
-def test_every_rank_of_a_group_runs_the_same_collectives_in_one_order(tmp_path, master, npus):
-    made = synthetic.sample(synthetic.learn(master), length=50, seed=5)
+def test_every_rank_of_a_group_runs_the_same_collectives_in_one_order(tmp_path, learnt, npus):
+    made = synthetic.sample(learnt, length=50, seed=5)
     for rank, data in enumerate(synthetic.project(made, npus)):
         (tmp_path / f"m.{rank}.et").write_bytes(data)
     graphs = reader.read_graphs(str(tmp_path / "m"), npus)
@@ -162,10 +167,9 @@ def test_a_mixture_finds_its_components():
     np.testing.assert_allclose(found.deviations[order], [1, 0.5], atol=0.1)
 
 
-def test_the_commands_write_what_can_be_read(tmp_path, capsys):
-    name = source(tmp_path)
+def test_the_commands_write_what_can_be_read(tmp_path, source, capsys):
     out = str(tmp_path / "new")
-    assert main(["generate", "synthetic", "--from", name, "--npus", "8", "--length", "9", "-o", out]) == 0
+    assert main(["generate", "synthetic", "--from", source, "--npus", "8", "--length", "9", "-o", out]) == 0
     assert "learnt from 1 set of 4 ranks, 2 groups, 3 states" in capsys.readouterr().out
     assert len(reader.read_graphs(out, 8).graphs) > 1
     one = str(tmp_path / "one.et")

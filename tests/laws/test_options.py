@@ -11,7 +11,7 @@ from tests.laws.commands import check
 from tests.laws.inputs import GENERATE, inputs
 from tests.laws.mutations import VALUES
 
-EXAMPLES = 3
+EXAMPLES = 2
 MORE = ("0-3,7=1.5", "tp=0:2", "1ms:2ms", "compute=normal:0.1", "link 0-1 down @ 1ms-", "a=b", "1,2", "x.png", "4")
 LENGTHY = {
     "iterations",

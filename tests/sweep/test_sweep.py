@@ -20,8 +20,6 @@ from simcore.sweep.study import Study, read_study
 from simcore.sweep.sweep import RESULTS, sweep
 from simcore.sweep.workers import workers
 
-pytestmark = pytest.mark.xdist_group("tests/sweep/test_sweep.py")  # clusters of Dask want the same ports
-
 STUDY = """\
 run: {workload: micro_all_reduce}
 grid:

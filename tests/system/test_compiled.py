@@ -13,8 +13,6 @@ from simcore.network.core import NEVER
 from simcore.system import layouts
 from tests.system.test_alone import SYSTEMS, TOPOLOGIES, WORKLOAD
 
-pytestmark = pytest.mark.xdist_group("compiled")  # it is compiled once
-
 
 @pytest.mark.parametrize("algorithm", SYSTEMS)
 @pytest.mark.parametrize("name", TOPOLOGIES)

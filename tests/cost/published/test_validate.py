@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -8,11 +9,23 @@ import pytest
 from simcore.cli import main
 from simcore.cost.margins import Kind, margin_of, shipped_errors
 from simcore.cost.published.calibrate import FITTED
+from simcore.cost.published.reading import sort_rows
 from simcore.cost.published.suites import FAMILIES, SUITES
 from simcore.cost.published.validate import default_documents, scaling, score, suites_table
 from simcore.cost.sensitivity import of_question
 from simcore.cost.systems import SOFTWARE
 from simcore.progress import metered
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return default_documents()
+
+
+@pytest.fixture(scope="module")
+def scores(documents):
+    """Every suite, predicted once."""
+    return {one.suite.name: score(one) for one in sort_rows(documents)}
 
 
 def test_the_documented_table_is_what_the_command_prints(scores):
@@ -80,18 +93,23 @@ def test_tolerances_only_tighten():
     assert set(WIDEST) | UNJUDGED == set(SUITES)
 
 
-@pytest.mark.parametrize("name", list(WIDEST))
-def test_a_suite_outside_its_tolerance_is_named_and_ends_with_status_3(name, scores, monkeypatch, capsys):
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_suite_outside_its_tolerance_is_named_and_ends_with_status_3(first, scores, monkeypatch, capsys):
     """Each suite's own tolerance counts: half a percent below the mean it has, the same rows miss it."""
-    scored = scores[name]
     monkeypatch.setattr(
-        "simcore.cost.published.validate.score", lambda some, *_, **__: replace(scored, suite=some.suite)
+        "simcore.cost.published.validate.score",
+        lambda some, *_, **__: replace(scores[some.suite.name], suite=some.suite),
     )
+    monkeypatch.setattr("simcore.cost.published.validate.scaling", lambda _: "")
+    missed = set(list(WIDEST)[first::2])
     for share, status in ((1.005, 0), (0.995, 3)):
-        monkeypatch.setitem(SUITES, name, replace(SUITES[name], tolerance=scored.mean * share))
-        assert main(["validate", name]) == status
+        for name in WIDEST:
+            tolerance = scores[name].mean * (share if name in missed else 1.005)
+            monkeypatch.setitem(SUITES, name, replace(SUITES[name], tolerance=tolerance))
+        assert main(["validate"]) == status
         output = capsys.readouterr()
-        assert ("MISSED" in output.out, name in output.err) == (status == 3, status == 3)
+        assert output.out.count("MISSED") == (len(missed) if status else 0)
+        assert {name for name in WIDEST if re.search(rf"\b{name}\b", output.err)} == (missed if status else set())
 
 
 def test_progress_sees_every_row(documents):
@@ -232,3 +250,34 @@ def test_a_kind_of_job_that_nobody_measured_has_a_wider_margin_and_says_so():
 def test_a_source_is_not_judged_by_its_own_errors():
     kind = Kind("internevo", "A100-SXM-80GB", "NVIDIA", 16, 8, "dense")
     assert margin_of(kind, frozenset(["internevo"])).support < margin_of(kind).support
+
+
+LUMOS = {
+    f"lumos-f7-{degrees}-replay"
+    for degrees in ("2x2x8", "2x2x16", "2x2x32", "2x4x4", "2x8x4", "2x4x8", "2x8x8", "2x4x16")
+}
+# Faster with half the replicas, and slower with twice as many than at any other step: no configuration says why.
+UNEXPLAINED = {"lumos-f7-2x8x4-replay", "lumos-f7-2x4x16-replay"}
+
+
+def test_every_row_of_lumos_has_a_measurement_and_its_own_prediction(scores):
+    scored = scores["lumos_replay"]
+    assert {row.id for row in scored.rows} == LUMOS
+    assert sum(abs(row.peer / row.measured - 1) for row in scored.rows) / len(LUMOS) == pytest.approx(0.038, abs=0.001)
+
+
+def test_all_rows_but_those_that_contradict_each_other_are_met_within_a_tenth(scores):
+    """A guard, set after seeing: nothing is published for anybody but Lumos."""
+    scored = scores["lumos_replay"]
+    errors = {row.id: error for row, error in zip(scored.rows, scored.errors, strict=True)}
+    assert all(abs(error) < 0.1 for name, error in errors.items() if name not in UNEXPLAINED)
+
+
+def test_the_page_has_every_row_of_lumos_with_both_errors(scores):
+    scored = scores["lumos_replay"]
+    page = (Path(__file__).parents[3] / "docs" / "validation.md").read_text()
+    for row, error in zip(scored.rows, scored.errors, strict=True):
+        lumos = f"{row.peer * 1e3:.0f}, {row.peer / row.measured - 1:+.1%}"
+        ours = f"{row.measured * (1 + error) * 1e3:.0f}, {error:+.1%}"
+        name = row.id.removeprefix("lumos-f7-").removesuffix("-replay")
+        assert f"| {name} | {row.measured * 1e3:.0f} | {lumos} | {ours} |" in page

@@ -1,6 +1,7 @@
 """Congestion control: two flows share evenly, queues stay short, and the first steps are those of the papers."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import simpy
@@ -16,6 +17,7 @@ RATE, LATENCY_NS = 5e9, 1000.0  # 40 Gb/s
 MARKING = Marking(5_000, 200_000, 0.01, 1000)  # the DCQCN paper's for 40 Gb/s
 
 
+@cache
 def flows(law, count=2, size=64 * MIB, stagger_ns=0, **parameters):
     """Bytes of each flow that have left its NPU at every half millisecond, and the network, at the first one's end."""
     marking = MARKING if LAWS.get(law or "window").needs_marks or law == "window" else None

@@ -110,15 +110,17 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path, keys, place, what):
 
 
 def incast(tmp_path, **keys):
-    """Everybody sends to everybody at once, over leaves that are half as fast as what is below them."""
+    """Everybody sends to everybody at once, over leaves that are half as fast as what is below them: the inputs."""
+    step = tmp_path / "step.txt"
+    step.write_text(f"MICRO\n1\nall -1 0 NONE 0 0 NONE 0 0 ALLTOALL {8 * MIB} 1\n", encoding="utf-8")
     tree = {"topology": "[FatTree]", "npus_count": "[16]", "routers": "[4]", "oversubscription": "[4]"}
-    return write(tmp_path / "tree.yaml", **tree, buffer="[512 KiB]", segment="[16 KiB]", **keys)
+    return str(step), write(tmp_path / "tree.yaml", **tree, buffer="[512 KiB]", segment="[16 KiB]", **keys)
 
 
 def test_a_report_says_what_queues_did(tmp_path):
     ecn = "[{kmin: 16 KiB, kmax: 128 KiB, pmax: 0.5}]"
-    topology = incast(tmp_path, flow_control="[pfc]", ecn=ecn, congestion_control="[dcqcn]")
-    report = simcore.run("micro_all_to_all", topology, network="queued")
+    inputs = incast(tmp_path, flow_control="[pfc]", ecn=ecn, congestion_control="[dcqcn]")
+    report = simcore.run(*inputs, network="queued")
     document = report.to_dict()
     queues = document["queues"]
     assert queues["marks"] > 0
@@ -131,7 +133,7 @@ def test_a_report_says_what_queues_did(tmp_path):
 
 
 def test_queues_survive_the_archive(tmp_path):
-    report = simcore.run("micro_all_to_all", incast(tmp_path, flow_control="[drop]"), network="queued")
+    report = simcore.run(*incast(tmp_path, flow_control="[drop]"), network="queued")
     (tmp_path / "events.npz").write_bytes(events_npz(report))
     again = read_archive(tmp_path / "events.npz")
     assert again.to_dict() == report.to_dict()
@@ -143,9 +145,9 @@ def test_queues_survive_the_archive(tmp_path):
 
 
 def test_other_networks_say_that_ports_play_no_part(tmp_path):
-    topology = incast(tmp_path, flow_control="[drop]")
+    inputs = incast(tmp_path, flow_control="[drop]")
     for network in ("congested", "fair", "congestion-free"):
-        warnings = simcore.run("micro_all_to_all", topology, network=network).to_dict()["warnings"]
+        warnings = simcore.run(*inputs, network=network).to_dict()["warnings"]
         assert any("--network queued has them" in warning for warning in warnings)
 
 
@@ -170,14 +172,14 @@ def test_algorithms_that_copy_on_links_are_refused():
 
 
 def test_faults_and_other_profiles_are_refused(tmp_path):
-    topology = incast(tmp_path, flow_control="[pfc]")
+    inputs = incast(tmp_path, flow_control="[pfc]")
     with pytest.raises(InputError, match="--fault"):
-        simcore.run("micro_all_to_all", topology, network="queued", fault="link 0-leaf0 x0.5")
+        simcore.run(*inputs, network="queued", fault="link 0-leaf0 x0.5")
     with pytest.raises(InputError, match="has no network 'queued'"):
-        simcore.run("micro_all_to_all", topology, network="queued", profile="astra-sim-2")
+        simcore.run(*inputs, network="queued", profile="astra-sim-2")
 
 
 def test_the_name_of_the_network_is_in_the_report(tmp_path):
-    report = simcore.run("micro_all_to_all", incast(tmp_path, flow_control="[drop]"), network="queued")
+    report = simcore.run(*incast(tmp_path, flow_control="[drop]"), network="queued")
     assert isinstance(report, Report)
     assert report.network == "queued"

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -45,6 +46,18 @@ def recorded(report):
     return replay_traces(found, Changes())
 
 
+@cache
+def based(more, folder, *, optimizer):
+    """The replay of two stages of four replicas, eight layers and four micro-batches."""
+    start = load_step(step(folder, layers=8, **dict(more))).workload
+    return recorded(run_ns(start if optimizer else without_optimizer(start), machine(folder)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("recorded")
+
+
 def without_optimizer(workload):
     """The step without the rows whose time is no multiple of the parameters."""
     rows = tuple(replace(row, forward=Phase()) if row.name == "optimizer" else row for row in workload.layers)
@@ -64,24 +77,23 @@ def test_compiled_at_its_own_degrees_a_step_takes_what_it_took(schedule, more, t
 
 @pytest.mark.parametrize("more", [PLAIN, SEQUENCE], ids=["plain", "sequence parallel"])
 @pytest.mark.parametrize("changes", OTHERS, ids=str)
-def test_another_pipeline_takes_what_the_generated_step_takes(changes, more, tmp_path):
-    start = {"layers": 8, "pp": 2, "dp": 4, "micro_batches": 4}
-    target = start | changes
+def test_another_pipeline_takes_what_the_generated_step_takes(changes, more, tmp_path, folder):
+    target = {"layers": 8, "pp": 2, "dp": 4, "micro_batches": 4} | changes
     there = machine(tmp_path, pp=target["pp"], dp=target["dp"])
-    base = without_optimizer(load_step(step(tmp_path, **start, **more)).workload)
     wanted = without_optimizer(load_step(step(tmp_path, **target, **more)).workload)
-    predicted = rebuild(recorded(run_ns(base, machine(tmp_path))), changes, Interconnect(api.load_topology(there)))
+    base = based(tuple(more.items()), folder, optimizer=False)
+    predicted = rebuild(base, changes, Interconnect(api.load_topology(there)))
     # What ends a step is shared out by the gradients of each layer, and cut to whole bytes on every rank.
     assert predicted.report.timeline.time_ns == pytest.approx(run_ns(wanted, there).timeline.time_ns, abs=200)
 
 
 @pytest.mark.parametrize("changes", OTHERS[:6], ids=str)
-def test_with_an_optimizer_its_launches_are_what_is_missed(changes, tmp_path):
+def test_with_an_optimizer_its_launches_are_what_is_missed(changes, tmp_path, folder):
     target = {"layers": 8, "pp": 2, "dp": 4, "micro_batches": 4} | changes
-    run = api.run(step(tmp_path, layers=8, **SEQUENCE), machine(tmp_path))
     there = machine(tmp_path, pp=target["pp"], dp=target["dp"])
     wanted = api.run(step(tmp_path, **target, **SEQUENCE), there)
-    predicted = rebuild(recorded(run), changes, Interconnect(api.load_topology(there))).report
+    base = based(tuple(SEQUENCE.items()), folder, optimizer=True)
+    predicted = rebuild(base, changes, Interconnect(api.load_topology(there))).report
     assert predicted.timeline.time_ns == pytest.approx(wanted.timeline.time_ns, rel=LAUNCHES)
 
 
