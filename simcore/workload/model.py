@@ -113,6 +113,11 @@ class Layer:
     location: Location = field(default=Location(""), compare=False)
     role: Role = field(default=Role.MICRO_BATCH, compare=False)
 
+    @property
+    def phases(self) -> tuple[Phase, Phase, Phase]:
+        """Forward, input gradient, weight gradient."""
+        return self.forward, self.input_grad, self.weight_grad
+
     def phase(self, name: PhaseName) -> Phase:
         """The phase called `name`."""
         return {PhaseName.FORWARD: self.forward, PhaseName.INPUT_GRAD: self.input_grad}.get(name, self.weight_grad)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simcore.workload.columns import TYPES, role_of, written_row
+from simcore.workload.text import TYPES, role_of, written_row
 from simcore.workload.model import Layer, Phase
 
 __all__ = ["NOTHING", "TextFile", "phase", "row"]

@@ -40,7 +40,7 @@ class ModelPart:
     @property
     def compute_ns(self) -> int:
         """Computation for one micro-batch."""
-        return sum(phase.compute_ns for row in (*self.forward, *self.backward) for phase in _phases(row))
+        return sum(phase.compute_ns for row in (*self.forward, *self.backward) for phase in row.phases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +142,7 @@ def _without_gradients(rows: Rows) -> Rows:
 
 
 def _structure(rows: Rows) -> tuple[object, ...]:
-    return tuple((p.compute_ns > 0, p.collective, p.size_bytes, p.group) for r in rows for p in _phases(r))
-
-
-def _phases(row: Layer) -> tuple[Phase, ...]:
-    return row.forward, row.input_grad, row.weight_grad
+    return tuple((p.compute_ns > 0, p.collective, p.size_bytes, p.group) for r in rows for p in r.phases)
 
 
 def _mean(samples: Sequence[Rows]) -> Rows:
@@ -164,5 +160,5 @@ def _mean_row(rows: Sequence[Layer]) -> Layer:
 
 def mixed_row(rows: Sequence[Layer], mixed: Callable[[Sequence[Phase]], Phase]) -> Layer:
     """One row out of several: each phase out of theirs."""
-    forward, input_grad, weight_grad = (mixed(same) for same in zip(*map(_phases, rows), strict=True))
+    forward, input_grad, weight_grad = (mixed(same) for same in zip(*(row.phases for row in rows), strict=True))
     return Layer("", forward, input_grad, weight_grad)
