@@ -153,8 +153,7 @@ class _Rank:
 def _lasting(number: int, name: str, duration_ns: int, stream: int, behind: list[int]) -> Any:
     """A node that takes its time on a stream."""
     attributes = {"is_cpu_op": False, "duration_ns": duration_ns, "stream": stream}
-    micros = round(duration_ns / 1000)
-    return node(number, name, NodeType.COMP_NODE, data_deps=behind, duration_micros=micros, attributes=attributes)
+    return node(number, name, NodeType.COMP_NODE, data_deps=behind, attributes=attributes)
 
 
 def _waits(graph: StepGraph, number: int) -> dict[int, list[tuple[int, int]]]:

@@ -12,12 +12,12 @@ from typing import Any
 
 from simcore.errors import InputError, Location, Problem, closest
 from simcore.workload.chakra import writer
-from simcore.workload.chakra.schema import CommType, NodeType, messages, parsed
+from simcore.workload.chakra.schema import ATTRIBUTES, CommType, NodeType, messages, parsed
 
 __all__ = ["from_json", "is_json", "to_json", "to_jsonizer"]
 
 # Key of the feeder's form, folded (lower case, no underscores) -> attribute.
-FEEDER_ATTRIBUTES = {name.replace("_", ""): name for name in writer.KINDS}
+FEEDER_ATTRIBUTES = {name.replace("_", ""): name for name in ATTRIBUTES}
 FEEDER_KEYS = {"id", "name", "nodetype", "ctrldeps", "datadeps", "runtime", "durationmicros"} | set(FEEDER_ATTRIBUTES)
 
 
