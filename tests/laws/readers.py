@@ -162,6 +162,7 @@ READS: dict[str, Callable[[Path], object]] = {
     "memory.json": lambda path: remote_memory.read(str(path)),
     "trace.et": _graphs,
     "trace.json": _graphs,
+    "param.json": _graphs,
     "trace.et.gz": _graphs,
     "info.et": _summary,
     "old.eg": _graphs,

@@ -16,12 +16,12 @@ from simcore.replay.graph import NodeKind, StepGraph
 from simcore.replay.rank import RankView
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
-from simcore.replay.whatif.transfers import kind_of
 from simcore.timeline.breakdown import union_ns
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.writer import encode, groups, metadata, node
 from simcore.workload.kineto import Collective, KinetoTrace
 from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
+from simcore.workload.operations import kind_of
 from simcore.workload.text import write
 
 __all__ = ["Exported", "collectives", "to_chakra", "to_workload_text"]

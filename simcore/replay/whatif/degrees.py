@@ -8,9 +8,10 @@ from typing import Literal
 
 from simcore.errors import InputError
 from simcore.replay.rank import RankView
-from simcore.replay.whatif.transfers import SEND, Transfer, kind_of
+from simcore.replay.whatif.transfers import Transfer
 from simcore.workload.kineto import Collective
 from simcore.workload.model import CollectiveKind, Group
+from simcore.workload.operations import SEND, kind_of
 
 __all__ = ["Degree", "Regrouping", "Role", "role_of", "roles"]
 

@@ -12,10 +12,11 @@ from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.model import Topology
 from simcore.profiles import profiles
-from simcore.replay.whatif.transfers import SEND, Transfer
+from simcore.replay.whatif.transfers import Transfer
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
 from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind
+from simcore.workload.operations import SEND
 
 __all__ = ["Interconnect"]
 

@@ -7,25 +7,11 @@ from functools import cache
 
 from simcore.workload.kineto import Collective
 from simcore.workload.model import CollectiveKind
+from simcore.workload.operations import SEND, kind_of
 
-__all__ = ["SEND", "Transfer", "bus_bytes", "kind_of", "transfer_of"]
+__all__ = ["Transfer", "bus_bytes", "transfer_of"]
 
-SEND = "send"
 UNHEARD_OF_BYTES = 1 << 50
-# NCCL's and PyTorch's names without underscores; a name holds one of these, the first of them counts.
-KINDS: dict[str, str] = {
-    "reducescatter": CollectiveKind.REDUCE_SCATTER,
-    "allreduce": CollectiveKind.ALL_REDUCE,
-    "allgather": CollectiveKind.ALL_GATHER,
-    "alltoall": CollectiveKind.ALL_TO_ALL,
-    "broadcast": CollectiveKind.BROADCAST,
-    "reduce": CollectiveKind.REDUCE,
-    "gather": CollectiveKind.GATHER,
-    "scatter": CollectiveKind.SCATTER,
-    "barrier": CollectiveKind.BARRIER,
-    "send": SEND,
-    "recv": SEND,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +35,6 @@ class Transfer:
     def sent_bytes(self) -> int:
         """What a rank puts in, with the share; at least a byte."""
         return max(round(self.size_bytes * self.share), 1)
-
-
-def kind_of(operation: str) -> str:
-    """A value of `CollectiveKind`, `SEND` for both sides of a transfer, "" for what is neither."""
-    name = operation.lower().replace("_", "")
-    return next((kind for known, kind in KINDS.items() if known in name), "")
 
 
 @cache

@@ -18,22 +18,13 @@ from typing import Any
 from simcore.errors import InputError, Location, Problem
 from simcore.workload.chakra import reader, writer
 from simcore.workload.chakra.schema import ATTRIBUTES, CommType, NodeType
+from simcore.workload.model import CollectiveKind
+from simcore.workload.operations import SEND, kind_of
 
 __all__ = ["Op", "convert", "is_host_trace", "parse_host", "read_host"]
 
 FLAT_ATTRIBUTES = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
 THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
-COLLECTIVES = {
-    "allreduce": CommType.ALL_REDUCE,
-    "alltoall": CommType.ALL_TO_ALL,
-    "all_to_all": CommType.ALL_TO_ALL,
-    "allgather": CommType.ALL_GATHER,
-    "reducescatter": CommType.REDUCE_SCATTER,
-    "broadcast": CommType.BROADCAST,
-    "reduce": CommType.REDUCE,
-}
-"""Part of a kernel's or label's name -> collective; the first that fits."""
-
 KERNELS = ("nccldevkernel", "ncclkernel", "rccl")
 
 
@@ -250,14 +241,13 @@ def _kind(op: Op, ops: Mapping[int, Op], path: str) -> tuple[NodeType, CommType 
         point_to_point = next((name for name in _callers(op, ops) if "send" in name or "recv" in name), "")
         if not label and point_to_point:
             return NodeType.COMM_SEND_NODE if "send" in point_to_point else NodeType.COMM_RECV_NODE, None
-    squeezed = label.replace("_", "")
-    for word, kind in COLLECTIVES.items():
-        if word.replace("_", "") in squeezed:
-            return NodeType.COMM_COLL_NODE, kind
+    kind = kind_of(label)
+    if kind and kind != SEND:
+        return NodeType.COMM_COLL_NODE, CommType[kind.upper()]
     raise InputError.at(
         path,
         f"operation {op.number}: cannot tell which collective the kernel '{op.name[:60]}' is",
-        expected=f"a name with {', '.join(COLLECTIVES)}",
+        expected=f"a name with {', '.join(CollectiveKind)}",
         found=label or op.name[:60],
     )
 
