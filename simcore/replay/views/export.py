@@ -23,7 +23,7 @@ from simcore.report.palette import BREAKDOWN, FAMILIES, INK
 from simcore.report.perfetto import perfetto_trace
 from simcore.report.plots import image, new_figure, styled, time_unit, titled
 from simcore.report.selection import View
-from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, Timeline
+from simcore.timeline.events import NO_LAYER, Curve, EventBuffer, EventKind, Timeline
 from simcore.units import format_ns
 from simcore.workload.chakra.writer import write_files
 
@@ -75,7 +75,23 @@ def timeline(replay: Replay, rank: int) -> Timeline:
         ranks=((MEASURED,), (PREDICTED,)),
         finish_ns=lengths,
         streams=(*(f"stream {stream}" for _, stream in streams), *threads),
+        curves=tuple(_curves(utilisation(replay, rank))),
     )
+
+
+def _curves(found: Utilisation) -> Iterator[Curve]:
+    """What kernels said of multiprocessors, in percent."""
+    for title, sides in _recorded_shares(found):
+        for side, shares in enumerate(sides):
+            values = [(at * found.bin_ns, round(100 * share, 2)) for at, share in enumerate(shares)]
+            yield Curve(side, title, (*values, (len(shares) * found.bin_ns, 0.0)))
+
+
+def _recorded_shares(found: Utilisation) -> list[tuple[str, tuple[list[float], list[float]]]]:
+    """What was recorded over time beside the tasks: measured and predicted; nothing where kernels do not say it."""
+    in_use = "multiprocessors in use", (found.sm_measured, found.sm_predicted)
+    occupied = "warps occupied", (found.occupancy_measured, found.occupancy_predicted)
+    return [in_use, occupied] if found.sm_measured else []
 
 
 Event = tuple[int, int, int, EventKind, str]  # lane, start, end, kind, name
@@ -151,21 +167,25 @@ def _page(replay: Replay, number: int, shown: Timeline) -> str:
 def streams_figure(shown: Timeline, curve: Utilisation) -> Figure:
     """Streams and threads of both sides on one time axis, and below how much of each bin the device was busy."""
     used = sorted(set(shown.events.stream.tolist()))
+    panels = [("share busy", (curve.measured, curve.predicted)), *_recorded_shares(curve)]
     scale, unit = time_unit(shown.time_ns)
     height = 0.35 * len(used) + 0.5
     with styled():
-        figure = new_figure(12, 2 * height + 2.2)
-        axes = figure.subplots(3, 1, sharex=True, height_ratios=(height, height, 1.5))
+        figure = new_figure(12, 2 * height + 0.4 + 1.8 * len(panels))
+        axes = figure.subplots(2 + len(panels), 1, sharex=True, height_ratios=(height, height, *[1.5] * len(panels)))
         for side, title in enumerate(SIDES):
             _draw_side(axes[side], shown, side, used, scale)
             axes[side].set_yticks(range(len(used)), [shown.streams[lane] for lane in used])
             axes[side].set_title(f"{title}: {format_ns(shown.finish_ns[side])}", loc="left", fontsize=9)
-            share = (curve.measured, curve.predicted)[side]
-            edges = np.arange(len(share) + 1) * curve.bin_ns / scale
-            axes[2].stairs(share, edges, label=title, **CURVES[side])
+            for axis, (_, shares) in zip(axes[2:], panels, strict=True):
+                axis.stairs(
+                    shares[side], np.arange(len(shares[side]) + 1) * curve.bin_ns / scale, label=title, **CURVES[side]
+                )
         for axis in (axes[0], axes[2]):
             axis.legend(loc="lower right", ncols=3, bbox_to_anchor=(1, 1), frameon=False)
-        axes[2].set(xlabel=f"time ({unit})", ylabel="share busy", ylim=(0, 1.05), xlim=(0, shown.time_ns / scale or 1))
+        for axis, (title, _) in zip(axes[2:], panels, strict=True):
+            axis.set(ylabel=title.replace(" in ", "\nin "), ylim=(0, 1.05), xlim=(0, shown.time_ns / scale or 1))
+        axes[-1].set_xlabel(f"time ({unit})")
         figure.align_ylabels()
     return figure
 
