@@ -178,7 +178,7 @@ READS: dict[str, Callable[[Path], object]] = {
     "phases.json": lambda path: read_system(path, "decode"),
     "times.txt": lambda path: (training_times(path), inference_times(path)),
     "bandwidths.yaml": read_bus_bandwidths,
-    "log.txt": lambda path: log_timeline.chrome_trace(str(path)),
+    "log.txt": lambda path: log_timeline.spans(str(path)),
     "tasks.graph": lambda path: flexflow.convert(str(path)),
     "host.json": _host,
     "linked.json": _host,
