@@ -13,7 +13,8 @@ are read once; where a line is no row the words are read again without regard to
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 from pathlib import Path
 
 from simcore.collection import collection_paused
@@ -258,7 +259,7 @@ def _layers(cursor: Cursor, header: Header) -> tuple[Layer, ...]:
         layers = _quick(source, first.line, width, header.dialect) if starts_line else None
     if layers is None:
         layers = _careful(cursor, width, header)
-    elif header.count is not None and len(layers) != header.count:
+    if header.count is not None and len(layers) != header.count:
         _wrong_count(source, header, len(layers))
     return layers
 
@@ -299,11 +300,8 @@ def _careful(cursor: Cursor, width: int, header: Header) -> tuple[Layer, ...]:
         tokens.append(token)
     rows = [tokens[start : start + width] for start in range(0, len(tokens), width)]
     if len(rows[-1]) != width or not _readable(rows, source, header):
-        rows = _by_line(tokens)
-    layers = tuple(read_row(row, source, width, header.dialect) for row in rows)
-    if header.count is not None and len(rows) != header.count:
-        _wrong_count(source, header, len(rows))
-    return layers
+        rows = [list(line) for _, line in groupby(tokens, attrgetter("line"))]
+    return tuple(read_row(row, source, width, header.dialect) for row in rows)
 
 
 def _readable(rows: list[list[Token]], source: Source, header: Header) -> bool:
@@ -315,13 +313,6 @@ def _readable(rows: list[list[Token]], source: Source, header: Header) -> bool:
     except InputError:
         return False
     return not trial.problems.found
-
-
-def _by_line(tokens: list[Token]) -> list[list[Token]]:
-    rows: dict[int, list[Token]] = {}
-    for token in tokens:
-        rows.setdefault(token.line, []).append(token)
-    return list(rows.values())
 
 
 def _ignored_sizes(layers: Iterable[Layer]) -> list[str]:

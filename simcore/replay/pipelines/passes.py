@@ -14,7 +14,7 @@ from simcore.replay.rank import RankView
 from simcore.replay.whatif.layers import NamedRange
 from simcore.replay.whatif.repetition import UnclearError
 from simcore.replay.whatif.retiming import role_of
-from simcore.workload.operations import SEND, kind_of
+from simcore.workload.model import SEND, kind_of
 
 __all__ = ["Line", "found_ranges", "line_of", "stages_of"]
 

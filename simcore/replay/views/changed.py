@@ -7,7 +7,7 @@ from statistics import mean
 
 from simcore.replay.session import Replay, StepReplay
 from simcore.units import format_ns
-from simcore.workload.operations import kind_of
+from simcore.workload.model import kind_of
 
 __all__ = ["Change", "batch", "changed_interval_ns", "changes", "headline"]
 

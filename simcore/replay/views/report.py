@@ -285,7 +285,7 @@ def warnings(replay: Replay, number: int) -> list[str]:
 def _uncoupled(replay: Replay, number: int) -> bool:
     """Whether a communication kernel of a rank belongs to no match."""
     return any(
-        prepared_rows > sum(member.rank == step.number for match in step.source.matches for member in match.members)
+        len(replay.ranks[number].view.communicating(step.position))
+        > sum(member.rank == step.number for match in step.source.matches for member in match.members)
         for step in replay.steps[number]
-        for prepared_rows in (int(replay.ranks[number].view.communicating(step.position).sum()),)
     )

@@ -13,7 +13,7 @@ from simcore.replay.kinds import COMMUNICATION, kind_of_name
 from simcore.replay.session import StepReplay
 from simcore.replay.whatif.products import launched
 from simcore.replay.whatif.transfers import bus_bytes, transfer_of
-from simcore.workload.operations import kind_of
+from simcore.workload.model import kind_of
 
 __all__ = ["Work", "work"]
 

@@ -20,8 +20,7 @@ from simcore.timeline.breakdown import union_ns
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.writer import encode, groups, metadata, node
 from simcore.workload.kineto import Collective, KinetoTrace
-from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
-from simcore.workload.operations import kind_of
+from simcore.workload.model import CollectiveKind, Layer, Phase, Workload, kind_of
 from simcore.workload.text import write
 
 __all__ = ["Exported", "collectives", "to_chakra", "to_workload_text"]
@@ -179,7 +178,7 @@ def to_workload_text(replay: Replay) -> str:
     prepared, step = replay.ranks[0], typical_step(replay, 0)
     rank, trace, rows = prepared.view, prepared.view.trace, step.graph.ranks[step.number].tasks
     known = collectives(trace)
-    wanted = rank.launch_order[rank.communicating(step.position)[rank.launch_order]].tolist()
+    wanted = rank.communicating(step.position)
     found = [task for task in wanted if task in known]
     if wanted and not found:
         raise InputError.at(

@@ -20,8 +20,7 @@ from simcore.replay.whatif.products import shard_factors
 from simcore.replay.whatif.transfers import Interconnect, Transfer, bus_bytes, transfer_of
 from simcore.system.collectives import ROOTED
 from simcore.workload.kineto import Collective
-from simcore.workload.model import CollectiveKind, Group
-from simcore.workload.operations import SEND, kind_of
+from simcore.workload.model import SEND, CollectiveKind, Group, kind_of
 
 __all__ = ["Degree", "Regrouping", "Retimed", "Role", "role_of", "roles"]
 

@@ -16,8 +16,7 @@ from simcore.profiles import profiles
 from simcore.system.collectives import ROOTED
 from simcore.system.config import SystemConfig
 from simcore.workload.kineto import Collective
-from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind
-from simcore.workload.operations import SEND, kind_of
+from simcore.workload.model import ALL_DIMENSIONS, SEND, CollectiveKind, Graph, GraphSet, NodeKind, kind_of
 
 __all__ = ["Interconnect", "Transfer", "bus_bytes", "transfer_of"]
 

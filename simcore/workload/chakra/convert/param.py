@@ -20,8 +20,7 @@ from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.summary import finish_times, topological_order
 from simcore.workload.kineto import ELEMENT_BYTES
-from simcore.workload.model import ALL_DIMENSIONS, CollectiveKind, Graph, GraphSet, NodeKind
-from simcore.workload.operations import SEND, kind_of
+from simcore.workload.model import ALL_DIMENSIONS, SEND, CollectiveKind, Graph, GraphSet, NodeKind, kind_of
 
 __all__ = ["from_param", "is_param", "to_param"]
 

@@ -18,8 +18,7 @@ from typing import Any
 from simcore.errors import InputError, Location, Problem
 from simcore.workload.chakra import reader, writer
 from simcore.workload.chakra.schema import ATTRIBUTES, CommType, NodeType
-from simcore.workload.model import CollectiveKind
-from simcore.workload.operations import SEND, kind_of
+from simcore.workload.model import SEND, CollectiveKind, kind_of
 
 __all__ = ["Op", "convert", "is_host_trace", "parse_host", "read_host"]
 

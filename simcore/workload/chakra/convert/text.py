@@ -142,8 +142,9 @@ def steps(workload: Workload, iterations: int, *, num_dims: int = 0) -> list[Tex
         if callable(loop):
             loop(made)
             continue
-        for order, program in zip((range, lambda count: reversed(range(count))), loop, strict=True):
-            for index in order(len(made.layers)):
+        forward = range(len(made.layers))
+        for order, program in zip((forward, forward[::-1]), loop, strict=True):
+            for index in order:
                 made.play(index, program)
     return made.steps
 
