@@ -48,7 +48,7 @@ class CollectiveKind(StrEnum):
 
 
 SEND = "send"
-# What NCCL, PyTorch and PARAM call communication, without underscores; a name holds one of these, the first of them counts.
+# What NCCL, PyTorch and PARAM call it, without underscores; a name holds one of these, the first of them counts.
 OPERATIONS: dict[str, str] = {
     "reducescatter": CollectiveKind.REDUCE_SCATTER,
     "allreduce": CollectiveKind.ALL_REDUCE,
