@@ -186,7 +186,7 @@ def samples(start_ns: Ints, end_ns: Ints, view: View) -> Iterator[tuple[int, flo
 
 def device_curves(timeline: Timeline, view: View) -> Iterator[Curve]:
     """How busy recorded devices are, and what else was recorded of them over time."""
-    for npu_class in view.classes if timeline.streams else ():
+    for npu_class in view.classes if timeline.streams and not timeline.curves else ():
         own = view.events.npu_class == npu_class
         busy = samples(view.events.start_ns[own], view.events.end_ns[own], view)
         yield Curve(npu_class, "device", tuple(busy))

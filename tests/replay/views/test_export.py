@@ -45,6 +45,7 @@ def test_multiprocessors_in_use_are_told_in_text_page_and_counters(tmp_path, cap
     assert max(event["args"]["% busy"] for event in in_use) == 100
     text = (tmp_path / "out" / "timeline-0.html").read_text()
     curves = json.loads(text.partition('id="data">')[2].partition("</script>")[0])["curves"]
-    assert [(curve["name"], curve["of"]) for curve in curves][:2] == [
-        ("multiprocessors in use", "measured"), ("multiprocessors in use", "predicted"),
-    ]  # fmt: skip
+    told = "device busy", "multiprocessors in use", "warps occupied"
+    assert [(curve["name"], curve["of"]) for curve in curves] == [
+        (name, side) for name in told for side in ("measured", "predicted")
+    ]
