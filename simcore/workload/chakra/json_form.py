@@ -12,7 +12,7 @@ from typing import Any
 
 from simcore.errors import InputError, Location, Problem, closest
 from simcore.workload.chakra import writer
-from simcore.workload.chakra.convert.param import from_param, is_param
+from simcore.workload.chakra.param_form import from_param, is_param
 from simcore.workload.chakra.schema import ATTRIBUTES, CommType, NodeType, messages, parsed
 
 __all__ = ["from_json", "is_json", "to_json", "to_jsonizer"]
