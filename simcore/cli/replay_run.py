@@ -30,9 +30,9 @@ from simcore.replay.views.screen import to_text
 from simcore.replay.views.trial import ablations
 from simcore.replay.views.workloads import to_chakra, to_workload_text
 from simcore.replay.whatif.changes import Fused, Kinds, Layers, Overlap, Retimed, Scale, Straggler, WhatIf, Width
-from simcore.replay.whatif.degrees import Degree
 from simcore.replay.whatif.host import HOST_TIMES, CudaGraphs, Host, Unsynchronised
-from simcore.replay.whatif.interconnect import Interconnect
+from simcore.replay.whatif.retiming import Degree
+from simcore.replay.whatif.transfers import Interconnect
 from simcore.report.document import encode
 from simcore.system import config
 from simcore.workload.chakra.writer import write_files

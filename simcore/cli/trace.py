@@ -113,18 +113,13 @@ def timeline(trace: str, output: str, ranks: str | None, window: str | None, npu
     simcore trace timeline traces/llama.0.et -o llama.html
     simcore trace timeline log/log.log -o timeline.json.gz
     """
-    from simcore.files import write_text
+    from simcore.replay import recorded
     from simcore.report import artefacts
     from simcore.report.selection import parse_selection
-    from simcore.workload.chakra import log_timeline, reader
+    from simcore.workload.chakra import reader
 
-    suffix = artefacts.check_timeline(output)
+    artefacts.check_timeline(output)
     is_log = Path(trace).is_file() and not trace.endswith(reader.SUFFIXES)
-    if is_log and suffix.startswith(".json"):
-        write_text(output, log_timeline.chrome_trace(trace, npu_frequency))
-        return
-    from simcore.replay import recorded
-
     report = recorded.of_log(trace, npu_frequency) if is_log else recorded.of_trace(trace)
     for text in (*report.warnings, *artefacts.write_timeline(report, output, parse_selection(ranks, window, None))):
         warn(text)

@@ -54,10 +54,7 @@ def _after(number: int) -> list[int]:
 
 def _compute(number: int, compute_ns: int, name: str) -> Any:
     attributes = {"is_cpu_op": False, "duration_ns": compute_ns}
-    micros = round(compute_ns / 1000)
-    return writer.node(
-        number, name, NodeType.COMP_NODE, data_deps=_after(number), duration_micros=micros, attributes=attributes
-    )
+    return writer.node(number, name, NodeType.COMP_NODE, data_deps=_after(number), attributes=attributes)
 
 
 def samples(

@@ -238,7 +238,7 @@ def _rank(master: Master, rank: int, groups: Mapping[str, tuple[int, ...]], rank
         if event.group and place not in rank_sets[event.group]:
             continue
         if event.gap_ns:
-            _append(nodes, "compute", NodeType.COMP_NODE, {"duration_ns": event.gap_ns}, event.gap_ns // 1000)
+            _append(nodes, "compute", NodeType.COMP_NODE, {"duration_ns": event.gap_ns})
         attributes: dict[str, Any] = {"comm_type": int(CommType[event.kind.name]), "comm_size": event.size_bytes}
         if event.group:
             attributes["pg_name"] = f"{event.group}_{block}"
@@ -246,9 +246,7 @@ def _rank(master: Master, rank: int, groups: Mapping[str, tuple[int, ...]], rank
     return writer.encode(writer.metadata(), nodes)
 
 
-def _append(nodes: list[Any], name: str, kind: NodeType, attributes: Mapping[str, Any], micros: int = 0) -> None:
+def _append(nodes: list[Any], name: str, kind: NodeType, attributes: Mapping[str, Any]) -> None:
     number = len(nodes)
     place = {"is_cpu_op": False, **attributes}
-    nodes.append(
-        writer.node(number, f"{name}_{number}", kind, data_deps=[number - 1], duration_micros=micros, attributes=place)
-    )
+    nodes.append(writer.node(number, f"{name}_{number}", kind, data_deps=[number - 1], attributes=place))

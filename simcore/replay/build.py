@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import SimulationError
-from simcore.replay.chains import add_host
 from simcore.replay.coupling import Estimate, Match, transfers
 from simcore.replay.device import Delays, LaunchQueue, explain, launch_queue
 from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes, StepGraph
-from simcore.replay.host import SyncCall, find_syncs
+from simcore.replay.host import SyncCall, add_host, find_syncs
 from simcore.replay.rank import NOWHERE, RankView, view
 from simcore.workload.kineto import KinetoTrace
 

@@ -48,19 +48,13 @@ def match_collectives(ranks: Sequence[RankView], steps: Sequence[int]) -> list[M
     groups: dict[str, list[list[Member]]] = defaultdict(list)
     for number, (rank, step) in enumerate(zip(ranks, steps, strict=True)):
         own: dict[str, list[Member]] = defaultdict(list)
-        for task in _communication(rank, step):
+        for task in rank.communicating(step):
             recorded = rank.trace.collectives.get(task)
             own[recorded.group if recorded else ""].append(Member(number, task))
         for group, members in own.items():
             groups[group].append(members)
     coupled = [rows for rows in groups.values() if len(rows) > 1 and _same_kernels(ranks, rows)]
     return [_match(ranks, members) for rows in coupled for members in zip(*rows, strict=True)]
-
-
-def _communication(rank: RankView, step: int) -> list[int]:
-    """Communication kernels of a step in the order of their launch."""
-    rows: list[int] = rank.launch_order[rank.communicating(step)[rank.launch_order]].tolist()
-    return rows
 
 
 def _same_kernels(ranks: Sequence[RankView], rows: list[list[Member]]) -> bool:
@@ -120,11 +114,10 @@ def transfers(rank: RankView) -> dict[int, Estimate]:
 
 def _alike(rank: RankView) -> Mapping[tuple[object, ...], list[int]]:
     """Communication kernels that are one collective in several steps: the n-th of a name and size on its stream."""
-    order, alike = rank.launch_order, defaultdict[tuple[object, ...], list[int]](list)
+    alike = defaultdict[tuple[object, ...], list[int]](list)
     for step in range(len(rank.windows)):
-        chosen = rank.communicating(step)
         places = Counter[tuple[object, ...]]()
-        for task in order[chosen[order]].tolist():
+        for task in rank.communicating(step):
             said = rank.trace.collectives.get(task)
             kind = int(rank.trace.tasks.name[task]), said.elements if said else 0, said.group if said else ""
             places[kind] += 1

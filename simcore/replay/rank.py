@@ -109,11 +109,11 @@ class RankView:
         """Whether a host that was recorded marked the steps; else nothing says that they outlast their work."""
         return bool(self.trace.steps and self.activities)
 
-    def communicating(self, step: int) -> NDArray[np.bool_]:
-        """Which tasks are the communication kernels of a step."""
-        kernels = self.communication & (self.trace.tasks.kind == TaskKind.KERNEL)
-        chosen: NDArray[np.bool_] = kernels & (self.task_step == step)
-        return chosen
+    def communicating(self, step: int) -> list[int]:
+        """The communication kernels of a step in the order of their launch."""
+        kernels = self.communication & (self.trace.tasks.kind == TaskKind.KERNEL) & (self.task_step == step)
+        rows: list[int] = self.launch_order[kernels[self.launch_order]].tolist()
+        return rows
 
     def of_category(self, *categories: str) -> NDArray[np.bool_]:
         """Which tasks are of some categories."""

@@ -14,14 +14,14 @@ from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles import profiles
 from simcore.report.model import Report
 from simcore.system.config import SystemConfig
-from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind, Timeline
+from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, Timeline
 from simcore.workload.chakra import log_timeline
 from simcore.workload.chakra.reader import distinct_ranks
 from simcore.workload.model import GraphSet
 
 __all__ = ["of_log", "of_trace"]
 
-KINDS = {1: EventKind.MEMORY, 2: EventKind.MEMORY, 3: EventKind.COMPUTE, 4: EventKind.COLLECTIVE}  # of a log's lanes
+KINDS = EventKind.MEMORY, EventKind.MEMORY, EventKind.COMPUTE, EventKind.COLLECTIVE  # of a log's lanes
 
 
 def of_trace(trace: str) -> Report:
@@ -52,9 +52,10 @@ def of_log(path: str, mhz: float = 1000.0) -> Report:
     events, ends = EventBuffer(), dict.fromkeys(npus, 0)
     for span in found:
         start_ns, end_ns = round(span.start * 1000 / mhz), round(span.end * 1000 / mhz)
-        kind, name = KINDS[log_timeline.lane(span.name)], events.name(span.name)
-        events.append((class_of[span.npu], COMPUTE_STREAM, start_ns, end_ns, kind, name, NO_LAYER, -1, 0, 0))
+        lane, name = log_timeline.lane(span.name), events.name(span.name)
+        events.append((class_of[span.npu], lane, start_ns, end_ns, KINDS[lane], name, NO_LAYER, -1, 0, 0))
         ends[span.npu] = max(ends[span.npu], end_ns)
     time_ns = max(ends.values())
     ranks, finish_ns = tuple([npu] for npu in npus), tuple(ends.values())
-    return Report(Timeline(events.table(), time_ns, ((0, time_ns),), ranks, finish_ns), "astra-sim-2", "")
+    timeline = Timeline(events.table(), time_ns, ((0, time_ns),), ranks, finish_ns, streams=log_timeline.LANES)
+    return Report(timeline, "astra-sim-2", "")

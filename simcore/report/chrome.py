@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 
 from simcore.report.selection import View
-from simcore.report.tracks import Track, busiest_links, lay_out, queues, samples
+from simcore.report.tracks import Track, busiest_links, device_curves, lay_out, queues, samples
 from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
 from simcore.workload.model import PhaseName
 
@@ -78,9 +78,8 @@ def _flows(track: Track, thread: int, arrows: Mapping[int, tuple[str, int]]) -> 
 def _counters(timeline: Timeline, view: View) -> Iterator[str]:
     """How busy recorded devices are, and the hottest links in a process of their own."""
     process, links = len(timeline.ranks), busiest_links(timeline)
-    for npu_class in view.classes if timeline.streams else ():
-        own = view.events.npu_class == npu_class
-        yield from _counter("device", npu_class, samples(view.events.start_ns[own], view.events.end_ns[own], view))
+    for curve in device_curves(timeline, view):
+        yield from _counter(curve.title, curve.npu_class, curve.values)
     waiting = [*queues(timeline, view)]
     if links or waiting:
         yield _metadata("process_name", process, 0, {"name": "links"})

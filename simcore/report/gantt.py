@@ -27,7 +27,7 @@ Ints = NDArray[np.int64]
 
 WIDTH_INCHES = 12.0
 AXIS_INCHES = 10.0  # about what the rows' labels leave of the width
-ROW_INCHES = 0.28
+ROW_INCHES, PANEL_INCHES = 0.28, 1.4
 PIXELS = 4000  # slices of one colour closer than this fraction of the width are drawn as one
 MOST_LANES = 4  # concurrent slices shown beside each other; more are drawn as one bar
 LABEL_POINTS = 6.5
@@ -67,9 +67,15 @@ def timeline_figure(timeline: Timeline, view: View) -> Figure:
     rows = tuple(_rows(lay_out(timeline, view)))
     scale, unit = time_unit(view.end_ns - view.start_ns)
     with styled():
-        figure = new_figure(WIDTH_INCHES, 1.2 + ROW_INCHES * _bottom(rows))
-        drawing = _Drawing(figure.subplots(), timeline, view, rows, scale)
-        _frame(drawing, unit)
+        height, curves = ROW_INCHES * _bottom(rows), {curve.title: PANEL_INCHES for curve in timeline.curves}
+        figure = new_figure(WIDTH_INCHES, 1.2 + height + sum(curves.values()))
+        heights = (height, *curves.values())
+        axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        drawing = _Drawing(axes[0], timeline, view, rows, scale)
+        _frame(drawing)
+        axes[-1].set_xlabel(f"{'time' if timeline.streams else 'simulated time'} ({unit})")
+        for panel, title in zip(axes[1:], curves, strict=True):
+            _draw_curves(drawing, panel, title)
         _mark_iterations(drawing)
         for row in rows:
             _draw_row(drawing, row)
@@ -162,11 +168,21 @@ def _name(drawing: _Drawing, index: int) -> str:
     return layers[layer] if NO_LAYER < layer < len(layers) else events.names[int(events.name[index])]
 
 
-def _frame(drawing: _Drawing, unit: str) -> None:
+def _draw_curves(drawing: _Drawing, axes: Axes, title: str) -> None:
+    """What was recorded over time under one title, of a class as an area and of others as lines."""
+    for curve in (each for each in drawing.timeline.curves if each.title == title):
+        times_ns, percent = np.array(curve.values).T
+        edges, place = times_ns / drawing.scale, drawing.view.classes.index(curve.npu_class)
+        colour = INK if place else BREAKDOWN["idle_ns"][1]
+        axes.stairs(percent[:-1], edges, label=drawing.view.labels[place], color=colour, fill=not place)
+    axes.set(ylabel=f"% {title}".replace(" in ", "\nin "), ylim=(0, 105))
+    axes.legend(loc="lower right", ncols=2, bbox_to_anchor=(1, 0.95), frameon=False, fontsize=7)
+
+
+def _frame(drawing: _Drawing) -> None:
     """Axes, and the labels of rows and ranks."""
     axes, view, rows, scale = drawing.axes, drawing.view, drawing.rows, drawing.scale
     axes.set(xlim=(view.start_ns / scale, view.end_ns / scale), ylim=(_bottom(rows), 0))
-    axes.set(xlabel=f"simulated time ({unit})")
     axes.set_yticks([row.top + row.height / 2 for row in rows], [row.label for row in rows])
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)

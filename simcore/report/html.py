@@ -35,7 +35,7 @@ Ints = NDArray[np.int64]
 PARTS = Path(__file__).parent / "page"
 SCRIPTS = ("summary.js", "timeline.js", "overview.js", "controls.js")
 NAMING = ("workload", "topology")  # inputs that name the run
-MOST_OCCUPATIONS, MOST_OPERATIONS = 500_000, 1000
+MOST_OCCUPATIONS, MOST_OPERATIONS, MOST_BLOCKS = 500_000, 1000, 60
 _KIND_COLUMNS = ("kind", "name", "phase", "size_bytes", "iteration")
 
 
@@ -45,8 +45,17 @@ def page(report: Report, view: View, told: Mapping[str, object] | None = None) -
     kinds, kind_of_slice = _kinds(report.timeline, view, tracks)
     data = _summary(report) | dict(told or {}) | _timeline(report.timeline, view, tracks, links)
     data["kinds"] = kinds + [_link_kind(link) for link in links]
+    known = dict(zip(view.classes, view.labels, strict=True))
+    data["curves"] = [
+        {
+            "name": curve.title,
+            "of": known[curve.npu_class],
+            "percent": _coarse([value for _, value in curve.values[:-1]]),
+        }
+        for curve in report.timeline.curves
+        if curve.npu_class in known
+    ]
     if len(report.timeline.ranks) > 1:
-        known = dict(zip(view.classes, view.labels, strict=True))
         data["overview"] = overview(report.timeline, known).to_dict()
     parts = {
         "STYLE": _read("style.css"),
@@ -59,6 +68,11 @@ def page(report: Report, view: View, told: Mapping[str, object] | None = None) -
         before, _, rest = rest.partition(f"<!--{name}-->")
         made += [before, part]
     return "".join([*made, rest])
+
+
+def _coarse(values: list[float]) -> list[float]:
+    """The means of at most MOST_BLOCKS stretches of a curve."""
+    return [round(float(part.mean()), 1) for part in np.array_split(values, min(MOST_BLOCKS, len(values)))]
 
 
 def _read(name: str) -> str:

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from simcore.report.selection import View
-from simcore.report.tracks import Track, busiest_links, lay_out, queues, samples
+from simcore.report.tracks import Track, busiest_links, device_curves, lay_out, queues, samples
 from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
 from simcore.workload.model import PhaseName
 
@@ -176,10 +176,8 @@ def _parent(view: View, track: Track) -> int:
 
 def _counters(timeline: Timeline, view: View, tracks: list[Track]) -> Iterator[_Counter]:
     """How busy recorded devices are, and the utilisation of every dimension, all its lanes together."""
-    for index, npu_class in enumerate(view.classes if timeline.streams else ()):
-        own = view.events.npu_class == npu_class
-        busy = samples(view.events.start_ns[own], view.events.end_ns[own], view)
-        yield _Counter(FIRST_CLASS + index, "device", [*busy])
+    for curve in device_curves(timeline, view):
+        yield _Counter(FIRST_CLASS + view.classes.index(curve.npu_class), curve.title, curve.values)
     for track in tracks:
         if track.family == "dimension" and track.lane == 0:
             same = [each.rows for each in tracks if (each.npu_class, each.dim) == (track.npu_class, track.dim)]

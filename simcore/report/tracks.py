@@ -14,13 +14,14 @@ from simcore.report.queues import deepest, most_waiting
 from simcore.report.selection import View
 from simcore.report.text import PHASE_WORDS
 from simcore.timeline.breakdown import coverage, merge
-from simcore.timeline.events import COMPUTE_STREAM, EventKind, EventTable, LinkTable, Timeline
+from simcore.timeline.events import COMPUTE_STREAM, Curve, EventKind, EventTable, LinkTable, Timeline
 
 __all__ = [
     "BusyLink",
     "Track",
     "busiest_links",
     "colours",
+    "device_curves",
     "dimension_title",
     "lanes",
     "lay_out",
@@ -181,6 +182,15 @@ def samples(start_ns: Ints, end_ns: Ints, view: View) -> Iterator[tuple[int, flo
     edges = np.linspace(view.start_ns, view.end_ns, num_samples + 1).astype(np.int64)
     shares: NDArray[np.float64] = coverage(start_ns, end_ns, edges)
     yield from zip(edges.tolist(), [*(100 * shares).tolist(), 0.0], strict=True)
+
+
+def device_curves(timeline: Timeline, view: View) -> Iterator[Curve]:
+    """How busy recorded devices are, and what else was recorded of them over time."""
+    for npu_class in view.classes if timeline.streams and not timeline.curves else ():
+        own = view.events.npu_class == npu_class
+        busy = samples(view.events.start_ns[own], view.events.end_ns[own], view)
+        yield Curve(npu_class, "device", tuple(busy))
+    yield from (curve for curve in timeline.curves if curve.npu_class in view.classes)
 
 
 def queues(timeline: Timeline, view: View) -> Iterator[tuple[str, list[tuple[int, float]]]]:

@@ -26,6 +26,7 @@ __all__ = [
     "communication_intervals",
     "coverage",
     "dimension_traffic",
+    "filled",
     "layer_figures",
     "merge",
     "of_class",
@@ -135,6 +136,20 @@ def coverage(start_ns: Ints, end_ns: Ints, edges_ns: Ints) -> NDArray[np.float64
     covered = before[index] - overshoot
     shares: NDArray[np.float64] = np.diff(covered) / np.diff(edges_ns)
     return shares
+
+
+def filled(start_ns: Ints, end_ns: Ints, shares: NDArray[np.float64], edges_ns: Ints) -> NDArray[np.float64]:
+    """The mean over each bin of what intervals take at once, each its share of something and together at most 1.
+
+    >>> filled(np.array([0, 2]), np.array([4, 6]), np.array([0.5, 0.75]), np.array([0, 4, 8])).tolist()
+    [0.75, 0.375]
+    """
+    times, steps = np.r_[start_ns, end_ns, edges_ns[0]], np.r_[shares, -shares, 0.0]
+    order = np.argsort(times, kind="stable")
+    level = np.clip(np.cumsum(steps[order]), 0.0, 1.0)
+    before = np.r_[0.0, np.cumsum(level[:-1] * np.diff(times[order]))]
+    means: NDArray[np.float64] = np.diff(np.interp(edges_ns, times[order], before)) / np.diff(edges_ns)
+    return means
 
 
 def of_class(events: EventTable, npu_class: int) -> EventTable:

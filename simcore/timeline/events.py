@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ __all__ = [
     "COMPUTE_STREAM",
     "FOREVER",
     "NO_LAYER",
+    "Curve",
     "EventBuffer",
     "EventKind",
     "EventTable",
@@ -219,14 +220,22 @@ class WaferRun:
     traffic: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
 
+class Curve(NamedTuple):
+    """A percentage over time, of a class of NPUs; each value holds until the next one's time."""
+
+    npu_class: int
+    title: str
+    values: tuple[tuple[int, float], ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
     """All that a run left: events, when iterations began and ended, which NPUs each class stands for.
 
     `ranks[c]` are the NPUs of class c, ascending; class 0 holds NPU 0. `finish_ns[c]` is when the class was done.
     `layers` names the workload's rows, `asked` what each asks for: phase -> (collective, bytes); `dims` are the
-    topology's dimensions as (kind, npus), `streams` the names of streams where a trace gives them, `notes` say what
-    the user should know of how collectives were timed.
+    topology's dimensions as (kind, npus), `streams` the names of streams where a trace gives them, `curves` what was
+    recorded over time, `notes` say what the user should know of how collectives were timed.
     """
 
     events: EventTable
@@ -241,6 +250,7 @@ class Timeline:
     streams: tuple[str, ...] = ()
     pipeline: PipelineRun | None = None
     wafer: WaferRun | None = None
+    curves: tuple[Curve, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from simcore.collection import collection_paused
 from simcore.errors import InputError
-from simcore.workload.archives import documents
+from simcore.workload.archives import documents, foreign
 
 __all__ = [
     "Collective",
@@ -205,7 +205,8 @@ class KinetoTrace:
 
     `collectives` maps a row of `tasks`, `syncs` a call's correlation to what the profiler says of it.
     `annotations` are the program's own ranges without the step marks, and PyTorch modules where stacks were recorded;
-    `frames` are the Python functions of these stacks. `copied` maps a row of `tasks` to the bytes that a copy moves.
+    `frames` are the Python functions of these stacks. `copied` maps a row of `tasks` to the bytes that a copy moves,
+    `multiprocessors` to the share of them that a kernel's blocks reach and that of their warps which it occupies.
     `products` maps a row of `operators` to the matrix product it was asked for, where shapes were recorded, `sequences`
     to a number that it shares with its backward operator. The `correlation` of operators is what `operator_ids` names.
     `host` tells what a host execution trace added.
@@ -229,26 +230,11 @@ class KinetoTrace:
     frames: Intervals = field(default_factory=lambda: _Rows().intervals(0.0)[0])
     products: dict[int, Product] = field(default_factory=dict)
     copied: dict[int, int] = field(default_factory=dict)
+    multiprocessors: dict[int, tuple[float, float]] = field(default_factory=dict)
     sequences: dict[int, int] = field(default_factory=dict)
     operator_ids: str = EXTERNAL_ID
     host: HostUse | None = None
 
-
-# How files of other tools begin, and what they are.
-FOREIGN = (
-    (rb"\x80[\x02-\x05]|\s*\{\s*\"(segments|device_traces)\"", "a memory snapshot of PyTorch (torch.cuda.memory)"),
-    (rb"\s*\[\s*\[", "a memory timeline of PyTorch's profiler (export_memory_timeline)"),
-    (
-        rb"(?si)\s*<(!doctype|html)",
-        "a page, as of export_memory_timeline: the trace is what export_chrome_trace writes",
-    ),
-    (rb"SQLite format 3", "a database, as Nsight Systems and rocprof's rocpd write it"),
-    (rb"(?s).*\"(Kernel_Name|KernelName|TotalDurationNs)\"", "a table of rocprof or nsys stats"),
-    (rb"(?s).*\"rocprofiler-sdk|(?s:.*)\"BeginNs\"", "a trace of rocprof, which says nothing of PyTorch's calls"),
-    (rb"(?s).*/(device|host):(GPU|TPU|CPU)", "a trace of JAX's or TensorFlow's profiler"),
-    (rb"(?s).*\"workload_graph\"", "a Chakra execution trace; simcore run --workload takes it"),
-)
-HEAD_BYTES = 1 << 14  # in which they say so
 
 Number = int | float | str | None  # what the versions of the profiler write where a number is meant
 
@@ -272,6 +258,8 @@ class _Arguments(msgspec.Struct, gc=False):
     copied: Number = msgspec.field(default=0, name="bytes")
     source: Number = msgspec.field(default=None, name="Src Rank")
     destination: Number = msgspec.field(default=None, name="Dst Rank")
+    blocks: Number = msgspec.field(default=None, name="blocks per SM")
+    occupancy: Number = msgspec.field(default=None, name="est. achieved occupancy %")
 
 
 class _Ids(msgspec.Struct, gc=False):
@@ -348,6 +336,13 @@ def _whole(value: Number) -> int:
     return number if abs(number) < 1 << 63 else NO_CORRELATION
 
 
+def _share(value: Number, whole: int) -> float:
+    """A share from 0 to 1; what is none counts as 0."""
+    with suppress(ValueError):
+        return min(max(float(value or 0) / whole, 0.0), 1.0)
+    return 0.0
+
+
 def _product(arguments: msgspec.Raw) -> Product | None:
     """The product of an operator; None when no shapes were recorded."""
     if len(bytes(arguments)) <= 2:
@@ -381,6 +376,7 @@ class _Collector:
         self.marks: dict[int, tuple[_Event, int]] = {}
         self.products: dict[int, Product] = {}
         self.copied: dict[int, int] = {}
+        self.multiprocessors: dict[int, tuple[float, float]] = {}
         self.sequences: dict[int, int] = {}
         self.collectives: dict[int, Collective] = {}
         self.syncs: dict[int, StreamSync] = {}
@@ -454,6 +450,9 @@ class _Collector:
             self.collectives[len(self.tasks.start_us)] = said
         elif kind == TaskKind.MEMCPY and arguments.copied:
             self.copied[len(self.tasks.start_us)] = _whole(arguments.copied)
+        if arguments.blocks is not None:
+            shares = _share(arguments.blocks, 1), _share(arguments.occupancy, 100)
+            self.multiprocessors[len(self.tasks.start_us)] = shares
         self.tasks.add(event, stream, self._name(name), _whole(arguments.correlation), kind)
 
     def _add_sync(self, arguments: _Arguments) -> None:
@@ -486,6 +485,7 @@ class _Collector:
             annotations=self.annotations.intervals(base_us)[0],
             frames=self.frames.intervals(base_us)[0],
             copied={int(position[row]): size for row, size in self.copied.items()},
+            multiprocessors={int(position[row]): shares for row, shares in self.multiprocessors.items()},
             products={int(place[row]): product for row, product in self.products.items()},
             sequences={int(place[row]): number for row, number in self.sequences.items()},
             operator_ids=self.operator_ids,
@@ -521,7 +521,7 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
             collector = _Collector(document.distributed)
             _collect(document.events or [], collector)
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
-        found = "an empty file" if not content.strip() else _foreign(content) or str(error)
+        found = "an empty file" if not content.strip() else foreign(content) or str(error)
         raise InputError.at(
             file, "this is not a profiler trace", expected="Kineto's JSON with traceEvents", found=found
         ) from error
@@ -530,7 +530,7 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
     if not collector.tasks.start_us:
         hint = "record with ProfilerActivity.CUDA on a machine with a GPU"
         raise InputError.at(
-            file, "nothing in this trace ran on a GPU", expected="kernel events", found=_foreign(content), hint=hint
+            file, "nothing in this trace ran on a GPU", expected="kernel events", found=foreign(content), hint=hint
         )
     in_name = RANK_IN_NAME.search(Path(file).name)
     named = document.distributed.rank if document.distributed else None
@@ -545,13 +545,7 @@ def _no_events(document: _Document, content: bytes, file: str) -> InputError:
     if document.nodes is not None:
         what = "a host execution trace says what ran, but not when on the GPU"
         hint = "record a profiler trace beside it: torch.profiler's export_chrome_trace"
-    return InputError.at(file, what, expected='the key "traceEvents"', found=_foreign(content), hint=hint)
-
-
-def _foreign(content: bytes) -> str:
-    """What other tool's file this is; "" when it is not known."""
-    head = content[:HEAD_BYTES]
-    return next((what for pattern, what in FOREIGN if re.match(pattern, head)), "")
+    return InputError.at(file, what, expected='the key "traceEvents"', found=foreign(content), hint=hint)
 
 
 def _document(content: bytes) -> _Document:

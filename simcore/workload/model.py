@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "SEND",
     "CollectiveKind",
     "Dialect",
     "Graph",
@@ -28,6 +29,7 @@ __all__ = [
     "Phase",
     "PhaseName",
     "Workload",
+    "kind_of",
 ]
 
 
@@ -43,6 +45,35 @@ class CollectiveKind(StrEnum):
     GATHER = "gather"
     SCATTER = "scatter"
     BARRIER = "barrier"
+
+
+SEND = "send"
+# What NCCL, PyTorch and PARAM call it, without underscores; a name holds one of these, the first of them counts.
+OPERATIONS: dict[str, str] = {
+    "reducescatter": CollectiveKind.REDUCE_SCATTER,
+    "allreduce": CollectiveKind.ALL_REDUCE,
+    "allgather": CollectiveKind.ALL_GATHER,
+    "alltoall": CollectiveKind.ALL_TO_ALL,
+    "broadcast": CollectiveKind.BROADCAST,
+    "multicast": CollectiveKind.BROADCAST,
+    "reduce": CollectiveKind.REDUCE,
+    "gather": CollectiveKind.GATHER,
+    "incast": CollectiveKind.GATHER,
+    "scatter": CollectiveKind.SCATTER,
+    "barrier": CollectiveKind.BARRIER,
+    "send": SEND,
+    "recv": SEND,
+}
+
+
+def kind_of(operation: str) -> str:
+    """A value of `CollectiveKind`, `SEND` for both sides of a transfer, "" for what is neither.
+
+    >>> kind_of("ncclDevKernel_AllReduce_Sum_f32"), kind_of("all_to_allv"), kind_of("irecv"), kind_of("gemm")
+    (<CollectiveKind.ALL_REDUCE: 'all_reduce'>, <CollectiveKind.ALL_TO_ALL: 'all_to_all'>, 'send', '')
+    """
+    name = operation.lower().replace("_", "")
+    return next((kind for known, kind in OPERATIONS.items() if known in name), "")
 
 
 class PhaseName(StrEnum):
@@ -112,6 +143,11 @@ class Layer:
     loop: str = ""
     location: Location = field(default=Location(""), compare=False)
     role: Role = field(default=Role.MICRO_BATCH, compare=False)
+
+    @property
+    def phases(self) -> tuple[Phase, Phase, Phase]:
+        """Forward, input gradient, weight gradient."""
+        return self.forward, self.input_grad, self.weight_grad
 
     def phase(self, name: PhaseName) -> Phase:
         """The phase called `name`."""

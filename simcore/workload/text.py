@@ -6,40 +6,200 @@
     N
     name  reserved  F ns  F type  F bytes  I ns  I type  I bytes  W ns  W type  W bytes  update ns  [loop]
 
-F, I and W are forward, input gradient and weight gradient. Words are separated by any white space. A file whose lines
-are rows is read column by column; only when something does not fit is it read again word by word, which also finds
-rows wrapped over lines.
+F, I and W are forward, input gradient and weight gradient. Words are separated by any white space. Rows of one content
+are read once; where a line is no row the words are read again without regard to lines, which finds wrapped rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
+from collections.abc import Iterable
+from itertools import chain, groupby
+from operator import attrgetter
 from pathlib import Path
 
 from simcore.collection import collection_paused
 from simcore.documents import read_text
-from simcore.errors import InputError, Location, Problems
+from simcore.errors import InputError, Location, Problems, closest
+from simcore.units import parse_bytes
 from simcore.workload import headers
-from simcore.workload.columns import (
-    COLLECTIVES,
-    COLUMNS,
-    SPELLINGS,
-    TYPE_COLUMNS,
-    TYPES,
-    WIDTH,
-    known_in,
-    read_row,
-    role_of,
-    written_row,
-)
 from simcore.workload.headers import LOOPS, ROW_POLICIES, Header
-from simcore.workload.model import Dialect, Group, Layer, Phase, Workload
-from simcore.workload.tokens import MAX_INTEGER, Cursor, Source, Token, is_integer
+from simcore.workload.model import CollectiveKind, Dialect, Group, Layer, Phase, Role, Workload
+from simcore.workload.tokens import MAX_INTEGER, Cursor, Source, Token, is_integer, unsigned
 
-__all__ = ["COLLECTIVES", "COLUMNS", "LOOPS", "parse", "read", "write"]
+__all__ = ["COLLECTIVES", "COLUMNS", "LOOPS", "SPELLINGS", "parse", "read", "role_of", "write", "written_row"]
 
-SAFE_DIGITS = 18
+COLLECTIVES = {
+    "ALLREDUCE": CollectiveKind.ALL_REDUCE,
+    "ALLTOALL": CollectiveKind.ALL_TO_ALL,
+    "ALLGATHER": CollectiveKind.ALL_GATHER,
+    "REDUCESCATTER": CollectiveKind.REDUCE_SCATTER,
+}
+SUFFIXES = {"": Group.LOOP, "_EP": Group.EP, "_DP_EP": Group.DP_EP, "_CP": Group.CP}
+Communication = tuple[CollectiveKind | None, Group]
+TYPES: dict[str, Communication] = {"NONE": (None, Group.LOOP)} | {
+    name + suffix: (kind, group) for name, kind in COLLECTIVES.items() for suffix, group in SUFFIXES.items()
+}
+SPELLINGS = {communication: name for name, communication in TYPES.items()}
+
+COLUMNS = (
+    "name",
+    "reserved",
+    "forward compute",
+    "forward communication type",
+    "forward size",
+    "input-gradient compute",
+    "input-gradient communication type",
+    "input-gradient size",
+    "weight-gradient compute",
+    "weight-gradient communication type",
+    "weight-gradient size",
+    "update delay",
+    "training loop of the row",
+)
+WIDTH = 12
+TYPE_COLUMNS, SIZE_COLUMNS = (3, 6, 9), (4, 7, 10)
+
+
+def known_in(word: str, dialect: Dialect) -> bool:
+    """Whether a communication type has a meaning in the dialect: ASTRA-sim 1.0 has no groups."""
+    return dialect == "simai" or TYPES[word][1] is Group.LOOP
+
+
+def _phase(compute_ns: int, word: str, size_bytes: int) -> Phase:
+    kind, group = TYPES.get(word, (None, Group.LOOP))
+    return Phase(compute_ns, kind, size_bytes, group)
+
+
+# The rows of a step's end have no other mark than their names: simcore's own, then AICB's.
+ROLES = {
+    "gradient_reduce": Role.REDUCE,
+    "gradient_reduce_experts": Role.REDUCE,
+    "replicated_gradients": Role.REPLICATED,
+    "gradient_norm": Role.NORM,
+    "optimizer": Role.OPTIMIZER,
+    "parameter_gather": Role.GATHER,
+    "parameter_gather_experts": Role.GATHER,
+    "grad_gather": Role.GATHER,
+    "grad_param_comm": Role.REDUCE,
+    "grad_param_compute": Role.OPTIMIZER,
+    "grad_norm": Role.NORM,
+    "layernorm": Role.REPLICATED,
+    "embedding_grads": Role.REDUCE,
+    "moe_grad_norm1": Role.GATHER,
+    "moe_grad_norm2": Role.REDUCE,
+    **{f"cross_entropy{i}": Role.LOSS for i in (1, 2, 3)},
+    **{f"optimizer{i}": Role.CLOSING for i in (1, 2, 3, 4)},
+}
+
+
+def role_of(name: str) -> Role:
+    """What a row of a text file is; those without a name of their own are a micro-batch's."""
+    return ROLES.get(name, Role.MICRO_BATCH)
+
+
+def written_row(layer: Layer) -> str:
+    """A row with tabs between its columns."""
+    cells = (str(word) for p in layer.phases for word in (p.compute_ns, SPELLINGS[p.collective, p.group], p.size_bytes))
+    loop = [layer.loop] if layer.loop else []
+    return "\t".join([layer.name, str(layer.reserved), *cells, str(layer.update_ns), *loop])
+
+
+def read_row(row: list[Token], source: Source, width: int, dialect: Dialect) -> Layer:
+    """One row, its problems noted."""
+    if len(row) != width:
+        _wrong_width(row, source, width)
+    if len(row) < width:
+        return Layer(row[0].text, location=source.location(row[0]))
+    cells = [_cell(index, token, source, dialect) for index, token in enumerate(row[:width])]
+    forward, input_grad, weight_grad = (_phase(cells[c - 1], row[c].text, cells[c + 1]) for c in TYPE_COLUMNS)
+    loop = row[WIDTH].text if width > WIDTH else ""
+    return Layer(
+        row[0].text,
+        forward,
+        input_grad,
+        weight_grad,
+        cells[11],
+        cells[1],
+        loop,
+        source.location(row[0]),
+        role_of(row[0].text),
+    )
+
+
+def _wrong_width(row: list[Token], source: Source, width: int) -> None:
+    """A row with too few or too many columns: point at the first that is too much, or behind the last."""
+    policy = "; the 13th is the row's training loop" if width > WIDTH else ""
+    last = row[-1]
+    place = row[width] if len(row) > width else Token("", last.line, last.column + len(last.text))
+    missing = COLUMNS[len(row)] if len(row) < width else ""
+    hint = f"the columns from '{missing}' on are missing" if missing else "only HYBRID_CUSTOMIZED has a 13th column"
+    message = f"a row must have {width} columns{policy}"
+    source.problem(place, message, f"{width} columns", f"{len(row)} columns", hint, field="row")
+
+
+def _cell(index: int, token: Token, source: Source, dialect: Dialect) -> int:
+    """The value of one column; words give 0."""
+    if index == 0:
+        return 0
+    if index in TYPE_COLUMNS:
+        _check_type(index, token, source, dialect)
+        return 0
+    if index == WIDTH:
+        _check_policy(token, source)
+        return 0
+    value = _any_sign(token.text) if index == 1 else unsigned(token.text)
+    if value is None:
+        _not_a_number(index, token, source)
+    return value or 0
+
+
+def _any_sign(text: str) -> int | None:
+    value = unsigned(text.lstrip("+-")) if is_integer(text) else None
+    return value if value is None or text[0] != "-" else -value
+
+
+def _not_a_number(index: int, token: Token, source: Source) -> None:
+    label, what = COLUMNS[index], "bytes" if index in SIZE_COLUMNS else "nanoseconds"
+    if index == 1:
+        source.problem(token, "reserved must be a whole number", "an integer in column 2, usually -1", field="reserved")
+        return
+    example = "2400000" if what == "bytes" else "1203"
+    expected = f"integer {what} in column {index + 1}, for example {example}"
+    message = f"{label} must be a whole number of {what}"
+    if is_integer(token.text) and token.text[0].isdigit():
+        message, expected = f"{label} is too large", f"integer {what} below 2^63 = {MAX_INTEGER + 1}"
+    source.problem(token, message, expected, hint=_number_hint(index, token.text), field=label)
+
+
+def _number_hint(index: int, text: str) -> str:
+    """What was probably meant."""
+    if text in TYPES:
+        return "a communication type stands here: are the columns shifted?"
+    if index not in SIZE_COLUMNS:
+        return ""
+    try:
+        size = parse_bytes(text)
+    except (ValueError, OverflowError):
+        return ""
+    return f"write {size}" if size >= 0 and str(size) != text else ""
+
+
+def _check_type(index: int, token: Token, source: Source, dialect: Dialect) -> None:
+    word, label = token.text, COLUMNS[index]
+    if word == "ALLREDUCEALLTOALL":
+        hint = "split the layer in two rows, one with ALLREDUCE and one with ALLTOALL"
+        source.problem(token, "ALLREDUCEALLTOALL is not supported", closest(word, TYPES), hint=hint, field=label)
+    elif word not in TYPES:
+        hint = "are the columns shifted?" if is_integer(word) else ""
+        source.problem(token, f"unknown {label}", closest(word, TYPES), hint=hint, field=label)
+    elif not known_in(word, dialect):
+        hint = "SimAI's header gives the group sizes, for example 'ep: 8'"
+        source.problem(token, "groups need a SimAI header", closest(word, COLLECTIVES), hint=hint, field=label)
+
+
+def _check_policy(token: Token, source: Source) -> None:
+    if token.text not in ROW_POLICIES:
+        source.problem(token, "unknown training loop of a row", closest(token.text, ROW_POLICIES), field=COLUMNS[WIDTH])
 
 
 def read(path: str | Path, dialect: Dialect | None = None) -> Workload:
@@ -79,7 +239,7 @@ def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
 
 def _check_context(source: Source, header: Header, layers: Iterable[Layer]) -> None:
     """Collectives of context-parallel ranks need the number of these."""
-    groups = (phase.group for layer in layers for phase in (layer.forward, layer.input_grad, layer.weight_grad))
+    groups = (phase.group for layer in layers for phase in layer.phases)
     if not header.value("cp", 0) and Group.CP in groups:
         source.problem(header.place, "rows name context-parallel ranks", "cp: NUMBER in the header", field="cp")
 
@@ -99,7 +259,7 @@ def _layers(cursor: Cursor, header: Header) -> tuple[Layer, ...]:
         layers = _quick(source, first.line, width, header.dialect) if starts_line else None
     if layers is None:
         layers = _careful(cursor, width, header)
-    elif header.count is not None and len(layers) != header.count:
+    if header.count is not None and len(layers) != header.count:
         _wrong_count(source, header, len(layers))
     return layers
 
@@ -109,84 +269,28 @@ def _wrong_count(source: Source, header: Header, rows: int) -> None:
     source.problem(header.count_place, message, str(rows), hint="one row a layer", field="layers")
 
 
-# --- the quick way: whole columns
-
-
-class _DoubtError(ValueError):
-    """Something in a column may be wrong; the careful way will tell."""
-
-
 def _quick(source: Source, first_line: int, width: int, dialect: Dialect) -> tuple[Layer, ...] | None:
-    """All rows by columns; None when anything is not as it should be."""
-    split = list(map(str.split, source.lines[first_line - 1 :]))
-    rows = list(filter(None, split))
-    if set(map(len, rows)) != {width}:
-        return None
-    columns = list(zip(*rows, strict=True))
-    places = [Location(source.file, line, 1) for line, words in enumerate(split, first_line) if words]
-    _indent(source, places)
-    try:
-        phases = [_phases(columns[c - 1], columns[c], columns[c + 1], dialect) for c in TYPE_COLUMNS]
-        update, reserved = _numbers(columns[11]), _signed(columns[1])
-        loops = _policies(columns[12]) if width > WIDTH else repeat("")
-    except ValueError:  # doubt, or more digits than int() takes
-        return None
-    roles = map(role_of, columns[0])
-    return tuple(map(Layer, columns[0], phases[0], phases[1], phases[2], update, reserved, loops, places, roles))
+    """A row a line, each different one read once, for models repeat their layers; None when one is not right."""
+    trial, known, layers = _trial(source), dict[tuple[str, ...], Layer](), list[Layer]()
+    for number, line in enumerate(source.lines[first_line - 1 :], first_line):
+        name, *words = line.split() or [""]
+        same = known.get(tuple(words))
+        if same is None and name:
+            row = [Token(word, number, 1) for word in (name, *words)]
+            same = known[tuple(words)] = read_row(row, trial, width, dialect)
+            if trial.problems.found:
+                return None
+        if same and name:
+            place = Location(source.file, number, len(line) - len(line.lstrip()) + 1)
+            layers.append(Layer(name, *same.phases, same.update_ns, same.reserved, same.loop, place, role_of(name)))
+    return tuple(layers)
 
 
-def _numbers(column: Sequence[str]) -> list[int]:
-    """A column of unsigned integers."""
-    digits = "".join(column)
-    if not (digits.isascii() and digits.isdigit()):
-        raise _DoubtError
-    values = list(map(int, column))
-    if max(values) > MAX_INTEGER:
-        raise _DoubtError
-    return values
-
-
-def _signed(column: Sequence[str]) -> list[int]:
-    """A column of few different integers of any sign."""
-    words = set(column)
-    if not all(len(word) <= SAFE_DIGITS and is_integer(word) for word in words):
-        raise _DoubtError
-    made = {word: int(word) for word in words}
-    return [made[word] for word in column]
-
-
-def _policies(column: Sequence[str]) -> Sequence[str]:
-    """A column of training loops."""
-    if not set(column) <= set(ROW_POLICIES):
-        raise _DoubtError
-    return column
-
-
-def _phases(computes: Sequence[str], types: Sequence[str], sizes: Sequence[str], dialect: Dialect) -> list[Phase]:
-    """One Phase a row; equal ones are one object, for models repeat their layers."""
-    if not all(word in TYPES and known_in(word, dialect) for word in set(types)):
-        raise _DoubtError
-    return list(map(_Phases().__getitem__, zip(_numbers(computes), types, _numbers(sizes), strict=True)))
-
-
-class _Phases(dict[tuple[int, str, int], Phase]):
-    """Compute, type and size -> Phase, made on first use."""
-
-    def __missing__(self, key: tuple[int, str, int]) -> Phase:
-        kind, group = TYPES[key[1]]
-        made = self[key] = Phase(key[0], kind, key[2], group)
-        return made
-
-
-def _indent(source: Source, places: list[Location]) -> None:
-    """Correct the column of rows that are indented."""
-    for index, place in enumerate(places):
-        line = source.lines[place.line - 1]
-        if line[0].isspace():
-            places[index] = Location(place.file, place.line, len(line) - len(line.lstrip()) + 1)
-
-
-# --- the careful way: word by word
+def _trial(source: Source) -> Source:
+    """The same text, with problems of its own."""
+    trial = Source("", source.file, Problems())
+    trial.lines = source.lines
+    return trial
 
 
 def _careful(cursor: Cursor, width: int, header: Header) -> tuple[Layer, ...]:
@@ -196,17 +300,13 @@ def _careful(cursor: Cursor, width: int, header: Header) -> tuple[Layer, ...]:
         tokens.append(token)
     rows = [tokens[start : start + width] for start in range(0, len(tokens), width)]
     if len(rows[-1]) != width or not _readable(rows, source, header):
-        rows = _by_line(tokens)
-    layers = tuple(read_row(row, source, width, header.dialect) for row in rows)
-    if header.count is not None and len(rows) != header.count:
-        _wrong_count(source, header, len(rows))
-    return layers
+        rows = [list(line) for _, line in groupby(tokens, attrgetter("line"))]
+    return tuple(read_row(row, source, width, header.dialect) for row in rows)
 
 
 def _readable(rows: list[list[Token]], source: Source, header: Header) -> bool:
     """Whether rows cut at every `width` words are all right."""
-    trial = Source("", source.file, Problems())
-    trial.lines = source.lines
+    trial = _trial(source)
     try:
         for row in rows:
             read_row(row, trial, len(row), header.dialect)
@@ -215,29 +315,13 @@ def _readable(rows: list[list[Token]], source: Source, header: Header) -> bool:
     return not trial.problems.found
 
 
-def _by_line(tokens: list[Token]) -> list[list[Token]]:
-    rows: dict[int, list[Token]] = {}
-    for token in tokens:
-        rows.setdefault(token.line, []).append(token)
-    return list(rows.values())
-
-
 def _ignored_sizes(layers: Iterable[Layer]) -> list[str]:
     """One warning for all sizes that stand beside NONE."""
-    silent = [
-        layer
-        for layer in layers
-        if (layer.forward.size_bytes and not layer.forward.collective)
-        or (layer.input_grad.size_bytes and not layer.input_grad.collective)
-        or (layer.weight_grad.size_bytes and not layer.weight_grad.collective)
-    ]
+    silent = [layer for layer in layers if any(p.size_bytes and not p.collective for p in layer.phases)]
     if not silent:
         return []
     rows = f"{len(silent)} rows, the first is '{silent[0].name}'" if len(silent) > 1 else f"row '{silent[0].name}'"
     return [f"{silent[0].location}: a size beside the type NONE is ignored ({rows})"]
-
-
-# --- writing
 
 
 def write(workload: Workload) -> str:
@@ -257,7 +341,7 @@ def _row(layer: Layer, workload: Workload) -> str:
     if bool(layer.loop) != (workload.loop == "HYBRID_CUSTOMIZED"):
         message = "a row has its own training loop in HYBRID_CUSTOMIZED, and only there"
         raise InputError.at(name, message, found=f"{layer.name}: {layer.loop!r}")
-    for phase in (layer.forward, layer.input_grad, layer.weight_grad):
+    for phase in layer.phases:
         word = SPELLINGS.get((phase.collective, phase.group))
         if word is None or not known_in(word, workload.dialect):
             found = f"{phase.collective} in group {phase.group.name}"

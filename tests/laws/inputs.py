@@ -176,6 +176,14 @@ class Input:
     command: str
 
 
+PARAM = [
+    {"comms": "init", "pg_id": 0, "global_ranks": [0, 1, 2, 3], "world_size": 4},
+    {"compute": "gemm", "mm_dim": 512, "dtype": "float16", "count": 10},
+    {"comms": "all_reduce", "in_msg_size": 64, "out_msg_size": 64, "dtype": "float", "req": 1, "startTime_ns": 500},
+    {"comms": "wait", "req": 1},
+]
+
+
 def text(content: object) -> bytes:
     """As it stands in the file; a mapping or list as JSON."""
     return (content if isinstance(content, str) else json.dumps(content, indent=1)).encode()
@@ -261,6 +269,7 @@ def inputs(folder: Path) -> dict[str, Input]:
         Input("groups.json", text({"1": [0, 1], "2": [2, 3]}), node + "--comm-groups {0}"),
         Input("memory.json", text(MEMORY), node + "--remote-memory {0}"),
         Input("trace.et", trace, run + "{0}"),
+        Input("param.json", text(PARAM), run + "{0}"),
         Input("trace.json", (folder / "t.json").read_bytes(), run + "{0}"),
         Input("trace.et.gz", gzip.compress(trace), run + "{0}"),
         Input("info.et", trace, "trace info {0} --json"),

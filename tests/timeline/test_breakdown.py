@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from simcore.timeline.breakdown import (
     breakdown,
     class_figures,
+    coverage,
     dimension_traffic,
+    filled,
     layer_figures,
     merge,
     operation_totals,
@@ -84,3 +86,12 @@ def test_traffic_of_a_dimension_is_the_chunks_of_npu_0():
     traffic = dimension_traffic(data_parallel())
     assert [dim.size_bytes for dim in traffic] == [32_000, 32_000]
     assert all(0 < dim.busy_ns <= data_parallel().time_ns for dim in traffic)
+
+
+@given(intervals, st.integers(1, 9))
+def test_what_whole_intervals_fill_is_what_their_union_covers(pairs, width):
+    start, end = bounds(pairs)
+    edges = np.arange(0, 90, width)
+    np.testing.assert_allclose(filled(start, end, np.ones(len(start)), edges), coverage(start, end, edges), atol=1e-12)
+    halves = filled(np.r_[start, start], np.r_[end, end], np.full(2 * len(start), 0.5), edges)
+    np.testing.assert_allclose(halves, coverage(start, end, edges), atol=1e-12)

@@ -35,7 +35,7 @@ from simcore.replay.pipelines.pipeline import compiled, played, target_of
 from simcore.replay.pipelines.stages import Recorded, recorded
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
-from simcore.replay.whatif.interconnect import Interconnect
+from simcore.replay.whatif.transfers import Interconnect
 from simcore.report.kineto import kineto_traces
 from simcore.report.model import Report
 from simcore.system.collectives.nccl import FABRICS

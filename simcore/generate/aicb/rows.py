@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simcore.workload.columns import TYPES, role_of, written_row
 from simcore.workload.model import Layer, Phase
+from simcore.workload.text import TYPES, role_of, written_row
 
 __all__ = ["NOTHING", "TextFile", "phase", "row"]
 

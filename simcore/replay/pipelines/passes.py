@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from simcore.replay.rank import RankView
-from simcore.replay.whatif.degrees import role_of
 from simcore.replay.whatif.layers import NamedRange
 from simcore.replay.whatif.repetition import UnclearError
-from simcore.replay.whatif.transfers import SEND, kind_of
+from simcore.replay.whatif.retiming import role_of
+from simcore.workload.model import SEND, kind_of
 
 __all__ = ["Line", "found_ranges", "line_of", "stages_of"]
 

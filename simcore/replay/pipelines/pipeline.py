@@ -16,12 +16,12 @@ from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.profiles import profiles
-from simcore.replay.pipelines.rows import ModelPart, Rows, mixed_row
+from simcore.replay.pipelines.cells import ModelPart, Rows, mixed_row
 from simcore.replay.pipelines.stages import PipelinePlan, Recorded, recorded
 from simcore.replay.session import Replay
 from simcore.replay.views.changed import batch
-from simcore.replay.whatif.interconnect import Interconnect
 from simcore.replay.whatif.layers import layer_number
+from simcore.replay.whatif.transfers import Interconnect
 from simcore.report.model import Report
 from simcore.report.table import Table, columns
 from simcore.units import format_ns

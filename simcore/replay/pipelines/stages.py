@@ -8,9 +8,8 @@ from itertools import groupby, pairwise
 from statistics import median_low
 
 from simcore.errors import InputError
-from simcore.replay.pipelines.cells import Cells, read_cells
+from simcore.replay.pipelines.cells import Cells, ModelPart, Rows, StepEnd, part_of, read_cells, step_end
 from simcore.replay.pipelines.passes import found_ranges, line_of
-from simcore.replay.pipelines.rows import ModelPart, Rows, StepEnd, part_of, step_end
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
 from simcore.replay.whatif.layers import NamedRange, layer_number, named_ranges

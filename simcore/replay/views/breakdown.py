@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from simcore.replay.graph import EdgeKind, NodeKind
 from simcore.replay.kinds import COMMUNICATION
 from simcore.replay.session import StepReplay
-from simcore.timeline.breakdown import Breakdown, coverage, shares
+from simcore.timeline.breakdown import Breakdown, filled, shares
 
 __all__ = [
     "TaskTotal",
-    "busy",
     "critical_path",
     "critical_tasks",
     "host_share",
@@ -27,6 +26,7 @@ __all__ = [
     "predicted",
     "predicted_tasks",
     "sides",
+    "taken",
 ]
 
 Column = NDArray[np.int64]
@@ -116,14 +116,21 @@ def _played(step: StepReplay) -> tuple[Column, Column, Column, Column]:
     return start[inside], end[inside], rows[inside], held[inside]
 
 
-def busy(step: StepReplay, bin_ns: int) -> tuple[list[float], list[float]]:
-    """The share of each bin of a step in which at least one stream ran something, measured and predicted."""
+def taken(step: StepReplay, bin_ns: int, shares: NDArray[np.float64]) -> tuple[list[float], list[float]]:
+    """How much of something the tasks take in each bin of a step, measured and predicted; `shares` are those of each.
+
+    With 1 for every task the share of the bin in which at least one stream ran something.
+    """
     tasks, span = step.prepared.view.trace.tasks, (step.from_ns, step.to_ns)
-    sides = ((tasks.start_ns, tasks.end_ns, step.measured_span_ns), (*_played(step)[:2], span))
-    edges = [np.arange(start, end + bin_ns, bin_ns).clip(max=end) for *_, (start, end) in sides]
-    both = [coverage(start_ns, end_ns, at).tolist() for (start_ns, end_ns, _), at in zip(sides, edges, strict=True)]
-    first, second = ([round(share, 4) for share in some] for some in both)
-    return first, second
+    sides = (
+        (tasks.start_ns, tasks.end_ns, slice(None), step.measured_span_ns),
+        (*predicted_tasks(step), span),
+    )
+    both = []
+    for start_ns, end_ns, rows, (from_ns, to_ns) in sides:
+        edges = np.arange(from_ns, to_ns + bin_ns, bin_ns).clip(max=to_ns)
+        both.append([round(share, 4) for share in filled(start_ns, end_ns, shares[rows], edges).tolist()])
+    return both[0], both[1]
 
 
 def critical_path(step: StepReplay) -> dict[str, int]:

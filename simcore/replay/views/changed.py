@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from statistics import mean
 
 from simcore.replay.session import Replay, StepReplay
-from simcore.replay.whatif.transfers import kind_of
 from simcore.units import format_ns
+from simcore.workload.model import kind_of
 
 __all__ = ["Change", "batch", "changed_interval_ns", "changes", "headline"]
 

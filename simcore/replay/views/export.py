@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,35 +16,21 @@ from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.breakdown import predicted_tasks
 from simcore.replay.views.report import Utilisation, answer, typical_step, utilisation, warnings
 from simcore.report.chrome import chrome_json
+from simcore.report.gantt import timeline_figure
 from simcore.report.html import page
 from simcore.report.model import Input, Report
-from simcore.report.palette import BREAKDOWN, FAMILIES, INK
 from simcore.report.perfetto import perfetto_trace
-from simcore.report.plots import image, new_figure, styled, time_unit, titled
+from simcore.report.plots import image, titled
 from simcore.report.selection import View
-from simcore.timeline.events import NO_LAYER, EventBuffer, EventKind, Timeline
+from simcore.timeline.events import NO_LAYER, Curve, EventBuffer, EventKind, Timeline
 from simcore.units import format_ns
 from simcore.workload.chakra.writer import write_files
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-__all__ = ["MEASURED", "PREDICTED", "streams_figure", "timeline", "write"]
+__all__ = ["MEASURED", "PREDICTED", "timeline", "write"]
 
 Column = NDArray[np.int64]
 MEASURED, PREDICTED = 0, 1  # classes of the timeline
 SIDES = ("measured", "predicted")
-COLOURS = {
-    EventKind.COMPUTE: FAMILIES["compute"],
-    EventKind.COLLECTIVE: FAMILIES["collective"],
-    EventKind.CPU: FAMILIES["host"],
-}
-LABELS = {EventKind.COMPUTE: "computation", EventKind.COLLECTIVE: "communication", EventKind.CPU: "host"}
-CURVES: tuple[dict[str, Any], ...] = (
-    {"color": BREAKDOWN["idle_ns"][1], "fill": True},
-    {"color": INK, "linewidth": 1.0},
-)
 NO_PHASE = -1
 
 
@@ -75,7 +60,21 @@ def timeline(replay: Replay, rank: int) -> Timeline:
         ranks=((MEASURED,), (PREDICTED,)),
         finish_ns=lengths,
         streams=(*(f"stream {stream}" for _, stream in streams), *threads),
+        curves=tuple(_curves(utilisation(replay, rank))),
     )
+
+
+def _curves(found: Utilisation) -> Iterator[Curve]:
+    """How busy the device was and, where kernels said it, its multiprocessors, in percent."""
+    both = {
+        "device busy": (found.measured, found.predicted),
+        "multiprocessors in use": (found.sm_measured, found.sm_predicted),
+        "warps occupied": (found.occupancy_measured, found.occupancy_predicted),
+    }
+    for title, sides in both.items():
+        for side, shares in enumerate(sides if sides[MEASURED] else ()):
+            values = [(at * found.bin_ns, round(100 * share, 2)) for at, share in enumerate(shares)]
+            yield Curve(side, title, (*values, (len(shares) * found.bin_ns, 0.0)))
 
 
 Event = tuple[int, int, int, EventKind, str]  # lane, start, end, kind, name
@@ -130,7 +129,8 @@ def write(replay: Replay, document: str, folder: Path, *, force: bool = False) -
         files[folder / f"{stem}.json"] = chrome_json(shown, _view(shown))
         files[folder / f"{stem}.pftrace.gz"] = perfetto_trace(shown, _view(shown))
         files[folder / f"{stem}.html"] = _page(replay, number, shown).encode()
-        drawn = streams_figure(shown, utilisation(replay, number))
+        lengths = (f"{side}: {format_ns(length)}" for side, length in zip(SIDES, shown.finish_ns, strict=True))
+        drawn = timeline_figure(shown, replace(_view(shown), labels=tuple(lengths)))
         title = f"{Path(prepared.view.trace.file).name}: {answer(replay, number)}"
         files[folder / f"{stem}.png"] = image(titled(drawn, title), "png")
     make_folder(folder, force=True)
@@ -146,38 +146,3 @@ def _page(replay: Replay, number: int, shown: Timeline) -> str:
     said = "The typical step, measured above predicted; the shares are those of the measured one."
     told = {"report": document, "headline": answer(replay, number), "dominating": said, "name": Path(trace.file).name}
     return page(report, _view(shown), told)
-
-
-def streams_figure(shown: Timeline, curve: Utilisation) -> Figure:
-    """Streams and threads of both sides on one time axis, and below how much of each bin the device was busy."""
-    used = sorted(set(shown.events.stream.tolist()))
-    scale, unit = time_unit(shown.time_ns)
-    height = 0.35 * len(used) + 0.5
-    with styled():
-        figure = new_figure(12, 2 * height + 2.2)
-        axes = figure.subplots(3, 1, sharex=True, height_ratios=(height, height, 1.5))
-        for side, title in enumerate(SIDES):
-            _draw_side(axes[side], shown, side, used, scale)
-            axes[side].set_yticks(range(len(used)), [shown.streams[lane] for lane in used])
-            axes[side].set_title(f"{title}: {format_ns(shown.finish_ns[side])}", loc="left", fontsize=9)
-            share = (curve.measured, curve.predicted)[side]
-            edges = np.arange(len(share) + 1) * curve.bin_ns / scale
-            axes[2].stairs(share, edges, label=title, **CURVES[side])
-        for axis in (axes[0], axes[2]):
-            axis.legend(loc="lower right", ncols=3, bbox_to_anchor=(1, 1), frameon=False)
-        axes[2].set(xlabel=f"time ({unit})", ylabel="share busy", ylim=(0, 1.05), xlim=(0, shown.time_ns / scale or 1))
-        figure.align_ylabels()
-    return figure
-
-
-def _draw_side(axis: Axes, shown: Timeline, side: int, used: list[int], scale: float) -> None:
-    present = set(shown.events.kind.tolist())
-    for kind in (one for one in COLOURS if one in present):
-        label: str | None = LABELS[kind]
-        for row, lane in enumerate(used):
-            events = shown.events
-            chosen = events.where((events.npu_class == side) & (events.stream == lane) & (events.kind == kind))
-            spans = np.c_[chosen.start_ns, chosen.end_ns - chosen.start_ns] / scale
-            axis.broken_barh(spans.tolist(), (row - 0.4, 0.8), color=COLOURS[kind], linewidth=0, label=label)
-            label = None
-    axis.set_ylim(len(used) - 0.5, -0.5)

@@ -11,7 +11,7 @@ from simcore.replay.coupling import Match
 from simcore.replay.pipelines.passes import line_of, stages_of
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.breakdown import measured
-from simcore.replay.whatif.degrees import role_of
+from simcore.replay.whatif.retiming import role_of
 
 __all__ = ["Job", "JobGroup", "JobRank", "job"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import mean, stdev
 
 import numpy as np
@@ -13,7 +13,6 @@ from simcore.replay.kinds import SUSPECTED, plain
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.breakdown import (
     TaskTotal,
-    busy,
     critical_path,
     critical_tasks,
     host_share,
@@ -22,6 +21,7 @@ from simcore.replay.views.breakdown import (
     measured,
     predicted,
     sides,
+    taken,
 )
 from simcore.replay.views.changed import changed_interval_ns, changes, headline
 from simcore.replay.views.helps import Help
@@ -69,11 +69,19 @@ def typical_step(replay: Replay, rank: int) -> StepReplay:
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
-    """The share of each bin of a typical step in which at least one stream ran something."""
+    """The share of each bin of a typical step in which at least one stream ran something.
+
+    Where kernels say their blocks and occupancy, also the share of the multiprocessors that have a block (`sm_`), and
+    of the warps that they could hold; kernels that run at once add up.
+    """
 
     bin_ns: int
     measured: list[float]
     predicted: list[float]
+    sm_measured: list[float] = field(default_factory=list)
+    sm_predicted: list[float] = field(default_factory=list)
+    occupancy_measured: list[float] = field(default_factory=list)
+    occupancy_predicted: list[float] = field(default_factory=list)
 
 
 def utilisation(replay: Replay, number: int) -> Utilisation:
@@ -82,7 +90,11 @@ def utilisation(replay: Replay, number: int) -> Utilisation:
     longest_ns = max(step.measured_span_ns[1] - step.measured_span_ns[0], step.to_ns - step.from_ns)
     fine = [size for power in (1_000, 10_000, 100_000) for size in (power, 2 * power, 5 * power)]
     bin_ns = max((size for size in (*fine, BIN_NS) if size * LEAST_BINS <= longest_ns), default=fine[0])
-    return Utilisation(bin_ns, *busy(step, bin_ns))
+    trace = step.prepared.view.trace
+    known = np.zeros((2, len(trace.tasks)))
+    known[:, list(trace.multiprocessors)] = np.array([*trace.multiprocessors.values()]).reshape(-1, 2).T
+    shares = [np.ones(len(trace.tasks)), *(known if trace.multiprocessors else ())]
+    return Utilisation(bin_ns, *(side for each in shares for side in taken(step, bin_ns, each)))
 
 
 def _rank(replay: Replay, number: int) -> dict[str, object]:
@@ -273,7 +285,7 @@ def warnings(replay: Replay, number: int) -> list[str]:
 def _uncoupled(replay: Replay, number: int) -> bool:
     """Whether a communication kernel of a rank belongs to no match."""
     return any(
-        prepared_rows > sum(member.rank == step.number for match in step.source.matches for member in match.members)
+        len(replay.ranks[number].view.communicating(step.position))
+        > sum(member.rank == step.number for match in step.source.matches for member in match.members)
         for step in replay.steps[number]
-        for prepared_rows in (int(replay.ranks[number].view.communicating(step.position).sum()),)
     )

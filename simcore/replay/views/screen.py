@@ -198,6 +198,11 @@ def _explanations(rank: Figures) -> Iterator[str]:
     yield "  critical path: " + _shares(rank["critical_path_ns"])
     yield from _task_lines(rank, rank["critical_tasks"][:TASKS_ON_PATH])
     yield "  device idle, by cause: " + (_shares(rank["idle_causes_ns"]) or "never")
+    filled = rank["utilisation"]
+    if filled["sm_measured"]:
+        means = {key: f"{mean(values):.0%}" for key, values in filled.items() if key != "bin_ns"}
+        said = "in use {sm_measured} (predicted {sm_predicted}), warps occupied {occupancy_measured}"
+        yield "  multiprocessors, mean of the step: " + f"{said} ({{occupancy_predicted}})".format(**means)
     if waited["waiting_ns"]:
         shown = {key: format_ns(value) for key, value in waited.items()}
         bounds = ", {least_ns} to {most_ns}" if waited["least_ns"] != waited["most_ns"] else ""

@@ -12,7 +12,8 @@ from simcore.compute.accelerators import recognised
 from simcore.replay.kinds import COMMUNICATION, kind_of_name
 from simcore.replay.session import StepReplay
 from simcore.replay.whatif.products import launched
-from simcore.replay.whatif.transfers import bus_bytes, kind_of, transfer_of
+from simcore.replay.whatif.transfers import bus_bytes, transfer_of
+from simcore.workload.model import kind_of
 
 __all__ = ["Work", "work"]
 

@@ -16,12 +16,11 @@ from simcore.replay.graph import NodeKind, StepGraph
 from simcore.replay.rank import RankView
 from simcore.replay.session import Replay, StepReplay
 from simcore.replay.views.report import typical_step
-from simcore.replay.whatif.transfers import kind_of
 from simcore.timeline.breakdown import union_ns
 from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.writer import encode, groups, metadata, node
 from simcore.workload.kineto import Collective, KinetoTrace
-from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
+from simcore.workload.model import CollectiveKind, Layer, Phase, Workload, kind_of
 from simcore.workload.text import write
 
 __all__ = ["Exported", "collectives", "to_chakra", "to_workload_text"]
@@ -153,8 +152,7 @@ class _Rank:
 def _lasting(number: int, name: str, duration_ns: int, stream: int, behind: list[int]) -> Any:
     """A node that takes its time on a stream."""
     attributes = {"is_cpu_op": False, "duration_ns": duration_ns, "stream": stream}
-    micros = round(duration_ns / 1000)
-    return node(number, name, NodeType.COMP_NODE, data_deps=behind, duration_micros=micros, attributes=attributes)
+    return node(number, name, NodeType.COMP_NODE, data_deps=behind, attributes=attributes)
 
 
 def _waits(graph: StepGraph, number: int) -> dict[int, list[tuple[int, int]]]:
@@ -180,7 +178,7 @@ def to_workload_text(replay: Replay) -> str:
     prepared, step = replay.ranks[0], typical_step(replay, 0)
     rank, trace, rows = prepared.view, prepared.view.trace, step.graph.ranks[step.number].tasks
     known = collectives(trace)
-    wanted = rank.launch_order[rank.communicating(step.position)[rank.launch_order]].tolist()
+    wanted = rank.communicating(step.position)
     found = [task for task in wanted if task in known]
     if wanted and not found:
         raise InputError.at(

@@ -1,31 +1,26 @@
-"""What a recorded communication kernel moves: kind, bytes and ranks, as NCCL's arguments tell them."""
+"""What a recorded communication kernel moves, as NCCL tells it, and how long that takes alone on a machine."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from math import prod
 
+import numpy as np
+
+from simcore.engine.run import simulate
+from simcore.engine.settings import Settings
+from simcore.errors import InputError
+from simcore.network.topology.model import Topology
+from simcore.profiles import profiles
+from simcore.system.collectives import ROOTED
+from simcore.system.config import SystemConfig
 from simcore.workload.kineto import Collective
-from simcore.workload.model import CollectiveKind
+from simcore.workload.model import ALL_DIMENSIONS, SEND, CollectiveKind, Graph, GraphSet, NodeKind, kind_of
 
-__all__ = ["SEND", "Transfer", "bus_bytes", "kind_of", "transfer_of"]
+__all__ = ["Interconnect", "Transfer", "bus_bytes", "transfer_of"]
 
-SEND = "send"
 UNHEARD_OF_BYTES = 1 << 50
-# NCCL's and PyTorch's names without underscores; a name holds one of these, the first of them counts.
-KINDS: dict[str, str] = {
-    "reducescatter": CollectiveKind.REDUCE_SCATTER,
-    "allreduce": CollectiveKind.ALL_REDUCE,
-    "allgather": CollectiveKind.ALL_GATHER,
-    "alltoall": CollectiveKind.ALL_TO_ALL,
-    "broadcast": CollectiveKind.BROADCAST,
-    "reduce": CollectiveKind.REDUCE,
-    "gather": CollectiveKind.GATHER,
-    "scatter": CollectiveKind.SCATTER,
-    "barrier": CollectiveKind.BARRIER,
-    "send": SEND,
-    "recv": SEND,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +46,6 @@ class Transfer:
         return max(round(self.size_bytes * self.share), 1)
 
 
-def kind_of(operation: str) -> str:
-    """A value of `CollectiveKind`, `SEND` for both sides of a transfer, "" for what is neither."""
-    name = operation.lower().replace("_", "")
-    return next((kind for known, kind in KINDS.items() if known in name), "")
-
-
 @cache
 def transfer_of(said: Collective) -> Transfer | None:
     """What a kernel moves; a group of which only the size is known stands on the first ranks. None: not said."""
@@ -77,3 +66,84 @@ def bus_bytes(transfer: Transfer) -> float:
         CollectiveKind.ALL_GATHER: ranks - 1,
     }
     return transfer.share * {str(kind): factor for kind, factor in factors.items()}.get(transfer.kind, ranks > 1)
+
+
+MEMBERS = "members"
+IDLE = Graph.of({"name": "idle", "kind": NodeKind.COMPUTE})  # a computation that takes no time
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Interconnect:
+    """A topology with its system settings; rank n of a trace is its NPU n."""
+
+    topology: Topology
+    system: SystemConfig | None = None
+    played: dict[Transfer, int] = field(default_factory=dict, repr=False)
+
+    def time_ns(self, transfer: Transfer) -> int:
+        """The time of a transfer that meets no other one; each is played once.
+
+        A group that spans whole dimensions is played as that: by all such groups at once, with those dimensions'
+        algorithms. Rooted collectives start from, or end at, the first rank.
+
+        Raises
+        ------
+        InputError
+            When the machine has too few NPUs.
+        """
+        if len(transfer.ranks) < 2:
+            return 0
+        if transfer not in self.played:
+            self.played[transfer] = self._play(transfer)
+        return self.played[transfer]
+
+    def _play(self, transfer: Transfer) -> int:
+        last, npus = max(transfer.ranks), self.topology.npus
+        if last >= npus:
+            what = f"the trace's ranks do not fit: rank {last} takes part in {transfer.kind} communication"
+            expected, found = f"a topology of at least {last + 1} NPUs", f"{npus} NPUs"
+            raise InputError.at(self.topology.path or "--topology", what, expected=expected, found=found)
+        profile = profiles.get("native")
+        graphs = _messages(transfer, npus) if transfer.kind == SEND else self._collective(transfer)
+        settings = Settings(network=profile.networks[0])
+        return simulate(graphs, self.topology, self.system, profile, settings).time_ns
+
+    def _collective(self, transfer: Transfer) -> GraphSet:
+        kind, ranks = CollectiveKind(transfer.kind), transfer.ranks
+        dims = self._whole_dims(kind, ranks)
+        number, size_bytes = list(CollectiveKind).index(kind), transfer.sent_bytes
+        said = {"kind": NodeKind.COLLECTIVE, "collective": number, "size_bytes": size_bytes}
+        node = Graph.of({"name": kind, **said, "dims": dims or ALL_DIMENSIONS}, group_names=("" if dims else MEMBERS,))
+        runs = np.zeros(self.topology.npus, np.int32)
+        if dims:
+            return GraphSet((node,), runs)
+        runs[list(ranks)] = 1
+        return GraphSet((IDLE, node), runs, {MEMBERS: ranks})
+
+    def _whole_dims(self, kind: CollectiveKind, ranks: tuple[int, ...]) -> int:
+        """The bit mask of the dimensions that a group spans as a whole; 0 when it spans some of them in part."""
+        sizes = [dim.npus for dim in self.topology.dims]
+        everybody = set(ranks) == set(range(self.topology.npus))
+        if everybody:
+            return ALL_DIMENSIONS
+        if kind in ROOTED or self._as_one(kind) or prod(sizes) != self.topology.npus:
+            return 0
+        places = np.unravel_index(np.array(ranks), sizes, order="F")
+        spanned = [index for index, place in enumerate(places) if len(np.unique(place)) > 1]
+        whole = prod(sizes[index] for index in spanned) == len(ranks)
+        return sum(1 << index for index in spanned) if whole else 0
+
+    def _as_one(self, kind: CollectiveKind) -> bool:
+        """Whether a collective takes the machine as a single dimension."""
+        chosen = profiles.get("native").system(self.topology).implementations
+        chosen = {**chosen, **(self.system.implementations if self.system else {})}
+        return any(algorithm.whole_machine for algorithm in chosen.get(kind, ()))
+
+
+def _messages(transfer: Transfer, npus: int) -> GraphSet:
+    source, destination = transfer.ranks
+    number = np.zeros(npus, np.int32)
+    number[source], number[destination] = 1, 2
+    ends = (NodeKind.SEND, destination), (NodeKind.RECV, source)
+    both = (Graph.of({"name": SEND, "kind": k, "size_bytes": transfer.sent_bytes, "peer": other}) for k, other in ends)
+    return GraphSet((IDLE, *both), number)

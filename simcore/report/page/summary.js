@@ -148,6 +148,12 @@ function showTables() {
     ["from", "src"], ["to", "dst"], ["most waiting", "peak_bytes", formatSize], ["stood still", "still_ns", formatTime],
     ["times", "stops", count], ["marked", "marks", count], ["dropped", "drops", count], ["over time", "curve"],
   ], (REPORT.queues || { deepest: [] }).deepest.map((row) => ({ ...row, curve: sparkline(row.curve_bytes) })));
+  addTable("curves", "Recorded over time (from the first to the last nanosecond)", [
+    ["curve", "name"], ["of", "of"], ["mean", "mean"], ["over time", "curve"],
+  ], DATA.curves.map((row) => ({
+    ...row, curve: sparkline(row.percent, 100),
+    mean: `${(row.percent.reduce((sum, value) => sum + value, 0) / row.percent.length).toFixed(0)}%`,
+  })));
   addTable("ranks", "Ranks", [
     ["ranks", "ranks"], ["finish", "finish_ns", formatTime], ["compute", "compute_ns", formatTime],
     ["communication", "comm_ns", formatTime], ["not computing", "exposed_comm_ns", formatTime], ["idle", "idle_ns", formatTime],
@@ -156,9 +162,8 @@ function showTables() {
     Object.entries(REPORT.simai || {}).map(([name, us]) => ({ name, us })));
 }
 
-// A curve as a row of blocks, as high as its largest value.
-function sparkline(values) {
-  const most = Math.max(...values, 1);
+// A curve as a row of blocks, as high as its largest value or `most`.
+function sparkline(values, most = Math.max(...values, 1)) {
   return values.map((value) => "\u00a0▁▂▃▄▅▆▇█"[Math.ceil(value * 8 / most)]).join("");
 }
 

@@ -173,13 +173,8 @@ class GraphBuilder:
             messages.append(writer.groups(len(self._nodes), known, "process_group:init"))
         for node, content in self._nodes:
             if rank in node.npus:
-                micros = content.attributes.get("duration_ns", 0) // 1000
-                messages.append(
-                    writer.node(
-                        node.number, node.name, content.kind, data_deps=content.depends, duration_micros=micros,
-                        attributes=content.attributes,
-                    )
-                )  # fmt: skip
+                place = node.number, node.name, content.kind
+                messages.append(writer.node(*place, data_deps=content.depends, attributes=content.attributes))
         return writer.encode(writer.metadata(), messages)
 
 

@@ -8,42 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from simcore.workload.chakra import wire
-from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, CURRENT
+from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, ATTRIBUTES, REPEATED, wires
 from simcore.workload.chakra.wire import Bytes, Fields, Integers, Unsigned, WireError
 
-__all__ = ["INTEGER_ATTRIBUTES", "MISSING", "Columns", "decode", "decode_metadata"]
+__all__ = ["MISSING", "Columns", "decode", "decode_metadata"]
 
 MISSING = int(np.iinfo(np.int64).min)
 """Value of an integer attribute that a node does not have."""
 
-INTEGER_ATTRIBUTES = (
-    "duration_ns",
-    "is_cpu_op",
-    "comm_type",
-    "comm_size",
-    "tensor_size",
-    "num_ops",
-    "comm_priority",
-    "comm_src",
-    "comm_dst",
-    "comm_tag",
-    "root",
-    "stream",
-)
-TEXT_ATTRIBUTES = ("pg_name", "involved_dim")  # kept as a number that stands for their bytes
+# Texts are kept as a number that stands for their bytes: attribute -> field of its value, and what it is.
+TEXTS = {
+    "pg_name": (ATTRIBUTE_KINDS["string"], "a string"),
+    "involved_dim": (ATTRIBUTE_KINDS["bool"] + 1, "a list of truth values"),
+}
 CHUNK = 1 << 16  # messages decoded together: keeps the work in the cache and the memory small
 
-_ANY, _REPEATED = -1, -2  # wire types: of a field we do not know, of a number that may repeat
-_NODE_WIRES = {1: 0, 2: 2, 3: 0, 4: _REPEATED, 5: _REPEATED, 6: 0, 7: 0, 8: 2, 9: 2, 10: 2}
-_METADATA_WIRES = {1: 2, 2: 2}
-_SCALAR_WIRES = {3: 1, 5: 5, 19: 5, 21: 1, 23: 5, 25: 1, 29: 2, 31: 2}
-_ATTRIBUTE_WIRES = {1: 2, 2: 2} | {
-    number: 2 if number % 2 == 0 else _SCALAR_WIRES.get(number, 0) for number in range(3, 33)
-}
+_ANY = -1  # wire type of a field that is not known
 _INTEGER_KINDS = [
     number for kind, number in ATTRIBUTE_KINDS.items() if kind not in {"double", "float", "string", "bytes"}
 ]
-_TEXT_KINDS = {"pg_name": ATTRIBUTE_KINDS["string"], "involved_dim": ATTRIBUTE_KINDS["bool"] + 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +84,7 @@ def decode_metadata(data: bytes, start: int, end: int) -> dict[str, str]:
     data = data[:end]
     buffer = np.frombuffer(data + wire.PADDING, np.uint8)
     found = {}
-    for field in _checked(buffer, np.array([start]), np.array([end]), _METADATA_WIRES):
+    for field in _checked(buffer, np.array([start]), np.array([end]), "GlobalMetadata"):
         at, length = int(field.start[0]), int(field.value[0])
         if field.number[0] == 1:
             found["version"] = _text(data, 0, at, length)
@@ -114,7 +97,7 @@ def _text_attribute(data: bytes, buffer: Bytes, start: int, end: int) -> dict[st
     """{name: text} of an attribute that holds a string, {} of another one."""
     texts = {
         int(field.number[0]): (int(field.start[0]), int(field.value[0]))
-        for field in _checked(buffer, np.array([start]), np.array([end]), _ATTRIBUTE_WIRES)
+        for field in _checked(buffer, np.array([start]), np.array([end]), "AttributeProto")
     }
     if 1 not in texts or ATTRIBUTE_KINDS["string"] not in texts:
         return {}
@@ -128,7 +111,7 @@ def _chunk(
     numbers = {1: np.zeros(count, np.int64), 3: np.zeros(count, np.int64), 7: np.zeros(count, np.int64)}
     name_of: list[str] = [""] * count
     attributes, control, waits, inputs = [], [], [], []
-    for found in _checked(buffer, starts, ends, _NODE_WIRES):
+    for found in _checked(buffer, starts, ends, "Node"):
         for number, column in numbers.items():
             mask = found.number == number
             column[found.row[mask]] = found.value[mask].view(np.int64)
@@ -151,31 +134,26 @@ def _chunk(
     )
 
 
-def _checked(buffer: Bytes, starts: Integers, ends: Integers, wires: dict[int, int]) -> Iterator[Fields]:
-    """As `wire.fields`; WireError where a known field has another wire type than `wires` says."""
-    expected = np.full(max(wires) + 2, _ANY)
-    expected[list(wires)] = list(wires.values())
+def _checked(buffer: Bytes, starts: Integers, ends: Integers, message: str) -> Iterator[Fields]:
+    """As `wire.fields`; WireError where a known field of a message has another wire type than its schema says."""
+    known = wires(message)
+    expected = np.full(max(known) + 2, _ANY)
+    expected[list(known)] = [kind for _, kind in known.values()]
     for found in wire.fields(buffer, starts, ends):
         wanted = expected[np.minimum(found.number, len(expected) - 1)]
-        repeatable = (wanted == _REPEATED) & ((found.wire == wire.VARINT) | (found.wire == wire.LENGTH))
+        repeatable = (wanted == REPEATED) & ((found.wire == wire.VARINT) | (found.wire == wire.LENGTH))
         bad = np.flatnonzero((wanted != _ANY) & (wanted != found.wire) & ~repeatable)
         if bad.size:
             first = bad[0]
+            number = int(found.number[first])
             raise WireError(
                 int(found.row[first]),
                 int(found.start[first]),
-                f"field {_field_name(int(found.number[first]), wires)} has the wrong wire type",
+                f"field {known[number][0]} ({number}) has the wrong wire type",
                 expected=f"wire type {max(0, int(wanted[first]))}",
                 found=f"wire type {found.wire[first]}",
             )
         yield found
-
-
-def _field_name(number: int, wires: dict[int, int]) -> str:
-    """Name and number of a field of the message whose wire types these are."""
-    message = {id(_NODE_WIRES): "Node", id(_METADATA_WIRES): "GlobalMetadata"}.get(id(wires), "AttributeProto")
-    names = {int(number): name for number, name, _ in (text.split() for text in CURRENT[message].split(", "))}
-    return f"{names[number]} ({number})"
 
 
 def _text(data: bytes, row: int, start: int, length: int) -> str:
@@ -205,7 +183,7 @@ def _pairs(parts: list[tuple[Integers, Unsigned]]) -> tuple[Integers, Integers]:
 
 def _attributes(data: bytes, buffer: Bytes, parts: list[Fields], count: int, texts: _Texts) -> dict[str, Integers]:
     """Columns of the attributes we know; where a node has one twice, the last counts."""
-    columns = {name: np.full(count, MISSING) for name in INTEGER_ATTRIBUTES + TEXT_ATTRIBUTES}
+    columns = {name: np.full(count, MISSING) for name in ATTRIBUTES}
     if not parts:
         return columns
     owner = np.concatenate([part.row for part in parts])
@@ -220,7 +198,7 @@ def _attributes(data: bytes, buffer: Bytes, parts: list[Fields], count: int, tex
         rows = _called(buffer, name, key.encode())
         rows = rows[kind[rows] > 0]
         _check_kind(key, rows, owner, start, kind)
-        if key in TEXT_ATTRIBUTES:
+        if key in TEXTS:
             column[owner[rows]] = texts(data, at[rows], value[rows])
         else:
             column[owner[rows]] = _integers(kind[rows], value[rows])
@@ -233,7 +211,7 @@ def _name_and_value(
     """Name (start, length), number of the value's field, value and start of its bytes of every attribute."""
     name_start, name_length, kind, at = (np.zeros(len(start), np.int64) for _ in range(4))
     value = np.zeros(len(start), np.uint64)
-    for found in _checked(buffer, start, end, _ATTRIBUTE_WIRES):
+    for found in _checked(buffer, start, end, "AttributeProto"):
         named = found.where(found.number == 1)
         name_start[named.row], name_length[named.row] = named.start, named.value.astype(np.int64)
         valued = found.where(found.number > 2)
@@ -252,11 +230,10 @@ def _called(buffer: Bytes, name: tuple[Integers, Integers], wanted: bytes) -> In
 
 def _check_kind(key: str, rows: Integers, owner: Integers, start: Integers, kind: Integers) -> None:
     """An attribute we use must be an integer of any width, or the text or list it is defined as."""
-    wanted = [_TEXT_KINDS[key]] if key in TEXT_ATTRIBUTES else _INTEGER_KINDS
+    wanted, what = TEXTS.get(key, (_INTEGER_KINDS, "an integer"))
     bad = rows[~np.isin(kind[rows], wanted)]
     if bad.size:
         first = bad[0]
-        what = {"pg_name": "a string", "involved_dim": "a list of truth values"}.get(key, "an integer")
         found = f"field {kind[first]} of the attribute's value"
         raise WireError(
             int(owner[first]), int(start[first]), f"attribute {key} is not {what}", expected=what, found=found

@@ -1,4 +1,4 @@
-"""Traces as JSON: protobuf's own form of every message, and the flat form that Chakra's C++ feeder reads.
+"""Traces as JSON: protobuf's own form of every message, the flat form that Chakra's C++ feeder reads, and PARAM's.
 
 The first is `{"meta": {...}, "nodes": [...]}` and keeps every attribute with its kind; the second is
 `{"workload_graph": [{"Id", "Name", "NodeType", "ctrlDeps", "data_deps", "runtime", "is_cpu_op", ...}]}`.
@@ -12,19 +12,20 @@ from typing import Any
 
 from simcore.errors import InputError, Location, Problem, closest
 from simcore.workload.chakra import writer
-from simcore.workload.chakra.schema import CommType, NodeType, messages, parsed
+from simcore.workload.chakra.param_form import from_param, is_param
+from simcore.workload.chakra.schema import ATTRIBUTES, CommType, NodeType, messages, parsed
 
 __all__ = ["from_json", "is_json", "to_json", "to_jsonizer"]
 
 # Key of the feeder's form, folded (lower case, no underscores) -> attribute.
-FEEDER_ATTRIBUTES = {name.replace("_", ""): name for name in writer.KINDS}
+FEEDER_ATTRIBUTES = {name.replace("_", ""): name for name in ATTRIBUTES}
 FEEDER_KEYS = {"id", "name", "nodetype", "ctrldeps", "datadeps", "runtime", "durationmicros"} | set(FEEDER_ATTRIBUTES)
 
 
 def is_json(data: bytes) -> bool:
     """Whether a file is one of the JSON forms (a brace is also the length of a message of 123 bytes)."""
     if not data[:64].lstrip().startswith(b"{"):
-        return False
+        return is_param(data)
     return b'"workload_graph"' in data or (b'"meta"' in data and b'"nodes"' in data)
 
 
@@ -55,12 +56,14 @@ _UNFIT = (
 
 
 def from_json(data: bytes, path: str) -> bytes:
-    """Either JSON form as a file of today's schema; InputError names the node that does not fit."""
+    """Any JSON form as a file of today's schema; InputError names the node that does not fit."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         line, column = getattr(error, "lineno", 0), getattr(error, "colno", 0)
         raise InputError.at(Location(path, line, column), f"not well-formed JSON: {error}") from error
+    if isinstance(document, list):
+        return from_param(document, path)
     if "workload_graph" in document:
         return _from_feeder(document["workload_graph"], path)
     return _from_messages(document, path)

@@ -7,16 +7,13 @@ unsigned numbers that 0.0.3 brought.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from typing import Any
 
-import numpy as np
-
 from simcore.errors import InputError, Location, Problem
 from simcore.workload.chakra import json_form, wire, writer
-from simcore.workload.chakra.schema import CommType, NodeType, Schema, build
+from simcore.workload.chakra.schema import CommType, NodeType, Schema, build, messages
 
 __all__ = ["detect", "to_current"]
 
@@ -30,6 +27,7 @@ _NODE = {
     "GlobalMetadata": "1 attribute AttributeProto*",
 }
 _ATTRIBUTE = "1 name string, 2 type int32, 3 doc_string string"
+# Where several fit a file, the first is meant.
 SCHEMAS: dict[str, Schema] = {
     "2023-01": {
         "Node": "1 id uint64, 2 name string, 3 node_type int32, 4 parent uint64*, 5 tensor_loc int32, "
@@ -38,14 +36,14 @@ SCHEMAS: dict[str, Schema] = {
         "14 involved_dim bool*, 15 communicator_id uint32, 16 comm_src uint32, 17 comm_dst uint32, "
         "18 comm_size uint64, 19 comm_tag uint32, 20 comm_priority uint32",
     },
-    "0.0.2": {
-        "AttributeProto": f"{_ATTRIBUTE}, 4 f float, 5 i int64, 6 s string, 7 floats float*, 8 ints int64*, "
-        "9 strings string*",
-        **_NODE,
-    },
     "0.0.3": {
         "AttributeProto": f"{_ATTRIBUTE}, 4 b bool, 5 f float, 6 u uint64, 7 i int64, 8 s string, 9 bools bool*, "
         "10 floats float*, 11 uints uint64*, 12 ints int64*, 13 strings string*",
+        **_NODE,
+    },
+    "0.0.2": {
+        "AttributeProto": f"{_ATTRIBUTE}, 4 f float, 5 i int64, 6 s string, 7 floats float*, 8 ints int64*, "
+        "9 strings string*",
         **_NODE,
     },
 }
@@ -80,59 +78,49 @@ def to_current(data: bytes, path: str, npu_frequency_mhz: float = USUAL_MHZ) -> 
 def detect(data: bytes) -> str:
     """'2023-01', '0.0.2' or '0.0.3'; '' = today's (or nothing that could be told)."""
     try:
-        heads = _heads(data, 1)
-        is_node = any(number == 1 and kind == wire.VARINT for number, kind, _ in heads[0])
-        old_metadata = any(number == 1 and _is_attribute(raw) for number, _, raw in heads[0])
-        if heads[0] and not is_node and not old_metadata:
+        heads = list(_heads(data))
+        if not heads or _is_todays_metadata(heads[0]):
             return ""
-        fields = [field for head in _heads(data, SNIFFED) for field in head]
     except (wire.WireError, IndexError):
         return ""
-    attributes = [raw for number, _, raw in fields if number == 11 and _is_attribute(raw)]
-    if attributes and (is_node or old_metadata or not any(number == 10 for number, *_ in fields)):
-        return _by_attributes(attributes)
-    if is_node:
-        return "2023-01"
-    return "0.0.3" if old_metadata else ""
+    fitting = {version: sum(_fits(version, *head) for head in enumerate(heads)) for version in ("", *SCHEMAS)}
+    return max(fitting, key=fitting.__getitem__)
 
 
-def _heads(data: bytes, count: int) -> list[list[tuple[int, int, bytes]]]:
-    """Fields of the first messages: number, wire type, bytes of length-delimited ones."""
+def _heads(data: bytes) -> Iterator[bytes]:
+    """The first messages."""
     position = 0
-    found: list[list[tuple[int, int, bytes]]] = []
-    while position < len(data) and len(found) < count:
-        length, start = wire.length_at(data, position)
-        position = start + length
-        found.append(_fields(data[start:position]))
-    return found
+    for _ in range(SNIFFED):
+        if position < len(data):
+            length, start = wire.length_at(data, position)
+            position = start + length
+            yield data[start:position]
 
 
-def _fields(message: bytes) -> list[tuple[int, int, bytes]]:
-    """Number, wire type and, of length-delimited ones, bytes of the fields of one message."""
-    buffer = np.frombuffer(message + wire.PADDING, np.uint8)
-    columns = wire.fields(buffer, np.array([0]), np.array([len(message)]))
-    found = ((int(f.number[0]), int(f.wire[0]), int(f.start[0]), int(f.value[0])) for f in columns)
-    return [(number, kind, message[at : at + size * (kind == wire.LENGTH)]) for number, kind, at, size in found]
+def _is_todays_metadata(head: bytes) -> bool:
+    """Whether it begins with a version or with attributes of number 2; an older one's, of number 1, begin with a name.
+
+    Only a file that does not is looked at closely, which takes time.
+    """
+    return head[:1] == b"\x12" or (head[:1] == b"\n" and head[wire.length_at(head, 1)[1] :][:1] != b"\n")
 
 
-def _is_attribute(raw: bytes) -> bool:
-    """Whether these bytes are an attribute of 0.0.2 or 0.0.3: a name and a numeric type."""
+def _fits(version: str, index: int, raw: bytes) -> bool:
+    """Whether a schema knows all fields of a message; the first one is metadata, which older files may lack."""
+    kinds = ("Node",) if index or version == "2023-01" else ("GlobalMetadata", "Node")[: 2 if version else 1]
+    return any(_known(version, kind, raw) for kind in kinds)
+
+
+def _known(version: str, kind: str, raw: bytes) -> bool:
+    from google.protobuf.message import DecodeError
+
     try:
-        kinds = {number: kind for number, kind, _ in _fields(raw)}
-    except wire.WireError:
+        message = (_messages(version) if version else messages())[kind].FromString(raw)
+    except DecodeError:
         return False
-    return kinds.get(1) == wire.LENGTH and kinds.get(2) == wire.VARINT and max(kinds) <= 13
-
-
-def _by_attributes(attributes: Iterable[bytes]) -> str:
-    """0.0.2 or 0.0.3 by the wire types of the values' fields, which no number shares."""
-    second = {(4, wire.FIXED32), (5, wire.VARINT), (6, wire.LENGTH), (7, wire.FIXED32), (8, wire.VARINT)}
-    for raw in attributes:
-        with suppress(wire.WireError):  # a broken one is found again, and named, when it is converted
-            for number, kind, _ in _fields(raw):
-                if number > 3:
-                    return "0.0.2" if (number, kind) in second else "0.0.3"
-    return "0.0.3"
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    return bool(message.ByteSize() == size)
 
 
 @cache
@@ -155,11 +143,11 @@ def _converted(data: bytes, version: str, path: str, npu_frequency_mhz: float) -
     for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         raw = data[start:end]
         try:
-            if index == 0 and version != "2023-01" and _fields(raw)[:1] and _fields(raw)[0][1] == wire.LENGTH:
+            if index == 0 and version != "2023-01" and _known(version, "GlobalMetadata", raw):
                 _copy_attributes(_messages(version)["GlobalMetadata"].FromString(raw).attribute, head)
             else:
                 nodes.append(convert(_messages(version)["Node"].FromString(raw)))
-        except (DecodeError, KeyError, TypeError, ValueError, wire.WireError) as error:
+        except (DecodeError, KeyError, TypeError, ValueError) as error:
             text = f"message {index} at byte {start}: no node of Chakra's schema {version}: {error}"
             raise InputError(Problem(Location(path), text)) from error
     return writer.encode(head, nodes)
@@ -175,10 +163,8 @@ def _node_type(number: int, shift: int) -> NodeType:
 def _from_2023(old: Any, npu_frequency_mhz: float) -> Any:
     """A node of the first schema; its NodeType has no METADATA, so the numbers above 0 are one less."""
     kind = _node_type(old.node_type, 1)
-    attributes: dict[str, Any] = {"is_cpu_op": False}
     duration_ns = round(old.simulated_run_time * 1000 / npu_frequency_mhz)
-    if duration_ns % 1000:
-        attributes["duration_ns"] = duration_ns
+    attributes: dict[str, Any] = {"is_cpu_op": False, "duration_ns": duration_ns}
     for name in ("num_ops", "tensor_size", "comm_src", "comm_dst", "comm_size", "comm_tag", "comm_priority"):
         if old.HasField(name):
             attributes[name] = getattr(old, name)
@@ -188,8 +174,7 @@ def _from_2023(old: Any, npu_frequency_mhz: float) -> Any:
         attributes["involved_dim"] = list(old.involved_dim)
     if old.communicator_id:
         attributes["pg_name"] = str(old.communicator_id)
-    micros = round(duration_ns / 1000)
-    return writer.node(old.id, old.name, kind, data_deps=old.parent, duration_micros=micros, attributes=attributes)
+    return writer.node(old.id, old.name, kind, data_deps=old.parent, attributes=attributes)
 
 
 def _from_attributes(version: str) -> Callable[[Any], Any]:

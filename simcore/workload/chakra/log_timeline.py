@@ -1,4 +1,4 @@
-"""ASTRA-sim's log of issued and completed nodes, and its Chrome trace with Chakra's lanes.
+"""ASTRA-sim's log of issued and completed nodes, on the lanes that Chakra's timelines have.
 
 Lines are `issue,npu_id=0,tick=0,node_id=0,node_name=...` and `callback,...`; the position of a value counts, not its
 key.
@@ -6,17 +6,16 @@ key.
 
 from __future__ import annotations
 
-import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from simcore.documents import read_text
 from simcore.errors import Location, Problem, Problems
 
-__all__ = ["Span", "chrome_trace", "lane", "spans"]
+__all__ = ["LANES", "Span", "lane", "spans"]
 
 MOST_DIGITS = 18  # of a number of 64 bits
-LANES = {"MEM_LOAD": 1, "MEM_STORE": 1, "COMP": 3, "COMM": 4}
-LANE_NAMES = {1: "local memory", 2: "remote memory", 3: "computation", 4: "communication"}
+LANES = ("local memory", "remote memory", "computation", "communication")
+WORDS = {"MEM_LOAD": 0, "MEM_STORE": 0, "COMP": 2, "COMM": 3}
 _LINE = "issue,npu_id=0,tick=0,node_id=0,node_name=NAME"
 
 
@@ -50,21 +49,6 @@ def spans(path: str) -> list[Span]:
     return found
 
 
-def chrome_trace(path: str, mhz: float = 1000.0) -> str:
-    """JSON for Perfetto and chrome://tracing, microseconds, one process an NPU; InputError names the lines at fault."""
-    found = spans(path)
-    names = [
-        {"ph": "M", "name": "thread_name", "pid": npu, "tid": lane, "args": {"name": text}}
-        for npu in sorted({span.npu for span in found})
-        for lane, text in LANE_NAMES.items()
-    ]
-    events: list[dict[str, Any]] = []
-    for span in found:
-        place = {"pid": span.npu, "tid": lane(span.name), "ts": span.start / mhz, "dur": (span.end - span.start) / mhz}
-        events.append({"ph": "X", "name": span.name, "args": {"node": span.node}, **place})
-    return json.dumps({"displayTimeUnit": "ns", "traceEvents": names + events}, sort_keys=True) + "\n"
-
-
 def _parts(line: str) -> tuple[str, int, int, int, str]:
     """Event, NPU, tick, node and name of a line."""
     event, *values = line.strip().split(",", 4)
@@ -77,7 +61,7 @@ def _parts(line: str) -> tuple[str, int, int, int, str]:
 
 
 def lane(name: str) -> int:
-    """Lane by the first part of a node's name that is known; a store to or load from remote memory has its own."""
+    """Which of LANES, by the first part of a node's name that is known; access to remote memory has its own."""
     if "REMOTE" in name:
-        return 2
-    return next((lane for word, lane in LANES.items() if word in name), 3)
+        return 1
+    return next((lane for word, lane in WORDS.items() if word in name), 2)

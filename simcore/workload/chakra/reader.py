@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 SUFFIXES = (".et", ".et.gz", ".eg", ".eg.gz", ".json", ".json.gz")
-_RANK_FILE = re.compile(r"(?P<prefix>.*)\.(?P<rank>\d+)(?P<suffix>\.e[tg](\.gz)?|\.json(\.gz)?)")
+_RANK_FILE = re.compile(r"((?P<prefix>.*)\.)?(?P<rank>\d+)(?P<suffix>\.e[tg](\.gz)?|\.json(\.gz)?)")
 
 
 def read_graphs(path: str, npus: int, communicators: Mapping[str, tuple[int, ...]] | None = None) -> GraphSet:
@@ -224,7 +224,7 @@ def files_of_set(path: str | Path) -> dict[int, Path]:
     for file in sorted(folder.iterdir()):
         match = _RANK_FILE.fullmatch(file.name)
         if match and (folder is place or match["prefix"] == place.name):
-            sets.setdefault(match["prefix"] + match["suffix"], {}).setdefault(int(match["rank"]), file)
+            sets.setdefault(f"{match['prefix']}{match['suffix']}", {}).setdefault(int(match["rank"]), file)
     traces = {name: ranks for name, ranks in sets.items() if ".json" not in name} or sets
     if len(traces) > 1:
         names = ", ".join(sorted(traces))

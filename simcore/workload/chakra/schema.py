@@ -13,7 +13,10 @@ from typing import Any
 
 from simcore.workload.chakra import wire
 
-__all__ = ["ATTRIBUTE_KINDS", "CURRENT", "CommType", "NodeType", "Schema", "build", "messages", "parsed"]
+__all__ = [
+    "ATTRIBUTES", "ATTRIBUTE_KINDS", "REPEATED", "CommType", "NodeType", "Schema", "build", "messages", "parsed",
+    "wires",
+]  # fmt: skip
 
 
 class NodeType(IntEnum):
@@ -66,6 +69,24 @@ ATTRIBUTE_KINDS = {
     "bytes": 31,
 }
 
+ATTRIBUTES = {
+    "duration_ns": "int64",
+    "is_cpu_op": "bool",
+    "num_ops": "int64",
+    "tensor_size": "uint64",
+    "comm_type": "int64",
+    "comm_size": "int64",
+    "comm_priority": "int32",
+    "comm_src": "int32",
+    "comm_dst": "int32",
+    "comm_tag": "int32",
+    "root": "int32",
+    "pg_name": "string",
+    "stream": "int64",
+    "involved_dim": "bool_list",
+}
+"""Attribute -> kind of its value, as PyTorch's and the generator's traces have it; duration_ns and root are ours."""
+
 Schema = dict[str, str]
 """Message -> its fields, "number name kind" separated by commas; `*` = repeated, `?` = in the oneof `value`."""
 
@@ -95,6 +116,23 @@ _STORAGE = {
     "QueueEvent": ("BLOCK_EVENT", "UNKNOWN QUEUE GET INSERT DISPATCH COMPLETE"),
 }
 """Enumerations of storage operations: what their values begin with, and the values from 0."""
+
+
+REPEATED = -2
+_WIRES = dict.fromkeys(("double", "fixed64", "sfixed64"), wire.FIXED64)
+_WIRES |= dict.fromkeys(("float", "fixed32", "sfixed32"), wire.FIXED32)
+
+
+@cache
+def wires(message: str) -> dict[int, tuple[str, int]]:
+    """Number -> name and wire type of each field of today's `message`; REPEATED = numbers, packed or one by one."""
+    found = {}
+    for number, name, kind in (field.split() for field in CURRENT[message].split(", ")):
+        base = kind.rstrip("*?")
+        is_bytes = base in {"string", "bytes", *CURRENT}
+        usual = REPEATED if kind.endswith("*") else wire.VARINT
+        found[int(number)] = name, wire.LENGTH if is_bytes else _WIRES.get(base, usual)
+    return found
 
 
 @cache

@@ -15,7 +15,7 @@ from typing import Any
 
 from simcore.errors import InputError
 from simcore.workload.chakra import groups, writer
-from simcore.workload.chakra.schema import NodeType, messages, parsed
+from simcore.workload.chakra.schema import ATTRIBUTES, NodeType, messages, parsed
 
 __all__ = ["obfuscate", "rescale", "salt_of"]
 
@@ -170,7 +170,7 @@ def _node(old: Any, salt: bytes, keep_sizes: bool) -> Any:
         duration_micros=old.duration_micros,
     )
     for attribute in old.attr:
-        if attribute.name in writer.KINDS:
+        if attribute.name in ATTRIBUTES:
             _copy(attribute, new.attr.add(), salt, keep_sizes)
     if old.type == NodeType.METADATA_NODE:
         _keep_groups(old, new, salt)

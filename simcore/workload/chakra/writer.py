@@ -9,28 +9,11 @@ from typing import Any
 
 from simcore.errors import InputError
 from simcore.files import write_bytes
-from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, NodeType, messages
+from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, ATTRIBUTES, NodeType, messages
 
 __all__ = ["VERSION", "add_attribute", "check_free", "encode", "frame", "groups", "metadata", "node", "write_files"]
 
 VERSION = "0.0.4"
-# Attribute -> kind of its value, as PyTorch's and the generator's traces have it; duration_ns and root are ours.
-KINDS = {
-    "duration_ns": "int64",
-    "is_cpu_op": "bool",
-    "num_ops": "int64",
-    "tensor_size": "uint64",
-    "comm_type": "int64",
-    "comm_size": "int64",
-    "comm_priority": "int32",
-    "comm_src": "int32",
-    "comm_dst": "int32",
-    "comm_tag": "int32",
-    "root": "int32",
-    "pg_name": "string",
-    "stream": "int64",
-    "involved_dim": "bool_list",
-}
 
 
 def node(
@@ -43,17 +26,22 @@ def node(
     duration_micros: int = 0,
     attributes: Mapping[str, Any] | None = None,
 ) -> Any:
-    """A Node message; `attributes` get the kinds that their names have (`KINDS`)."""
+    """A Node message; `attributes` get the kinds that their names have (`ATTRIBUTES`).
+
+    A duration_ns among them becomes whole microseconds, and stays an attribute only where these lose time.
+    """
+    duration_ns = (attributes or {}).get("duration_ns", 0)
     message = messages()["Node"](
         id=number,
         name=name,
         type=int(kind),
         data_deps=data_deps,
         ctrl_deps=ctrl_deps,
-        duration_micros=duration_micros,
+        duration_micros=duration_micros or round(duration_ns / 1000),
     )
     for key, value in (attributes or {}).items():
-        add_attribute(message, key, value, KINDS[key])
+        if key != "duration_ns" or duration_ns % 1000:
+            add_attribute(message, key, value, ATTRIBUTES[key])
     return message
 
 

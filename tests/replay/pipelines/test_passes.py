@@ -10,7 +10,7 @@ from simcore.replay.pipelines.passes import line_of, stages_of
 from simcore.replay.pipelines.pipeline import rebuild
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
-from simcore.replay.whatif.interconnect import Interconnect
+from simcore.replay.whatif.transfers import Interconnect
 from simcore.report.kineto import kineto_traces
 from simcore.workload.kineto import read_kineto
 from tests.profiles_of_steps import Recorder

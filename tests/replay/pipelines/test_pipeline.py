@@ -16,7 +16,7 @@ from simcore.profiles import profiles
 from simcore.replay.pipelines.pipeline import rebuild
 from simcore.replay.run import Changes
 from simcore.replay.session import replay_traces
-from simcore.replay.whatif.interconnect import Interconnect
+from simcore.replay.whatif.transfers import Interconnect
 from simcore.report.kineto import kineto_traces
 from simcore.report.model import Report
 from simcore.workload.kineto import read_kineto

@@ -18,10 +18,9 @@ from simcore.replay.session import replay_traces
 from simcore.replay.views.report import to_dict
 from simcore.replay.views.workloads import to_chakra
 from simcore.replay.whatif.changes import Retimed
-from simcore.replay.whatif.degrees import Degree
-from simcore.replay.whatif.interconnect import Interconnect
 from simcore.replay.whatif.products import shard_factors
-from simcore.replay.whatif.transfers import Transfer
+from simcore.replay.whatif.retiming import Degree
+from simcore.replay.whatif.transfers import Interconnect, Transfer
 from simcore.workload.kineto import read_kineto, read_ranks
 from simcore.workload.model import CollectiveKind
 from tests.profiles_of_steps import Recorder

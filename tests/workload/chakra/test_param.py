@@ -6,16 +6,18 @@ The keys are those that PARAM's parser reads (facebookresearch/param, train/comm
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simcore
 from simcore.cli import main
 from simcore.errors import InputError
 from simcore.workload.chakra.convert.param import to_param
-from simcore.workload.chakra.reader import read_graphs
-from simcore.workload.model import CollectiveKind
+from simcore.workload.chakra.legacy import to_current
+from simcore.workload.chakra.reader import decode, read_graphs
+from simcore.workload.model import CollectiveKind, NodeKind
 
 KINDS = [kind.value for kind in CollectiveKind if kind != CollectiveKind.BARRIER]
 WIDTH = {"bfloat16": 2, "byte": 1}
@@ -139,3 +141,96 @@ def test_dimensions_of_a_machine_are_no_groups(tmp_path):
     assert main(["convert", str(tmp_path / "w.txt"), str(tmp_path / "t"), "--npus", "2", "--num-dims", "2"]) == 0
     with pytest.raises(InputError, match="name dimensions"):
         to_param(read_graphs(str(tmp_path / "t"), 2))
+
+
+def read(folder, traces):
+    """Ranks' traces as files, and the graphs of them."""
+    for rank, trace in enumerate(traces):
+        (folder / f"{rank}.json").write_text(json.dumps(trace))
+    return read_graphs(str(folder), len(traces))
+
+
+@given(st.sampled_from([2, 4, 6]), STEPS)
+@settings(max_examples=30, deadline=None)
+def test_what_is_read_communicates_as_what_was_written(tmp_path_factory, npus, steps):
+    written = entries(graph(npus, steps))
+    made = read(tmp_path_factory.mktemp("param"), written)
+    for rank, trace in enumerate(written):
+        groups = {entry["pg_id"]: tuple(entry["global_ranks"]) for entry in trace if entry["comms"] == "init"}
+        own = made.graphs[made.graph_of_rank[rank]]
+        members = {"": tuple(range(npus)), **made.groups}
+        sent = [entry for entry in trace if entry["comms"] not in {"init", "wait"}]
+        for row, entry in zip(np.flatnonzero(own.kind >= NodeKind.SEND), sent, strict=True):
+            assert own.size_bytes[row] == entry["in_msg_size"] * WIDTH[entry["dtype"]]
+            if own.kind[row] == NodeKind.COLLECTIVE:
+                name = str(list(CollectiveKind)[own.collective[row]])
+                assert name == TURNED.get(entry["comms"], entry["comms"])
+                assert members[own.group_names[own.group[row]]] == groups[entry["pg_id"]]
+                assert own.peer[row] == entry.get("root", -1)
+
+
+def test_a_replayed_chain_takes_as_long_as_the_graph_it_was_written_from(tmp_path):
+    """Nothing overlaps: 1 us, an all-reduce and an all-gather behind it, 2 us and a message behind both."""
+    made = simcore.graph(npus=4)
+    first = made.collective("all_reduce", 1 << 20, depends=[made.compute(1000)])
+    second = made.collective("all_gather", 1 << 10, depends=[first])
+    made.collective("broadcast", 1 << 12, root=2, depends=[second])
+    topology = "topology: [Ring]\nnpus_count: [4]\nbandwidth: [100]\nlatency: [1000]\n"
+    (tmp_path / "ring.yaml").write_text(topology)
+    graphs = read(tmp_path, entries(made))
+    direct, replayed = (simcore.run(each, str(tmp_path / "ring.yaml")).time_ns for each in (made.graphs(), graphs))
+    assert direct == replayed > 1000
+
+
+BASIC = [
+    {"comms": "init", "pg_id": 0, "global_ranks": [0, 1], "world_size": 2},
+    {"compute": "gemm", "mm_dim": 512, "dtype": "float16", "count": 10},
+    {"comms": "all_reduce", "in_msg_size": 100, "out_msg_size": 100, "dtype": "Float"},
+    {"comms": "allreduce", "in_msg_size": 7, "out_msg_size": 7, "dtype": "int8", "req": 1, "startTime_ns": 500},
+    {"comms": "barrier", "req": 2, "startTime_ns": 900},
+    {"comms": "wait", "req": 1},
+]
+
+
+def test_entries_wait_for_requests_times_and_what_has_no_request(tmp_path):
+    found = read(tmp_path, [BASIC, BASIC]).graphs[0]
+    after = [
+        [found.names[dep] for dep in found.deps[slice(*found.dep_offsets[row : row + 2])]] for row in range(len(found))
+    ]
+    assert list(zip(found.names, after, strict=True)) == [
+        ("groups", []), ("gemm", []), ("allreduce", []), ("wait", ["allreduce"]), ("time", []),
+        ("allreduce", ["wait", "time"]), ("time", ["time"]), ("barrier", ["wait", "time"]),
+        ("wait", ["wait", "allreduce"]),
+    ]  # fmt: skip
+    assert found.size_bytes.tolist() == [0, 10 * 3 * 512**2 * 2, 400, 0, 0, 7, 0, 0, 0]
+    assert found.num_ops[1] == 10 * 2 * 512**3
+    assert found.duration_ns.tolist() == [0, 0, 0, 0, 500, 0, 400, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"comms": "all_reduce", "in_msg_size": 1}, "'dtype' is missing"),
+        ({"comms": "all_reduce", "in_msg_size": 1, "dtype": "tile"}, "unknown type 'tile'"),
+        ({"comms": "gossip", "in_msg_size": 1, "dtype": "int"}, r"\[6\]: 'gossip' is not supported"),
+        ({"compute": "emb_lookup"}, "'emblookup' is not supported"),
+        ({"markers": []}, "'compute' is missing"),
+        (5, r"\[6\]"),
+    ],
+)
+def test_an_entry_that_cannot_be_replayed_is_named(tmp_path, entry, message):
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, [[*BASIC, entry]])
+
+
+def test_batched_transfers_are_waited_for_together():
+    ends = {"in_msg_size": 8, "out_msg_size": 8, "dtype": "float", "use_batch": True}
+    batch = [
+        {"comms": "isend", "src_rank": 0, "dst_rank": 1, **ends},
+        {"comms": "irecv", "src_rank": 1, "dst_rank": 0, **ends},
+        {"comms": "batch_isend_irecv", "req": 3},
+        {"comms": "wait", "req": 3},
+    ]
+    found = decode(to_current(json.dumps(batch).encode(), "x"), "x").graph
+    assert found.names[-1] == "wait" and found.deps.tolist() == [1, 2]
+    assert found.kind.tolist()[1:3] == [NodeKind.SEND, NodeKind.RECV]

@@ -8,9 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from simcore.cli import cli, main
-from simcore.errors import InputError
 from simcore.generate import collectives
-from simcore.workload.chakra import json_form, log_timeline, reader, summary, variants, writer
+from simcore.workload.chakra import json_form, reader, summary, variants, writer
 from simcore.workload.chakra.schema import NodeType
 from simcore.workload.model import CollectiveKind
 from tests.shared import shared
@@ -85,16 +84,20 @@ def test_graphviz_shows_data_as_arrows_and_control_as_bars(tmp_path):
     assert '0 [label="a\\"b" id=0 shape=box]' in text and "0 -> 1 [arrowhead=tee]" in text
 
 
-def test_a_log_becomes_a_chrome_trace_in_microseconds(tmp_path):
-    path = tmp_path / "x.log"
+def test_a_log_becomes_a_chrome_trace_in_microseconds_with_chakras_lanes(tmp_path, capsys):
+    path, made = tmp_path / "x.log", tmp_path / "x.json"
     path.write_text(
         "issue,npu_id=0,tick=100,node_id=3,node_name=COMM_a\ncallback,npu_id=0,tick=600,node_id=3,node_name=COMM_a\n"
     )
-    events = [event for event in json.loads(log_timeline.chrome_trace(str(path)))["traceEvents"] if event["ph"] == "X"]
-    assert [(event["ts"], event["dur"], event["tid"]) for event in events] == [(0.1, 0.5, 4)]
+    assert main(["trace", "timeline", str(path), "-o", str(made)]) == 0
+    events = json.loads(made.read_text())["traceEvents"]
+    (shown,) = [event for event in events if event["ph"] == "X"]
+    assert (shown["name"], shown["ts"], shown["dur"]) == ("COMM_a", 0.1, 0.5)
+    threads = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert threads[shown["tid"]] == "communication"
     path.write_text("callback,npu_id=0,tick=600,node_id=3,node_name=COMM_a\n")
-    with pytest.raises(InputError, match=r"x\.log:1:1: error: completed but never issued"):
-        log_timeline.chrome_trace(str(path))
+    assert main(["trace", "timeline", str(path), "-o", str(made), "--force"]) == 2
+    assert "x.log:1:1: error: completed but never issued" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", list(collectives.SAMPLES))

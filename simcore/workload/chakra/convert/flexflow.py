@@ -147,13 +147,8 @@ def _nodes(task: Task, tasks: Mapping[int, Task], device: int) -> Iterator[objec
         return
     parents = [number for number in task.parents if device in (tasks[number].source, tasks[number].target)]
     if not task.is_transfer:
-        attributes: dict[str, object] = {"is_cpu_op": False}
-        if task.duration_ns % 1000:
-            attributes["duration_ns"] = task.duration_ns
-        micros = round(task.duration_ns / 1000)
-        yield writer.node(
-            task.number, task.name, NodeType.COMP_NODE, data_deps=parents, duration_micros=micros, attributes=attributes
-        )
+        lasts = {"is_cpu_op": False, "duration_ns": task.duration_ns}
+        yield writer.node(task.number, task.name, NodeType.COMP_NODE, data_deps=parents, attributes=lasts)
         return
     kind = NodeType.COMM_SEND_NODE if device == task.source else NodeType.COMM_RECV_NODE
     transfer = {"comm_src": task.source, "comm_dst": task.target, "comm_size": task.size_bytes, "comm_tag": task.tag}

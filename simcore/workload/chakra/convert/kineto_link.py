@@ -23,12 +23,11 @@ from simcore.errors import InputError
 from simcore.workload.chakra import reader
 from simcore.workload.chakra.convert import sequences
 from simcore.workload.chakra.convert.pytorch import Op
+from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR, TaskKind
 
 __all__ = ["link"]
 
-DEVICE = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
-HOST = {"cpu_op", "user_annotation", "operator"}
-RUNTIME = {"cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "runtime"}
+SIDES = {OPERATOR: "host", ANNOTATION: "host", CALL: "calls"} | dict.fromkeys(TaskKind, "device")
 BLOCKING = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
 IDLE_NS = 1_000_000
 ENOUGH = 0.8  # share of the operations that must be found by name
@@ -112,8 +111,7 @@ def _read(path: str) -> tuple[list[Timed], list[Timed], list[Timed]]:
     found: dict[str, list[Timed]] = {"host": [], "device": [], "calls": []}
     for event in sorted(complete, key=lambda event: (event.ts, -event.dur)):
         category = event.cat.lower()
-        kinds = (("host", HOST), ("device", DEVICE), ("calls", RUNTIME))
-        kind = next((kind for kind, names in kinds if category in names), "")
+        kind = SIDES.get(CATEGORIES.get(category, -1))
         if kind:
             try:
                 start = round((event.ts - base) * 1000)

@@ -175,13 +175,8 @@ def _encode(
         place = attributes.pop("place", None)
         if place:
             attributes |= _span(place, sizes, names, rank)
-        micros = round(attributes.get("duration_ns", 0) / 1000)
         deps = [dep + shift for dep in node["deps"]]
-        messages.append(
-            writer.node(
-                index + shift, node["name"], node["kind"], data_deps=deps, duration_micros=micros, attributes=attributes
-            )
-        )
+        messages.append(writer.node(index + shift, node["name"], node["kind"], data_deps=deps, attributes=attributes))
     return writer.encode(writer.metadata(), messages)
 
 

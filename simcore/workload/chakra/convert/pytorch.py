@@ -17,23 +17,13 @@ from typing import Any
 
 from simcore.errors import InputError, Location, Problem
 from simcore.workload.chakra import reader, writer
-from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload.chakra.schema import ATTRIBUTES, CommType, NodeType
+from simcore.workload.model import SEND, CollectiveKind, kind_of
 
 __all__ = ["Op", "convert", "is_host_trace", "parse_host", "read_host"]
 
 FLAT_ATTRIBUTES = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
 THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
-COLLECTIVES = {
-    "allreduce": CommType.ALL_REDUCE,
-    "alltoall": CommType.ALL_TO_ALL,
-    "all_to_all": CommType.ALL_TO_ALL,
-    "allgather": CommType.ALL_GATHER,
-    "reducescatter": CommType.REDUCE_SCATTER,
-    "broadcast": CommType.BROADCAST,
-    "reduce": CommType.REDUCE,
-}
-"""Part of a kernel's or label's name -> collective; the first that fits."""
-
 KERNELS = ("nccldevkernel", "ncclkernel", "rccl")
 
 
@@ -214,8 +204,11 @@ def _written(op: Op, *context: Any) -> Any:
 def _node(op: Op, previous: list[int], callers: list[int], ops: Mapping[int, Op], path: str, compat: bool) -> Any:
     kind, comm_type = _kind(op, ops, path)
     waits = list(dict.fromkeys(previous + [number for number in op.waits_for if number in ops]))
-    micros = 0 if compat and "Optimizer.step" in op.name else op.duration_ns // 1000
-    made = writer.node(op.number, op.name, kind, data_deps=waits, ctrl_deps=callers, duration_micros=micros)
+    lasts_ns = op.duration_ns
+    if compat:
+        lasts_ns = 0 if "Optimizer.step" in op.name else lasts_ns // 1000 * 1000
+    lasts = {"duration_ns": lasts_ns}
+    made = writer.node(op.number, op.name, kind, data_deps=waits, ctrl_deps=callers, attributes=lasts)
     for side, values in (("inputs", op.inputs), ("outputs", op.outputs)):
         place = getattr(made, side)
         place.values, place.shapes, place.types = (str(values.get(key, [])) for key in ("values", "shapes", "types"))
@@ -224,12 +217,10 @@ def _node(op: Op, previous: list[int], callers: list[int], ops: Mapping[int, Op]
             continue
         writer.add_attribute(made, name, value, "int64" if isinstance(value, int) else "string")
     extra = {"is_cpu_op": not op.on_device, "stream": op.stream}
-    if not compat and op.duration_ns % 1000:
-        extra["duration_ns"] = op.duration_ns
     if comm_type is not None:
         extra |= {"comm_type": int(comm_type), "comm_size": _tensor_bytes(op.inputs)}
     for name, value in extra.items():
-        writer.add_attribute(made, name, value, writer.KINDS[name])
+        writer.add_attribute(made, name, value, ATTRIBUTES[name])
     if op.group and "pg_name" not in op.attributes:
         writer.add_attribute(made, "pg_name", op.group, "string")
     return made
@@ -249,14 +240,13 @@ def _kind(op: Op, ops: Mapping[int, Op], path: str) -> tuple[NodeType, CommType 
         point_to_point = next((name for name in _callers(op, ops) if "send" in name or "recv" in name), "")
         if not label and point_to_point:
             return NodeType.COMM_SEND_NODE if "send" in point_to_point else NodeType.COMM_RECV_NODE, None
-    squeezed = label.replace("_", "")
-    for word, kind in COLLECTIVES.items():
-        if word.replace("_", "") in squeezed:
-            return NodeType.COMM_COLL_NODE, kind
+    kind = kind_of(label)
+    if kind and kind != SEND:
+        return NodeType.COMM_COLL_NODE, CommType[kind.upper()]
     raise InputError.at(
         path,
         f"operation {op.number}: cannot tell which collective the kernel '{op.name[:60]}' is",
-        expected=f"a name with {', '.join(COLLECTIVES)}",
+        expected=f"a name with {', '.join(CollectiveKind)}",
         found=label or op.name[:60],
     )
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 __all__ = ["matches"]
 
 MAX_DIFFERENCES = 3000
+Runs = tuple[int, int, int, "Runs"] | None  # equal elements from here to there on a diagonal, behind others
 
 
-def matches(one: Sequence[str], other: Sequence[str]) -> list[tuple[int, int]]:
+def matches(one: Sequence[object], other: Sequence[object]) -> list[tuple[int, int]]:
     """Pairs of positions of equal elements, both ascending, as many as there can be; [] when too much differs.
 
     >>> matches("abcde", "xbcye")
@@ -17,43 +18,26 @@ def matches(one: Sequence[str], other: Sequence[str]) -> list[tuple[int, int]]:
     """
     if abs(len(one) - len(other)) > MAX_DIFFERENCES:
         return []
-    reach = {1: 0}
-    history: list[dict[int, int]] = []
+    reach: dict[int, tuple[int, Runs]] = {1: (0, None)}
     for differences in range(min(len(one) + len(other), MAX_DIFFERENCES) + 1):
-        history.append(dict(reach))
         for diagonal in range(-differences, differences + 1, 2):
-            place = _furthest(one, other, reach, diagonal, differences)
-            reach[diagonal] = place
-            if place >= len(one) and place - diagonal >= len(other):
-                return _backtrack(history, len(one), len(other))
+            # A diagonal is entered from the one above (an insertion) or the one below (a deletion).
+            down = diagonal == -differences or (
+                diagonal != differences and reach[diagonal - 1][0] < reach[diagonal + 1][0]
+            )
+            start, runs = reach[diagonal + 1] if down else (reach[diagonal - 1][0] + 1, reach[diagonal - 1][1])
+            end = start
+            while end < len(one) and end - diagonal < len(other) and one[end] == other[end - diagonal]:
+                end += 1
+            reach[diagonal] = end, (start, end, diagonal, runs) if end > start else runs
+            if end >= len(one) and end - diagonal >= len(other):
+                return _pairs(reach[diagonal][1])
     return []
 
 
-def _begin(reach: dict[int, int], diagonal: int, differences: int) -> int:
-    """Where a diagonal is entered: from the one above (an insertion) or the one below (a deletion)."""
-    down = diagonal == -differences or (diagonal != differences and reach[diagonal - 1] < reach[diagonal + 1])
-    return reach[diagonal + 1] if down else reach[diagonal - 1] + 1
-
-
-def _furthest(one: Sequence[str], other: Sequence[str], reach: dict[int, int], diagonal: int, differences: int) -> int:
-    """How far one gets on a diagonal along equal elements."""
-    place = _begin(reach, diagonal, differences)
-    while place < len(one) and place - diagonal < len(other) and one[place] == other[place - diagonal]:
-        place += 1
-    return place
-
-
-def _backtrack(history: list[dict[int, int]], end_one: int, end_other: int) -> list[tuple[int, int]]:
-    """The equal elements along the way that led to the end."""
+def _pairs(runs: Runs) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
-    x, y = end_one, end_other
-    for differences in range(len(history) - 1, -1, -1):
-        reach, diagonal = history[differences], x - y
-        begin = _begin(reach, diagonal, differences) if differences else 0
-        found += [(at, at - diagonal) for at in range(x - 1, begin - 1, -1)]
-        down = diagonal == -differences or (diagonal != differences and reach[diagonal - 1] < reach[diagonal + 1])
-        previous = diagonal + 1 if down else diagonal - 1
-        if differences:
-            x = reach[previous]
-            y = x - previous
+    while runs:
+        start, end, diagonal, runs = runs
+        found += [(at, at - diagonal) for at in range(end - 1, start - 1, -1)]
     return found[::-1]

@@ -6,14 +6,15 @@ type it does not know, NONE included, is an all-reduce wherever the loop communi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from simcore.errors import InputError, Location, closest
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
-from simcore.workload.model import CollectiveKind, Layer, Phase, Workload
+from simcore.workload.model import CollectiveKind, Layer, Workload
 
 __all__ = ["LOOPS", "TextNode", "encode", "steps"]
 
@@ -54,117 +55,70 @@ class _Passes:
     last_bottom_layer: int
     num_dims: int = 0
     first_dim: str = ""
+    label: str = ""
     steps: list[TextNode] = field(default_factory=list)
     last: dict[tuple[str, int], int] = field(default_factory=dict)
 
-    def after(self, *wanted: tuple[str, int]) -> tuple[int, ...]:
+    def play(self, index: int, program: str) -> None:
+        """The steps of a layer, as `LOOPS` writes them."""
+        for which, _, waits in (step.partition(":") for step in filter(None, program.split("; "))):
+            of_last, _, of_others = waits.partition("|")
+            wanted = of_others if of_others and index < len(self.layers) - 1 else of_last
+            if index or not which.startswith("!"):
+                self.add(which.strip("!"), index, self.after(index, wanted))
+
+    def after(self, index: int, wanted: str) -> tuple[int, ...]:
         """Those of the wanted steps that exist."""
-        return tuple(self.last[key] for key in wanted if key in self.last)
+        places = ((name, index + int(offset or 0)) for name, offset in re.findall(r"([A-Z]+)([+-]\d+)?", wanted))
+        return tuple(self.last[place] for place in places if place in self.last)
 
-    def compute(self, which: str, layer: int, suffix: str, phase: Phase, deps: tuple[int, ...]) -> None:
-        name = f"COMP_NODE_{self.layers[layer].name}_{suffix}"
-        self._add(which, layer, TextNode(name, deps, duration_micros=phase.compute_ns))
-
-    def communicate(self, which: str, layer: int, phase: Phase, deps: tuple[int, ...], label: str = "") -> None:
-        word, comm_type = TYPES[phase.collective]
-        name = f"COMM_COLL_NODE_{self.layers[layer].name}_{label}{word}"
-        first = tuple(index == 0 for index in range(self.num_dims))
-        dims = tuple(own == (which in self.first_dim.split()) for own in first) if self.first_dim else ()
-        whole = (True,) * self.num_dims
-        self._add(which, layer, TextNode(name, deps, 0, comm_type, phase.size_bytes, dims or whole))
-
-    def _add(self, which: str, layer: int, step: TextNode) -> None:
+    def add(self, which: str, layer: int, deps: tuple[int, ...]) -> None:
+        """A computation or a communication of a layer."""
+        phase, name = self.layers[layer].phases["FGW".index(which[0])], self.layers[layer].name
+        if which in COMPUTES:
+            step = TextNode(f"COMP_NODE_{name}_{COMPUTES[which]}", deps, duration_micros=phase.compute_ns)
+        else:
+            word, comm_type = TYPES[phase.collective]
+            own = not self.first_dim or which in self.first_dim.split()
+            dims = tuple(not self.first_dim or own == (index == 0) for index in range(self.num_dims))
+            label = self.label if which == "GC" else ""
+            step = TextNode(f"COMM_COLL_NODE_{name}_{label}{word}", deps, 0, comm_type, phase.size_bytes, dims)
         self.last[which, layer] = len(self.steps)
         self.steps.append(step)
-
-    def forward(self, layer: int, deps: tuple[int, ...]) -> None:
-        self.compute("F", layer, "FWD", self.layers[layer].forward, deps)
-
-    def input_grad(self, layer: int, deps: tuple[int, ...]) -> None:
-        self.compute("G", layer, "BWD_IG", self.layers[layer].input_grad, deps)
-
-    def weight_grad(self, layer: int, deps: tuple[int, ...]) -> None:
-        self.compute("W", layer, "BWD_WG", self.layers[layer].weight_grad, deps)
-
-    def backward_order(self) -> Iterable[int]:
-        return reversed(range(len(self.layers)))
-
-
-def _micro(made: _Passes) -> None:
-    for index, layer in enumerate(made.layers):
-        made.communicate("WC", index, layer.weight_grad, ())
-
-
-def _data(made: _Passes) -> None:
-    for index in range(len(made.layers)):
-        made.forward(index, made.after(("F", index - 1), ("WC", index)))
-    for index in made.backward_order():
-        last = index == len(made.layers) - 1
-        made.weight_grad(index, made.after(("F", index) if last else ("G", index + 1)))
-        made.communicate("WC", index, made.layers[index].weight_grad, made.after(("W", index)))
-        if index:
-            made.input_grad(index, made.after(("W", index)))
-
-
-def _model(made: _Passes, reduce_weights: bool = False, label: str = "") -> None:
-    """MODEL, and with the weight gradients' collectives the two HYBRID_*_MODEL_* loops."""
-    for index, layer in enumerate(made.layers):
-        made.forward(index, made.after(("FC", index - 1), ("WC" if reduce_weights else "W", index)))
-        made.communicate("FC", index, layer.forward, made.after(("F", index)))
-    for index in made.backward_order():
-        layer, last = made.layers[index], index == len(made.layers) - 1
-        made.input_grad(index, made.after(("FC", index)) if last else made.after(("W", index + 1), ("GC", index + 1)))
-        if index:
-            made.communicate("GC", index, layer.input_grad, made.after(("G", index)), label)
-        made.weight_grad(index, made.after(("G", index)))
-        if reduce_weights:
-            made.communicate("WC", index, layer.weight_grad, made.after(("W", index)))
-
-
-def _data_model(made: _Passes) -> None:
-    _model(made, reduce_weights=True, label="IG_COMM__")
-
-
-def _model_data(made: _Passes) -> None:
-    _model(made, reduce_weights=True)
 
 
 def _dlrm(made: _Passes) -> None:
     """Layer 0 is the embedding: its all-to-alls overlap the bottom layers, whose last one waits for them."""
-    bottom = made.last_bottom_layer
+    bottom, count = made.last_bottom_layer, len(made.layers)
     for index, layer in enumerate(made.layers):
         previous = "WC" if ("WC", index) in made.last else "W"
-        exchange = [("FC", 0)] if index == bottom else []
-        made.forward(index, made.after((previous, index), ("F", index - 1), *exchange))
-        if layer.forward.collective == CollectiveKind.ALL_TO_ALL:
-            made.communicate("FC", index, layer.forward, made.after(("F", index)))
-    for index in made.backward_order():
-        _dlrm_backward(made, index, bottom)
+        made.play(index, f"F: {previous} F-1" + f" FC-{index}" * (index == bottom))
+        made.play(index, "FC: F" * (layer.forward.collective == CollectiveKind.ALL_TO_ALL))
+    for index in reversed(range(count)):
+        made.play(index, "W: F | G+1" + " GC" * (index == 0))
+        made.play(index, "WC: W" * (made.layers[index].weight_grad.collective is not None))
+        made.play(index, "!G: W")
+        if index and index == bottom + 1:
+            made.add("GC", 0, made.after(index, "G"))
 
 
-def _dlrm_backward(made: _Passes, index: int, bottom: int) -> None:
-    layer, last = made.layers[index], index == len(made.layers) - 1
-    made.weight_grad(
-        index, made.after(("F", index)) if last else made.after(("G", index + 1), *[("GC", 0)] * (index == 0))
-    )
-    if layer.weight_grad.collective:
-        made.communicate("WC", index, layer.weight_grad, made.after(("W", index)))
-    if index:
-        made.input_grad(index, made.after(("W", index)))
-        if index == bottom + 1:
-            made.communicate("GC", 0, made.layers[0].input_grad, made.after(("G", index)))
-
-
-LOOPS: dict[str, Callable[[_Passes], None]] = {
-    "MICRO": _micro,
-    "DATA": _data,
-    "MODEL": _model,
-    "HYBRID_DATA_MODEL": _data_model,
-    "HYBRID_MODEL_DATA": _model_data,
+COMPUTES = {"F": "FWD", "G": "BWD_IG", "W": "BWD_WG"}
+HYBRID = "F: FC-1 WC; FC: F", "G: FC | W+1 GC+1; !GC: G; W: G; WC: W"
+LOOPS: dict[str, tuple[str, str] | Callable[[_Passes], None]] = {
+    "MICRO": ("WC:", ""),
+    "DATA": ("F: F-1 WC", "W: F | G+1; WC: W; !G: W"),
+    "MODEL": ("F: FC-1 W; FC: F", "G: FC | W+1 GC+1; !GC: G; W: G"),
+    "HYBRID_DATA_MODEL": HYBRID,
+    "HYBRID_MODEL_DATA": HYBRID,
     "HYBRID_DLRM": _dlrm,
     "HYBRID_DLRM_ENHANCED": _dlrm,
 }
+"""Loop -> the steps of each layer from the first to the last, and of each from the last to the first.
 
+`STEP: A B+1` waits for A of the layer and B of the next; `X | Y` is X on the last layer and Y on others; `!` leaves the
+first layer out.
+"""
+LABELS = {"HYBRID_DATA_MODEL": "IG_COMM__"}  # in the names of input gradients' collectives
 
 FIRST_DIM = {"HYBRID_DATA_MODEL": "FC GC", "HYBRID_MODEL_DATA": "WC"}
 """Loop -> which communications go through the first dimension, the others through the rest."""
@@ -182,9 +136,16 @@ def steps(workload: Workload, iterations: int, *, num_dims: int = 0) -> list[Tex
             expected=closest(workload.loop, LOOPS),
             found=workload.loop,
         )
-    made = _Passes(workload.layers, workload.last_bottom_layer, num_dims, FIRST_DIM.get(workload.loop, ""))
+    first_dim, label = (table.get(workload.loop, "") for table in (FIRST_DIM, LABELS))
+    made, loop = _Passes(workload.layers, workload.last_bottom_layer, num_dims, first_dim, label), LOOPS[workload.loop]
     for _ in range(iterations):
-        LOOPS[workload.loop](made)
+        if callable(loop):
+            loop(made)
+            continue
+        forward = range(len(made.layers))
+        for order, program in zip((forward, forward[::-1]), loop, strict=True):
+            for index in order:
+                made.play(index, program)
     return made.steps
 
 

@@ -1,0 +1,149 @@
+"""PARAM's basic traces as execution traces: one JSON list a rank of the communication that it replays.
+
+Source: the parser of facebookresearch/param, train/comms/pt (MIT licence).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from simcore.errors import InputError, Location, Problem
+from simcore.workload.chakra import writer
+from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload.kineto import ELEMENT_BYTES
+from simcore.workload.model import SEND, CollectiveKind, kind_of
+
+__all__ = ["from_param", "is_param"]
+
+Entry = dict[str, Any]
+EMPTY: Mapping[str, object] = {}
+
+
+def is_param(data: bytes) -> bool:
+    """Whether a file is such a trace."""
+    return data[:64].lstrip().startswith(b"[") and b'"comms"' in data
+
+
+def from_param(entries: Sequence[Any], path: str) -> bytes:
+    """One rank's trace as a file of Chakra's schema; InputError names the entry at fault.
+
+    As PARAM replays it with time stamps: entries are issued in order, none before its `startTime_ns`, and a `wait`, or
+    communication without a request, holds back what follows. Collectives of one process group, and products, run one
+    after the other. All-to-alls are taken as even.
+    """
+    replayed = _Replayed()
+    for number, entry in enumerate(entries):
+        try:
+            replayed.add(entry)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            text = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)[:200]
+            place = f"[{number}]"
+            raise InputError(Problem(Location(path), f"{place}: {text}", "an entry of PARAM", field=place)) from error
+    named = {name: ranks for name, ranks in replayed.groups.items() if replayed.names(name)}
+    return writer.encode(writer.metadata(), [writer.groups(0, named), *replayed.nodes])
+
+
+@dataclass(slots=True)
+class _Replayed:
+    """Nodes so far; `host` and `clock` are those that the next entry waits for, `issued` those of a request."""
+
+    nodes: list[Any] = field(default_factory=list)
+    groups: dict[str, list[int]] = field(default_factory=dict)
+    streams: dict[tuple[object, ...], int] = field(default_factory=dict)
+    issued: dict[str, list[int]] = field(default_factory=dict)
+    batch: list[int] = field(default_factory=list)
+    host: list[int] = field(default_factory=list)
+    clock: list[int] = field(default_factory=list)
+    clock_ns: int = 0
+
+    def add(self, entry: Entry) -> None:
+        """One entry of the trace."""
+        name = re.sub("[^a-z]", "", str(entry["comms" if "comms" in entry else "compute"]).lower())
+        request = json.dumps([entry.get("pg_id"), entry.get("req")])
+        if name == "init":
+            self.groups[str(entry["pg_id"])] = [int(rank) for rank in entry["global_ranks"]]
+        elif name == "wait":
+            self._hold(self.issued.pop(request, []))
+        elif name == "batchisendirecv":
+            self.issued[request], self.batch = self.batch, []
+        elif name == "gemm":
+            self._multiply(entry)
+        elif not kind_of(name):
+            raise ValueError(f"'{name}' is not supported: init, wait, gemm, collectives, sends and receives are")
+        else:
+            number = self._communicate(entry, name)
+            if entry.get("use_batch"):
+                self.batch.append(number)
+            elif entry.get("req") is None:
+                self._hold([number])
+            else:
+                self.issued.setdefault(request, []).append(number)
+
+    def names(self, group: object) -> bool:
+        """Whether a group is some of all ranks that the groups name."""
+        return len(self.groups.get(str(group), ())) != len({rank for ranks in self.groups.values() for rank in ranks})
+
+    def _hold(self, done: list[int]) -> None:
+        if done:
+            self.host = [self._node("wait", NodeType.COMP_NODE, [*self.host, *done], ("wait", len(self.nodes)))]
+
+    def _node(
+        self,
+        name: str,
+        kind: NodeType,
+        after: list[int],
+        stream: tuple[object, ...],
+        said: Mapping[str, object] = EMPTY,
+    ) -> int:
+        own = {"is_cpu_op": False, "stream": self.streams.setdefault(stream, len(self.streams)), **said}
+        self.nodes.append(writer.node(len(self.nodes) + 1, name, kind, data_deps=after, attributes=own))
+        return len(self.nodes)
+
+    def _issue(
+        self, entry: Entry, name: str, kind: NodeType, stream: tuple[object, ...], said: Mapping[str, object]
+    ) -> int:
+        """A node at the time of an entry, behind what holds it back."""
+        start_ns = int(entry.get("startTime_ns") or 0)
+        if start_ns > self.clock_ns:
+            lasting = {"duration_ns": start_ns - self.clock_ns}
+            self.clock = [self._node("time", NodeType.COMP_NODE, self.clock, ("clock",), lasting)]
+            self.clock_ns = start_ns
+        return self._node(name, kind, [*self.host, *self.clock], stream, said)
+
+    def _multiply(self, entry: Entry) -> None:
+        sides = ("mm0_dim0", "mm0_dim1", "mm1_dim1")
+        m, k, n = (int(entry[side] if side in entry else entry["mm_dim"]) for side in sides)
+        count, width = int(entry.get("count", 1)), _width(entry["dtype"])
+        work = {"num_ops": 2 * count * m * k * n, "tensor_size": count * width * (m * k + k * n + m * n)}
+        self._issue(entry, "gemm", NodeType.COMP_NODE, ("compute",), work)
+
+    def _communicate(self, entry: Entry, name: str) -> int:
+        """A collective, a send or a receive."""
+        kind, group = kind_of(name), entry.get("pg_id", "")
+        counted = kind != CollectiveKind.BARRIER
+        said: Entry = {"comm_size": int(entry["in_msg_size"]) * _width(entry["dtype"]) if counted else 0}
+        if kind == SEND:
+            said |= {"comm_src": int(entry["src_rank"]), "comm_dst": int(entry["dst_rank"])}
+            one_way = NodeType.COMM_SEND_NODE if "send" in name else NodeType.COMM_RECV_NODE
+            return self._issue(entry, name, one_way, (one_way, said["comm_src"], said["comm_dst"]), said)
+        said["comm_type"] = CommType[kind.upper()]
+        said |= {"root": int(entry["root"])} if entry.get("root") is not None else {}
+        said |= {"pg_name": str(group)} if str(group) in self.groups and self.names(group) else {}
+        return self._issue(entry, name, NodeType.COMM_COLL_NODE, ("group", group), said)
+
+
+def _width(dtype: object) -> int:
+    """Bytes of an element.
+
+    >>> _width("Float"), _width("bfloat16"), _width("int64")
+    (4, 2, 8)
+    """
+    name = str(dtype).lower()
+    bits = re.search(r"(8|16|32|64)$", name)
+    if name not in ELEMENT_BYTES and not bits:
+        raise ValueError(f"unknown type {dtype!r}")
+    return ELEMENT_BYTES.get(name) or int(bits[1] if bits else 0) // 8
