@@ -108,8 +108,8 @@ def _same_ways(topology: Topology) -> bool:
 
 def network_of(setup: Setup) -> type[LinkNetwork] | None:
     """The network of the run, None where links are not shared."""
-    network = setup.profile.shared_links.get(setup.settings.network or setup.profile.networks[0])
-    return network and network.on(setup.topology)
+    network_on = setup.profile.shared_links.get(setup.settings.network or setup.profile.networks[0])
+    return network_on(setup.topology) if network_on else None
 
 
 def costs_of(setup: Setup, links: LinkGraph) -> Costs:

@@ -59,6 +59,14 @@ class Network(Protocol):
     def table(self) -> LinkTable | None:
         """What every link carried so far, where links are modelled."""
 
+    def notes(self) -> list[str]:
+        """What is an approximation."""
+        return []
+
+    def stuck(self) -> list[str]:
+        """Why nothing moves any more, where that is the network's doing."""
+        return []
+
 
 @runtime_checkable
 class TreeNetwork(Network, Protocol):
@@ -129,7 +137,7 @@ class _Message:
 _by_key = attrgetter("key", "ends")
 
 
-class CountedLinks:
+class CountedLinks(Network):
     """The links with their counters; finds routes."""
 
     foldable = True  # a route may use one link several times, see `network.folded`

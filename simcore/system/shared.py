@@ -86,6 +86,7 @@ class Shared:
         self._shapes: dict[Hashable, Shape] = {}
         self._times: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], PhaseTimes] = {}
         self._bits: dict[tuple[Hashable, StreamPhase, int], int] = {}
+        self._layouts_of: dict[tuple[Hashable, StreamPhase, int], list[tuple[int, int]]] = {}
         self._apart: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], list[tuple[int, ...]]] = {}
         self._enter_env(env)
 
@@ -360,9 +361,13 @@ class Shared:
             there = {npu_class: stream for npu_class, stream in flight.there.items() if npu_class not in gone}
             flight.leave = partial(tell, flight.together, there, flight.done)
         for own, group in enumerate(flight.together.groups):
-            members = place.groups(phase.lane.dim)[group]
-            plan = self._plan(place, phase, members)
-            for layout, base in self._layouts.of(place.shape, plan, members, costs):
+            key = (place.shape.name, phase, group)
+            layouts = self._layouts_of.get(key)
+            if layouts is None:
+                members = place.groups(phase.lane.dim)[group]
+                plan = self._plan(place, phase, members)
+                layouts = self._layouts_of[key] = self._layouts.of(place.shape, plan, members, costs)
+            for layout, base in layouts:
                 instance = self._running.start(layout, flight.order, base, place.shift, flight.begin_ns)
                 flight.instances.append(instance)
                 self._flight_of[instance] = (flight, own)
