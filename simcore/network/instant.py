@@ -6,9 +6,17 @@ from collections.abc import Callable
 
 import simpy
 
-__all__ = ["Timers", "TimersOfNpus", "after", "at_end_of_instant"]
+__all__ = ["Environment", "Timers", "TimersOfNpus", "after", "at_end_of_instant"]
 
 DECISION, TRANSMISSION = 2, 3  # SimPy: 0 urgent, 1 normal; everything else of an instant comes first
+
+
+class Environment(simpy.Environment):
+    """One whose time moves on without an event, too."""
+
+    def move_on(self, now_ns: int) -> None:
+        """It is a later time now, before which nothing is to happen here."""
+        self._now = now_ns
 
 
 class _EndOfInstant(simpy.Event):

@@ -12,7 +12,7 @@ from functools import partial
 
 import simpy
 
-from simcore.network.instant import Timers, after, at_end_of_instant
+from simcore.network.instant import Environment, Timers, after, at_end_of_instant
 from simcore.system.gates import Gang, GangGate, Span
 from simcore.system.shared import LAST, Shared, Taken
 from simcore.system.streams import Chunks, Dataset, Stream
@@ -78,7 +78,7 @@ class Wholes:
     others have come: when these will come is expected to be as it was before.
     """
 
-    def __init__(self, env: simpy.Environment, gang: Gang, transport: Shared):
+    def __init__(self, env: Environment, gang: Gang, transport: Shared):
         self._env, self._gang, self._transport, self._timers = env, gang, transport, Timers(env)
         self._classes: dict[tuple[int, Chunks], tuple[Sequence[int], bool]] = {}
         self._seen: set[_Kind] = set()
@@ -253,7 +253,7 @@ class _Rehearsal:
     """A collective by itself on an empty network."""
 
     def __init__(self, gang: Gang, transport: Shared):
-        self._env = simpy.Environment()
+        self._env = Environment()
         self._gang, self._transport = gang.empty(self._env), transport.empty(self._env)
         self._begun: dict[tuple[int, int, int], list[int]] = {}
         self._spans: dict[Stream, list[Span]] = {}
