@@ -104,24 +104,34 @@ class Scheduler:
 
     def arrived(self, dataset: Dataset, spans: Sequence[Sequence[Span]], begin_ns: int) -> None:
         """All chunks of a collective went through all their phases, between these times counted from a beginning."""
-        record = self._record
+        request, rows, sent_bytes = dataset.request, list[int](), self._sent_bytes
+        who, what = self.npu_class, (CHUNK, request.name, request.layer, request.phase)
         for phases, own in zip(dataset.chunks, spans, strict=True):
             for phase, (first_ns, last_ns) in zip(phases, own, strict=True):
-                record(dataset, phase, begin_ns + first_ns, begin_ns + last_ns)
+                size_bytes = sent_bytes.get(phase)
+                if size_bytes is None:
+                    size_bytes = self._sent(phase)
+                rows += (who, 1 + phase.lane.dim.index, begin_ns + first_ns, begin_ns + last_ns)
+                rows += (*what, size_bytes, dataset.iteration)
+        self.events.append(rows)
         dataset.arrive()
         self._complete(dataset)
 
     def _record(self, dataset: Dataset, phase: StreamPhase, begin_ns: int, end_ns: int) -> None:
-        request = dataset.request
-        sent_bytes = self._sent_bytes.get(phase)
+        request, sent_bytes = dataset.request, self._sent_bytes.get(phase)
         if sent_bytes is None:
-            sent_bytes = self._sent_bytes[phase] = self._transport.bytes_sent(self.npu_class, phase)
+            sent_bytes = self._sent(phase)
         self.events.append(
             (
                 self.npu_class, 1 + phase.lane.dim.index, begin_ns, end_ns, CHUNK, request.name, request.layer,
                 request.phase, sent_bytes, dataset.iteration,
             )
         )  # fmt: skip
+
+    def _sent(self, phase: StreamPhase) -> int:
+        """What this class sends in a phase, looked up once."""
+        found = self._sent_bytes[phase] = self._transport.bytes_sent(self.npu_class, phase)
+        return found
 
     def _arrive(self, stream: Stream) -> None:
         """All of a chunk is there."""
