@@ -115,7 +115,7 @@ class _LoopPlayers:
         self._npus: list[Npu] = []
 
     def _effective(self, steps: Sequence[Step]) -> Sequence[Step]:
-        """Without the steps that neither compute nor send nor wait, where these cost nothing; the last one ends a pass."""
+        """Without steps that neither compute nor send nor wait, where they cost nothing; the last ends an iteration."""
         if self._case.profile.step_ns:
             return steps
         plain, sent = self._compute_times.plain, self._requests.keys()

@@ -302,21 +302,21 @@ def _receive(s: State, instance: int, layout: int, slot: int, position: int, now
 def _credits(s: State, instance: int, layout: int, slot: int, position: int, count: int, now: int) -> None:
     """A rank may send on, once for each credit; with all sent and all credits back it leaves."""
     rounds, half, window = s.rounds[layout], s.half[layout], s.window[layout]
-    sent, credits, packets = s.sent, s.credits, s.packets
+    sent, back, packets = s.sent, s.credits, s.packets
     while count:
         count -= 1
-        credits[slot] += 1
+        back[slot] += 1
         times = 1
         if half and sent[slot] >= half:
             times = 0
             if s.received[slot] >= half:
-                times = min(window, packets[slot], credits[slot], rounds - sent[slot])
+                times = min(window, packets[slot], back[slot], rounds - sent[slot])
         for _ in range(times):
             number = sent[slot]
-            if not (packets[slot] and number < rounds and credits[slot]):
+            if not (packets[slot] and number < rounds and back[slot]):
                 break
             sent[slot] = number + 1
-            credits[slot] -= 1
+            back[slot] -= 1
             packets[slot] -= 1
             at = s.table_at[layout] + s.entry[s.round_at[layout] + number] * s.ranks[layout] + position
             _send(s, instance, layout, number, position, s.kind[at], s.peer[at], now)
@@ -324,7 +324,7 @@ def _credits(s: State, instance: int, layout: int, slot: int, position: int, cou
             if s.early[mark]:
                 s.early[mark] = 0
                 count += _receive(s, instance, layout, slot, position, now)
-        if sent[slot] == rounds and credits[slot] == window:
+        if sent[slot] == rounds and back[slot] == window:
             append(s.left, (now, instance, position))
 
 

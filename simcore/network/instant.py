@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 
 import simpy
@@ -54,17 +55,8 @@ class Timers:
         del self._due[self._env.now]
 
 
-class TimersOfNpus(dict[int, Timers]):
-    """The timers of every NPU, by its number."""
-
-    def __init__(self, env: simpy.Environment):
-        super().__init__()
-        self._env = env
-
-    def __missing__(self, npu: int) -> Timers:
-        """An NPU's first."""
-        timers = self[npu] = Timers(self._env)
-        return timers
+TimersOfNpus = defaultdict[int, Timers]
+"""The timers of every NPU, by its number."""
 
 
 def after(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:

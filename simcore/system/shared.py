@@ -285,19 +285,8 @@ class Shared:
     def _begin(self, place: Place, key: tuple[Any, int], starting: Starting, now_ns: int) -> None:
         order, there, done = self._order(key), starting.there, starting.done
         logged = place.site.repeats and not self._log.keys().isdisjoint(there)
-        flights = [
-            PhaseFlight(
-                each.bits,
-                now_ns,
-                order,
-                leave=partial(tell, each, there, done),
-                together=each,
-                there=there,
-                done=done,
-            )
-            for each in self._seated(place, starting.phase, tuple(there))
-        ]
-        for flight in flights:
+        for each in self._seated(place, starting.phase, tuple(there)):
+            flight = PhaseFlight.of(each, now_ns, order, there, done)
             if self._meets(place, flight):
                 self._enter(place, flight)
             else:

@@ -43,15 +43,15 @@ def test_calendars_and_heaps_in_arrays_give_entries_in_order_also_those_that_com
         calendar.push(entry)
     assert heaps.length(heap) == len(entries) == len([*calendar])
     found, same = [], []
-    for push, due, first_ns, given, told in (
+    for push, due, first_ns, column, told in (
         (heaps.push, heaps.due_timers, heaps.first_ns, heap, found),
         (Calendar.push, Calendar.due, core.first_ns, calendar, same),
     ):
-        while (now := first_ns(given)) < NEVER:
-            for entry in due(given, now):
+        while (now := first_ns(column)) < NEVER:
+            for entry in due(column, now):
                 told.append(tuple(map(int, entry)))
                 if now == late and entry[1] < 2:
-                    push(given, (now, entry[1] + 2, *entry[2:]))
+                    push(column, (now, entry[1] + 2, *entry[2:]))
     assert found == same
     assert found == sorted(found)
     assert len(found) == len(entries) + sum(entry[0] == late and entry[1] < 2 for entry in entries)
