@@ -225,18 +225,19 @@ def play(s: State, limit: int, now: int = -1) -> int:
     Returns when something happens next.
     """
     heads, timers = s.heads, s.timers
-    then = now
+    then, head_ns, timer_ns = now, first_ns(heads), first_ns(timers)
     while True:
-        if then >= 0:
-            if first_ns(timers) == then:
-                happen(s, then)
-                if then > now and length(s.left):
-                    return then
-            if first_ns(heads) == then:
-                serve(s, then)
-            if then == now and length(s.left):
+        if timer_ns == then:
+            happen(s, then)
+            if then > now and length(s.left):
                 return then
-        then = min(first_ns(heads), first_ns(timers))
+            head_ns = first_ns(heads)
+        if head_ns == then:
+            serve(s, then)
+        if 0 <= then == now and length(s.left):
+            return then
+        head_ns, timer_ns = first_ns(heads), first_ns(timers)
+        then = min(head_ns, timer_ns)
         if then >= limit or then == now:
             return then
 

@@ -1,6 +1,7 @@
 """What numba compiles answers as Python does, to the nanosecond, and a run may change over while messages fly."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,11 +43,13 @@ def test_calendars_and_heaps_in_arrays_give_entries_in_order_also_those_that_com
         heaps.push(heap, entry)
         calendar.push(entry)
     assert heaps.length(heap) == len(entries) == len([*calendar])
-    found, same = [], []
-    for push, due, first_ns, column, told in (
+    found: list[tuple[int, ...]] = []
+    same: list[tuple[int, ...]] = []
+    ways: list[Any] = [
         (heaps.push, heaps.due_timers, heaps.first_ns, heap, found),
         (Calendar.push, Calendar.due, core.first_ns, calendar, same),
-    ):
+    ]
+    for push, due, first_ns, column, told in ways:
         while (now := first_ns(column)) < NEVER:
             for entry in due(column, now):
                 told.append(tuple(map(int, entry)))
