@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
-from inspect import isfunction
+from inspect import isfunction, isgeneratorfunction
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -47,7 +47,8 @@ def _compiled(source: ModuleType, given: Mapping[str, object] = MappingProxyType
     vars(copy).update(given)
     for name, value in vars(source).items():
         if isfunction(value) and value.__module__ == source.__name__ and name not in given:
-            setattr(copy, name, njit(cache=True)(getattr(copy, name)))
+            keep = not isgeneratorfunction(value)  # one that is loaded cannot be compiled into others
+            setattr(copy, name, njit(cache=keep)(getattr(copy, name)))
     return copy
 
 
