@@ -6,7 +6,7 @@ the lowest (order of the phase, number of the message in it, links behind it, se
 stays when all NPUs move on along a ring, so that what is symmetric remains so.
 
 The columns are lists here. `network.compiled` compiles the same functions for arrays in their place, where runs are
-large; what heaps and lists of tuples can do is therefore called by the few names below.
+large; what calendars and lists of tuples can do is therefore called by the few names below.
 """
 
 from __future__ import annotations
