@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -69,7 +70,8 @@ GRID = {
     option("fwd_only", help_text="Show and time the forward pass alone."),
     option("chips_per_cluster", COUNT, 1, "Chips of a cluster, for failures, energy and money."),
     option("wan_bandwidth", click.STRING, None, "Link of a cluster to the others: GB/s or '400 Gb/s'."),
-    option("microbatch_size", COUNT, None, "Sequences of a micro-batch over all replicas, for --topology."),
+    option("microbatch_size", COUNT, None, "Micro-batch over all replicas, for --topology and --cluster."),
+    option("cluster", click.STRING, None, "Known accelerators, one a cluster, or a file: time as predicted."),
 )
 @run_options
 def transformer_command(**values: Any) -> None:
@@ -89,6 +91,9 @@ def transformer_command(**values: Any) -> None:
     document = describe.transformer_document(run, model.experts, training, rates)
     lines = describe.transformer_lines(run, model.experts, training, grid, rates, forward_only=forward_only)
     executed = _executed(values, model, grid, training, run)
+    if values["cluster"] is not None:
+        document["predicted"], told = _predicted(values, model, grid, training, run)
+        lines = iter([*lines, told])
     print_result(document, lines, _operated(values, run, rates), executed)
 
 
@@ -124,6 +129,25 @@ def _width(values: dict[str, Any], name: str, ratio_name: str, unit: int, defaul
     return int(width)
 
 
+def _predicted(
+    values: dict[str, Any],
+    model: transformer.Model,
+    grid: transformer.Grid,
+    training: transformer.Training,
+    run: transformer.RunCost,
+) -> tuple[dict[str, float], str]:
+    """The run at the utilisation that kernels, collectives and bubbles leave."""
+    if values["fwd_only"]:
+        raise InputError.at("--fwd_only", "what --cluster predicts is a training step", expected="one of the two")
+    from simcore.cost.utilised import utilised
+    from simcore.cost.words import cluster_of
+
+    found = utilised(model, grid, training, run, cluster_of(values["cluster"]), values["microbatch_size"])
+    return asdict(
+        found
+    ), f"{'Predicted:':<21}{describe.duration(found.runtime_s)} at {found.utilisation:.1%} of the peak"
+
+
 def _executed(
     values: dict[str, Any],
     model: transformer.Model,
@@ -132,8 +156,9 @@ def _executed(
     run: transformer.RunCost,
 ) -> Executed | None:
     if values["topology"] is None:
-        if values["microbatch_size"] is not None:
-            raise InputError.at("--microbatch_size", "only --topology runs micro-batches", expected="--topology, too")
+        if values["microbatch_size"] is not None and values["cluster"] is None:
+            message = "only --topology and --cluster run micro-batches"
+            raise InputError.at("--microbatch_size", message, expected="one of them, too")
         return None
     if values["cluster_flop_rate"] is None:
         raise InputError.at("--cluster_flop_rate", "--topology needs the rate of a cluster")

@@ -377,6 +377,7 @@ deepseek = _training("deepseek")
 @option("--micro_batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences at once.")
 @option("--phase", type=click.Choice(["prefill", "decode"]), default="decode", show_default=True)
 @option("--gpu_type", help="Accelerator that computes the times. [default: A100]")
+@option("--dtype", help=f"{HELP['dtype']} [default: bfloat16]")
 @option("--fp8_dispatch", is_flag=True, help="Send tokens to experts in fp8 with scales.")
 @option("--comp_filepath", type=click.Path(), help="With --compat: AICB's file of measured kernel times.")
 @option("--aiob_enable", is_flag=True, help="With --compat: times from --comp_filepath.")
@@ -406,6 +407,7 @@ def inference(model: str, config: str | None, **values: Any) -> None:
         found = "--aiob_enable without a time file" if output.compat else "--aiob_enable without --compat"
         raise InputError.at("--comp_filepath", "AICB would profile on a GPU here", expected="a time file", found=found)
     if output.compat:
+        _only_corrected({"dtype": values["dtype"]})
         if output.form != "text":
             raise InputError.at(
                 "--format", f"AICB has no {output.form} of inference", expected="text", found=output.form

@@ -105,7 +105,7 @@ def _word(name: str, **about: Any) -> Callable[[Callable[..., Any]], Callable[..
 
 @verb(short_help="Predict a training step.")
 @option("--model", required=True, help="A shipped model, a Hugging Face config.json, or a YAML file of fields.")
-@option("--cluster", required=True, help="A known cluster, or a file: {accelerator: H100, fabric: hgx-h100}.")
+@option("--cluster", required=True, help="A known cluster, or a file: {accelerator: H100, software: megatron-core}.")
 @option("--accelerators", required=True, type=COUNT, help="How many the step runs on.")
 @option("--seq", required=True, type=COUNT, help="Tokens of a sequence.")
 @_words
