@@ -132,18 +132,22 @@ def command(
     _refuse(CLOSED_FORMS, "belongs to SimAI's closed forms", "--profile simai-1.6")
     if not (timeline or output):
         _refuse({"ranks", "window", "iteration"}, "chooses what a timeline shows", "--timeline FILE or -o DIR")
-    from simcore.report import artefacts
-    from simcore.report.selection import parse_selection
-
-    selection = parse_selection(ranks, window, iteration)
     asked = RunOptions.of(given | {"link_times": bool(output or timeline)})
+    if timeline or output:  # what they would refuse is said before the run
+        from simcore.report.selection import parse_selection
+
+        selection = parse_selection(ranks, window, iteration)
     with progress("simulating"):
         from simcore.api import play
 
         report = play(workload, topology, system, asked)
+    left_out: list[str] = []
+    if timeline or output or links:
+        from simcore.report import artefacts
     for path in links:
         artefacts.write_links(report, path)
-    left_out = [f"{path}: {text}" for path in timeline for text in artefacts.write_timeline(report, path, selection)]
+    for path in timeline:
+        left_out += [f"{path}: {text}" for text in artefacts.write_timeline(report, path, selection)]
     if output:
         inputs = {"workload": workload, "topology": topology, "system": system}
         more = {"run.yaml": run_config.text_of(inputs, asked, report)}

@@ -16,7 +16,7 @@ from simcore.engine.node_checks import check_nodes
 from simcore.engine.placement import Placement, joined
 from simcore.engine.setup import Scene, Setup
 from simcore.errors import InputError, Location
-from simcore.network.instant import TimersOfNpus
+from simcore.network.instant import Timers, TimersOfNpus
 from simcore.noise import Noise
 from simcore.system.collectives import ROOTED
 from simcore.system.config import NCCL, Algorithm, SystemConfig
@@ -124,7 +124,7 @@ class _GraphPlayers:
     def __init__(self, case: GraphCase, scene: Scene):
         self._case, self._scene, transport = case, scene, scene.transport
         self._mailbox = Mailbox(scene.env, transport.carry, rendezvous=case.settings.rendezvous)
-        self._timers = transport.timers if isinstance(transport, Played) else TimersOfNpus(scene.env)
+        self._timers = transport.timers if isinstance(transport, Played) else TimersOfNpus(partial(Timers, scene.env))
         self._access = _memory(self._timers, case.memory)
         customs = Customs(case.system, case.topology.npus, case.profile.graph.shortest_ns)
         self._program_of = cache(partial(_program, case, scene.events, customs))

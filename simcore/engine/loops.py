@@ -27,7 +27,7 @@ from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Request
 from simcore.system.transport import Solved, class_of
 from simcore.timeline.events import PipelineRun, Timeline, format_ranks
-from simcore.workload.loops import Order, Ref, loops
+from simcore.workload.loops import Order, Ref, Step, loops
 from simcore.workload.loops.step import column_group
 from simcore.workload.model import CollectiveKind, PhaseName, Workload
 
@@ -105,11 +105,24 @@ class _LoopPlayers:
         self._case, self._scene = case, scene
         self._names = [scene.events.name(layer.name) for layer in case.workload.layers]
         self._requests = _requests(case, self._names)
-        self._steps = () if case.pipeline else loops.get(case.workload.loop).steps(case.workload)
         self._compute_times = _ComputeTimes(case)
+        self._steps = () if case.pipeline else self._effective(loops.get(case.workload.loop).steps(case.workload))
         self.precedence = _precedence(case, scene.transport)
         self._make = _stage_npus(case, case.pipeline, scene, self._requests) if case.pipeline else Npu
         self._npus: list[Npu] = []
+
+    def _effective(self, steps: Sequence[Step]) -> Sequence[Step]:
+        """Without steps that neither compute nor send nor wait, where they cost nothing; the last ends an iteration."""
+        if self._case.profile.step_ns:
+            return steps
+        plain, sent = self._compute_times.plain, self._requests.keys()
+        return [
+            step
+            for step in steps
+            if (step.computes and plain[step.phase, step.layer])
+            or not sent.isdisjoint((step.issue, step.before, step.after))
+            or step is steps[-1]
+        ]
 
     def npu(self, scheduler: Scheduler) -> Npu:
         """The NPU of a class; they are made in the order of the classes."""
@@ -196,7 +209,7 @@ class _ComputeTimes:
         self._stragglers, self._noise = case.settings.stragglers, case.settings.noise
         self._known: dict[float, tuple[Mapping[tuple[PhaseName, int], int]]] = {}
         self._iterations, scale = case.settings.iterations, case.settings.compute_scale
-        self._plain = {
+        self.plain = {
             (name, index): case.profile.scale(layer.phase(name).compute_ns, scale)
             for index, layer in enumerate(case.workload.layers)
             for name in PHASES
@@ -208,13 +221,13 @@ class _ComputeTimes:
         if self._noise.compute:
             return [self._noisy(npu, factor, iteration) for iteration in range(self._iterations)]
         if factor not in self._known:
-            self._known[factor] = ({place: round(time_ns * factor) for place, time_ns in self._plain.items()},)
+            self._known[factor] = ({place: round(time_ns * factor) for place, time_ns in self.plain.items()},)
         return self._known[factor]
 
     def _noisy(self, npu: int, factor: float, iteration: int) -> Mapping[tuple[PhaseName, int], int]:
-        phases = [PHASES.index(name) for name, _ in self._plain]
-        drawn = self._noise.compute_factors(npu, iteration, phases, [layer for _, layer in self._plain]).tolist()
-        items = zip(self._plain.items(), drawn, strict=True)
+        phases = [PHASES.index(name) for name, _ in self.plain]
+        drawn = self._noise.compute_factors(npu, iteration, phases, [layer for _, layer in self.plain]).tolist()
+        items = zip(self.plain.items(), drawn, strict=True)
         return {place: round(time_ns * factor * noise) for (place, time_ns), noise in items}
 
 

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import simpy
-
 from simcore.engine.deadlock import deadlock
 from simcore.engine.loops import LoopCase
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Scene, Setup, prepare
 from simcore.engine.transports import fold_of, make_transport, notes_of, stuck_of
 from simcore.engine.wiring import folded_if_alike, make_gates, make_phases, play
+from simcore.network.instant import Environment
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
@@ -58,7 +57,7 @@ def _graphs(graphs: GraphSet, memory: RemoteMemory | None, setup: Setup) -> Grap
 
 
 def _run(case: LoopCase | GraphCase, ranks: Sequence[Sequence[int]]) -> Timeline:
-    env, events = simpy.Environment(), EventBuffer()
+    env, events = Environment(), EventBuffer()
     transport = make_transport(env, ranks, case)
     gates = make_gates(env, ranks, case, transport)
     players = case.players(Scene(env, ranks, events, transport))

@@ -18,6 +18,7 @@ from simcore.errors import InputError
 from simcore.network.congested import LinkNetwork
 from simcore.network.congestion_free import CongestionFree
 from simcore.network.folded import FoldedLinks
+from simcore.network.instant import Environment
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
 from simcore.network.topology.ports import PLAIN
@@ -41,7 +42,7 @@ IDLE_PORTS = "buffers, marks, congestion control and routing of the topology pla
 UNASKED = {NCCL, *TREES}  # their messages have no one receiver that could ask for them
 
 
-def make_transport(env: simpy.Environment, ranks: Sequence[Sequence[int]], setup: Setup) -> Wired:
+def make_transport(env: Environment, ranks: Sequence[Sequence[int]], setup: Setup) -> Wired:
     """Without contention phases are solved; on shared links they share them; NCCL's were measured.
 
     Raises AsymmetryError when a folded machine is not symmetric on its links.
@@ -108,8 +109,8 @@ def _same_ways(topology: Topology) -> bool:
 
 def network_of(setup: Setup) -> type[LinkNetwork] | None:
     """The network of the run, None where links are not shared."""
-    network = setup.profile.shared_links.get(setup.settings.network or setup.profile.networks[0])
-    return network and network.on(setup.topology)
+    network_on = setup.profile.shared_links.get(setup.settings.network or setup.profile.networks[0])
+    return network_on(setup.topology) if network_on else None
 
 
 def costs_of(setup: Setup, links: LinkGraph) -> Costs:

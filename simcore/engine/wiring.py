@@ -11,6 +11,7 @@ from simcore.engine.folding import GroupNames
 from simcore.engine.setup import Setup
 from simcore.engine.transports import Wired
 from simcore.errors import InputError
+from simcore.network.instant import Environment
 from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate, Owner
 from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.phases import PhaseMaker
@@ -40,7 +41,7 @@ def _everyone(npus: int) -> list[range]:
 
 
 def make_gates(
-    env: simpy.Environment, ranks: Sequence[Sequence[int]], setup: Setup, transport: Wired
+    env: Environment, ranks: Sequence[Sequence[int]], setup: Setup, transport: Wired
 ) -> Callable[[int, Owner], Gate]:
     """Makes the gate of each class: for itself, or together with its partners."""
     system, profile = setup.system, setup.profile

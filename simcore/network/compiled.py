@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
-from inspect import isfunction
+from inspect import isfunction, isgeneratorfunction
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -30,7 +30,7 @@ def installed() -> bool:
 @cache
 def _compiled_core() -> ModuleType:
     """The functions of `core`, with heaps that are arrays."""
-    names = ("push", "pop_head", "pop_timer", "append", "length", "first_ns")
+    names = ("push", "due_heads", "due_timers", "append", "length", "first_ns")
     rows = _compiled(heaps)
     return _compiled(core, {"State": State, **{name: getattr(rows, name) for name in names}})
 
@@ -47,7 +47,8 @@ def _compiled(source: ModuleType, given: Mapping[str, object] = MappingProxyType
     vars(copy).update(given)
     for name, value in vars(source).items():
         if isfunction(value) and value.__module__ == source.__name__ and name not in given:
-            setattr(copy, name, njit(cache=True)(getattr(copy, name)))
+            keep = not isgeneratorfunction(value)  # one that is loaded cannot be compiled into others
+            setattr(copy, name, njit(cache=keep)(getattr(copy, name)))
     return copy
 
 
@@ -108,8 +109,9 @@ def _longer(column: Rows, length: int) -> Rows:
     return np.concatenate([column, np.zeros((more, *column.shape[1:]), np.int64)])
 
 
-def _rows(entries: Sequence[tuple[int, ...]], width: int) -> Rows:
-    """Tuples behind a row that counts them; a list that is a heap stays one."""
+def _rows(given: Iterable[tuple[int, ...]], width: int) -> Rows:
+    """Tuples behind a row that counts them; what is in order is a heap."""
+    entries = [*given]
     rows = np.zeros((len(entries) + 1, width), np.int64)
     rows[0, 0] = len(entries)
     if entries:

@@ -59,6 +59,14 @@ class Network(Protocol):
     def table(self) -> LinkTable | None:
         """What every link carried so far, where links are modelled."""
 
+    def notes(self) -> list[str]:
+        """What is an approximation."""
+        return []
+
+    def stuck(self) -> list[str]:
+        """Why nothing moves any more, where that is the network's doing."""
+        return []
+
 
 @runtime_checkable
 class TreeNetwork(Network, Protocol):
@@ -80,16 +88,18 @@ class LinkNetwork(Network, Protocol):
     are sent. `bears_faults`: links may be slow or down for a while. `has_trees`: it is a `TreeNetwork`.
     """
 
-    in_columns: ClassVar[bool]
-    by_itself: ClassVar[bool]
-    bears_faults: ClassVar[bool]
-    has_trees: ClassVar[bool]
+    by_event: bool = False
+    in_columns: ClassVar[bool] = False
+    by_itself: ClassVar[bool] = True
+    bears_faults: ClassVar[bool] = False
+    has_trees: ClassVar[bool] = False
 
     def __init__(self, env: simpy.Environment, links: LinkGraph): ...
 
     @classmethod
     def on(cls, topology: Topology) -> type[LinkNetwork]:
         """The class that plays such links: another one where less, or more, has to be played."""
+        return cls
 
     def counts(self) -> tuple[IntArray, IntArray]:
         """Bytes carried by every link, and how long it was occupied."""
@@ -129,15 +139,10 @@ class _Message:
 _by_key = attrgetter("key", "ends")
 
 
-class CountedLinks:
+class CountedLinks(LinkNetwork):
     """The links with their counters; finds routes."""
 
     foldable = True  # a route may use one link several times, see `network.folded`
-    by_event = False
-    in_columns: ClassVar[bool] = False
-    by_itself: ClassVar[bool] = True
-    bears_faults: ClassVar[bool] = False
-    has_trees: ClassVar[bool] = False
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         self.env, self.links = env, links
@@ -378,11 +383,6 @@ class StoreAndForward(CountedLinks):
     """
 
     by_event = True
-
-    @classmethod
-    def on(cls, topology: Topology) -> type[LinkNetwork]:
-        """Itself."""
-        return cls
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         super().__init__(env, links)

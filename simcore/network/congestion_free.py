@@ -9,6 +9,7 @@ import numpy as np
 import simpy
 
 from simcore.network.clock import idle_ns
+from simcore.network.congested import Network
 from simcore.network.instant import after
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -24,7 +25,7 @@ def message_ns(links: LinkGraph, src: IntArray, dst: IntArray, size_bytes: IntAr
     return idle_ns(links, links.routes(src, dst), np.broadcast_to(np.asarray(size_bytes, np.int64), np.shape(src)))
 
 
-class CongestionFree:
+class CongestionFree(Network):
     """A network on which every message takes the time that `delay(src, dst, size_bytes)` says, for columns of ends."""
 
     foldable = False

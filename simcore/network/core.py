@@ -6,17 +6,18 @@ the lowest (order of the phase, number of the message in it, links behind it, se
 stays when all NPUs move on along a ring, so that what is symmetric remains so.
 
 The columns are lists here. `network.compiled` compiles the same functions for arrays in their place, where runs are
-large; what heaps and lists of tuples can do is therefore called by the few names below.
+large; what calendars and lists of tuples can do is therefore called by the few names below.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from bisect import insort
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-__all__ = ["KNOWN", "MOVING", "NEVER", "Lists", "State", "begin", "hand_over", "happen", "play"]
+__all__ = ["KNOWN", "MOVING", "NEVER", "Calendar", "Lists", "State", "begin", "hand_over", "happen", "play"]
 
 NEVER = 1 << 62
 START, CREDIT, RELEASE, RECEIVED = -1, -2, -3, 1 << 40
@@ -28,18 +29,61 @@ Timer = tuple[int, int, int, int]
 """(time, instance, number of the message or what else, position or transfer)."""
 
 
-push, pop_head, pop_timer, append, length = heappush, heappop, heappop, list.append, len
+append, length = list.append, len
 
 
-def first_ns(heap: list[Head] | list[Timer]) -> int:
-    """The time of the first in a heap."""
-    return heap[0][0] if heap else NEVER
+class Calendar:
+    """Entries in order: those of one time are kept together and sorted once, when that time has come."""
+
+    __slots__ = ("_now", "_of", "times")
+
+    def __init__(self) -> None:
+        self.times: list[int] = []
+        self._of: dict[int, list[Any]] = {}
+        self._now = -1
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(sorted(entry for entries in self._of.values() for entry in entries))
+
+    def push(self, entry: Any) -> None:
+        """One more, which may come at the time that is running, behind what has come."""
+        entries = self._of.get(entry[0])
+        if entries is None:
+            self._of[entry[0]] = [entry]
+            heappush(self.times, entry[0])
+        elif entry[0] == self._now:
+            insort(entries, entry, key=_backwards)
+        else:
+            entries.append(entry)
+
+    def due(self, now: int) -> Iterator[Any]:
+        """All of a time, the first, and what is added to it meanwhile."""
+        entries = self._of.get(now)
+        if entries is not None:
+            entries.sort(reverse=True)
+            self._now = now
+            while entries:
+                yield entries.pop()
+            self._now = -1
+            del self._of[heappop(self.times)]
+
+
+def _backwards(entry: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(-number for number in entry)
+
+
+push, due_heads, due_timers = Calendar.push, Calendar.due, Calendar.due
+
+
+def first_ns(calendar: Calendar) -> int:
+    """The time of the first entry."""
+    return calendar.times[0] if calendar.times else NEVER
 
 
 class State(NamedTuple):
     """All columns.
 
-    `heads` and `timers` are heaps; `left` takes (time, instance, position) of who leaves a phase, and of messages of
+    `heads` and `timers` are in order; `left` takes (time, instance, position) of who leaves a phase, and of messages of
     no phase that arrive.
 
     Of links: when they are `free`, bytes `carried`, ns `busy`; `rows` takes (link, start, end) of every occupation
@@ -63,8 +107,8 @@ class State(NamedTuple):
     how many things it still waits).
     """
 
-    heads: list[Head]
-    timers: list[Timer]
+    heads: Calendar
+    timers: Calendar
     left: list[tuple[int, int, int]]
     free: list[int]
     carried: list[int]
@@ -112,7 +156,7 @@ class State(NamedTuple):
     def empty(cls, *, timed: bool) -> State:
         """Nothing on its way, and no links."""
         columns: dict[str, list[int]] = {name: [] for name in KNOWN + MOVING}
-        return cls(heads=[], timers=[], left=[], rows=[], timed=timed, **{**columns, "hop_at": [0]})
+        return cls(heads=Calendar(), timers=Calendar(), left=[], rows=[], timed=timed, **{**columns, "hop_at": [0]})
 
     def apart(self) -> State:
         """The same kinds and layouts, with nothing on its way on links of their own."""
@@ -180,28 +224,29 @@ def play(s: State, limit: int, now: int = -1) -> int:
     `now` is an instant whose heads move in any case; what happens in it after that is left for another call.
     Returns when something happens next.
     """
-    then = now
+    heads, timers = s.heads, s.timers
+    then, head_ns, timer_ns = now, first_ns(heads), first_ns(timers)
     while True:
-        if then >= 0:
-            if first_ns(s.timers) == then:
-                happen(s, then)
+        if timer_ns == then:
+            happen(s, then)
             if then > now and length(s.left):
                 return then
-            if first_ns(s.heads) == then:
-                serve(s, then)
-            if then == now and length(s.left):
-                return then
-        then = min(first_ns(s.heads), first_ns(s.timers))
+            head_ns = first_ns(heads)
+        if head_ns == then:
+            serve(s, then)
+        if 0 <= then == now and length(s.left):
+            return then
+        head_ns, timer_ns = first_ns(heads), first_ns(timers)
+        then = min(head_ns, timer_ns)
         if then >= limit or then == now:
             return then
 
 
 def serve(s: State, now: int) -> None:
     """Give links to the heads that are there now."""
-    heads, timers, free, carried, busy = s.heads, s.timers, s.free, s.carried, s.busy
+    heads, timers, free, carried, busy, base = s.heads, s.timers, s.free, s.carried, s.busy, s.base
     hop_at, link_of, step_of, occupied_of, size, shift = s.hop_at, s.link, s.step, s.occupied, s.size, s.shift
-    while first_ns(heads) == now:
-        _, order, number, hop, sender, instance, receiver, kind, tail = pop_head(heads)
+    for _, order, number, hop, sender, instance, receiver, kind, tail in due_heads(heads, now):
         at = hop_at[kind] + hop
         link, step, occupied = link_of[at] + shift[instance], step_of[at], occupied_of[at]
         begins = free[link]
@@ -213,75 +258,75 @@ def serve(s: State, now: int) -> None:
         busy[link] += occupied
         if s.timed:
             append(s.rows, (link, begins, ends))
-        if ends > tail:
-            tail = ends
-        tail += step
+        if ends < tail:
+            ends = tail
         if at + 1 < hop_at[kind + 1]:
-            push(heads, (begins + step, order, number, hop + 1, sender, instance, receiver, kind, tail))
+            push(heads, (begins + step, order, number, hop + 1, sender, instance, receiver, kind, ends + step))
         else:
-            push(timers, (tail, instance, number - s.base[instance], receiver))
+            push(timers, (ends + step, instance, number - base[instance], receiver))
 
 
 def happen(s: State, now: int) -> None:
     """Deliveries and credits that are due now, and what ranks do at once."""
-    timers = s.timers
-    while first_ns(timers) == now:
-        _, instance, what, position = pop_timer(timers)
-        layout = s.layout[instance]
+    sent, slots, layouts, windows = s.sent, s.slot, s.layout, s.window
+    for _, instance, what, position in due_timers(s.timers, now):
+        layout = layouts[instance]
         if layout < 0:
             append(s.left, (now, instance, 0))
-        elif not s.window[layout]:
+        elif not windows[layout]:
             _transfer(s, instance, what, position, now)
         elif what >= 0:
-            slot = s.slot[instance] + position
-            if what < s.sent[slot]:
-                cost = _receive(s, layout, slot)
-                if cost:
-                    push(timers, (now + cost, instance, CREDIT, position))
-                else:  # it would be the next timer
-                    _credit(s, instance, position, now)
-            else:
+            slot = slots[instance] + position
+            if what >= sent[slot]:
                 s.early[s.mark[instance] + position * s.rounds[layout] + what] = 1
-        elif what == CREDIT:
-            _credit(s, instance, position, now)
+            elif _receive(s, instance, layout, slot, position, now):
+                _credits(s, instance, layout, slot, position, 1, now)
         else:
-            for _ in range(s.window[layout]):
-                _credit(s, instance, position, now)
+            count = 1 if what == CREDIT else windows[layout]
+            _credits(s, instance, layout, slots[instance] + position, position, count, now)
 
 
-def _receive(s: State, layout: int, slot: int) -> int:
-    """A message that was listened for: after so many nanoseconds its packet gives a credit."""
+def _receive(s: State, instance: int, layout: int, slot: int, position: int, now: int) -> int:
+    """A message that was listened for: how many credits its packet gives at once; one that costs something gives it
+    later.
+    """
     count = s.received[slot]
     s.received[slot] = count + 1
     s.packets[slot] += 1
-    return s.pay[s.round_at[layout] + count]
+    pay = s.pay[s.round_at[layout] + count]
+    if pay:
+        push(s.timers, (now + pay, instance, CREDIT, position))
+        return 0
+    return 1
 
 
-def _credit(s: State, instance: int, position: int, now: int) -> None:
-    """A rank may send on; with all sent and all credits back it leaves."""
-    layout, slot = s.layout[instance], s.slot[instance] + position
-    s.credits[slot] += 1
+def _credits(s: State, instance: int, layout: int, slot: int, position: int, count: int, now: int) -> None:
+    """A rank may send on, once for each credit; with all sent and all credits back it leaves."""
     rounds, half, window = s.rounds[layout], s.half[layout], s.window[layout]
-    times = 1
-    if half and s.sent[slot] >= half:
-        times = 0
-        if s.received[slot] >= half:
-            times = min(window, s.packets[slot], s.credits[slot], rounds - s.sent[slot])
-    for _ in range(times):
-        number = s.sent[slot]
-        if not (s.packets[slot] and number < rounds and s.credits[slot]):
-            break
-        s.sent[slot] = number + 1
-        s.credits[slot] -= 1
-        s.packets[slot] -= 1
-        at = s.table_at[layout] + s.entry[s.round_at[layout] + number] * s.ranks[layout] + position
-        _send(s, instance, layout, number, position, s.kind[at], s.peer[at], now)
-        mark = s.mark[instance] + position * rounds + number
-        if s.early[mark]:
-            s.early[mark] = 0
-            push(s.timers, (now + _receive(s, layout, slot), instance, CREDIT, position))
-    if s.sent[slot] == rounds and s.credits[slot] == window:
-        append(s.left, (now, instance, position))
+    sent, back, packets = s.sent, s.credits, s.packets
+    while count:
+        count -= 1
+        back[slot] += 1
+        times = 1
+        if half and sent[slot] >= half:
+            times = 0
+            if s.received[slot] >= half:
+                times = min(window, packets[slot], back[slot], rounds - sent[slot])
+        for _ in range(times):
+            number = sent[slot]
+            if not (packets[slot] and number < rounds and back[slot]):
+                break
+            sent[slot] = number + 1
+            back[slot] -= 1
+            packets[slot] -= 1
+            at = s.table_at[layout] + s.entry[s.round_at[layout] + number] * s.ranks[layout] + position
+            _send(s, instance, layout, number, position, s.kind[at], s.peer[at], now)
+            mark = s.mark[instance] + position * rounds + number
+            if s.early[mark]:
+                s.early[mark] = 0
+                count += _receive(s, instance, layout, slot, position, now)
+        if sent[slot] == rounds and back[slot] == window:
+            append(s.left, (now, instance, position))
 
 
 def _send(s: State, instance: int, layout: int, number: int, position: int, kind: int, receiver: int, now: int) -> None:

@@ -18,7 +18,6 @@ from simcore.network.solver import max_min_rates
 from simcore.network.times import Times
 from simcore.network.topology.fabric import FloatArray, IntArray, Routes
 from simcore.network.topology.links import LinkGraph
-from simcore.network.topology.model import Topology
 from simcore.network.trees import Combination, Meeting, Reduction, branches
 from simcore.timeline.events import LinkTable
 from simcore.timeline.link_use import OccupiedLinks
@@ -51,16 +50,8 @@ class FairShare(LinkNetwork):
     """
 
     foldable = False
-    by_event = False
-    in_columns = False
-    by_itself = True
-    bears_faults = True
+    bears_faults = True  # as changes of rates
     has_trees = True
-
-    @classmethod
-    def on(cls, topology: Topology) -> type[LinkNetwork]:
-        """Itself: faults are changes of rates."""
-        return cls
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
         self.env, self.links = env, links

@@ -5,18 +5,20 @@ In a heap row r comes before rows 2r and 2r + 1.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network.core import NEVER
+from simcore.network.core import NEVER, Head, Timer
 
-__all__ = ["Rows", "append", "first_ns", "length", "pop_head", "pop_timer", "push"]
+__all__ = ["Rows", "append", "due_heads", "due_timers", "first_ns", "length", "push"]
 
 Rows = NDArray[np.int64]
 
 
 def push(heap: Rows, entry: tuple[int, ...]) -> None:
-    """As `heapq.heappush`."""
+    """As `core.Calendar.push`."""
     row = heap[0, 0] + 1
     heap[0, 0] = row
     while row > 1 and _goes_before(entry, heap, row // 2):
@@ -26,19 +28,21 @@ def push(heap: Rows, entry: tuple[int, ...]) -> None:
         heap[row, column] = entry[column]
 
 
-def pop_head(heap: Rows) -> tuple[int, int, int, int, int, int, int, int, int]:
-    """As `heapq.heappop`, of nine integers."""
-    time, order, number, hop = heap[1, 0], heap[1, 1], heap[1, 2], heap[1, 3]
-    sender, instance, receiver, kind, tail = heap[1, 4], heap[1, 5], heap[1, 6], heap[1, 7], heap[1, 8]
-    _drop_first(heap)
-    return time, order, number, hop, sender, instance, receiver, kind, tail
+def due_heads(heap: Rows, now: int) -> Iterator[Head]:
+    """As `core.Calendar.due`."""
+    while first_ns(heap) == now:
+        order, number, hop, sender = heap[1, 1], heap[1, 2], heap[1, 3], heap[1, 4]
+        instance, receiver, kind, tail = heap[1, 5], heap[1, 6], heap[1, 7], heap[1, 8]
+        _drop_first(heap)
+        yield now, order, number, hop, sender, instance, receiver, kind, tail
 
 
-def pop_timer(heap: Rows) -> tuple[int, int, int, int]:
-    """As `heapq.heappop`, of four integers."""
-    time, instance, what, position = heap[1, 0], heap[1, 1], heap[1, 2], heap[1, 3]
-    _drop_first(heap)
-    return time, instance, what, position
+def due_timers(heap: Rows, now: int) -> Iterator[Timer]:
+    """As `core.Calendar.due`."""
+    while first_ns(heap) == now:
+        instance, what, position = heap[1, 1], heap[1, 2], heap[1, 3]
+        _drop_first(heap)
+        yield now, instance, what, position
 
 
 def append(rows: Rows, entry: tuple[int, int, int]) -> None:

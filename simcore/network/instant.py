@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 
 import simpy
 
-__all__ = ["Timers", "TimersOfNpus", "after", "at_end_of_instant"]
+__all__ = ["Environment", "Timers", "TimersOfNpus", "after", "at_end_of_instant"]
 
 DECISION, TRANSMISSION = 2, 3  # SimPy: 0 urgent, 1 normal; everything else of an instant comes first
+
+
+class Environment(simpy.Environment):
+    """One whose time moves on without an event, too."""
+
+    def move_on(self, now_ns: int) -> None:
+        """It is a later time now, before which nothing is to happen here."""
+        self._now = now_ns
 
 
 class _EndOfInstant(simpy.Event):
@@ -46,17 +55,8 @@ class Timers:
         del self._due[self._env.now]
 
 
-class TimersOfNpus(dict[int, Timers]):
-    """The timers of every NPU, by its number."""
-
-    def __init__(self, env: simpy.Environment):
-        super().__init__()
-        self._env = env
-
-    def __missing__(self, npu: int) -> Timers:
-        """An NPU's first."""
-        timers = self[npu] = Timers(self._env)
-        return timers
+TimersOfNpus = defaultdict[int, Timers]
+"""The timers of every NPU, by its number."""
 
 
 def after(env: simpy.Environment, delay_ns: int, callback: Callable[[simpy.Event], None]) -> None:

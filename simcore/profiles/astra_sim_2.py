@@ -113,7 +113,7 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
         system=rings,
         dimension_bandwidth=dimension_bandwidth,
         memory_bus=True,
-        shared_links={"congested": StoreAndForward},
+        shared_links={"congested": StoreAndForward.on},
         graph=GraphRules(slot, 1, GROUP_ENDPOINT_NS, scales=False, refused=REFUSED, strict=True),
         rules=(
             Rule("Messages share no links unless --network congested is given.", ("networks",)),

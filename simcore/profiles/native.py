@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network.congested import CutThrough
+from simcore.network.congested import CutThrough, LinkNetwork
 from simcore.network.congestion_free import message_ns
 from simcore.network.fair import FairShare
-from simcore.network.queued.network import Queued
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology
 from simcore.profiles.profile import Profile, profiles
@@ -74,6 +73,13 @@ def default_system(topology: Topology) -> SystemConfig:
     return SystemConfig(implementations=dict.fromkeys(kinds, chosen) | rest)
 
 
+def queued(topology: Topology) -> type[LinkNetwork]:
+    """Links with queues, which no other run has to load."""
+    from simcore.network.queued.network import Queued
+
+    return Queued.on(topology)
+
+
 def dimension_bandwidth(dim: Dimension) -> float:
     """What an NPU can send into a dimension."""
     links = dim.links * (dim.npus - 1 if dim.kind == "FullyConnected" else 1)
@@ -91,7 +97,7 @@ NATIVE = profiles.register("native")(
         scale=scale,
         system=default_system,
         dimension_bandwidth=dimension_bandwidth,
-        shared_links={"congested": CutThrough, "fair": FairShare, "queued": Queued},
+        shared_links={"congested": CutThrough.on, "fair": FairShare.on, "queued": queued},
         noisy_links=True,
         total_all_gather=True,
         gang=True,

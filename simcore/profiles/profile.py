@@ -71,9 +71,9 @@ class Profile:
     a scale option to a size or a time. `dimension_bandwidth` weighs dimensions against each other (Themis).
     `total_all_gather` reads all-gather sizes of SimAI files as totals. With `late_clearing`, Themis' loads of the last
     collective are gone only when NPU 0 itself issues the next. With `oversized_groups`, a model-parallel group
-    larger than the machine means none (ASTRA-sim 1.0). `shared_links` makes the network of the modes whose links are
-    shared. `memory_bus` allows the shared memory bus. `noisy_links` says that its networks look at every link for
-    itself. With `gang`, a chunk's phase begins on all NPUs of its group at once. `native_algorithms` allows the
+    larger than the machine means none (ASTRA-sim 1.0). `shared_links` chooses the network of the modes whose
+    links are shared. `memory_bus` allows the shared memory bus. `noisy_links` says that its networks look at every link
+    for itself. With `gang`, a chunk's phase begins on all NPUs of its group at once. `native_algorithms` allows the
     collective algorithms that ASTRA-sim has not. `by_messages` allows `--exact messages`. `pipelines`
     plays `pp` > 1 as stages, and takes a loop's groups from the header where that has them. `graph` is for graph
     workloads. `rules` say in words where all this departs from native.
@@ -94,7 +94,7 @@ class Profile:
     late_clearing: bool = False
     queue_choice: QueueChoice = _every_queue
     plan_options: PlanOptions = field(default_factory=PlanOptions)
-    shared_links: Mapping[NetworkMode, type[LinkNetwork]] = field(default_factory=dict)
+    shared_links: Mapping[NetworkMode, Callable[[Topology], type[LinkNetwork]]] = field(default_factory=dict)
     noisy_links: bool = False
     total_all_gather: bool = False
     oversized_groups: bool = False

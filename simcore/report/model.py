@@ -36,7 +36,6 @@ from simcore.report.document import (
     layer_row,
     phase_row,
 )
-from simcore.report.power import power_over_time
 from simcore.report.queues import queues_document
 from simcore.timeline.breakdown import breakdown, class_figures, dimension_traffic, layer_figures
 from simcore.timeline.events import FOREVER, FaultCount, LinkTable, Timeline, format_ranks
@@ -151,6 +150,8 @@ class Report:
         if self.options:
             document["options"] = dict(self.options)
         if self.options.get("power"):
+            from simcore.report.power import power_over_time
+
             document["power"] = power_over_time(timeline, str(self.options["power"]))
         if self.helps:
             document["what_would_help"] = list(self.helps)

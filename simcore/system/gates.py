@@ -114,13 +114,14 @@ class _Place:
     """Where chunks of one group wait for one queue; in the heap the first in order is first.
 
     All that wait at a place need the same `rooms`, those of its classes: while one of them is full, none of the chunks
-    can start. `there` are chunks that some of the classes have.
+    can start. `there` are chunks that some of the classes have, `complete` counts those that all have.
     """
 
     queue: int
     first: int  # of the classes
     rooms: list[_Room]
     full: int
+    complete: int = 0
     there: dict[tuple[tuple[str, int], int], dict[int, Stream]] = field(default_factory=dict)
     waiting: list[tuple[_Rank, Mapping[int, Stream]]] = field(default_factory=list)
 
@@ -187,6 +188,7 @@ class Gang:
             self._num_complete += 1
             rank = (*self._order(stream), stream.key, stream.at, place.first, self._num_complete)
             self._complete.append((place, rank, there))
+            place.complete += 1
             self._touch(place)
 
     def occupy(self, room: _Room) -> None:
@@ -201,14 +203,15 @@ class Gang:
         if room.running == self._limit:
             for place in room.places:
                 place.full -= 1
+                self._touch(place)
         room.running -= 1
-        for place in room.places:
-            self._touch(place)
 
     def _touch(self, place: _Place) -> None:
-        if not self._touched:
-            at_end_of_instant(self.env, 0, self._settle)
-        self._touched[place] = None
+        """Decide at the end of this instant, where something waits that has room."""
+        if not place.full and place.complete:
+            if not self._touched:
+                at_end_of_instant(self.env, 0, self._settle)
+            self._touched[place] = None
 
     def _settle(self, _: simpy.Event) -> None:
         """Start all that may start, the first in order first; only where something has changed there can be any.
@@ -225,6 +228,7 @@ class Gang:
             place = heappop(heads)[2]
             if not place.full:
                 there = heappop(place.waiting)[1]
+                place.complete -= 1
                 if place.waiting:
                     heappush(heads, (place.queue, place.waiting[0][0], place))
                 self._start(place, there)

@@ -10,8 +10,7 @@ import simpy
 
 from simcore.network.congested import Network, TreeNetwork
 from simcore.network.congestion_free import CongestionFree
-from simcore.network.instant import TimersOfNpus, after
-from simcore.network.queued.network import Queued
+from simcore.network.instant import Timers, TimersOfNpus, after
 from simcore.network.trees import Reduction
 from simcore.system.automaton import RankAutomaton, SwitchAutomaton, Together, at_endpoint
 from simcore.system.explicit import Explicit
@@ -55,7 +54,7 @@ class Played:
         self._early: dict[tuple[object, int, int], list[int]] = {}
         self._groups: dict[tuple[GroupDim, int], list[int]] = {}
         self.plans = Plans(costs)
-        self.timers = TimersOfNpus(env)
+        self.timers = TimersOfNpus(partial(Timers, env))
         self._packets = Packets(env, self.timers, costs.bus) if costs.bus else None
         self._handshakes = Handshakes(partial(_later, env))
         self._through: dict[tuple[object, int], list[Callable[[], None]]] = {}
@@ -72,11 +71,11 @@ class Played:
 
     def stuck(self) -> list[str]:
         """What of the network waits for each other, when nothing moves any more."""
-        return self._network.stuck() if isinstance(self._network, Queued) else []
+        return self._network.stuck()
 
     def notes(self) -> list[str]:
         """What the network leaves out."""
-        return self._network.notes() if isinstance(self._network, Queued) else []
+        return self._network.notes()
 
     def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
         """What one NPU sends in a phase."""

@@ -20,7 +20,7 @@ import simpy
 
 from simcore.network.core import NEVER
 from simcore.network.folded import FoldedLinks
-from simcore.network.instant import Timers, after, at_end_of_instant
+from simcore.network.instant import Environment, Timers, after, at_end_of_instant
 from simcore.network.parts import Part
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
@@ -66,7 +66,7 @@ class Shared:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Environment,
         ranks: Sequence[Sequence[int]],
         links: LinkGraph,
         phases: Callable[[Layouts], Phases],
@@ -88,7 +88,7 @@ class Shared:
         self._apart: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], list[tuple[int, ...]]] = {}
         self._enter_env(env)
 
-    def _enter_env(self, env: simpy.Environment) -> None:
+    def _enter_env(self, env: Environment) -> None:
         """Nobody is there yet."""
         self._env, self._timers, self._running = env, Timers(env), Running(self._layouts)
         self._places: dict[tuple[int, int], Place] = {}
@@ -100,7 +100,7 @@ class Shared:
         self._settling = False
         self._due: set[int] = set()
 
-    def empty(self, env: simpy.Environment) -> Shared:
+    def empty(self, env: Environment) -> Shared:
         """The same network with nobody on it, in an environment of its own; what is known of phases serves both."""
         other = copy(self)
         other._enter_env(env)
@@ -206,8 +206,21 @@ class Shared:
         messages, self._messages = self._messages, []
         for send in messages:
             send()
-        peek = self._env.peek()
-        next_ns = self._running.play(int(peek) if peek < NEVER else NEVER, now_ns)
+        self._play_on()
+
+    def _play_on(self) -> None:
+        """Play until something else happens; who leaves before that may be the cause of it."""
+        env, running = self._env, self._running
+        while True:
+            now_ns, limit_ns = int(env.now), int(min(env.peek(), NEVER))
+            next_ns = running.play(limit_ns, now_ns)
+            if next_ns >= limit_ns or not running.leaving:
+                break
+            env.move_on(next_ns)
+            self._leave()
+            if env.peek() <= next_ns:
+                self._settle_later()
+                return
         if next_ns < NEVER:
             self._wake(next_ns, now_ns)
 

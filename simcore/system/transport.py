@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -26,14 +25,11 @@ class AsymmetryError(Exception):
     """NPUs that were folded into one class turn out to differ: the run must be repeated unfolded."""
 
 
-@dataclass(slots=True)
-class _Meeting:
-    """Who has entered a phase: class -> (arrival time, chunk, callback).
+_Meeting = dict[int, tuple[float, Stream, Done]]
+"""Who has entered a phase: class -> (arrival time, chunk, callback).
 
-    Times are whole but for ASTRA-sim 1.0's memory floor, which is a fraction that carries on.
-    """
-
-    there: dict[int, tuple[float, Stream, Done]] = field(default_factory=dict)
+Times are whole but for ASTRA-sim 1.0's memory floor, which is a fraction that carries on.
+"""
 
 
 class Solved:
@@ -73,10 +69,10 @@ class Solved:
     def _arrive(self, npu_class: int, stream: Stream, done: Done) -> None:
         group = self._group(stream.phase.lane.dim, self._ranks[npu_class][0])
         key = (stream.key, stream.at, 0 if self._barrier else self._name(group))
-        meeting = self._meetings.setdefault(key, _Meeting())
-        meeting.there[npu_class] = (self._env.now, stream, done)
+        meeting = self._meetings.setdefault(key, {})
+        meeting[npu_class] = (self._env.now, stream, done)
         expected = len(self._ranks) if self._barrier else len(set(self._members(group).tolist()))
-        if len(meeting.there) == expected:
+        if len(meeting) == expected:
             del self._meetings[key]
             self._settle(meeting, stream.phase)
 
@@ -91,19 +87,19 @@ class Solved:
     def _settle(self, meeting: _Meeting, phase: StreamPhase) -> None:
         """Work out when each class leaves, and call it back then."""
         leave: dict[int, float] = {}
-        for npu_class in meeting.there:
+        for npu_class in meeting:
             if npu_class not in leave:
                 leave |= self._exits(self._group(phase.lane.dim, self._ranks[npu_class][0]), meeting, phase)
         if self._barrier:
             leave = dict.fromkeys(leave, max(leave.values()))
-        for npu_class, (_, stream, done) in meeting.there.items():
+        for npu_class, (_, stream, done) in meeting.items():
             timer = self._env.timeout(leave[npu_class] - self._env.now)
             timer.callbacks.append(partial(_leave, done, stream))
 
     def _exits(self, group: RankGroup, meeting: _Meeting, phase: StreamPhase) -> dict[int, float]:
         """When each class of a group leaves."""
         classes = self._members(group)
-        arrivals = np.array([meeting.there[c][0] for c in classes.tolist()])
+        arrivals = np.array([meeting[c][0] for c in classes.tolist()])
         if (arrivals == arrivals[0]).all():
             if (group, phase) not in self._lockstep:
                 self._lockstep[group, phase] = self._solve(group, np.zeros(len(group), np.int64), phase)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import simpy
 
-from simcore.network.instant import Timers, after, at_end_of_instant
+from simcore.network.instant import Environment, Timers, after, at_end_of_instant
 from simcore.system.ahead import Ahead, Legs, Timed, tell
 from simcore.system.gates import Gang, GangGate, Span
 from simcore.system.shared import LAST, Shared, Taken
@@ -79,7 +79,7 @@ class Wholes:
     others have come, which say when they will, as they compute until then.
     """
 
-    def __init__(self, env: simpy.Environment, gang: Gang, transport: Shared):
+    def __init__(self, env: Environment, gang: Gang, transport: Shared):
         self._env, self._gang, self._transport, self._timers = env, gang, transport, Timers(env)
         self._classes: dict[tuple[int, Chunks], tuple[Sequence[int], bool]] = {}
         self._seen: set[_Kind] = set()
@@ -366,7 +366,7 @@ class _Rehearsal:
     due: tuple[Request | None, int] = (None, 0)
 
     def __init__(self, gang: Gang, transport: Shared):
-        self._env = simpy.Environment()
+        self._env = Environment()
         self._gang, self._transport = gang.empty(self._env), transport.empty(self._env)
         self._begun: dict[tuple[int, int, int], list[int]] = {}
         self._spans: dict[Stream, list[Span]] = {}

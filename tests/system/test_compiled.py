@@ -1,6 +1,7 @@
 """What numba compiles answers as Python does, to the nanosecond, and a run may change over while messages fly."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simcore
-from simcore.network import heaps
-from simcore.network.core import NEVER
+from simcore.network import core, heaps
+from simcore.network.core import NEVER, Calendar
 from simcore.system import layouts
 from tests.system.test_alone import SYSTEMS, TOPOLOGIES, WORKLOAD
 
@@ -32,13 +33,26 @@ def test_compiled_functions_answer_as_python_does(tmp_path, monkeypatch, name, a
     assert reports[0] == reports[1] == reports[2]
 
 
-@given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=40))
-def test_a_heap_in_an_array_gives_tuples_in_order(entries):
-    heap = np.zeros((len(entries) + 1, 4), np.int64)
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=40), st.integers(0, 3))
+def test_calendars_and_heaps_in_arrays_give_entries_in_order_also_those_that_come_meanwhile(entries, late):
+    """What comes while its time runs goes behind what that time has given, and before the rest that is larger."""
+    heap, calendar = np.zeros((2 * len(entries) + 1, 4), np.int64), Calendar()
     for entry in entries:
         heaps.push(heap, entry)
-    assert heaps.length(heap) == len(entries)
-    found = []
-    while heaps.first_ns(heap) < NEVER:
-        found.append(tuple(map(int, heaps.pop_timer(heap))))
-    assert found == sorted(entries)
+        calendar.push(entry)
+    assert heaps.length(heap) == len(entries) == len([*calendar])
+    found: list[tuple[int, ...]] = []
+    same: list[tuple[int, ...]] = []
+    ways: list[Any] = [
+        (heaps.push, heaps.due_timers, heaps.first_ns, heap, found),
+        (Calendar.push, Calendar.due, core.first_ns, calendar, same),
+    ]
+    for push, due, first_ns, column, told in ways:
+        while (now := first_ns(column)) < NEVER:
+            for entry in due(column, now):
+                told.append(tuple(map(int, entry)))
+                if now == late and entry[1] < 2:
+                    push(column, (now, entry[1] + 2, *entry[2:]))
+    assert found == same
+    assert found == sorted(found)
+    assert len(found) == len(entries) + sum(entry[0] == late and entry[1] < 2 for entry in entries)
