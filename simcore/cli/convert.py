@@ -54,8 +54,9 @@ def command(
 ) -> None:
     """Convert SOURCE to Chakra traces TARGET.RANK.et, or a trace to TARGET.et or TARGET.json.
 
-    SOURCE is a text workload (compute columns become microseconds), a FlexFlow task graph, a PyTorch host trace, a
-    Chakra trace of any schema (also a prefix or folder of traces) or its JSON form.
+    SOURCE is a text workload, a FlexFlow task graph, a PyTorch host trace, a Chakra trace of any schema (also a prefix
+    or folder of traces) or its JSON form. A converted text computes for as many nanoseconds as its columns say; ASTRA-sim
+    plays them as microseconds, which is all that --compat chakra writes.
 
     \b
     simcore convert workload.txt traces/w --npus 4
@@ -86,8 +87,9 @@ def command(
     options = Options(npus, iterations, exactly, kineto, rank, sizes, policy.upper(), num_dims or 0, npu_frequency)
     files = convert(source, target, options)
     writer.write_files(files, force=forced())
-    if not (native or compat) and is_text(source):
-        warn("compute columns are taken as microseconds, as Chakra's converter does; --native takes nanoseconds")
+    if not native and is_text(source):
+        warn("ASTRA-sim, and profile astra-sim-2, play compute columns as microseconds, as Chakra's converter does"
+             + "; the other profiles too" * bool(compat))  # fmt: skip
 
 
 def _dimensions(name: str) -> tuple[int, ...]:

@@ -181,12 +181,13 @@ class Graph:
     `collective` indexes `list(CollectiveKind)`, NO_COLLECTIVE where the node is none. `group` names a communicator
     ('' = all NPUs) by index into `group_names`. `dims` is a bit mask of topology dimensions, ALL_DIMENSIONS = all.
     `peer` is the other rank of a send or receive. `deps[dep_offsets[i]:dep_offsets[i + 1]]` are the **rows** (not ids)
-    that row i waits for. `stream` is the device stream a native run serialises kernels on, -1 = none given.
+    that row i waits for. `chakra_ns` is the duration as ASTRA-sim 2.x takes it, -1 = as `duration_ns`. `stream` is the device stream a native run serialises kernels on, -1 = none given.
     """
 
     node_id: NDArray[np.int64]
     kind: NDArray[np.uint8]
     duration_ns: NDArray[np.int64]
+    chakra_ns: NDArray[np.int64]
     size_bytes: NDArray[np.int64]
     collective: NDArray[np.int8]
     group: NDArray[np.int32]
@@ -221,7 +222,7 @@ class Graph:
         return cls(**columns, deps=np.zeros(0, np.int32), names=names, group_names=group_names)
 
 
-_USUAL = {"collective": NO_COLLECTIVE, "dims": ALL_DIMENSIONS, "peer": -1, "stream": -1}
+_USUAL = {"chakra_ns": -1, "collective": NO_COLLECTIVE, "dims": ALL_DIMENSIONS, "peer": -1, "stream": -1}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
