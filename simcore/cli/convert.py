@@ -55,8 +55,8 @@ def command(
     """Convert SOURCE to Chakra traces TARGET.RANK.et, or a trace to TARGET.et or TARGET.json.
 
     SOURCE is a text workload, a FlexFlow task graph, a PyTorch host trace, a Chakra trace of any schema (also a prefix
-    or folder of traces) or its JSON form. A converted text computes for as many nanoseconds as its columns say; ASTRA-sim
-    plays them as microseconds, which is all that --compat chakra writes.
+    or folder of traces) or its JSON form. A converted text computes for as many nanoseconds as its columns say;
+    ASTRA-sim plays them as microseconds, which is all that --compat chakra writes.
 
     \b
     simcore convert workload.txt traces/w --npus 4

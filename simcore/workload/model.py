@@ -181,7 +181,8 @@ class Graph:
     `collective` indexes `list(CollectiveKind)`, NO_COLLECTIVE where the node is none. `group` names a communicator
     ('' = all NPUs) by index into `group_names`. `dims` is a bit mask of topology dimensions, ALL_DIMENSIONS = all.
     `peer` is the other rank of a send or receive. `deps[dep_offsets[i]:dep_offsets[i + 1]]` are the **rows** (not ids)
-    that row i waits for. `chakra_ns` is the duration as ASTRA-sim 2.x takes it, -1 = as `duration_ns`. `stream` is the device stream a native run serialises kernels on, -1 = none given.
+    that row i waits for. `stream` is the device stream a native run serialises kernels on, -1 = none given.
+    `chakra_ns` is the duration as ASTRA-sim 2.x takes it, -1 = as `duration_ns`.
     """
 
     node_id: NDArray[np.int64]

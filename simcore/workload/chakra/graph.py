@@ -129,7 +129,7 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
         node_id=node_id,
         kind=kind.astype(np.uint8),
         duration_ns=duration_ns,
-        chakra_ns=np.where((-500 <= rounded_ns) & (rounded_ns < 1000), duration_ns, micros * 1000),
+        chakra_ns=np.where((rounded_ns >= -500) & (rounded_ns < 1000), duration_ns, micros * 1000),
         dep_offsets=offsets,
         deps=deps,
         names=names,

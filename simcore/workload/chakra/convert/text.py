@@ -1,8 +1,8 @@
 """Text workloads as dependency graphs, the way Chakra's own converter makes them.
 
-Source: `chakra_converter Text` of mlcommons/chakra (main, 2026-05). It takes compute columns, which are nanoseconds, for
-microseconds, and ASTRA-sim 2.x plays them so: that stays in Chakra's field, and `duration_ns` beside it tells simcore
-what the text means. A communication type it does not know, NONE included, is an all-reduce wherever the loop
+Source: `chakra_converter Text` of mlcommons/chakra (main, 2026-05). It takes compute columns, which are nanoseconds,
+for microseconds, and ASTRA-sim 2.x plays them so: that stays in Chakra's field, and `duration_ns` beside it tells
+simcore what the text means. A communication type it does not know, NONE included, is an all-reduce wherever the loop
 communicates at all. All NPUs have one graph.
 """
 
