@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore.errors import InputError
-from simcore.files import write_bytes
+from simcore.files import write_all
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, NodeType, messages
 
 __all__ = ["VERSION", "add_attribute", "check_free", "encode", "frame", "groups", "metadata", "node", "write_files"]
@@ -103,10 +103,9 @@ def encode(head: Any, nodes: Iterable[Any]) -> bytes:
 
 
 def write_files(files: Mapping[Path, bytes], *, force: bool = True) -> None:
-    """Write files, all or none when some are there and not to be replaced (InputError); `.gz` packs."""
+    """Write files, all or none; InputError when some are there and not to be replaced. `.gz` packs."""
     check_free(files, force=force)
-    for path, data in files.items():
-        write_bytes(path, data)
+    write_all(files)
 
 
 def check_free(paths: Iterable[Path], *, force: bool) -> None:
