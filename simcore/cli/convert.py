@@ -6,36 +6,14 @@ from pathlib import Path
 
 import click
 
-from simcore.cli.command import Target, forced, option, verb, warn
-from simcore.cli.numbers import POSITIVE
+from simcore.cli.command import Target, forced, verb, warn
+from simcore.cli.options import options_of
 from simcore.errors import InputError
 
 __all__ = ["command"]
 
 
-@verb()
-@click.argument("source")
-@click.argument("target", type=Target(prefix=True))
-@option("--npus", type=click.IntRange(1), default=1, show_default=True, help="Ranks of a text workload.")
-@option("--iterations", type=click.IntRange(1), default=1, show_default=True, help="Passes of a text workload.")
-@option("--kineto", default="", metavar="FILE", help="The device trace that goes with a PyTorch host trace.")
-@option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Rank of a PyTorch trace.")
-@option("--native", is_flag=True, help="A text workload's training loop itself, times in ns; any of the loops.")
-@option("--topology", default="", metavar="T", help="With --native: the machine it is meant for, instead of --npus.")
-@option("--policy", type=click.Choice(["lifo", "fifo"]), default="lifo", help="With --native: priorities.")
-@option("--num-dims", "--num_dims", type=click.IntRange(1), help="Dimensions that collectives of a text name.")
-@option(
-    "--npu-frequency",
-    "--npu_frequency",
-    type=POSITIVE,
-    metavar="MHZ",
-    help="Clock whose cycles FlexFlow graphs (with --compat) and Chakra's schema of 2023 count (1000).",
-)
-@option(
-    "--to", "form", type=click.Choice(["param"]), help="Of traces: PARAM's, for replay on a cluster: TARGET/RANK.json."
-)
-@option("--comm-groups", default="", metavar="FILE", help="With --to: groups that the traces name but do not define.")
-@option("--compat", type=click.Choice(["chakra"]), help="Exactly what Chakra's own converter makes.")
+@verb(params=[click.Argument(["source"]), click.Argument(["target"], type=Target(prefix=True)), *options_of("convert")])
 def command(
     source: str,
     target: str,

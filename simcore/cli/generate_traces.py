@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from simcore.cli.command import Target, emit, forced, option, verb, warn
+from simcore.cli.options import options_of
 from simcore.errors import InputError
 from simcore.report.table import Table, columns
 from simcore.units import format_bytes, format_ns, parse_bytes, parse_ns
@@ -27,21 +28,11 @@ OUTPUT = option(
 )
 
 
-@verb()
-@option("--kind", type=click.Choice([kind.value for kind in CollectiveKind]), help="The collective.")
-@option("--bytes", "size", default="1 MiB", show_default=True, help="Per NPU, for example 4096 or '64 MiB'.")
-@option("--repeat", type=click.IntRange(1, 10**6), default=1, show_default=True, help="How many, one after the other.")
-@option("--compute", default="0", help="Computation before each, for example '20 us'.")
-@option("--dims", default="", metavar="0,2", help="Topology dimensions that take part; default: all.")
-@option(
-    "--root",
-    type=click.IntRange(0, 2**31 - 1),
-    default=0,
-    help="NPU a broadcast, reduce, gather or scatter is rooted at.",
+@verb(
+    params=options_of(
+        "generate collective", kind=click.Choice([kind.value for kind in CollectiveKind]), output=Target(prefix=True)
+    )
 )
-@option("--samples", is_flag=True, help="Instead: the fourteen small traces of Chakra's generator, in folder -o.")
-@option("--npus", type=click.IntRange(1), help="Write a file per rank; default: one for every NPU.")
-@OUTPUT
 def collective(
     kind: str | None,
     size: str,

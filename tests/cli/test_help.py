@@ -8,8 +8,9 @@ import sys
 import click
 import pytest
 
-from simcore.cli import cli, main, predict
+from simcore.cli import cli, main
 from simcore.cli.command import Command, Option, Target
+from simcore.cli.options import options_of
 from simcore.cost.words import CHOICES
 
 
@@ -95,9 +96,8 @@ def test_help_needs_none_of_the_heavy_libraries():
 
 
 def test_the_words_of_a_plan_that_the_help_shows_are_those_that_are_taken():
-    assert {name: shown.split("|") for name, (shown, _) in predict.SPELLED.items()} == {
-        name: list(CHOICES[name]) for name in predict.SPELLED
-    }
+    shown = {str(one.name): str(one.metavar).split("|") for one in options_of("predict plan") if one.metavar}
+    assert shown == {name: list(names) for name, names in CHOICES.items()}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
