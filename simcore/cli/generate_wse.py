@@ -72,7 +72,7 @@ def traces(**options: Any) -> None:
     """Instructions of every core: READ, WRITE, GEMM, ADD, COPY, MULTICAST, BARRIER.
 
     \b
-    simcore generate wse traces --model_config config.json --system_config system.json --layers decode5 -o output
+    simcore generate wse traces --model_config config.json --system_config system.json --layers decode2 -o output
     """
     from simcore.cli import wse_files
 

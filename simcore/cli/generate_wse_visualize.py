@@ -22,7 +22,8 @@ def visualize(layers: str, step: str | None, system_config: str, outdir: str) ->
     """Draw a PNG for every layer under DIR/visuals/STEP, and its bytes from node to node as CSV.
 
     \b
-    simcore generate wse visualize --layers decode5 --iter decode0
+    simcore generate wse traces --model_config config.json --system_config system.json --layers decode2 -o output
+    simcore generate wse visualize --layers decode2 --iter decode0
     """
     from simcore.files import write_text
     from simcore.generate.wse.source import load

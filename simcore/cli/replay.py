@@ -61,7 +61,7 @@ def command(**given: Any) -> None:
 
     \b
     simcore replay rank0.json.gz rank1.json.gz
-    simcore replay kineto.json.gz --host execution_trace.json.gz
+    simcore replay kineto.json.gz --host execution_trace.json
     simcore replay traces/ --scale 'gemm=0.5' --no-residual
     simcore replay traces/ --straggler 0=1.5 -o replayed/
     simcore replay traces/ --set dp=8 hidden=8192 --topology cluster.yml

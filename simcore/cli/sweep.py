@@ -33,7 +33,7 @@ def command() -> None:
     """Run a study of many configurations: grid, list, random or Optuna (docs/sweep.md).
 
     \b
-    simcore sweep study.yaml -o results --jobs 4
+    simcore sweep sweep.yaml -o results --jobs 4
     simcore sweep report results
     """
 
@@ -56,7 +56,7 @@ def start(
     """Run what is missing of STUDY; the same command goes on after an interruption (`start` may be left out).
 
     \b
-    simcore sweep study.yaml -o results --jobs 4
+    simcore sweep sweep.yaml -o results --jobs 4
     """
     from simcore.sweep.study import read_study
     from simcore.sweep.sweep import sweep
