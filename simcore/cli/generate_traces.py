@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from simcore.cli.command import Target, emit, forced, option, verb, warn
+from simcore.cli.command import Target, emit, forced, verb, warn
 from simcore.cli.options import options_of
 from simcore.errors import InputError
 from simcore.report.table import Table, columns
@@ -17,15 +17,6 @@ from simcore.workload.model import CollectiveKind
 from simcore.workload.tokens import MAX_INTEGER
 
 __all__ = ["collective", "synthetic"]
-
-OUTPUT = option(
-    "-o",
-    "--output",
-    type=Target(prefix=True),
-    required=True,
-    metavar="FILE",
-    help="Trace, or prefix of PREFIX.RANK.et.",
-)
 
 
 @verb(
@@ -103,12 +94,7 @@ def _involved(dims: str) -> list[bool]:
     return [dimension in named for dimension in range(max(named) + 1)]
 
 
-@verb()
-@option("--from", "sources", required=True, multiple=True, metavar="TRACES", help="A folder or prefix; repeatable.")
-@option("--npus", type=click.IntRange(1), help="Ranks to write, a multiple of the source's.")
-@option("--length", type=click.IntRange(1), help="Collectives to sample; default: the sources' mean number.")
-@option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@OUTPUT
+@verb(params=options_of("generate synthetic", output=Target(prefix=True)))
 def synthetic(sources: tuple[str, ...], npus: int | None, length: int | None, seed: int, output: str) -> None:
     """Traces statistically similar to given ones, without their names and sizes; what was learnt, and how alike.
 
