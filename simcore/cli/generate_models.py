@@ -17,6 +17,7 @@ from simcore.files import write_text
 from simcore.generate.aicb.options import FRAMES, Options
 
 if TYPE_CHECKING:
+    from simcore.generate.aicb.inference import InferenceOptions
     from simcore.generate.build import Asked
     from simcore.generate.made import Made
     from simcore.workload.contents import Contents
@@ -158,9 +159,6 @@ def _options(frame: str, size: str | None, values: dict[str, Any]) -> Options:
     return Options(frame=frame, **chosen)
 
 
-EXTRA = [str(one.name) for one in options_of("generate corrected")]
-
-
 SIZES = {"megatron": "13", "deepspeed": "13", "deepseek": "16 --enable_sequence_parallel"}
 TRAINING_HELP = """One training step of {frame}.
 
@@ -189,7 +187,7 @@ def _training(name: str) -> click.Command:
             warn(f"without effect: {', '.join('--' + name for name in ignored)}")
         values.pop("frame")
         output = _Output.taken(values)
-        extra = {key: values.pop(key) for key in EXTRA}
+        extra = {str(one.name): values.pop(str(one.name)) for one in corrected}
         size, profile = (values.pop(key) for key in ("model_size", "profile_out"))
         options = _options(frame, size, values)
         output = output.named(lambda: _aicb_name(options, extra["model"], output.form))
@@ -266,8 +264,10 @@ def inference(model: str, config: str | None, **values: Any) -> None:
     simcore generate inference llama-3-8b --phase prefill --seq_length 4096 -o prefill.txt
     simcore generate inference deepseek-v3 --world_size 32 --expert_model_parallel_size 32 --micro_batch 32 -o d.txt
     """
+    from simcore.generate.aicb.files import aicb_inference_step, inference_file_name
+
     output, profiled = _Output.taken(values), values.pop("aiob_enable")
-    output = output.named(lambda: _inference_name(model, config, values, output.form))
+    output = output.named(lambda: inference_file_name(_of_aicb(model, config, values), output.form))
     for name in ("moe_enable", "aiob_forward_loops", "result_dir"):  # its models have experts, its files our --output
         values.pop(name)
     if profiled and not (output.compat and values["comp_filepath"]):
@@ -278,7 +278,9 @@ def inference(model: str, config: str | None, **values: Any) -> None:
             raise InputError.at(
                 "--format", f"AICB has no {output.form} of inference", expected="text", found=output.form
             )
-        output.finish(_aicb_inference(model, config, values))
+        if config is None:
+            raise InputError.at("CONFIG", "AICB needs a configuration file", expected="a JSON file", found="none")
+        output.finish(aicb_inference_step(_of_aicb(model, config, values)))
         return
     from simcore.generate.serving import inference_step, inference_traces
 
@@ -291,23 +293,9 @@ def inference(model: str, config: str | None, **values: Any) -> None:
     output.traces(partial(inference_traces, model, config, force=forced(), **served))
 
 
-def _inference_name(model: str, config: str | None, values: dict[str, Any], form: str) -> str:
-    """AICB's name of the file."""
-    from simcore.generate.aicb.files import inference_file_name
+def _of_aicb(model: str, config: str | None, values: dict[str, Any]) -> InferenceOptions:
+    """What AICB knows of an inference step."""
     from simcore.generate.aicb.inference import InferenceOptions
 
     names = {field.name for field in fields(InferenceOptions)}
-    known = {name: value for name, value in values.items() if name in names}
-    return inference_file_name(InferenceOptions(model, config or "", **known), form)
-
-
-def _aicb_inference(model: str, config: str | None, values: dict[str, Any]) -> Made:
-    """AICB's file of an inference step."""
-    from simcore.generate.aicb.files import aicb_inference_step
-    from simcore.generate.aicb.inference import InferenceOptions
-
-    if config is None:
-        raise InputError.at("CONFIG", "AICB needs a configuration file", expected="a JSON file", found="none")
-    names = {field.name for field in fields(InferenceOptions)}
-    known = {name: value for name, value in values.items() if name in names}
-    return aicb_inference_step(InferenceOptions(model, config, **known))
+    return InferenceOptions(model, config or "", **{name: values[name] for name in names & values.keys()})

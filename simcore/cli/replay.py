@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -68,5 +69,7 @@ def command(**given: Any) -> None:
     simcore replay traces/ --set pp=4 schedule=zb-h1 --topology cluster.yml
     """
     from simcore.cli.replay_run import Asked, run
+    from simcore.replay.run import Changes
 
-    run(Asked(**given))
+    kept = {each.name: not given.pop(f"no_{each.name}") for each in fields(Changes)}
+    run(Asked(changes=Changes(**kept), **given))
