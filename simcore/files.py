@@ -10,13 +10,13 @@ import io
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from simcore.errors import InputError
+from simcore.errors import InputError, closest
 
 __all__ = [
     "Session",
@@ -25,6 +25,7 @@ __all__ = [
     "occupied",
     "read_bytes",
     "session",
+    "suffix_of",
     "write_all",
     "write_bytes",
     "write_text",
@@ -151,6 +152,18 @@ def _gzipped(content: bytes) -> bytes:
 def write_text(path: str | os.PathLike[str], content: str) -> None:
     """Write a text file in UTF-8; as `write_bytes`."""
     write_bytes(path, content.encode())
+
+
+def suffix_of(path: str | os.PathLike[str], known: Iterable[str], what: str, option: str = "") -> str:
+    """The end of a name that decides what the file is; InputError when it is none of those known."""
+    name = Path(path).name.lower()
+    for suffix in known:
+        if name.endswith(suffix) and name != suffix:
+            return suffix
+    found = "".join(Path(name).suffixes[-2:]) or name
+    raise InputError.at(
+        str(path), f"no {what} of this kind", expected=closest(found, known), found=repr(found), field=option
+    )
 
 
 def make_folder(path: str | os.PathLike[str], *, force: bool = False) -> Path:
