@@ -33,12 +33,22 @@ class Watch:
     ballast: mmap = field(default_factory=lambda: mmap(-1, BALLAST_BYTES))
 
     def ended(self, error: BaseException) -> bool:
-        """Whether an error is the end of memory; CPython then also says that a function set no exception."""
+        """Whether an error is the end of memory, or stands for it.
+
+        CPython may say that a function set no exception, and a library may stumble over an error without a traceback.
+        """
         self.ballast.close()
         lost = isinstance(error, SystemError) and ("without exception" in str(error) or "without setting" in str(error))
-        if lost or isinstance(error, MemoryError):
+        if lost or any(isinstance(each, MemoryError) for each in _chain(error)):
             self.used_bytes = self.used_bytes or _used_bytes()
         return bool(self.used_bytes)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those during whose handling it came."""
+    while error is not None:
+        yield error
+        error = error.__context__
 
 
 def left_bytes() -> int | None:

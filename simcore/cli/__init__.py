@@ -78,7 +78,7 @@ def _status(words: list[str], debug: bool, memory: Watch) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
-    except (SimcoreError, ArithmeticError, MemoryError, SystemError, OSError) as error:
+    except Exception as error:
         known = _known(error, words[0], memory)
         if debug or known is None:
             raise
@@ -97,11 +97,9 @@ def _known(error: Exception, verb: str, memory: Watch) -> SimcoreError | None:
         return error
     if isinstance(error, OSError):  # a name that is too long, a loop of links, a folder not to be entered, a full disk
         return InputError.at(str(error.filename or f"simcore {verb}"), error.strerror or str(error))
-    if isinstance(error, MemoryError | SystemError):
-        return _out_of_memory(verb, memory, str(error)) if memory.ended(error) else None
     if isinstance(error, OverflowError):
         return InputError.at(f"simcore {verb}", "a number of the input is too large", found=str(error))
-    return None
+    return _out_of_memory(verb, memory, str(error)) if memory.ended(error) else None
 
 
 def _out_of_memory(verb: str, memory: Watch, asked: str = "") -> InputError:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from simcore.cli import main
+from simcore.memory import Watch
 from simcore.report.table import Table, columns
 from simcore.workload import archives
 
@@ -43,6 +44,14 @@ def test_a_mesh_that_needs_more_memory_than_there_is_says_so(tmp_path):
     assert done.returncode == 2, done.stderr
     assert "needs more memory than there is" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_error_that_a_library_makes_of_the_end_of_memory_is_the_end_of_memory():
+    """SimPy looks at the traceback of an error, and an allocation that failed may have none."""
+    lost = AttributeError("'NoneType' object has no attribute 'tb_next'")
+    lost.__context__ = MemoryError()
+    assert Watch().ended(lost)
+    assert not Watch().ended(AttributeError("a defect"))
 
 
 def test_a_dense_network_is_estimated_before_it_is_built(tmp_path):

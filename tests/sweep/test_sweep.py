@@ -167,7 +167,7 @@ def test_without_optuna_the_method_says_what_to_install(tmp_path, monkeypatch, c
 @pytest.mark.filterwarnings("default")  # Dask's own
 def test_a_dask_cluster_gives_the_rows_of_this_process(study, tmp_path, finished):
     distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as local:
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as local:
         sweep(read_study(study), tmp_path, scheduler=local.scheduler_address)
     assert sorted((tmp_path / RESULTS).read_bytes().splitlines()) == sorted(finished.splitlines())
 
@@ -198,7 +198,7 @@ def cluster(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     dask = pytest.importorskip("dask")
     dask.config.set({"distributed.scheduler.allowed-failures": 0})
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as local:
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0") as local:
         yield local
 
 
