@@ -44,8 +44,8 @@ class GraphRules:
 
     def durations_ns(self, graph: Graph) -> NDArray[np.int64]:
         """How long every node of a graph takes that is not sent."""
-        chakra = self.chakra_durations & (graph.chakra_ns >= 0)
-        return np.maximum(np.where(chakra, graph.chakra_ns, graph.duration_ns), self.shortest_ns)
+        chakra_ns = graph.chakra_ns if self.chakra_durations else None
+        return np.maximum(graph.duration_ns if chakra_ns is None else chakra_ns, self.shortest_ns)
 
 
 def _stream_slot(kind: int, on_cpu: bool, stream: int, group: str) -> str:

@@ -182,13 +182,12 @@ class Graph:
     ('' = all NPUs) by index into `group_names`. `dims` is a bit mask of topology dimensions, ALL_DIMENSIONS = all.
     `peer` is the other rank of a send or receive. `deps[dep_offsets[i]:dep_offsets[i + 1]]` are the **rows** (not ids)
     that row i waits for. `stream` is the device stream a native run serialises kernels on, -1 = none given.
-    `chakra_ns` is the duration as ASTRA-sim 2.x takes it, -1 = as `duration_ns`.
+    `chakra_ns` is the duration as ASTRA-sim 2.x takes it, None = as `duration_ns`.
     """
 
     node_id: NDArray[np.int64]
     kind: NDArray[np.uint8]
     duration_ns: NDArray[np.int64]
-    chakra_ns: NDArray[np.int64]
     size_bytes: NDArray[np.int64]
     collective: NDArray[np.int8]
     group: NDArray[np.int32]
@@ -204,6 +203,7 @@ class Graph:
     names: tuple[str, ...]
     group_names: tuple[str, ...] = ("",)
     path: str = ""
+    chakra_ns: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.node_id)
@@ -216,14 +216,14 @@ class Graph:
         columns: dict[str, Any] = {
             name: np.array([node.get(name, _USUAL.get(name, 0)) for node in nodes], getattr(np, kind[11:-1]))
             for name, kind in cls.__annotations__.items()
-            if kind.startswith("NDArray") and "dep" not in name
+            if kind.startswith("NDArray") and kind.endswith("]") and "dep" not in name
         }
         columns |= {"node_id": np.arange(len(nodes)), "dep_offsets": np.zeros(len(nodes) + 1, np.int64)}
         names = tuple(str(node.get("name", "")) for node in nodes)
         return cls(**columns, deps=np.zeros(0, np.int32), names=names, group_names=group_names)
 
 
-_USUAL = {"chakra_ns": -1, "collective": NO_COLLECTIVE, "dims": ALL_DIMENSIONS, "peer": -1, "stream": -1}
+_USUAL = {"collective": NO_COLLECTIVE, "dims": ALL_DIMENSIONS, "peer": -1, "stream": -1}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
