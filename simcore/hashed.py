@@ -14,7 +14,7 @@ __all__ = ["Hashed"]
 class Hashed:
     """Base of a frozen dataclass that says `__hash__ = Hashed.__hash__`: the hash of its fields is kept.
 
-    It is no field: neither compared, nor shown, nor pickled.
+    It is no field: neither compared, nor shown, nor pickled. The dataclass has no slots.
     """
 
     __slots__ = ("_hash",)
@@ -24,22 +24,22 @@ class Hashed:
             return self._hash
         except AttributeError:
             kind: Any = type(self)
-            object.__setattr__(self, "_hash", hash(_fields(kind)[1](self)))
+            object.__setattr__(self, "_hash", hash(_values(kind)(self)))
             return self._hash
 
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self)
+
     def but(self, **changes: object) -> Self:
-        """As `dataclasses.replace`, several times as fast; of classes with two fields or more, no `__post_init__`."""
-        kind: Any = type(self)
-        made, (names, values) = object.__new__(kind), _fields(kind)
-        for name, value in zip(names, values(self), strict=True):
-            object.__setattr__(made, name, changes.get(name, value))
-        return made  # type: ignore[no-any-return]
+        """As `dataclasses.replace`, many times as fast; of classes with two fields or more, no `__post_init__`."""
+        made = object.__new__(type(self))
+        object.__setattr__(made, "__dict__", vars(self) | changes)
+        return made
 
     _hash: int
 
 
 @cache
-def _fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """Names of a dataclass's fields, and what gets their values."""
-    names = tuple(field.name for field in fields(kind))
-    return names, attrgetter(*names)
+def _values(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """What gets the values of a dataclass's fields."""
+    return attrgetter(*(field.name for field in fields(kind)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from simcore.cli.command import verb
@@ -39,6 +40,9 @@ def transformer_command(**values: Any) -> None:
     document = describe.transformer_document(run, model.experts, training, rates)
     lines = describe.transformer_lines(run, model.experts, training, grid, rates, forward_only=forward_only)
     executed = _executed(values, model, grid, training, run)
+    if values["cluster"] is not None:
+        document["predicted"], told = _predicted(values, model, grid, training, run)
+        lines = iter([*lines, told])
     print_result(document, lines, _operated(values, run, rates), executed)
 
 
@@ -73,6 +77,25 @@ def _width(values: dict[str, Any], name: str, ratio_name: str, unit: int, defaul
     return int(width)
 
 
+def _predicted(
+    values: dict[str, Any],
+    model: transformer.Model,
+    grid: transformer.Grid,
+    training: transformer.Training,
+    run: transformer.RunCost,
+) -> tuple[dict[str, float], str]:
+    """The run at the utilisation that kernels, collectives and bubbles leave."""
+    if values["fwd_only"]:
+        raise InputError.at("--fwd_only", "what --cluster predicts is a training step", expected="one of the two")
+    from simcore.cost.utilised import utilised
+    from simcore.cost.words import cluster_of
+
+    found = utilised(model, grid, training, run, cluster_of(values["cluster"]), values["microbatch_size"])
+    return asdict(
+        found
+    ), f"{'Predicted:':<21}{describe.duration(found.runtime_s)} at {found.utilisation:.1%} of the peak"
+
+
 def _executed(
     values: dict[str, Any],
     model: transformer.Model,
@@ -81,8 +104,9 @@ def _executed(
     run: transformer.RunCost,
 ) -> Executed | None:
     if values["topology"] is None:
-        if values["microbatch_size"] is not None:
-            raise InputError.at("--microbatch_size", "only --topology runs micro-batches", expected="--topology, too")
+        if values["microbatch_size"] is not None and values["cluster"] is None:
+            message = "only --topology and --cluster run micro-batches"
+            raise InputError.at("--microbatch_size", message, expected="one of them, too")
         return None
     if values["cluster_flop_rate"] is None:
         raise InputError.at("--cluster_flop_rate", "--topology needs the rate of a cluster")

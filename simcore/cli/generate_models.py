@@ -274,6 +274,7 @@ def inference(model: str, config: str | None, **values: Any) -> None:
         found = "--aiob_enable without a time file" if output.compat else "--aiob_enable without --compat"
         raise InputError.at("--comp_filepath", "AICB would profile on a GPU here", expected="a time file", found=found)
     if output.compat:
+        _only_corrected({"dtype": values["dtype"]})
         if output.form != "text":
             raise InputError.at(
                 "--format", f"AICB has no {output.form} of inference", expected="text", found=output.form

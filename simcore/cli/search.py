@@ -14,6 +14,7 @@ from simcore.cli.progress import progress
 if TYPE_CHECKING:
     from simcore.cost.answer import Answer
     from simcore.cost.search import Candidate, Found, Rival, Study
+    from simcore.model.plan import Plan
     from simcore.report.table import Table
 
 __all__ = ["command"]
@@ -53,7 +54,23 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
         save(front_figure(found, job), Path(plot))
     best = Answer(asked.model, found.best[0].plan, asked.cluster)
     explained = _explained(best) if explain else {}
-    emit(_document(found) | explained, lambda: "\n".join(_lines(found, best, explained)))
+    told = _document(found) | {"predict": " ".join(_words(asked, best.plan))} | explained
+    emit(told, lambda: "\n".join(_lines(found, best, told, explained=explain)))
+
+
+def _words(asked: Study, plan: Plan) -> Iterator[str]:
+    """The command that predicts and runs a plan of a study."""
+    from simcore.cli.options import options_of
+    from simcore.model.plan import Plan
+
+    usual = Plan(plan.world_size, plan.seq, fused_attention=plan.fused_attention)
+    yield f"simcore predict --model {asked.names[0] or 'MODEL.yaml'} --cluster {asked.names[1] or 'CLUSTER.yaml'}"
+    yield f"--accelerators {plan.world_size} --seq {plan.seq}"
+    for one in options_of("predict plan"):
+        value = getattr(plan, str(one.name), None)
+        if value != getattr(usual, str(one.name), None):
+            yield one.opts[0] if one.is_flag else f"{one.opts[0]} {value}"
+    yield "--run" if plan.fused_attention else "--unfused-attention --run"
 
 
 def _too_large(found: Found, asked: Study) -> str:
@@ -105,7 +122,7 @@ def _entries(some: Sequence[Candidate]) -> list[dict[str, Any]]:
     ]
 
 
-def _lines(found: Found, best: Answer, explained: dict[str, Any]) -> Iterator[str]:
+def _lines(found: Found, best: Answer, document: dict[str, Any], *, explained: bool) -> Iterator[str]:
     """The best in a sentence and those after it; with `explained` why it wins and what else there is."""
     from simcore.cost.search import rivals
 
@@ -114,13 +131,14 @@ def _lines(found: Found, best: Answer, explained: dict[str, Any]) -> Iterator[st
     yield f"The fastest step takes {best.step_s:.4g} s with {degrees}: {speed}."
     yield f"Of {found.tried:,} candidates {found.fitting:,} fit; {found.simulated:,} were simulated."
     yield "\n" + _plans("", found.best).text(120)
+    yield f"\nthe fastest, run by the engine: {document['predict']}"
     if not explained:
-        yield "\n--explain: why the winner wins, and the fastest at each memory"
+        yield "--explain: why the winner wins, and the fastest at each memory"
         return
     yield from ("", *_reasons(rivals(found)), "", _plans("fastest at each memory:", found.front).text(120))
-    low, high = explained["interval_s"]
+    low, high = document["interval_s"]
     yield f"\nthe best takes {low:.3f} to {high:.3f} s, if it is as near as nine in ten measured steps"
-    told = ", ".join(f"{one['constant']} {one['elasticity']:+.2f}" for one in explained["sensitivities"])
+    told = ", ".join(f"{one['constant']} {one['elasticity']:+.2f}" for one in document["sensitivities"])
     yield f"follows most (change of time per change of constant): {told}"
 
 

@@ -25,7 +25,8 @@ class Software:
     waits for network cards; `piece_s`: to hand over a piece. `hides_input_gradient`: the sum of input gradients runs
     beside the weight gradients. `expert_launch_s`: host time per local expert and pass, where experts are launched one
     by one. `sends_once`: a token goes once to a rank, however many of its experts live there. `exchange`: who brings
-    tokens to their experts and back, NCCL's all-to-all or DeepEP's kernels.
+    tokens to their experts and back, NCCL's all-to-all or DeepEP's kernels; `hides_exchange`: beside the kernels of
+    another micro-batch.
     `synchronous`: a launch waits for the kernel before it (CUDA_LAUNCH_BLOCKING). `accumulation_bytes`: what adding a
     micro-batch's gradient to those before it moves per parameter, in a pass of its own; 0 = the product that makes it
     adds. `jitter`: standard deviation of a rank's step over its mean; all wait for the slowest. `owner_s`: after a step
@@ -43,6 +44,7 @@ class Software:
     hides_input_gradient: bool = False
     sends_once: bool = False
     exchange: Literal["nccl", "deepep", "deepep_low_latency"] = "nccl"
+    hides_exchange: bool = False
     expert_launch_s: float = 0.0
     synchronous: bool = False
     accumulation_bytes: float = 0.0
@@ -79,7 +81,7 @@ _HOSTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cluster(Hashed):
     """Accelerators, their interconnect, the software on them, their hosts; the topology the second came from.
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from simcore.cost.cluster import Cluster
-from simcore.cost.predict import part_times
+from simcore.cost.predict import part_times_ns
 from simcore.model.allocator import Allocator, Piece
 from simcore.model.layer import embedding, head, mtp_blocks
 from simcore.model.memory import Needs, kept_bytes, layer_bytes, stage_needs, states
@@ -166,9 +166,9 @@ def occupancy(model: Model, plan: Plan, cluster: Cluster, stage: int = 0) -> Occ
     lasting["parameters"] -= states(needs.hosted, plan)[0]
     for size in filter(None, lasting.values()):
         working.allocator.take(size)
-    order, played = plan.order, play(plan.order, part_times(model, plan, cluster))
+    order, played = plan.order, play(plan.order, part_times_ns(model, plan, cluster))
     moments = [working.moment(0.0, "start of the step")]
-    for cell, start_s, end_s in zip(order.order[stage], played.start[stage], played.end[stage], strict=True):
-        moments += working.cell(cell, order.part(stage, cell.chunk), start_s, end_s)
-    moments.append(working.moment(played.makespan, "end of the pipeline"))
+    for cell, start_ns, end_ns in zip(order.order[stage], played.start[stage], played.end[stage], strict=True):
+        moments += working.cell(cell, order.part(stage, cell.chunk), start_ns * 1e-9, end_ns * 1e-9)
+    moments.append(working.moment(played.makespan * 1e-9, "end of the pipeline"))
     return Occupancy(stage, lasting, tuple(moments))

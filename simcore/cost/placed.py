@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from simcore.compute.accelerators import accelerator, variant
+from simcore.compute.accelerators import Accelerator, accelerator, variant
 from simcore.cost.cluster import Cluster
 from simcore.cost.systems import software as profile_of
 from simcore.errors import InputError
-from simcore.system.collectives.nccl import FABRICS
+from simcore.system.collectives.nccl import FABRICS, Fabric
 
-__all__ = ["placed"]
+__all__ = ["placed", "usual_fabric"]
 
 # The beginning of an accelerator's name -> its usual interconnect and the Gb/s of a node's network cards together.
 _USUAL = {
     "A100": ("azure-a100", 1600),
     "H100": ("hgx-h100", 3200),
     "H800": ("hgx-h100", 3200),
+    "H20-SXM": ("hgx-h100", 3200),
     "H200-NVL": ("nvl-bridge", 1600),
     "H200": ("hgx-h200", 3200),
     "B200": ("hgx-b200", 3200),
@@ -25,6 +26,7 @@ _USUAL = {
     "GB": ("nvl72", 1600),
     "MI": ("mi300x", 3200),
     "L40S": ("l40s", 800),
+    "RTX-PRO": ("l40s", 800),
     "V100": ("hgx-v100", 400),
     "Gaudi": ("gaudi2", 2400),
     "TPUv4": ("tpu-v4", 100),
@@ -49,19 +51,30 @@ def placed(
     rate = _RATE.search(remarks)
     if rate:
         known = variant(known, float(rate[1]) * 1e12)
-    usual = next((entry for start, entry in _USUAL.items() if known.name.startswith(start)), None)
-    if usual is None:
-        raise InputError.at(device, "no interconnect is known", expected=", ".join(_USUAL), found=known.name)
-    fabric = FABRICS[usual[0]]
-    if usual[0] == "nvl72":
+    name, gigabits = _usual(known)
+    fabric = FABRICS[name]
+    if name == "nvl72":
         ranks = 72 if count % 72 == 0 or count < fabric.node_ranks else 64
         fabric = replace(fabric, node_ranks=ranks)
-    elif per_node and not usual[0].startswith("tpu"):
+    elif per_node and not name.startswith("tpu"):
         fabric = replace(fabric, node_ranks=per_node)
     cards = _CARDS.search(scale_out)
     if cards:
-        fabric = fabric.with_cards(int(cards[1] or 1) * int(cards[2]) / usual[1])
+        fabric = fabric.with_cards(int(cards[1] or 1) * int(cards[2]) / gigabits)
     profile = profile_of(software)
     if known.link_bytes_per_s < _FOR_PIECES:
         profile = replace(profile, tiles=False)
     return Cluster(known.name, fabric, profile)
+
+
+def usual_fabric(device: Accelerator) -> Fabric:
+    """The interconnect usual for a device; InputError where none is known."""
+    return FABRICS[_usual(device)[0]]
+
+
+def _usual(device: Accelerator) -> tuple[str, int]:
+    found = next((entry for start, entry in _USUAL.items() if device.name.startswith(start)), None)
+    if found is None:
+        hint = f"state a fabric ({', '.join(FABRICS)}) or a topology"
+        raise InputError.at(device.name, "no interconnect is known", expected=", ".join(_USUAL), hint=hint)
+    return found

@@ -15,7 +15,7 @@ from math import fsum
 from pathlib import Path
 
 from simcore.cost.cluster import Cluster
-from simcore.cost.predict import gradient_sums, message_bytes, messages_s, part_cells, predict
+from simcore.cost.predict import gradient_sums, message_bytes, messages_ns, part_cells, predict
 from simcore.cost.step import Cell, whole_ns
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
@@ -38,8 +38,7 @@ __all__ = ["cells", "engine_ns", "network_ns", "program", "run_ns", "write_step"
 
 def engine_ns(model: Model, plan: Plan, cluster: Cluster) -> int:
     """How long a step takes of `model` on `cluster`, run by the engine; errors are those of `predict`."""
-    fabric = cluster.fabric if plan.overlap_pipeline else replace(cluster.fabric, hop_s=0.0)
-    return run_ns(program(model, plan, cluster), plan, fabric)
+    return run_ns(program(model, plan, cluster), plan, cluster.fabric)
 
 
 def network_ns(model: Model, plan: Plan, cluster: Cluster) -> int:
@@ -68,8 +67,8 @@ def cells(plan: Plan) -> int:
 def program(model: Model, plan: Plan, cluster: Cluster) -> Workload:
     """The step as a text workload: every part of the model with its micro-batches, what ends the step ahead of them."""
     count, ends = plan.micro_batches, _ends(model, plan, cluster)
-    blocked_s = 0.0 if plan.overlap_pipeline else max(messages_s(model, plan, cluster))
-    rows = [_rows(part_cells(model, plan, cluster, part), blocked_s) for part in range(plan.outline.parts)]
+    blocked_ns = 0 if plan.overlap_pipeline else max(messages_ns(model, plan, cluster))
+    rows = [_rows(part_cells(model, plan, cluster, part), blocked_ns) for part in range(plan.outline.parts)]
     cp = plan.cp if plan.cp > 1 else 0
     if plan.pp == 1:
         sizes = Parallelism(plan.tp, plan.ep, cp=cp)
@@ -77,9 +76,9 @@ def program(model: Model, plan: Plan, cluster: Cluster) -> Workload:
     # A stage has one end: with its first chunk, or in its one part of the first half where two pipelines meet.
     ending = plan.pp // 2 if plan.copies > 1 else plan.pp
     parts = [(ends if part < ending else ()) + row * count for part, row in enumerate(rows)]
-    sizes = Parallelism(plan.tp, plan.ep, plan.pp, plan.outline.chunks, cp, count)
+    sizes = Parallelism(plan.tp, plan.ep, plan.pp, plan.outline.parts // plan.pp, cp, count)
     layers, lengths = tuple(chain.from_iterable(parts)), tuple(map(len, parts))
-    handed = round(message_bytes(model, plan)) if plan.overlap_pipeline else 0
+    handed = message_bytes(model, plan) if plan.overlap_pipeline else 0
     return Workload("HYBRID_TRANSFORMER", layers, sizes, "simai", pipeline_bytes=handed, stage_rows=lengths)
 
 
@@ -95,10 +94,9 @@ def write_step(model: Model, plan: Plan, cluster: Cluster, prefix: Path, *, forc
     return write_set(prefix, plan, (), listed)
 
 
-def _rows(some: Sequence[tuple[Cell, int]], blocked_s: float) -> tuple[Layer, ...]:
+def _rows(some: Sequence[tuple[Cell, int]], waits_ns: int) -> tuple[Layer, ...]:
     """One micro-batch of a part of the model; waiting for transfers stands in its first row."""
     first, *others = (row for cell, count in some for row in cell.rows * count)
-    waits_ns = whole_ns(blocked_s)
     ahead, back = (
         replace(phase, compute_ns=phase.compute_ns + waits_ns) for phase in (first.forward, first.input_grad)
     )

@@ -7,21 +7,23 @@ what follows the last backward: gradient reduction, optimizer, parameter gatheri
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import fsum
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcore.cost.cluster import Cluster, Software
-from simcore.cost.step import Cell, Machine, edge, layer, layer_plan
-from simcore.model.held import Held, held_parameters, tied_gradient_bytes
-from simcore.model.plan import Plan, split, unlike
+from simcore.cost.step import Cell, Cut, Machine, cells_of, cut_of, edge, layer_plan, whole_ns
+from simcore.model.held import fullest_parameters, tied_gradient_bytes
+from simcore.model.plan import Plan, split, stage_parts
 from simcore.model.shape import Model, kinds
 from simcore.model.steps import Axis
 from simcore.system.collectives.nccl import collective_s, point_to_point_s
-from simcore.workload.loops.schedules import Durations
+from simcore.workload.loops.schedules import Durations, Schedule
 from simcore.workload.loops.steady import length
 from simcore.workload.model import CollectiveKind
 
@@ -33,11 +35,12 @@ __all__ = [
     "gradient_sums",
     "lower_bound_s",
     "message_bytes",
-    "messages_s",
+    "messages_ns",
     "part_cells",
-    "part_times",
+    "part_times_ns",
     "predict",
     "predict_layer",
+    "stage_bound_s",
 ]
 
 
@@ -52,7 +55,7 @@ class Prediction:
 @lru_cache(maxsize=4096)
 def predict(model: Model, plan: Plan, cluster: Cluster) -> Prediction:
     """The step time of a model under a plan on a cluster."""
-    pipeline_s, busy_s = _pipeline(model, _paced(plan), cluster)
+    pipeline_s, busy_s = _pipeline(model, plan, cluster)
     moves_s = _moves_s(model, plan, cluster)
     layers_s = busy_s - moves_s
     shares = _wait_shares(model, plan, cluster)
@@ -101,18 +104,39 @@ def _wait_shares(model: Model, plan: Plan, cluster: Cluster) -> dict[str, float]
     }
 
 
-def lower_bound_s(model: Model, plan: Plan, cluster: Cluster, *, rough: bool = False) -> float:
+def stage_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
+    """As `lower_bound_s` without what replicas do for each other: the same for plans that share differently."""
+    pipeline_s, busy_s = _least_s(model, plan, cluster, cut_of(plan)._replace(sharing=()))
+    return (pipeline_s + _stragglers_s(plan, cluster, busy_s) + cluster.software.step_s) * (1 + cluster.losses)
+
+
+def lower_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
     """What no order of cells can beat: for every stage its fill, its work, its drain; stragglers; the end of the step.
 
     A stage starts when its first part's input is there; after its last backward the parts before it still have
-    theirs. It builds no schedule, and costs a fraction of `predict`. `rough`: without what replicas do for each other,
-    the same for plans that differ only in what they share.
+    theirs. It builds no schedule, and costs a fraction of `predict`.
     """
-    pipeline_s, busy_s = _bounds_s(model, _paced(plan, rough=rough), cluster)
-    tail_s = _stragglers_s(plan, cluster, busy_s) + cluster.software.step_s
-    if not rough:
-        tail_s += _gradients_s(model, plan, cluster, float("inf")) + _optimizer_s(model, plan, cluster)
+    pipeline_s, busy_s = _least_s(model, plan, cluster, cut_of(plan))
+    end_s = _gradients_s(model, plan, cluster, float("inf")) + _optimizer_s(model, plan, cluster)
+    tail_s = end_s + _stragglers_s(plan, cluster, busy_s) + cluster.software.step_s
     return (pipeline_s + tail_s) * (1 + cluster.losses)
+
+
+def _least_s(model: Model, plan: Plan, cluster: Cluster, cut: Cut) -> tuple[float, float]:
+    """What the pipelined part takes at least, and the work of the busiest stage."""
+    waits_ns = 0 if plan.overlap_pipeline else max(messages_ns(model, plan, cluster))
+    return _least(model, cluster, cut, plan.outline, plan.micro_batches / plan.copies, waits_ns)
+
+
+@lru_cache(maxsize=1 << 14)
+def _least(
+    model: Model, cluster: Cluster, cut: Cut, outline: Schedule, runs: float, waits_ns: int
+) -> tuple[float, float]:
+    forward, backward, weight = _passes_ns(model, cut, cluster)
+    forward, backward, (parts, first) = forward + waits_ns, backward + waits_ns, _held(outline)
+    fill, drain = (np.cumsum(some)[first] - some[first] for some in (forward, backward))
+    work, weights = (runs * some[parts].sum(axis=1) for some in (forward + backward, weight))
+    return 1e-9 * float((fill + work + np.maximum(weights, drain)).max()), 1e-9 * float((work + weights).max())
 
 
 def _stragglers_s(plan: Plan, cluster: Cluster, busy_s: float) -> float:
@@ -120,97 +144,78 @@ def _stragglers_s(plan: Plan, cluster: Cluster, busy_s: float) -> float:
     return cluster.software.jitter * busy_s * slowest_of(plan.world_size)
 
 
-def _paced(plan: Plan, *, rough: bool = False) -> Plan:
-    """The plan as its cells see it: what replicas share at the end of a step only leaves them as they are."""
-    return plan.but(zero=0, shard=0) if plan.zero == 1 or (rough and plan.zero) else plan
-
-
-@lru_cache(maxsize=1 << 15)
-def _bounds_s(model: Model, plan: Plan, cluster: Cluster) -> tuple[float, float]:
-    """What the pipelined part takes at least, and the work of the busiest stage."""
-    durations, runs = part_times(model, plan, cluster), plan.micro_batches / plan.copies
-    parts = np.array(plan.stage_parts)
-    forward, backward, weight = map(np.array, (durations.forward, durations.backward, durations.weight))
-    first = parts.min(axis=1)
-    fill_s, drain_s = (np.cumsum(times)[first] - times[first] for times in (forward, backward))
-    work_s, weights_s = (runs * times[parts].sum(axis=1) for times in (forward + backward, weight))
-    longest_s = fill_s + work_s + np.maximum(weights_s, drain_s)
-    return float(longest_s.max()), float((work_s + weights_s).max())
-
-
-def _stage_work_s(plan: Plan, durations: Durations, stage: int) -> tuple[float, float]:
-    """Time of a stage's forward and backward cells, and of its weight gradients apart."""
-    parts, runs = plan.parts(stage), plan.micro_batches / plan.copies
-    both, apart = (
-        runs * fsum(times[part] for times in some for part in parts)
-        for some in ((durations.forward, durations.backward), (durations.weight,))
-    )
-    return both, apart
+@lru_cache(maxsize=1024)
+def _held(outline: Schedule) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The parts of every stage, and the first of them."""
+    parts = np.array(stage_parts(outline))
+    return parts, parts.min(axis=1)
 
 
 def predict_layer(model: Model, plan: Plan, cluster: Cluster, phase: str) -> Prediction:
     """One layer's "forward" or "backward" (recomputation included) for one micro-batch."""
-    (cell, _), *_ = _layers(model, plan, cluster, range(1))
+    (cell, _), *_ = cells_of(model, cut_of(plan), cluster, range(1))
     seconds = 1e-9 * (cell.forward_ns if phase == "forward" else cell.backward_ns)
     return Prediction(seconds, {phase: seconds})
 
 
-def _layers(model: Model, plan: Plan, cluster: Cluster, layers: range) -> list[tuple[Cell, int]]:
-    """Cells of some layers of a part of the model, and how many there are of each."""
-    alike = layer_plan(plan)
-    return [
-        (layer(model, alike, cluster, kind, again=again, away=away), count)
-        for some, again, away in plan.layer_states(layers)
-        for kind, count in kinds(model, some)
-    ]
-
-
 def part_cells(model: Model, plan: Plan, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
     """Cells of a part of the model in order, and how many there are of each."""
-    alike, last = layer_plan(plan), plan.outline.parts - 1
-    first = [(edge(model, alike, cluster, last=False), 1)] if part == 0 else []
-    ends = [(edge(model, alike, cluster, last=True), 1)] if part == last else []
-    return [*first, *_layers(model, plan, cluster, plan.layers(model, part)), *ends]
+    return _cells(model, cut_of(plan), cluster, part)
+
+
+def _cells(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
+    layers = cells_of(model, cut, cluster, split(model.depth, cut.parts, cut.cuts)[part])
+    first = [(edge(model, layer_plan(cut), cluster, last=False), 1)] if part == 0 else []
+    ends = [(edge(model, layer_plan(cut), cluster, last=True), 1)] if part == cut.parts - 1 else []
+    return [*first, *layers, *ends]
 
 
 @lru_cache(maxsize=4096)
 def _pipeline(model: Model, plan: Plan, cluster: Cluster) -> tuple[float, float]:
     """Length of the pipelined part and the busiest stage's busy time."""
-    durations = part_times(model, plan, cluster)
+    times = part_times_ns(model, plan, cluster)
+    each = np.array([[*times.forward], [*times.backward], [*times.weight]]).sum(axis=0)
+    busy_s = 1e-9 * float(each[_held(plan.outline)[0]].sum(axis=1).max()) * plan.micro_batches / plan.copies
     if plan.pp == 1 and plan.virtual_stages == 1:
-        total = plan.micro_batches * (fsum(durations.forward) + fsum(durations.backward) + fsum(durations.weight))
-        return total, total
+        return busy_s, busy_s
     chunks = plan.virtual_stages if plan.virtual_stages > 1 else None
-    makespan_s = length(plan.schedule_name, plan.pp, plan.micro_batches, chunks, durations)
-    return makespan_s, max(fsum(_stage_work_s(plan, durations, stage)) for stage in range(plan.pp))
+    return 1e-9 * length(plan.schedule_name, plan.pp, plan.micro_batches, chunks, times), busy_s
 
 
 def _moves_s(model: Model, plan: Plan, cluster: Cluster) -> float:
     """What a stage waits for its transfers in a step: one behind every forward and one behind every backward."""
     cells = plan.micro_batches * (1 if plan.copies > 1 else plan.outline.chunks)
-    return 0.0 if plan.overlap_pipeline else 2 * cells * max(messages_s(model, plan, cluster))
+    return 1e-9 * cells * int(_waits_ns(model, plan, cluster).sum())
 
 
-def part_times(model: Model, plan: Plan, cluster: Cluster) -> Durations:
-    """Forward, backward and weight gradient of a micro-batch on every part of the model.
+def part_times_ns(model: Model, plan: Plan, cluster: Cluster) -> Durations:
+    """Nanoseconds of forward, backward and weight gradient of a micro-batch on every part of the model.
 
     Stages wait for their transfers, as part of a cell, in the pace of the slowest; overlapped, only what needs the data
     waits, for its own.
     """
-    sent_s = messages_s(model, plan, cluster)
-    blocked_s = 0.0 if plan.overlap_pipeline else max(sent_s)
-    known: dict[int, tuple[float, ...]] = {}
-    shown = _alike(model, plan.outline.parts, plan.cuts)
-    for part in dict.fromkeys(shown):
-        cells = part_cells(model, plan, cluster, part)
-        ahead, back, apart = (
-            1e-9 * sum(count * getattr(cell, passed) for cell, count in cells)
-            for passed in ("forward_ns", "backward_ns", "weight_ns")
-        )
-        known[part] = ahead + blocked_s, back + blocked_s, apart
-    times = [known[part] for part in shown]
-    forward, backward, weight = ([*some] for some in zip(*times, strict=True))
-    return Durations(forward, backward, weight, sent_s if plan.overlap_pipeline else 0.0)
+    times = _passes_ns(model, cut_of(plan), cluster) + _waits_ns(model, plan, cluster)
+    forward, backward, weight = times.tolist()
+    return Durations(forward, backward, weight, messages_ns(model, plan, cluster) if plan.overlap_pipeline else 0)
+
+
+@lru_cache(maxsize=1 << 14)
+def _passes_ns(model: Model, cut: Cut, cluster: Cluster) -> NDArray[np.int64]:
+    """Nanoseconds of the passes of a micro-batch (rows) on the parts of the model (columns), no waiting for others."""
+    shown = _alike(model, cut.parts, cut.cuts)
+    known = {part: _sum_ns(_cells(model, cut, cluster, part)) for part in dict.fromkeys(shown)}
+    return np.array([known[part] for part in shown]).T
+
+
+def _sum_ns(cells: Sequence[tuple[Cell, int]]) -> list[int]:
+    each = [(count * cell.forward_ns, count * cell.backward_ns, count * cell.weight_ns) for cell, count in cells]
+    return [*map(sum, zip(*each, strict=True))]
+
+
+def _waits_ns(model: Model, plan: Plan, cluster: Cluster) -> NDArray[np.int64]:
+    """What a cell of each pass waits for its transfer, as a column."""
+    waits = 0 if plan.overlap_pipeline else max(messages_ns(model, plan, cluster))
+    return np.array(((waits,), (waits,), (0,)))
 
 
 @lru_cache(maxsize=4096)
@@ -222,33 +227,21 @@ def _alike(model: Model, parts: int, cuts: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(seen.setdefault(shape, part) for part, shape in enumerate(shapes))
 
 
-def messages_s(model: Model, plan: Plan, cluster: Cluster) -> list[float]:
+def messages_ns(model: Model, plan: Plan, cluster: Cluster) -> list[int]:
     """A transfer of activations from every stage to the next, from the last to the first."""
     if plan.pp == 1:
-        return [0.0]
+        return [0]
     width, node = plan.world_size // plan.pp, cluster.fabric.node_ranks
     size = message_bytes(model, plan)
-    near, far = (point_to_point_s(size, cluster.fabric, same_node=same) for same in (True, False))
+    near, far = (whole_ns(point_to_point_s(size, cluster.fabric, same_node=same)) for same in (True, False))
     nodes = [stage * width // node for stage in range(plan.pp)]
     return [near if one == other else far for one, other in zip(nodes, nodes[1:] + nodes[:1], strict=True)]
 
 
-def message_bytes(model: Model, plan: Plan) -> float:
+def message_bytes(model: Model, plan: Plan) -> int:
     """What a rank hands to the next stage: all activations, or its part where they are scattered over tensor ranks."""
     size = plan.tokens * model.hidden * plan.element_bytes
-    return size / plan.tp if plan.sequence_parallel or plan.scatter_pipeline else size
-
-
-@lru_cache(maxsize=4096)
-def _fullest(model: Model, plan: Plan) -> Held:
-    """Parameters of the fullest stage on one rank, of one pipeline."""
-    held = max(
-        (held_parameters(model, plan, stage) for stage in unlike(model, plan.outline, plan.cuts)),
-        key=lambda one: one.whole,
-    )
-    copies = plan.copies
-    counts = (held.dense, held.experts, held.replicated, held.trained, held.trained_experts)
-    return Held(*(count // copies for count in counts))
+    return size // plan.tp if plan.sequence_parallel or plan.scatter_pipeline else size
 
 
 _BACKWARD_SHARE = 2 / 3  # of a micro-batch's time: two products against the forward's one
@@ -274,7 +267,7 @@ def gradient_sums(model: Model, plan: Plan) -> list[GradientSum]:
     ZeRO 1 scatters the sums of the gradients and gathers the new weights; ZeRO 2 has scattered them before, ZeRO 3
     gathers them in the next step (Rajbhandari et al. 2020, section 7).
     """
-    held = _fullest(model, plan)
+    held = fullest_parameters(model, plan)
     scattered, gathered = (
         (CollectiveKind.REDUCE_SCATTER, plan.gradient_bytes),
         (CollectiveKind.ALL_GATHER, plan.parameter_bytes),
@@ -312,6 +305,6 @@ def _tied_s(model: Model, plan: Plan, cluster: Cluster) -> float:
 
 
 def _optimizer_s(model: Model, plan: Plan, cluster: Cluster) -> float:
-    held = _fullest(model, plan)
+    held = fullest_parameters(model, plan)
     owned = held.owned(plan) if plan.zero else held.trained + held.trained_experts
     return Machine(plan, cluster).optimizer_s(owned)

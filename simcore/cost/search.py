@@ -8,13 +8,13 @@ best of a value of an axis, a point of the front of time against memory. All thr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import chain, product
 from math import isqrt
+from operator import attrgetter
 
-from simcore.cost.predict import Cluster, Prediction, lower_bound_s, predict
+from simcore.cost.predict import Cluster, Prediction, lower_bound_s, predict, stage_bound_s
 from simcore.model.memory import fullest, needs
 from simcore.model.plan import Plan, Recompute
 from simcore.model.shape import Model
@@ -40,7 +40,10 @@ SCHEDULES = tuple(name for name in schedules.names() if name != "interleaved")  
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A model, a batch, a number of accelerators and what may vary; an empty axis takes all values that divide."""
+    """A model, a batch, a number of accelerators and what may vary; an empty axis takes all values that divide.
+
+    `names`: what the model and the cluster are called, or files that describe them.
+    """
 
     model: Model
     plan: Plan
@@ -58,6 +61,7 @@ class Study:
     recompute_layers: Sequence[int] = (0,)
     schedule: Sequence[str] = SCHEDULES
     memory_bytes: int = 0
+    names: tuple[str, str] = ("", "")
 
     @property
     def limit_bytes(self) -> float:
@@ -221,7 +225,7 @@ def _exists(schedule: str, pp: int, chunks: int, count: int, splits: Sequence[in
 def search(study: Study, top: int = 10) -> Found:
     """The `top` fastest candidates that fit, the best of every choice, and the front: as if all were simulated."""
     sized = _sized(study)
-    fitting = [(plan, size) for plan, size in sized.items() if size <= study.limit_bytes]
+    fitting = [(plan, size) for plan, size in sized if size <= study.limit_bytes]
     known = _searched(study, fitting, top)
     return Found(
         tuple(known.best),
@@ -230,41 +234,39 @@ def search(study: Study, top: int = 10) -> Found:
         known.count,
         tuple(known.front),
         known.leaders,
-        min((size for size in sized.values()), default=0),
+        min((size for _, size in sized), default=0),
     )
 
 
-def _sized(study: Study) -> dict[Plan, int]:
+def _sized(study: Study) -> list[tuple[Plan, int]]:
     """All candidates and the bytes they need."""
-    sized: dict[Plan, int] = {}
-    for base, plans in families(study):
-        alike = needs(study.model, base) if any(plan not in sized for plan in plans) else ()
-        sized |= {plan: fullest(alike, plan).total for plan in plans if plan not in sized}
+    sized = list[tuple[Plan, int]]()
+    for base, plans in dict(families(study)).items():
+        alike = needs(study.model, base)
+        sized += ((plan, fullest(alike, plan).total) for plan in plans)
     return sized
 
 
-_ROUGH = tuple(name for name in AXES if name not in {"zero", "shard"})  # what rough bounds depend on
+_UNSHARED = attrgetter(*(name for name in AXES if name not in {"zero", "shard"}))  # what bounds of stages depend on
 
 
 def _searched(study: Study, fitting: Sequence[tuple[Plan, int]], top: int) -> _Known:
     """What simulating plans in order of their bounds shows; those with a rough bound only are bounded better first."""
     model, cluster, known = study.model, study.cluster, _Known(top)
-    rough = cache(lambda *_: lower_bound_s(model, plan, cluster, rough=True))  # the same without what is not named
-    queue = []
-    for number, (plan, size) in enumerate(fitting):
-        bound_s = rough(*(getattr(plan, name) for name in _ROUGH))
-        queue.append((bound_s, False, number, Candidate(plan, size, bound_s)))
+    told = {_UNSHARED(plan): plan for plan, _ in fitting}
+    rough = {choices: stage_bound_s(model, plan, cluster) for choices, plan in told.items()}
+    queue = [(rough[_UNSHARED(plan)], False, at) for at, (plan, _) in enumerate(fitting)]
     heapify(queue)
     meter().tell = lambda: 1 - len(queue) / len(fitting)
     while queue:
-        _, bounded, number, one = heappop(queue)
-        if not known.misses(one):
+        bound_s, close, at = heappop(queue)
+        plan, size = fitting[at]
+        if not known.misses(plan, size, bound_s):
             continue
-        if bounded:
-            known.add(replace(one, prediction=predict(model, one.plan, cluster)))
+        if close:
+            known.add(Candidate(plan, size, bound_s, predict(model, plan, cluster)))
         else:
-            bound_s = lower_bound_s(model, one.plan, cluster)
-            heappush(queue, (bound_s, True, number, replace(one, bound_s=bound_s)))
+            heappush(queue, (lower_bound_s(model, plan, cluster), True, at))
     return known
 
 
@@ -281,17 +283,17 @@ class _Known:
     front: list[Candidate] = field(default_factory=list)
     leaders: dict[Choice, Candidate] = field(default_factory=dict)
 
-    def misses(self, one: Candidate) -> bool:
+    def misses(self, plan: Plan, memory_bytes: int, bound_s: float) -> bool:
         """Whether a candidate, as fast as its bound, would change any answer."""
-        soonest_s = one.bound_s * _ROUNDING
+        soonest_s = bound_s * _ROUNDING
         if len(self.best) < self.top or soonest_s < self.best[-1].step_s:
             return True
-        leaders = map(self.leaders.get, axes(one.plan).items())
+        leaders = map(self.leaders.get, axes(plan).items())
         if any(leader is None or soonest_s < leader.step_s for leader in leaders):
             return True
         if soonest_s > SLOWEST * self.best[0].step_s:
             return False
-        return not any(each.step_s <= soonest_s and each.memory_bytes <= one.memory_bytes for each in self.front)
+        return not any(each.step_s <= soonest_s and each.memory_bytes <= memory_bytes for each in self.front)
 
     def add(self, done: Candidate) -> None:
         """Enter a simulated candidate."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, takewhile
 from math import ceil, fsum
+from typing import NamedTuple
 
 from simcore.compute.accelerators import accelerator
 from simcore.compute.duration import expert_exchange
@@ -23,13 +24,13 @@ from simcore.model.layer import accumulation, blocks, embedding, head, mtp_block
 from simcore.model.memory import activation_bytes, states
 from simcore.model.plan import Plan
 from simcore.model.rows import Rows
-from simcore.model.shape import LayerKind, Model
+from simcore.model.shape import LayerKind, Model, kinds
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step, dropped, in_phase
 from simcore.model.timing import prepare, seconds
 from simcore.system.collectives.nccl import collective_s
 from simcore.workload.model import CollectiveKind, Group, Layer, Phase, PhaseName
 
-__all__ = ["Cell", "Machine", "edge", "layer", "layer_plan", "whole_ns"]
+__all__ = ["Cell", "Cut", "Machine", "cells_of", "cut_of", "edge", "layer_plan", "whole_ns"]
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = PhaseName.FORWARD, PhaseName.INPUT_GRAD, PhaseName.WEIGHT_GRAD
 AXES = {Group.LOOP: Axis.TENSOR, Group.CP: Axis.CONTEXT, Group.EP: Axis.EXPERT}
@@ -84,14 +85,19 @@ class Machine:
         """How many ranks meet on an axis, and how far they stand apart."""
         plan = self.plan
         whole = plan.tp if plan.expert_tp == plan.tp else 1
-        return {
-            Axis.TENSOR: (plan.tp, 1),
-            Axis.CONTEXT: (plan.cp, plan.tp),
-            Axis.EXPERT: (plan.ep, whole),
-            Axis.DATA: (plan.sharing, plan.tp),
-            Axis.EXPERT_DATA: (plan.shard or plan.expert_replicas, plan.ep * whole),
-            Axis.REPLICAS: (plan.replicas // plan.sharing, plan.tp * plan.sharing),
-        }[axis]
+        match axis:
+            case Axis.TENSOR:
+                return plan.tp, 1
+            case Axis.CONTEXT:
+                return plan.cp, plan.tp
+            case Axis.EXPERT:
+                return plan.ep, whole
+            case Axis.EXPERT_DATA:
+                return plan.shard or plan.expert_replicas, plan.ep * whole
+            case Axis.REPLICAS:
+                return plan.replicas // plan.sharing, plan.tp * plan.sharing
+            case _:
+                return plan.sharing, plan.tp
 
     def inside(self, axis: Axis) -> bool:
         """Whether the ranks of an axis share a node."""
@@ -111,6 +117,14 @@ class Machine:
         Inside a node it takes their cores and memory; one that waits for network cards hardly any.
         """
         return max(0.0, collective_s_ - compute_s) + self.slowdown(axis) * min(collective_s_, compute_s)
+
+    def beside_s(self, some: Iterable[tuple[float, Axis]], compute_s: float) -> float:
+        """What collectives cost that run one after the other beside kernels."""
+        cost_s = 0.0
+        for collective_s_, axis in some:
+            cost_s += self.exposed_s(collective_s_, compute_s, axis)
+            compute_s = max(0.0, compute_s - collective_s_)
+        return cost_s
 
     def slowdown(self, axis: Axis) -> float:
         """The share of their time that kernels lose beside a collective."""
@@ -143,16 +157,43 @@ class Cell:
     waits: dict[Axis, float]
 
 
+class Cut(NamedTuple):
+    """What of a plan decides the cells of a model's parts: what layers see, how they are cut, what replicas share.
+
+    `sharing` has ranks, ZeRO level, ranks that share and bytes of a gradient, where every pass communicates.
+    """
+
+    layers: Plan
+    parts: int
+    cuts: tuple[int, ...]
+    splits: bool
+    sharing: tuple[int, ...]
+
+
+def cut_of(plan: Plan) -> Cut:
+    """What of a plan decides its cells."""
+    shares = plan.zero >= _SHARDS_EVERY_PASS
+    sharing = (plan.tp * plan.cp * plan.dp, plan.zero, plan.shard, plan.gradient_bytes) if shares else ()
+    return Cut(plan.of_layer, plan.outline.parts, plan.cuts, plan.splits_backward, sharing)
+
+
 @lru_cache(maxsize=8192)
-def layer_plan(plan: Plan) -> Plan:
+def layer_plan(cut: Cut) -> Plan:
     """The plan as one layer sees it: what differs elsewhere is left at its default."""
-    splits = _SPLITTING if plan.splits_backward else ""
-    recompute = "none" if plan.recompute == "full" else plan.recompute  # cells are told which layers are done again
-    alone = plan.of_layer.but(schedule=splits, recompute=recompute, recompute_layers=0, offload_layers=0)
-    if plan.zero < _SHARDS_EVERY_PASS:
-        return alone
-    ranks = plan.tp * plan.cp * plan.dp
-    return alone.but(world_size=ranks, zero=plan.zero, shard=plan.shard, gradient_bytes=plan.gradient_bytes)
+    again = cut.layers.recompute == "full"  # cells are told which layers are done again
+    recompute = "none" if again else cut.layers.recompute
+    schedule = _SPLITTING if cut.splits else ""
+    alone = cut.layers.but(schedule=schedule, recompute=recompute, recompute_layers=0, offload_layers=0)
+    return alone.but(**dict(zip(("world_size", "zero", "shard", "gradient_bytes"), cut.sharing, strict=False)))
+
+
+def cells_of(model: Model, cut: Cut, cluster: Cluster, layers: range) -> list[tuple[Cell, int]]:
+    """Cells of some layers of a part of the model, and how many there are of each."""
+    return [
+        (layer(model, layer_plan(cut), cluster, kind, again=again, away=away), count)
+        for some, again, away in cut.layers.layer_states(layers)
+        for kind, count in kinds(model, some)
+    ]
 
 
 _SPLITTING = "zb-h1"  # any schedule with cells for weight gradients
@@ -211,18 +252,18 @@ def _sharded(cell: Cell, held: Held, plan: Plan, cluster: Cluster) -> Cell:
     """With gathering of weights and reducing of gradients in every micro-batch, where these are sharded (ZeRO 2, 3)."""
     if plan.zero < _SHARDS_EVERY_PASS:
         return cell
-    machine, gather_s, reduce_s = Machine(plan, cluster), 0.0, 0.0
+    machine, gathers, reduces = Machine(plan, cluster), list[tuple[float, Axis]](), list[tuple[float, Axis]]()
     for count, trained, axis in (
         (held.dense, held.trained, Axis.DATA),
         (held.experts, held.trained_experts, Axis.EXPERT_DATA),
     ):
         if plan.zero > _SHARDS_EVERY_PASS:
-            gather_s += machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.parameter_bytes, axis)
-        reduce_s += machine.collective_s(CollectiveKind.REDUCE_SCATTER, trained * plan.gradient_bytes, axis)
+            gathers.append((machine.collective_s(CollectiveKind.ALL_GATHER, count * plan.parameter_bytes, axis), axis))
+        reduces.append((machine.collective_s(CollectiveKind.REDUCE_SCATTER, trained * plan.gradient_bytes, axis), axis))
     copied = held.trained * plan.gradient_bytes / plan.sharing  # hybrid sharding sums what a rank owns over replicas
-    reduce_s += machine.collective_s(CollectiveKind.ALL_REDUCE, copied, Axis.REPLICAS)
-    ahead_s = machine.exposed_s(gather_s, cell.forward_ns * 1e-9, Axis.DATA)
-    back_s = machine.exposed_s(gather_s + reduce_s, (cell.backward_ns + cell.weight_ns) * 1e-9, Axis.DATA)
+    reduces.append((machine.collective_s(CollectiveKind.ALL_REDUCE, copied, Axis.REPLICAS), Axis.REPLICAS))
+    ahead_s = machine.beside_s(gathers, cell.forward_ns * 1e-9)
+    back_s = machine.beside_s([*gathers, *reduces], (cell.backward_ns + cell.weight_ns) * 1e-9)
     return replace(
         cell,
         rows=(_longer(cell.rows[0], ahead_s, back_s), *cell.rows[1:]),
@@ -306,6 +347,11 @@ class _Placed:
             machine.collective_s(kind, step.size_bytes, step.axis) if kind else 0.0
             for kind in (step.forward, step.backward)
         )
+        if self._software.hides_exchange and _exchanges(step):
+            return (
+                machine.exposed_s(ahead_s, machine.phase_s(block.kernels, FORWARD), step.axis),
+                machine.exposed_s(back_s, machine.phase_s(block.kernels, INPUT_GRAD), step.axis),
+            )
         if step.beside is Beside.ATTENTION:
             core = [kernel for kernel in block.kernels if isinstance(kernel.work, Attention)]
             return (
@@ -406,7 +452,7 @@ class _Placed:
         if not times[2]:
             back, apart = back + apart, 0.0
         if self._software.synchronous:
-            return ahead, back, apart
+            return 2 * ahead, 2 * back, 2 * apart  # there and back
         ahead, back, apart = (
             max(0.0, late - done * 1e-9) for late, done in zip((ahead, back, apart), times, strict=True)
         )

@@ -46,7 +46,11 @@ def read_study(path: str | Path) -> Study:
         model, cluster = read_model(root["model"]), read_cluster(root["cluster"])
         varying = {name: [take(item) for item in root[name].sequence()] for name, take in _VARY.items() if name in root}
         limit = root["memory"].quantity(parse_bytes) if "memory" in root else 0
-        study = Study(model, plan, count, cluster, memory_bytes=limit, **varying)
+        model_name, cluster_name = (
+            node.value if isinstance(node.value, str) else "" for node in (root["model"], root["cluster"])
+        )
+        names = model_name, cluster_name
+        study = Study(model, plan, count, cluster, memory_bytes=limit, names=names, **varying)
     accelerator(cluster.accelerator).peak(plan.dtype)
     check_size(cluster, count)
     return study

@@ -7,9 +7,10 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
-from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
+from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator
 from simcore.cost.cluster import Cluster, Host, Software, host_of
 from simcore.cost.networks import fabric_of_topology
+from simcore.cost.placed import usual_fabric
 from simcore.cost.systems import CLUSTERS, RUNS, software
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problem, Problems, closest
@@ -19,7 +20,8 @@ from simcore.model.shape import Experts, Latent, Model, Weights
 from simcore.model.steps import Module
 from simcore.model.timing import Loop
 from simcore.network.topology.load import load
-from simcore.system.collectives.nccl import read_fabric
+from simcore.network.topology.model import Topology
+from simcore.system.collectives.nccl import Fabric, read_fabric
 from simcore.workload.loops import schedules
 
 __all__ = ["CHOICES", "check_size", "cluster_of", "model_of", "plan_of", "read_cluster", "read_model", "under"]
@@ -99,20 +101,27 @@ def cluster_of(name: str) -> Cluster:
 
 
 def read_cluster(node: Node) -> Cluster:
-    """A cluster by its name, or accelerators with a fabric or topology, some software and a kind of run (`RUNS`)."""
+    """A cluster by its name, or accelerators with a fabric (else the usual) or topology, software and run (`RUNS`)."""
     if isinstance(node.value, str):
         found = node.choice(dict(CLUSTERS))
         return found if isinstance(found, Cluster) else next(iter(CLUSTERS.values()))
     joined = "topology" if "topology" in node else "fabric"
-    node.keys(required=("accelerator", joined), optional=("software", "run", "host"))
+    node.keys(required=("accelerator",), optional=(joined, "software", "run", "host"))
     if node.problems.found:
         raise InputError(node.problems.found)
     device = accelerator(node["accelerator"].text())
     run = node["run"].choice(list(RUNS)) if "run" in node else None
     host = _built(node["host"], Host, {}) if "host" in node else host_of(device.name)
     topology = load(node["topology"].text()) if joined == "topology" else None
-    joins = fabric_of_topology(topology) if topology else read_fabric(node["fabric"])
+    joins = _joins(node, device, topology)
     return Cluster(device.name, joins, _software(node), RUNS.get(str(run), 0.0), host, topology)
+
+
+def _joins(node: Node, device: Accelerator, topology: Topology | None) -> Fabric:
+    """What joins a cluster's accelerators."""
+    if topology:
+        return fabric_of_topology(topology)
+    return read_fabric(node["fabric"]) if "fabric" in node else usual_fabric(device)
 
 
 def under(conditions: str, cluster: Cluster) -> Cluster:

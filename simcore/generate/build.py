@@ -12,7 +12,7 @@ from simcore.model.plan import Plan, Recompute
 from simcore.model.presets import model as named_model
 from simcore.model.shape import Experts, Latent, Model
 
-__all__ = ["SIZES", "Asked", "Extra", "aicb_options", "model_of", "plan_of"]
+__all__ = ["SIZES", "Asked", "Extra", "aicb_options", "model_of", "number_format", "plan_of"]
 
 SIZES = {
     "Megatron": {
@@ -31,6 +31,13 @@ SIZES = {
 
 FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8": "fp8", "float4": "fp4"}
 """The names of number formats as Megatron-LM and DeepSpeed say them, and as accelerators' rates do."""
+
+
+def number_format(name: str) -> str:
+    """What accelerators' rates call a format of either name; InputError names the known."""
+    if name not in (*FORMATS, *FORMATS.values()):
+        raise InputError.at("--dtype", "unknown number format", expected=", ".join(FORMATS), found=name)
+    return FORMATS.get(name, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +206,7 @@ def plan_of(asked: Asked, model: Model) -> Plan:
     capacity = extra.moe_expert_capacity_factor or 0.0
     recompute = extra.recompute or ("selective" if options.recompute_activations else "none")
     reduced_in = extra.gradient_dtype or (options.dtype if deepspeed else "float32")
-    dtype = FORMATS.get(options.dtype, options.dtype)
-    if dtype not in FORMATS.values():
-        raise InputError.at("--dtype", "unknown number format", expected=", ".join(FORMATS), found=options.dtype)
+    dtype = number_format(options.dtype)
     return Plan(
         options.world_size,
         options.seq_length,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from simcore.compute.accelerators import Accelerator
+from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.kernel import Attention, LatentAttention
 from simcore.generate.durations import Roofline, roofline
 from simcore.model.held import held_parameters
@@ -29,7 +29,10 @@ FP8_SHARE = (1 + 4 / 128) / 2
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is served at once: `batch` sequences of `context` tokens, in prefill all new, in decode one new each."""
+    """What is served at once: `batch` sequences of `context` tokens, in prefill all new, in decode one new each.
+
+    `dtype` is that of products and of the weights they read; what is sent and cached has 16 bits or more.
+    """
 
     phase: Literal["prefill", "decode"]
     batch: int
@@ -39,7 +42,12 @@ class Request:
     ep: int = 1
     pp: int = 1
     fp8_dispatch: bool = False
-    element_bytes: int = 2
+    dtype: str = "bf16"
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an activation as it is sent and cached."""
+        return self.plan.element_bytes
 
     @property
     def tokens(self) -> int:
@@ -60,6 +68,7 @@ class Request:
             expert_tp=self.tp,
             micro_batch=self.batch,
             global_batch=self.batch * replicas,
+            dtype=self.dtype,
         )
 
 
@@ -91,8 +100,9 @@ def held_bytes(model: Model, request: Request, stage: int = 0) -> dict[str, int]
     """Bytes of parameters and of the cache on a rank of a stage."""
     held = held_parameters(model, request.plan, stage)
     layers = len(request.plan.stage_layers(model, stage))
-    cache = kv_cache_bytes(replace(model, layers=layers), request.batch * request.context, tp=request.tp)
-    return {"parameter_bytes": request.element_bytes * held.whole, "kv_cache_bytes": cache}
+    tokens, width = request.batch * request.context, request.element_bytes
+    cache = kv_cache_bytes(replace(model, layers=layers), tokens, tp=request.tp, element_bytes=width)
+    return {"parameter_bytes": int(ELEMENT_BYTES[request.dtype] * held.whole), "kv_cache_bytes": cache}
 
 
 def durations_of(model: Model, request: Request, device: Accelerator) -> Roofline:

@@ -10,6 +10,7 @@ from typing import Any
 from simcore.compute.accelerators import Accelerator, accelerator
 from simcore.errors import InputError
 from simcore.generate.aicb.operations import csv_text
+from simcore.generate.build import number_format
 from simcore.generate.contents import with_work
 from simcore.generate.durations import chosen_gpu
 from simcore.generate.inference import Request, durations_of, held_bytes, inference_pipeline, inference_workload
@@ -82,8 +83,10 @@ def _inference(
 ) -> tuple[Model, Request, Accelerator, list[str]]:
     """What is served, how and on what, and what to warn about."""
     chosen = replace(named_model(config or model), mtp_layers=0)  # what predicts further tokens serves training
+    values["dtype"] = number_format(values.get("dtype") or "bf16")
     request = Request(**{_NAMES.get(name, name): value for name, value in values.items()})
     gpu, warnings = chosen_gpu(gpu_type)
+    accelerator(gpu).peak(request.dtype)  # refused where the accelerator has none
     return chosen, request, accelerator(gpu), warnings
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
-from simcore.model.plan import Plan
+from simcore.model.plan import Plan, unlike
 from simcore.model.shape import LayerKind, Model, Weight, Weights, elements, kinds
 
 __all__ = [
     "NOTHING",
     "Held",
+    "fullest_parameters",
     "held_parameters",
     "layer_parameters",
     "of_weights",
@@ -47,6 +49,10 @@ class Held:
     def __mul__(self, times: int) -> Held:
         counts = self.dense, self.experts, self.replicated, self.trained, self.trained_experts
         return Held(*(times * count for count in counts))
+
+    def __floordiv__(self, shares: int) -> Held:
+        counts = self.dense, self.experts, self.replicated, self.trained, self.trained_experts
+        return Held(*(count // shares for count in counts))
 
     @property
     def whole(self) -> int:
@@ -99,18 +105,31 @@ def held_parameters(model: Model, plan: Plan, stage: int) -> Held:
     return _parts(model, _shape(plan), plan.parts(stage))
 
 
-def _shape(plan: Plan) -> Plan:
-    """What of a plan decides what is held."""
-    degrees = plan.tp, plan.ep, plan.expert_tp, plan.pp, plan.virtual_stages
-    choices = plan.schedule, plan.cuts, plan.pad_vocab_to, plan.lora_rank, plan.lora_modules, plan.frozen
-    return _shaped(*degrees, *choices)
+def fullest_parameters(model: Model, plan: Plan) -> Held:
+    """Parameters a rank of the fullest stage holds, of one pipeline."""
+    return _fullest(model, _shape(plan))
 
 
 @lru_cache(maxsize=4096)
-def _shaped(tp: int, ep: int, expert_tp: int, pp: int, virtual_stages: int, schedule: str, *choices: Any) -> Plan:
-    cuts, pad, rank, modules, frozen = choices
-    shape = Plan(1, 1, tp, 1, ep, pp, expert_tp, virtual_stages, pad_vocab_to=pad, schedule=schedule, cuts=cuts)
-    return shape.but(lora_rank=rank, lora_modules=modules, frozen=frozen)
+def _fullest(model: Model, shape: Plan) -> Held:
+    stages = unlike(model, shape.outline, shape.cuts)
+    held = max((_parts(model, shape, shape.parts(stage)) for stage in stages), key=lambda one: one.whole)
+    return held // shape.copies
+
+
+_DEGREES = ("tp", "ep", "expert_tp", "pp", "virtual_stages", "schedule", "cuts")
+_SEEN = (*_DEGREES, "pad_vocab_to", "lora_rank", "lora_modules", "frozen")
+_seen = attrgetter(*_SEEN)
+
+
+def _shape(plan: Plan) -> Plan:
+    """What of a plan decides what is held."""
+    return _shaped(_seen(plan))
+
+
+@lru_cache(maxsize=4096)
+def _shaped(seen: tuple[Any, ...]) -> Plan:
+    return Plan(1, 1, **dict(zip(_SEEN, seen, strict=True)))
 
 
 @lru_cache(maxsize=8192)

@@ -70,15 +70,17 @@ def _family(entries: _Entries, problems: Problems) -> Callable[[str, _Entries], 
     raise InputError(problems.found)
 
 
-def _base(name: str, entries: _Entries, experts: Experts | None = None, **traits: int | Latent | None) -> Model:
-    """What the LLaMA-like families share."""
+def _base(
+    name: str, entries: _Entries, experts: Experts | None = None, *, ffn: int = 0, **traits: int | Latent | None
+) -> Model:
+    """What the LLaMA-like families share; `ffn` where another key says it."""
     heads = entries.integer("num_attention_heads")
     return Model(
         name,
         layers=entries.integer("num_hidden_layers"),
         hidden=entries.integer("hidden_size"),
         heads=heads,
-        ffn=entries.integer("intermediate_size"),
+        ffn=ffn or entries.integer("intermediate_size"),
         vocab=entries.integer("vocab_size"),
         kv_heads=entries.integer("num_key_value_heads", heads),
         head_size=entries.integer("head_dim", 0),
@@ -90,6 +92,10 @@ def _base(name: str, entries: _Entries, experts: Experts | None = None, **traits
 
 def _llama(name: str, entries: _Entries) -> Model:
     return _base(name, entries, linear_bias=entries.flag("mlp_bias"), qkv_bias=entries.flag("attention_bias"))
+
+
+def _mistral(name: str, entries: _Entries) -> Model:
+    return _base(name, entries, window=entries.integer("sliding_window", 0))
 
 
 def _mixtral(name: str, entries: _Entries) -> Model:
@@ -124,9 +130,10 @@ def _qwen3_moe(name: str, entries: _Entries) -> Model:
     return replace(_qwen3(name, entries), experts=_qwen_experts(entries))
 
 
-def _deepseek(name: str, entries: _Entries) -> Model:
+def _shared_experts(entries: _Entries) -> Experts:
+    """Experts beside some that every token has, behind layers without any."""
     width = entries.integer("moe_intermediate_size")
-    experts = Experts(
+    return Experts(
         entries.integer("n_routed_experts"),
         entries.integer("num_experts_per_tok"),
         width,
@@ -135,6 +142,10 @@ def _deepseek(name: str, entries: _Entries) -> Model:
         router_bias="topk_method" in entries.nodes and entries.nodes["topk_method"].value == "noaux_tc",
         every=max(1, entries.integer("moe_layer_freq", 1)),
     )
+
+
+def _deepseek(name: str, entries: _Entries) -> Model:
+    experts = _shared_experts(entries)
     latent = Latent(
         entries.integer("q_lora_rank", 0),
         entries.integer("kv_lora_rank"),
@@ -143,6 +154,13 @@ def _deepseek(name: str, entries: _Entries) -> Model:
         entries.integer("v_head_dim"),
     )
     return _base(name, entries, experts, latent=latent, mtp_layers=entries.integer("num_nextn_predict_layers", 0))
+
+
+def _glm4_moe(name: str, entries: _Entries) -> Model:
+    """DeepSeek's experts behind grouped keys."""
+    traits = {"qkv_bias": entries.flag("attention_bias"), "query_key_norm": entries.flag("use_qk_norm")}
+    mtp = entries.integer("num_nextn_predict_layers", 0)
+    return _base(name, entries, replace(_shared_experts(entries), router_bias=True), mtp_layers=mtp, **traits)
 
 
 def _gpt2(name: str, entries: _Entries) -> Model:
@@ -162,8 +180,51 @@ def _gpt2(name: str, entries: _Entries) -> Model:
     )
 
 
+def _nemotron(name: str, entries: _Entries) -> Model:
+    return replace(_base(name, entries), gated=False, norm="layer")
+
+
+def _gpt_neox(name: str, entries: _Entries) -> Model:
+    parallel = entries.flag("use_parallel_residual", default=True)
+    return replace(_nemotron(name, entries), linear_bias=True, parallel_block=parallel)
+
+
+def _opt(name: str, entries: _Entries) -> Model:
+    """Positions are counted from 2 (Zhang et al. 2022)."""
+    positions = 2 + entries.integer("max_position_embeddings")
+    read = _base(name, entries, ffn=entries.integer("ffn_dim"), positions=positions)
+    tied = entries.flag("tie_word_embeddings", default=True)
+    return replace(read, gated=False, norm="layer", linear_bias=True, tied=tied)
+
+
+def _falcon(name: str, entries: _Entries) -> Model:
+    """Keys are shared by groups of heads, or before that by all; attention stands beside the feed-forward block."""
+    read, grouped = _base(name, entries, ffn=1), entries.flag("new_decoder_architecture")
+    shared = 1 if entries.flag("multi_query", default=True) else read.heads
+    return replace(
+        read,
+        ffn=entries.integer("ffn_hidden_size", 4 * read.hidden),
+        kv_heads=entries.integer("num_kv_heads", read.heads) if grouped else shared,
+        gated=False,
+        norm="layer",
+        linear_bias=entries.flag("bias"),
+        parallel_block=grouped or entries.flag("parallel_attn", default=True),
+        tied=entries.flag("tie_word_embeddings", default=True),
+    )
+
+
 def _gemma(name: str, entries: _Entries) -> Model:
     return replace(_base(name, entries), tied=entries.flag("tie_word_embeddings", default=True))
+
+
+def _gemma2(name: str, entries: _Entries) -> Model:
+    """Norms before and behind both blocks; every second layer sees all."""
+    return replace(_gemma(name, entries), norms=4, window=entries.integer("sliding_window", 4096), full_every=2)
+
+
+def _gemma3(name: str, entries: _Entries) -> Model:
+    every = entries.integer("sliding_window_pattern", 6)
+    return replace(_gemma2(name, entries), full_every=every, query_key_norm=True)
 
 
 def _gpt_oss(name: str, entries: _Entries) -> Model:
@@ -194,7 +255,7 @@ def _t5(name: str, entries: _Entries) -> Model:
 
 FAMILIES: dict[str, Callable[[str, _Entries], Model]] = {
     "llama": _llama,
-    "mistral": _llama,
+    "mistral": _mistral,
     "mixtral": _mixtral,
     "qwen2": _qwen2,
     "qwen2_moe": _qwen2_moe,
@@ -205,6 +266,14 @@ FAMILIES: dict[str, Callable[[str, _Entries], Model]] = {
     "gpt2": _gpt2,
     "gpt_oss": _gpt_oss,
     "gemma": _gemma,
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
+    "glm4_moe": _glm4_moe,
+    "nemotron": _nemotron,
+    "phi3": _llama,
+    "falcon": _falcon,
+    "gpt_neox": _gpt_neox,
+    "opt": _opt,
     "t5": _t5,
 }
 """`model_type` -> reader."""
@@ -222,6 +291,14 @@ ARCHITECTURES = {
     "GPT2LMHeadModel": "gpt2",
     "GptOssForCausalLM": "gpt_oss",
     "GemmaForCausalLM": "gemma",
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3_text",
+    "Glm4MoeForCausalLM": "glm4_moe",
+    "NemotronForCausalLM": "nemotron",
+    "Phi3ForCausalLM": "phi3",
+    "FalconForCausalLM": "falcon",
+    "GPTNeoXForCausalLM": "gpt_neox",
+    "OPTForCausalLM": "opt",
     "T5ForConditionalGeneration": "t5",
 }
 """The first of `architectures` -> `model_type`."""

@@ -14,7 +14,7 @@ from math import ceil
 
 from simcore.model.held import NOTHING, Held, held_parameters, layer_parameters
 from simcore.model.layer import blocks, embedding, head, mtp_blocks
-from simcore.model.plan import Plan, unlike
+from simcore.model.plan import Plan, split, unlike
 from simcore.model.shape import LayerKind, Model, kinds
 from simcore.model.steps import Block, dropped
 
@@ -114,8 +114,8 @@ def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:
 
 def stage_needs(model: Model, plan: Plan, stage: int) -> Needs:
     """What one stage needs."""
-    lasting, working = _activations(model, plan, stage)
-    largest = max((layer_parameters(model, plan, kind).whole for kind in _kinds(model, plan, stage)), default=0)
+    parts = plan.parts(stage)
+    lasting, working, largest = _of_stage(model, plan.of_layer, plan.outline.parts, plan.cuts, parts)
     flying = in_flight(plan, stage) / plan.copies
     held, hosted = held_parameters(model, plan, stage), _hosted(model, plan, stage)
     return Needs(held, hosted, largest, lasting * flying, working)
@@ -124,11 +124,6 @@ def stage_needs(model: Model, plan: Plan, stage: int) -> Needs:
 def fullest(some: Iterable[Needs], plan: Plan) -> Memory:
     """The peak of the stage that needs most."""
     return max((each.memory(plan) for each in some), key=lambda memory: memory.total)
-
-
-def _kinds(model: Model, plan: Plan, stage: int) -> set[LayerKind]:
-    """Kinds of the layers of a stage."""
-    return {kind for part in plan.parts(stage) for kind, _ in kinds(model, plan.layers(model, part))}
 
 
 def stage_memory(model: Model, plan: Plan, stage: int = 0) -> Memory:
@@ -196,31 +191,31 @@ def kept_bytes(some: Iterable[Block], plan: Plan) -> tuple[float, ...]:
     return tuple(made)
 
 
-def _activations(model: Model, plan: Plan, stage: int) -> tuple[float, float]:
-    """What a micro-batch leaves in a stage, and what only one layer or the head needs at a time."""
-    first, last = plan.ends(stage)
-    layers = tuple(plan.layers(model, part) for part in plan.parts(stage))
-    return _of_stage(model, plan.of_layer, layers, first > 0, last > 0)
-
-
 @lru_cache(maxsize=8192)
-def _of_stage(model: Model, plan: Plan, parts: tuple[range, ...], first: bool, last: bool) -> tuple[float, float]:
-    lasting, working = sum(_of_part(model, plan, layers) for layers in parts), 0.0
-    if first:
+def _of_stage(
+    model: Model, plan: Plan, count: int, cuts: tuple[int, ...], parts: tuple[int, ...]
+) -> tuple[float, float, int]:
+    """What a micro-batch leaves in some of `count` parts, what one layer or the head needs at a time, and the
+    parameters of the largest layer.
+    """
+    layers = [split(model.depth, count, cuts)[part] for part in parts]
+    lasting, working = sum(_of_part(model, plan, some) for some in layers), 0.0
+    if 0 in parts:
         lasting += sum(kept_bytes([embedding(model, plan)], plan))
-    held = {kind for layers in parts for kind, _ in kinds(model, layers)}
+    held = {kind for some in layers for kind, _ in kinds(model, some)}
     if plan.recompute == "full" or plan.away("activations"):
         working = max(activation_bytes(model, plan, kind, again=False) for kind in held)
     if plan.away("activations"):  # another layer's are on their way
         working += max(activation_bytes(model, plan, kind) for kind in held)
-    if last:
+    if count - 1 in parts:
         working += sum(kept_bytes([head(model, plan)], plan))
         for layer in range(model.depth, model.depth + model.mtp_layers):
             lasting += sum(kept_bytes(mtp_blocks(model, plan), plan))
             lasting += activation_bytes(model, plan, model.kind(layer))
-    return lasting, working
+    return lasting, working, max((layer_parameters(model, plan, kind).whole for kind in held), default=0)
 
 
+@lru_cache(maxsize=8192)
 def _of_part(model: Model, plan: Plan, layers: range) -> float:
     """What a micro-batch leaves in the layers of a part of the model."""
     grouped = plan.recompute == "full" and plan.recompute_method == "uniform"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
-from typing import Literal
+from operator import attrgetter
+from typing import Any, Literal
 
 from simcore.compute.accelerators import ELEMENT_BYTES
 from simcore.errors import InputError, Location, Problem, Problems
@@ -26,6 +27,7 @@ __all__ = [
     "check",
     "check_sizes",
     "split",
+    "stage_parts",
     "unlike",
 ]
 
@@ -40,7 +42,7 @@ MOST_ROWS, MOST_CAPACITY, MOST_LAYERS = 1 << 24, 1 << 20, 1 << 13
 MOST = 1 << 32  # of anything: beyond, products of them are no numbers of bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan(Hashed):
     """Degrees and choices of a training step.
 
@@ -219,7 +221,7 @@ class Plan(Hashed):
     @property
     def of_layer(self) -> Plan:
         """The plan as a layer's kernels and activations see it: what does not matter there is left at its default."""
-        return _of_layer(self)
+        return _of_layer(_SEEN_BY_LAYERS(self))
 
     # --- the pipeline
 
@@ -255,7 +257,7 @@ class Plan(Hashed):
     @property
     def stage_parts(self) -> tuple[tuple[int, ...], ...]:
         """Which parts of the model every stage holds."""
-        return _parts(self.outline)
+        return stage_parts(self.outline)
 
     def parts(self, stage: int) -> tuple[int, ...]:
         """Which parts of the model a stage holds."""
@@ -291,12 +293,19 @@ class Plan(Hashed):
 _PER_LAYER = ("activations", "weights")
 
 
+# What layers do not see: how many ranks there are, how they share and pass on.
+_ELSEWHERE = {
+    *("world_size", "pp", "virtual_stages", "global_batch", "overlap", "cuts", "zero", "overlap_pipeline"),
+    *("scatter_pipeline", "schedule", "gradient_bytes", "shard"),
+}
+_LAYERS = tuple(field.name for field in fields(Plan) if field.name not in _ELSEWHERE)
+_SEEN_BY_LAYERS = attrgetter(*_LAYERS)
+
+
 @lru_cache(maxsize=8192)
-def _of_layer(plan: Plan) -> Plan:
-    return plan.but(
-        world_size=plan.tp * plan.cp, pp=1, virtual_stages=1, global_batch=1, overlap=False, cuts=(), zero=0,
-        overlap_pipeline=False, scatter_pipeline=False, schedule="", gradient_bytes=0, shard=0,
-    )  # fmt: skip
+def _of_layer(seen: tuple[Any, ...]) -> Plan:
+    plan = Plan(1, gradient_bytes=0, **dict(zip(_LAYERS, seen, strict=True)))
+    return plan.but(world_size=plan.tp * plan.cp)
 
 
 @lru_cache(maxsize=4096)
@@ -305,8 +314,8 @@ def _outline(name: str, stages: int, chunks: int | None) -> Schedule:
 
 
 @lru_cache(maxsize=4096)
-def _parts(shape: Schedule) -> tuple[tuple[int, ...], ...]:
-    """The parts of every stage."""
+def stage_parts(shape: Schedule) -> tuple[tuple[int, ...], ...]:
+    """Which parts of the model every stage holds."""
     return tuple(tuple(shape.part(stage, chunk) for chunk in range(shape.chunks)) for stage in range(shape.stages))
 
 
@@ -314,7 +323,7 @@ def _parts(shape: Schedule) -> tuple[tuple[int, ...], ...]:
 def unlike(model: Model, shape: Schedule, cuts: tuple[int, ...]) -> tuple[int, ...]:
     """The first stage of every kind: stages with the same layers and ends hold and do the same."""
     seen: dict[object, int] = {}
-    parts, layers = _parts(shape), split(model.depth, shape.parts, cuts)
+    parts, layers = stage_parts(shape), split(model.depth, shape.parts, cuts)
     for stage, held in enumerate(parts):
         kind = tuple((kinds(model, layers[part]), part == 0, part == shape.parts - 1) for part in held)
         seen.setdefault(kind, stage)

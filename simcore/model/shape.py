@@ -108,7 +108,7 @@ class LayerKind:
     cross: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Model(Hashed):
     """A transformer's shape; sizes in elements.
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator
 from simcore.compute.duration import durations
-from simcore.compute.kernel import Attention, Duration, GroupedProduct, MemoryPass, Product
+from simcore.compute.kernel import Attention, Duration, GroupedProduct, MemoryPass, Product, Touch
 from simcore.compute.kernel import Kernel as Work
 from simcore.compute.measured.tables import remembered
 from simcore.compute.power import limited
@@ -23,9 +23,10 @@ class Loop:
     """What a training loop makes of kernels whose short runs are measured: factors on their times.
 
     `products`: of 16 bits and more; `narrow_products`: of 8 and 4 bits, quantising included, and `narrowest_products`
-    of 4 on top; `attention`; `passes` over
-    memory; `gap_s`: from the end of a kernel to the start of the next. `power_limited`: products are slower in long
-    runs at the board's power limit (`simcore.compute.power.limited`).
+    of 4 on top; `attention`; `passes` over memory, `copies` of them that bring tokens in order; `gap_s`: from the end
+    of a kernel to the start of the next. `power_limited`: products are slower in long runs at the board's power limit
+    (`simcore.compute.power.limited`). `attention_for`: the year of the newest devices that the attention is written
+    for, `attention_behind` how many times as long its authors say it takes as the best of its time.
     """
 
     products: float = 1.0
@@ -33,15 +34,19 @@ class Loop:
     narrowest_products: float = 1.0
     attention: float = 1.0
     passes: float = 1.0
+    copies: float = 1.0
     gap_s: float = 1.5e-6
     power_limited: bool = True
+    attention_for: int = 0
+    attention_behind: float = 1.0
 
-    def factor(self, work: Work, dtype: str) -> float:
-        """On the time of a kernel; grouped products are measured in training loops as it is."""
+    def factor(self, work: Work, dtype: str, year: int) -> float:
+        """On the time of a kernel on a device of a year; grouped products are measured in training loops as it is."""
         if isinstance(work, Attention):
-            return self.attention
+            older = _OLDER_ATTENTION if 0 < self.attention_for < year else 1.0
+            return self.attention * self.attention_behind * older
         if isinstance(work, MemoryPass):
-            return self.passes
+            return self.passes * (self.copies if work.operation is Touch.COPY else 1.0)
         if isinstance(work, GroupedProduct):
             return 1.0
         if ELEMENT_BYTES[dtype] >= _WIDE_BYTES:
@@ -51,6 +56,9 @@ class Loop:
 
 LOOP = Loop()
 _WIDE_BYTES = 2.0
+# FlashAttention 2, written for A100, on H100 over FlashAttention 3: 1.5 to 2 times as long forward, 1.5 to 1.75 times
+# backward (Shah et al. 2024, arXiv 2407.08608, section 4.1), which takes three quarters of the time.
+_OLDER_ATTENTION = 0.25 * 1.75 + 0.75 * 1.625
 
 
 def duration(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = LOOP) -> Duration:
@@ -62,7 +70,8 @@ def duration(kernel: Kernel, device: Accelerator, dtype: str, loop: Loop = LOOP)
 def _duration(work: Work, launches: int, device: Accelerator, dtype: str, loop: Loop) -> Duration:
     found = min((durations([work], device, kind)[0] for kind in _kinds(work, dtype)), key=attrgetter("seconds"))
     slower = limited(work, found.seconds, device, dtype) if loop.power_limited else 1.0
-    return replace(found, seconds=found.seconds * slower * loop.factor(work, dtype) + launches * loop.gap_s)
+    factor = slower * loop.factor(work, dtype, device.year)
+    return replace(found, seconds=found.seconds * factor + launches * loop.gap_s)
 
 
 def _kinds(work: Work, dtype: str) -> tuple[str, ...]:

@@ -1,9 +1,11 @@
+import json
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simcore.cli import main
 from simcore.cost.predict import predict
 from simcore.cost.systems import CLUSTERS
 from simcore.errors import InputError
@@ -101,3 +103,19 @@ def test_summing_gradients_apart_costs_its_passes_over_memory():
     held = max(held_parameters(GPT, BASE, stage).trained for stage in range(BASE.pp))
     least_s = BASE.micro_batches * held * added / 2.039e12
     assert 0.9 * least_s < more_s < 1.5 * least_s
+
+
+RUN = "cost transformer --num_layers 24 --d_model 2048 --dataset_size 1e11 --batch_size 512 --json"
+
+
+@pytest.mark.parametrize("grid", ["--p_data 8", "--p_data 4 --p_tensor_int 2 --consecutive_attn_and_ffn", "--p_pipe 4"])
+def test_a_counted_run_takes_longer_than_at_the_peak_by_what_it_does_not_use(grid, capsys):
+    peak = 312e12  # of an A100 in bf16
+    ideal = [*RUN.split(), *grid.split(), "--skip_efficiency_check", "--cluster_flop_rate", str(peak)]
+    assert main([*ideal, "--cluster", "selene"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    predicted = document["predicted"]
+    assert 0.1 < predicted["utilisation"] < 0.8
+    assert predicted["runtime_s"] * predicted["utilisation"] == pytest.approx(document["runtime_s"])
+    assert main([*ideal, "--cluster", "selene", "--fwd_only"]) == 2
+    assert "--fwd_only" in capsys.readouterr().out

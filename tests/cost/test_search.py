@@ -1,4 +1,5 @@
 import json
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -6,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.cli import main
-from simcore.cost.predict import lower_bound_s, predict
+from simcore.cost.predict import lower_bound_s, predict, stage_bound_s
 from simcore.cost.search import SLOWEST, Candidate, Study, axes, candidates, pareto, rivals, search
 from simcore.cost.systems import CLUSTERS
 from simcore.model.memory import peak
@@ -77,7 +78,7 @@ def test_no_schedule_beats_its_bound(name, model, pp, micro, zero, flags):
     plan = Plan.of(1024, 64, dp=2, micro_batch=micro, pp=pp, zero=zero, **choices)
     bound_s = lower_bound_s(model, plan, CLUSTERS["selene"])
     assert predict(model, plan, CLUSTERS["selene"]).step_s >= bound_s * (1 - 1e-12)
-    assert bound_s >= lower_bound_s(model, plan, CLUSTERS["selene"], rough=True) * (1 - 1e-12)
+    assert bound_s >= stage_bound_s(model, plan, CLUSTERS["selene"]) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("name", schedules.names())
@@ -117,6 +118,40 @@ def test_a_study_file_is_searched_and_explained(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "fastest at each memory" in text and "measured steps" in text
     assert "follows most" in text.splitlines()[-1] and "H100-SXM-80GB." in text.splitlines()[-1]
+
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 8,
+    "vocab_size": 32000,
+    "max_position_embeddings": 2048,
+}
+
+
+@pytest.mark.parametrize(("schedule", "pp"), [("1f1b", 2), ("dualpipe", 4), ("zb-h1", 4)])
+def test_the_best_plan_its_run_and_its_file_take_the_same_time(schedule, pp, tmp_path, capsys, monkeypatch):
+    """What a study finds is what `predict --run` and, from the exported file with NCCL's collectives, `run` answer."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    asked = {"model": "config.json", "seq": 1024, "accelerators": 16, "global_batch": 32, "cluster": "h100"}
+    asked |= {"tp": [2], "pp": [pp], "micro_batch": [1], "schedule": [schedule], "zero": [1]}
+    (tmp_path / "study.json").write_text(json.dumps(asked))
+    assert main(["search", "study.json", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert main([*shlex.split(found["predict"])[1:], "--json", "-o", "step.txt"]) == 0
+    predicted = json.loads(capsys.readouterr().out)
+    assert predicted["step_s"] == found["best"][0]["step_s"]
+    topology = {"topology": ["Switch"] * 3, "npus_count": [2, 16 // 2 // pp, pp], "bandwidth": [50] * 3}
+    (tmp_path / "switches.json").write_text(json.dumps(topology | {"latency": [500] * 3}))
+    (tmp_path / "nccl.json").write_text(json.dumps({"collectives": "nccl", "nccl-fabric": "hgx-h100"}))
+    files = ["--workload", "step.txt", "--topology", "switches.json", "--system", "nccl.json"]
+    assert main(["run", *files, "--schedule", found["best"][0]["schedule"], "--json"]) == 0
+    run_ns = json.loads(capsys.readouterr().out)["time_ns"]
+    assert run_ns == round(predicted["run_s"] * 1e9) == pytest.approx(predicted["step_s"] * 1e9, abs=4)
 
 
 @pytest.mark.parametrize(

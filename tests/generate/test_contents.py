@@ -156,3 +156,19 @@ def test_a_workload_that_is_not_there_is_an_error(step, tmp_path, monkeypatch, n
 def test_shipped_workloads_are_known_by_name(capsys):
     assert main(["compare", "gpt_7b", "dlrm"]) == 0
     assert capsys.readouterr().out.startswith("B communicates")
+
+
+def test_what_is_served_in_fp8_holds_half_the_weights_and_the_same_cache(capsys):
+    """Activations are sent and cached in 16 bits; a GPU without fp8 refuses."""
+    served = ["generate", "inference", "llama-3-8b", "--phase", "prefill", "--seq_length", "4096", "--json"]
+    made = {}
+    for dtype in ("bfloat16", "float8"):
+        assert main([*served, "--gpu_type", "H100", "--dtype", dtype]) == 0
+        made[dtype] = json.loads(capsys.readouterr().out)
+    wide, narrow = (made[dtype]["memory"] for dtype in ("bfloat16", "float8"))
+    assert wide["parameter_bytes"] == 2 * narrow["parameter_bytes"]
+    assert wide["kv_cache_bytes"] == narrow["kv_cache_bytes"]
+    times = [sum(row["forward"]["compute_ns"] for row in made[dtype]["rows"]) for dtype in ("bfloat16", "float8")]
+    assert times[1] < times[0]
+    assert main([*served, "--gpu_type", "A100", "--dtype", "float8"]) == 2
+    assert "fp8" in capsys.readouterr().err

@@ -42,9 +42,20 @@ def test_a_training_step_computes_three_times_its_forward_pass(name, model):
 def test_the_forward_pass_of_a_training_step_is_a_prefill(name):
     """The same rows, in front."""
     made = train(name)
-    forward = [list(map(str, passes(held)[0])) for held in rows(made)[2]]
+    forward = [[str(each._replace(of=None)) for each in passes(held)[0]] for held in rows(made)[2]]
     prefill = [list(map(str, held)) for held in rows(replace(made, train=False, prefill=True))[2]]
     assert forward == prefill
+
+
+@pytest.mark.parametrize("name", sorted(SYSTEMS))
+def test_the_partial_gradients_of_a_block_s_input_are_summed_behind_their_product(name):
+    """Of the head, too: all-reduces of input gradients wait for a product of the same layer."""
+    for held in rows(train(name))[2]:
+        products = set[str]()
+        for each in passes(held)[1]:
+            layer = each.uid.replace("lm_head", "head").split("_")[0]
+            assert each.kind != "AllReduce" or "_ar_sp" in each.uid or layer in products
+            products |= {layer} if each.kind in KINDS else set()
 
 
 @pytest.mark.parametrize("name", sorted(set(SYSTEMS) - {"alone"}))

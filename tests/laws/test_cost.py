@@ -1,16 +1,14 @@
 """Laws between the closed forms of `simcore.cost` and what runs workloads row by row."""
 
 from dataclasses import replace
-from math import ceil
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simcore.compute.accelerators import accelerator
 from simcore.cost.cluster import Software
-from simcore.cost.played import cells, engine_ns, program, run_ns
-from simcore.cost.predict import part_times, predict
+from simcore.cost.played import engine_ns, program, run_ns
+from simcore.cost.predict import part_times_ns, predict
 from simcore.cost.systems import CLUSTERS
 from simcore.generate.durations import roofline
 from simcore.generate.training import pipeline_workload
@@ -35,7 +33,7 @@ def strategies(draw):
     name = name if pp > 1 else "1f1b"
     tp, dp, ep = draw(st.sampled_from([(1, 1, 1), (2, 2, 2), (4, 2, 1), (2, 4, 4), (1, 8, 2)]))
     chunks = 2 if name in TWO_CHUNKS else draw(st.sampled_from([2, 3])) if name == "interleaved" else 1
-    count = pp * draw(st.sampled_from([2, 3, 20])) if name == "interleaved" else 2 * draw(st.integers(pp, 10 * pp))
+    count = pp * draw(st.sampled_from([2, 3, 5])) if name == "interleaved" else 2 * draw(st.integers(pp, 2 * pp))
     model = draw(
         st.sampled_from([replace(GPT, layers=15), replace(LLAMA, layers=17), replace(MIXED, layers=13), AHEAD, T5])
     )
@@ -68,16 +66,13 @@ def strategies(draw):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(strategies(), st.sampled_from(["selene", "vtrain-cluster", "h100", "gb200"]))
 def test_the_engine_takes_as_long_for_a_step_as_predicted(asked, system):
-    """With the collectives of tensor, context, expert and data parallelism: to the rounding of messages and ends."""
+    """With the collectives of tensor, context, expert and data parallelism, in all rows: what ends it is rounded up."""
     model, plan = asked
-    predicted_s, engine_s = (
-        predict(model, plan, CLUSTERS[system]).step_s,
-        engine_ns(model, plan, CLUSTERS[system]) * 1e-9,
-    )
-    assert engine_s == pytest.approx(predicted_s, abs=(3 * cells(plan) + 4) * 1e-9)
+    more_ns = engine_ns(model, plan, CLUSTERS[system]) - predict(model, plan, CLUSTERS[system]).step_s * 1e9
+    assert -1 < more_ns < 4
 
 
 @settings(max_examples=60, deadline=None)
@@ -89,15 +84,9 @@ def test_a_pipeline_is_played_to_the_nanosecond(asked):
         1024, plan.micro_batches, pp=plan.pp, schedule=plan.schedule, virtual_stages=plan.virtual_stages,
         overlap_pipeline=plan.overlap_pipeline,
     )  # fmt: skip
-    times, workload = part_times(model, plan, SELENE), program(model, plan, SELENE)
-    end = next(layer for layer in workload.layers if layer.name == "optimizer")
-    rounded = ([round(seconds * 1e9) for seconds in some] for some in (times.forward, times.backward, times.weight))
-    sent = times.transfer if plan.overlap_pipeline else [0.0] * plan.pp
-    exact = schedules.Durations(*rounded, transfer=[ceil(round(seconds * 1e9, 3)) for seconds in sent])
+    end = next(layer for layer in program(model, plan, SELENE).layers if layer.name == "optimizer")
     found = engine_ns(model, plan, SELENE) - end.forward.compute_ns
-    blocked = 0 if plan.overlap_pipeline else 2 * cells(plan)  # waiting for messages is rounded up
-    assert schedules.play(plan.order, exact).makespan - blocked <= found
-    assert found <= schedules.play(plan.order, exact).makespan + blocked
+    assert schedules.play(plan.order, part_times_ns(model, plan, SELENE)).makespan == found
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,6 +1,7 @@
 """One reader of Hugging Face files: what it reads, every command takes."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -68,6 +69,33 @@ def test_a_family_is_known_by_its_type_or_by_its_architecture(config):
     by_type = configuration(config({key: value for key, value in QWEN3_MOE.items() if key != "architectures"}))
     assert configuration(config({key: value for key, value in QWEN3_MOE.items() if key != "model_type"})) == by_type
     assert total_parameters(by_type) == total_parameters(model("qwen3-30b-a3b"))
+
+
+PUBLISHED = """
+27.23 gemma2    hidden_size=4608 intermediate_size=36864 num_hidden_layers=46 num_attention_heads=32 vocab_size=256000
+                num_key_value_heads=16 head_dim=128
+41.30 falcon    hidden_size=8192 num_hidden_layers=60 num_attention_heads=128 num_kv_heads=8 vocab_size=65024
+                new_decoder_architecture=true
+6.92  falcon    hidden_size=4544 num_hidden_layers=32 num_attention_heads=71 vocab_size=65024 multi_query=true
+341.0 nemotron  hidden_size=18432 intermediate_size=73728 num_hidden_layers=96 num_attention_heads=96
+                num_key_value_heads=8 vocab_size=256000
+3.82  phi3      hidden_size=3072 intermediate_size=8192 num_hidden_layers=32 num_attention_heads=32 vocab_size=32064
+20.55 gpt_neox  hidden_size=6144 intermediate_size=24576 num_hidden_layers=44 num_attention_heads=64 vocab_size=50432
+29.97 opt       hidden_size=7168 ffn_dim=28672 num_hidden_layers=48 num_attention_heads=56 vocab_size=50272
+                max_position_embeddings=2048
+352.8 glm4_moe  hidden_size=5120 intermediate_size=12288 moe_intermediate_size=1536 num_hidden_layers=92
+                num_attention_heads=96 num_key_value_heads=8 head_dim=128 n_routed_experts=160 n_shared_experts=1
+                num_experts_per_tok=8 first_k_dense_replace=3 vocab_size=151552 attention_bias=true use_qk_norm=true
+"""
+
+
+@pytest.mark.parametrize("row", re.split(r"\n(?=\d)", PUBLISHED.strip()), ids=lambda row: " ".join(row.split()[:2]))
+def test_a_family_has_the_parameters_of_its_published_weights(config, row):
+    """Source: sizes of the weights on the Hugging Face hub (the head of Falcon 7B is its word table)."""
+    billions, family, *said = row.split()
+    values = {key: json.loads(value) for key, value in (one.split("=") for one in said)}
+    read = configuration(config({"model_type": family, **values}))
+    assert total_parameters(read) == pytest.approx(float(billions) * 1e9, rel=0.003)
 
 
 def test_qwen2s_shared_expert_has_a_gate(config):

@@ -8,7 +8,7 @@ octave in a column counts as its weight.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -196,12 +196,18 @@ _HEADS = ({"heads": 0.3}, {"heads": 0.5, "kv_heads": -0.5}, {"head_dim": 6.0}, {
 _MODEL = ({"hidden": 2.3}, {"inter": 0.4, "tp": -0.4}, {"experts": 0.7, "ep": -0.7}, {"topk": 12.0}, {"inter": 4.5})
 _SPREAD = ({"ep": 0.3}, {"experts": 0.7}, {"tp": 0.7}, {"topk": 1.1, "experts": -1.1})
 _FEED = ("dtype", "gated", "distribution")
+_LONG_RUNS = ("gemm", "attention_prefill", "attention_bidirectional")  # measured at the power limit, too
+
+
+def _sustained(short: Operation) -> Operation:
+    """The same in runs of a second at the board's power limit."""
+    return replace(short, name=f"{short.name}_sustained", words=("dtype", "framework"), rests_on=short.name)
+
 
 OPERATIONS: dict[str, Operation] = {
     one.name: one
     for one in (
         Operation("gemm", "m", ("dtype",), _PRODUCT, _product),
-        Operation("gemm_sustained", "m", ("dtype", "framework"), _PRODUCT, _product, rests_on="gemm"),
         Operation("gemm_fp32", "m", ("dtype", "op"), ({"batch": 1.0}, *_PRODUCT), _product),
         Operation(
             "gemm_gradients",
@@ -224,30 +230,12 @@ OPERATIONS: dict[str, Operation] = {
         Operation("moe", "tokens", _FEED, (*_MODEL, *_SPREAD), _experts),
         Operation("attention_prefill", "seq", ("dtype",), (*_HEADS, {"window": 1.0}), _prefill, ("batch",)),
         Operation(
-            "attention_prefill_sustained",
-            "seq",
-            ("dtype", "framework"),
-            (*_HEADS, {"window": 1.0}),
-            _prefill,
-            ("batch",),
-            rests_on="attention_prefill",
-        ),
-        Operation(
             "attention_bidirectional",
             "seq",
             ("dtype",),
             ({"heads": 0.3}, {"head_dim": 6.0}, {"heads": 1.5, "batch": 1.5}),
             _bidirectional,
             ("batch",),
-        ),
-        Operation(
-            "attention_bidirectional_sustained",
-            "seq",
-            ("dtype", "framework"),
-            ({"heads": 0.3}, {"head_dim": 6.0}, {"heads": 1.5, "batch": 1.5}),
-            _bidirectional,
-            ("batch",),
-            rests_on="attention_bidirectional",
         ),
         Operation("attention_decode", "context", ("kv_dtype",), (*_HEADS, {"window": 1.0}), _decode, ("batch",)),
         Operation(
@@ -312,3 +300,4 @@ OPERATIONS: dict[str, Operation] = {
         ),
     )
 }
+OPERATIONS |= {one.name: one for one in map(_sustained, [OPERATIONS[name] for name in _LONG_RUNS])}

@@ -10,7 +10,7 @@ from simcore.cost.closed.simple import Chip, Setup, SimpleRun, Variant
 from simcore.cost.closed.transformer import Cost, Grid, Pass, RunCost, Training
 from simcore.units import format_rate
 
-__all__ = ["Rates", "operation_lines", "rates", "simple_lines", "transformer_document", "transformer_lines"]
+__all__ = ["Rates", "duration", "operation_lines", "rates", "simple_lines", "transformer_document", "transformer_lines"]
 
 DAY_S = 86400.0
 Figures = dict[str, float]
@@ -91,10 +91,10 @@ def _rate_lines(found: Rates, clusters: int) -> Iterator[str]:
         yield f"{who + ' FLOP/sec:':<21}{found['FLOP'] * count:.3e}"
         yield f"{who + ' bytes/sec:':<21}{net:.3e} ({sent:.3e} Tx, {received:.3e} Rx)"
     yield ""
-    yield f"{'Runtime:':<21}{_duration(found['runtime_s'])}"
+    yield f"{'Runtime:':<21}{duration(found['runtime_s'])}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Days, hours, minutes or seconds with one decimal."""
     for unit, length in (("days", DAY_S), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= length:
@@ -161,11 +161,11 @@ def operation_lines(cost: OperationCost) -> Iterator[str]:
         yield f"{'Break-even link:':<21}{format_rate(cost.break_even_bytes_per_s)} a cluster"
     if cost.communication_s is not None:
         bound = "the links" if cost.communication_s > cost.ideal_s else "the arithmetic"
-        yield f"{'Link time:':<21}{_duration(cost.communication_s)}, so {bound} bound the run"
+        yield f"{'Link time:':<21}{duration(cost.communication_s)}, so {bound} bound the run"
     if cost.checkpoint_interval_s is not None:
-        yield f"{'Checkpoint every:':<21}{_duration(cost.checkpoint_interval_s)}"
+        yield f"{'Checkpoint every:':<21}{duration(cost.checkpoint_interval_s)}"
         yield f"{'Failures:':<21}{_count(cost.expected_failures)} expected"
-    yield f"{'Wall clock:':<21}{_duration(cost.wall_clock_s)} ({cost.wall_clock_s / cost.ideal_s - 1:+.1%})"
+    yield f"{'Wall clock:':<21}{duration(cost.wall_clock_s)} ({cost.wall_clock_s / cost.ideal_s - 1:+.1%})"
     if cost.energy_joules is not None:
         yield f"{'Energy:':<21}{_count(cost.energy_joules / 3.6e9)} MWh"
     if cost.money is not None:

@@ -86,7 +86,6 @@ def _divides(row: Mapping[str, Any]) -> bool:
 
 def _job(row: Mapping[str, Any], shape: tuple[int, int]) -> Job:
     layers, hidden = shape
-    tp, pp, dp = _degrees(row)
     heads = int(row["NHEADS"] or (_EARLY_HEADS if hidden == _EARLY_WIDTH else _HEADS))
     model = gpt({"layers": layers, "hidden": hidden, "heads": heads, "vocab": _WORDS, "seq": _SEQ})
     return job(
@@ -94,9 +93,7 @@ def _job(row: Mapping[str, Any], shape: tuple[int, int]) -> Job:
         _SEQ,
         _batch(row),
         micro_batch=int(row["MBS"]),
-        tp=tp,
-        pp=pp,
-        dp=dp,
+        **dict(zip(("tp", "pp", "dp"), _degrees(row), strict=True)),
         recompute="full",
         zero=1,
         scatter_pipeline=True,

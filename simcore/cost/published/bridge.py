@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from simcore.cost.published.rows import Row, Step, job
+from simcore.cost.published.rows import Job, Row, Step, job
 from simcore.cost.published.tables import number, shipped, spread, table_rows
 
 __all__ = ["MODERN", "dense", "mixtures"]
@@ -44,7 +44,7 @@ _SYSTEMS = {
     "DGX-GB200": "gb200",
     "DGX-GB300": "gb300",
 }
-_EXPERTS_TOGETHER = "26.06"  # the rows say so, no source: up to the release before, time follows the experts of a rank
+_ONE_GRAPH = "26.06"  # the first release whose recipes have it
 
 
 def _rows(document: Mapping[str, Any], models: Mapping[str, str]) -> Iterator[Row]:
@@ -62,9 +62,16 @@ def _row(name: str, row: Mapping[str, Any], model: str, system: str) -> Row:
     choices = {**MODERN, "zero": 3 if number(row["FSDP"]) > 1 else 1, "dtype": _TYPES[row["Precision"]]}
     one = job(shipped(model), seq, batch, **spread(row, gpus), **choices, gradient_bytes=2)
     measured_s = batch * seq / (float(row["Tokens / sec / GPU"]) * gpus)
-    older = str(row["release"]) < _EXPERTS_TOGETHER
-    cluster = f"{_SYSTEMS[system]}-26.04" if older and one.model.experts else _SYSTEMS[system]
+    cluster = _SYSTEMS[system] + (_recipe(one, str(row["release"])) if one.model.experts else "")
     return Row(f"{name}-{system}-{row['Precision']}", measured_s, Step((one,), cluster))
+
+
+def _recipe(one: Job, release: str) -> str:
+    """How mixtures were run; recipes of DeepSeek-V3 and Kimi K2 with two sequences a micro-batch were left alone."""
+    if release < _ONE_GRAPH:
+        return "-26.04"
+    kept = one.plan.dtype != "fp8" or (one.model.latent and one.plan.micro_batch > 1)
+    return "" if kept else "-26.06"
 
 
 Rows = Callable[[Mapping[str, Any]], Iterator[Row]]

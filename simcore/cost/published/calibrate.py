@@ -28,7 +28,8 @@ from simcore.cost.published.validate import default_documents
 
 __all__ = ["FITTED", "Tried", "by_suite", "errors", "left_out", "main", "moved", "rows_by_suite", "using"]
 
-# Family -> its parameters ("profile/field") and the suites that they are fitted on.
+# Family -> its parameters ("profile/field", of several profiles alike "one+other/field") and the suites that they are
+# fitted on.
 FITTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     family: (tuple(entry["parameters"]), tuple(entry["suites"])) for family, entry in systems.TABLE["fitted"].items()
 }
@@ -82,12 +83,13 @@ def using(values: Mapping[str, float]) -> Iterator[None]:
     """The shipped profiles with other values of some parameters."""
     table: Table = deepcopy(dict(systems.TABLE))
     for path, value in values.items():
-        profile, _, field = path.partition("/")
-        entry = table["software"][profile]
+        profiles, _, field = path.partition("/")
         *inner, last = field.split(".")
-        for name in inner:
-            entry = entry.setdefault(name, {})
-        entry[last] = value
+        for profile in profiles.split("+"):
+            entry = table["software"][profile]
+            for name in inner:
+                entry = entry.setdefault(name, {})
+            entry[last] = value
     with systems.replaced(table):
         yield
 
@@ -209,12 +211,12 @@ _FED = 0.1  # of what all rows together say of a parameter
 
 _LEAST = dict.fromkeys(("products", "narrow_products", "narrowest_products", "attention", "passes"), 0.5)
 _LEAST |= {"slowdown": 0.02, "slowdown_across": 0.02, "piece_s": 2e-6, "jitter": 0.002, "gap_s": 0.5e-6}
-_LEAST |= {"step_s": 1e-3, "owner_s": 1e-4, "launch_s": 1e-6}
+_LEAST |= {"step_s": 1e-3, "owner_s": 1e-4, "launch_s": 1e-6, "expert_launch_s": 1e-6}
 
 
 def _shipped(path: str) -> float:
-    profile, _, field = path.partition("/")
-    found: Any = systems.SOFTWARE[profile]
+    profiles, _, field = path.partition("/")
+    found: Any = systems.SOFTWARE[profiles.split("+")[0]]
     for name in field.split("."):
         found = getattr(found, name)
     return float(found)

@@ -14,7 +14,7 @@ from typing import Any
 
 from simcore.cost.published.bridge import MODERN
 from simcore.cost.published.megatron import gpt
-from simcore.cost.published.rows import Job, Row, Step, from_rate, job, selected, step_s
+from simcore.cost.published.rows import Job, Row, Step, from_rate, job, selected, stated, step_s
 from simcore.cost.published.tables import shipped
 
 __all__ = ["llama3", "megatron_core"]
@@ -36,15 +36,11 @@ def _interleavings(one: Job) -> tuple[Job, ...]:
 def megatron_core(document: Mapping[str, Any]) -> Iterator[Row]:
     """Megatron-Core on H100; the step from 72 B L s h^2 (1 + s / 6h + V / 12 L h) FLOPs (Megatron-LM's README)."""
     for row in selected(document, "mcore-h100-"):
-        shape, degrees, batch = row["model"], row["parallel"], row["batch"]["global_"]
+        shape = row["model"]
         model = gpt({**shape, "ffn": 4 * shape["hidden"]}, tied=False)
-        split = {name: degrees[name] for name in ("tp", "pp", "dp")}
-        sizes = [micro for micro in (1, 2, 4) if batch // degrees["dp"] % micro == 0]
-        jobs = [
-            one
-            for micro in sizes
-            for one in _interleavings(job(model, shape["seq"], batch, micro_batch=micro, **split, **MODERN))
-        ]
+        replica = row["batch"]["global_"] // row["parallel"]["dp"]
+        sizes = (micro for micro in (1, 2, 4) if replica % micro == 0)
+        jobs = [one for size in sizes for one in _interleavings(stated(row, model, micro_batch=size, **MODERN))]
         yield Row(row["id"], from_rate(row, 72, 12, "tflops_per_gpu"), Step(tuple(jobs), "h100"))
 
 

@@ -10,7 +10,7 @@ from simcore.compute.accelerators import accelerator
 from simcore.compute.power import node_w
 from simcore.cost.basis import Basis
 from simcore.cost.predict import Prediction, predict
-from simcore.cost.published.rows import Held, Row, Step
+from simcore.cost.published.rows import Held, Question, Row, Step
 from simcore.cost.published.training import training
 from simcore.cost.systems import CLUSTERS, Cluster
 
@@ -18,15 +18,11 @@ __all__ = ["Drawn", "memory", "power"]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Question):
     """Watts of a node of `boards` in a training step; the "seconds" of its prediction are watts."""
 
     step: Step
     boards: int
-
-    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
-        """The predicted watts."""
-        return self.explained(clusters).step_s
 
     def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
         """The watts of the boards, and what the rest of the node and its supplies add."""

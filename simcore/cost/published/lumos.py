@@ -21,7 +21,7 @@ from typing import Any
 
 from simcore.compute.accelerators import accelerator
 from simcore.cost.predict import Cluster, Prediction
-from simcore.cost.published.rows import Row, step_s
+from simcore.cost.published.rows import Question, Row, selected, step_s
 from simcore.cost.systems import CLUSTERS
 from simcore.engine.run import simulate
 from simcore.engine.settings import Settings
@@ -53,16 +53,12 @@ Shape = tuple[int, int, int, int]  # layers, hidden, ffn, heads
 
 
 @dataclass(frozen=True, slots=True)
-class Extrapolation:
+class Extrapolation(Question):
     """The step at other data and pipeline degrees, predicted from the base trace of a model's shape."""
 
     shape: Shape
     pp: int
     dp: int
-
-    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
-        """The predicted step time."""
-        return self.explained(clusters).step_s
 
     def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
         """The time of the first stage by what it did, and what the cluster's software adds once a step."""
@@ -115,11 +111,10 @@ def _system() -> SystemConfig:
 
 def extrapolations(document: Mapping[str, Any]) -> Iterator[Row]:
     """The rows of figure 7 with Lumos's own prediction of each."""
-    for row in document.get("rows", ()):
-        if str(row.get("id", "")).startswith("lumos-f7-"):
-            model, degrees = row["model"], row["parallel"]
-            shape = model["layers"], model["hidden"], model["ffn"], model["heads"]
-            question = Extrapolation(shape, degrees["pp"], degrees["dp"])
-            measured_s = step_s(row, lambda measured: float(measured["iter_ms"] / 1e3))
-            peer_s = row.get("peer_prediction", {}).get("iter_ms", 0.0) / 1e3
-            yield Row(f"{row['id']}-replay", measured_s, question, peer_s)
+    for row in selected(document, "lumos-f7-"):
+        model, degrees = row["model"], row["parallel"]
+        shape = model["layers"], model["hidden"], model["ffn"], model["heads"]
+        question = Extrapolation(shape, degrees["pp"], degrees["dp"])
+        measured_s = step_s(row, lambda measured: float(measured["iter_ms"] / 1e3))
+        peer_s = row.get("peer_prediction", {}).get("iter_ms", 0.0) / 1e3
+        yield Row(f"{row['id']}-replay", measured_s, question, peer_s)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from simcore.cost.published.rows import Held, Job, Row, Step, from_rate, guarded, job, selected, step_s
+from simcore.cost.published.rows import Held, Job, Row, Step, from_rate, guarded, job, selected, stated, step_s
 from simcore.model.plan import Recompute
 from simcore.model.shape import Model
 
@@ -28,6 +28,7 @@ __all__ = [
 
 # Attention in products, a softmax and dropout of its own.
 CLASSIC: dict[str, Any] = {"fused_attention": False, "dropout": True}
+_OF_2021: dict[str, Any] = {**CLASSIC, "scatter_pipeline": True, "dtype": "fp16"}
 
 
 def gpt(shape: Mapping[str, Any], **changes: Any) -> Model:
@@ -46,22 +47,12 @@ def gpt(shape: Mapping[str, Any], **changes: Any) -> Model:
 
 def mlsys23(row: Mapping[str, Any]) -> Step:
     """Megatron-LM of 2022: fp16, interleaved where vp > 1, scatter-gather between stages."""
-    degrees, batch = row["parallel"], row["batch"]
-    full = str(row["recompute"]).startswith("full")
-    one = job(
+    one = stated(
+        row,
         gpt(row["model"]),
-        row["model"]["seq"],
-        batch["global_"],
-        micro_batch=batch["micro"],
-        tp=degrees["tp"],
-        pp=degrees["pp"],
-        dp=degrees["dp"],
-        virtual_stages=(degrees.get("vp") or 1) if degrees["pp"] > 1 else 1,
-        sequence_parallel=degrees.get("sequence_parallel", False),
-        recompute="full" if full else "selective",
-        scatter_pipeline=True,
-        dtype="fp16",
-        **CLASSIC,
+        sequence_parallel=row["parallel"].get("sequence_parallel", False),
+        recompute="full" if str(row["recompute"]).startswith("full") else "selective",
+        **_OF_2021,
     )
     return Step((one,), "selene")
 
@@ -98,25 +89,9 @@ def layers(document: Mapping[str, Any]) -> Iterator[Row]:
 
 def sc21(row: Mapping[str, Any]) -> Step:
     """Megatron-LM of 2021: full recomputation; the source omits the micro-batch, and states no interleaving: 1F1B."""
-    degrees, model = row["parallel"], gpt(row["model"])
-    replica = row["batch"]["global_"] // degrees["dp"]
-    jobs = [
-        job(
-            model,
-            row["model"]["seq"],
-            row["batch"]["global_"],
-            micro_batch=micro,
-            tp=degrees["tp"],
-            pp=degrees["pp"],
-            dp=degrees["dp"],
-            recompute="full",
-            scatter_pipeline=True,
-            dtype="fp16",
-            **CLASSIC,
-        )
-        for micro in (1, 2, 4, 8, 16)
-        if replica % micro == 0
-    ]
+    replica = row["batch"]["global_"] // row["parallel"]["dp"]
+    sizes = (micro for micro in (1, 2, 4, 8, 16) if replica % micro == 0)
+    jobs = [stated(row, gpt(row["model"]), micro_batch=size, recompute="full", **_OF_2021) for size in sizes]
     return Step(tuple(jobs), "selene-2021")
 
 
@@ -128,26 +103,18 @@ _BASELINE, _BLOCK, _WINDOW, _TENSOR, _PIPELINE, _GRADIENTS, _OPERATORS = range(1
 
 def megascale(row: Mapping[str, Any]) -> Step:
     """Both systems of the paper and what lies between them; Megatron-LM recomputes selectively."""
-    degrees, level = row["parallel"], _level(row)
-    fused = level >= _OPERATORS
-    seq = row["model"]["seq"]
+    level, seq = _level(row), row["model"]["seq"]
     model = gpt(row["model"], parallel_block=level >= _BLOCK, window=seq // 2 if level >= _WINDOW else 0)
-    one = job(
+    one = stated(
+        row,
         model,
-        seq,
-        row["batch"]["global_"],
-        micro_batch=row["batch"].get("micro") or 1,
-        tp=degrees["tp"],
-        pp=degrees["pp"],
-        dp=degrees["dp"],
-        virtual_stages=degrees.get("vp") or 1,
         sequence_parallel=True,
         recompute="selective",
         zero=1,
         overlap=level >= _GRADIENTS,
         overlap_pipeline=level >= _PIPELINE,
         scatter_pipeline=True,
-        fused_attention=fused,
+        fused_attention=level >= _OPERATORS,
     )
     return Step((one,), "megascale" if level >= _TENSOR else "megascale-megatron")
 
@@ -193,19 +160,7 @@ def _sc21_table2(row: Mapping[str, Any]) -> Step:
 def zero3(document: Mapping[str, Any]) -> Iterator[Row]:
     """SC'21 table 2 without model parallelism: DeepSpeed's ZeRO 3, weights gathered in every micro-batch."""
     for row in selected(document, "sc21-t2-ZeRO-3-"):
-        batch, dp = row["batch"], row["parallel"]["dp"]
-        one = job(
-            gpt(row["model"]),
-            row["model"]["seq"],
-            batch["global_"],
-            micro_batch=batch["micro"],
-            dp=dp,
-            recompute="full",
-            zero=3,
-            gradient_bytes=2,
-            dtype="fp16",
-            **CLASSIC,
-        )
+        one = stated(row, gpt(row["model"]), recompute="full", zero=3, gradient_bytes=2, **_OF_2021)
         measured_s = from_rate(row, 96, 16, "tflops_per_gpu")
         yield Row(row["id"], measured_s, Step((one,), "selene-2021"))
 
@@ -213,20 +168,9 @@ def zero3(document: Mapping[str, Any]) -> Iterator[Row]:
 def lumos(document: Mapping[str, Any]) -> Iterator[Row]:
     """Lumos, figure 7: GPT-3 15B of MLPerf on H100. It states no batch: `cost.published.lumos` derives it."""
     for row in selected(document, "lumos-f7-"):
-        shape, degrees = row["model"], row["parallel"]
-        model = gpt({**shape, "seq": 2048, "vocab": 51200}, head_size=shape["head_dim"])
-        one = job(
-            model,
-            2048,
-            2 * degrees["pp"] * degrees["dp"],
-            micro_batch=2,
-            tp=degrees["tp"],
-            pp=degrees["pp"],
-            dp=degrees["dp"],
-            sequence_parallel=True,
-            zero=1,
-            overlap=True,
-        )
+        shape, degrees = {**row["model"], "seq": 2048, "vocab": 51200}, row["parallel"]
+        full = {**row, "model": shape, "batch": {"global_": 2 * degrees["pp"] * degrees["dp"], "micro": 2}}
+        one = stated(full, gpt(shape, head_size=shape["head_dim"]), sequence_parallel=True, zero=1, overlap=True)
         measured_s = step_s(row, lambda measured: float(measured["iter_ms"] / 1e3))
         yield Row(row["id"], measured_s, Step((one,), "h100-production"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import fsum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from simcore.cost.predict import Prediction, predict, predict_layer
 from simcore.cost.systems import CLUSTERS, Cluster
@@ -16,7 +16,20 @@ from simcore.model.shape import Model
 from simcore.system.collectives.nccl import Fabric, collective_s
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Collective", "Held", "Job", "Question", "Row", "Step", "from_rate", "guarded", "job", "selected", "step_s"]
+__all__ = [
+    "Collective",
+    "Held",
+    "Job",
+    "Question",
+    "Row",
+    "Step",
+    "from_rate",
+    "guarded",
+    "job",
+    "selected",
+    "stated",
+    "step_s",
+]
 
 
 class Job(NamedTuple):
@@ -31,8 +44,31 @@ def job(model: Model, seq: int, global_batch: int, *, dp: int = 1, **choices: An
     return Job(model, Plan.of(seq, global_batch, dp=dp, **{"context": "ring", **choices}))
 
 
+def stated(row: Mapping[str, Any], model: Model, **choices: Any) -> Job:
+    """A job from the degrees and the batch that a row states; one sequence a micro-batch where it states none."""
+    degrees, batch = row["parallel"], row["batch"]
+    said = {name: degrees[name] for name in ("tp", "pp", "dp")} | {"micro_batch": batch.get("micro") or 1}
+    if degrees["pp"] > 1:
+        said["virtual_stages"] = degrees.get("vp") or 1
+    return job(model, row["model"]["seq"], batch["global_"], **(said | choices))
+
+
+class Question:
+    """What a measurement answers: a configuration, and how to predict it."""
+
+    __slots__ = ()
+
+    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
+        """The prediction on these systems, with its parts."""
+        raise NotImplementedError
+
+    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
+        """The predicted time, or what is asked for in its place."""
+        return self.explained(clusters).step_s
+
+
 @dataclass(frozen=True, slots=True)
-class Step:
+class Step(Question):
     """A training step. Where the source leaves a choice open, `jobs` are the candidates: the fastest that fits.
 
     `phase` "forward" or "backward" asks for one layer's pass alone. `cluster`: a known one's name, or one of its own.
@@ -45,10 +81,6 @@ class Step:
     def system(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Cluster:
         """What it runs on."""
         return clusters[self.cluster] if isinstance(self.cluster, str) else self.cluster
-
-    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
-        """The predicted step time."""
-        return self.explained(clusters).step_s
 
     def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
         """The prediction with its parts."""
@@ -64,7 +96,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(Question):
     """A collective benchmark of `size_bytes` on `ranks`, spread over `nodes`."""
 
     kind: CollectiveKind
@@ -73,17 +105,14 @@ class Collective:
     nodes: int
     fabric: Fabric
 
-    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
-        """The predicted time."""
-        return collective_s(self.kind, self.size_bytes, self.ranks, self.ranks // self.nodes, self.fabric)
-
     def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
-        """As `seconds`, in one part."""
-        return Prediction(self.seconds(), {"collective": self.seconds()})
+        """The predicted time, in one part."""
+        whole_s = collective_s(self.kind, self.size_bytes, self.ranks, self.ranks // self.nodes, self.fabric)
+        return Prediction(whole_s, {"collective": whole_s})
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Held(Question):
     """The most memory a rank holds in a step; the "seconds" of its prediction are bytes.
 
     `part`: "" all of it, "activations", or "states": weights, gradients and the optimizer's.
@@ -92,10 +121,6 @@ class Held:
     job: Job
     part: str = ""
 
-    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
-        """The predicted bytes."""
-        return self.explained(clusters).step_s
-
     def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
         """The bytes by what they hold, on the fullest stage."""
         held = {name: float(size) for name, size in peak(*self.job).parts.items() if self._asked(name)}
@@ -103,16 +128,6 @@ class Held:
 
     def _asked(self, name: str) -> bool:
         return not self.part or (name in ("activations", "workspace")) == (self.part == "activations")
-
-
-class Question(Protocol):
-    """What a measurement answers: a configuration, and how to predict it."""
-
-    def seconds(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> float:
-        """The prediction on these systems."""
-
-    def explained(self, clusters: Mapping[str, Cluster] = CLUSTERS) -> Prediction:
-        """The prediction with its parts."""
 
 
 @dataclass(frozen=True, slots=True)

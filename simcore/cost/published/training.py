@@ -26,14 +26,22 @@ Stated = Mapping[str, Any]
 
 # The beginning of a stated framework -> its family and its profile in `simcore/cost/software.json`.
 _FRAMEWORKS = {
+    "Megatron-DeepSpeed": ("deepspeed", "deepspeed"),
     "Megatron": ("megatron", "megatron-core"),
     "NeMo": ("megatron", "megatron-core"),
     "TorchTitan": ("fsdp", "torchtitan"),
+    "torchtune": ("fsdp", "torchtitan"),
     "PyTorch FSDP": ("fsdp", "fsdp"),
     "FSDP": ("fsdp", "fsdp"),
+    "PyTorch": ("fsdp", "torchtitan-eager"),
+    "Hugging Face": ("fsdp", "torchtitan-eager"),
+    "MosaicML": ("fsdp", "mosaicml"),
+    "llm-foundry": ("fsdp", "mosaicml"),
     "InternEvo": ("internevo", "internevo"),
     "MaxText": ("xla", "maxtext"),
     "Pax": ("xla", "pax"),
+    "JAX": ("xla", "maxtext"),
+    "XLA": ("xla", "maxtext"),
     "DeepSpeed": ("deepspeed", "deepspeed"),
 }
 
@@ -149,11 +157,12 @@ def _framework(row: Stated) -> Step:
         "expert_tp": degrees["tp"] if "ETP" in words else 1,
         "gradient_bytes": 4 if kind in _WIDE_SUMS else 2,
     }
-    software = f"{profile}-async" if "async TP" in words else profile
+    software = profile + next((way for told, way in _WAYS.items() if told in words), "")
     return _step(row, model, software, choices)
 
 
-_WIDE_SUMS = {"xla", "deepspeed"}  # of gradients, in 32 bits; NeMo's recommended configurations reduce 16
+_WAYS = {"async TP": "-async", "eager": "-eager"}  # words of a source -> how its software was run
+_WIDE_SUMS = {"deepspeed"}  # of gradients, in 32 bits; XLA sums in the type of the cast weights, NeMo is told to in 16
 
 
 def _again(row: Stated, words: str, model: Model, *, xla: bool) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def dimensions(operation: Operation) -> str:
 
 def row(operation: Operation) -> str:
     """One line of a node's CSV."""
-    uid, kind, shape, _, _, macs, memory, hbm, network, group = operation
+    uid, kind, shape, _, _, macs, memory, hbm, network, group, _ = operation
     if kind == "Slice":  # nine rows of ten
         return f"{uid};Slice;0;0;0;0;N/A;{_list(shape[0])} -> {shape[1]} -> {shape[2]}:{shape[3]}"
     members = _list(group) if group is not None else "N/A"

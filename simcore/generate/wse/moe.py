@@ -9,30 +9,30 @@ import numpy as np
 
 from simcore.generate.wse.exchange import SHARED, Exchange, Token
 from simcore.generate.wse.feed_forward import gated
-from simcore.generate.wse.operations import Operation
+from simcore.generate.wse.operations import Operation, Part
 from simcore.generate.wse.ranks import cluster, own_batches, stage
-from simcore.generate.wse.scope import Block, Rows, Scope
+from simcore.generate.wse.scope import Block, Rows, Scope, owned
 from simcore.generate.wse.transport import TRANSPORTS, Piece, Transport
 from simcore.model.shape import Experts
 
 __all__ = ["mixture"]
 
 
-def mixture(scope: Scope, experts: Experts, exchange: Exchange, name: str, source: str) -> Rows:
+def mixture(scope: Scope, experts: Experts, exchange: Exchange, layer: str, source: str) -> Rows:
     """Rows of one expert layer, from the output of attention to the output for every token of the cluster.
 
     Experts are spread over the nodes of the stage (ep), or every node holds a slice of each (tp_ffn).
     """
-    block, kind = Block(scope, name), _transport(scope)
+    block, kind = Block(scope, f"{layer}_moe"), _transport(scope)
     yield block.linear("gate", (scope.tokens, scope.model.hidden, experts.count), source)
-    transport = TRANSPORTS[kind](scope, name, exchange)
+    transport = TRANSPORTS[kind](scope, block.name, exchange)
     yield from transport.dispatch(source)
-    yield from _experts(block, experts, exchange, transport)
+    yield from _experts(block, layer, experts, exchange, transport)
     yield from transport.combine()
     if scope.movement:
         held = {"sliced": range(scope.batch), "allgather": scope.local}.get(kind, scope.own)
         yield from _sums(block, exchange, transport, held)
-    out = yield from _rejoined(block, kind)
+    out = yield from owned(scope, layer, Part.REJOINED, _rejoined(block, kind))
     return out if len(scope.local) else source
 
 
@@ -52,23 +52,25 @@ def _transport(scope: Scope) -> str:
     return scope.system.exchange if scope.system.stage_nodes > 1 else "none"
 
 
-def _experts(block: Block, experts: Experts, exchange: Exchange, transport: Transport) -> Iterator[Operation]:
+def _experts(
+    block: Block, layer: str, experts: Experts, exchange: Exchange, transport: Transport
+) -> Iterator[Operation]:
     """The routed experts of this node that have tokens, then its copy of the shared expert."""
     scope = block.scope
     place, sliced = scope.node % scope.system.stage_nodes, scope.system.tp_ffn > 1
     width, shared = (ceil(ffn / scope.system.tp_ffn) for ffn in (experts.ffn, experts.shared_ffn))
     for expert in np.flatnonzero(((exchange.holder == place) | sliced) & (exchange.load > 0)).tolist():
         tokens = exchange.work[expert] if scope.movement else []
-        yield from _expert(block, expert, (int(exchange.load[expert]), width), tokens, transport)
+        rows = _expert(block, expert, (int(exchange.load[expert]), width), tokens, transport)
+        yield from owned(scope, layer, Part.EXPERT, rows)
     served = np.flatnonzero((exchange.shared == place) | (sliced & (exchange.shared >= 0))).tolist()
     if served:
         tokens = [(sequence, position) for sequence in served for position in range(scope.step.queries)]
-        yield from _expert(block, SHARED, (len(tokens), shared), tokens, transport)
+        rows = _expert(block, SHARED, (len(tokens), shared), tokens, transport)
+        yield from owned(scope, layer, Part.SHARED, rows)
 
 
-def _expert(
-    block: Block, expert: int, shape: tuple[int, int], tokens: list[Token], transport: Transport
-) -> Iterator[Operation]:
+def _expert(block: Block, expert: int, shape: tuple[int, int], tokens: list[Token], transport: Transport) -> Rows:
     """Gather the tokens, compute, cut the results apart."""
     scope, (count, width) = block.scope, shape
     own = Block(scope, f"{block.name}_exp_{'shared' if expert == SHARED else expert}")
@@ -79,6 +81,7 @@ def _expert(
         whole = (count, 1, scope.model.hidden)
         for index, (b, s) in enumerate(tokens):
             yield own.move(f"out_{b}_{s}", "Slice", (whole, 0, index, index + 1), out)
+    return out
 
 
 def _joined(block: Block, uid: str, pieces: dict[str, Piece]) -> Iterator[Operation]:

@@ -11,9 +11,9 @@ from simcore.generate.wse.attention import attention
 from simcore.generate.wse.exchange import Exchange
 from simcore.generate.wse.feed_forward import dense, head
 from simcore.generate.wse.moe import mixture
-from simcore.generate.wse.operations import Operation, move, tensor
+from simcore.generate.wse.operations import Operation, Part, move, tensor
 from simcore.generate.wse.routing import Ints, Routing, draw
-from simcore.generate.wse.scope import Rows, Scope, Step, layer_number
+from simcore.generate.wse.scope import Rows, Scope, Step, layer_number, owned
 from simcore.generate.wse.settings import System
 from simcore.generate.wse.training import backward
 from simcore.model.plan import split
@@ -97,7 +97,7 @@ def operations(
     job: Job, step: Step, node: int, routed: dict[str, Exchange], *, movement: bool = True
 ) -> Iterator[Operation]:
     """The rows of one node in one step, in the order of execution; `movement` adds those that cost nothing."""
-    scope = Scope(job.model, job.system, step, job.batch, job.element_bytes, node, movement)
+    scope = Scope(job.model, job.system, step, job.batch, job.element_bytes, node, movement, job.train)
     layers = _stage_layers(job, node)
     if not layers:
         return
@@ -125,7 +125,7 @@ def _backward(job: Job, scope: Scope, rows: list[Operation], routed: dict[str, E
     layers, after = _stage_layers(job, scope.node), scope.node + job.system.stage_nodes
     if after < job.system.nodes and (held := _stage_layers(job, after)):
         yield _meeting(f"{held[0]}_pp_barrier_dgrad", scope.node, after)
-    own = [each for each in rows if "_pp" not in each.uid and each.kind not in MOVEMENT]
+    own = [each for each in rows if each.of and each.kind not in MOVEMENT]
     yield from backward(scope, own, routed)
     yield from _passed(job, scope, scope.node - job.system.stage_nodes, f"{layers[0]}_pp", "", "_dgrad")
 
@@ -166,12 +166,13 @@ def _meeting(uid: str, first: int, second: int) -> Operation:
 def _layer(scope: Scope, name: str, source: str, routed: dict[str, Exchange]) -> Rows:
     """One layer, or the head."""
     if name == "lm_head":
-        return (yield from head(scope, name, source))
-    out = yield from attention(scope, name, source)
+        return (yield from owned(scope, name, Part.DENSE, head(scope, name, source)))
+    out = yield from owned(scope, name, Part.ATTENTION, attention(scope, name, source))
     if name in routed and scope.model.experts:
-        return (yield from mixture(scope, scope.model.experts, routed[name], f"{name}_moe", out))
+        rows = mixture(scope, scope.model.experts, routed[name], name, out)
+        return (yield from owned(scope, name, Part.MIXTURE, rows))
     suffix = "dense" if scope.model.latent else "ffn"
-    return (yield from dense(scope, f"{name}_{suffix}", out))
+    return (yield from owned(scope, name, Part.DENSE, dense(scope, f"{name}_{suffix}", out)))
 
 
 def totals(job: Job, step: Step, nodes: list[int], routed: dict[str, Exchange]) -> list[list[int]]:

@@ -6,19 +6,39 @@ Operations are multiply-accumulates; activations are never counted as memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from math import prod
 from typing import Any, NamedTuple
 
-__all__ = ["Operation", "collective", "move", "tensor"]
+__all__ = ["Operation", "Owner", "Part", "collective", "move", "tensor"]
 
 Group = tuple[int, ...]
+
+
+class Part(Enum):
+    """What of a layer an operation is: its attention, its feed-forward part, or what a mixture of experts has."""
+
+    ATTENTION = "attention"
+    DENSE = "dense"
+    MIXTURE = "gate and exchange"
+    EXPERT = "expert"
+    SHARED = "shared"
+    REJOINED = "outputs brought to the cluster"
+
+
+class Owner(NamedTuple):
+    """The part of a layer that an operation is of."""
+
+    layer: str
+    part: Part
 
 
 class Operation(NamedTuple):
     """A row of a node's file.
 
     `shape` holds the numbers of the row's Dimensions column, its meaning depends on `kind`; `group` the nodes that
-    take part in (or, for a multicast, receive) a communication. Tensors are named "node:uid".
+    take part in (or, for a multicast, receive) a communication. Tensors are named "node:uid". In training every
+    operation within a stage says whose it is (`of`).
     """
 
     uid: str
@@ -31,6 +51,7 @@ class Operation(NamedTuple):
     hbm_bytes: int = 0
     network_bytes: int = 0
     group: Group | None = None
+    of: Owner | None = None
 
 
 def tensor(node: int, uid: str) -> str:
@@ -53,4 +74,4 @@ def collective(
 def move(node: int, uid: str, kind: str, shape: tuple[Any, ...], *sources: str) -> Operation:
     """An operation that only renames, cuts, joins or adds vectors: View, Split, Transpose, Slice, Concat, Sum, Add."""
     # Millions of them: as a plain tuple, in half the time.
-    return tuple.__new__(Operation, (uid, kind, shape, sources, (f"{node}:{uid}",), 0, 0, 0, 0, None))
+    return tuple.__new__(Operation, (uid, kind, shape, sources, (f"{node}:{uid}",), 0, 0, 0, 0, None, None))

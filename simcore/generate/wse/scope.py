@@ -8,12 +8,12 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from simcore.generate.wse.operations import Operation, collective, move
+from simcore.generate.wse.operations import Operation, Owner, Part, collective, move
 from simcore.generate.wse.ranks import local_batches, own_batches
 from simcore.generate.wse.settings import System
 from simcore.model.shape import Model
 
-__all__ = ["Block", "Rows", "Scope", "Step", "layer_number"]
+__all__ = ["Block", "Rows", "Scope", "Step", "layer_number", "owned"]
 
 # Yields the operations of a part in order; returns the name of the tensor it leaves.
 Rows = Generator[Operation, None, str]
@@ -33,6 +33,18 @@ class Step:
         return self.name in {"prefill", "train"}
 
 
+def owned(scope: Scope, layer: str, part: Part, rows: Rows) -> Rows:
+    """The rows of a part of a layer, which say so where a backward pass is made of them."""
+    if not scope.training:
+        return (yield from rows)
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration as end:
+            return str(end.value)
+        yield row if row.of else row._replace(of=Owner(layer, part))
+
+
 def layer_number(name: str) -> int:
     """The number in a layer's name."""
     return int(name.removeprefix("decode"))
@@ -40,7 +52,7 @@ def layer_number(name: str) -> int:
 
 @dataclass(frozen=True)
 class Scope:
-    """One node in one step; `movement` adds the rows that only cut and join tensors."""
+    """One node in one step; `movement` adds the rows that only cut and join tensors, `training` says whose rows are."""
 
     model: Model
     system: System
@@ -49,6 +61,7 @@ class Scope:
     element_bytes: int
     node: int
     movement: bool = True
+    training: bool = False
 
     @cached_property
     def local(self) -> range:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from math import prod
 
+from simcore.errors import SimulationError
 from simcore.generate.wse.exchange import Exchange
-from simcore.generate.wse.operations import Operation, collective, tensor
-from simcore.generate.wse.ranks import dp_group, replicas, shared_nodes, stage
+from simcore.generate.wse.operations import Operation, Owner, Part, collective, tensor
+from simcore.generate.wse.ranks import dp_group, replicas, shared_nodes, sp_group, stage
 from simcore.generate.wse.scope import Scope
 from simcore.generate.wse.transport import backward_exchange
 
@@ -23,56 +24,62 @@ __all__ = ["backward"]
 
 ATTENTION = {"MLANaiveAttention", "SelfAttention"}
 LINEAR = {"Linear", "GroupedLinear"}
+EXPERTS = {Part.EXPERT, Part.SHARED}
 
 
 def backward(scope: Scope, rows: list[Operation], routed: dict[str, Exchange]) -> Iterator[Operation]:
     """Rows of the backward pass of the layers whose forward rows are given, last layer first."""
-    layers = [(name, list(held)) for name, held in groupby(rows, lambda each: _prefix(each.uid, 1))]
+    layers = [(name, list(held)) for name, held in groupby(rows, lambda each: _owner(each).layer)]
     source = tensor(scope.node, "loss_gradient")
     for name, held in reversed(layers):
-        blocks = [(block, list(part)) for block, part in groupby(held, lambda each: _prefix(each.uid, 2))]
-        for block, part in reversed(blocks):
-            exchange = routed.get(name) if block.endswith("_moe") else None
-            made = list(_input_gradients(scope, block, part, exchange))
+        blocks = [(attends, list(part)) for attends, part in groupby(held, _attends)]
+        for attends, part in reversed(blocks):
+            made = list(_input_gradients(scope, name, part, None if attends else routed.get(name)))
             for each in made:
                 yield each if each.kind == "Barrier" else each._replace(inputs=(source,))
                 source = each.outputs[0] if each.outputs else source
         yield from _weight_gradients(scope, name, held, source)
 
 
-def _prefix(uid: str, words: int) -> str:
-    """The first words of a name; "lm_head" is one.
-
-    >>> _prefix("decode3_attn_naive_wo", 2), _prefix("lm_head_ar", 1)
-    ('decode3_attn', 'lm_head')
-    """
-    parts = uid.replace("lm_head", "lm-head").split("_")
-    return "_".join(parts[:words]).replace("lm-head", "lm_head")
+def _owner(row: Operation) -> Owner:
+    """The part of a layer that a row is of."""
+    if row.of is None:
+        raise SimulationError(f"{row.uid} says not whose it is")
+    return row.of
 
 
-def _input_gradients(scope: Scope, block: str, rows: list[Operation], exchange: Exchange | None) -> Iterator[Operation]:
-    """One block backwards; sums over tensor parallel nodes come last."""
+def _attends(row: Operation) -> bool:
+    return _owner(row).part is Part.ATTENTION
+
+
+def _input_gradients(scope: Scope, layer: str, rows: list[Operation], exchange: Exchange | None) -> Iterator[Operation]:
+    """Attention, or what follows it, backwards; sums over tensor parallel nodes come last."""
     if exchange is not None and scope.system.tp_ffn == 1:
-        yield from _expert_gradients(scope, block, rows, exchange)
+        yield from _expert_gradients(scope, f"{layer}_moe", rows, exchange)
         return
     yield from (_again(scope, each) for each in rows if each.kind in {"AllGather", "Barrier"})
     for each in reversed(rows):
         if each.kind in LINEAR:
             yield _product(scope, each)
         elif each.kind in ATTENTION:
-            yield from _attention(scope, block, each, rows)
-    yield from (_summed(scope, each) for each in rows if each.kind == "AllReduce" and not each.uid.endswith("_ar_sp"))
+            yield from _attention(scope, f"{layer}_attn", each, rows)
+    yield from (_summed(scope, each) for each in rows if each.kind == "AllReduce" and not _joins(scope, each))
+
+
+def _joins(scope: Scope, row: Operation) -> bool:
+    """Whether a row joins what sequence parallel nodes made of the scores."""
+    return row.kind == "AllReduce" and _attends(row) and row.group == sp_group(scope.system, scope.node)
 
 
 def _expert_gradients(scope: Scope, block: str, rows: list[Operation], exchange: Exchange) -> Iterator[Operation]:
     """Gradients of the outputs go to the experts, those of their inputs come back and to the whole cluster."""
     yield from backward_exchange(scope, exchange, block, "combine")
     products = [each for each in reversed(rows) if each.kind in LINEAR]
-    yield from (_product(scope, each) for each in products if "_exp_" in each.uid)
+    yield from (_product(scope, each) for each in products if _owner(each).part in EXPERTS)
     yield from backward_exchange(scope, exchange, block, "dispatch")
-    yield from (_product(scope, each) for each in products if "_exp_" not in each.uid)
-    shared = [each for each in rows if each.uid.endswith(("_multicast_dp", "_barrier_mc"))]
-    yield from (_again(scope, each) for each in shared)
+    yield from (_product(scope, each) for each in products if _owner(each).part not in EXPERTS)
+    kinds = {"Multicast", "Barrier"}
+    yield from (_again(scope, each) for each in rows if _owner(each).part is Part.REJOINED and each.kind in kinds)
 
 
 def _again(scope: Scope, row: Operation) -> Operation:
@@ -98,7 +105,7 @@ def _attention(scope: Scope, block: str, row: Operation, rows: list[Operation]) 
     uid = f"{row.uid}_dgrad"
     yield row._replace(uid=uid, outputs=(tensor(scope.node, uid),), macs=2 * row.macs)
     if scope.system.sp > 1:
-        sums = next(each for each in rows if each.uid.endswith("_ar_sp"))
+        sums = next(each for each in rows if _joins(scope, each))
         heads, width = row.shape[2:4]
         shape, group = (*sums.shape[:2], heads * width), sums.group or ()
         name = f"{block}_ar_sp_dgrad"
@@ -120,13 +127,13 @@ def _copies(scope: Scope) -> tuple[int, ...]:
 
 
 Members = Callable[[Scope], tuple[int, ...]]
-# Who holds the same weights: a part of a row's name -> the nodes, the first that fits; the experts have no copies.
-SAME_WEIGHTS: tuple[tuple[str, str, Members], ...] = (
-    ("_attn", "attention", lambda scope: replicas(scope.system, scope.node)),
-    ("_exp_shared", "shared", _copies),
-    ("_exp_", "", lambda _: ()),
-    ("", "dense", lambda scope: dp_group(scope.system, scope.node)),
-)
+# Part of a layer -> what the sum of its weights' gradients is called, and who has the same; experts have no copies.
+SAME_WEIGHTS: dict[Part, tuple[str, Members]] = {
+    Part.ATTENTION: ("attention", lambda scope: replicas(scope.system, scope.node)),
+    Part.SHARED: ("shared", _copies),
+    Part.EXPERT: ("", lambda _: ()),
+    **dict.fromkeys((Part.DENSE, Part.MIXTURE), ("dense", lambda scope: dp_group(scope.system, scope.node))),
+}
 
 
 def _weight_gradients(scope: Scope, layer: str, rows: list[Operation], source: str) -> Iterator[Operation]:
@@ -138,7 +145,7 @@ def _weight_gradients(scope: Scope, layer: str, rows: list[Operation], source: s
         uid = f"{each.uid}_wgrad"
         inputs, outputs = (*each.inputs, source), (tensor(scope.node, uid),)
         yield each._replace(uid=uid, shape=(*many, inner, count, outer), inputs=inputs, outputs=outputs)
-        _, name, members = next(entry for entry in SAME_WEIGHTS if entry[0] in each.uid)
+        name, members = SAME_WEIGHTS[_owner(each).part]
         sizes[name] = sizes.get(name, 0) + prod(many) * inner * outer
         groups[name] = members(scope)
     for name, group in groups.items():

@@ -30,7 +30,7 @@ from simcore.workload.model import CollectiveKind
 __all__ = ["FABRICS", "Choice", "Fabric", "choose", "collective_s", "point_to_point_s", "read_fabric"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fabric(Hashed):
     """The interconnect of a system as collectives see it.
 
@@ -266,7 +266,9 @@ def _exchange_s(call: _Call, per_node: int, system: Fabric) -> float:
 
 
 def point_to_point_s(size_bytes: float, system: Fabric, *, same_node: bool) -> float:
-    """Seconds of one message between two ranks."""
+    """Seconds of one message between two ranks; of one without data none: it is not sent."""
+    if not size_bytes:
+        return 0.0
     rate = max(system.ring_bytes_per_s, system.nvls_bytes_per_s) if same_node else system.nic_bytes_per_s
     return system.hop_s + size_bytes / rate
 

@@ -31,8 +31,9 @@ def test_the_page_for_users_of_calculon_says_how_exact_its_own_table_is_predicte
 def test_the_page_has_every_constant_that_was_fitted():
     page = (Path(__file__).parents[3] / "docs" / "validation.md").read_text()
     for path in (one for paths, _ in FITTED.values() for one in paths):
-        profile, _, field = path.partition("/")
-        assert f"| `{path}` | {attrgetter(field)(SOFTWARE[profile]):g} |" in page
+        profiles, _, field = path.partition("/")
+        for profile in profiles.split("+"):
+            assert f"| `{path}` | {attrgetter(field)(SOFTWARE[profile]):g} |" in page
 
 
 # The widest a tolerance may be: what was asked for, or what it was once tightened to.
@@ -40,30 +41,30 @@ WIDEST = {
     "mlsys23_table5": 0.035,
     "sc21_table1": 0.05,
     "megascale_table2": 0.05,
-    "vtrain_multi": 0.11,
-    "vtrain_single": 0.12,
-    "megatron_unfitted": 0.15,
+    "vtrain_multi": 0.1,
+    "vtrain_single": 0.08,
+    "megatron_unfitted": 0.09,
     "megascale_table3": 0.06,
-    "lumos_figure7": 0.15,
+    "lumos_figure7": 0.11,
     "lumos_replay": 0.12,
-    "megatron_core_h100": 0.15,
-    "llama3_405b": 0.10,
-    "megatron_bridge_llama": 0.10,
-    "megatron_bridge_moe": 0.15,
-    "automodel_h100": 0.20,
-    "simumax_b200": 0.10,
-    "llm_foundry_mpt": 0.10,
-    "bigscience": 0.15,
+    "megatron_core_h100": 0.08,
+    "llama3_405b": 0.06,
+    "megatron_bridge_llama": 0.06,
+    "megatron_bridge_moe": 0.1,
+    "automodel_h100": 0.08,
+    "simumax_b200": 0.08,
+    "llm_foundry_mpt": 0.055,
+    "bigscience": 0.06,
     "activations": 0.05,
     "memory": 0.03,
     "collectives_in_node": 0.06,
-    "collectives_across_nodes": 0.10,
+    "collectives_across_nodes": 0.06,
     "mlperf_memory": 0.07,
     "mlperf_power": 0.15,
     "frameworks_megatron": 0.06,
-    "frameworks_fsdp": 0.09,
-    "frameworks_xla": 0.10,
-    "frameworks_internevo": 0.04,
+    "frameworks_fsdp": 0.07,
+    "frameworks_xla": 0.1,
+    "frameworks_internevo": 0.03,
     "mlperf_gpt3": 0.045,
     "mlperf_llama31_405b": 0.03,
     "mlperf_llama31_8b": 0.04,

@@ -1,0 +1,74 @@
+"""What software profiles make of kernels and collectives, by name."""
+
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.compute.accelerators import accelerator
+from simcore.compute.duration import durations
+from simcore.compute.kernel import Attention, Product
+from simcore.compute.power import limited
+from simcore.cost.predict import predict
+from simcore.cost.systems import CLUSTERS, SOFTWARE
+from simcore.cost.words import cluster_of
+from simcore.model.plan import Plan
+from simcore.model.presets import model
+from simcore.model.steps import Kernel, Part
+from simcore.model.timing import LOOP, kernel_s
+
+KERNELS = Path(__file__).parents[3] / "shared" / "data" / "kernels"
+FLASH = replace(LOOP, attention_for=2020)
+
+
+@given(st.sampled_from(["A100", "V100-SXM2-32GB", "H100", "B200", "MI300X"]), st.sampled_from([1, 4]))
+@settings(max_examples=10)
+def test_attention_written_for_older_devices_is_slower_on_newer_ones_only(name, batch):
+    device, kernel = accelerator(name), Kernel(Part.ATTENTION_CORE, Attention(batch, 32, 8, 4096, 4096, 128))
+    dtype = "bf16" if "bf16" in device.peak_flops_per_s else "fp16"
+    slower = kernel_s(kernel, device, dtype, FLASH) / kernel_s(kernel, device, dtype)
+    assert slower == pytest.approx(1.66 if device.year > FLASH.attention_for else 1.0, abs=0.01)
+
+
+@given(st.sampled_from([1, 2, 4]), st.sampled_from([4, 8, 32]), st.sampled_from([0, 1, 2, 3]))
+@settings(max_examples=12)
+def test_an_exchange_beside_another_micro_batch_is_never_longer(pp, ep, zero):
+    shape, plan = model("qwen3-30b-a3b"), Plan(32 * pp, 4096, pp=pp, ep=ep, zero=zero, global_batch=64)
+    seen = CLUSTERS["gb200"]
+    hidden = replace(seen, software=replace(seen.software, hides_exchange=True))
+    assert predict(shape, plan, hidden).step_s <= predict(shape, plan, seen).step_s
+
+
+def test_a_launch_that_waits_takes_the_way_back_too():
+    """A step of one pass after the other that nothing hides grows by as much as the launches alone take."""
+    shape, plan = model("gpt-1.7b"), Plan(8, 2048, tp=8, global_batch=8, dtype="fp16")
+    once, twice = CLUSTERS["jean-zay"], SOFTWARE["deepspeed"]
+    waiting = replace(once, software=replace(once.software, launch_s=0.0))
+    longer = predict(shape, plan, once).parts["compute"] - predict(shape, plan, waiting).parts["compute"]
+    assert longer >= 2 * twice.launch_s * shape.layers * plan.micro_batches * 10  # of kernels both ways
+
+
+def test_a_file_without_a_fabric_takes_the_usual_one(tmp_path):
+    path = tmp_path / "site.yaml"
+    for name, fabric in (("H800", "hgx-h100"), ("H20", "hgx-h100"), ("MI300X", "mi300x"), ("TPUv5p", "tpu-v5p")):
+        path.write_text(f"accelerator: {name}\nsoftware: megatron-core\n")
+        assert cluster_of(str(path)).fabric.name == fabric
+
+
+@pytest.mark.skipif(not KERNELS.exists(), reason="the shared kernel tables are not here")
+def test_the_site_of_slower_products_says_what_its_own_products_measured():
+    """SimuMax's 370 products over aiconfigurator's in long runs, both on B200; weight gradients 1.05 of a forward."""
+    table = np.load(KERNELS / "simumax_b200_gemm_gradients.npz")
+    device, layouts = accelerator("B200"), table["layout_names"][table["layout"]]
+    products = [Product(int(m), int(n), int(k)) for m, n, k in zip(table["m"], table["n"], table["k"], strict=True)]
+    cold = [one.seconds for one in durations(products, device, "bf16")]
+    ratios = [
+        float(taken) * 1e-6 / (seconds * limited(product, seconds, device, "bf16")) / (1.05 if layout == "NT" else 1.0)
+        for product, seconds, taken, layout in zip(products, cold, table["time_us"], layouts, strict=True)
+        if seconds > 2e-4
+    ]
+    assert median(ratios) == pytest.approx(CLUSTERS["b200"].software.kernels.products, rel=0.02)
