@@ -13,8 +13,8 @@ KIB, MIB = 1 << 10, 1 << 20
 RATE = 1e9  # a byte takes a nanosecond
 
 
-def machine(kind="Switch", npus=8, latency_ns=100.0, ports=PLAIN, **more):
-    dims = (Dimension(kind, npus, RATE, latency_ns, ports=ports, **more),)
+def machine(kind="Switch", npus=8, latency_ns=100.0, ports=PLAIN, bytes_per_s=RATE, **more):
+    dims = (Dimension(kind, npus, bytes_per_s, latency_ns, ports=ports, **more),)
     return LinkGraph(Topology(dims))
 
 

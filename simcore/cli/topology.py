@@ -160,8 +160,8 @@ def export(topology: str, output: str) -> None:
     simcore topology export torus_4x4x4 -o torus.txt
     """
     from simcore.files import write_text
-    from simcore.network.topology.export import exported
+    from simcore.network.topology.export import FORMATS
     from simcore.network.topology.links import LinkGraph
     from simcore.network.topology.load import load
 
-    write_text(output, exported(LinkGraph(load(topology)), Path(output).suffix.lower()))
+    write_text(output, FORMATS[Path(output).suffix.lower()](LinkGraph(load(topology))))

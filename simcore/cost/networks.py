@@ -20,9 +20,9 @@ def fabric_of_topology(topology: Topology) -> Fabric:
     Raises
     ------
     InputError
-        For graphs and wafers, which have no nodes.
+        For graphs, wafers and twisted tori, which have no nodes.
     """
-    if topology.graph or topology.wafer:
+    if not topology.apart:
         message, found = "predictions count with nodes and what joins them", topology.name or topology.path
         raise InputError.at("topology", message, expected="a topology of dimensions", found=found)
     node, *others = topology.dims

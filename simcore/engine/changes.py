@@ -53,4 +53,5 @@ def _links(topology: Topology, dims: set[int], *, faster: float = 1, latency: fl
         first, second = (changed(min(dims) if index in own else -1, dim) for index, dim in enumerate(wafer.dims))
         wafer = replace(wafer, dims=(first, second))
     own_dims = tuple(changed(index, dim) for index, dim in enumerate(topology.dims))
-    return replace(topology, dims=own_dims, graph=graph, wafer=wafer)
+    twisted = tuple(changed(0, dim) for dim in topology.twisted)
+    return replace(topology, dims=own_dims, graph=graph, wafer=wafer, twisted=twisted)

@@ -19,13 +19,11 @@ from simcore.engine.transports import Wired
 from simcore.errors import InputError
 from simcore.profiles import Profile
 from simcore.system.config import SystemConfig
-from simcore.system.groups import GroupDim
 from simcore.system.inter_dimension import THEMIS
 from simcore.system.npu import LoopProgram, Npu, Priorities
 from simcore.system.played import Played
 from simcore.system.precedence import Precedence
 from simcore.system.scheduler import Scheduler
-from simcore.system.shared import Shared
 from simcore.system.streams import Request
 from simcore.system.transport import Solved, class_of
 from simcore.timeline.events import PipelineRun, Timeline, format_ranks
@@ -34,7 +32,6 @@ from simcore.workload.loops.step import column_group
 from simcore.workload.model import CollectiveKind, PhaseName, Workload
 
 if TYPE_CHECKING:  # pipelines are imported where there are some
-    from simcore.system.pipeline_npu import StageProgram
     from simcore.workload.loops.pipeline import Pipeline
 
 __all__ = ["LoopCase"]
@@ -158,7 +155,7 @@ def _stage_npus(
 ) -> Callable[[LoopProgram, Scheduler, Priorities], Npu]:
     """Makes the processes of a pipeline's stages in place of plain ones."""
     from simcore.engine.stages import stage_programs, stateless
-    from simcore.system.pipeline_npu import Handovers, PipelineNpu
+    from simcore.system.pipeline_npu import Handovers, Known, PipelineNpu
 
     ranks, events, transport = scene.ranks, scene.events, scene.transport
     programs = stage_programs(case.workload, pipeline, events)
@@ -174,21 +171,13 @@ def _stage_npus(
         rendezvous=case.settings.rendezvous,
     )
     steady = stateless(case.placement, case.system, case.settings.queues_per_dim) and not case.settings.noise.compute
-    remembers = steady and isinstance(transport, Shared) and transport.keeps_apart(_inside(programs, requests))
+    legs: Known | None = {} if steady else None
 
     def make(program: LoopProgram, scheduler: Scheduler, priorities: Priorities) -> Npu:
         stage = programs[int(ranks[scheduler.npu_class][0]) // width]
-        played = transport.played(scheduler.npu_class) if remembers and isinstance(transport, Shared) else []
-        return PipelineNpu(program, scheduler, priorities, stage, handovers, remembers=remembers, played=played)
+        return PipelineNpu(program, scheduler, priorities, stage, handovers, legs=legs)
 
     return make
-
-
-def _inside(programs: Sequence[StageProgram], requests: Mapping[Ref, Request]) -> set[GroupDim]:
-    """The groups in which collectives inside of cells are."""
-    cells = {cell.content: cell for program in programs for cell in program.cells}
-    refs = {step.issue for cell in cells.values() for step in cell.steps if step.issue}
-    return {lane.dim for ref in refs if ref in requests for lane in requests[ref].lanes}
 
 
 def _order(system: SystemConfig) -> Order:

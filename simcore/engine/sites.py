@@ -167,7 +167,7 @@ def _one_for_all(
 ) -> bool:
     """Whether all NPUs of a place may change places, groups and all; those of a stage where that is not the `whole`."""
     topology = part.links.topology
-    if part.first < part.last or topology.noise.links or topology.faults or topology.graph or topology.wafer:
+    if part.first < part.last or topology.noise.links or topology.faults or not topology.apart:
         return False
     fabric = part.graph.axes[0].fabric
     inside = [dim for dim in dims if dim.index == part.first and dim.size > 1]
@@ -189,7 +189,7 @@ def _alike(
 def _distinct(part: Part, dims: Sequence[LogicalDim], symmetry: dict[GroupDim, tuple[Symmetry, bool]]) -> int:
     """How many NPUs of a place differ: those inside the outermost dimension that cuts it, where that one may turn."""
     topology = part.links.topology
-    if part.first < part.last or topology.noise.links or topology.faults or topology.graph or topology.wafer:
+    if part.first < part.last or topology.noise.links or topology.faults or not topology.apart:
         return part.npus
     inside = [dim for dim in dims if dim.index == part.first and dim.size > 1]
     if len(inside) < 2 or not _alike(part.graph.axes[0].fabric, inside[-1], inside, symmetry):

@@ -183,10 +183,12 @@ def play(s: State, limit: int, now: int = -1) -> int:
     then = now
     while True:
         if then >= 0:
-            happen(s, then)
+            if first_ns(s.timers) == then:
+                happen(s, then)
             if then > now and length(s.left):
                 return then
-            serve(s, then)
+            if first_ns(s.heads) == then:
+                serve(s, then)
             if then == now and length(s.left):
                 return then
         then = min(first_ns(s.heads), first_ns(s.timers))
@@ -233,7 +235,11 @@ def happen(s: State, now: int) -> None:
         elif what >= 0:
             slot = s.slot[instance] + position
             if what < s.sent[slot]:
-                _receive(s, instance, layout, slot, position, now)
+                cost = _receive(s, layout, slot)
+                if cost:
+                    push(timers, (now + cost, instance, CREDIT, position))
+                else:  # it would be the next timer
+                    _credit(s, instance, position, now)
             else:
                 s.early[s.mark[instance] + position * s.rounds[layout] + what] = 1
         elif what == CREDIT:
@@ -243,12 +249,12 @@ def happen(s: State, now: int) -> None:
                 _credit(s, instance, position, now)
 
 
-def _receive(s: State, instance: int, layout: int, slot: int, position: int, now: int) -> None:
-    """A message that was listened for: its packet gives a credit later."""
+def _receive(s: State, layout: int, slot: int) -> int:
+    """A message that was listened for: after so many nanoseconds its packet gives a credit."""
     count = s.received[slot]
     s.received[slot] = count + 1
     s.packets[slot] += 1
-    push(s.timers, (now + s.pay[s.round_at[layout] + count], instance, CREDIT, position))
+    return s.pay[s.round_at[layout] + count]
 
 
 def _credit(s: State, instance: int, position: int, now: int) -> None:
@@ -273,7 +279,7 @@ def _credit(s: State, instance: int, position: int, now: int) -> None:
         mark = s.mark[instance] + position * rounds + number
         if s.early[mark]:
             s.early[mark] = 0
-            _receive(s, instance, layout, slot, position, now)
+            push(s.timers, (now + _receive(s, layout, slot), instance, CREDIT, position))
     if s.sent[slot] == rounds and s.credits[slot] == window:
         append(s.left, (now, instance, position))
 

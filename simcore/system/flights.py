@@ -57,11 +57,6 @@ class Site:
     messages: bool = False
     least: Symmetry = Symmetry.NONE
 
-    @property
-    def repeats(self) -> bool:
-        """Whether what happens there happens again whenever the same begins."""
-        return bool(self.lone) and not self.meets
-
 
 @dataclass(slots=True, eq=False)
 class Flight:
@@ -132,7 +127,7 @@ class Place:
         self.site, self.base, self.shape, self.shift = site, base, shape, shift
         self._class_of = class_of
         self.flights: list[Flight] = []
-        self.starting: dict[tuple[object, int], Starting] = {}
+        self.starting: dict[tuple[object, int, StreamPhase], Starting] = {}
         self.begun: dict[tuple[StreamPhase, tuple[int, ...]], list[int]] = {}
         self.seating: dict[tuple[StreamPhase, tuple[int, ...]], list[Together]] = {}
         self._groups: dict[GroupDim, tuple[list[IntArray], dict[int, list[tuple[int, int]]]]] = {}

@@ -12,7 +12,7 @@ import simpy
 from simcore.network.instant import at_end_of_instant
 from simcore.system.groups import GroupDim
 from simcore.system.queues import ChunkQueue, Insertion
-from simcore.system.streams import Dataset, Stream, StreamPhase
+from simcore.system.streams import Dataset, Request, Stream, StreamPhase
 
 if TYPE_CHECKING:
     from simcore.system.whole import Wholes
@@ -25,7 +25,9 @@ Span = tuple[int, int]
 
 
 class Owner(Protocol):
-    """Whose chunks wait."""
+    """Whose chunks wait; `due` is what is sent next, and when, while that is only a matter of computing."""
+
+    due: tuple[Request | None, int]
 
     def begin(self, streams: Mapping[int, Stream]) -> None:
         """Begin the phase that some chunks, by class, are in; they wait no longer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import simpy
 
@@ -12,6 +13,9 @@ from simcore.system.streams import Dataset, Request, Turns
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventKind
 from simcore.workload.loops import Order, Ref, Step
 from simcore.workload.model import PhaseName
+
+if TYPE_CHECKING:
+    from simcore.system.ahead import Rejoin, Route
 
 __all__ = ["LoopProgram", "Npu", "Priorities"]
 
@@ -34,6 +38,12 @@ class Priorities:
         value = self._counter
         self._counter += 1 if order == Order.LIFO else -1
         return value
+
+    def skip(self, orders: Sequence[Order]) -> None:
+        """The counter moves as with some collectives."""
+        of_policy, up, aside = (orders.count(each) for each in (Order.SYSTEM, Order.LIFO, Order.HIGHEST))
+        down = len(orders) - of_policy - up - aside
+        self._counter += up - down + of_policy * {Order.LIFO: 1, Order.HIGHEST: 0}.get(self._policy, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,8 @@ class Npu:
         self.program, self.scheduler, self._priorities = program, scheduler, priorities
         self._pending: dict[Ref, list[Dataset]] = {}
         self._order: Turns = ()
+        self._route: Route | None = None
+        self._rejoin: Rejoin | None = None
         self.iterations: list[tuple[int, int]] = []
         self.iteration, self._at = 0, 0
         self.finish_ns = -1
@@ -88,12 +100,16 @@ class Npu:
         """What share of its steps it has begun."""
         return (self.iteration + self._at / max(len(self.program.steps), 1)) / max(self.program.iterations, 1)
 
-    def _play(self, step: Step) -> Generator[simpy.Event, object, None]:
+    def _play(self, step: Step, *, computed: bool = False) -> Generator[simpy.Event, object, None]:
+        """A step, which may have been `computed` already; what was told ahead meanwhile says where to `rejoin`."""
         if step.before in self._pending:
             yield from self._wait(step.before)
-        duration_ns = self._compute_ns(step) if step.computes else 0
+            if self._rejoin:
+                return
+        duration_ns = self._compute_ns(step) if step.computes and not computed else 0
         if duration_ns:
             start_ns = int(self.env.now)
+            self.sends(step, start_ns + duration_ns)
             yield self.env.timeout(duration_ns)
             self._record(EventKind.COMPUTE, start_ns, Ref(step.phase, step.layer))
         if step.issue:
@@ -102,6 +118,10 @@ class Npu:
                 yield from self._wait(step.issue)
         if step.after in self._pending:
             yield from self._wait(step.after)
+
+    def sends(self, step: Step | None, when_ns: int) -> None:
+        """A step is computed until then; what it sends comes next."""
+        self.scheduler.due = (self.program.requests.get(step.issue) if step and step.issue else None, when_ns)
 
     def _compute_ns(self, step: Step) -> int:
         times = self.program.compute_ns
@@ -115,7 +135,9 @@ class Npu:
         if not request.lanes:
             self.scheduler.pass_over(request, self._order)
             return
-        dataset = self.scheduler.issue(request, self._order, priority=priority, iteration=self.iteration)
+        dataset = self.scheduler.issue(
+            request, self._order, priority=priority, iteration=self.iteration, route=self._route
+        )
         self._pending.setdefault(ref, []).append(dataset)
 
     def _wait(self, ref: Ref) -> Generator[simpy.Event, object, None]:
@@ -126,8 +148,19 @@ class Npu:
             if not dataset.done.processed:
                 yield dataset.done
                 self._order = dataset.order
+            self._rejoin = dataset.rejoin
         self.waits_for = ""
-        self._record(EventKind.WAIT, start_ns, ref)
+        if self._rejoin:
+            yield from self._catch_up(self._rejoin)
+        else:
+            self._record(EventKind.WAIT, start_ns, ref)
+
+    def _catch_up(self, rejoin: Rejoin) -> Generator[simpy.Event, object, None]:
+        """Behind what was told ahead: be done with the collective and the computation that were under way."""
+        start_ns = max(int(self.env.now), rejoin.busy_ns)
+        yield self.env.timeout(start_ns - int(self.env.now))
+        if rejoin.ref:
+            self._record(EventKind.WAIT, rejoin.busy_ns, rejoin.ref)
 
     def _drain(self) -> Generator[simpy.Event, object, None]:
         """Wait for everything that is still on its way.
@@ -160,8 +193,10 @@ class Npu:
                 start_ns = int(self.env.now)
 
     def _record(self, kind: EventKind, start_ns: int, ref: Ref) -> None:
-        end_ns = int(self.env.now)
-        if end_ns > start_ns:
-            name = self.program.names[ref.layer] if ref.layer >= 0 else NO_LAYER
-            row = (self.npu_class, COMPUTE_STREAM, start_ns, end_ns, kind, name, ref.layer, PHASES.index(ref.phase))
-            self._events.append((*row, 0, self.iteration))
+        if self.env.now > start_ns:
+            self._events.append(self._row(kind, start_ns, int(self.env.now), ref, self.iteration))
+
+    def _row(self, kind: EventKind, start_ns: int, end_ns: int, ref: Ref, iteration: int) -> tuple[int, ...]:
+        name = self.program.names[ref.layer] if ref.layer >= 0 else NO_LAYER
+        row = (self.npu_class, COMPUTE_STREAM, start_ns, end_ns, kind, name, ref.layer, PHASES.index(ref.phase))
+        return (*row, 0, iteration)

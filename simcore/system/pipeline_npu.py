@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,18 +10,20 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simcore.system.npu import LoopProgram, Npu, Priorities
+from simcore.system.ahead import END, ITERATION, LAYER, NAME, START, Ahead, Legs, Rejoin, Route, legs_of
+from simcore.system.npu import PHASES, LoopProgram, Npu, Priorities
 from simcore.system.point_to_point import Mail, Mailbox
 from simcore.system.scheduler import Scheduler
-from simcore.system.streams import StreamPhase
+from simcore.system.streams import Dataset, Request
 from simcore.system.transport import class_of
 from simcore.timeline.events import COMPUTE_STREAM, NO_LAYER, EventBuffer, EventKind
-from simcore.workload.loops import Step
+from simcore.workload.loops import Ref, Step
 from simcore.workload.loops.pipeline import Passage, Transfer
 
-__all__ = ["Handovers", "PipelineNpu", "StageCell", "StageProgram"]
+__all__ = ["Handovers", "Known", "PipelineNpu", "StageCell", "StageProgram"]
 
-CLASS, START, END, NAME, LAYER, ITERATION = 0, 2, 3, 5, 6, 9  # columns of the event table
+Known = dict[Hashable, dict[int, tuple[Legs, int]]]
+"""Which legs begin in which steps of cells, by their content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +119,11 @@ class Handovers:
         return Mail(transfer.tag, int(self._ranks[src][0]), int(self._ranks[dst][0]), self._size_bytes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Recording:
-    """What a cell did: its own events by row's position and the phases it played, counted from its beginning."""
-
-    duration_ns: int
-    events: NDArray[np.int64]
-    phases: list[tuple[int, StreamPhase]]
-
-
 class PipelineNpu(Npu):
     """One class of NPUs of a stage.
 
-    With `remembers`, a cell that begins and ends with nothing on its way is played once for each content, then repeated
-    as recorded: the caller answers for it that the stage meets nobody else in its groups and on its links, and keeps no
-    state. `played` lists the phases, with their beginnings, for the transport's account of the links.
+    `legs` keeps which collectives of cells may be told ahead, by content; None where what they do depends on more
+    than that.
     """
 
     def __init__(
@@ -142,12 +134,10 @@ class PipelineNpu(Npu):
         stage: StageProgram,
         handovers: Handovers,
         *,
-        remembers: bool,
-        played: list[tuple[int, StreamPhase]],
+        legs: Known | None,
     ):
         super().__init__(program, scheduler, priorities)
-        self._stage, self._handovers, self._remembers, self._played = stage, handovers, remembers, played
-        self._known: dict[Hashable, _Recording] = {}
+        self._stage, self._handovers, self._legs = stage, handovers, legs
         self.cells: list[tuple[StageCell, int, int]] = []  # each with its beginning and end
         self.ends: list[tuple[int, int]] = []  # of steps
 
@@ -177,20 +167,26 @@ class PipelineNpu(Npu):
         passage = cell.passage
         if passage.source:
             yield from self._receive(cell, passage.source)
-        start_ns, idle = int(self.env.now), not self.scheduler.outstanding
-        known = self._known.get(cell.content) if idle else None
-        if known:
-            self._repeat(known, cell)
-            yield self.env.timeout(known.duration_ns)
-        else:
-            mark, before = self._events.mark(), len(self._played)
-            for step in cell.steps:
-                yield from self._play(step)
-            if self._remembers and idle and not self.scheduler.outstanding:
-                self._known[cell.content] = self._recorded(cell, start_ns, mark, before)
+        start_ns, routes = int(self.env.now), self._routes(cell)
+        at, computed = 0, False
+        while at < len(cell.steps):
+            self._route = routes.get(at)
+            yield from self._play(cell.steps[at], computed=computed)
+            at, computed = (self._rejoin.step, self._rejoin.computed) if self._rejoin else (at + 1, False)
+            self._rejoin = None
+        self._route = None
         self.cells.append((cell, start_ns, int(self.env.now)))
         if passage.target:
             self._handovers.send(self.npu_class, passage.target, cell, self.iteration)
+
+    def _routes(self, cell: StageCell) -> dict[int, Route]:
+        """What can be told ahead, by the step that begins it."""
+        if self._legs is None:
+            return {}
+        known = self._legs.get(cell.content)
+        if known is None:
+            known = self._legs[cell.content] = legs_of(cell, self.program.requests)
+        return {step: Route(self, cell, *which) for step, which in known.items()}
 
     def _receive(self, cell: StageCell, source: Transfer) -> Generator[simpy.Event, object, None]:
         start_ns = int(self.env.now)
@@ -202,22 +198,63 @@ class PipelineNpu(Npu):
             row = (self.npu_class, COMPUTE_STREAM, start_ns, end_ns, EventKind.WAIT, cell.name, NO_LAYER, -1)
             self._events.append((*row, 0, self.iteration))
 
-    def _recorded(self, cell: StageCell, start_ns: int, mark: int, before: int) -> _Recording:
-        rows = self._events.since(mark)
-        own = rows[(rows[:, CLASS] == self.npu_class) & (rows[:, LAYER] != NO_LAYER)]
-        own[:, START : END + 1] -= start_ns
-        own[:, LAYER] = np.searchsorted(cell.passage.rows, own[:, LAYER])
-        phases = [(begin_ns - start_ns, phase) for begin_ns, phase in self._played[before:]]
-        return _Recording(int(self.env.now) - start_ns, own, phases)
+    def computed(self, steps: Sequence[Step], from_ns: int, rows: list[tuple[int, ...]]) -> int:
+        """Until when some steps compute, and the events of that."""
+        for step in steps:
+            duration_ns = self._compute_ns(step)
+            if duration_ns:
+                ref = Ref(step.phase, step.layer)
+                rows.append(self._row(EventKind.COMPUTE, from_ns, from_ns + duration_ns, ref, 0))
+                from_ns += duration_ns
+        return from_ns
 
-    def _repeat(self, known: _Recording, cell: StageCell) -> None:
-        rows, now_ns = known.events.copy(), int(self.env.now)
-        rows[:, START : END + 1] += now_ns
-        rows[:, LAYER] = np.array(cell.passage.rows)[rows[:, LAYER]]
+    def awaited(
+        self, request: Request, issue_ns: int, busy_ns: int, done_ns: int, iteration: int
+    ) -> Iterator[tuple[int, ...]]:
+        """The events of a collective that was sent, and waited for when the NPU was no longer busy."""
+        yield self.scheduler.collective(request, issue_ns, done_ns, iteration)
+        if done_ns > busy_ns:
+            ref = Ref(PHASES[request.phase], request.layer)
+            yield self._row(EventKind.WAIT, busy_ns, done_ns, ref, iteration)
+
+    def tell(self, dataset: Dataset, route: Route, ahead: Ahead, last: int, zero_ns: int) -> None:
+        """Legs went by as was told, from that of `dataset` up to number `last`; they are counted from `zero_ns`."""
+        first, own = route.at - ahead.at, self.npu_class
+        leg, cuts, rows = ahead.legs[first], ahead.cuts[own], ahead.rows[own]
+        _, chunks, ended, after = cuts[first]
+        self._write(rows[chunks:ended], route, zero_ns)
+        issue_ns, done_ns = int(dataset.issue_ns), zero_ns + leg.left_ns[own] + leg.request.update_ns
+        busy_ns = issue_ns + leg.busy_ns[own] - leg.came_ns[own]
+        for row in self.awaited(dataset.request, issue_ns, busy_ns, done_ns, dataset.iteration):
+            self._events.append(row)
+        self._write(rows[after : cuts[last][0] if last < len(cuts) else None], route, zero_ns)
+        between = ahead.legs[first + 1 : last]
+        self.scheduler.count(dataset.request.group, sum(len(timed.chunks) for timed in between))
+        self._priorities.skip([timed.leg.order for timed in between])
+
+    def send_again(self, dataset: Dataset, route: Route, ahead: Ahead, at: int, zero_ns: int) -> Dataset:
+        """A collective that was told ahead is under way from now on, in the place of the one that it was told with."""
+        self.tell(dataset, route, ahead, at, zero_ns)
+        own, timed = self.npu_class, ahead.legs[at]
+        inside, chunks, *_ = ahead.cuts[own][at]
+        self._write(ahead.rows[own][inside:chunks], route, zero_ns)
+        ref = route.cell.steps[timed.leg.step].issue or timed.leg.ref
+        dataset.rejoin = Rejoin(timed.leg.then, False, ref, zero_ns + timed.busy_ns[own])
+        issue_ns, priority = zero_ns + timed.came_ns[own], self._priorities.next(timed.leg.order)
+        return self.scheduler.replace(dataset, self.program.requests[ref], timed.chunks, issue_ns, priority)
+
+    def go_on(self, dataset: Dataset, rejoin: Rejoin) -> None:
+        """Go on by itself behind what was told ahead."""
+        dataset.rejoin = rejoin
+        self.scheduler.close(dataset)
+
+    def _write(self, told: NDArray[np.int64], route: Route, zero_ns: int) -> None:
+        rows = told.copy()
+        rows[:, START : END + 1] += zero_ns
+        rows[:, LAYER] = np.array(route.cell.passage.rows)[rows[:, LAYER]]
         rows[:, NAME] = self._names[rows[:, LAYER]]
         rows[:, ITERATION] = self.iteration
         self._events.extend(rows)
-        self._played.extend([(now_ns + begin_ns, phase) for begin_ns, phase in known.phases])
 
     @cached_property
     def _names(self) -> NDArray[np.int64]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import simpy
 
 from simcore.system.gates import Gate, Owner, Span
 from simcore.system.phases import PhaseMaker
 from simcore.system.precedence import Precedence
-from simcore.system.streams import Dataset, Request, Stream, StreamPhase, Turns, through
+from simcore.system.streams import Chunks, Dataset, Request, Stream, StreamPhase, Turns, through
 from simcore.timeline.events import EventBuffer, EventKind, LinkTable
+
+if TYPE_CHECKING:
+    from simcore.system.ahead import Route
 
 __all__ = ["Scheduler", "Transport"]
 
-CHUNK = int(EventKind.CHUNK)
+CHUNK, COLLECTIVE = int(EventKind.CHUNK), int(EventKind.COLLECTIVE)
+Row = tuple[int, ...]
 
 
 class Transport(Protocol):
@@ -47,26 +51,54 @@ class Scheduler:
         self.env, self.npu_class, self._phases, self._transport = env, npu_class, phases, transport
         self.events, self._gate = events, gate(npu_class, self)
         self._precedence = precedence
+        self.due: tuple[Request | None, int] = (None, 0)
         self._order: Turns = ()  # in which the NPUs do what is done now
         self._num_streams: dict[str, int] = {}
         self._sent_bytes: dict[StreamPhase, int] = {}
         self.outstanding: dict[Dataset, None] = {}  # in order of issue
         self.ended: list[Dataset] = []  # in order of their ends, for who waits for the last ones
 
-    def issue(self, request: Request, order: Turns = (), *, priority: int | None = None, iteration: int = 0) -> Dataset:
+    def issue(
+        self,
+        request: Request,
+        order: Turns = (),
+        *,
+        priority: int | None = None,
+        iteration: int = 0,
+        route: Route | None = None,
+    ) -> Dataset:
         """Send a collective on its way; the NPUs do so in some order, () = that of their ids."""
-        group = request.group
-        number = self._num_streams.get(group, 0)
         chunks = self._phases.split(request, int(self.env.now), order)
-        dataset = Dataset(self.env, request, chunks, number, priority, iteration)
-        dataset.through = self.through
-        self._num_streams[group] = number + len(chunks)
-        self.outstanding[dataset] = None
+        dataset = self._dataset(request, chunks, priority, iteration)
+        dataset.route = route
         self._order = ()  # the last NPU to issue lets all begin
         if chunks:
             self._gate.send(dataset, idle=len(self.outstanding) == 1)
         else:
             self._complete(dataset)
+        return dataset
+
+    def _dataset(self, request: Request, chunks: Chunks, priority: int | None, iteration: int) -> Dataset:
+        number = self._num_streams.get(request.group, 0)
+        dataset = Dataset(self.env, request, chunks, number, priority, iteration)
+        dataset.through = self.through
+        self.count(request.group, len(chunks))
+        self.outstanding[dataset] = None
+        return dataset
+
+    def count(self, group: str, chunks: int) -> None:
+        """Chunks have their numbers, whoever sends them."""
+        self._num_streams[group] = self._num_streams.get(group, 0) + chunks
+
+    def chunks_of(self, request: Request) -> Chunks:
+        """How a collective is cut that takes nothing in turns."""
+        return self._phases.split(request, int(self.env.now), ())
+
+    def replace(self, told: Dataset, request: Request, chunks: Chunks, issue_ns: int, priority: int) -> Dataset:
+        """A collective that was sent at some time while another one was told ahead, and takes its place."""
+        dataset = self._dataset(request, chunks, priority, told.iteration)
+        dataset.issue_ns, dataset.done = issue_ns, told.done
+        del self.outstanding[told]
         return dataset
 
     def pass_over(self, request: Request, order: Turns) -> None:
@@ -112,16 +144,22 @@ class Scheduler:
         self._complete(dataset)
 
     def _record(self, dataset: Dataset, phase: StreamPhase, begin_ns: int, end_ns: int) -> None:
-        request = dataset.request
+        self.events.append(self.chunk(dataset.request, phase, begin_ns, end_ns, dataset.iteration))
+
+    def chunk(self, request: Request, phase: StreamPhase, begin_ns: int, end_ns: int, iteration: int) -> Row:
+        """The event of a chunk's phase."""
         sent_bytes = self._sent_bytes.get(phase)
         if sent_bytes is None:
             sent_bytes = self._sent_bytes[phase] = self._transport.bytes_sent(self.npu_class, phase)
-        self.events.append(
-            (
-                self.npu_class, 1 + phase.lane.dim.index, begin_ns, end_ns, CHUNK, request.name, request.layer,
-                request.phase, sent_bytes, dataset.iteration,
-            )
+        return (
+            self.npu_class, 1 + phase.lane.dim.index, begin_ns, end_ns, CHUNK, request.name, request.layer,
+            request.phase, sent_bytes, iteration,
         )  # fmt: skip
+
+    def collective(self, request: Request, issue_ns: int, end_ns: int, iteration: int) -> Row:
+        """The event of a collective."""
+        row = (self.npu_class, 0, issue_ns, end_ns, COLLECTIVE, request.name)
+        return (*row, request.layer, request.phase, request.size_bytes, iteration)
 
     def _arrive(self, stream: Stream) -> None:
         """All of a chunk is there."""
@@ -146,9 +184,12 @@ class Scheduler:
             self._finish(dataset)
 
     def _finish(self, dataset: Dataset) -> None:
-        request = dataset.request
-        row = (self.npu_class, 0, int(dataset.issue_ns), int(self.env.now), EventKind.COLLECTIVE, request.name)
-        self.events.append((*row, request.layer, request.phase, request.size_bytes, dataset.iteration))
+        row = self.collective(dataset.request, int(dataset.issue_ns), int(self.env.now), dataset.iteration)
+        self.events.append(row)
+        self.close(dataset)
+
+    def close(self, dataset: Dataset) -> None:
+        """A collective is over: who waits for it goes on."""
         del self.outstanding[dataset]
         self.ended.append(dataset)
         if dataset.then:

@@ -8,7 +8,7 @@ vain and nothing is undone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial, reduce
@@ -53,8 +53,6 @@ __all__ = ["LAST", "Shared", "Site", "Taken"]
 
 LAST = NEVER
 """Orders messages of no phase behind all phases."""
-Begun = tuple[int, StreamPhase]
-"""When a phase began, in nanoseconds, and which."""
 Taken = Sequence[tuple[tuple[int, int], int, Mapping[tuple[StreamPhase, tuple[int, ...]], Sequence[int]]]]
 """Some places, with their links that are used, a bit for each, and when which groups began which phase there."""
 
@@ -86,6 +84,7 @@ class Shared:
         self._shapes: dict[Hashable, Shape] = {}
         self._times: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], PhaseTimes] = {}
         self._bits: dict[tuple[Hashable, StreamPhase, int], int] = {}
+        self._laid: dict[tuple[Hashable, StreamPhase, int], list[tuple[int, int]]] = {}
         self._apart: dict[tuple[Hashable, StreamPhase, tuple[int, ...]], list[tuple[int, ...]]] = {}
         self._enter_env(env)
 
@@ -94,7 +93,6 @@ class Shared:
         self._env, self._timers, self._running = env, Timers(env), Running(self._layouts)
         self._places: dict[tuple[int, int], Place] = {}
         self._place_of: dict[tuple[int, GroupDim], Place] = {}
-        self._log: dict[int, list[Begun]] = {}
         self._ways: dict[tuple[int, int, int], tuple[Place, int, int, int]] = {}
         self._flight_of: dict[int, tuple[Flight, int]] = {}
         self._beginning: dict[Place, None] = {}
@@ -115,10 +113,7 @@ class Shared:
         npu_class, stream = next(iter(streams.items()))
         phase = stream.phase
         place = self._place(npu_class, phase.lane.dim)
-        if self._log and place.site.repeats:
-            for each in self._log.keys() & streams.keys():
-                self._log[each].append((int(self._env.now), phase))
-        key = (stream.key, stream.at)
+        key = (stream.key, stream.at, phase)
         starting = place.starting.get(key)
         if starting is None:
             starting = place.starting[key] = Starting(phase, done)
@@ -134,25 +129,6 @@ class Shared:
     def bytes_sent(self, npu_class: int, phase: StreamPhase) -> int:
         """What one NPU sends in a phase."""
         return self._plans.bytes_of(phase, int(self._ranks[npu_class][0]))
-
-    def played(self, npu_class: int) -> list[Begun]:
-        """The phases that a class has played for all of its place; who repeats what it has seen adds to them."""
-        return self._log.setdefault(npu_class, [])
-
-    @property
-    def keeps_log(self) -> bool:
-        """Whether somebody repeats what is played."""
-        return bool(self._log)
-
-    def keeps_apart(self, dims: Iterable[GroupDim]) -> bool:
-        """Whether each group of some dimensions is of one class, which plays for all of it and meets nobody."""
-        for dim in dims:
-            site = self._sites[self._site_of(dim)]
-            if not site.repeats:
-                return False
-            if any(len(set(self._class_of[dim.members(int(own[0]))].tolist())) > 1 for own in self._ranks):
-                return False
-        return True
 
     # What is told as a whole.
 
@@ -268,26 +244,14 @@ class Shared:
 
     # A phase begins.
 
-    def _begin(self, place: Place, key: tuple[Any, int], starting: Starting, now_ns: int) -> None:
-        order, there, done = self._order(key), starting.there, starting.done
-        logged = place.site.repeats and not self._log.keys().isdisjoint(there)
-        flights = [
-            PhaseFlight(
-                each.bits,
-                now_ns,
-                order,
-                leave=partial(tell, each, there, done),
-                together=each,
-                there=there,
-                done=done,
-            )
-            for each in self._seated(place, starting.phase, tuple(there))
-        ]
-        for flight in flights:
+    def _begin(self, place: Place, key: tuple[Any, int, StreamPhase], starting: Starting, now_ns: int) -> None:
+        order, there, done = self._order(key[:2]), starting.there, starting.done
+        groups = self._seated(place, starting.phase, tuple(there))
+        for flight in [PhaseFlight.of(each, now_ns, order, there, done) for each in groups]:
             if self._meets(place, flight):
                 self._enter(place, flight)
             else:
-                self._fly(place, flight, logged=logged)
+                self._fly(place, flight)
 
     def _seated(self, place: Place, phase: StreamPhase, classes: tuple[int, ...]) -> list[Together]:
         """Which groups begin when some classes do, and where in them each class is."""
@@ -307,13 +271,12 @@ class Shared:
             place.seating[phase, classes] = found
         return found
 
-    def _fly(self, place: Place, flight: PhaseFlight, *, logged: bool) -> None:
+    def _fly(self, place: Place, flight: PhaseFlight) -> None:
         """Nobody uses a link that a phase uses: it is known when it will be over."""
         together = flight.together
         exits = self._exits(place, together)
         flight.alone, flight.end_ns = True, flight.begin_ns + together.end_ns
-        if not logged:
-            together.begun.append(flight.begin_ns)
+        together.begun.append(flight.begin_ns)
         for exit_ns, classes in exits:
             self._timers.after(exit_ns, partial(self._through, flight, classes))
 
@@ -360,9 +323,7 @@ class Shared:
             there = {npu_class: stream for npu_class, stream in flight.there.items() if npu_class not in gone}
             flight.leave = partial(tell, flight.together, there, flight.done)
         for own, group in enumerate(flight.together.groups):
-            members = place.groups(phase.lane.dim)[group]
-            plan = self._plan(place, phase, members)
-            for layout, base in self._layouts.of(place.shape, plan, members, costs):
+            for layout, base in self._laid_out(place, phase, group, costs):
                 instance = self._running.start(layout, flight.order, base, place.shift, flight.begin_ns)
                 flight.instances.append(instance)
                 self._flight_of[instance] = (flight, own)
@@ -374,6 +335,15 @@ class Shared:
             self._leave()
 
     # What phases are.
+
+    def _laid_out(self, place: Place, phase: StreamPhase, group: int, costs: Costs) -> list[tuple[int, int]]:
+        key = (place.shape.name, phase, group)
+        found = self._laid.get(key)
+        if found is None:
+            members = place.groups(phase.lane.dim)[group]
+            plan = self._plan(place, phase, members)
+            found = self._laid[key] = self._layouts.of(place.shape, plan, members, costs)
+        return found
 
     def _place(self, npu_class: int, dim: GroupDim) -> Place:
         found = self._place_of.get((npu_class, dim))
@@ -479,20 +449,12 @@ class Shared:
 
     def links(self) -> LinkTable:
         """What every link carried: each place did what the place of its classes did."""
-        for npu_class, log in self._log.items():
-            self._repeated(npu_class, log)
         size_bytes, busy_ns = np.zeros((2, len(self._links)), np.int64)
         for place, bases in self._copies():
             for column, own in zip((size_bytes, busy_ns), self._carried(place), strict=True):
                 _put(place, bases, column, own)
         table = self._links.table(size_bytes, busy_ns)
         return replace(table, use=self._use()) if self._links.timed else table
-
-    def _repeated(self, npu_class: int, log: Sequence[Begun]) -> None:
-        for begin_ns, phase in log:
-            place = self._place(npu_class, phase.lane.dim)
-            place.begun.setdefault((phase, (0,)), []).append(begin_ns)
-        self._log = {}
 
     def _carried(self, place: Place) -> tuple[IntArray, IntArray]:
         """Bytes and time of every link of a place."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import simpy
 
 from simcore.system.config import Algorithm
 from simcore.system.groups import Backward, GroupDim
 from simcore.workload.model import CollectiveKind
+
+if TYPE_CHECKING:
+    from simcore.system.ahead import Rejoin, Route
 
 __all__ = ["IDLE", "Chunks", "Dataset", "Lane", "Request", "Stream", "StreamPhase", "Turns", "through"]
 
@@ -94,7 +98,8 @@ class Dataset:
     `chunks` are the phases of each, numbered from `first` on in their group, those of higher `priority` (that of the
     request, where none is given) go first; `iteration` is for the timeline. `then` is called at once, before anything
     else of that instant. `order` is the one in which NPUs saw the last chunk arrive, where that matters. `through` is
-    told of chunks that are through a phase.
+    told of chunks that are through a phase. `route` says what its NPU does next, where that may be told ahead; who
+    waited while it was goes on where `rejoin` says.
     """
 
     __slots__ = (
@@ -106,7 +111,9 @@ class Dataset:
         "iteration",
         "order",
         "priority",
+        "rejoin",
         "request",
+        "route",
         "then",
         "through",
     )
@@ -126,6 +133,8 @@ class Dataset:
         self.priority, self.iteration = request.priority if priority is None else priority, iteration
         self.done = env.event()
         self.then: Callable[[], object] | None = None
+        self.route: Route | None = None
+        self.rejoin: Rejoin | None = None
         self.order: Turns = ()
         self._streams: dict[tuple[str, int], Stream] | None = None
 

@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import simpy
 
 from simcore.network.instant import Timers, after, at_end_of_instant
+from simcore.system.ahead import Ahead, Legs, Timed, tell
 from simcore.system.gates import Gang, GangGate, Span
 from simcore.system.shared import LAST, Shared, Taken
-from simcore.system.streams import Chunks, Dataset, Stream
+from simcore.system.streams import Chunks, Dataset, Request, Stream
 
-__all__ = ["Wholes"]
+__all__ = ["Course", "Offsets", "Wholes"]
+
+MOST_KNOWN = 8
+"""Of what may follow a collective, so many variants are kept beside the last one."""
 
 
 @dataclass(slots=True, eq=False)
-class _Course:
+class Course:
     """What a collective does, in nanoseconds from its beginning.
 
     `spans` are beginnings and ends by class, chunk and phase. `begun` says which classes begin a phase of a chunk
@@ -45,45 +50,41 @@ class _Whole:
     """A collective that classes send; `broken`, each of its chunks goes its own way.
 
     `came` says when they have. Those that are not yet through are in `there`. Once it has begun it follows a `course`,
-    and `free` gives its links back.
+    and `free` gives its links back. What lies `ahead` may be told with it.
     """
 
     classes: Sequence[int]
-    offsets: Offsets | None
+    offsets: Offsets | None = None
     there: dict[int, Dataset] = field(default_factory=dict)
     came: dict[int, int] = field(default_factory=dict)
     broken: bool = False
     begin_ns: int = 0
-    course: _Course | None = None
+    course: Course | None = None
+    ahead: _Ahead | None = None
     free: Callable[[], None] | None = None
 
 
-@dataclass(slots=True)
-class _Habit:
-    """How far apart classes sent a collective last, and what is expected next: what was so twice."""
+class _Ahead(NamedTuple):
+    """Some legs of a cell, from number `first` on; they are counted from `zero_ns`."""
 
-    expected: Offsets | None
-    last: Offsets | None = None
-
-    def learn(self, offsets: Offsets) -> None:
-        """Keep how far apart they came now."""
-        self.expected = offsets if offsets in (self.last, self.expected) else None
-        self.last = offsets
+    told: Ahead
+    first: int
+    zero_ns: int
 
 
 class Wholes:
     """The collectives of a run that are told as a whole; `gang` and `transport` play those that are not.
 
     Where all NPUs are in one group, it begins when the last has come. Where they are in several, some begin before
-    others have come: when these will come is expected to be as it was before.
+    others have come, which say when they will, as they compute until then.
     """
 
     def __init__(self, env: simpy.Environment, gang: Gang, transport: Shared):
         self._env, self._gang, self._transport, self._timers = env, gang, transport, Timers(env)
         self._classes: dict[tuple[int, Chunks], tuple[Sequence[int], bool]] = {}
         self._seen: set[_Kind] = set()
-        self._courses: dict[_Kind, _Course | None] = {}
-        self._habits: dict[tuple[int, Chunks], _Habit] = {}
+        self._courses: dict[_Kind, Course | None] = {}
+        self._aheads: dict[tuple[int, Legs], list[Ahead]] = {}
         self._coming: dict[tuple[str, int, int], _Whole] = {}
         self._of: dict[int, _Whole] = {}  # what a class is in
         self._ready: list[_Whole] = []
@@ -97,9 +98,7 @@ class Wholes:
         key = (dataset.request.group, dataset.first, classes[0])
         whole = self._coming.get(key)
         if whole is None:
-            whole = self._coming[key] = _Whole(
-                classes, None if in_one else self._habit(classes, dataset.chunks).expected
-            )
+            whole = self._coming[key] = _Whole(classes)
             if not in_one:
                 self._begin_later(whole)
         whole.came[npu_class] = int(self._env.now)
@@ -108,19 +107,23 @@ class Wholes:
             del self._coming[key]
             if in_one:
                 self._begin_later(whole)
-            else:
-                first_ns = min(whole.came.values())
-                self._habit(classes, dataset.chunks).learn(tuple(whole.came[each] - first_ns for each in classes))
-        if not idle or whole.broken or self._transport.keeps_log or (whole.course and not self._fits(whole, npu_class)):
+        if not idle or whole.broken or (whole.course and not self._fits(whole, npu_class)):
             self._break(whole, decided=False)
-        else:
-            self._of[npu_class] = whole
+            return
+        self._of[npu_class] = whole
+        if whole.course and len(whole.there) == len(classes):
+            self._follow(whole, whole.course)
 
-    def _habit(self, classes: Sequence[int], chunks: Chunks) -> _Habit:
-        found = self._habits.get((classes[0], chunks))
-        if found is None:
-            found = self._habits[classes[0], chunks] = _Habit((0,) * len(classes))
-        return found
+    def _expected(self, whole: _Whole) -> Offsets | None:
+        """When each class sends a collective, where all others compute until they do so."""
+        request, now_ns = next(iter(whole.there.values())).request, int(self._env.now)
+        found = []
+        for npu_class in whole.classes:
+            due, when_ns = self._gang.gates[npu_class].owner.due
+            if npu_class not in whole.there and (due is not request or when_ns <= now_ns):
+                return None
+            found.append(0 if npu_class in whole.there else when_ns - now_ns)
+        return tuple(found)
 
     def _fits(self, whole: _Whole, npu_class: int) -> bool:
         """Whether a class that comes after the beginning comes when it was expected, with what was."""
@@ -162,6 +165,8 @@ class Wholes:
     def _begin(self, whole: _Whole) -> bool:
         """Whether it is known what a collective will do."""
         some = next(iter(whole.there.values()))
+        if not self._classes_of(whole.classes[0], some.chunks)[1]:
+            whole.offsets = self._expected(whole)
         due = self._due(whole)
         now = {npu_class for npu_class, offset_ns in due.items() if not offset_ns}
         if (whole.offsets is None and len(whole.came) < len(whole.classes)) or now != whole.there.keys():
@@ -172,25 +177,127 @@ class Wholes:
         if course is None:
             return False
         whole.begin_ns = int(self._env.now)
-        end_ns = whole.begin_ns + course.exits[-1][0]
-        whole.free = self._transport.take(course.taken, end_ns, partial(self._break, whole, decided=True))
-        if whole.free is None:
+        if not self._follow(whole, course):
             return False
-        whole.course = course
-        for exit_ns, classes in course.exits:
-            self._timers.after(exit_ns, partial(self._through, whole, classes))
         for offset_ns in sorted({*due.values()} - {0}):
             at_end_of_instant(self._env, offset_ns, partial(self._check, whole))
         return True
 
-    def _course(self, key: _Kind, some: Dataset, due: Mapping[int, int]) -> _Course | None:
+    def _follow(self, whole: _Whole, course: Course) -> bool:
+        """Tell what a collective does, and what is told with it; False where somebody uses the links."""
+        ahead, begun = self._look_ahead(whole), whole.course is not None
+        if begun and not ahead:
+            return True
+        if whole.free:
+            whole.free()
+        now_ns = int(self._env.now)
+        if ahead and self._take(whole, ahead.told.taken, ahead.zero_ns + max(ahead.told.legs[-1].left_ns.values())):
+            whole.ahead = ahead
+            for npu_class, then_ns in ahead.told.legs[-1].then_ns.items():
+                self._timers.after(ahead.zero_ns + then_ns - now_ns, partial(self._past, whole, ahead, npu_class))
+        elif not self._take(whole, course.taken, whole.begin_ns + course.exits[-1][0]):
+            return False
+        elif not begun:
+            for exit_ns, classes in course.exits:
+                self._timers.after(exit_ns, partial(self._through, whole, classes))
+        whole.course = course
+        return True
+
+    def _take(self, whole: _Whole, taken: Taken, end_ns: int) -> bool:
+        whole.free = self._transport.take(taken, end_ns, partial(self._break, whole, decided=True))
+        return whole.free is not None
+
+    def _course(self, key: _Kind, some: Dataset, due: Mapping[int, int], *, soon: bool = False) -> Course | None:
         """What such a collective does; rehearsed for the second of its kind, as that costs as much as playing it."""
         if key not in self._courses:
-            if key not in self._seen:
+            if key not in self._seen and not soon:
                 self._seen.add(key)
                 return None
             self._courses[key] = _Rehearsal(self._gang, self._transport).course(some, due)
         return self._courses[key]
+
+    # What is told ahead.
+
+    def _look_ahead(self, whole: _Whole) -> _Ahead | None:
+        """What all classes do from a collective on, where that is known."""
+        routes = [dataset.route for dataset in whole.there.values() if dataset.route]
+        if len(routes) < len(whole.classes) or len({route[2:] for route in routes}) > 1:
+            return None
+        some, came_ns = routes[0], {each: whole.came[each] - whole.begin_ns for each in whole.classes}
+        known = self._aheads.setdefault((whole.classes[0], some.legs), [])
+        told = next((each for each in known if each.fits(some.at, came_ns)), None)
+        if told is None:
+            told = tell(routes, came_ns, partial(self._course_of, whole.classes))
+            known[:] = [*known[-MOST_KNOWN:], told] if told else known
+        if told is None:
+            return None
+        first = some.at - told.at
+        return _Ahead(told, first, whole.begin_ns - told.legs[first].begin_ns)
+
+    def _course_of(
+        self, classes: Sequence[int], request: Request, chunks: Chunks, came_ns: Mapping[int, int]
+    ) -> tuple[Course, Offsets | None] | None:
+        """The course of a collective that is sent at some times by classes that nobody else is in one with."""
+        met, in_one = self._classes_of(classes[0], chunks)
+        first_ns = min(came_ns.values())
+        offsets = None if in_one else tuple(came_ns[each] - first_ns for each in classes)
+        due = dict(zip(classes, offsets or (0,) * len(classes), strict=True))
+        some = Dataset(self._env, request, chunks)
+        course = self._course((classes[0], chunks, offsets), some, due, soon=True) if met == classes else None
+        return (course, offsets) if course else None
+
+    def _past(self, whole: _Whole, ahead: _Ahead, npu_class: int) -> None:
+        """What was told of a class is over, if nobody has disturbed them."""
+        if whole.broken:
+            return
+        if len(whole.there) == 1:
+            for leg in ahead.told.legs[ahead.first :]:
+                self._transport.count(leg.course.taken, ahead.zero_ns + leg.begin_ns, LAST)
+        del self._of[npu_class]
+        self._go_on_behind(whole.there.pop(npu_class), ahead, npu_class, len(ahead.told.legs) - 1)
+
+    def _leave(self, whole: _Whole, ahead: _Ahead, there: Mapping[int, Dataset]) -> None:
+        """Let every class go on by itself from where it is; what begins at this instant has begun."""
+        legs, now_ns = ahead.told.legs, int(self._env.now)
+        since_ns = now_ns - ahead.zero_ns
+        under_way: dict[int, dict[int, Dataset]] = {}
+        for npu_class, dataset in there.items():
+            at = max(at for at in range(ahead.first, len(legs)) if legs[at].came_ns[npu_class] <= since_ns)
+            if legs[at].left_ns[npu_class] <= since_ns:
+                self._go_on_behind(dataset, ahead, npu_class, at)
+            else:
+                route, own = dataset.route, under_way.setdefault(at, {})
+                own[npu_class] = dataset
+                if route and at > ahead.first:
+                    own[npu_class] = route.npu.send_again(dataset, route, ahead.told, at, ahead.zero_ns)
+        for at, leg in enumerate(legs[ahead.first :], ahead.first):
+            if at in under_way:
+                self._resume(whole, leg, under_way[at], ahead.zero_ns)
+            elif leg.begin_ns <= since_ns:
+                self._transport.count(leg.course.taken, ahead.zero_ns + leg.begin_ns, since_ns + 1 - leg.begin_ns)
+
+    def _resume(self, whole: _Whole, leg: Timed, there: dict[int, Dataset], zero_ns: int) -> None:
+        """A collective under way, or one that waits for others, goes on by itself."""
+        now_ns, begin_ns = int(self._env.now), zero_ns + leg.begin_ns
+        came_ns = {each: zero_ns + when_ns for each, when_ns in leg.came_ns.items() if zero_ns + when_ns <= now_ns}
+        begun = begin_ns <= now_ns
+        alone = _Whole(whole.classes, leg.offsets, {} if begun else there, came_ns, begun)
+        if len(came_ns) < len(whole.classes):
+            some = next(iter(there.values()))
+            self._coming[some.request.group, some.first, whole.classes[0]] = alone
+        if begun:
+            self._go_on(leg.course, there, begin_ns, now_ns + 1)
+        else:
+            self._of |= dict.fromkeys(there, alone)
+
+    def _go_on_behind(self, dataset: Dataset, ahead: _Ahead, npu_class: int, at: int) -> None:
+        """A class has a leg behind it, and goes on by itself when it has computed what follows."""
+        told, route, leg = ahead.told, dataset.route, ahead.told.legs[at]
+        if route and leg.leg.rejoin:
+            then_ns = ahead.zero_ns + leg.then_ns[npu_class]
+            route.npu.tell(dataset, route, told, at + 1, ahead.zero_ns)
+            route.npu.sends(route.cell.steps[leg.leg.rejoin.step] if leg.leg.rejoin.computed else None, then_ns)
+            self._timers.after(then_ns - int(self._env.now), partial(route.npu.go_on, dataset, leg.leg.rejoin))
 
     def _check(self, whole: _Whole, _: simpy.Event) -> None:
         """Whether all are there that were expected by now."""
@@ -200,7 +307,7 @@ class Wholes:
 
     def _through(self, whole: _Whole, classes: Sequence[int]) -> None:
         """The time of some classes is over, if nobody has disturbed them."""
-        if whole.broken or whole.course is None:
+        if whole.broken or whole.ahead or whole.course is None:
             return
         if len(classes) == len(whole.there) and len(whole.came) == len(whole.classes):
             self._transport.count(whole.course.taken, whole.begin_ns, LAST)
@@ -216,6 +323,10 @@ class Wholes:
         for npu_class in there:
             self._of.pop(npu_class, None)
         course, whole.course = whole.course, None
+        if whole.ahead and whole.free:
+            whole.free()
+            self._leave(whole, whole.ahead, there)
+            return
         if whole.free and course:
             whole.free()
             now_ns = int(self._env.now)
@@ -225,7 +336,7 @@ class Wholes:
             for stream in dataset.streams.values():
                 self._gang.gates[npu_class].enter(stream)
 
-    def _go_on(self, course: _Course, there: Mapping[int, Dataset], begin_ns: int, until_ns: int) -> None:
+    def _go_on(self, course: Course, there: Mapping[int, Dataset], begin_ns: int, until_ns: int) -> None:
         """Let chunks do what they do from a time on; all before has happened as it was told."""
         until = until_ns - begin_ns
         self._transport.count(course.taken, begin_ns, until)
@@ -252,6 +363,8 @@ class Wholes:
 class _Rehearsal:
     """A collective by itself on an empty network."""
 
+    due: tuple[Request | None, int] = (None, 0)
+
     def __init__(self, gang: Gang, transport: Shared):
         self._env = simpy.Environment()
         self._gang, self._transport = gang.empty(self._env), transport.empty(self._env)
@@ -259,7 +372,7 @@ class _Rehearsal:
         self._spans: dict[Stream, list[Span]] = {}
         self._gates: dict[Stream, GangGate] = {}
 
-    def course(self, dataset: Dataset, due: Mapping[int, int]) -> _Course | None:
+    def course(self, dataset: Dataset, due: Mapping[int, int]) -> Course | None:
         """What becomes of the chunks of a collective that each class sends when it is due; None where they meet."""
         own: dict[int, list[Stream]] = {}
         for npu_class, offset_ns in due.items():
@@ -276,7 +389,7 @@ class _Rehearsal:
         exits: dict[int, list[int]] = {}
         for npu_class, chunks in spans.items():
             exits.setdefault(max(chunk[-1][1] for chunk in chunks), []).append(npu_class)
-        return _Course(spans, self._begun, sorted(exits.items()), taken)
+        return Course(spans, self._begun, sorted(exits.items()), taken)
 
     def _enter(self, streams: Sequence[Stream], _: simpy.Event) -> None:
         for stream in streams:

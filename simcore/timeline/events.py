@@ -78,14 +78,6 @@ class EventBuffer:
         else:
             self._messages.extend((row, other) if sends else (other, row))
 
-    def mark(self) -> int:
-        """Where the next row goes."""
-        return len(self._rows)
-
-    def since(self, mark: int) -> NDArray[np.int64]:
-        """The rows written since a mark, (rows, columns)."""
-        return np.array(self._rows[mark:], dtype=np.int64).reshape(-1, len(COLUMNS))
-
     def extend(self, rows: NDArray[np.int64]) -> None:
         """Write many rows at once."""
         self._rows.frombytes(rows.tobytes())

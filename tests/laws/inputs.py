@@ -152,6 +152,14 @@ EXTRAS = (
     "wafer: {dead_npus: [], dead_links: [[0, 1]], spare_rows: 0}\n"
 )
 DRAGONFLY = "topology: [Dragonfly]\nnpus_count: [8]\ngroups: [2]\nrouters: [2]\nbandwidth: [50.0]\nlatency: [500.0]\n"
+TWISTED = {
+    "topology": ["Torus", "Torus"],
+    "npus_count": [2, 4],
+    "bandwidth": [10, 10],
+    "latency": [1, 1],
+    "buffer": ["1 MiB", "1 MiB"],
+    "twisted": True,
+}
 TREE = "topology: [FatTree]\nnpus_count: [8]\nbandwidth: [50 GB/s]\nlatency: [1 us]\noversubscription: [2.0]\n"
 GENERATE = (
     "generate megatron --num_layers 2 --hidden_size 64 --num_attention_heads 4 --vocab_size 100 --world_size 2 "
@@ -236,6 +244,7 @@ def inputs(folder: Path) -> dict[str, Input]:
         Input("wafer.yml", text(WAFER + EXTRAS), on + "{0}"),
         Input("shown.yml", text(WAFER + EXTRAS), "topology show --json {0}"),
         Input("dragonfly.yml", text(DRAGONFLY), on + "{0}"),
+        Input("twisted.yml", text(TWISTED), on + "{0}"),
         Input("tree.yml", text(TREE), on + "{0}"),
         Input("first.json", text(HIERARCHICAL), on + "{0} --profile astra-sim-1.0"),
         Input("links.json", text(nx.node_link_data(graph(), edges="links")), on + "{1}/over.json.yml"),

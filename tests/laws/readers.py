@@ -150,6 +150,7 @@ READS: dict[str, Callable[[Path], object]] = {
     "wafer.yml": load,
     "shown.yml": _shown,
     "dragonfly.yml": load,
+    "twisted.yml": lambda path: LinkGraph(load(str(path))),
     "tree.yml": lambda path: LinkGraph(load(str(path))),
     "first.json": lambda path: load(str(path), gigabyte_forced="binary"),
     "links.json": lambda path: load(str(path.with_name("over.json.yml"))),

@@ -1,6 +1,7 @@
 """Laws of the collective algorithms: every registered plan moves the right data, and the solvers equal the messages."""
 
 import heapq
+from collections import Counter
 from itertools import count
 
 import numpy as np
@@ -354,9 +355,10 @@ def test_a_double_binary_tree_all_reduces(ranks, mirrored):
 def test_the_two_trees_span_all_ranks_and_a_rank_is_inner_in_one_of_them_at_most_twice(ranks):
     one, other = (tree(ranks, mirrored=mirrored) for mirrored in (False, True))
     for shape in (one, other):
-        assert max(map(len, shape.children)) <= 2
-        assert max(shape.depth) == ranks.bit_length() - 1
-    leaves = [{rank for rank in range(ranks) if not shape.children[rank]} for shape in (one, other)]
+        assert max(Counter(above for above, _ in shape).values()) <= 2
+        assert max(height for _, height in shape) == ranks.bit_length() - 1
+        assert all(height < shape[above][1] for above, height in shape if above >= 0)
+    leaves = [{rank for rank in range(ranks) if not shape[rank][1]} for shape in (one, other)]
     assert not leaves[0] & leaves[1], "a leaf of one tree works in the other"
 
 

@@ -16,8 +16,10 @@ from simcore.network.congestion_free import message_ns
 from simcore.network.fair import FairShare
 from simcore.network.solver import max_min_rates
 from simcore.network.topology.figures import figures
+from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Graph, Topology, Wafer
+from simcore.network.topology.twisted import whole_dimension
 from simcore.testing import check_topology
 from simcore.units import transfer_ns
 
@@ -27,12 +29,13 @@ LATENCIES = st.sampled_from([0.0, 0.5, 1.0, 7.0, 936.25])
 
 @st.composite
 def dimensions(draw, largest=6):
-    kind = draw(st.sampled_from(["Ring", "Torus", "Mesh", "FullyConnected", "Switch", "FatTree", "Dragonfly"]))
+    kind = draw(st.sampled_from(FABRICS.names()))
     npus, details = draw(st.integers(1, largest)), {}
-    if kind == "Dragonfly":
+    if kind in {"Dragonfly", "DragonflyPlus"}:
         groups, routers = draw(st.integers(1, 4)), draw(st.integers(1, 3))
         npus = groups * routers * draw(st.integers(1, 2))
-        details = {"groups": groups, "routers": routers, "routing": draw(st.sampled_from(["minimal", "valiant"]))}
+        details = {"groups": groups, "routers": routers, "global_links": draw(st.integers(1, 3))}
+        details |= {"routing": draw(st.sampled_from(FABRICS.get(kind).routings))}
     if kind == "FatTree":
         leaves = draw(st.integers(1, 4))
         npus = leaves * draw(st.integers(1, 3))
@@ -86,7 +89,15 @@ def graphs(draw):
     return Topology((Dimension("Graph", npus, min(rates), max(latencies)),), graph=graph)
 
 
-TOPOLOGIES = products() | wafers() | graphs()
+@st.composite
+def twisted_tori(draw):
+    """Sides of k and 2k in any order, each dimension with its own speed."""
+    k, sides = draw(st.integers(2, 3)), draw(st.sampled_from([(1, 2), (2, 1), (1, 1, 2), (1, 2, 1), (2, 1, 2)]))
+    dims = tuple(Dimension("Ring", k * side, draw(RATES), draw(LATENCIES)) for side in sides)
+    return Topology((whole_dimension(dims),), twisted=dims)
+
+
+TOPOLOGIES = products() | wafers() | graphs() | twisted_tori()
 
 
 def all_pairs(links):
@@ -131,6 +142,16 @@ def test_dead_npus_and_links_carry_nothing_and_routes_are_as_short_as_the_holes_
     shortest = dict(networkx.all_pairs_shortest_path_length(as_networkx(links)))
     expected = [shortest[a][b] for a, b in zip(src.tolist(), dst.tolist(), strict=True)]
     assert links.routes(src, dst).counts.tolist() == expected
+
+
+@settings(deadline=None, max_examples=20)
+@given(twisted_tori())
+def test_ways_of_twisted_tori_are_shortest_and_every_place_is_like_every_other(topology):
+    links = LinkGraph(topology)
+    src, dst = all_pairs(links)
+    counts, shortest = links.routes(src, dst).counts, links.axes[0].fabric.paths.distances(np.arange(links.npus))
+    assert (counts == shortest.ravel()).all()
+    assert (np.sort(shortest, axis=1) == np.sort(shortest[0])).all()
 
 
 @settings(deadline=None, max_examples=40)

@@ -1,7 +1,6 @@
 """Laws of pipelined runs: schedules as data, closed forms, folding, transports, stragglers."""
 
 from dataclasses import replace
-from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -9,12 +8,12 @@ from hypothesis import strategies as st
 
 import simcore
 from simcore.cli import main
-from simcore.engine import stages
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Fault, Topology
 from simcore.noise import parse_jitter
+from simcore.system.config import SystemConfig
 from simcore.timeline.events import FOREVER
 from simcore.workload import text
 from simcore.workload.loops import schedules
@@ -134,12 +133,62 @@ def test_a_pipeline_folded_repeated_and_on_links_of_its_stages_is_the_one_messag
     assert run.report() == run.report(exact="messages")
 
 
-@settings(deadline=None, max_examples=60)
-@given(pipelines())
-def test_cells_played_once_are_as_those_played_every_time(run):
-    with mock.patch.object(stages, "stateless", lambda *_: False):
-        every_time = run.report()
-    assert run.report() == every_time
+BLOCKING = st.builds(
+    Phase,
+    st.sampled_from([0, 700, 2000, 9000]),
+    st.sampled_from([CollectiveKind.ALL_REDUCE, *KINDS]),
+    st.sampled_from([3000, 30_000]),
+)
+
+
+@st.composite
+def rows_of_collectives(draw):
+    """A pipelined run whose cells send one collective after the other, on links that stages share or have alone."""
+    stages, tp = draw(st.sampled_from([(2, 2), (2, 4), (4, 2)]))
+    sizes = draw(st.sampled_from([(tp * stages,), (tp, stages), (2, tp // 2 * stages), (tp, 2, stages)]))
+    shapes = st.sampled_from(["Ring", "Mesh", "Switch"])
+    rate, latency_ns = draw(st.sampled_from([5e9, 50e9])), draw(st.sampled_from([0.0, 100.0]))
+    topology = Topology(tuple(Dimension(draw(shapes), size, rate, latency_ns) for size in sizes))
+    gradients = draw(st.sampled_from([0, 0, 4000]))
+    layers = [
+        Layer(f"row{i}", draw(BLOCKING), draw(BLOCKING), Phase(700, CollectiveKind.ALL_REDUCE, gradients), i)
+        for i in range(2)
+    ]
+    block = tuple(draw(st.lists(st.sampled_from(layers), min_size=2, max_size=4)))
+    name = draw(st.sampled_from(["gpipe", "1f1b", "interleaved", "zb-h1"]))
+    handed, sized = draw(st.sampled_from([1000, 60_000])), Parallelism(tp, 1, stages, 1, 0, stages)
+    workload = Workload(LOOP, block * stages, sized, "simai", pipeline_bytes=handed)
+    slow = draw(st.dictionaries(st.integers(0, topology.npus - 1), st.just(1.5), max_size=1))
+    chosen = Settings(schedule=name, stragglers=slow, rendezvous=draw(st.sampled_from([False, False, True])))
+    system = SystemConfig(
+        preferred_dataset_splits=draw(st.sampled_from([1, 2])),
+        active_chunks_per_dimension=draw(st.sampled_from([1, 2])),
+        scheduling_policy=draw(st.sampled_from(["LIFO", "FIFO"])),
+    )
+    return Run(workload, topology, system, settings=replace(chosen, link_times=True))
+
+
+def rows_of(timeline, npu):
+    """The events of an NPU, with their names."""
+    events = timeline.events
+    own = next(index for index, members in enumerate(timeline.ranks) if npu in members)
+    table = events.where(events.npu_class == own)
+    columns = (table.stream, table.start_ns, table.end_ns, table.kind, table.layer, table.phase, table.size_bytes)
+    names = [events.names[name] for name in table.name.tolist()]
+    return sorted(zip(names, *(column.tolist() for column in columns), strict=True))
+
+
+@settings(deadline=None, max_examples=30)
+@given(rows_of_collectives())
+def test_cells_told_ahead_are_those_message_by_message_to_every_event_and_link(run):
+    told, oracle = run.timeline(), run.timeline(exact="messages")
+    assert told.finish_ns == tuple(oracle.finish_ns[members[0]] for members in told.ranks)
+    for members in told.ranks:
+        assert rows_of(told, members[0]) == rows_of(oracle, members[0])
+    assert (told.links.size_bytes == oracle.links.size_bytes).all()
+    for link in range(len(told.links.size_bytes)):
+        for own, other in zip(told.links.use.of(link), oracle.links.use.of(link), strict=True):
+            assert own.tolist() == other.tolist()
 
 
 @settings(deadline=None, max_examples=20)

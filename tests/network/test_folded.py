@@ -4,8 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.network.distance import addresses, hops
 from simcore.network.folded import FoldedLinks
+from simcore.network.topology.grid import coordinates
+from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.links import LinkGraph
 from tests.runs import machines
 
@@ -45,6 +46,6 @@ def test_every_link_stands_for_links_as_fast_as_itself(topology):
 def test_distances_are_those_of_the_routes(topology):
     npus = np.arange(topology.npus)
     src, dst = np.repeat(npus, topology.npus), np.tile(npus, topology.npus)
-    here, there = addresses(topology, src), addresses(topology, dst)
-    total = sum(hops(dim, here[index], there[index]) for index, dim in enumerate(topology.dims))
+    here, there = (coordinates(npus, [dim.npus for dim in topology.dims]).T for npus in (src, dst))
+    total = sum(FABRICS.get(dim.kind)(dim).hops(here[index], there[index]) for index, dim in enumerate(topology.dims))
     assert (total == LinkGraph(topology).routes(src, dst).counts).all()

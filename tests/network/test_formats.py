@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simcore.cli import main
 from simcore.errors import InputError, Problems
-from simcore.network.topology.export import exported
+from simcore.network.topology.export import FORMATS
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
 from simcore.network.topology.model import Dimension, Topology
@@ -165,7 +165,7 @@ def test_an_infragraph_without_one_of_its_keys_is_read_or_refused(tmp_path, word
 )
 def test_the_links_of_ns3s_file_are_the_links_there_are(shape):
     links = LinkGraph(Topology(tuple(Dimension(kind, size, 50e9, 500.0) for kind, size in shape)))
-    (nodes, switches, count), listed, *lines = [line.split() for line in exported(links, ".txt").splitlines()]
+    (nodes, switches, count), listed, *lines = [line.split() for line in FORMATS[".txt"](links).splitlines()]
     assert (int(nodes), int(switches), 2 * int(count)) == (links.nodes, links.nodes - links.npus, len(links))
     assert list(map(int, listed)) == list(range(links.npus, links.nodes))
     pairs = [(int(line[0]), int(line[1])) for line in lines]
@@ -181,7 +181,7 @@ def test_a_fat_tree_is_htsims():
     tiers += ["Tier 0 Downlink_speed_Gbps 100 Radix_Down 8 Radix_Up 2 Oversubscribed 4 Downlink_Latency_ns 1000"]
     tiers += ["Switch_Latency_ns 0 Tier 1 Downlink_speed_Gbps 100 Radix_Down 4 Downlink_Latency_ns 1000"]
     tiers += ["Switch_Latency_ns 0"]
-    assert exported(LinkGraph(tree), ".topo").split() == " ".join(tiers).split()
+    assert FORMATS[".topo"](LinkGraph(tree)).split() == " ".join(tiers).split()
 
 
 def test_the_command_writes_files_and_refuses_what_they_cannot_say(tmp_path, capsys):
@@ -201,7 +201,7 @@ def test_the_command_writes_files_and_refuses_what_they_cannot_say(tmp_path, cap
 )
 def test_a_network_written_for_ns3_is_read_back_link_by_link(shape):
     links = LinkGraph(Topology(tuple(Dimension(kind, size, 50e9, 500.0) for kind, size in shape)))
-    text = exported(links, ".txt")
+    text = FORMATS[".txt"](links)
     assert is_packet_network(text)
     graph = read_packet_network(text, "net.txt", Problems())
     assert graph.npus == links.npus

@@ -19,7 +19,8 @@ ALL_REDUCE = CollectiveKind.ALL_REDUCE
 def told(monkeypatch):
     """How often chunks were told to the end, and how often they went on by themselves."""
     counts = Counter()
-    for owner, name in ((Wholes, "_through"), (Wholes, "_go_on"), (Shared, "resume")):
+    names = ((Wholes, "_through"), (Wholes, "_go_on"), (Wholes, "_past"), (Wholes, "_leave"), (Shared, "resume"))
+    for owner, name in names:
         original = getattr(owner, name)
 
         def counted(self, *given, original=original, name=name, **more):
@@ -56,7 +57,7 @@ def test_a_collective_goes_on_from_where_it_is_when_an_npu_sends_another(told):
     assert told["resume"]
 
 
-def test_where_classes_come_apart_they_are_expected_as_they_came_before(told):
+def test_where_classes_come_apart_they_say_when_they_come(told):
     case = run(mesh(4, 3), stragglers={5: 1.25}, iterations=4)
     assert case.report() == case.report(exact="messages")
     assert told["_through"]
@@ -66,3 +67,17 @@ def test_messages_between_stages_disturb_the_collectives_whose_links_they_cross(
     case = run(Topology((Dimension("Ring", 8, 5e9, 100.0),)), pipeline_bytes=60_000, iterations=2)
     assert case.report() == case.report(exact="messages")
     assert told["resume"]
+
+
+def test_cells_are_told_ahead_where_no_message_crosses_their_links(told):
+    case = run(mesh(4, 2), pipeline_bytes=60_000, iterations=2)
+    assert case.report() == case.report(exact="messages")
+    assert told["_past"] > 20
+    assert not told["_leave"]
+
+
+def test_a_cell_told_ahead_goes_on_from_where_it_is_when_a_message_crosses_its_links(told):
+    case = run(Topology((Dimension("Ring", 8, 5e9, 100.0),)), pipeline_bytes=6_000, iterations=2)
+    assert case.report() == case.report(exact="messages")
+    assert told["_past"] > 20
+    assert told["_leave"] > 3

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from math import ceil
 from typing import Any, NamedTuple
 
-from simcore.network.queued.laws import Ack, Law, Reading
+from simcore.network.queued.laws import Law, Reading
 
 __all__ = ["Message", "Segment", "Sender", "Way"]
 
@@ -44,22 +44,17 @@ class Message:
 class Segment:
     """On its way: `hop` counts the links behind it, `held` is the link in whose buffer it lies, -1 at its source."""
 
-    __slots__ = ("held", "hop", "index", "marked", "message", "readings", "sender", "sent_ns", "tail_ns", "way")
+    __slots__ = (
+        *("end_byte", "first_byte", "held", "hop", "index", "marked", "message", "readings", "sender", "sent_ns"),
+        *("size_bytes", "tail_ns", "way"),
+    )
 
     def __init__(self, sender: Sender, message: Message, index: int, way: Way, now_ns: int):
         self.sender, self.message, self.index, self.way = sender, message, index, way
         self.hop, self.held, self.marked, self.tail_ns, self.sent_ns = 0, -1, False, now_ns, now_ns
+        self.first_byte, self.end_byte = message.span(index)
+        self.size_bytes = self.end_byte - self.first_byte
         self.readings: list[Reading] = []
-
-    @property
-    def size_bytes(self) -> int:
-        """Of this segment."""
-        first, end = self.message.span(self.index)
-        return end - first
-
-    def ack(self, now_ns: int) -> Ack:
-        """What its sender gets back."""
-        return Ack(now_ns, self.sent_ns, self.size_bytes, self.marked, self.readings)
 
 
 class Sender:

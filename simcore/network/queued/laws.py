@@ -1,7 +1,7 @@
 """Laws of congestion control: how fast a sender may send, from what comes back to it. One class each.
 
-The rules follow the papers that are named; no published figure was compared, so runs compare laws with each other and
-foretell no network card.
+The rules follow the papers that are named. Where they settle was compared with the papers' equations (docs/queues.md),
+with no measurement of a network card.
 
 A law has two figures: a rate, at which segments follow one another, and a window of bytes that may be under way.
 """
@@ -91,8 +91,7 @@ MEGABIT = 125_000.0
 class Dcqcn(Law):
     """DCQCN (Zhu et al., SIGCOMM 2015): cut on notifications of marks, recover by halves, then add.
 
-    `g` and the byte counter are those of the authors' simulator; the other defaults are usual at 40 Gb/s, and were not
-    compared with the paper.
+    `g` and the byte counter are those of the authors' simulator; the other defaults are usual at 40 Gb/s.
     """
 
     needs_marks = True

@@ -22,14 +22,13 @@ from simcore.network.clock import whole_latency
 from simcore.network.congested import CountedLinks, CutThrough, Deliver, LinkNetwork
 from simcore.network.folded import FoldedLinks
 from simcore.network.instant import at_end_of_instant
-from simcore.network.queued.deadlock import waits_in_a_circle
 from simcore.network.queued.flow import Message, Segment, Sender, Way
-from simcore.network.queued.laws import Path, Reading
-from simcore.network.queued.ports import Port
+from simcore.network.queued.laws import Ack, Path, Reading
+from simcore.network.queued.ports import Port, waits_in_a_circle
 from simcore.network.queued.routing import Ways
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
-from simcore.network.topology.ports import PLAIN, Ports
+from simcore.network.topology.ports import PLAIN, UNLIMITED, Ports
 from simcore.timeline.events import LinkTable, QueueTable
 from simcore.units import transfer_ns
 
@@ -38,7 +37,8 @@ __all__ = ["Queued"]
 MOST_ROWS = 1_000_000  # of curves; a longer run keeps its beginning
 NOTE = (
     "queues: messages go in segments that are buffered and marked as one; acknowledgements, credits and pauses take "
-    "the latency of the way back and none of its bandwidth; laws of congestion control are not validated"
+    "the latency of the way back and none of its bandwidth; laws of congestion control settle as "
+    "their papers' equations do, and were compared with no network card"
 )
 
 
@@ -108,7 +108,7 @@ class Queued(CountedLinks):
 
     def _way(self, src: int, dst: int) -> Way:
         """The way of the next segment."""
-        route = self._routing.choose(src, dst, self._backlog)
+        route = self._routing.choose(src, dst, self._backlog) if self._routing.several else self.links.route(src, dst)
         way = self._ways.get(route)
         if way is None:
             path = self._along(route)
@@ -194,7 +194,8 @@ class Queued(CountedLinks):
         sender = segment.sender
         sender.under_way_bytes -= segment.size_bytes
         if sender.law:
-            sender.law.acknowledged(segment.ack(now_ns))
+            ack = Ack(now_ns, segment.sent_ns, segment.size_bytes, segment.marked, segment.readings)
+            sender.law.acknowledged(ack)
         self._pump(sender, now_ns)
 
     def _lost(self, segment: Segment, now_ns: int) -> None:
@@ -247,7 +248,7 @@ class Queued(CountedLinks):
         port, size_bytes = what
         port.lying_bytes -= size_bytes
         if port.rules.flow_control == "credits":
-            if port.rules.limited:
+            if port.rules.buffer_bytes < UNLIMITED:
                 self._at(now_ns + port.latency_ns, now_ns, self._credit, what)
         elif port.asked_to_pause and port.lying_bytes <= port.rules.xon_bytes:
             port.asked_to_pause = False
@@ -290,10 +291,10 @@ class Queued(CountedLinks):
 
     def _start(self, port: Port, segment: Segment, now_ns: int) -> None:
         """A link takes a segment."""
-        hop, way, message = segment.hop, segment.way, segment.message
+        hop, way = segment.hop, segment.way
         # Ends of a message's segments are rounded as parts of a whole, so that cutting it costs nothing.
-        first, end = (self._occupied_ns(mark, way.rates[hop]) for mark in message.span(segment.index))
-        size_bytes, end_ns = segment.size_bytes, now_ns + end - first
+        rate, size_bytes = way.rates[hop], segment.size_bytes
+        end_ns = now_ns + self._occupied_ns(segment.end_byte, rate) - self._occupied_ns(segment.first_byte, rate)
         port.free_ns = end_ns
         port.waiting_bytes -= size_bytes
         port.queued_bytes -= size_bytes if hop else 0

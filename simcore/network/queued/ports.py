@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simcore.network.queued.flow import Segment
 from simcore.network.topology.ports import Ports
 
-__all__ = ["Port"]
+__all__ = ["Port", "waits_in_a_circle"]
 
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 
@@ -77,3 +78,17 @@ class Port:
         if self.still_since_ns >= 0:
             self.still_ns += max(now_ns - self.still_since_ns, 0)
             self.still_since_ns = -1
+
+
+def waits_in_a_circle(ports: Sequence[Port]) -> list[int]:
+    """Links each of which waits for room behind it, taken by what waits for the next; [] where there is no circle."""
+    import networkx
+
+    blocked = {port.link: port for port in ports if port.queue and not port.admits(port.queue[0])}
+    waits = networkx.DiGraph(
+        (segment.held, link) for link, port in blocked.items() for segment in port.queue if segment.held in blocked
+    )
+    try:
+        return [link for link, _ in networkx.find_cycle(waits)]
+    except networkx.NetworkXNoCycle:
+        return []

@@ -1,6 +1,10 @@
-"""Dragonfly: groups of routers, every two groups linked (Kim et al., ISCA 2008)."""
+"""Dragonfly and Dragonfly+: groups of routers, every two groups linked (Kim et al., ISCA 2008)."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -8,37 +12,48 @@ from simcore.network.topology.fabric import FABRICS, Fabric, IntArray, Routes, m
 from simcore.network.topology.model import Dimension
 from simcore.network.topology.paths import ShortestPaths
 
-__all__ = ["Dragonfly"]
+__all__ = ["Dragonfly", "DragonflyPlus"]
 
 
 @FABRICS.register("Dragonfly")
 class Dragonfly(Fabric):
     """`groups` groups of `routers` routers with equally many NPUs each.
 
-    Routers of a group are fully connected; every two groups have one link in each direction, spread evenly over
-    the routers of a group by distance. Minimal routing takes at most one such link; `routing: valiant` goes through
-    a third group that a hash of the ends chooses.
+    Routers of a group are fully connected; every two groups have `global_links` links in each direction, spread evenly
+    over the routers of a group by distance. Minimal routing takes at most one such link; `routing: valiant` goes
+    through a third group. A hash of the ends chooses that group, and which of several links. Slingshot's networks are
+    of this kind.
     Links: NPU up, NPU down, router to router by group, group to group.
     """
 
-    description = "`groups` of `routers`, all linked inside a group, every two groups linked once; minimal or Valiant"
+    description = "`groups` of `routers`, all linked inside a group, every two groups linked; minimal or Valiant"
+    keys = ("groups", "routers", "global_links")
+    routings: ClassVar[Collection[str]] = ("minimal", "valiant")
 
     def __init__(self, dim: Dimension):
         super().__init__(dim)
-        self.groups, self.routers = dim.groups, dim.routers
+        self.groups, self.routers, self.global_links = dim.groups, dim.routers, dim.global_links
         self.router_npus = dim.npus // (dim.groups * dim.routers)
         self.group_npus = dim.npus // dim.groups
-        self.ports = -(-(self.groups - 1) // self.routers) or 1
+        self.ports = -(-(self.groups - 1) * self.global_links // self.routers) or 1
         self._local = 2 * self.npus
         self._global = self._local + self.groups * self.routers * (self.routers - 1)
 
-    def _gate(self, here: IntArray, there: IntArray) -> IntArray:
-        """The router of group `here` that has the link to group `there`."""
-        return (there - here - 1) % self.groups // self.ports
+    def _gate(self, here: IntArray, there: IntArray, which: IntArray) -> IntArray:
+        """The router of group `here` that has one of the links to group `there`."""
+        return ((there - here - 1) % self.groups * self.global_links + which) // self.ports
 
     def about_links(self) -> int:
         """Of NPUs, inside groups, between groups."""
-        return self._global + self.groups * (self.groups - 1)
+        return self._global + self.groups * (self.groups - 1) * self.global_links
+
+    def _global_ends(self) -> tuple[IntArray, IntArray]:
+        """The routers of links between groups, counted over all groups."""
+        pairs = np.nonzero(~np.eye(self.groups, dtype=bool))
+        here, there = (np.repeat(groups, self.global_links) for groups in pairs)
+        which = np.arange(len(here)) % self.global_links
+        out, into = self._gate(here, there, which), self._gate(there, here, which)
+        return here * self.routers + out, there * self.routers + into
 
     def ends(self) -> tuple[IntArray, IntArray]:
         """Routers are the nodes after the NPUs, by group."""
@@ -46,12 +61,10 @@ class Dragonfly(Fabric):
         router = self.npus + npus // self.router_npus
         a, b = np.nonzero(~np.eye(self.routers, dtype=bool))
         base = self.npus + self.routers * np.arange(self.groups)[:, None]
-        here, there = np.nonzero(~np.eye(self.groups, dtype=bool))
-        out = self.npus + here * self.routers + self._gate(here, there)
-        into = self.npus + there * self.routers + self._gate(there, here)
+        out, into = self._global_ends()
         return (
-            np.concatenate([npus, router, (base + a).ravel(), out]),
-            np.concatenate([router, npus, (base + b).ravel(), into]),
+            np.concatenate([npus, router, (base + a).ravel(), self.npus + out]),
+            np.concatenate([router, npus, (base + b).ravel(), self.npus + into]),
         )
 
     def _inside(self, group: IntArray, a: IntArray, b: IntArray) -> IntArray:
@@ -59,9 +72,10 @@ class Dragonfly(Fabric):
         link = self._local + group * self.routers * (self.routers - 1) + a * (self.routers - 1) + b - (b > a)
         return np.where(a == b, -1, link)
 
-    def _between(self, here: IntArray, there: IntArray) -> IntArray:
-        """The link from group to group, -1 when they are the same."""
-        return np.where(here == there, -1, self._global + here * (self.groups - 1) + there - (there > here))
+    def _between(self, here: IntArray, there: IntArray, which: IntArray) -> IntArray:
+        """A link from group to group, -1 when they are the same."""
+        pair = here * (self.groups - 1) + there - (there > here)
+        return np.where(here == there, -1, self._global + pair * self.global_links + which)
 
     def _middle(self, src: IntArray, dst: IntArray) -> IntArray:
         """The group a message passes through: a third one for Valiant routing, else the destination's own."""
@@ -74,50 +88,76 @@ class Dragonfly(Fabric):
         third += third >= high
         return np.where(here == there, there, third)
 
-    def _table(self, src: IntArray, dst: IntArray) -> IntArray:
+    def routes(self, src: IntArray, dst: IntArray) -> Routes:
         """Up, to the gate, over, to the next gate, over, to the router, down; -1 for what is not needed."""
         here, there = src // self.group_npus, dst // self.group_npus
-        middle = self._middle(src, dst)
+        middle, which = self._middle(src, dst), (mixed(dst, src) % np.uint64(self.global_links)).astype(np.int64)
         first, last = (npu // self.router_npus % self.routers for npu in (src, dst))
-        leave = np.where(here == middle, first, self._gate(here, middle))
-        enter = np.where(here == middle, first, self._gate(middle, here))
-        leave_again = np.where(middle == there, enter, self._gate(middle, there))
-        enter_again = np.where(middle == there, enter, self._gate(there, middle))
+        leave = np.where(here == middle, first, self._gate(here, middle, which))
+        enter = np.where(here == middle, first, self._gate(middle, here, which))
+        leave_again = np.where(middle == there, enter, self._gate(middle, there, which))
+        enter_again = np.where(middle == there, enter, self._gate(there, middle, which))
         columns = [
             src,
             self._inside(here, first, leave),
-            self._between(here, middle),
+            self._between(here, middle, which),
             self._inside(middle, enter, leave_again),
-            self._between(middle, there),
+            self._between(middle, there, which),
             self._inside(there, enter_again, last),
             self.npus + dst,
         ]
         table = np.stack(columns, axis=1)
         table[src == dst] = -1
-        return table
-
-    def routes(self, src: IntArray, dst: IntArray) -> Routes:
-        """Minimal, or through a third group."""
-        return Routes.of_table(self._table(src, dst))
-
-    def hops(self, src: IntArray, dst: IntArray) -> IntArray:
-        """Links of the route."""
-        hops: IntArray = (self._table(src, dst) >= 0).sum(axis=1)
-        return hops
+        return Routes.of_table(table)
 
     def diameter(self) -> int:
-        """From the NPUs of one group, which all resemble; a path over a third group may beat the minimal route."""
-        src, dst = self.ends()
-        paths = ShortestPaths(self.npus + self.groups * self.routers, src, dst)
-        return paths.longest(np.arange(self.group_npus), self.npus)
+        """From a router's first NPU each in one group, which all resemble; a third group may be a shorter way."""
+        return self.paths.longest(np.arange(0, self.group_npus, self.router_npus), self.npus)
 
     def bisection_bytes_per_s(self) -> float:
         """Half the groups from the other half; routers of one group likewise; never more than the NPUs' own links."""
-        parts = self.groups if self.groups > 1 else self.routers
-        across = parts // 2 * ((parts + 1) // 2)
+        parts, each = (self.groups, self.global_links) if self.groups > 1 else (self.routers, 1)
+        across = parts // 2 * ((parts + 1) // 2) * each
         links = min(across, self.npus // 2) if parts > 1 else self.npus // 2
         return links * self.bandwidth_bytes_per_s
 
     def devices(self) -> tuple[str, ...]:
         """Routers by group."""
         return tuple(f"router{group}.{router}" for group in range(self.groups) for router in range(self.routers))
+
+
+@FABRICS.register("DragonflyPlus")
+class DragonflyPlus(Dragonfly):
+    """`groups` groups of `routers` leaves with the NPUs, and as many spines (Shpiner et al., HiPINEB 2017).
+
+    Every leaf of a group is linked to each of its spines; every two groups have `global_links` links, spread evenly
+    over their spines by distance. Routes are shortest; among equals the destination's number chooses.
+    Links: NPU up, NPU down, leaf to spine by group, spine to leaf, group to group.
+    """
+
+    description = "`groups` of `routers` leaves and as many spines, every two groups linked by `global_links`"
+    routings = ("minimal",)
+
+    @cached_property
+    def paths(self) -> ShortestPaths:
+        """Spread over the spines."""
+        return ShortestPaths(self.npus + 2 * self.groups * self.routers, *self.ends(), spread=True)
+
+    def ends(self) -> tuple[IntArray, IntArray]:
+        """Leaves are the nodes after the NPUs, by group, and then the spines."""
+        npus, leaves = np.arange(self.npus), self.groups * self.routers
+        router = self.npus + npus // self.router_npus
+        leaf = np.repeat(np.arange(leaves), self.routers)
+        spine = leaves + leaf // self.routers * self.routers + np.tile(np.arange(self.routers), leaves)
+        leaf, spine = self.npus + leaf, self.npus + spine
+        out, into = (self.npus + leaves + routers for routers in self._global_ends())
+        return np.concatenate([npus, router, leaf, spine, out]), np.concatenate([router, npus, spine, leaf, into])
+
+    def routes(self, src: IntArray, dst: IntArray) -> Routes:
+        """Shortest."""
+        return Routes.of_table(self.paths.table(src, dst))
+
+    def devices(self) -> tuple[str, ...]:
+        """Leaves by group, then spines."""
+        places = [f"{group}.{router}" for group in range(self.groups) for router in range(self.routers)]
+        return tuple(f"{kind}{place}" for kind in ("leaf", "spine") for place in places)

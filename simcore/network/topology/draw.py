@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray
+from simcore.network.topology.grid import coordinates
 from simcore.network.topology.links import LinkGraph
-from simcore.network.topology.ring import Mesh, Ring
+from simcore.network.topology.model import Dimension
+from simcore.network.topology.ring import Ring
+from simcore.network.topology.twisted import TwistedTorus
 from simcore.network.topology.wafer import WaferMesh
 from simcore.units import format_ns, format_rate
 
@@ -36,6 +39,8 @@ class _Sketch:
     lines: list[tuple[tuple[float, float], tuple[float, float]]]
     note: str = ""
     labels: Sequence[str] = ()
+    marker: str = "o"  # of NPUs
+    others: str = DEVICE  # colour of what is no NPU
     dead: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     broken: list[tuple[tuple[float, float], tuple[float, float]]] = field(default_factory=list)
 
@@ -57,11 +62,12 @@ def draw(links: LinkGraph) -> Figure:
 def _sketches(links: LinkGraph) -> list[_Sketch]:
     """A grid whole, other networks by dimension."""
     parts = [axis.fabric for axis in links.axes]
-    grid = all(isinstance(part, Ring | Mesh) for part in parts) and 2 <= len(parts) <= 3 and links.npus <= MOST_CELLS
     if isinstance(parts[0], WaferMesh):
         return [_wafer(parts[0])]
-    if grid:
-        return [_grid(links)]
+    sides = links.topology.twisted or links.topology.dims
+    grid = isinstance(parts[0], TwistedTorus) or all(isinstance(part, Ring) for part in parts)
+    if grid and 2 <= len(sides) <= 3 and links.npus <= MOST_CELLS:
+        return [_grid(links, sides)]
     return [_dimension(links, index) for index in range(len(parts))]
 
 
@@ -73,29 +79,28 @@ def _speed(fabric: Fabric) -> str:
     return f"{' to '.join(map(format_rate, rate))}, {' to '.join(map(format_ns, latency))} a hop"
 
 
-def _grid(links: LinkGraph) -> _Sketch:
+def _grid(links: LinkGraph, sides: Sequence[Dimension]) -> _Sketch:
     """Two dimensions flat, a third drawn slantwise; a wrap-around link is a stub at both ends."""
-    sizes = [axis.fabric.npus for axis in links.axes]
-    ids = np.arange(links.npus)
-    address = [ids // axis.stride % size for axis, size in zip(links.axes, sizes, strict=True)]
-    depth = address[2] if len(sizes) == 3 else np.zeros_like(ids)
+    sizes = np.array([dim.npus for dim in sides])
+    address = coordinates(np.arange(links.npus), sizes.tolist())
     # The slant keeps layers apart: a layer's step is a fraction of a cell that never lands on the next one.
-    slant = 0.8 / max(sizes[2], 2) if len(sizes) == 3 else 0.0
-    places = np.stack([address[0] + slant * depth, 0.7 * slant * depth - address[1]], axis=1).astype(float)
+    slant = 0.8 / max(sizes[-1], 2)
+    steps = np.array([[1, 0], [0, -1], [slant, 0.7 * slant]])[: len(sides)]
+    places, apart = address @ steps, address[links.src] - address[links.dst]
     lines = []
-    for a, b in zip(links.src.tolist(), links.dst.tolist(), strict=True):
-        index = next(i for i, column in enumerate(address) if column[a] != column[b])
-        wraps = abs(int(address[index][a]) - int(address[index][b])) > 1
-        if wraps:
-            outward = (places[a] - places[b]) / np.linalg.norm(places[a] - places[b])
+    for a, b, away in zip(links.src.tolist(), links.dst.tolist(), apart, strict=True):
+        if np.abs(away).sum() > 1:
+            index = int((np.abs(away) == sizes - 1).argmax())  # the side at whose ends both are
+            outward = np.sign(away[index]) * steps[index] / np.linalg.norm(steps[index])
             lines.append((tuple(places[a]), tuple(places[a] + 0.4 * outward)))
         elif a < b:
             lines.append((tuple(places[a]), tuple(places[b])))
-    title = "  x  ".join(f"{axis.fabric.dim.kind} {axis.fabric.npus}" for axis in links.axes)
-    wraps = any(isinstance(axis.fabric, Ring) and axis.fabric.npus > 2 for axis in links.axes)
+    title = "  x  ".join(f"{dim.kind} {dim.npus}" for dim in sides)
     note = "; ".join(dict.fromkeys(_speed(axis.fabric) for axis in links.axes))
-    note += "\nopen ends at the border: links around to the other side" if wraps else ""
-    return _Sketch(title, places, links.npus, lines, note, [str(npu) for npu in ids])
+    twist = f", {sizes.min()} further along the long sides from short ones" if links.topology.twisted else ""
+    if (np.abs(apart).sum(axis=1) > 1).any():
+        note += f"\nopen ends at the border: links around to the other side{twist}"
+    return _Sketch(title, places, links.npus, lines, note, list(map(str, range(links.npus))))
 
 
 def _wafer(fabric: WaferMesh) -> _Sketch:
@@ -108,7 +113,8 @@ def _wafer(fabric: WaferMesh) -> _Sketch:
     dead = fabric.node[list(wafer.dead_npus)]
     title = f"wafer of {wafer.columns} x {wafer.rows}, {fabric.npus} NPUs in use"
     note = f"{_speed(fabric)}\ncrossed out: dead NPUs; dashed red: dead links; pale: spare"
-    return _Sketch(title, places, fabric.npus, lines, note, [str(npu) for npu in range(fabric.npus)], dead, broken)
+    labels = [str(npu) for npu in range(fabric.npus)]
+    return _Sketch(title, places, fabric.npus, lines, note, labels, "s", SPARE, dead, broken)
 
 
 def _dimension(links: LinkGraph, index: int) -> _Sketch:
@@ -161,24 +167,6 @@ def _layers(fabric: Fabric) -> FloatArray:
     )
 
 
-def _groups(fabric: Fabric) -> FloatArray:
-    """A dragonfly's groups on a circle, the routers of a group on a small one, NPUs outside them."""
-    groups, routers = fabric.dim.groups, fabric.dim.routers
-    each = fabric.npus // (groups * routers)
-    centres = _circle(groups, 1.0)
-    small = 0.75 * np.pi / max(groups, 4)
-    turn = 0.5 - 2 * np.arange(groups) / groups
-    router = np.concatenate([c + _circle(routers, 0.55 * small, t) for c, t in zip(centres, turn, strict=True)])
-    centre = np.repeat(np.arange(groups), routers)
-    outward = router - centres[centre]
-    if routers == 1:
-        outward = centres[centre] * 0.55 * small
-    side = np.stack([-outward[:, 1], outward[:, 0]], axis=1)
-    spread = (np.arange(each) - (each - 1) / 2) / max(each, 2)
-    npus = router[:, None] + 0.8 * outward[:, None] + spread[None, :, None] * side[:, None]
-    return np.concatenate([npus.reshape(-1, 2), router])
-
-
 def _springs(fabric: Fabric) -> FloatArray:
     """By the forces of the links, the same every time."""
     import networkx
@@ -197,8 +185,10 @@ LAYOUTS: dict[str, Callable[[Fabric], FloatArray]] = {
     "Switch": _around,
     "Mesh": _line,
     "FatTree": _layers,
-    "Dragonfly": _groups,
+    "Dragonfly": _springs,
+    "DragonflyPlus": _springs,
     "Graph": _springs,
+    "TwistedTorus": _springs,
 }
 
 
@@ -210,21 +200,11 @@ def _paint(axes: Axes, sketch: _Sketch) -> None:
     axes.add_collection(LineCollection(sketch.lines, colors=LINK, linewidths=1.2 if count < 200 else 0.5, zorder=1))
     axes.add_collection(LineCollection(sketch.broken, colors=BROKEN, linewidths=2, linestyles="dashed", zorder=2))
     size = _marker_size(sketch.places)
-    for shown, colour, marker in _kinds(sketch):
-        if shown.any():
-            axes.scatter(
-                sketch.places[shown, 0],
-                sketch.places[shown, 1],
-                s=size,
-                c=colour,
-                marker=marker,
-                edgecolors="white",
-                zorder=3,
-            )
-    if len(sketch.dead):
-        axes.scatter(
-            sketch.places[sketch.dead, 0], sketch.places[sketch.dead, 1], s=size, c=BROKEN, marker="x", zorder=4
-        )
+    shapes = (slice(sketch.npus), NPU, sketch.marker), (slice(sketch.npus, None), sketch.others, "s")
+    for shown, colour, marker in (*shapes, (sketch.dead, DEAD, "s")):
+        column, row = sketch.places[shown].T
+        axes.scatter(column, row, s=size, c=colour, marker=marker, edgecolors="white", zorder=3)
+    axes.scatter(column, row, s=size, c=BROKEN, marker="x", zorder=4)
     if size >= LABELLED:
         for (x, y), label in zip(sketch.places, sketch.labels, strict=False):
             axes.text(x, y, label, ha="center", va="center", fontsize=7, color="white", zorder=5)
@@ -240,16 +220,3 @@ def _marker_size(places: FloatArray) -> float:
     gaps = np.linalg.norm(places[:, None] - places[None, :MOST_CELLS], axis=2)
     nearest = gaps[gaps > 0].min(initial=np.inf)
     return float(np.clip((0.6 * 350 * nearest / max(np.ptp(places, axis=0).max(), 1e-9)) ** 2, 4, 420))
-
-
-def _kinds(sketch: _Sketch) -> list[tuple[np.ndarray, str, str]]:
-    """Which nodes are drawn in which colour and shape."""
-    index = np.arange(len(sketch.places))
-    npu, dead = index < sketch.npus, np.isin(index, sketch.dead)
-    wafer = sketch.title.startswith("wafer")
-    other = ~npu & ~dead
-    return [
-        (npu, NPU, "s" if wafer else "o"),
-        (other, SPARE if wafer else DEVICE, "s"),
-        (dead, DEAD, "s"),
-    ]

@@ -8,7 +8,7 @@ from simcore.errors import InputError
 from simcore.network.topology.fat_tree import FatTree
 from simcore.network.topology.links import LinkGraph
 
-__all__ = ["FORMATS", "exported"]
+__all__ = ["FORMATS"]
 
 GIGABIT = 1e9 / 8
 
@@ -57,9 +57,4 @@ def _htsim(links: LinkGraph) -> str:
 
 
 FORMATS: dict[str, Callable[[LinkGraph], str]] = {".txt": _ns3, ".topo": _htsim}
-"""End of a file's name -> what makes it: .txt for ns-3, .topo for htsim."""
-
-
-def exported(links: LinkGraph, suffix: str) -> str:
-    """A topology in another simulator's format; InputError where that cannot say it."""
-    return FORMATS[suffix](links)
+"""End of a file's name -> what makes it, .txt for ns-3 and .topo for htsim; InputError where that cannot say it."""

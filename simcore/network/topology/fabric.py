@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.network.topology.model import Dimension
+from simcore.network.topology.paths import UNREACHED, ShortestPaths
 from simcore.registry import Registry
 
 __all__ = ["FABRICS", "Fabric", "FloatArray", "IntArray", "Routes", "mixed"]
@@ -51,6 +54,8 @@ class Fabric(ABC):
     turns: ClassVar[bool] = False
     permutes: ClassVar[bool] = False
     own_links: ClassVar[bool] = False
+    keys: ClassVar[tuple[str, ...]] = ()  # of a topology file that only some kinds have
+    routings: ClassVar[Collection[str]] = ("minimal",)  # that it does itself, whatever the network
     bisection_how: ClassVar[str] = "the links across a straight cut of dimension {dimension}"
 
     def __init__(self, dim: Dimension):
@@ -69,13 +74,24 @@ class Fabric(ABC):
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
         """The links that messages from `src` to `dst` take; none from an NPU to itself."""
 
-    @abstractmethod
     def hops(self, src: IntArray, dst: IntArray) -> IntArray:
         """How many links a message from `src` to `dst` takes."""
+        return self.routes(src, dst).counts
 
-    @abstractmethod
+    @cached_property
+    def paths(self) -> ShortestPaths:
+        """The paths of fewest links, for figures and for routes that no formula gives."""
+        return ShortestPaths(self.npus + len(self.devices()), *self.ends())
+
+    def unreachable(self) -> IntArray:
+        """NPUs that NPU 0 cannot reach, or that cannot reach it."""
+        back = ShortestPaths(self.paths.nodes, self.paths.dst, self.paths.src)
+        ways = [paths.distances(np.array([0]))[0, : self.npus] for paths in (self.paths, back)]
+        return np.flatnonzero(np.maximum(*ways) == UNREACHED)
+
     def diameter(self) -> int:
-        """The most links between two NPUs."""
+        """The most links that the shortest path between two NPUs has."""
+        return self.paths.longest(np.arange(self.npus), self.npus)
 
     @abstractmethod
     def bisection_bytes_per_s(self) -> float:

@@ -30,6 +30,8 @@ class FatTree(Fabric):
 
     description = "leaf and spine switches, `oversubscription` between them, `routers` leaves; spines chosen by a hash"
 
+    keys = ("oversubscription", "routers")
+
     def __init__(self, dim: Dimension):
         super().__init__(dim)
         self.leaves = dim.routers or _leaf_count(dim.npus)
@@ -59,11 +61,6 @@ class FatTree(Fabric):
         table[below == above, 1:3] = -1
         table[src == dst] = -1
         return Routes.of_table(table)
-
-    def hops(self, src: IntArray, dst: IntArray) -> IntArray:
-        """Two on one leaf, else four."""
-        hops = np.where(src // self.leaf_npus == dst // self.leaf_npus, 2, 4)
-        return np.where(src == dst, 0, hops)
 
     def diameter(self) -> int:
         """Four over a spine."""

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +16,10 @@ from simcore.errors import InputError, Location, Problems, closest
 from simcore.markup import is_markup
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.model import Dimension, Graph
-from simcore.network.topology.paths import UNREACHED, ShortestPaths
+from simcore.network.topology.paths import ShortestPaths
 from simcore.units import parse_bytes_per_s, parse_ns
 
-__all__ = ["Edge", "GraphFabric", "assemble", "graph_dimension", "read_graph"]
+__all__ = ["Edge", "GraphFabric", "assemble", "graph_dimension", "items_of", "read_graph"]
 
 NODE_KINDS = ["npu", "switch"]
 
@@ -51,8 +51,8 @@ def read_graph(path: Path, gigabyte: float, problems: Problems) -> Graph:
     root.keys(required=("nodes",), optional=("directed", "multigraph", "graph", "links", "edges"))
     if isinstance(root.value, dict) and ("links" in root) == ("edges" in root):
         root.problem("a graph has either 'links' or 'edges'", "node-link JSON as networkx writes it")
-    kinds = dict(_node(item) for item in _items(root, "nodes"))
-    edges = [_edge(item, kinds, gigabyte) for key in ("links", "edges") for item in _items(root, key)]
+    kinds = dict(_node(item) for item in items_of(root, "nodes"))
+    edges = [_edge(item, kinds, gigabyte) for key in ("links", "edges") for item in items_of(root, key)]
     directed = "directed" in root and root["directed"].flag()
     if not any(kinds.values()):
         root.problem("the graph has no NPU", "at least one node that is not a switch")
@@ -74,8 +74,11 @@ class GraphFabric(Fabric):
     def __init__(self, graph: Graph):
         super().__init__(graph_dimension(graph))
         self.graph = graph
-        src, dst = self.ends()
-        self._paths = ShortestPaths(len(graph.names), src, dst, np.argsort(self.latencies(), kind="stable"))
+
+    @cached_property
+    def paths(self) -> ShortestPaths:
+        """Among equals the links of least latency."""
+        return ShortestPaths(len(self.graph.names), *self.ends(), np.argsort(self.latencies(), kind="stable"))
 
     def ends(self) -> tuple[IntArray, IntArray]:
         """In the order of the file."""
@@ -91,21 +94,7 @@ class GraphFabric(Fabric):
 
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
         """The path of fewest links."""
-        return Routes.of_table(self._paths.table(src, dst))
-
-    def hops(self, src: IntArray, dst: IntArray) -> IntArray:
-        """Links of the path."""
-        return self.routes(src, dst).counts
-
-    def diameter(self) -> int:
-        """The longest of the shortest paths between NPUs."""
-        return self._paths.longest(np.arange(self.npus), self.npus)
-
-    def unreachable(self) -> list[str]:
-        """Names of the NPUs that NPU 0 cannot reach or that cannot reach it."""
-        there = self._paths.distances(np.array([0]))[0]
-        back = ShortestPaths(len(self.graph.names), *self.ends()[::-1]).distances(np.array([0]))[0]
-        return [self.graph.names[npu] for npu in range(self.npus) if max(there[npu], back[npu]) == UNREACHED]
+        return Routes.of_table(self.paths.table(src, dst))
 
     def bisection_bytes_per_s(self) -> float:
         """As `bisection_how` says; from a fixed start."""
@@ -126,7 +115,8 @@ class GraphFabric(Fabric):
         return self.graph.names[self.npus :]
 
 
-def _items(node: Node, key: str) -> list[Node]:
+def items_of(node: Node, key: str) -> list[Node]:
+    """The entries of a list, none where it is not there."""
     return node[key].sequence() if key in node else []
 
 

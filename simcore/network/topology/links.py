@@ -15,7 +15,8 @@ from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
 from simcore.network.topology.graph import GraphFabric
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Topology
-from simcore.network.topology.ring import Mesh, Ring
+from simcore.network.topology.ring import Ring
+from simcore.network.topology.twisted import TwistedTorus
 from simcore.network.topology.wafer import WaferMesh
 from simcore.timeline.events import LinkTable
 from simcore.timeline.link_use import LinkUse, OccupiedLinks
@@ -32,6 +33,8 @@ def fabrics(topology: Topology) -> tuple[Fabric, ...]:
         return (GraphFabric(topology.graph),)
     if topology.wafer:
         return (WaferMesh(topology.wafer),)
+    if topology.twisted:
+        return (TwistedTorus(topology.twisted),)
     return tuple(FABRICS.get(dim.kind)(dim) for dim in topology.dims)
 
 
@@ -150,7 +153,7 @@ class LinkGraph:
         if isinstance(first.fabric, WaferMesh):
             cells, columns = first.fabric.cells, first.fabric.wafer.columns
             return np.stack([cells % columns, cells // columns], axis=1)
-        if len(rest) == 1 and all(isinstance(axis.fabric, Ring | Mesh) for axis in self.axes):
+        if len(rest) == 1 and all(isinstance(axis.fabric, Ring) for axis in self.axes):
             ids = np.arange(self.npus)
             return np.stack([ids % first.fabric.npus, ids // first.fabric.npus], axis=1)
         return None

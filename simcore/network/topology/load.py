@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from simcore.documents import Node, parse, read_text
 from simcore.errors import InputError, Problems
 from simcore.library import resolve
 from simcore.markup import is_markup
-from simcore.network.topology.graph import GraphFabric, graph_dimension, read_graph
+from simcore.network.topology.graph import GraphFabric, graph_dimension, items_of, read_graph
 from simcore.network.topology.infragraph import is_infragraph, read_infragraph
 from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Dimension, Graph, Memory, Topology, Wafer
 from simcore.network.topology.nccl import read_nccl
 from simcore.network.topology.packet import is_packet_network, read_packet_network
 from simcore.network.topology.ports import PLAIN, PORT_KEYS, made_ports
+from simcore.network.topology.twisted import can_twist, whole_dimension
 from simcore.network.topology.wafer import WaferMesh
 from simcore.peers import refuse_foreign
 from simcore.units import parse_bytes_per_s, parse_ns
@@ -32,26 +33,36 @@ MAX_NPUS = 1 << 24
 MOST_CELLS = 1 << 20  # of a wafer, all of whose links are looked at
 """What fits in memory with a few numbers for each NPU."""
 
-LISTS = ("topology", "npus_count", "bandwidth", "latency")
-OPTIONAL = (
-    *("name", "description", "links", "gigabyte"),
-    *("oversubscription", "groups", "routers", "routing", "wafer", "levels", "routing_seed", *PORT_KEYS),
-)
-# The keys of ASTRA-sim 1.0.
-HIERARCHICAL = (
-    *("topology-name", "topologies-per-dim", "dimensions-count"),
-    *("units-count", "links-count", "link-latency", "link-bandwidth"),
-)
-HIERARCHICAL_OPTIONAL = ("dimension-type", "nic-latency", "router-latency", "hbm-latency", "hbm-bandwidth", "hbm-scale")
+Columns = Mapping[str, tuple[str, Callable[[Node], Any], Any]]
+"""Key of a file -> field, how an entry is read, what it is without one; None where there must be one."""
+COUNT, TIME = partial(Node.integer, minimum=1), partial(Node.quantity, parse=parse_ns)
+RATE = partial(Node.quantity, parse=partial(parse_bytes_per_s, gigabyte=GIGABYTE["binary"]), above=True)
+# Keys that only some kinds have.
+DETAILS: Columns = {
+    "oversubscription": ("oversubscription", partial(Node.number, minimum=1.0), 1.0),
+    "groups": ("groups", Node.integer, 0),
+    "routers": ("routers", Node.integer, 0),
+    "global_links": ("global_links", COUNT, 1),
+}
 LEVELS = {"T": "Tile", "N": "Node", "P": "Pod"}  # short for ASTRA-sim 1.0's levels
 ROUTINGS = ["minimal", "valiant", "ecmp", "spray", "adaptive"]
-# Keys that only some kinds have: key, what it is elsewhere, the kinds.
-DETAILS = (
-    ("oversubscription", 1.0, ("FatTree",)),
-    ("groups", 0, ("Dragonfly",)),
-    ("routers", 0, ("Dragonfly", "FatTree")),
-)
 HIERARCHICAL_KINDS = ["Ring", "FullyConnected", "Switch"]
+# The keys of ASTRA-sim 1.0.
+HIERARCHICAL: Columns = {
+    "topologies-per-dim": ("kind", lambda item: item.choice(HIERARCHICAL_KINDS) or "Ring", None),
+    "units-count": ("npus", COUNT, None),
+    "link-bandwidth": ("bandwidth_bytes_per_s", RATE, None),
+    "link-latency": ("latency_ns", TIME, None),
+    "links-count": ("links", COUNT, None),
+    "nic-latency": ("nic_latency_ns", TIME, 0.0),
+    "router-latency": ("router_latency_ns", TIME, 0.0),
+    "dimension-type": ("level", lambda item: LEVELS.get(item.text(), item.text()), ""),
+}
+MEMORY: Columns = {
+    "hbm-latency": ("latency_ns", TIME, 0.0),
+    "hbm-bandwidth": ("bandwidth_bytes_per_ns", partial(Node.number, above=True), 1.0),
+    "hbm-scale": ("scale", Node.number, 0.0),
+}
 
 
 def load(name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_forced: str = "") -> Topology:
@@ -97,34 +108,31 @@ def load(name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_force
 
 def _lists(root: Node, forced: str, default: str) -> Topology:
     """The four lists of ASTRA-sim 2.x with our optional keys."""
-    root.keys(required=LISTS, optional=OPTIONAL)
-    gigabyte = _gigabyte(root, forced, default)
-    rate = partial(Node.quantity, parse=partial(parse_bytes_per_s, gigabyte=gigabyte), above=True)
-    kinds = _column(root, "topology", _kind, -1)
-    count = len(kinds)
-    dims = zip(
-        kinds,
-        _column(root, "npus_count", partial(Node.integer, minimum=1), count),
-        _column(root, "bandwidth", rate, count),
-        _column(root, "latency", partial(Node.quantity, parse=parse_ns), count),
-        _column(root, "links", partial(Node.integer, minimum=1), count, 1),
-        _column(root, "oversubscription", partial(Node.number, minimum=1.0), count, 1.0),
-        _column(root, "groups", Node.integer, count, 0),
-        _column(root, "routers", Node.integer, count, 0),
-        _column(root, "routing", _routing, count, "minimal"),
-        _column(root, "levels", Node.text, count, ""),
-        strict=False,
-    )
-    made = tuple(
-        replace(Dimension(kind, npus, rate, latency, links, 0.0, 0.0, *details), level=level)
-        for kind, npus, rate, latency, links, *details, level in dims
-    )
+    columns = _columns(_gigabyte(root, forced, default))
+    own = ("name", "description", "gigabyte", "wafer", "twisted", "routing_seed")
+    root.keys(required=_required(columns), optional=(*own, *columns, *PORT_KEYS))
+    made = tuple(Dimension(**row) for row in _rows(root, columns, -1))
     for index, dim in enumerate(made):
         _check_details(root, index, dim)
     made = _with_ports(root, made)
-    wafer = _wafer(root, made)
-    seen = logical(wafer, made) if wafer else made
-    return Topology(seen, _text(root, "name"), _text(root, "description"), wafer=wafer)
+    wafer, twisted = _wafer(root, made), _twisted(root, made)
+    seen = logical(wafer, made) if wafer else (whole_dimension(twisted),) if twisted else made
+    return Topology(seen, _text(root, "name"), _text(root, "description"), wafer=wafer, twisted=twisted)
+
+
+def _twisted(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+    """The dimensions of a torus whose wrap-arounds are twisted, which only some can be."""
+    if "twisted" not in root or not root["twisted"].flag() or root.problems.found:
+        return ()
+    place, sizes = root["twisted"], [dim.npus for dim in dims]
+    if "wafer" in root or {dim.kind for dim in dims} != {"Ring"}:
+        place.problem("only a torus can be twisted", "topology: [Torus, Torus] or [Torus, Torus, Torus]")
+    elif not can_twist(sizes):
+        found = " x ".join(map(str, sizes))
+        place.problem("a twisted torus has sides of k and 2k", "4 x 8, 4 x 4 x 8 or 4 x 8 x 8, for example", found)
+    elif len({(dim.ports, dim.links) for dim in dims}) > 1:
+        place.problem("the dimensions of a twisted torus are alike", "the same links and ports in all of them")
+    return dims
 
 
 def _with_ports(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
@@ -143,8 +151,8 @@ def _with_ports(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...
 
 
 def _with(seed: int, dim: Dimension, row: dict[str, object], place: Node) -> Dimension:
-    """A Dragonfly does its own minimal and Valiant routing, whatever the network."""
-    own = dim.routing == "minimal" or (dim.kind == "Dragonfly" and dim.routing == "valiant")
+    """The dimension with its ports; what its kind does itself is not their routing."""
+    own = dim.routing in (FABRICS.get(dim.kind) if dim.kind in FABRICS.names() else GraphFabric).routings
     rate = dim.bandwidth_bytes_per_s * dim.parallel_links
     routing = ("", 0) if own else (dim.routing, seed)
     return replace(dim, ports=made_ports(row, rate, dim.latency_ns, routing, place))
@@ -152,6 +160,34 @@ def _with(seed: int, dim: Dimension, row: dict[str, object], place: Node) -> Dim
 
 def _routing(item: Node) -> str:
     return str(item.choice(ROUTINGS) or "minimal")
+
+
+def _columns(gigabyte: float) -> Columns:
+    """Of a file of lists."""
+    rate = partial(Node.quantity, parse=partial(parse_bytes_per_s, gigabyte=gigabyte), above=True)
+    return {
+        "topology": ("kind", _kind, None),
+        "npus_count": ("npus", COUNT, None),
+        "bandwidth": ("bandwidth_bytes_per_s", rate, None),
+        "latency": ("latency_ns", TIME, None),
+        "links": ("links", COUNT, 1),
+        "levels": ("level", Node.text, ""),
+        "routing": ("routing", _routing, "minimal"),
+        **DETAILS,
+    }
+
+
+def _required(columns: Columns) -> tuple[str, ...]:
+    return tuple(key for key, (_, _, other) in columns.items() if other is None)
+
+
+def _rows(root: Node, columns: Columns, count: int) -> list[dict[str, Any]]:
+    """What `Dimension` or `Memory` is made of, for each dimension; the first column says how many, if not `count`."""
+    found: dict[str, list[object]] = {}
+    for key, (field, convert, other) in columns.items():
+        found[field] = _column(root, key, convert, count, other)
+        count = len(found[field]) if count < 0 else count
+    return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=False)]
 
 
 def _kind(item: Node) -> str:
@@ -186,11 +222,12 @@ def _text(root: Node, key: str) -> str:
 def _check_details(root: Node, index: int, dim: Dimension) -> None:
     """The keys that only some kinds have stand with those kinds, and their routers can be filled evenly."""
     place = root["npus_count"].items[index] if "npus_count" in root else root
-    for key, default, kinds in DETAILS:
-        if getattr(dim, key) != default and dim.kind not in kinds:
+    for key, (field, _, default) in DETAILS.items():
+        kinds = [name for name in FABRICS.names() if key in FABRICS.get(name).keys]
+        if getattr(dim, field) != default and dim.kind not in kinds:
             place.problem(f"{key} does not apply to a {dim.kind}", f"{default} for this dimension, or {kinds[0]}")
-    if dim.kind == "Dragonfly" and (dim.groups < 1 or dim.routers < 1):
-        place.problem("a Dragonfly needs groups and routers", "groups: [g] and routers: [r], both >= 1")
+    if "groups" in FABRICS.get(dim.kind).keys and (dim.groups < 1 or dim.routers < 1):
+        place.problem(f"a {dim.kind} needs groups and routers", "groups: [g] and routers: [r], both >= 1")
     elif dim.npus % (max(dim.groups, 1) * max(dim.routers, 1)):
         shape = f"{dim.groups} groups of {dim.routers} routers" if dim.groups else f"{dim.routers} leaves"
         place.problem(f"the NPUs must fill {shape} evenly", "a multiple")
@@ -211,8 +248,8 @@ def _wafer(root: Node, dims: tuple[Dimension, ...]) -> Wafer | None:
         return None
     if dims[0].ports != dims[1].ports or dims[0].ports != PLAIN:
         node.problem("links of a wafer have no queues", f"no {', '.join(key for key in PORT_KEYS if key in root)}")
-    npus = [_npu(item, columns * rows) for item in _items(node, "dead_npus")]
-    links = [_dead_link(item, columns, rows) for item in _items(node, "dead_links")]
+    npus = [_npu(item, columns * rows) for item in items_of(node, "dead_npus")]
+    links = [_dead_link(item, columns, rows) for item in items_of(node, "dead_links")]
     spare = node["spare_rows"].integer() if "spare_rows" in node else 0
     if spare >= rows:
         node["spare_rows"].problem("no row is left to work", f"fewer than {rows} spare rows")
@@ -230,8 +267,9 @@ def _check_wafer(node: Node, wafer: Wafer) -> None:
         _check_spares(node["spare_rows"], wafer.dead_npus, wafer.columns, wafer.spare_rows)
     elif len(wafer.dead_npus) == wafer.columns * wafer.rows:
         node["dead_npus"].problem("no NPU is left to work", "at least one live NPU")
-    if not node.problems.found and len(lost := WaferMesh(wafer).unreachable()):
-        node.problem("what is dead cuts the wafer in two", "a way between any two NPUs", f"NPU {lost[0]} cut off")
+    if not node.problems.found and len(lost := (mesh := WaferMesh(wafer)).unreachable()):
+        cut_off = f"NPU {mesh.physical[lost[0]]} cut off"
+        node.problem("what is dead cuts the wafer in two", "a way between any two NPUs", cut_off)
 
 
 def _check_spares(node: Node, dead: tuple[int, ...], columns: int, spare: int) -> None:
@@ -249,10 +287,6 @@ def logical(wafer: Wafer, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
         live = wafer.columns * wafer.rows - len(wafer.dead_npus)
         return (Dimension("Wafer", max(live, 1), slowest, max(dim.latency_ns for dim in dims)),)
     return column, replace(row, npus=max(wafer.rows - wafer.spare_rows, 1))
-
-
-def _items(node: Node, key: str) -> list[Node]:
-    return node[key].sequence() if key in node else []
 
 
 def _npu(item: Node, npus: int) -> int:
@@ -293,8 +327,10 @@ def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
 
 
 def _check_joined(place: Node, graph: Graph) -> None:
-    if not place.problems.found and (lost := GraphFabric(graph).unreachable()):
-        place.problem("the graph is not connected", "a way between any two NPUs", f"no way for {lost[0]!r}")
+    if not place.problems.found and len(lost := GraphFabric(graph).unreachable()):
+        place.problem(
+            "the graph is not connected", "a way between any two NPUs", f"no way for {graph.names[lost[0]]!r}"
+        )
 
 
 def _of_graph(graph: Graph, name: str, description: str, path: str = "") -> Topology:
@@ -303,35 +339,15 @@ def _of_graph(graph: Graph, name: str, description: str, path: str = "") -> Topo
 
 def _hierarchical(root: Node) -> Topology:
     """ASTRA-sim 1.0: the same lists under other names, with NIC, router and memory terms."""
-    root.keys(required=HIERARCHICAL, optional=HIERARCHICAL_OPTIONAL)
+    required = ("topology-name", "dimensions-count", *_required(HIERARCHICAL))
+    root.keys(required=required, optional=(*HIERARCHICAL, *MEMORY))
     if "topology-name" in root:
         root["topology-name"].choice(["Hierarchical"])
     count = root["dimensions-count"].integer(1) if "dimensions-count" in root else -1
-    rate = partial(Node.quantity, parse=partial(parse_bytes_per_s, gigabyte=GIGABYTE["binary"]), above=True)
-    time = partial(Node.quantity, parse=parse_ns)
-    kinds = _column(root, "topologies-per-dim", lambda item: item.choice(HIERARCHICAL_KINDS) or "Ring", count)
-    levels = _column(root, "dimension-type", Node.text, count, "")
-    dims = zip(
-        kinds,
-        _column(root, "units-count", partial(Node.integer, minimum=1), count),
-        _column(root, "link-bandwidth", rate, count),
-        _column(root, "link-latency", time, count),
-        _column(root, "links-count", partial(Node.integer, minimum=1), count),
-        _column(root, "nic-latency", time, count, 0.0),
-        _column(root, "router-latency", time, count, 0.0),
-        strict=False,
+    rows = _rows(root, HIERARCHICAL, count)
+    memories = _rows(root, MEMORY, len(rows) if count < 0 else count)
+    dims = (
+        Dimension(**row, links_per_npu=True, memory=Memory(**memory))
+        for row, memory in zip(rows, memories, strict=False)
     )
-    memories = zip(
-        _column(root, "hbm-latency", time, count, 0.0),
-        _column(root, "hbm-bandwidth", partial(Node.number, above=True), count, 1.0),
-        _column(root, "hbm-scale", Node.number, count, 0.0),
-        strict=False,
-    )
-    return Topology(
-        tuple(
-            replace(
-                Dimension(str(kind), *rest), links_per_npu=True, memory=Memory(*memory), level=LEVELS.get(level, level)
-            )
-            for (kind, *rest), memory, level in zip(dims, memories, levels, strict=False)
-        )
-    )
+    return Topology(tuple(dims))

@@ -34,9 +34,9 @@ class Dimension:
     `bandwidth_bytes_per_s` is of one link in one direction, `latency_ns` per hop; `links` counts parallel links to a
     neighbour or, with `links_per_npu`, the links of an NPU to all its neighbours of this dimension (ASTRA-sim 1.0).
     `nic_latency_ns`, `router_latency_ns` and `memory` are ASTRA-sim 1.0's extra terms. `oversubscription` belongs to a
-    FatTree, `groups` and `routing` ("minimal" or "valiant") to a Dragonfly, `routers` to both (leaves; routers of a
-    group). `level` says where the dimension is (inside a server, between servers, ...), for its price. `ports` are what
-    links with queues do (`network.queued`).
+    FatTree, `groups`, `global_links` (between two groups) and `routing` to a Dragonfly, `routers` to both (leaves;
+    routers of a group). `level` says where the dimension is (inside a server, between servers, ...), for its price.
+    `ports` are what links with queues do (`network.queued`).
     """
 
     kind: str
@@ -49,6 +49,7 @@ class Dimension:
     oversubscription: float = 1.0
     groups: int = 0
     routers: int = 0
+    global_links: int = 1
     routing: str = "minimal"
     links_per_npu: bool = False
     memory: Memory = Memory()
@@ -114,7 +115,8 @@ class Topology:
 
     With a `graph` one dimension of kind "Graph" stands for it. On a `wafer` the dimensions are the logical mesh without
     the spare rows; when dead NPUs have no spare, one dimension of kind "Wafer" counts those that live. `noise` and
-    `faults` are what a run adds to its links.
+    `faults` are what a run adds to its links. One
+    dimension of kind "TwistedTorus" stands for the sides of a `twisted` one.
     """
 
     dims: tuple[Dimension, ...]
@@ -122,6 +124,7 @@ class Topology:
     description: str = ""
     wafer: Wafer | None = None
     graph: Graph | None = None
+    twisted: tuple[Dimension, ...] = ()
     path: str = field(default="", compare=False)
     noise: Noise = QUIET
     faults: tuple[Fault, ...] = ()
@@ -141,8 +144,10 @@ class Topology:
         >>> Topology((Dimension("Ring", 8, 50e9, 500.0),)).replace(bandwidth="400 Gb/s").dims[0].bandwidth_bytes_per_s
         50000000000.0
         """
-        if self.graph or self.wafer:
-            raise InputError.at(self.name or "topology", "links of a graph or wafer are varied in its file")
+        if not self.apart:
+            raise InputError.at(
+                self.name or "topology", "links of a graph, wafer or twisted torus are varied in its file"
+            )
         dims = self.dims
         for name, given, parse in (
             ("bandwidth_bytes_per_s", bandwidth, parse_bytes_per_s),
@@ -165,6 +170,11 @@ class Topology:
                 for dim, value in zip(dims, parsed, strict=True)
             )
         return replace(self, dims=dims, path="")
+
+    @property
+    def apart(self) -> bool:
+        """Whether each dimension has links of its own."""
+        return not (self.graph or self.wafer or self.twisted)
 
     @property
     def npus(self) -> int:

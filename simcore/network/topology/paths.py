@@ -21,9 +21,19 @@ class ShortestPaths:
     nodes : how many nodes there are
     src, dst : the links
     preference : the links from most to least wanted; by default in order of their numbers
+    spread : among equals the destination's number chooses, as in the tables of InfiniBand's fat trees
     """
 
-    def __init__(self, nodes: int, src: IntArray, dst: IntArray, preference: IntArray | None = None):
+    def __init__(
+        self,
+        nodes: int,
+        src: IntArray,
+        dst: IntArray,
+        preference: IntArray | None = None,
+        *,
+        spread: bool = False,
+    ):
+        self._spread = spread
         self.nodes, self.src, self.dst = nodes, src, dst
         self._order = np.arange(len(src)) if preference is None else preference
         self._next: dict[int, NDArray[np.int32]] = {}
@@ -86,8 +96,10 @@ class ShortestPaths:
         if target not in self._next:
             distance = self._levels(np.array([target]), self.dst, self.src)[0].astype(np.int64)
             links = self._order[distance[self.src[self._order]] == distance[self.dst[self._order]] + 1]
+            links = links[np.argsort(self.src[links], kind="stable")]
+            nodes, first, counts = np.unique(self.src[links], return_index=True, return_counts=True)
             chosen = np.full(self.nodes, -1, np.int32)
-            chosen[self.src[links[::-1]]] = links[::-1]
+            chosen[nodes] = links[first + (target % counts if self._spread else 0)]
             self._next[target] = chosen
         return self._next[target]
 

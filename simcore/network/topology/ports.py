@@ -64,11 +64,6 @@ class Ports:
     routing: str = ""
     seed: int = 0
 
-    @property
-    def limited(self) -> bool:
-        """Whether buffers end somewhere."""
-        return self.buffer_bytes < UNLIMITED
-
     def new_law(self) -> Law | None:
         """The law of one sender."""
         return LAWS.get(self.law)(**dict(self.parameters)) if self.law else None
@@ -145,8 +140,8 @@ def made_ports(
     `routing` is "" where the dimension's kind does it, with a seed.
     """
     buffer, control, xoff, xon, marking, (law, parameters), segment = given.values()
-    sizes = [MOST_SEGMENT_BYTES]
-    sizes += [max(buffer // PARTS_OF_BUFFER, 1)] if buffer < UNLIMITED else []
+    sizes = [max(buffer // PARTS_OF_BUFFER, 1)] if buffer < UNLIMITED else []
+    sizes += [MOST_SEGMENT_BYTES] if law or marking or not sizes else []  # what senders learn, they learn by segments
     sizes += [max(marking.kmax_bytes // PARTS_OF_CURVE, 1)] if marking else []
     plain = buffer == UNLIMITED and not (marking or law or segment or routing[0])
     segment = UNLIMITED if plain else segment or min(sizes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from simcore.network.topology.fabric import FABRICS, Fabric, IntArray, Routes
@@ -9,81 +11,61 @@ from simcore.network.topology.fabric import FABRICS, Fabric, IntArray, Routes
 __all__ = ["Mesh", "Ring"]
 
 
-def _walk(start: IntArray, step: IntArray, counts: IntArray, modulus: int) -> IntArray:
-    """The nodes that walks of `counts` steps leave, one walk after the other."""
-    ends = np.cumsum(counts)
-    position = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
-    nodes: IntArray = (np.repeat(start, counts) + np.repeat(step, counts) * position) % modulus
-    return nodes
-
-
 @FABRICS.register("Torus")
 @FABRICS.register("Ring")
 class Ring(Fabric):
-    """Link i goes from i to i + 1, link n + i from i to i - 1; a ring of two has only the first kind."""
+    """Link i goes from i to i + 1, the links down follow by their sources; a ring of two is a line."""
 
     description = (
         "every NPU linked to the next in both directions, the last to the first; the shorter way, a tie upwards"
     )
     turns = True
+    closed: ClassVar[bool] = True
+
+    @property
+    def _ups(self) -> int:
+        """How many links go upwards."""
+        return self.npus if self.closed and self.npus > 2 else self.npus - 1
 
     def ends(self) -> tuple[IntArray, IntArray]:
         """Upwards links first."""
-        here = np.arange(self.npus if self.npus > 1 else 0)
-        up = (here + 1) % self.npus
-        if self.npus == 2:
-            return here, up
-        return np.concatenate([here, here]), np.concatenate([up, (here - 1) % self.npus])
+        here, source = np.arange(self._ups), np.arange(self.npus - self._ups, self.npus)
+        return np.concatenate([here, source]), np.concatenate([here + 1, source - 1]) % self.npus
 
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
         """The shorter way; a tie goes upwards."""
+        steps = self._steps(src, dst)
+        counts, ends = np.abs(steps), np.cumsum(np.abs(steps))
+        behind = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
+        nodes = (np.repeat(src, counts) + np.repeat(np.sign(steps), counts) * behind) % self.npus
+        down = 2 * self._ups - self.npus  # the number of node 0's link down, where it has one
+        return Routes(counts, nodes + np.repeat(np.where(steps < 0, down, 0), counts))
+
+    def _steps(self, src: IntArray, dst: IntArray) -> IntArray:
+        """How far up, or down where that is nearer."""
+        if not self.closed:
+            return dst - src
         forward = (dst - src) % self.npus
-        up = forward * 2 <= self.npus
-        counts = np.where(up, forward, self.npus - forward)
-        nodes = _walk(src, np.where(up, 1, -1), counts, self.npus)
-        return Routes(counts, nodes + np.repeat(np.where(up, 0, self.npus), counts))
-
-    def hops(self, src: IntArray, dst: IntArray) -> IntArray:
-        """The shorter distance."""
-        forward: IntArray = (dst - src) % self.npus
-        return np.minimum(forward, self.npus - forward)
-
-    def diameter(self) -> int:
-        """Half the way round."""
-        return self.npus // 2
-
-    def bisection_bytes_per_s(self) -> float:
-        """Two cuts, one link each; one link between two NPUs."""
-        return min(self.npus - 1, 2) * self.bandwidth_bytes_per_s
-
-
-@FABRICS.register("Mesh")
-class Mesh(Fabric):
-    """Link i goes from i to i + 1, link n - 1 + i from i + 1 to i."""
-
-    description = "a line of NPUs linked in both directions: a ring without the wrap-around"
-
-    def ends(self) -> tuple[IntArray, IntArray]:
-        """Upwards links first."""
-        here = np.arange(self.npus - 1)
-        return np.concatenate([here, here + 1]), np.concatenate([here + 1, here])
-
-    def routes(self, src: IntArray, dst: IntArray) -> Routes:
-        """Along the line."""
-        counts = np.abs(dst - src)
-        nodes = _walk(src, np.sign(dst - src), counts, self.npus)
-        # Downwards, the link that leaves node i is number n - 1 + (i - 1).
-        return Routes(counts, nodes + np.repeat(np.where(dst > src, 0, self.npus - 2), counts))
+        return np.where(forward * 2 <= self.npus, forward, forward - self.npus)
 
     def hops(self, src: IntArray, dst: IntArray) -> IntArray:
         """The distance."""
-        hops: IntArray = np.abs(dst - src)
+        hops: IntArray = np.abs(self._steps(src, dst))
         return hops
 
     def diameter(self) -> int:
-        """From end to end."""
-        return self.npus - 1
+        """Half the way round, or from end to end."""
+        return self.npus // 2 if self.closed else self.npus - 1
 
     def bisection_bytes_per_s(self) -> float:
-        """One link in the middle."""
-        return self.bandwidth_bytes_per_s if self.npus > 1 else 0.0
+        """One link in the middle; where it is closed, two cuts."""
+        return min(self.npus - 1, 1 + self.closed) * self.bandwidth_bytes_per_s
+
+
+@FABRICS.register("Mesh")
+class Mesh(Ring):
+    """Link i goes from i to i + 1, link n - 1 + i from i + 1 to i."""
+
+    description = "a line of NPUs linked in both directions: a ring without the wrap-around"
+    turns = False
+    closed = False

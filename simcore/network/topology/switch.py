@@ -30,11 +30,6 @@ class Switch(Fabric):
         table[src == dst] = -1
         return Routes.of_table(table)
 
-    def hops(self, src: IntArray, dst: IntArray) -> IntArray:
-        """Two."""
-        hops: IntArray = np.where(src == dst, 0, 2)
-        return hops
-
     def diameter(self) -> int:
         """Up and down."""
         return 2 if self.npus > 1 else 0

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from simcore.network.topology.links import LinkGraph
+
+if TYPE_CHECKING:
+    import networkx
 
 __all__ = ["TOURS", "hamiltonian", "snake"]
 
 ATTEMPTS = 200  # shufflings of cycles that could not be joined
 
 Near = dict[int, set[int]]
+Factor: TypeAlias = "networkx.Graph[int]"
 
 
 def snake(links: LinkGraph) -> tuple[int, ...]:
@@ -76,74 +81,45 @@ def _comb(near: Near, links: LinkGraph) -> tuple[int, ...] | None:
     return (*order[across[order] > 0].tolist(), *back[np.argsort(-along[back])].tolist())
 
 
-def _two_factor(near: Near, links: LinkGraph) -> Near:
-    """Cycles through all NPUs: every NPU with two of its neighbours, by augmenting paths; ValueError if there are none.
+def _two_factor(near: Near, links: LinkGraph) -> Factor:
+    """Cycles through all NPUs: every NPU with two of its neighbours; ValueError if there are none.
 
-    A plane's squares have two colours, and neighbours differ: a flow from one colour to the other.
+    A plane's squares have two colours, and neighbours differ: a maximum flow from one colour to the other.
     """
+    import networkx
+
     column, row = _places(links)
-    black = [npu for npu in near if (column[npu] + row[npu]) % 2 == 0]
+    black = dict.fromkeys(npu for npu in near if (column[npu] + row[npu]) % 2 == 0)
     if 2 * len(black) != len(near):
         sides = f"{len(black)} black NPUs and {len(near) - len(black)} white ones"
         raise ValueError(f"there is no Hamiltonian ring: coloured like a chessboard, there are {sides}")
-    factor: Near = {npu: set() for npu in near}
-    for start in [*black, *black]:
-        if not _augment(start, near, factor):
-            lonely = f"({column[start]},{row[start]})"
-            raise ValueError(f"there is no Hamiltonian ring: not every NPU can have two neighbours on it, see {lonely}")
+    graph = networkx.DiGraph()
+    graph.add_edges_from((("from", npu) if npu in black else (npu, "to") for npu in near), capacity=2)
+    graph.add_edges_from(((npu, white) for npu in black for white in sorted(near[npu])), capacity=1)
+    _, flow = networkx.maximum_flow(graph, "from", "to")
+    factor = networkx.Graph((npu, white) for npu in black for white in near[npu] if flow[npu][white])
+    if lonely := [npu for npu in black if npu not in factor or factor.degree[npu] < 2]:
+        where = f"({column[lonely[0]]},{row[lonely[0]]})"
+        raise ValueError(f"there is no Hamiltonian ring: not every NPU can have two neighbours on it, see {where}")
     return factor
 
 
-def _augment(start: int, near: Near, factor: Near) -> bool:
-    """Give `start` one neighbour more, changing those of others on the way."""
-    came, line = {start: start}, [start]
-    for black in line:
-        for white in sorted(near[black] - factor[black] - came.keys()):
-            came[white] = black
-            if len(factor[white]) < 2:
-                _turn_over(white, start, came, factor)
-                return True
-            fresh = sorted(factor[white] - came.keys())
-            came |= dict.fromkeys(fresh, white)
-            line += fresh
-    return False
-
-
-def _turn_over(white: int, start: int, came: Mapping[int, int], factor: Near) -> None:
-    """Along the way to `white`, what is in the factor leaves it and the rest enters."""
-    while True:
-        black = came[white]
-        _link(black, white, factor)
-        if black == start:
-            return
-        white = came[black]
-        _unlink(black, white, factor)
-
-
-def _link(a: int, b: int, factor: Near) -> None:
-    factor[a].add(b)
-    factor[b].add(a)
-
-
-def _unlink(a: int, b: int, factor: Near) -> None:
-    factor[a].discard(b)
-    factor[b].discard(a)
-
-
-def _joined(factor: Near, near: Near, links: LinkGraph) -> tuple[int, ...] | None:
+def _joined(factor: Factor, near: Near, links: LinkGraph) -> tuple[int, ...] | None:
     """One cycle of many: two that pass each other along a square are joined across it. None when they cannot be.
 
     When no more can be joined, some squares are turned by chance (seeded) and it begins again.
     """
+    from networkx.utils import UnionFind
+
     squares = list(_squares(links))
     for attempt in range(ATTEMPTS):
-        tours = _tours(factor)
-        cycle = {npu: number for number, tour in enumerate(tours) for npu in tour}
-        names = list(range(len(tours)))
+        cycles = UnionFind()
+        for tour in _tours(factor):
+            cycles.union(*tour)
         for square in squares:
             a, _, c, _ = square
-            if _name(names, cycle[a]) != _name(names, cycle[c]) and _turn(square, near, factor):
-                names[_name(names, cycle[a])] = _name(names, cycle[c])
+            if cycles[a] != cycles[c] and _turn(square, near, factor):
+                cycles.union(a, c)
         tours = _tours(factor)
         if len(tours) == 1:
             return tours[0]
@@ -153,24 +129,16 @@ def _joined(factor: Near, near: Near, links: LinkGraph) -> tuple[int, ...] | Non
     return None
 
 
-def _name(names: list[int], number: int) -> int:
-    """The name of the cycle that a cycle has become part of."""
-    while names[number] != number:
-        number = names[number]
-    return number
-
-
-def _turn(square: tuple[int, int, int, int], near: Near, factor: Near) -> bool:
+def _turn(square: tuple[int, int, int, int], near: Near, factor: Factor) -> bool:
     """Where the factor has two opposite sides of a square, ab and cd, give it the others."""
     a, b, c, d = square
-    if not (b in factor[a] and d in factor[c] and c in near[a] and d in near[b]):
+    sides, others = [(a, b), (c, d)], [(a, c), (b, d)]
+    if not all(factor.has_edge(*side) for side in sides) or any(factor.has_edge(*side) for side in others):
         return False
-    if c in factor[a] or d in factor[b]:
+    if not all(end in near[start] for start, end in others):
         return False
-    _unlink(a, b, factor)
-    _unlink(c, d, factor)
-    _link(a, c, factor)
-    _link(b, d, factor)
+    factor.remove_edges_from(sides)
+    factor.add_edges_from(others)
     return True
 
 
@@ -185,16 +153,9 @@ def _squares(links: LinkGraph) -> Iterator[tuple[int, int, int, int]]:
             yield a, c, b, d
 
 
-def _tours(factor: Near) -> list[tuple[int, ...]]:
+def _tours(factor: Factor) -> list[tuple[int, ...]]:
     """The cycles of a 2-factor, each from its least NPU on."""
-    left, found = set(factor), []
-    for first in sorted(factor):
-        if first not in left:
-            continue
-        tour, npu = [first], min(factor[first])
-        while npu != first:
-            tour.append(npu)
-            npu = next(iter(factor[npu] - {tour[-2]}))
-        left -= set(tour)
-        found.append(tuple(tour))
-    return found
+    import networkx
+
+    starts = sorted(map(min, networkx.connected_components(factor)))
+    return [tuple(networkx.dfs_preorder_nodes(factor, start, sort_neighbors=sorted)) for start in starts]

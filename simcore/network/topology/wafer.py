@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
+from simcore.network.topology.grid import coordinates, straight_cut_bytes_per_s, walk
 from simcore.network.topology.model import Wafer
-from simcore.network.topology.paths import UNREACHED, ShortestPaths
 
 __all__ = ["WaferMesh", "physical_npus"]
 
@@ -46,7 +46,7 @@ class WaferMesh(Fabric):
     def __init__(self, wafer: Wafer):
         self.wafer = wafer
         self.physical = physical_npus(wafer)
-        self.npus = len(self.physical)
+        self.npus, self._sizes = len(self.physical), (wafer.columns, wafer.rows)
         cells = wafer.rows * wafer.columns
         rest = np.setdiff1d(np.arange(cells), self.physical)
         self.cells = np.concatenate([self.physical, rest])
@@ -54,7 +54,6 @@ class WaferMesh(Fabric):
         self.node[self.cells] = np.arange(cells)
         self._src, self._dst, self._along_y = self._alive_links()
         self._number = self._numbers()
-        self._paths = ShortestPaths(cells, self.node[self._src], self.node[self._dst])
 
     def _alive_links(self) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
         """Physical ends of all links that work, and which of them go along y."""
@@ -102,21 +101,13 @@ class WaferMesh(Fabric):
 
     def _straight(self, a: IntArray, b: IntArray) -> tuple[IntArray, IntArray]:
         """Routes along x then y, links that are not there as -1."""
-        columns = self.wafer.columns
-        dx, dy = b % columns - a % columns, b // columns - a // columns
-        along_x, counts = np.abs(dx), np.abs(dx) + np.abs(dy)
-        owner = np.repeat(np.arange(len(a)), counts)
-        step = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-        on_y = np.maximum(step - along_x[owner], 0)
-        on_x = np.minimum(step, along_x[owner])
-        cell = a[owner] + on_x * np.sign(dx)[owner] + on_y * columns * np.sign(dy)[owner]
-        vertical = step >= along_x[owner]
-        direction = np.where(vertical, 2 + (dy < 0)[owner], (dx < 0)[owner])
-        return counts, self._number[cell, direction]
+        start, end = (coordinates(cells, self._sizes) for cells in (a, b))
+        way = walk(start, end - start)
+        return way.counts, self._number[way.here @ [1, self.wafer.columns], 2 * way.axis + way.down]
 
     def _detour(self, straight: Routes, broken: NDArray[np.bool_], src: IntArray, dst: IntArray) -> Routes:
         """The same routes with the broken ones replaced."""
-        around = Routes.of_table(self._paths.table(src[broken], dst[broken]))
+        around = Routes.of_table(self.paths.table(src[broken], dst[broken]))
         counts = straight.counts.copy()
         counts[broken] = around.counts
         links = np.empty(counts.sum(), np.int64)
@@ -125,30 +116,9 @@ class WaferMesh(Fabric):
         links[~replaced] = straight.links[np.repeat(~broken, straight.counts)]
         return Routes(counts, links)
 
-    def hops(self, src: IntArray, dst: IntArray) -> IntArray:
-        """Links of the route."""
-        return self.routes(src, dst).counts
-
-    def diameter(self) -> int:
-        """Over all live NPUs that work."""
-        return self._paths.longest(np.arange(self.npus), self.npus)
-
-    def unreachable(self) -> IntArray:
-        """Physical ids of NPUs in use that NPU 0 cannot reach."""
-        reached = self._paths.distances(np.array([0]))[0, : self.npus]
-        lost: IntArray = self.physical[reached == UNREACHED]
-        return lost
-
     def bisection_bytes_per_s(self) -> float:
         """The weaker of the two straight cuts in the middle, counting the links that work."""
-        columns, rows = self.wafer.columns, self.wafer.rows
-        place = [
-            (self._src % columns, self._dst % columns, columns),
-            (self._src // columns, self._dst // columns, rows),
-        ]
-        rate = self.bandwidths()
-        cuts = [rate[(a < size // 2) & (b >= size // 2)].sum() for a, b, size in place if size > 1]
-        return float(min(cuts, default=0.0))
+        return straight_cut_bytes_per_s(self._src, self._dst, self._sizes, self.bandwidths())
 
     def devices(self) -> tuple[str, ...]:
         """The rest of the wafer by place."""

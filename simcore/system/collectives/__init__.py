@@ -1,14 +1,11 @@
-"""Collective algorithms, one a file: pure functions from (kind, ranks, bytes) to a plan, relative or explicit."""
+"""Collective algorithms, one a file or family: pure functions from (kind, ranks, bytes) to a plan."""
 
 from simcore.system.collectives import (  # noqa: F401 - each registers its algorithm
     bidirectional_ring,
-    binomial,
     bruck,
-    chain,
     direct,
     dissemination,
     double_binary_tree,
-    flat,
     halving_doubling,
     in_network,
     multicast,
@@ -16,6 +13,7 @@ from simcore.system.collectives import (  # noqa: F401 - each registers its algo
     pat,
     recursive_doubling,
     ring,
+    rooted,
     synthesised,
 )
 from simcore.system.collectives.registry import (

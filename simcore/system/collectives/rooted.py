@@ -7,13 +7,40 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from simcore.system.collectives.registry import ROOTED, PlanOptions
+from simcore.system.collectives.registry import ROOTED, PlanOptions, algorithms
 from simcore.system.explicit import Explicit, Transfer
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["along"]
+__all__ = ["along", "binomial", "chain", "flat"]
 
 MOST_TRANSFERS = 1 << 18
+PIECES_PER_RANK, MOST_PIECES = 2, 1 << 16  # of a chain; on many ranks fewer each
+
+
+@algorithms.register("flat")
+def flat(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
+    """The root exchanges with everybody itself: n - 1 messages, all at once."""
+    return along(kind, [0] * size, data_bytes, options)
+
+
+@algorithms.register("binomial")
+def binomial(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
+    """In every step twice as many have the data: ceil(log2 n) steps.
+
+    Rank r, counted from the root, hangs below r with its lowest bit cleared.
+    """
+    return along(kind, [rank & (rank - 1) if rank else 0 for rank in range(size)], data_bytes, options)
+
+
+@algorithms.register("chain")
+def chain(kind: CollectiveKind, size: int, data_bytes: int, options: PlanOptions) -> Explicit:
+    """From the root to the next rank and so on, n - 1 + pieces - 1 steps; `options.window` pieces (`chain16`: 16).
+
+    Where it is 0 there are 2 n pieces, above 181 ranks 65536 / n.
+    A scatter or gather goes share by share, n - 1 steps.
+    """
+    pieces = options.window or max(1, min(PIECES_PER_RANK * size, MOST_PIECES // size))
+    return along(kind, [max(0, rank - 1) for rank in range(size)], data_bytes, options, pieces=pieces)
 
 
 class _Edge(NamedTuple):
