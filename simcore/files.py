@@ -10,15 +10,26 @@ import io
 import os
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from simcore.errors import InputError
+from simcore.errors import InputError, closest
 
-__all__ = ["Session", "folder", "make_folder", "occupied", "read_bytes", "session", "write_bytes", "write_text"]
+__all__ = [
+    "Session",
+    "folder",
+    "make_folder",
+    "occupied",
+    "read_bytes",
+    "session",
+    "suffix_of",
+    "write_all",
+    "write_bytes",
+    "write_text",
+]
 
 PIECE_BYTES = 1 << 24
 PART = ".part"  # ends the name of what is not finished
@@ -105,21 +116,29 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     InputError
         If the file cannot be written, or the command has read it; an older file of that name stays as it was.
     """
-    target, account = Path(path), _SESSION.get()
-    if account:
-        account.check(target)
-    data = _gzipped(content) if target.suffix == ".gz" else content
-    temporary = target.with_name(f".{target.name}.{os.getpid()}{PART}")
+    write_all({Path(path): content})
+
+
+def write_all(contents: Mapping[Path, bytes]) -> None:
+    """Write several files, all or none; otherwise as `write_bytes`."""
+    account, staged = _SESSION.get(), dict[Path, Path]()
     try:
-        temporary.write_bytes(data)
-        temporary.replace(target)
+        for target, content in contents.items():
+            if account:
+                account.check(target)
+            staged[target] = target.with_name(f".{target.name}.{os.getpid()}{PART}")
+            staged[target].write_bytes(_gzipped(content) if target.suffix == ".gz" else content)
+        for target in [*staged]:
+            staged[target].replace(target)
+            del staged[target]
     except BaseException as error:  # the user's Ctrl-C, too, leaves nothing behind
-        temporary.unlink(missing_ok=True)
+        for temporary in staged.values():
+            temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise _unwritable(target, error) from error
         raise
-    if account and target.parent.suffix != PART:
-        account.written[target] = None
+    if account:
+        account.written.update(dict.fromkeys(target for target in contents if target.parent.suffix != PART))
 
 
 def _gzipped(content: bytes) -> bytes:
@@ -133,6 +152,18 @@ def _gzipped(content: bytes) -> bytes:
 def write_text(path: str | os.PathLike[str], content: str) -> None:
     """Write a text file in UTF-8; as `write_bytes`."""
     write_bytes(path, content.encode())
+
+
+def suffix_of(path: str | os.PathLike[str], known: Iterable[str], what: str, option: str = "") -> str:
+    """The end of a name that decides what the file is; InputError when it is none of those known."""
+    name = Path(path).name.lower()
+    for suffix in known:
+        if name.endswith(suffix) and name != suffix:
+            return suffix
+    found = "".join(Path(name).suffixes[-2:]) or name
+    raise InputError.at(
+        str(path), f"no {what} of this kind", expected=closest(found, known), found=repr(found), field=option
+    )
 
 
 def make_folder(path: str | os.PathLike[str], *, force: bool = False) -> Path:
@@ -188,9 +219,12 @@ def folder(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Pat
         raise _unwritable(target, error) from error
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+        with suppress(OSError):  # it holds files, as it should
+            target.rmdir()
 
 
 def _unwritable(path: Path, error: OSError) -> InputError:
+    path = path.parent.parent / path.name if path.parent.suffix == PART else path  # by the name it would get
     return InputError.at(
         str(path), "cannot be written", expected="a place to write", found=error.strerror or str(error)
     )

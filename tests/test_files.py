@@ -87,3 +87,24 @@ def test_a_process_that_is_killed_while_it_writes_leaves_the_old_file(tmp_path):
 def test_a_folder_in_the_place_of_a_file_is_an_error_that_names_it(tmp_path):
     with pytest.raises(InputError, match="cannot be written"):
         files.write_bytes(tmp_path, b"x")
+
+
+@pytest.mark.parametrize(
+    "words", ["convert {0}/w.txt {1}/t --npus 3", "run --workload {0}/w.txt --topology {0}/net.yml -o {1}/o"]
+)
+def test_files_of_a_set_are_written_all_or_none_and_the_message_names_one_by_its_own_name(
+    words, given, tmp_path, monkeypatch, capsys
+):
+    write, count = Path.write_bytes, iter(range(9))
+
+    def full(path, data):
+        if next(count) == 1:
+            write(path, data[:1])
+            raise OSError(28, "No space left on device")
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert main(words.format(given, tmp_path).split()) == 2
+    named = capsys.readouterr().err.partition(": error: cannot be written")[0]
+    assert named in {f"{tmp_path}/t.1.et", f"{tmp_path}/o/events.npz"}
+    assert not [*tmp_path.iterdir()]

@@ -6,36 +6,14 @@ from pathlib import Path
 
 import click
 
-from simcore.cli.command import Target, forced, option, verb, warn
-from simcore.cli.numbers import POSITIVE
+from simcore.cli.command import Target, forced, verb, warn
+from simcore.cli.options import options_of
 from simcore.errors import InputError
 
 __all__ = ["command"]
 
 
-@verb()
-@click.argument("source")
-@click.argument("target", type=Target(prefix=True))
-@option("--npus", type=click.IntRange(1), default=1, show_default=True, help="Ranks of a text workload.")
-@option("--iterations", type=click.IntRange(1), default=1, show_default=True, help="Passes of a text workload.")
-@option("--kineto", default="", metavar="FILE", help="The device trace that goes with a PyTorch host trace.")
-@option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Rank of a PyTorch trace.")
-@option("--native", is_flag=True, help="A text workload's training loop itself, times in ns; any of the loops.")
-@option("--topology", default="", metavar="T", help="With --native: the machine it is meant for, instead of --npus.")
-@option("--policy", type=click.Choice(["lifo", "fifo"]), default="lifo", help="With --native: priorities.")
-@option("--num-dims", "--num_dims", type=click.IntRange(1), help="Dimensions that collectives of a text name.")
-@option(
-    "--npu-frequency",
-    "--npu_frequency",
-    type=POSITIVE,
-    metavar="MHZ",
-    help="Clock whose cycles FlexFlow graphs (with --compat) and Chakra's schema of 2023 count (1000).",
-)
-@option(
-    "--to", "form", type=click.Choice(["param"]), help="Of traces: PARAM's, for replay on a cluster: TARGET/RANK.json."
-)
-@option("--comm-groups", default="", metavar="FILE", help="With --to: groups that the traces name but do not define.")
-@option("--compat", type=click.Choice(["chakra"]), help="Exactly what Chakra's own converter makes.")
+@verb(params=[click.Argument(["source"]), click.Argument(["target"], type=Target(prefix=True)), *options_of("convert")])
 def command(
     source: str,
     target: str,
@@ -54,8 +32,9 @@ def command(
 ) -> None:
     """Convert SOURCE to Chakra traces TARGET.RANK.et, or a trace to TARGET.et or TARGET.json.
 
-    SOURCE is a text workload (compute columns become microseconds), a FlexFlow task graph, a PyTorch host trace, a
-    Chakra trace of any schema (also a prefix or folder of traces) or its JSON form.
+    SOURCE is a text workload, a FlexFlow task graph, a PyTorch host trace, a Chakra trace of any schema (also a prefix
+    or folder of traces) or its JSON form. A converted text computes for as many nanoseconds as its columns say;
+    ASTRA-sim plays them as microseconds, which is all that --compat chakra writes.
 
     \b
     simcore convert workload.txt traces/w --npus 4
@@ -86,8 +65,9 @@ def command(
     options = Options(npus, iterations, exactly, kineto, rank, sizes, policy.upper(), num_dims or 0, npu_frequency)
     files = convert(source, target, options)
     writer.write_files(files, force=forced())
-    if not (native or compat) and is_text(source):
-        warn("compute columns are taken as microseconds, as Chakra's converter does; --native takes nanoseconds")
+    if not native and is_text(source):
+        warn("ASTRA-sim, and profile astra-sim-2, play compute columns as microseconds, as Chakra's converter does"
+             + "; the other profiles too" * bool(compat))  # fmt: skip
 
 
 def _dimensions(name: str) -> tuple[int, ...]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import fsum
 from typing import Any
 
-import click
-
-from simcore.cli.command import Option, emit, verb
-from simcore.cli.numbers import COUNT, POSITIVE, Finite
+from simcore.cli.command import emit, verb
+from simcore.cli.options import options_of
 from simcore.cost.closed.operation import wall_clock_s
 from simcore.cost.failures import LOSSES, Checkpoint, FailureRun, Failures, draw, quantile
 from simcore.errors import InputError
 from simcore.report.table import Table, columns
-from simcore.units import parse_bytes, parse_bytes_per_s, parse_ns
 
 __all__ = ["failures_command"]
 
@@ -26,63 +22,7 @@ WORDS = {
 }  # fmt: skip
 
 
-class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """A number with a unit, as everywhere in simcore."""
-
-    name = "quantity"
-
-    def __init__(self, parse: Any, factor: float = 1.0):
-        self._parse, self._factor = parse, factor
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number in the option's own unit; a usage error says what is expected."""
-        try:
-            number = float(self._parse(value)) * self._factor
-        except (ValueError, TypeError) as error:
-            self.fail(str(error), param, ctx)
-        if number < 0:
-            self.fail("must not be negative", param, ctx)
-        return number
-
-
-SECONDS, BYTES, RATE = Quantity(parse_ns, 1e-9), Quantity(parse_bytes), Quantity(parse_bytes_per_s)
-WHOLE = click.IntRange(0)
-NEEDED = object()
-OPTIONS: dict[str, tuple[tuple[str, Any, Any, str, str], ...]] = {
-    "Run": (
-        ("--nodes nodes", COUNT, NEEDED, "N", "Nodes that train."),
-        ("--mtbf mtbf_s", SECONDS, NEEDED, "T", "Mean time between failures of one node: '6334 h'."),
-        ("--days days", POSITIVE, NEEDED, "X", "Length of the run on the clock."),
-        ("--detect detect_s", SECONDS, "0", "T", "Until a failure is noticed (0)."),
-        ("--restart restart_s", SECONDS, "10 min", "T", "A new start, without loading (10 min)."),
-        ("--runs runs", COUNT, 200, "N", "Runs that are drawn (200)."),
-        ("--seed seed", WHOLE, 0, "N", "Of the first run (0)."),
-    ),
-    "Checkpoints": (
-        ("--checkpoint-size size_bytes", BYTES, "0", "B", "All ranks together: '5.7 TB'."),
-        ("--storage storage_bytes_per_s", RATE, None, "R", "What the storage takes in all: '2 TB/s'."),
-        ("--node-bandwidth node_bytes_per_s", RATE, None, "R", "Of one node's links: '50 GB/s'."),
-        ("--snapshot-bandwidth snapshot_bytes_per_s", RATE, None, "R",
-         "Asynchronous: stop for a copy to a node's memory at this rate, write beside training."),
-        ("--network-busy network_busy", Finite(0, 1), 0.0, "X", "Asynchronous: how much of a step uses links (0)."),
-        ("--interval interval_s", SECONDS, "0", "T", "Work between checkpoints (Daly's)."),
-    ),
-    "Nodes": (
-        ("--spares spares", WHOLE, 0, "N", "Nodes that stand by (0)."),
-        ("--repair repair_s", SECONDS, "0", "T", "Until a failed node is back (0)."),
-        ("--elastic replica_nodes", COUNT, None, "N", "Shrink by whole replicas of so many nodes."),
-    ),
-}  # fmt: skip
-
-
-def _options() -> Iterator[Option]:
-    for group, rows in OPTIONS.items():
-        for names, kind, default, metavar, text in rows:
-            given = {"required": True} if default is NEEDED else {"default": default}
-            yield Option(names.split(), type=kind, metavar=metavar, help=text, group=group, **given)
-
-
-@verb("failures", short_help="Goodput of a run whose nodes fail.", params=list(_options()))
+@verb("failures", short_help="Goodput of a run whose nodes fail.", params=options_of("cost failures"))
 def failures_command(runs: int, seed: int, days: float, replica_nodes: int | None, **given: Any) -> None:
     """Draw runs whose nodes fail, and say what share of the time they trained.
 

@@ -1,15 +1,15 @@
-"""What the cost commands share: options of the original scripts, what operating a run costs, the printed result."""
+"""What the cost commands share: what operating a run costs, the printed result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, asdict, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from simcore.cli import command
-from simcore.cli.numbers import COUNT, POSITIVE, SIZE, Finite
+from simcore.cli.command import emit, option_of
+from simcore.cli.numbers import POSITIVE
 from simcore.cost.closed import describe, operation
 from simcore.errors import InputError, Location, Problem
 from simcore.units import parse_bytes_per_s
@@ -17,79 +17,21 @@ from simcore.units import parse_bytes_per_s
 if TYPE_CHECKING:
     from simcore.cost.closed.executed import Batch, Executed
 
-__all__ = [
-    "built",
-    "executed_on",
-    "field_options",
-    "operated",
-    "option",
-    "options",
-    "print_result",
-    "require",
-    "run_options",
-]
+__all__ = ["built", "executed_on", "operated", "print_result", "require"]
 
-Command = Callable[..., Any]
-Kind = click.IntRange | click.FloatRange | click.types.StringParamType
 Made = TypeVar("Made")
-Table = Mapping[str, tuple[str, str]]  # an option's name -> the field it sets, and its help
 
 
-def option(name: str, kind: Kind | None = None, default: object = None, help_text: str = "") -> Command:
-    """An option of the original scripts; without a type it is a switch."""
-    if kind is None:
-        return command.option(f"--{name}", name, is_flag=True, help=help_text)
-    shown = default is not None
-    return command.option(f"--{name}", name, type=kind, default=default, show_default=shown, help=help_text)
-
-
-def options(*decorators: Command) -> Command:
-    """Several options as one decorator, in their order."""
-
-    def decorate(function: Command) -> Command:
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return decorate
-
-
-_KINDS: dict[str, Kind | None] = {"int": COUNT, "bool": None}
-
-
-def field_options(shape: type, table: Table) -> Command:
-    """Options that set fields of a dataclass, with its types and defaults."""
-    known = {field.name: field for field in fields(shape)}
-    made = []
-    for name, (field_name, help_text) in table.items():
-        field = known[field_name]
-        default = None if field.default is MISSING else field.default
-        made.append(option(name, _KINDS.get(str(field.type), POSITIVE), default, help_text))
-    return options(*made)
-
-
-def built(shape: type[Made], table: Table, values: Mapping[str, Any], **more: Any) -> Made:
-    """The dataclass that the options of `table` describe."""
-    return shape(**{field_name: values[name] for name, (field_name, _) in table.items()}, **more)
-
-
-run_options = options(
-    option("topology", click.STRING, None, "A file or a shipped name: a batch executed on it, too."),
-    option("chip_watts", click.STRING, None, "Power of a chip with its share of the host, or an accelerator: energy."),
-    option("pue", Finite(1, 100), 1.0, "Power usage effectiveness of the site."),
-    option("price_per_chip_hour", POSITIVE, None, "Price of a chip for an hour, in any currency."),
-    option("mtbf_hours", POSITIVE, None, "Mean time between failures of a chip; 50700 on Llama 3's H100."),
-    option("checkpoint_seconds", SIZE, None, "Time to write a checkpoint; the best interval is computed."),
-    option("restart_seconds", SIZE, None, "Time from a failure to work again."),
-)
+def built(shape: type[Made], values: Mapping[str, Any], **more: Any) -> Made:
+    """The dataclass whose fields options set, and `more`."""
+    known = {field.name: values[field.name] for field in fields(shape) if field.name in values}  # type: ignore[arg-type]
+    return shape(**known | more)
 
 
 def require(values: dict[str, Any], *names: str) -> None:
     """All missing options at once."""
-    missing = [name for name in names if values[name] is None]
-    if missing:
-        problems = (Problem(Location(f"--{name}"), f"the option '--{name}' is missing", field=name) for name in missing)
-        raise InputError(problems)
+    if missing := [option_of(name) for name in names if values[name] is None]:
+        raise InputError(Problem(Location(one), f"the option '{one}' is missing", field=one[2:]) for one in missing)
 
 
 def operated(values: dict[str, Any], chips: int) -> operation.Operation | None:
@@ -166,4 +108,4 @@ def print_result(
     if cost is not None:
         document["operation"] = {key: value for key, value in asdict(cost).items() if value is not None}
         lines = [*lines, *describe.operation_lines(cost)]
-    command.emit(document, "\n".join(lines))
+    emit(document, "\n".join(lines))

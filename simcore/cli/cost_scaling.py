@@ -8,39 +8,23 @@ from typing import Any
 
 import click
 
-from simcore.cli import command
 from simcore.cli.command import emit, verb
-from simcore.cli.cost_options import built, field_options, option, options, require
-from simcore.cli.numbers import COUNT, POSITIVE, Finite
+from simcore.cli.cost_options import built, require
+from simcore.cli.options import options_of
 from simcore.cost.closed import scaling
 from simcore.cost.closed.simple import Chip
 from simcore.report.table import Table, columns
 
 __all__ = ["scaling_command"]
 
-DEGREES = {
-    "pp": ("pp", "Pipeline stages."),
-    "dp": ("dp", "Data parallelism."),
-    "tp_hidden": ("tp_hidden", "Tensor parallelism of the hidden width."),
-    "tp_residual": ("tp_residual", "Tensor parallelism of the residual stream."),
-    "n_microbatches": ("micro_batches", "Micro-batches of a batch."),
-}
 DAY_S = 86400.0
 
 
-@verb("scaling", short_help="Fastest degrees by number of devices.")
-@options(
-    option("training_flop", POSITIVE, None, "Arithmetic of the whole run (required); the model follows from it."),
-    command.option("--chip", type=click.Choice(list(scaling.CHIPS)), default="H100", show_default=True),
-    option("chips_per_device", COUNT, 1, "Chips that count as one device with one network link."),
-    option("network_bandwidth", POSITIVE, None, "Network of a device, bytes/s (the chip's)."),
-    option("no_network_reduction", help_text="The network carries sums' parts, it does not add them."),
-    option("base_utilization", Finite(1e-12, 1), scaling.UTILIZATION, "Reachable share of arithmetic and memory."),
-    option("bytewidth", POSITIVE, 2.0, "Bytes of a number."),
-    option("max_devices", Finite(1, 1e9), scaling.MOST_DEVICES, "Where the search over degrees ends."),
-    command.option("--fixed", is_flag=True, help="No search: the degrees below."),
+@verb(
+    "scaling",
+    short_help="Fastest degrees by number of devices.",
+    params=options_of("cost scaling", scaling.Degrees, chip=click.Choice(list(scaling.CHIPS))),
 )
-@field_options(scaling.Degrees, DEGREES)
 def scaling_command(**values: Any) -> None:
     """Fastest degrees for every number of devices, of a model that its arithmetic trains best (run_optimizer2).
 
@@ -52,7 +36,7 @@ def scaling_command(**values: Any) -> None:
     require(values, "training_flop")
     model, device = scaling.model_for(values["training_flop"]), _device(values)
     if values["fixed"]:
-        degrees = built(scaling.Degrees, DEGREES, values)
+        degrees = built(scaling.Degrees, values)
         found = [scaling.evaluate(model, device, degrees, values["bytewidth"])]
     else:
         found = scaling.search(model, device, values["max_devices"], values["bytewidth"])

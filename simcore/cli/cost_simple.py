@@ -7,20 +7,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from simcore.cli import command
 from simcore.cli.command import verb
-from simcore.cli.cost_options import (
-    built,
-    executed_on,
-    field_options,
-    operated,
-    option,
-    options,
-    print_result,
-    require,
-    run_options,
-)
-from simcore.cli.numbers import POSITIVE, Finite
+from simcore.cli.cost_options import built, executed_on, operated, print_result, require
+from simcore.cli.options import options_of
 from simcore.cost.closed import describe, operation, simple
 from simcore.errors import InputError
 
@@ -29,37 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["simple_command"]
 
-SETUP = {
-    "n_layers": ("layers", "Layers (required)."),
-    "d_model": ("d_model", "Width of the residual stream (required)."),
-    "d_internal_ratio": ("d_internal_ratio", "Width of FFN and attention as a multiple of d_model."),
-    "n_experts": ("experts", "Experts, and the degree of expert parallelism."),
-    "n_routed_experts": ("routed", "Experts a token goes to."),
-    "dataset_size": ("dataset_tokens", "Tokens to train on (20 per parameter)."),
-    "batch_size": ("batch_size", "Sequences of a batch."),
-    "microbatch_size": ("microbatch_size", "Sequences of a micro-batch over all replicas."),
-    "seq_len": ("seq_len", "Tokens of a sequence."),
-    "precision_bits": ("precision_bits", "Bits of a number."),
-    "pp": ("pp", "Pipeline stages."),
-    "pipeline_interleaving": ("interleaving", "Virtual stages of a stage."),
-    "dp": ("dp", "Data parallelism."),
-    "tp": ("tp", "Tensor parallelism of the internal width."),
-    "tp2": ("tp2", "Tensor parallelism of d_model."),
-}
 
-
-@verb("simple", short_help="Time by matrix products, pipeline, collectives.")
-@options(
-    command.option("--variant", type=click.Choice(get_args(simple.Variant)), default="readme", show_default=True),
-    command.option("--chip_type", "--chip", "chip_type", help="A chip of the table (head: H100)."),
+@verb(
+    "simple",
+    short_help="Time by matrix products, pipeline, collectives.",
+    params=[
+        *options_of("cost simple", simple.Setup, variant=click.Choice(get_args(simple.Variant))),
+        *options_of("cost run"),
+    ],
 )
-@field_options(simple.Setup, SETUP)
-@options(
-    option("network_bandwidth", POSITIVE, None, "Network of a chip, bytes/s (variant head)."),
-    option("base_utilization", Finite(1e-12, 1), None, "Reachable share (head: 0.6)."),
-    option("wan_bandwidth", click.STRING, None, "Link of a site, a replica of the model each: GB/s or '400 Gb/s'."),
-)
-@run_options
 def simple_command(variant: simple.Variant, **values: Any) -> None:
     """Batch and run time from matrix products, pipeline and ideal collectives (simple_transformer.py).
 
@@ -67,9 +34,9 @@ def simple_command(variant: simple.Variant, **values: Any) -> None:
     simcore cost simple --chip H100 --n_layers 96 --d_model 12288 --pp 8 --tp 8 --dp 8
     simcore cost simple --chip A100_40GB --n_layers 96 --d_model 12288 --variant head --json
     """
-    require(values, "n_layers", "d_model")
+    require(values, "layers", "d_model")
     name, hardware, utilization = _hardware(values, variant)
-    setup = built(simple.Setup, SETUP, values)
+    setup = built(simple.Setup, values)
     run = simple.evaluate(setup, hardware, variant, utilization)
     document = {key: value for key, value in asdict(run).items() if value is not None} | {"variant": variant}
     lines = describe.simple_lines(run, setup, name, hardware, variant, utilization)

@@ -5,21 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from simcore.cli.command import verb
-from simcore.cli.cost_options import (
-    built,
-    executed_on,
-    field_options,
-    operated,
-    option,
-    options,
-    print_result,
-    require,
-    run_options,
-)
-from simcore.cli.numbers import COUNT, POSITIVE
+from simcore.cli.cost_options import built, executed_on, operated, print_result, require
+from simcore.cli.options import options_of
 from simcore.cost.closed import describe, operation, transformer
 from simcore.errors import InputError
 
@@ -28,52 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["transformer_command"]
 
-MODEL = {
-    "num_layers": ("layers", "Layers (required)."),
-    "d_model": ("d_model", "Width of the residual stream (required)."),
-    "num_experts": ("experts", "Experts; a token goes to one."),
-    "d_head": ("d_head", "Width of a head."),
-    "use_glu": ("glu", "Gated FFN: three matrices."),
-    "consecutive_attn_and_ffn": ("consecutive", "FFN after attention instead of beside it."),
-}
-TRAINING = {
-    "dataset_size": ("dataset_tokens", "Tokens to train on (required)."),
-    "batch_size": ("batch_size", "Sequences of a batch."),
-    "seq_len": ("seq_len", "Tokens of a sequence."),
-    "activation_checkpointing": ("checkpointing", "Recompute the forward pass in the backward pass."),
-}
-GRID = {
-    "p_data": ("data", "Data parallelism."),
-    "p_pipe": ("pipe", "Pipeline stages."),
-    "p_exp": ("exp", "Expert parallelism."),
-    "p_seq": ("seq", "Sequence parallelism."),
-    "p_tensor_int": ("tensor_int", "Tensor parallelism of FFN and heads."),
-    "p_tensor_ext": ("tensor_ext", "Tensor parallelism of d_model."),
-}
+PARTS = (transformer.Model, transformer.Training, transformer.Grid)
 
 
-@verb("transformer", short_help="FLOP, traffic, time, energy, money of a GPT.")
-@field_options(transformer.Model, MODEL)
-@field_options(transformer.Training, TRAINING)
-@options(
-    option("d_ffn", COUNT, None, "Width of the FFN (4 x d_model)."),
-    option("d_ffn_ratio", POSITIVE, None, "The same as a multiple of d_model."),
-    option("num_heads", COUNT, None, "Heads (d_model / d_head)."),
-    option("total_attn_width_ratio", POSITIVE, None, "Width of all heads as a multiple of d_model."),
-    option("no_multi_query_attn", help_text="Keys and values for every head."),
+@verb(
+    "transformer",
+    short_help="FLOP, traffic, time, energy, money of a GPT.",
+    params=[*options_of("cost transformer", *PARTS), *options_of("cost run")],
 )
-@field_options(transformer.Grid, GRID)
-@options(
-    option("cluster_flop_rate", POSITIVE, None, "FLOP/s of a cluster, for rates and time."),
-    option("net_precision_bytes", POSITIVE, 2.0, "Bytes of an element on the network."),
-    option("skip_efficiency_check", help_text="Accept what wastes the hardware."),
-    option("fwd_only", help_text="Show and time the forward pass alone."),
-    option("chips_per_cluster", COUNT, 1, "Chips of a cluster, for failures, energy and money."),
-    option("wan_bandwidth", click.STRING, None, "Link of a cluster to the others: GB/s or '400 Gb/s'."),
-    option("microbatch_size", COUNT, None, "Micro-batch over all replicas, for --topology and --cluster."),
-    option("cluster", click.STRING, None, "Known accelerators, one a cluster, or a file: time as predicted."),
-)
-@run_options
 def transformer_command(**values: Any) -> None:
     """FLOP, Tx and Rx of a GPT-like run on a grid of clusters (transformer.py of document 004).
 
@@ -81,10 +31,9 @@ def transformer_command(**values: Any) -> None:
     simcore cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11 --batch_size 1536 --p_data 8
     simcore cost transformer --num_layers 96 --d_model 12288 --dataset_size 3e11 --cluster_flop_rate 1e15 --json
     """
-    require(values, "num_layers", "d_model", "dataset_size")
+    require(values, "layers", "d_model", "dataset_tokens")
     model = _model(values)
-    grid = built(transformer.Grid, GRID, values)
-    training = built(transformer.Training, TRAINING, values)
+    grid, training = built(transformer.Grid, values), built(transformer.Training, values)
     run = transformer.evaluate(model, grid, training, efficient=not values["skip_efficiency_check"])
     rate, forward_only = values["cluster_flop_rate"], values["fwd_only"]
     rates = describe.rates(run, rate, values["net_precision_bytes"], forward_only=forward_only) if rate else None
@@ -105,7 +54,6 @@ def _model(values: dict[str, Any]) -> transformer.Model:
         raise InputError.at("--d_head", message, expected="a divisor of d_model, or --num_heads")
     return built(
         transformer.Model,
-        MODEL,
         values,
         d_ffn=d_ffn,
         heads=_width(values, "num_heads", "total_attn_width_ratio", d_head, d_model // d_head),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from simcore.cli.command import Target, option, verb
+from simcore.cli.command import Target, verb
+from simcore.cli.options import options_of
 from simcore.errors import InputError
 from simcore.units import parse_bytes
 from simcore.workload.model import CollectiveKind
@@ -21,14 +22,7 @@ __all__ = ["schedule"]
 KINDS = [kind.value for kind in CollectiveKind if kind != CollectiveKind.BARRIER]
 
 
-@verb()
-@option("--kind", type=click.Choice(KINDS), required=True, help="The collective.")
-@option("--algorithm", default="synthesised", show_default=True, help="One whose ranks do different things.")
-@option("--topology", "-t", required=True, metavar="T", help="Machine; all its NPUs take part, in order of ids.")
-@option("--bytes", "size", default="1 MiB", show_default=True, help="Size that it is made for.")
-@option("--pieces", type=click.IntRange(0), default=0, help="Pieces of a share; default: the algorithm's.")
-@option("--root", type=click.IntRange(0), default=0, help="Rank that it starts from or ends at.")
-@option("-o", "--output", type=Target(), required=True, metavar="FILE", help="Schedule to write (YAML).")
+@verb(params=options_of("generate schedule", kind=click.Choice(KINDS), output=Target()))
 def schedule(kind: str, algorithm: str, topology: str, size: str, pieces: int, root: int, output: str) -> None:
     """Who sends which chunk to whom, checked; a system file plays it with {schedule: FILE}.
 

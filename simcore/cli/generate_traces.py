@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from simcore.cli.command import Target, emit, forced, option, verb, warn
+from simcore.cli.command import Target, emit, forced, verb, warn
+from simcore.cli.options import options_of
 from simcore.errors import InputError
 from simcore.report.table import Table, columns
 from simcore.units import format_bytes, format_ns, parse_bytes, parse_ns
@@ -17,31 +18,12 @@ from simcore.workload.tokens import MAX_INTEGER
 
 __all__ = ["collective", "synthetic"]
 
-OUTPUT = option(
-    "-o",
-    "--output",
-    type=Target(prefix=True),
-    required=True,
-    metavar="FILE",
-    help="Trace, or prefix of PREFIX.RANK.et.",
-)
 
-
-@verb()
-@option("--kind", type=click.Choice([kind.value for kind in CollectiveKind]), help="The collective.")
-@option("--bytes", "size", default="1 MiB", show_default=True, help="Per NPU, for example 4096 or '64 MiB'.")
-@option("--repeat", type=click.IntRange(1, 10**6), default=1, show_default=True, help="How many, one after the other.")
-@option("--compute", default="0", help="Computation before each, for example '20 us'.")
-@option("--dims", default="", metavar="0,2", help="Topology dimensions that take part; default: all.")
-@option(
-    "--root",
-    type=click.IntRange(0, 2**31 - 1),
-    default=0,
-    help="NPU a broadcast, reduce, gather or scatter is rooted at.",
+@verb(
+    params=options_of(
+        "generate collective", kind=click.Choice([kind.value for kind in CollectiveKind]), output=Target(prefix=True)
+    )
 )
-@option("--samples", is_flag=True, help="Instead: the fourteen small traces of Chakra's generator, in folder -o.")
-@option("--npus", type=click.IntRange(1), help="Write a file per rank; default: one for every NPU.")
-@OUTPUT
 def collective(
     kind: str | None,
     size: str,
@@ -112,12 +94,7 @@ def _involved(dims: str) -> list[bool]:
     return [dimension in named for dimension in range(max(named) + 1)]
 
 
-@verb()
-@option("--from", "sources", required=True, multiple=True, metavar="TRACES", help="A folder or prefix; repeatable.")
-@option("--npus", type=click.IntRange(1), help="Ranks to write, a multiple of the source's.")
-@option("--length", type=click.IntRange(1), help="Collectives to sample; default: the sources' mean number.")
-@option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@OUTPUT
+@verb(params=options_of("generate synthetic", output=Target(prefix=True)))
 def synthetic(sources: tuple[str, ...], npus: int | None, length: int | None, seed: int, output: str) -> None:
     """Traces statistically similar to given ones, without their names and sizes; what was learnt, and how alike.
 

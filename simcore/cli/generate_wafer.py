@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import median
 
-import click
-
-from simcore.cli.command import Target, emit, option, verb
-from simcore.cli.numbers import COUNT
+from simcore.cli.command import Target, emit, verb
+from simcore.cli.options import options_of
 from simcore.errors import InputError
 
 __all__ = ["faults"]
@@ -25,15 +23,10 @@ def _counts(text: str) -> list[int]:
     return counts
 
 
-@verb(short_help="Slowdown of steps by dead links or NPUs.")
-@option("--workload", required=True, metavar="W", help="Specification, node rows or core traces, as for run.")
-@option("--topology", required=True, metavar="T", help="Two Mesh dimensions; `wafer: {spare_rows: n}` for spares.")
-@option("--dead", default="links", show_default=True, type=click.Choice(["links", "npus"]), help="What dies.")
-@option("--counts", default="0,2,4,8", show_default=True, help="Numbers of faults.")
-@option("--samples", default=5, show_default=True, type=COUNT, help="Draws per number of faults.")
-@option("--seed", default=42, show_default=True, type=click.IntRange(min=0), help="Seed of the draws.")
-@option("--npu", metavar="NAME", help="Accelerator preset of an NPU.")
-@option("-o", "--output", type=Target(lambda: (".png", ".svg")), metavar="FILE", help="A picture, .png or .svg.")
+@verb(
+    short_help="Slowdown of steps by dead links or NPUs.",
+    params=options_of("generate wse faults", output=Target(lambda: (".png", ".svg"))),
+)
 def faults(
     workload: str, topology: str, dead: str, counts: str, samples: int, seed: int, npu: str | None, output: str | None
 ) -> None:  # fmt: skip

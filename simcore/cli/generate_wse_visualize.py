@@ -5,24 +5,24 @@ from __future__ import annotations
 from math import isqrt
 from pathlib import Path
 
-from simcore.cli.command import Target, emit, forced, option, verb
+from simcore.cli.command import Target, emit, forced, verb
+from simcore.cli.options import options_of
 from simcore.documents import read
 from simcore.errors import InputError, Problems, closest
 
 __all__ = ["visualize"]
 
 
-@verb(short_help="Pictures of what cores move, from traces.")
-@option("--layers", default="all", show_default=True, help="all, or names: decode0,decode5,lm_head.")
-@option("--iter", "step", help="Only this step: decode0, decode9.")
-@option("--system_config", default="", metavar="FILE", help="system.json with the grids; otherwise squarest.")
-@option("-o", "--outdir", default="output", type=Target(prefix=True), metavar="DIR",
-              help="Folder with traces/, which gets visuals/.  [default: output]")  # fmt: skip
+@verb(
+    short_help="Pictures of what cores move, from traces.",
+    params=options_of("generate wse visualize", outdir=Target(prefix=True)),
+)
 def visualize(layers: str, step: str | None, system_config: str, outdir: str) -> None:
     """Draw a PNG for every layer under DIR/visuals/STEP, and its bytes from node to node as CSV.
 
     \b
-    simcore generate wse visualize --layers decode5 --iter decode0
+    simcore generate wse traces --model_config config.json --system_config system.json --layers decode2 -o output
+    simcore generate wse visualize --layers decode2 --iter decode0
     """
     from simcore.files import write_text
     from simcore.generate.wse.source import load

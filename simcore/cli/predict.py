@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from simcore.cli.command import Named, Target, emit, forced, option, pictures, verb
-from simcore.cli.numbers import Finite
+from simcore.cli.command import Target, emit, forced, pictures, verb
+from simcore.cli.options import options_of
 
 if TYPE_CHECKING:
     from simcore.cost.answer import Answer
@@ -19,104 +16,18 @@ __all__ = ["command"]
 
 FORMATS = (".txt", ".et")
 VIEWS = (".png", ".svg", ".pdf", ".html", ".csv", ".json")
-COUNT, NONE_OR_MORE = click.IntRange(1, 1 << 30), click.IntRange(0, 1 << 20)
 
-# Words of a plan: a number, one of some (None: see `simcore.cost.words`), or yes (bool).
-WORDS: dict[str, tuple[click.ParamType[Any], str]] = {
-    "tp": (COUNT, "Tensor parallel ranks."),
-    "cp": (COUNT, "Context parallel ranks."),
-    "ep": (COUNT, "Expert parallel ranks."),
-    "expert_tp": (COUNT, "Ranks that split one expert: 1 or as many as tensor ranks."),
-    "pp": (COUNT, "Pipeline stages."),
-    "dp": (COUNT, "Data parallel ranks; default: what is left of the accelerators."),
-    "virtual_stages": (COUNT, "Chunks of the model on each stage (interleaved schedule)."),
-    "micro_batch": (COUNT, "Sequences of a micro-batch."),
-    "global_batch": (COUNT, "Sequences of a step."),
-    "encoder_seq": (NONE_OR_MORE, "Tokens of an encoder's input; default: --seq."),
-    "zero": (click.IntRange(0, 3), "ZeRO level: 1 shares the optimizer state, 2 gradients too, 3 parameters too."),
-    "shard": (NONE_OR_MORE, "Hybrid sharding: parameters are shared by so many ranks and replicated across."),
-    "gradient_bytes": (click.IntRange(2, 4), "Bytes of a gradient when it is reduced."),
-    "recompute_layers": (NONE_OR_MORE, "With --recompute full: how many layers of each chunk."),
-    "lora_rank": (NONE_OR_MORE, "Train adapters of this rank; all weights are frozen."),
-    "offload_layers": (NONE_OR_MORE, "With --offload: how many layers of each chunk."),
-    "capacity": (Finite(0, 1e6), "Capacity factor of experts: tokens of each are padded to it."),
-    "load": (Finite(1, 1e6), "Imbalance: tokens of the busiest expert rank over the mean."),
-}
-SWITCHES = {
-    "sequence_parallel": "Tensor ranks share the tokens outside matrix products.",
-    "overlap": "Gradients are reduced during the backward pass.",
-    "overlap_pipeline": "Transfers between stages run beside kernels.",
-    "scatter_pipeline": "Each tensor rank sends its part of the activations.",
-    "dropout": "Layers have dropout.",
-    "unfused_attention": "Attention as separate products and softmax, not one fused kernel.",
-}
-_MODULES = (
-    "core_attn|layernorm|mla_up_proj|moe_act|mlp|moe|shared_experts|"
-    "fused_attn|qkv_proj|out_proj|mlp_up|mlp_gate|mlp_act|mlp_down"
+
+@verb(
+    short_help="Predict a training step.",
+    params=[
+        *options_of("predict"),
+        *options_of("predict plan"),
+        *options_of(
+            "predict output", output=Target(lambda: FORMATS), memory=Target(lambda: VIEWS), plot=Target(pictures)
+        ),
+    ],
 )
-# Words that are one of some, as the help shows them; which there are is in `simcore.cost.words`.
-SPELLED = {
-    "recompute": ("none|selective|full", "What the backward pass computes again: nothing, modules, or whole layers."),
-    "recompute_method": ("block|uniform", "Which layers: the first of each chunk, or groups of equal size."),
-    "context": ("gather|ring|all_to_all", "How context ranks exchange keys and values."),
-    "dtype": ("fp32|tf32|fp16|bf16|fp8|int8|fp4", "Number format of matrix products."),
-    "attention_dtype": ("fp8", "Number format of attention; default: 16 bits."),
-    "parameter_dtype": ("fp8", "Number format of weights as they are held and gathered; default: 16 bits."),
-    "schedule": ("gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe", "Order of forward and backward passes in the pipeline."),
-    "recompute_modules": (_MODULES, "What --recompute selective drops (repeatable)."),
-    "lora_modules": (
-        "linear_qkv|linear_proj|linear_fc1|linear_fc2",
-        "Weights that have adapters; default: all (repeatable).",
-    ),
-    "frozen": (
-        "embedding|linear_qkv|linear_proj|linear_fc1|linear_fc2|experts|router|norms|output_layer",
-        "Weights that are not trained (repeatable).",
-    ),
-    "offload": ("activations|weights|optimizer", "What the host's memory keeps (repeatable)."),
-}
-
-
-_REPEATED = {"recompute_modules", "lora_modules", "frozen", "offload"}
-
-
-def _choices(name: str) -> Collection[str]:
-    from simcore.cost.words import CHOICES
-
-    return CHOICES[name]
-
-
-def _words(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a plan."""
-    made = [_word(name, type=kind, help=told) for name, (kind, told) in WORDS.items()]
-    made += [
-        _word(name, type=Named(partial(_choices, name)), metavar=shown, help=told, multiple=name in _REPEATED)
-        for name, (shown, told) in SPELLED.items()
-    ]
-    made += [option("--cuts", help="Layers of each chunk of the model: 7,8,8,7.")]
-    made += [_word(name, is_flag=True, default=None, help=told) for name, told in SWITCHES.items()]
-    for each in reversed(made):
-        function = each(function)
-    return function
-
-
-def _word(name: str, **about: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return option(f"--{name.replace('_', '-')}", name, **about)
-
-
-@verb(short_help="Predict a training step.")
-@option("--model", required=True, help="A shipped model, a Hugging Face config.json, or a YAML file of fields.")
-@option("--cluster", required=True, help="A known cluster, or a file: {accelerator: H100, software: megatron-core}.")
-@option("--accelerators", required=True, type=COUNT, help="How many the step runs on.")
-@option("--seq", required=True, type=COUNT, help="Tokens of a sequence.")
-@_words
-@option("--conditions", default="", help="benchmark, or production: adds what long runs lose.")
-@option("--run", "runs", is_flag=True, help="Also play the same step with the native engine.")
-@option(
-    "-o", "--output", type=Target(lambda: FORMATS), metavar="FILE", help="Write the step: .txt, or .et of every rank."
-)
-@option("--memory", type=Target(lambda: VIEWS), metavar="FILE", help=f"Memory over time: {' '.join(VIEWS)}.")
-@option("--oom", is_flag=True, help="If the plan does not fit: which single changes would.")
-@option("--plot", type=Target(pictures), metavar="FILE", help="Picture of what the step consists of (.png .svg .pdf).")
 def command(
     model: str,
     cluster: str,

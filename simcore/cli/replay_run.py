@@ -132,11 +132,7 @@ class Asked:
 
     traces: tuple[str, ...]
     hosts: tuple[str, ...]
-    no_interstream: bool
-    no_sync: bool
-    no_gaps: bool
-    no_coupling: bool
-    no_residual: bool
+    changes: Changes
     scales: tuple[WhatIf, ...]
     fused: tuple[Fused, ...]
     cuda_graphs: bool
@@ -153,17 +149,6 @@ class Asked:
     chakra: str | None
     text: str | None
     output: str | None
-
-    @property
-    def changes(self) -> Changes:
-        """Which dependencies count."""
-        return Changes(
-            interstream=not self.no_interstream,
-            sync=not self.no_sync,
-            gaps=not self.no_gaps,
-            coupling=not self.no_coupling,
-            residual=not self.no_residual,
-        )
 
 
 def run(asked: Asked) -> None:

@@ -12,6 +12,7 @@ import click
 from simcore.cli import run_config
 from simcore.cli.command import Command, Option, Target, emit, forced, warn
 from simcore.cli.completion import shipped
+from simcore.cli.options import options_of
 from simcore.cli.progress import progress
 from simcore.errors import InputError
 from simcore.options import Options, RunOptions, SimaiOptions, flag, spelled, texts
@@ -36,38 +37,12 @@ def _maps() -> Collection[str]:
 
 CLOSED_FORMS = {each.name for each in fields(SimaiOptions)}
 
-INPUTS = (
-    Option(
-        ["--workload"],
-        metavar="W",
-        group="Input",
-        help="Text workload, trace set, shipped name, or - for stdin.",
-        shell_complete=shipped("workloads"),
-    ),
-    Option(
-        ["--topology"],
-        metavar="T",
-        group="Input",
-        help="Topology file, or a shipped name.",
-        shell_complete=shipped("topologies"),
-    ),
-    Option(["--system"], metavar="S", group="Input", help="System file of ASTRA-sim 2.x (JSON, YAML) or 1.0."),
-    run_config.OPTION,
+INPUTS = options_of(
+    "run input",
+    workload={"shell_complete": shipped("workloads")},
+    topology={"shell_complete": shipped("topologies")},
 )
-OUTPUTS = (
-    Option(
-        ["-o", "--output"], type=Target(folder=True), metavar="DIR", group="Output",
-        help="Write the report and all its artefacts to a folder.",
-    ),
-    Option(["--timeline"], type=Target(_timelines), multiple=True, metavar="FILE", group="Output",
-           help=".png .svg .html .json(.gz) .pftrace(.gz) .tar(.gz)"),
-    Option(["--links"], type=Target(_maps), multiple=True, metavar="FILE", group="Output",
-           help="Picture of what links carried, .png .svg."),
-    Option(["--ranks"], metavar="RANKS", group="Output", help="NPUs that timelines show, for example 0-3,7."),
-    Option(["--window"], metavar="BEGIN:END", group="Output", help="Time that timelines show: 1ms:2.5ms."),
-    Option(["--iteration"], type=click.IntRange(min=0), metavar="I", group="Output",
-           help="Iteration that timelines show."),
-)  # fmt: skip
+OUTPUTS = options_of("run output", output=Target(folder=True), timeline=Target(_timelines), links=Target(_maps))
 
 
 def _described(options: type[Options]) -> list[Option]:
@@ -89,6 +64,7 @@ def _described(options: type[Options]) -> list[Option]:
     params=[
         click.Argument(["jobs"], required=False),
         *INPUTS,
+        run_config.OPTION,
         *_described(RunOptions),
         *_described(SimaiOptions),
         *OUTPUTS,

@@ -60,17 +60,16 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
 
 def _words(asked: Study, plan: Plan) -> Iterator[str]:
     """The command that predicts and runs a plan of a study."""
-    from simcore.cli.predict import SPELLED, SWITCHES, WORDS
+    from simcore.cli.options import options_of
     from simcore.model.plan import Plan
 
     usual = Plan(plan.world_size, plan.seq, fused_attention=plan.fused_attention)
     yield f"simcore predict --model {asked.names[0] or 'MODEL.yaml'} --cluster {asked.names[1] or 'CLUSTER.yaml'}"
     yield f"--accelerators {plan.world_size} --seq {plan.seq}"
-    for name in (*WORDS, *SPELLED, *SWITCHES):
-        value = getattr(plan, name, None)
-        if value != getattr(usual, name, None):
-            option = f"--{name.replace('_', '-')}"
-            yield option if name in SWITCHES else f"{option} {value}"
+    for one in options_of("predict plan"):
+        value = getattr(plan, str(one.name), None)
+        if value != getattr(usual, str(one.name), None):
+            yield one.opts[0] if one.is_flag else f"{one.opts[0]} {value}"
     yield "--run" if plan.fused_attention else "--unfused-attention --run"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from simcore.cli.command import Group, emit, option, terminal_width
+from simcore.cli.options import options_of
 from simcore.cli.progress import progress
 from simcore.errors import InputError
 
@@ -33,18 +34,18 @@ def command() -> None:
     """Run a study of many configurations: grid, list, random or Optuna (docs/sweep.md).
 
     \b
-    simcore sweep study.yaml -o results --jobs 4
+    simcore sweep sweep.yaml -o results --jobs 4
     simcore sweep report results
     """
 
 
-@command.command(short_help="Run what is missing of a study.")
-@click.argument("study", type=click.Path(path_type=Path))
-@option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Results; default: STUDY.sweep.")
-@option("--jobs", type=click.IntRange(1, 1024), help="Local processes; default: one per core.")
-@option("--scheduler", metavar="ADDRESS", help="A Dask scheduler instead, for example tcp://host:8786.")
-@option("--shard", metavar="I/N", help="Only the I-th of N parts: for arrays of jobs, see `sweep merge`.")
-@option("--retry-failed", is_flag=True, help="Do failed runs again.")
+@command.command(
+    short_help="Run what is missing of a study.",
+    params=[
+        click.Argument(["study"], type=click.Path(path_type=Path)),
+        *options_of("sweep start", output=click.Path(path_type=Path)),
+    ],
+)
 def start(
     study: Path,
     output: Path | None,
@@ -56,7 +57,7 @@ def start(
     """Run what is missing of STUDY; the same command goes on after an interruption (`start` may be left out).
 
     \b
-    simcore sweep study.yaml -o results --jobs 4
+    simcore sweep sweep.yaml -o results --jobs 4
     """
     from simcore.sweep.study import read_study
     from simcore.sweep.sweep import sweep

@@ -161,7 +161,7 @@ def rescale(trace: str, target: str, npus: int, comm_groups: str, grow: tuple[st
     Groups and messages repeat in every block, collectives of all ranks span all of them.
 
     \b
-    simcore trace rescale traces/llama traces/big --npus 64 --grow dp
+    simcore trace rescale traces/llama traces/big --npus 64
     """
     from simcore.workload.chakra import reader, writer
     from simcore.workload.chakra.groups import read_groups

@@ -6,20 +6,14 @@ from pathlib import Path
 
 import click
 
-from simcore.cli.command import Target, emit, note, option, pictures, verb
+from simcore.cli.command import Target, emit, note, pictures, verb
+from simcore.cli.options import options_of
 from simcore.cli.progress import progress
 
 __all__ = ["command"]
 
 
-@verb()
-@click.argument("suite", required=False)
-@option("--data", metavar="FILE", help="Measurements of the same form, in place of the shipped.")
-@option("--markdown", is_flag=True, help="The table of docs/validation.md.")
-@option("--rows", is_flag=True, help="One line per measurement.")
-@option("--explain", is_flag=True, help="Parts and interval of each prediction, the constants it follows most.")
-@option("--engine", is_flag=True, help="Run the steps by the native engine, too, and compare.")
-@option("--plot", type=Target(pictures), metavar="FILE", help="Picture of the errors (.png .svg .pdf).")
+@verb(params=[click.Argument(["suite"], required=False), *options_of("validate", plot=Target(pictures))])
 def command(
     suite: str | None, data: str | None, markdown: bool, rows: bool, explain: bool, engine: bool, plot: str | None
 ) -> int:

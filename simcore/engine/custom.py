@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from simcore.errors import InputError, Location
+from simcore.profiles.profile import GraphRules
 from simcore.system.config import SystemConfig
 from simcore.system.graph_npu import GraphProgram
 from simcore.workload.chakra.reader import read_graphs
@@ -21,11 +22,11 @@ class Customs:
     """The programs that a system file puts in the place of collectives, one for every NPU.
 
     Sizes, tags and durations are the traces' own; nothing in them waits for anything but its dependencies.
-    `shortest_ns` is what a computation takes at least.
+    `rules` say how long a computation takes.
     """
 
-    def __init__(self, system: SystemConfig, npus: int, shortest_ns: int):
-        self._system, self._npus, self._shortest_ns = system, npus, shortest_ns
+    def __init__(self, system: SystemConfig, npus: int, rules: GraphRules):
+        self._system, self._npus, self._rules = system, npus, rules
         self._known: dict[str, Sequence[GraphProgram]] = {}
 
     def of(self, node_id: int, kind: CollectiveKind) -> Sequence[GraphProgram]:
@@ -46,5 +47,5 @@ class Customs:
             message = f"node '{graph.names[row]}' cannot be part of a collective"
             expected = "computations, sends and receives"
             raise InputError.at(Location(graph.path), message, expected=expected, found=f"a {kind} node")
-        duration_ns = np.maximum(graph.duration_ns, self._shortest_ns).tolist()
+        duration_ns = self._rules.durations_ns(graph).tolist()
         return GraphProgram(graph, duration_ns, [""] * len(graph), [False] * len(graph), [0] * len(graph), {})

@@ -126,7 +126,7 @@ class _GraphPlayers:
         self._mailbox = Mailbox(scene.env, transport.carry, rendezvous=case.settings.rendezvous)
         self._timers = transport.timers if isinstance(transport, Played) else TimersOfNpus(partial(Timers, scene.env))
         self._access = _memory(self._timers, case.memory)
-        customs = Customs(case.system, case.topology.npus, case.profile.graph.shortest_ns)
+        customs = Customs(case.system, case.topology.npus, case.profile.graph)
         self._program_of = cache(partial(_program, case, scene.events, customs))
         self._npus: list[GraphNpu] = []
 
@@ -184,7 +184,7 @@ def _skipped(case: GraphCase, graph: Graph) -> frozenset[int]:
 
 def _durations(case: GraphCase, graph: Graph, factor: float) -> list[int]:
     """How long every node takes that takes a time of its own."""
-    duration_ns = np.maximum(graph.duration_ns, case.profile.graph.shortest_ns)
+    duration_ns = case.profile.graph.durations_ns(graph)
     scale = factor * (case.settings.compute_scale if case.profile.graph.scales else 1.0)
     if scale != 1.0:
         duration_ns = np.round(duration_ns * scale).astype(np.int64)

@@ -114,7 +114,7 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
         dimension_bandwidth=dimension_bandwidth,
         memory_bus=True,
         shared_links={"congested": StoreAndForward.on},
-        graph=GraphRules(slot, 1, GROUP_ENDPOINT_NS, scales=False, refused=REFUSED, strict=True),
+        graph=GraphRules(slot, 1, GROUP_ENDPOINT_NS, chakra_durations=True, scales=False, refused=REFUSED, strict=True),
         rules=(
             Rule("Messages share no links unless --network congested is given.", ("networks",)),
             Rule("On shared links a message is whole at every hop before it goes on.", ("shared_links",)),
@@ -138,6 +138,7 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
                 ("graph.slot",),
             ),
             Rule("A node without a duration takes a nanosecond.", ("graph.shortest_ns",)),
+            Rule("Columns of a converted text count microseconds, not nanoseconds.", ("graph.chakra_durations",)),
             Rule("Rings of a communicator have endpoints of their own, of 10 ns.", ("graph.group_endpoint_ns",)),
             Rule("Scales do not apply to traces.", ("graph.scales",)),
             Rule("All-gather sizes of SimAI's files are taken per rank.", ("total_all_gather",)),

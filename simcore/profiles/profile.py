@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simcore.network.congested import LinkNetwork
 from simcore.network.topology.model import Dimension, Topology
 from simcore.registry import Registry
@@ -13,7 +16,7 @@ from simcore.system.collectives import PlanOptions
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import Delay
 from simcore.system.phases import QueueChoice
-from simcore.workload.model import CollectiveKind, NodeKind
+from simcore.workload.model import CollectiveKind, Graph, NodeKind
 
 __all__ = ["GraphRules", "NetworkMode", "Profile", "Rule", "profiles", "rings"]
 
@@ -26,6 +29,7 @@ class GraphRules:
 
     `slot(kind, on_cpu, stream, group)` names the resource a node holds, "" = none. `shortest_ns` is what a node without
     a duration takes. Rings of communicators smaller than the machine pay `group_endpoint_ns` (-1: as everywhere).
+    With `chakra_durations` a node takes what Chakra's own field says where our attribute `duration_ns` contradicts it.
     `scales` says whether compute and communication scales apply (ASTRA-sim 2.x reads and ignores them). Collectives
     among `refused` cannot run; with `strict`, neither communication on the host nor a roofline without operations can.
     """
@@ -33,9 +37,15 @@ class GraphRules:
     slot: Callable[[int, bool, int, str], str]
     shortest_ns: int = 0
     group_endpoint_ns: int = -1
+    chakra_durations: bool = False
     scales: bool = True
     refused: tuple[CollectiveKind, ...] = ()
     strict: bool = False
+
+    def durations_ns(self, graph: Graph) -> NDArray[np.int64]:
+        """How long every node of a graph takes that is not sent."""
+        chakra_ns = graph.chakra_ns if self.chakra_durations else None
+        return np.maximum(graph.duration_ns if chakra_ns is None else chakra_ns, self.shortest_ns)
 
 
 def _stream_slot(kind: int, on_cpu: bool, stream: int, group: str) -> str:

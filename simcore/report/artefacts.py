@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from simcore.errors import InputError, closest
+from simcore.errors import InputError
 from simcore.files import folder as written_folder
-from simcore.files import write_bytes, write_text
+from simcore.files import suffix_of, write_bytes, write_text
 from simcore.report.model import Report
 from simcore.report.selection import Limits, Selection, View, choose
 
@@ -96,25 +96,13 @@ TIMELINES: dict[str, tuple[Callable[[Report, View], bytes], Limits]] = {
 }
 
 
-def _suffix(path: str | os.PathLike[str], known: Iterable[str], what: str, option: str) -> str:
-    """The suffix that decides what a file is; InputError when it is none of those known."""
-    name = Path(path).name.lower()
-    for suffix in known:
-        if name.endswith(suffix) and name != suffix:
-            return suffix
-    found = "".join(Path(name).suffixes[-2:]) or name
-    raise InputError.at(
-        str(path), f"no {what} of this kind", expected=closest(found, known), found=repr(found), field=option
-    )
-
-
 def check_timeline(path: str | os.PathLike[str]) -> str:
     """The suffix of a timeline.
 
     InputError when none can be written there: unknown suffix, or no such folder. To be asked before a run.
     """
     _check_folder(path)
-    return _suffix(path, TIMELINES, "timeline", "--timeline")
+    return suffix_of(path, TIMELINES, "timeline", "--timeline")
 
 
 def write_links(report: Report, path: str | os.PathLike[str]) -> None:
@@ -122,7 +110,7 @@ def write_links(report: Report, path: str | os.PathLike[str]) -> None:
     from simcore.report.links import links_figure
 
     _check_folder(path)
-    kind = MAPS[_suffix(path, MAPS, "picture of links", "--links")]
+    kind = MAPS[suffix_of(path, MAPS, "picture of links", "--links")]
     write_bytes(path, _image(report, links_figure(report.timeline), kind))
 
 

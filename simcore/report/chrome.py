@@ -8,14 +8,14 @@ hottest links have counters.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from simcore.report.selection import View
-from simcore.report.tracks import Track, busiest_links, device_curves, lay_out, queues, samples
+from simcore.report.tracks import Track, counters, lay_out, passed
 from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
 from simcore.workload.model import PhaseName
 
-__all__ = ["chrome_json"]
+__all__ = ["chrome_json", "microseconds"]
 
 
 def chrome_json(timeline: Timeline, view: View, about: str = "") -> bytes:
@@ -26,7 +26,7 @@ def chrome_json(timeline: Timeline, view: View, about: str = "") -> bytes:
     for index, track in enumerate(tracks):
         lines.extend(_slices(timeline, view, track, index))
         lines.extend(_flows(track, index, arrows))
-    lines.extend(_counters(timeline, view))
+    lines.extend(_counters(timeline, view, tracks))
     other = json.dumps({"about": about, "left_out": list(view.left_out)})
     head = '{"displayTimeUnit":"ns","otherData":' + other + ',"traceEvents":[\n'
     return (head + ",\n".join(lines) + "\n]}\n").encode()
@@ -38,8 +38,7 @@ def _names(view: View, tracks: list[Track]) -> Iterator[str]:
         yield _metadata("process_name", npu_class, 0, {"name": label})
         yield _metadata("process_sort_index", npu_class, 0, {"sort_index": npu_class})
     for index, track in enumerate(tracks):
-        title = track.title + f" ({track.lane + 1})" * bool(track.lane)
-        yield _metadata("thread_name", track.npu_class, index, {"name": title})
+        yield _metadata("thread_name", track.npu_class, index, {"name": track.label})
         yield _metadata("thread_sort_index", track.npu_class, index, {"sort_index": index})
 
 
@@ -52,17 +51,16 @@ def _iterations(timeline: Timeline, view: View) -> Iterator[str]:
     for index, (start_ns, _) in enumerate(timeline.iterations):
         if view.start_ns <= start_ns <= view.end_ns:
             name = json.dumps(f"iteration {index}")
-            yield f'{{"ph":"i","s":"g","name":{name},"pid":{view.classes[0]},"tid":0,"ts":{_microseconds(start_ns)}}}'
+            yield f'{{"ph":"i","s":"g","name":{name},"pid":{view.classes[0]},"tid":0,"ts":{microseconds(start_ns)}}}'
 
 
 def _arrows(events: EventTable) -> dict[int, tuple[str, int]]:
     """Row of a send or receive -> how its end of the arrow begins, and when; a receive may begin before its send."""
     arrows = {}
-    for index, (send, receive) in enumerate(events.messages.tolist()):
+    for index, (send, receive) in enumerate(passed(events)):
         sent_ns = int(events.start_ns[send])
-        if sent_ns < events.end_ns[receive]:
-            arrows[send] = f'{{"ph":"s","id":{index}', sent_ns
-            arrows[receive] = f'{{"ph":"f","bp":"e","id":{index}', max(sent_ns, int(events.start_ns[receive]))
+        arrows[send] = f'{{"ph":"s","id":{index}', sent_ns
+        arrows[receive] = f'{{"ph":"f","bp":"e","id":{index}', max(sent_ns, int(events.start_ns[receive]))
     return arrows
 
 
@@ -72,32 +70,23 @@ def _flows(track: Track, thread: int, arrows: Mapping[int, tuple[str, int]]) -> 
     for row in track.rows.tolist():
         if row in arrows:
             beginning, time_ns = arrows[row]
-            yield f'{beginning},{place},"ts":{_microseconds(time_ns)}}}'
+            yield f'{beginning},{place},"ts":{microseconds(time_ns)}}}'
 
 
-def _counters(timeline: Timeline, view: View) -> Iterator[str]:
-    """How busy recorded devices are, and the hottest links in a process of their own."""
-    process, links = len(timeline.ranks), busiest_links(timeline)
-    for curve in device_curves(timeline, view):
-        yield from _counter(curve.title, curve.npu_class, curve.values)
-    waiting = [*queues(timeline, view)]
-    if links or waiting:
-        yield _metadata("process_name", process, 0, {"name": "links"})
-        yield _metadata("process_sort_index", process, 0, {"sort_index": process})
-    for link in links:
-        yield from _counter(link.title, process, samples(link.start_ns, link.end_ns, view))
-    for title, values in waiting:
-        yield from _counter(title, process, values, "bytes")
+def _counters(timeline: Timeline, view: View, tracks: list[Track]) -> Iterator[str]:
+    """Figures of classes, and those of links in a process of their own."""
+    found, links = [*counters(timeline, view, tracks)], len(timeline.ranks)
+    if any(each.npu_class < 0 for each in found):
+        yield _metadata("process_name", links, 0, {"name": "links"})
+        yield _metadata("process_sort_index", links, 0, {"sort_index": links})
+    for each in found:
+        process = links if each.npu_class < 0 else each.npu_class
+        head = f'{{"ph":"C","name":{json.dumps(each.title)},"pid":{process},"tid":0,"ts":'
+        for time_ns, value in each.values:
+            yield f'{head}{microseconds(time_ns)},"args":{{"{each.unit}":{value!r}}}}}'
 
 
-def _counter(title: str, process: int, values: Iterable[tuple[int, float]], unit: str = "% busy") -> Iterator[str]:
-    """How busy something is, in percent, or another figure."""
-    for time_ns, value in values:
-        place = f'"name":{json.dumps(title)},"pid":{process},"tid":0,"ts":{_microseconds(time_ns)}'
-        yield f'{{"ph":"C",{place},"args":{{"{unit}":{value!r}}}}}'
-
-
-def _microseconds(time_ns: int) -> str:
+def microseconds(time_ns: int) -> str:
     """Nanoseconds as microseconds, exactly."""
     return f"{time_ns // 1000}.{time_ns % 1000:03d}"
 
@@ -118,5 +107,5 @@ def _slices(timeline: Timeline, view: View, track: Track, thread: int) -> Iterat
             args += f',"layer":{layers[layer]}'
         if phase >= 0:
             args += f',"phase":"{phases[phase]}"'
-        times = f'"ts":{_microseconds(start)},"dur":{_microseconds(end - start)}'
+        times = f'"ts":{microseconds(start)},"dur":{microseconds(end - start)}'
         yield f'{{"ph":"X","name":{names[name]},"cat":"{categories[kind]}",{place},{times},"args":{{{args}}}}}'

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from simcore.errors import InputError
+from simcore.report.chrome import microseconds
 from simcore.report.model import Report
 from simcore.report.program import COMPUTE, Kernel, Program, Said, program_of
 from simcore.report.selection import View
@@ -73,11 +74,6 @@ def _trace(program: Program, world: int, about: str) -> bytes:
     }
     events = ",\n".join(writer.events)
     return f'{json.dumps(head)[:-1]}, "traceEvents": [\n{events}\n]}}\n'.encode()
-
-
-def _microseconds(time_ns: int) -> str:
-    """Nanoseconds as microseconds, exactly."""
-    return f"{time_ns // 1000}.{time_ns % 1000:03d}"
 
 
 @dataclass(slots=True)
@@ -168,7 +164,7 @@ class _Writer:
         args: Mapping[str, object] | None = None,
     ) -> None:
         more = f',"args":{json.dumps(args)}' if args else ""
-        times = f'"ts":{_microseconds(start_ns)},"dur":{_microseconds(end_ns - start_ns)}'
+        times = f'"ts":{microseconds(start_ns)},"dur":{microseconds(end_ns - start_ns)}'
         head = f'"ph":"X","cat":"{category}","name":{json.dumps(name)},"pid":{self.rank},"tid":{thread}'
         self.events.append(f"{{{head},{times}{more}}}")
 

@@ -9,15 +9,15 @@ receive of every message.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from simcore.report.selection import View
-from simcore.report.tracks import Track, busiest_links, device_curves, lay_out, queues, samples
-from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline
+from simcore.report.tracks import Track, counters, lay_out, passed
+from simcore.timeline.events import NO_LAYER, Curve, EventKind, EventTable, Timeline
 from simcore.workload.model import PhaseName
 
 __all__ = ["double", "fixed", "nested", "number", "perfetto_trace", "text", "varint"]
@@ -110,16 +110,6 @@ class _Strings:
         return nested(1, ON_SEQUENCE + number(13, STATE_CLEARED) + nested(12, table))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Counter:
-    """A counter track: below which track it stands, its unit, its values from some times on."""
-
-    parent: int
-    title: str
-    values: Sequence[tuple[int, float]]
-    unit: str = "% busy"
-
-
 def _entries(field: int, texts: Iterable[str]) -> bytes:
     """One kind of interned strings; iids count from 1."""
     return b"".join(nested(field, number(1, iid) + text(2, each)) for iid, each in enumerate(texts, 1))
@@ -131,17 +121,18 @@ def perfetto_trace(timeline: Timeline, view: View, about: str = "") -> bytes:
     strings = _Strings(timeline.layers)
     first = FIRST_CLASS + len(view.classes)
     uuids = range(first, first + len(tracks))
-    counters = [*_counters(timeline, view, tracks), *_link_counters(timeline, view)] if tracks else []
+    figures = [*counters(timeline, view, tracks)] if tracks else []
     packets = [strings.packet(view.events), *_structure(view, about), *_track_descriptors(view, tracks, uuids)]
-    packets += [_describe(LINKS, ROOT, "links", LINKS_RANK)] if any(each.parent == LINKS for each in counters) else []
+    packets += [_describe(LINKS, ROOT, "links", LINKS_RANK)] if any(each.npu_class < 0 for each in figures) else []
     packets += [
-        _describe(uuid, each.parent, each.title, uuid, unit=each.unit) for uuid, each in enumerate(counters, uuids.stop)
+        _describe(uuid, _parent(view, each), each.title, uuid, unit=each.unit)
+        for uuid, each in enumerate(figures, uuids.stop)
     ]
     stamped = list(_marks(timeline, view))
     arrows = _arrows(view.events)
     for uuid, track in zip(uuids, tracks, strict=True):
         stamped += _slices(view, track, uuid, strings, arrows)
-    for uuid, counter in enumerate(counters, uuids.stop):
+    for uuid, counter in enumerate(figures, uuids.stop):
         stamped += _samples(counter, uuid)
     return b"".join([*packets, *_in_order(stamped)])
 
@@ -166,31 +157,11 @@ def _structure(view: View, about: str) -> Iterator[bytes]:
 
 def _track_descriptors(view: View, tracks: list[Track], uuids: range) -> Iterator[bytes]:
     for uuid, track in zip(uuids, tracks, strict=True):
-        title = track.title + f" ({track.lane + 1})" * bool(track.lane)
-        yield _describe(uuid, _parent(view, track), title, uuid)
+        yield _describe(uuid, _parent(view, track), track.label, uuid)
 
 
-def _parent(view: View, track: Track) -> int:
-    return FIRST_CLASS + view.classes.index(track.npu_class)
-
-
-def _counters(timeline: Timeline, view: View, tracks: list[Track]) -> Iterator[_Counter]:
-    """How busy recorded devices are, and the utilisation of every dimension, all its lanes together."""
-    for curve in device_curves(timeline, view):
-        yield _Counter(FIRST_CLASS + view.classes.index(curve.npu_class), curve.title, curve.values)
-    for track in tracks:
-        if track.family == "dimension" and track.lane == 0:
-            same = [each.rows for each in tracks if (each.npu_class, each.dim) == (track.npu_class, track.dim)]
-            rows = np.concatenate(same)
-            busy = samples(view.events.start_ns[rows], view.events.end_ns[rows], view)
-            yield _Counter(_parent(view, track), f"{track.title}, utilisation", [*busy])
-
-
-def _link_counters(timeline: Timeline, view: View) -> Iterator[_Counter]:
-    for link in busiest_links(timeline):
-        yield _Counter(LINKS, link.title, [*samples(link.start_ns, link.end_ns, view)])
-    for title, values in queues(timeline, view):
-        yield _Counter(LINKS, title, values, "bytes")
+def _parent(view: View, shown: Track | Curve) -> int:
+    return LINKS if shown.npu_class < 0 else FIRST_CLASS + view.classes.index(shown.npu_class)
 
 
 def _marks(timeline: Timeline, view: View) -> Iterator[Stamped]:
@@ -212,11 +183,8 @@ def _event(content: bytes) -> bytes:
 
 def _arrows(events: EventTable) -> Mapping[int, bytes]:
     """Row of a send or receive -> the message it takes part in; a flow begins with a send and ends with a receive."""
-    later = [
-        (send, receive) for send, receive in events.messages.tolist() if events.start_ns[send] < events.end_ns[receive]
-    ]
-    begins = {send: fixed(FLOW, 1 + index) for index, (send, _) in enumerate(later)}
-    return begins | {receive: fixed(FLOW_ENDS, 1 + index) for index, (_, receive) in enumerate(later)}
+    begins = {send: fixed(FLOW, 1 + index) for index, (send, _) in enumerate(passed(events))}
+    return begins | {receive: fixed(FLOW_ENDS, 1 + index) for index, (_, receive) in enumerate(passed(events))}
 
 
 def _slices(view: View, track: Track, uuid: int, strings: _Strings, arrows: Mapping[int, bytes]) -> Iterator[Stamped]:
@@ -265,7 +233,7 @@ def _argument(name_iid: int, field: int, value: int) -> bytes:
     return nested(4, number(1, name_iid) + number(field, value))
 
 
-def _samples(counter: _Counter, uuid: int) -> Iterator[Stamped]:
+def _samples(counter: Curve, uuid: int) -> Iterator[Stamped]:
     """The values of a counter."""
     kind_and_place = number(9, COUNTER) + number(11, uuid)
     for time_ns, value in counter.values:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
-from simcore.errors import InputError
-from simcore.files import write_bytes
+from simcore.files import suffix_of, write_bytes
 from simcore.report.document import LayerRow, PowerRow, ReportDocument
 from simcore.report.palette import BREAKDOWN, FAMILIES, INK, PHASES, text_on
 from simcore.report.table import shorten
@@ -75,11 +74,8 @@ def titled(figure: Figure, title: str) -> Figure:
 
 def save(figure: Figure, path: Path, about: str = "") -> None:
     """Write the figure to a file whose suffix (.png, .svg or .pdf) says what it is; InputError for another."""
-    suffix = path.suffix.lower().lstrip(".")
-    if suffix not in KINDS:
-        expected = f"a name that ends in {', '.join('.' + kind for kind in KINDS)}"
-        raise InputError.at(str(path), "no picture of this kind", expected=expected, found=repr(path.name))
-    write_bytes(path, image(figure, KINDS[suffix], about))
+    suffix = suffix_of(path, [f".{kind}" for kind in KINDS], "picture")
+    write_bytes(path, image(figure, KINDS[suffix[1:]], about))
 
 
 def styled() -> AbstractContextManager[None]:

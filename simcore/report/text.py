@@ -81,7 +81,7 @@ def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width
     yield wrapped(dominating(document), width)
     yield helps(document).text(width)
     yield _rules(document, width)
-    yield _layers(document, width, num_rows) or _operations(document, operations, width, num_rows)
+    yield top_layers(document, num_rows).text(width) or _operations(document, operations, width, num_rows)
     yield _dims(document, width)
     yield _pipeline(document, width)
     yield _ranks(document, width, num_rows)
@@ -219,10 +219,6 @@ def _busiest(document: ReportDocument) -> str:
     name = f"dimension {dim['index']} ({dim['kind']} of {dim['npus']})"
     sent = format_bytes(dim["bytes_per_npu"])
     return f"Busiest: {name}, {_percent(dim['busy_ns'], document['time_ns'])} of the time, {sent} sent per NPU."
-
-
-def _layers(document: ReportDocument, width: int, num_rows: int) -> str:
-    return top_layers(document, num_rows).text(width)
 
 
 def _operations(document: ReportDocument, operations: Sequence[OperationTotal], width: int, num_rows: int) -> str:

@@ -21,12 +21,12 @@ __all__ = [
     "Track",
     "busiest_links",
     "colours",
-    "device_curves",
+    "counters",
     "dimension_title",
     "lanes",
     "lay_out",
     "meanings",
-    "queues",
+    "passed",
     "samples",
 ]
 
@@ -62,6 +62,11 @@ class Track:
     lane: int
     dim: int
     rows: Ints
+
+    @property
+    def label(self) -> str:
+        """Its title, and which of several lanes it is."""
+        return self.title + f" ({self.lane + 1})" * bool(self.lane)
 
 
 def lay_out(timeline: Timeline, view: View) -> list[Track]:
@@ -184,24 +189,35 @@ def samples(start_ns: Ints, end_ns: Ints, view: View) -> Iterator[tuple[int, flo
     yield from zip(edges.tolist(), [*(100 * shares).tolist(), 0.0], strict=True)
 
 
-def device_curves(timeline: Timeline, view: View) -> Iterator[Curve]:
-    """How busy recorded devices are, and what else was recorded of them over time."""
-    for npu_class in view.classes if timeline.streams and not timeline.curves else ():
-        own = view.events.npu_class == npu_class
-        busy = samples(view.events.start_ns[own], view.events.end_ns[own], view)
-        yield Curve(npu_class, "device", tuple(busy))
+def passed(events: EventTable) -> list[tuple[int, int]]:
+    """Rows of the send and of the receive of every message that is sent before it is received."""
+    pairs = events.messages.tolist()
+    return [(send, receive) for send, receive in pairs if events.start_ns[send] < events.end_ns[receive]]
+
+
+def counters(timeline: Timeline, view: View, tracks: list[Track]) -> Iterator[Curve]:
+    """How busy recorded devices, dimensions (all lanes together) and the hottest links are; what the queues hold."""
+
+    def busy(npu_class: int, title: str, rows: Ints) -> Curve:
+        return Curve(npu_class, title, (*samples(view.events.start_ns[rows], view.events.end_ns[rows], view),))
+
     yield from (curve for curve in timeline.curves if curve.npu_class in view.classes)
-
-
-def queues(timeline: Timeline, view: View) -> Iterator[tuple[str, list[tuple[int, float]]]]:
-    """The queues that matter most: their links, and times with the most that waits until the next one."""
+    for npu_class in view.classes if timeline.streams and not timeline.curves else ():
+        yield busy(npu_class, "device", np.flatnonzero(view.events.npu_class == npu_class))
+    for track in tracks:
+        if track.family == "dimension" and track.lane == 0:
+            same = [each.rows for each in tracks if (each.npu_class, each.dim) == (track.npu_class, track.dim)]
+            yield busy(track.npu_class, f"{track.title}, utilisation", np.concatenate(same))
+    for link in busiest_links(timeline):
+        yield Curve(-1, link.title, (*samples(link.start_ns, link.end_ns, view),))
     links = timeline.links
     if links is None or links.queues is None:
         return
     edges = np.linspace(view.start_ns, view.end_ns, min(NUM_SAMPLES, view.end_ns - view.start_ns) + 1).astype(np.int64)
-    for link in deepest(links.queues):
-        waiting = [*most_waiting(links.queues, link, edges), 0]
-        yield f"queue {links.src[link]} > {links.dst[link]}", [*zip(edges.tolist(), map(float, waiting), strict=True)]
+    for at in deepest(links.queues):
+        waiting = [*map(float, most_waiting(links.queues, at, edges)), 0.0]
+        named = f"queue {links.src[at]} > {links.dst[at]}"
+        yield Curve(-1, named, (*zip(edges.tolist(), waiting, strict=True),), "bytes")
 
 
 def busiest_links(timeline: Timeline) -> list[BusyLink]:

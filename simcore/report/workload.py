@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 from html import escape
 from pathlib import Path
 
-from simcore.errors import InputError, closest, printable
-from simcore.files import write_bytes
+from simcore.errors import printable
+from simcore.files import suffix_of, write_bytes
 from simcore.report.table import Table, columns
 from simcore.report.tables import share
 from simcore.report.text import PHASE_WORDS
@@ -17,7 +17,7 @@ from simcore.units import format_bytes, format_ns
 from simcore.workload.contents import Contents, Roof, Work
 from simcore.workload.model import PhaseName
 
-__all__ = ["SUMMARIES", "by_group", "by_kind", "check_summary", "document", "render", "write_summary"]
+__all__ = ["SUMMARIES", "by_group", "by_kind", "document", "render", "write_summary"]
 
 SCHEMA = "simcore.workload/1"
 SUMMARIES = (".html", ".png", ".svg", ".pdf", ".json")
@@ -47,17 +47,9 @@ def document(contents: Contents) -> dict[str, object]:
     return {"schema": SCHEMA, **asdict(contents)}
 
 
-def check_summary(path: str | Path) -> str:
-    """The suffix that decides what a summary is; InputError when it is none of those known."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in SUMMARIES:
-        raise InputError.at("--summary", "cannot tell the format", expected=closest(suffix, SUMMARIES), found=str(path))
-    return suffix
-
-
 def write_summary(contents: Contents, path: str | Path) -> None:
     """Write a page, a picture or the data, by the name's suffix."""
-    suffix = check_summary(path)
+    suffix = suffix_of(path, SUMMARIES, "summary", "--summary")
     if suffix == ".json":
         from simcore.report.document import encode
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from simcore.documents import read
 from simcore.errors import InputError, Problems, printable
-from simcore.files import write_bytes
+from simcore.files import write_all
 from simcore.report.plots import image, titled
 from simcore.report.table import Table, columns
 from simcore.report.text import wrapped
@@ -149,8 +149,7 @@ def write_files(results: Results, folder: Path, pareto: tuple[str, str] | None =
     for name, figure in figures.items():
         titled(figure, _title(results))
         files |= {f"{name}.svg": image(figure, "svg"), f"{name}.png": image(figure, "png")}
-    for name, content in files.items():
-        write_bytes(folder / name, content)
+    write_all({folder / name: content for name, content in files.items()})
     return [folder / name for name in files]
 
 

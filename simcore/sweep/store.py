@@ -56,7 +56,7 @@ def appending(path: Path) -> Iterator[Callable[[Row], None]]:
     try:
         _lock(file, path)
         _cut_torn_line(file, path)
-        yield lambda row: _append(file, row)
+        yield lambda row: _append(file, path, row)
     finally:
         os.close(file)
 
@@ -83,8 +83,12 @@ def _cut_torn_line(file: int, path: Path) -> None:
     os.ftruncate(file, content.rfind(b"\n") + 1)
 
 
-def _append(file: int, row: Row) -> None:
+def _append(file: int, path: Path, row: Row) -> None:
     line = json.dumps(row, sort_keys=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
-    if os.write(file, line) != len(line):
-        raise SimulationError("a result could not be written whole: is the disk full? Run again to go on")
-    os.fsync(file)
+    try:
+        whole = os.write(file, line) == len(line)
+        os.fsync(file)
+    except OSError:
+        whole = False
+    if not whole:
+        raise SimulationError(f"{path}: a result could not be written whole: is the disk full? Run again to go on")

@@ -92,7 +92,8 @@ def _dask(address: str) -> Iterator[Runner]:
     except (OSError, ValueError) as error:
         expected = "the address of a running Dask scheduler, for example tcp://host:8786"
         raise InputError.at("--scheduler", "no scheduler answers", expected=expected, found=address) from error
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # our errors say what happened
+    for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # each has a level of its own; our errors say what happened
     with client:
         yield lambda tasks: _of_cluster(client, tasks)
 

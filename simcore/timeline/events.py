@@ -221,11 +221,12 @@ class WaferRun:
 
 
 class Curve(NamedTuple):
-    """A percentage over time, of a class of NPUs; each value holds until the next one's time."""
+    """A figure over time of a class of NPUs, -1 = of the links; each value holds until the next one's time."""
 
     npu_class: int
     title: str
     values: tuple[tuple[int, float], ...]
+    unit: str = "% busy"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,7 +25,11 @@ __all__ = ["PLACES", "Job", "JobFile", "merged", "placed", "read_jobs"]
 
 MOST_NPUS, MOST_REPEATS, MOST_TRIALS = 1 << 16, 1000, 1000
 _EMPTY = GraphSet((), np.zeros(0, np.int32))
-COLUMNS = [name for name, kind in Graph.__annotations__.items() if kind.startswith("NDArray") and "dep" not in name]
+COLUMNS = [
+    name
+    for name, kind in Graph.__annotations__.items()
+    if kind.startswith("NDArray") and kind.endswith("]") and "dep" not in name
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,8 @@ def _chain(parts: Sequence[Graph]) -> Graph:
     owner, dep = np.concatenate(owners), np.concatenate(deps)
     order = np.lexsort((dep, owner))
     columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
+    chakra_ns = [part.duration_ns if part.chakra_ns is None else part.chakra_ns for part in parts]
+    columns["chakra_ns"] = np.concatenate(chakra_ns)
     return replace(
         parts[-1],
         **columns | {"node_id": np.arange(starts[-1])},

@@ -218,6 +218,7 @@ class Graph:
     ('' = all NPUs) by index into `group_names`. `dims` is a bit mask of topology dimensions, ALL_DIMENSIONS = all.
     `peer` is the other rank of a send or receive. `deps[dep_offsets[i]:dep_offsets[i + 1]]` are the **rows** (not ids)
     that row i waits for. `stream` is the device stream a native run serialises kernels on, -1 = none given.
+    `chakra_ns` is the duration as ASTRA-sim 2.x takes it, None = as `duration_ns`.
     """
 
     node_id: NDArray[np.int64]
@@ -238,6 +239,7 @@ class Graph:
     names: tuple[str, ...]
     group_names: tuple[str, ...] = ("",)
     path: str = ""
+    chakra_ns: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.node_id)
@@ -250,7 +252,7 @@ class Graph:
         columns: dict[str, Any] = {
             name: np.array([node.get(name, _USUAL.get(name, 0)) for node in nodes], getattr(np, kind[11:-1]))
             for name, kind in cls.__annotations__.items()
-            if kind.startswith("NDArray") and "dep" not in name
+            if kind.startswith("NDArray") and kind.endswith("]") and "dep" not in name
         }
         columns |= {"node_id": np.arange(len(nodes)), "dep_offsets": np.zeros(len(nodes) + 1, np.int64)}
         names = tuple(str(node.get("name", "")) for node in nodes)

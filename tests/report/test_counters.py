@@ -12,6 +12,7 @@ from simcore.report.chrome import chrome_json
 from simcore.report.selection import Limits, Selection, View, choose
 from simcore.report.tracks import busiest_links, samples
 from simcore.timeline.breakdown import union_ns
+from simcore.timeline.events import EventKind
 from tests.timelines import data_parallel
 
 
@@ -54,14 +55,24 @@ def test_folded_and_unfolded_runs_have_the_same_counters(runs):
     assert {name: 1000 * area(points) for name, points in folded.items()} == pytest.approx(busy)
 
 
-def chrome_counters(timeline):
-    events = json.loads(chrome_json(timeline, shown(timeline)))["traceEvents"]
+def chrome_counters(timeline, start="link "):
+    every = json.loads(chrome_json(timeline, shown(timeline)))["traceEvents"]
+    events = [each for each in every if each["name"].startswith(start)]
     return {
         name: [(each["ts"], *each["args"].values()) for each in events if each["ph"] == "C" and each["name"] == name]
         for name in sorted({each["name"] for each in events if each["ph"] == "C"})
     }
 
 
-def test_a_run_that_kept_no_times_has_no_counters():
+def test_a_run_that_kept_no_times_has_no_counters_of_links():
     assert busiest_links(data_parallel()) == []
     assert chrome_counters(data_parallel()) == {}
+
+
+def test_the_utilisation_of_a_dimension_is_the_time_that_its_chunks_cover(runs):
+    """A dimension's counter covers what its chunks cover, on whichever lanes they are."""
+    events = runs[0].events
+    for dim in range(3):
+        (points,) = chrome_counters(runs[0], f"dim {dim}").values()
+        chunks = events.where((events.kind == EventKind.CHUNK) & (events.stream == dim + 1))
+        assert 1000 * area(points) == pytest.approx(union_ns(chunks.start_ns, chunks.end_ns))

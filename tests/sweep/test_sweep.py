@@ -1,4 +1,5 @@
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -249,6 +250,7 @@ def test_a_dask_scheduler_that_goes_away_is_told_and_the_rows_are_kept(study, tm
             assert next(rows)["figures"]
             processes[0].kill()
             list(rows)
+    assert not logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)  # it would print a traceback
 
 
 def test_parts_of_a_study_merge_to_the_whole(study, tmp_path, finished, capsys):

@@ -53,6 +53,8 @@ def read_table(path: Path, operation: Operation, *, answers: bool) -> Table:
     """
     data = read_bytes(path, _MOST_BYTES)
     table = _csv(path, data.decode("utf-8", "replace"), operation) if path.suffix == ".csv" else _npz(path, data)
+    for name in [name for name in operation.words if name in table and table[name].dtype.kind in "US"]:
+        table[f"{name}_names"], table[name] = np.unique(table[name].astype(str), return_inverse=True)
     with Problems() as problems:
         for problem in _wrong(str(path), table, operation, answers):
             problems.add(problem)
@@ -134,7 +136,7 @@ def _out_of_range(place: Location, name: str, values: NDArray[np.generic]) -> It
 
 def _unspelt(place: Location, name: str, table: Mapping[str, NDArray[np.generic]]) -> Iterator[Problem]:
     codes, spelt = table[name], table.get(f"{name}_names")
-    if not np.issubdtype(codes.dtype, np.integer) and not np.all(codes.astype(float) == np.rint(codes.astype(float))):
+    if codes.dtype.kind not in "biuf" or not np.all(codes.astype(float) == np.rint(codes.astype(float))):
         yield Problem(place, f"column {name} holds no codes", "whole numbers", str(codes.dtype))
     elif spelt is not None and not (codes.min(initial=0) >= 0 and codes.astype(int).max(initial=-1) < len(spelt)):
         yield Problem(place, f"column {name}: a code without its word", f"0 to {len(spelt) - 1}", str(codes.max()))

@@ -79,8 +79,8 @@ class _Checker:
 def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
     """The graph of one file, rows by ascending id; InputError names every fault it holds, at most 20.
 
-    An attribute `duration_ns` (our own: converters write it where whole microseconds would lose time) outdoes
-    duration_micros.
+    An attribute `duration_ns` (our own: converters write it where duration_micros would not say it) outdoes
+    duration_micros. Where the two are further apart than rounding goes, ASTRA-sim's time is in `chakra_ns`.
 
     With `callers` (traces made from PyTorch's) control dependencies name the calling operation. Those whose caller was
     not kept are left out, and all of them where they contradict the data dependencies; warnings say so. In any other
@@ -117,6 +117,8 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
         warnings.append(f"{path}: {lost} control dependencies on nodes that are not in the file are left out")
     offsets, deps = _edges(len(order), data, control)
     stuck = _never_ready(offsets, deps)
+    duration_ns = np.where(attributes["duration_ns"] == MISSING, micros * 1000, attributes["duration_ns"])
+    rounded_ns = duration_ns - micros * 1000  # what whole microseconds lost, to the nearest or cut
     if stuck and callers:
         warnings.append(f"{path}: the control dependencies contradict the data dependencies and are left out")
         offsets, deps = _edges(len(order), data)
@@ -126,7 +128,8 @@ def to_graph(columns: Columns, path: str, *, callers: bool = False) -> Trace:
     graph = Graph(
         node_id=node_id,
         kind=kind.astype(np.uint8),
-        duration_ns=np.where(attributes["duration_ns"] == MISSING, micros * 1000, attributes["duration_ns"]),
+        duration_ns=duration_ns,
+        chakra_ns=np.where((rounded_ns >= -500) & (rounded_ns < 1000), duration_ns, micros * 1000),
         dep_offsets=offsets,
         deps=deps,
         names=names,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore.errors import InputError
-from simcore.files import write_bytes
+from simcore.files import write_all
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, ATTRIBUTES, NodeType, messages
 
 __all__ = ["VERSION", "add_attribute", "check_free", "encode", "frame", "groups", "metadata", "node", "write_files"]
@@ -28,7 +28,7 @@ def node(
 ) -> Any:
     """A Node message; `attributes` get the kinds that their names have (`ATTRIBUTES`).
 
-    A duration_ns among them becomes whole microseconds, and stays an attribute only where these lose time.
+    A duration_ns among them becomes whole microseconds where none are given, and stays an attribute only where these differ.
     """
     duration_ns = (attributes or {}).get("duration_ns", 0)
     message = messages()["Node"](
@@ -40,7 +40,7 @@ def node(
         duration_micros=duration_micros or round(duration_ns / 1000),
     )
     for key, value in (attributes or {}).items():
-        if key != "duration_ns" or duration_ns % 1000:
+        if key != "duration_ns" or duration_ns != 1000 * message.duration_micros:
             add_attribute(message, key, value, ATTRIBUTES[key])
     return message
 
@@ -91,10 +91,9 @@ def encode(head: Any, nodes: Iterable[Any]) -> bytes:
 
 
 def write_files(files: Mapping[Path, bytes], *, force: bool = True) -> None:
-    """Write files, all or none when some are there and not to be replaced (InputError); `.gz` packs."""
+    """Write files, all or none; InputError when some are there and not to be replaced. `.gz` packs."""
     check_free(files, force=force)
-    for path, data in files.items():
-        write_bytes(path, data)
+    write_all(files)
 
 
 def check_free(paths: Iterable[Path], *, force: bool) -> None:

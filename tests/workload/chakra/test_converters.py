@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import simcore
+from simcore.cli import main
 from simcore.errors import InputError
 from simcore.workload.chakra import json_form, legacy, reader, writer
 from simcore.workload.chakra.convert import flexflow, pytorch, sequences
@@ -52,7 +54,7 @@ def test_without_compat_the_graph_is_the_same_and_equal_on_all_ranks(name):
     assert len(set(files)) == 1
     ours = reader.decode(files[0], "x").graph
     theirs = reader.read_trace(source.with_name(f"{name}.0.et")).graph
-    for column in ("node_id", "kind", "duration_ns", "size_bytes", "collective", "deps", "dep_offsets"):
+    for column in ("node_id", "kind", "chakra_ns", "size_bytes", "collective", "deps", "dep_offsets"):
         np.testing.assert_array_equal(getattr(ours, column), getattr(theirs, column))
     assert ours.names == theirs.names
     assert (len(ours), len(ours.deps)) == COUNTS.get(name, (len(ours), len(ours.deps)))
@@ -78,7 +80,7 @@ def test_every_loop_gives_a_graph_without_cycles_whose_passes_are_alike(layers, 
     assert len(steps) == passes * len(text_converter.steps(workload, 1))
     assert all(dep < index for index, step in enumerate(steps) for dep in step.deps)
     graph = reader.decode(text_converter.encode(steps), "x").graph
-    assert graph.duration_ns.tolist() == [1000 * step.duration_micros for step in steps]
+    assert graph.chakra_ns.tolist() == [1000 * step.duration_micros for step in steps]
 
 
 def test_data_parallel_waits_for_its_gradients_in_the_next_pass():
@@ -319,7 +321,6 @@ def test_cycles_are_those_of_the_clock_that_is_given(tmp_path, mhz):
 
 
 def test_options_of_a_text_and_of_cycles_are_for_their_sources_only(tmp_path, capsys):
-    from simcore.cli import main
 
     text, prefix = "workloads/dlrm.txt", str(tmp_path / "w")
     assert main(["convert", text, prefix, "--num_dims", "2", "-q"]) == 0
@@ -328,3 +329,19 @@ def test_options_of_a_text_and_of_cycles_are_for_their_sources_only(tmp_path, ca
     assert main(["convert", text, f"{prefix}2", "--npu_frequency", "500"]) == 2
     assert main(["convert", text, f"{prefix}3", "--num-dims", "2", "--native"]) == 2
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("compat", "profile", "unit_ns"),
+    [((), "native", 1), ((), "astra-sim-2", 1000), (("--compat", "chakra"), "native", 1000)],
+)
+def test_a_converted_text_computes_as_long_as_it_says_and_under_astra_sim_a_thousand_times_that(
+    compat, profile, unit_ns, tmp_path, capsys
+):
+    """ASTRA-sim 2.x plays Chakra's whole microseconds, into which Chakra's converter puts the text's nanoseconds."""
+    text, prefix = tmp_path / "step.txt", str(tmp_path / "step")
+    text.write_text("DATA\n1\nrow -1 4000 NONE 0 300 NONE 0 1 ALLREDUCE 1024 0\n")
+    assert main(["convert", str(text), prefix, "--npus", "8", *compat]) == 0
+    assert "microseconds" in capsys.readouterr().err
+    report = simcore.run(prefix, "ring8", profile=profile).to_dict()
+    assert report["compute_ns"] == 4001 * unit_ns

@@ -1,7 +1,9 @@
 """Text workloads as dependency graphs, the way Chakra's own converter makes them.
 
-Source: `chakra_converter Text` of mlcommons/chakra (main, 2026-05); compute columns count microseconds; a communication
-type it does not know, NONE included, is an all-reduce wherever the loop communicates at all. All NPUs have one graph.
+Source: `chakra_converter Text` of mlcommons/chakra (main, 2026-05). It takes compute columns, which are nanoseconds,
+for microseconds, and ASTRA-sim 2.x plays them so: that stays in Chakra's field, and `duration_ns` beside it tells
+simcore what the text means. A communication type it does not know, NONE included, is an all-reduce wherever the loop
+communicates at all. All NPUs have one graph.
 """
 
 from __future__ import annotations
@@ -159,7 +161,9 @@ def _node(step: TextNode, number: int, first_id: int, compat: bool) -> Any:
     """A step as a node; is_cpu_op is written because other readers take its absence for true."""
     kind = NodeType.COMP_NODE if step.comm_type is None else NodeType.COMM_COLL_NODE
     attributes: dict[str, Any] = {} if compat else {"is_cpu_op": False}
-    if step.comm_type is not None:
+    if step.comm_type is None:
+        attributes |= {} if compat else {"duration_ns": step.duration_micros}  # the column's number, in its true unit
+    else:
         attributes |= {"comm_type": int(step.comm_type), "comm_size": step.size_bytes}
         attributes |= {"involved_dim": step.dims} if step.dims else {}
     deps = [first_id + dep for dep in step.deps]
