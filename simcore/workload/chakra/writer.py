@@ -28,7 +28,7 @@ def node(
 ) -> Any:
     """A Node message; `attributes` get the kinds that their names have (`ATTRIBUTES`).
 
-    A duration_ns among them becomes whole microseconds where none are given, and stays an attribute only where these differ.
+    A duration_ns among them becomes whole microseconds where none are given, and stays where these differ.
     """
     duration_ns = (attributes or {}).get("duration_ns", 0)
     message = messages()["Node"](
