@@ -14,7 +14,8 @@ from simcore.engine.custom import Customs
 from simcore.engine.folding import kinds_of
 from simcore.engine.node_checks import check_nodes
 from simcore.engine.placement import Placement, joined
-from simcore.engine.setup import Scene, Setup
+from simcore.engine.setup import Setup
+from simcore.engine.wiring import Scene
 from simcore.errors import InputError, Location
 from simcore.network.instant import Timers, TimersOfNpus
 from simcore.noise import Noise

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from simcore.engine.deadlock import deadlock
 from simcore.engine.loops import LoopCase
 from simcore.engine.settings import Settings
-from simcore.engine.setup import Scene, Setup, prepare
+from simcore.engine.setup import Setup, prepare
 from simcore.engine.transports import fold_of, make_transport, notes_of, stuck_of
-from simcore.engine.wiring import folded_if_alike, make_gates, make_phases, play
+from simcore.engine.wiring import Scene, folded_if_alike, make_gates, make_phases, play
 from simcore.network.instant import Environment
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import simpy
 
 from simcore.engine.placement import Placement, place
 from simcore.engine.settings import Settings
@@ -14,13 +11,9 @@ from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.system.collectives import NATIVE_ALGORITHMS
 from simcore.system.config import NCCL, SystemConfig
-from simcore.timeline.events import EventBuffer
 from simcore.workload.model import Workload
 
-if TYPE_CHECKING:
-    from simcore.engine.transports import Wired
-
-__all__ = ["Scene", "Setup", "prepare"]
+__all__ = ["Setup", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +45,6 @@ class Setup:
     def in_turn(self) -> bool:
         """Whether NPUs share something beside links, and get it in the order in which they ask for it."""
         return False
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What a run has before its NPUs; `ranks[c]` are the NPUs of class c."""
-
-    env: simpy.Environment
-    ranks: Sequence[Sequence[int]]
-    events: EventBuffer
-    transport: Wired
 
 
 def prepare(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import simpy
 
@@ -19,10 +20,20 @@ from simcore.system.queues import INSERTION
 from simcore.system.shared import Shared
 from simcore.system.transport import AsymmetryError
 from simcore.system.whole import Wholes
-from simcore.timeline.events import Timeline
+from simcore.timeline.events import EventBuffer, Timeline
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["folded_if_alike", "make_gates", "make_phases", "play"]
+__all__ = ["Scene", "folded_if_alike", "make_gates", "make_phases", "play"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a run has before its NPUs; `ranks[c]` are the NPUs of class c."""
+
+    env: simpy.Environment
+    ranks: Sequence[Sequence[int]]
+    events: EventBuffer
+    transport: Wired
 
 
 def folded_if_alike(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -15,22 +14,14 @@ from simcore.documents import Node, location_of, read, read_text
 from simcore.errors import InputError, Location, Problems, closest
 from simcore.markup import is_markup
 from simcore.network.topology.fabric import Fabric, FloatArray, IntArray, Routes
-from simcore.network.topology.model import Dimension, Graph
+from simcore.network.topology.model import Dimension, Edge, Graph, assemble
+from simcore.network.topology.nccl import read_nccl
 from simcore.network.topology.paths import ShortestPaths
 from simcore.units import parse_bytes_per_s, parse_ns
 
-__all__ = ["Edge", "GraphFabric", "assemble", "graph_dimension", "items_of", "read_graph"]
+__all__ = ["GraphFabric", "graph_dimension", "items_of", "read_graph"]
 
 NODE_KINDS = ["npu", "switch"]
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """A link, or with an undirected graph two, between nodes by name."""
-
-    ends: tuple[str, str]
-    bandwidth_bytes_per_s: float
-    latency_ns: float
 
 
 def read_graph(path: Path, gigabyte: float, problems: Problems) -> Graph:
@@ -44,8 +35,6 @@ def read_graph(path: Path, gigabyte: float, problems: Problems) -> Graph:
             warnings.simplefilter("ignore")  # networkx takes what has no type for a text, and we refuse that
             return _graphml(path, gigabyte)
     if is_markup(path):
-        from simcore.network.topology.nccl import read_nccl
-
         return read_nccl(path)
     root = read(path, problems)
     root.keys(required=("nodes",), optional=("directed", "multigraph", "graph", "links", "edges"))
@@ -142,24 +131,6 @@ def _edge(item: Node, kinds: Mapping[str, bool], gigabyte: float) -> Edge:
     rate = item["bandwidth"].quantity(partial(parse_bytes_per_s, gigabyte=gigabyte), above=True)
     ends = str(item["source"].value), str(item["target"].value)
     return Edge(ends, rate, item["latency"].quantity(parse_ns))
-
-
-def assemble(kinds: Mapping[str, bool], edges: list[Edge], directed: bool) -> Graph:
-    """Number the nodes, NPUs first, and make the links directed."""
-    names = sorted(kinds, key=lambda name: not kinds[name])
-    number = {name: index for index, name in enumerate(names)}
-    pairs = [(edge, edge.ends) for edge in edges]
-    if not directed:
-        pairs = [both for edge in edges for both in ((edge, edge.ends), (edge, edge.ends[::-1]))]
-    pairs = [(edge, ends) for edge, ends in pairs if ends[0] in number and ends[1] in number]
-    return Graph(
-        sum(kinds.values()),
-        tuple(names),
-        tuple(number[ends[0]] for _, ends in pairs),
-        tuple(number[ends[1]] for _, ends in pairs),
-        tuple(edge.bandwidth_bytes_per_s for edge, _ in pairs),
-        tuple(edge.latency_ns for edge, _ in pairs),
-    )
 
 
 def _graphml(path: Path, gigabyte: float) -> Graph:

@@ -12,8 +12,7 @@ from itertools import product
 
 from simcore.documents import Node
 from simcore.errors import closest
-from simcore.network.topology.graph import Edge, assemble
-from simcore.network.topology.model import Graph
+from simcore.network.topology.model import Edge, Graph, assemble
 
 __all__ = ["is_infragraph", "read_infragraph"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -11,7 +11,7 @@ from simcore.network.topology.ports import PLAIN, Ports
 from simcore.noise import QUIET, Noise
 from simcore.units import parse_bytes_per_s, parse_ns
 
-__all__ = ["Dimension", "Fault", "Graph", "Memory", "Topology", "Wafer"]
+__all__ = ["Dimension", "Edge", "Fault", "Graph", "Memory", "Topology", "Wafer", "assemble"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,33 @@ class Graph:
     dst: tuple[int, ...]
     bandwidth_bytes_per_s: tuple[float, ...]
     latency_ns: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A link, or with an undirected graph two, between nodes by name."""
+
+    ends: tuple[str, str]
+    bandwidth_bytes_per_s: float
+    latency_ns: float
+
+
+def assemble(kinds: Mapping[str, bool], edges: list[Edge], directed: bool) -> Graph:
+    """Number the nodes, NPUs first, and make the links directed."""
+    names = sorted(kinds, key=lambda name: not kinds[name])
+    number = {name: index for index, name in enumerate(names)}
+    pairs = [(edge, edge.ends) for edge in edges]
+    if not directed:
+        pairs = [both for edge in edges for both in ((edge, edge.ends), (edge, edge.ends[::-1]))]
+    pairs = [(edge, ends) for edge, ends in pairs if ends[0] in number and ends[1] in number]
+    return Graph(
+        sum(kinds.values()),
+        tuple(names),
+        tuple(number[ends[0]] for _, ends in pairs),
+        tuple(number[ends[1]] for _, ends in pairs),
+        tuple(edge.bandwidth_bytes_per_s for edge, _ in pairs),
+        tuple(edge.latency_ns for edge, _ in pairs),
+    )
 
 
 @dataclass(frozen=True, slots=True)

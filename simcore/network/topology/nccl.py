@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from simcore.markup import Element, read_markup
-from simcore.network.topology.graph import Edge, assemble
-from simcore.network.topology.model import Graph
+from simcore.network.topology.model import Edge, Graph, assemble
 
 __all__ = ["read_nccl"]
 

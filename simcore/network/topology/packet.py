@@ -14,8 +14,7 @@ from math import inf
 from typing import TypeVar
 
 from simcore.errors import Location, Problem, Problems
-from simcore.network.topology.graph import Edge, assemble
-from simcore.network.topology.model import Graph
+from simcore.network.topology.model import Edge, Graph, assemble
 from simcore.units import parse_bytes_per_s, parse_ns
 
 __all__ = ["is_packet_network", "read_packet_network"]
