@@ -95,7 +95,7 @@ def legs_of(cell: StageCell, requests: Mapping[Ref, Request]) -> dict[int, tuple
     for at, step in enumerate(cell.steps):
         if last and step.before == last.ref:
             last.then = last.then or at
-        if last and step.computes:
+        if last:
             (last.after if last.then else last.inside).append(step)
         if step.issue and step.issue in requests:
             if last:

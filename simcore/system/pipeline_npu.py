@@ -167,17 +167,34 @@ class PipelineNpu(Npu):
         passage = cell.passage
         if passage.source:
             yield from self._receive(cell, passage.source)
-        start_ns, routes = int(self.env.now), self._routes(cell)
-        at, computed = 0, False
+        start_ns = int(self.env.now)
+        if self._only_computes(cell):
+            rows: list[tuple[int, ...]] = []
+            busy_ns = self.computed(cell.steps, start_ns, rows) - start_ns
+            for row in rows:
+                self._events.append(row)
+            if busy_ns:
+                yield self.env.timeout(busy_ns)
+        else:
+            yield from self._steps(cell)
+        self.cells.append((cell, start_ns, int(self.env.now)))
+        if passage.target:
+            self._handovers.send(self.npu_class, passage.target, cell, self.iteration)
+
+    def _only_computes(self, cell: StageCell) -> bool:
+        """Whether no step of a cell sends or waits, so that one event stands for all of them."""
+        sent, pending = self.program.requests, self._pending
+        return not any(step.issue in sent or step.before in pending or step.after in pending for step in cell.steps)
+
+    def _steps(self, cell: StageCell) -> Generator[simpy.Event, object, None]:
+        """Step by step, but for what is told ahead."""
+        routes, at, computed = self._routes(cell), 0, False
         while at < len(cell.steps):
             self._route = routes.get(at)
             yield from self._play(cell.steps[at], computed=computed)
             at, computed = (self._rejoin.step, self._rejoin.computed) if self._rejoin else (at + 1, False)
             self._rejoin = None
         self._route = None
-        self.cells.append((cell, start_ns, int(self.env.now)))
-        if passage.target:
-            self._handovers.send(self.npu_class, passage.target, cell, self.iteration)
 
     def _routes(self, cell: StageCell) -> dict[int, Route]:
         """What can be told ahead, by the step that begins it."""
@@ -201,10 +218,10 @@ class PipelineNpu(Npu):
     def computed(self, steps: Sequence[Step], from_ns: int, rows: list[tuple[int, ...]]) -> int:
         """Until when some steps compute, and the events of that."""
         for step in steps:
-            duration_ns = self._compute_ns(step)
+            duration_ns = self._compute_ns(step) if step.computes else 0
             if duration_ns:
                 ref = Ref(step.phase, step.layer)
-                rows.append(self._row(EventKind.COMPUTE, from_ns, from_ns + duration_ns, ref, 0))
+                rows.append(self._row(EventKind.COMPUTE, from_ns, from_ns + duration_ns, ref, self.iteration))
                 from_ns += duration_ns
         return from_ns
 
