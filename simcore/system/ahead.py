@@ -137,6 +137,9 @@ class Timed(NamedTuple):
 
         How early it comes is no matter where all wait for the last, and longer than they compute.
         """
+        # Where all begin together (no offsets) a class that comes later only computes what is inside later. Unless it
+        # is behind with that when the collective is done, what follows is the same; of the rows before that, those that
+        # depend on when it came are written from its own times (`PipelineNpu.tell`). With offsets, the course differs.
         late_ns = came_ns - self.came_ns[npu_class] + self.begin_ns
         done_ns = self.left_ns[npu_class] + self.request.update_ns
         over_ns = max(self.busy_ns[npu_class] + late_ns, done_ns)

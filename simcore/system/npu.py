@@ -39,12 +39,6 @@ class Priorities:
         self._counter += 1 if order == Order.LIFO else -1
         return value
 
-    def skip(self, orders: Sequence[Order]) -> None:
-        """The counter moves as with some collectives."""
-        of_policy, up, aside = (orders.count(each) for each in (Order.SYSTEM, Order.LIFO, Order.HIGHEST))
-        down = len(orders) - of_policy - up - aside
-        self._counter += up - down + of_policy * {Order.LIFO: 1, Order.HIGHEST: 0}.get(self._policy, -1)
-
 
 @dataclass(frozen=True, slots=True)
 class LoopProgram:

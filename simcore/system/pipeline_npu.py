@@ -247,7 +247,8 @@ class PipelineNpu(Npu):
         self._write(rows[after : cuts[last][0] if last < len(cuts) else None], route, zero_ns)
         between = ahead.legs[first + 1 : last]
         self.scheduler.count(dataset.request.group, sum(len(timed.chunks) for timed in between))
-        self._priorities.skip([timed.leg.order for timed in between])
+        for timed in between:
+            self._priorities.next(timed.leg.order)
 
     def send_again(self, dataset: Dataset, route: Route, ahead: Ahead, at: int, zero_ns: int) -> Dataset:
         """A collective that was told ahead is under way from now on, in the place of the one that it was told with."""

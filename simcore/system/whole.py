@@ -22,7 +22,11 @@ from simcore.system.streams import Chunks, Dataset, Request, Stream
 __all__ = ["Course", "Offsets", "Wholes"]
 
 MOST_KNOWN = 8
-"""Of what may follow a collective, so many variants are kept beside the last one."""
+"""Of what may follow a collective, so many variants are kept beside the last one.
+
+Classes come apart by other times in other cells (stragglers, transfers between stages), and each such case is told
+anew. Few come back; where none does, the bound keeps the list that is looked through short.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -185,10 +189,11 @@ class Wholes:
 
     def _follow(self, whole: _Whole, course: Course) -> bool:
         """Tell what a collective does, and what is told with it; False where somebody uses the links."""
+        # Called when it begins and again when its last class comes: only then is it known where all of them go on.
         ahead, begun = self._look_ahead(whole), whole.course is not None
         if begun and not ahead:
             return True
-        if whole.free:
+        if whole.free:  # its own links, which it takes again, with those of the legs where these are free
             whole.free()
         now_ns = int(self._env.now)
         if ahead and self._take(whole, ahead.told.taken, ahead.zero_ns + max(ahead.told.legs[-1].left_ns.values())):
@@ -258,6 +263,8 @@ class Wholes:
 
     def _leave(self, whole: _Whole, ahead: _Ahead, there: Mapping[int, Dataset]) -> None:
         """Let every class go on by itself from where it is; what begins at this instant has begun."""
+        # All that classes sent is the first leg's collective: who is in a later leg sends that one in its place now,
+        # who has all of a leg's chunks only has to compute on. Links carried what began up to now.
         legs, now_ns = ahead.told.legs, int(self._env.now)
         since_ns = now_ns - ahead.zero_ns
         under_way: dict[int, dict[int, Dataset]] = {}
@@ -281,6 +288,7 @@ class Wholes:
         now_ns, begin_ns = int(self._env.now), zero_ns + leg.begin_ns
         came_ns = {each: zero_ns + when_ns for each, when_ns in leg.came_ns.items() if zero_ns + when_ns <= now_ns}
         begun = begin_ns <= now_ns
+        # Who has not come yet computes and will look for the others: as for any collective that is under way or waits.
         alone = _Whole(whole.classes, leg.offsets, {} if begun else there, came_ns, begun)
         if len(came_ns) < len(whole.classes):
             some = next(iter(there.values()))

@@ -141,9 +141,8 @@ class Topology:
     """Dimensions (0 innermost: NPU ids count it first), as the workload sees them.
 
     With a `graph` one dimension of kind "Graph" stands for it. On a `wafer` the dimensions are the logical mesh without
-    the spare rows; when dead NPUs have no spare, one dimension of kind "Wafer" counts those that live. `noise` and
-    `faults` are what a run adds to its links. One
-    dimension of kind "TwistedTorus" stands for the sides of a `twisted` one.
+    the spare rows; when dead NPUs have no spare, one dimension of kind "Wafer" counts those that live. One of kind
+    "TwistedTorus" stands for the sides of a `twisted` one. `noise` and `faults` are what a run adds to its links.
     """
 
     dims: tuple[Dimension, ...]
