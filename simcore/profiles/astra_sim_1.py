@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.network.topology.grid import coordinates
-from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Dimension, Topology
-from simcore.profiles.profile import Profile, Rule, profiles, rings
+from simcore.profiles.profile import Profile, Rule, hops_along, profiles, rings
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
@@ -48,14 +46,12 @@ def delay(topology: Topology) -> Delay:
     fixed = [2 * dim.nic_latency_ns + (dim.router_latency_ns if dim.kind == "Switch" else 0) for dim in topology.dims]
 
     def times(src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
-        here, there = (coordinates(npus, [dim.npus for dim in topology.dims]).T for npus in (src, dst))
         found = np.zeros(len(src), dtype=np.float64)
-        for index, dim in enumerate(topology.dims):
-            differ = here[index] != there[index]
-            time = (FABRICS.get(dim.kind)(dim).hops(here[index], there[index]) * dim.latency_ns).astype(np.int64)
+        for index, (dim, hops) in enumerate(hops_along(topology, src, dst)):
+            time = (hops * dim.latency_ns).astype(np.int64)
             time = (time + size_bytes / speeds[index]).astype(np.int64)
             time = (time + fixed[index]).astype(np.int64)
-            found = np.where(differ, np.maximum(time, dim.memory.floor_ns(size_bytes)), found)
+            found = np.where(hops, np.maximum(time, dim.memory.floor_ns(size_bytes)), found)
         whole: NDArray[np.int64] = found.astype(np.int64)
         return whole if (whole == found).all() else found  # type: ignore[return-value]  # the one that has fractions
 

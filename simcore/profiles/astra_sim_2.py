@@ -14,10 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.network.congested import StoreAndForward
-from simcore.network.topology.grid import coordinates
-from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Dimension, Topology
-from simcore.profiles.profile import GraphRules, Profile, Rule, profiles, rings
+from simcore.profiles.profile import GraphRules, Profile, Rule, hops_along, profiles, rings
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
@@ -34,17 +32,13 @@ def delay(topology: Topology) -> Delay:
     """Time of messages without contention: hops and serialisation of the first dimension that differs."""
 
     def times(src: NDArray[np.int64], dst: NDArray[np.int64], size_bytes: int) -> NDArray[np.int64]:
-        here, there = (coordinates(npus, [dim.npus for dim in topology.dims]).T for npus in (src, dst))
         found = np.zeros(len(src), dtype=np.int64)
         undecided = np.ones(len(src), dtype=np.bool_)
-        for index, dim in enumerate(topology.dims):
-            differ = undecided & (here[index] != there[index])
+        for dim, hops in hops_along(topology, src, dst):
             transfer = size_bytes / (dim.bandwidth_bytes_per_s / 1e9)
-            time = (FABRICS.get(dim.kind)(dim).hops(here[index], there[index]) * dim.latency_ns + transfer).astype(
-                np.int64
-            )
-            found = np.where(differ, time, found)
-            undecided &= ~differ
+            time = (hops * dim.latency_ns + transfer).astype(np.int64)
+            found = np.where(undecided & (hops > 0), time, found)
+            undecided &= hops == 0
         return found
 
     return times

@@ -9,7 +9,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simcore.errors import InputError
 from simcore.network.congested import LinkNetwork
+from simcore.network.topology.grid import coordinates
+from simcore.network.topology.kinds import FABRICS
 from simcore.network.topology.model import Dimension, Topology
 from simcore.registry import Registry
 from simcore.system.collectives import PlanOptions
@@ -18,7 +21,7 @@ from simcore.system.groups import Delay
 from simcore.system.phases import QueueChoice
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
 
-__all__ = ["GraphRules", "NetworkMode", "Profile", "Rule", "profiles", "rings"]
+__all__ = ["GraphRules", "NetworkMode", "Profile", "Rule", "hops_along", "profiles", "rings"]
 
 NetworkMode = Literal["congestion-free", "congested", "fair", "queued"]
 
@@ -129,6 +132,24 @@ class Profile:
 
 
 profiles: Registry[Profile] = Registry("profile")
+
+
+def hops_along(
+    topology: Topology, src: NDArray[np.int64], dst: NDArray[np.int64]
+) -> Iterator[tuple[Dimension, NDArray[np.int64]]]:
+    """How many links NPUs are apart in each dimension; 0 in those in which they are in one place.
+
+    InputError where dimensions have no links of their own: ASTRA-sim has no such machines.
+    """
+    if not topology.apart:
+        message = "ASTRA-sim has no graphs, wafers and twisted tori without contention"
+        hint = "use --profile native"
+        raise InputError.at(
+            topology.name or "topology", message, expected="dimensions with links of their own", hint=hint
+        )
+    sizes = [dim.npus for dim in topology.dims]
+    for dim, here, there in zip(topology.dims, *(coordinates(npus, sizes).T for npus in (src, dst)), strict=True):
+        yield dim, FABRICS.get(dim.kind)(dim).hops(here, there)
 
 
 def rings(topology: Topology) -> SystemConfig:
