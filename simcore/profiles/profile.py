@@ -143,10 +143,8 @@ def hops_along(
     """
     if not topology.apart:
         message = "ASTRA-sim has no graphs, wafers and twisted tori without contention"
-        hint = "use --profile native"
-        raise InputError.at(
-            topology.name or "topology", message, expected="dimensions with links of their own", hint=hint
-        )
+        expected = "dimensions with links of their own, or --profile native"
+        raise InputError.at(topology.name or "topology", message, expected=expected)
     sizes = [dim.npus for dim in topology.dims]
     for dim, here, there in zip(topology.dims, *(coordinates(npus, sizes).T for npus in (src, dst)), strict=True):
         yield dim, FABRICS.get(dim.kind)(dim).hops(here, there)

@@ -202,7 +202,7 @@ def _play(npu: PipelineNpu, timed: Timed, rows: list[Row], cuts: list[tuple[int,
     """Write what an NPU does in a leg."""
     own, spans, begin_ns, request = npu.npu_class, timed.course.spans[npu.npu_class], timed.begin_ns, timed.request
     at = len(rows)
-    timed.busy_ns[own] = npu.computed(timed.leg.inside, timed.came_ns[own], rows)
+    timed.busy_ns[own] = npu.computed(timed.leg.inside, timed.came_ns[own], rows.append)
     inside = len(rows)
     for phases, ends in zip(timed.chunks, spans, strict=True):
         for phase, (first_ns, last_ns) in zip(phases, ends, strict=True):
@@ -213,4 +213,4 @@ def _play(npu: PipelineNpu, timed: Timed, rows: list[Row], cuts: list[tuple[int,
     rows.extend(npu.awaited(request, timed.came_ns[own], timed.busy_ns[own], done_ns, 0))
     cuts.append((at, inside, sent, len(rows)))
     timed.over_ns[own] = max(done_ns, timed.busy_ns[own])
-    timed.then_ns[own] = npu.computed(timed.leg.after, timed.over_ns[own], rows)
+    timed.then_ns[own] = npu.computed(timed.leg.after, timed.over_ns[own], rows.append)

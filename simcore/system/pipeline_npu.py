@@ -169,10 +169,7 @@ class PipelineNpu(Npu):
             yield from self._receive(cell, passage.source)
         start_ns = int(self.env.now)
         if self._only_computes(cell):
-            rows: list[tuple[int, ...]] = []
-            busy_ns = self.computed(cell.steps, start_ns, rows) - start_ns
-            for row in rows:
-                self._events.append(row)
+            busy_ns = self.computed(cell.steps, start_ns, self._events.append) - start_ns
             if busy_ns:
                 yield self.env.timeout(busy_ns)
         else:
@@ -215,13 +212,13 @@ class PipelineNpu(Npu):
             row = (self.npu_class, COMPUTE_STREAM, start_ns, end_ns, EventKind.WAIT, cell.name, NO_LAYER, -1)
             self._events.append((*row, 0, self.iteration))
 
-    def computed(self, steps: Sequence[Step], from_ns: int, rows: list[tuple[int, ...]]) -> int:
-        """Until when some steps compute, and the events of that."""
+    def computed(self, steps: Sequence[Step], from_ns: int, write: Callable[[tuple[int, ...]], None]) -> int:
+        """Until when some steps compute; `write` takes the events of that."""
         for step in steps:
             duration_ns = self._compute_ns(step) if step.computes else 0
             if duration_ns:
                 ref = Ref(step.phase, step.layer)
-                rows.append(self._row(EventKind.COMPUTE, from_ns, from_ns + duration_ns, ref, self.iteration))
+                write(self._row(EventKind.COMPUTE, from_ns, from_ns + duration_ns, ref, self.iteration))
                 from_ns += duration_ns
         return from_ns
 

@@ -121,7 +121,7 @@ def _dimension(links: LinkGraph, index: int) -> _Sketch:
     """One group of a dimension."""
     axis = links.axes[index]
     fabric = axis.fabric
-    layout = LAYOUTS.get(fabric.dim.kind, _layers)
+    layout = LAYOUTS.get(fabric.dim.kind, _springs)
     places = layout(fabric)
     src, dst = fabric.ends()
     lines = [(tuple(places[a]), tuple(places[b])) for a, b in zip(src, dst, strict=True)]
@@ -185,10 +185,6 @@ LAYOUTS: dict[str, Callable[[Fabric], FloatArray]] = {
     "Switch": _around,
     "Mesh": _line,
     "FatTree": _layers,
-    "Dragonfly": _springs,
-    "DragonflyPlus": _springs,
-    "Graph": _springs,
-    "TwistedTorus": _springs,
 }
 
 
