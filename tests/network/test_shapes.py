@@ -36,6 +36,12 @@ def test_an_all_to_all_gains_by_the_twist_what_tpu_v4_measured(tmp_path, sizes, 
     assert plain / load_of_links.max() == pytest.approx(measured, rel=0.09)
 
 
+@pytest.mark.parametrize("profile", ["astra-sim-1.0", "astra-sim-2"])
+def test_times_of_astra_sim_without_contention_need_dimensions_with_links_of_their_own(tmp_path, profile):
+    with pytest.raises(InputError, match="no graphs, wafers and twisted tori"):
+        simcore.run("micro_all_reduce", write(tmp_path / "t.yaml", **PLANE, twisted="true"), profile=profile)
+
+
 def test_a_run_on_a_twisted_torus_sends_everything_in_one_dimension(tmp_path):
     plain, twisted = (
         simcore.run("micro_all_to_all", write(tmp_path / f"{twist}.yaml", **PLANE, twisted=twist))
