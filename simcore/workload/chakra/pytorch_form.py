@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from simcore.errors import InputError, Location, Problem
-from simcore.workload.chakra import reader
 
-__all__ = ["FLAT_ATTRIBUTES", "Op", "is_host_trace", "parse_host", "read_host"]
+__all__ = ["FLAT_ATTRIBUTES", "Op", "is_host_trace", "parse_host"]
 
 FLAT_ATTRIBUTES = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
 
@@ -47,13 +45,8 @@ def is_host_trace(data: bytes) -> bool:
     return data[:64].lstrip().startswith(b"{") and b'"schema"' in data[:4096] and b'"nodes"' in data
 
 
-def read_host(path: str) -> tuple[dict[str, Any], list[Op]]:
-    """Header and operations of a host trace of any schema."""
-    return parse_host(reader.content(Path(path)), path)
-
-
 def parse_host(content: bytes, path: str) -> tuple[dict[str, Any], list[Op]]:
-    """As `read_host`, from the bytes of the document; `path` is for messages."""
+    """Header and operations of a host trace of any schema; `path` is for messages."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from simcore.errors import InputError, Location, Problem
-from simcore.workload.chakra import writer
+from simcore.workload.chakra import reader, writer
 from simcore.workload.chakra.convert.kineto_link import link
-from simcore.workload.chakra.pytorch_form import FLAT_ATTRIBUTES, Op, read_host
+from simcore.workload.chakra.pytorch_form import FLAT_ATTRIBUTES, Op, parse_host
 from simcore.workload.chakra.schema import ATTRIBUTES, CommType, NodeType
 from simcore.workload.model import SEND, CollectiveKind, kind_of
 
@@ -26,7 +27,7 @@ KERNELS = ("nccldevkernel", "ncclkernel", "rccl")
 
 def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
     """The Chakra trace of a host trace (joined with Kineto's file when one is given); InputError says what is wrong."""
-    head, ops = read_host(path)
+    head, ops = parse_host(reader.content(Path(path)), path)
     if kineto:
         ops = link(ops, kineto)
     by_number = {op.number: op for op in ops}
@@ -34,9 +35,8 @@ def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
         _order_streams(ops)
     previous, callers = _walk(by_number), _callers_of(ops, compat=compat)
     nodes = [
-        _written(op, previous[op.number], callers[op.number], by_number, path, compat)
-        for op in sorted(ops, key=_number)
-        if op.number in previous
+        _written(by_number[number], previous[number], callers[number], by_number, path, compat)
+        for number in sorted(previous)
     ]
     try:
         return writer.encode(_metadata(head), nodes)
@@ -52,10 +52,6 @@ def _callers_of(ops: Sequence[Op], *, compat: bool) -> dict[int, list[int]]:
         known = position.get(op.parent, -1)
         found[op.number] = [op.parent] if known >= 0 and (known < place or not compat) else []
     return found
-
-
-def _number(op: Op) -> int:
-    return op.number
 
 
 def _walk(ops: Mapping[int, Op]) -> dict[int, list[int]]:
