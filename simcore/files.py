@@ -10,7 +10,7 @@ import io
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -120,7 +120,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def write_all(contents: Mapping[Path, bytes]) -> None:
-    """Write several files, all or none; otherwise as `write_bytes`."""
+    """Write several files, none of which gets its name before all are on disk; otherwise as `write_bytes`."""
     account, staged = _SESSION.get(), dict[Path, Path]()
     try:
         for target, content in contents.items():
@@ -154,7 +154,7 @@ def write_text(path: str | os.PathLike[str], content: str) -> None:
     write_bytes(path, content.encode())
 
 
-def suffix_of(path: str | os.PathLike[str], known: Iterable[str], what: str, option: str = "") -> str:
+def suffix_of(path: str | os.PathLike[str], known: Collection[str], what: str, option: str = "") -> str:
     """The end of a name that decides what the file is; InputError when it is none of those known."""
     name = Path(path).name.lower()
     for suffix in known:
@@ -201,7 +201,8 @@ def folder(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Pat
     InputError
         As `make_folder`; if a file would overwrite what the command has read.
     """
-    target, account = make_folder(path, force=force), _SESSION.get()
+    ours, account = not Path(path).exists(), _SESSION.get()
+    target = make_folder(path, force=force)
     stage = target / f".{os.getpid()}{PART}"
     try:
         stage.mkdir(exist_ok=True)
@@ -219,8 +220,9 @@ def folder(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Pat
         raise _unwritable(target, error) from error
     finally:
         shutil.rmtree(stage, ignore_errors=True)
-        with suppress(OSError):  # it holds files, as it should
-            target.rmdir()
+        if ours:
+            with suppress(OSError):  # it holds files, as it should
+                target.rmdir()
 
 
 def _unwritable(path: Path, error: OSError) -> InputError:

@@ -108,3 +108,12 @@ def test_files_of_a_set_are_written_all_or_none_and_the_message_names_one_by_its
     named = capsys.readouterr().err.partition(": error: cannot be written")[0]
     assert named in {f"{tmp_path}/t.1.et", f"{tmp_path}/o/events.npz"}
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_folder_that_stood_before_stands_after_a_failure(tmp_path):
+    kept, made = tmp_path / "kept", tmp_path / "made"
+    kept.mkdir()
+    for target in (kept, made):
+        with pytest.raises(InputError, match="cannot be written"), files.folder(target):
+            raise OSError(28, "No space left on device")
+    assert [*tmp_path.rglob("*")] == [kept]

@@ -78,7 +78,7 @@ def _status(words: list[str], debug: bool, memory: Watch) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
-    except (click.Abort, KeyboardInterrupt) as error:
+    except (click.Abort, KeyboardInterrupt) as error:  # Abort is an Exception, too
         if memory.used_bytes and memory.ended(error):
             return _failure(_out_of_memory(words[0], memory), words)
         click.echo("interrupted", err=True)

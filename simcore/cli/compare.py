@@ -55,8 +55,8 @@ def _compared(a: str, b: str) -> Comparison:
         from simcore.report.workload_compare import compare_contents
 
         return compare_contents(read_contents(a), read_contents(b))
+    from simcore.report.archive import read_report
     from simcore.report.compare import compare
-    from simcore.report.document import read_report
 
     return compare(read_report(a), read_report(b))
 

@@ -91,9 +91,8 @@ def _predicted(
     from simcore.cost.words import cluster_of
 
     found = utilised(model, grid, training, run, cluster_of(values["cluster"]), values["microbatch_size"])
-    return asdict(
-        found
-    ), f"{'Predicted:':<21}{describe.duration(found.runtime_s)} at {found.utilisation:.1%} of the peak"
+    told = f"{'Predicted:':<21}{describe.duration(found.runtime_s)} at {found.utilisation:.1%} of the peak"
+    return asdict(found), told
 
 
 def _executed(

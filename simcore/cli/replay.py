@@ -48,7 +48,7 @@ OPTIONS = options_of(
     output=Target(folder=True), chakra=Target(folder=True), text=Target(),
 )  # fmt: skip
 SCALE = next(option for option in OPTIONS if option.name == "scales")
-SCALE.help = f"{SCALE.help}".format(categories=", ".join(categories()))
+SCALE.help = str(SCALE.help).format(categories=", ".join(categories()))
 
 
 @click.command(

@@ -7,30 +7,13 @@ from pathlib import Path
 
 from simcore import library
 from simcore.errors import InputError
-from simcore.generate.durations import Roofline
-from simcore.model.rows import Timer
-from simcore.model.steps import Part
-from simcore.workload.contents import Contents, Roof, Work, of_graphs, of_workload
-from simcore.workload.model import PhaseName
+from simcore.generate.step import contents_of_step, load_step
+from simcore.workload.contents import Contents, of_graphs, of_workload
 
-__all__ = ["read_contents", "with_work"]
+__all__ = ["read_contents"]
 
 _SPECIFICATIONS = (".yaml", ".yml")
 _LARGEST_RANK = 1 << 31
-
-
-def with_work(contents: Contents, costs: Roofline, durations: Timer) -> Contents:
-    """The contents with FLOPs and bytes of every part, and how long it takes by `durations`."""
-    device = costs.device
-    roof = Roof(device.name, costs.dtype, device.peak(costs.dtype), device.memory_bytes_per_s)
-    phases = {row.phase for row in contents.compute}
-    work = (
-        Work(part, str(phase), cost.flops, cost.memory_bytes, durations.time_ns(part, costs.parts.get(part, ()), phase))
-        for part in Part
-        for phase in PhaseName
-        if str(phase) in phases and (cost := costs.cost(part, phase)).memory_bytes
-    )
-    return replace(contents, work=tuple(work), roof=roof)
 
 
 def read_contents(path: str) -> Contents:
@@ -46,8 +29,6 @@ def read_contents(path: str) -> Contents:
         if not place.is_file():
             raise InputError.at(path, "there is no workload", expected="a text, a specification or traces", found=path)
     if place.suffix in _SPECIFICATIONS:
-        from simcore.generate.step import contents_of_step, load_step
-
         return replace(contents_of_step(load_step(place)), name=place.stem)
     if place.is_file() and not place.name.endswith(SUFFIXES):
         from simcore.workload import text

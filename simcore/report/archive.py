@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.files import read_bytes
-from simcore.report.document import HelpRow, NoiseRow, Option, RuleRow, StepRow
+from simcore.report.document import SCHEMA, HelpRow, NoiseRow, Option, ReportDocument, RuleRow, StepRow
 from simcore.report.model import Input, Report
 from simcore.timeline.events import (
     COLUMNS,
@@ -37,7 +38,7 @@ from simcore.timeline.events import (
 from simcore.workload.archives import LEAST_LIMIT_BYTES, MOST_GROWTH
 from simcore.workload.model import PhaseName
 
-__all__ = ["events_npz", "read_archive"]
+__all__ = ["events_npz", "read_archive", "read_report"]
 
 MOST_BYTES = 16 * 2**30
 MOST_STREAMS = 1 << 20
@@ -142,6 +143,31 @@ def read_archive(path: str | os.PathLike[str]) -> Report:
     except _BROKEN as error:
         expected = "an events.npz of simcore run -o"
         raise InputError.at(str(path), "not an event table", expected=expected, found=str(error)) from error
+
+
+def read_report(path: str | os.PathLike[str]) -> ReportDocument:
+    """A report from its file, from the folder of `simcore run -o`, or from the events.npz in it.
+
+    Raises
+    ------
+    InputError
+        If there is no such file or it is no report of this schema; it names the file.
+    """
+    given = Path(path)
+    file = given / "report.json" if given.is_dir() else given
+    if file.suffix == ".npz":
+        return read_archive(file).to_dict()
+    try:
+        document = msgspec.json.decode(file.read_bytes(), type=ReportDocument)
+    except OSError as error:
+        what = f"no report there: {error.strerror}"
+        raise InputError.at(str(file), what, expected="report.json, or the folder of simcore run -o") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError.at(str(file), "not a report", expected=f"JSON of {SCHEMA}", found=str(error)) from error
+    if document["schema"] != SCHEMA:
+        found = repr(document["schema"])
+        raise InputError.at(str(file), "a document of another schema", expected=SCHEMA, found=found)
+    return document
 
 
 def _unpack(content: bytes) -> Arrays:

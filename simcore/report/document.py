@@ -6,12 +6,9 @@ Every view but the timelines is made from this document, so a saved `report.json
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NotRequired, TypedDict, cast
 
-from simcore.errors import InputError
 from simcore.workload.model import PhaseName
 
 __all__ = [
@@ -34,7 +31,6 @@ __all__ = [
     "encode",
     "layer_row",
     "phase_row",
-    "read_report",
 ]
 
 SCHEMA = "simcore.report/1"
@@ -310,35 +306,6 @@ class ReportDocument(TypedDict):
     what_would_help: NotRequired[list[HelpRow]]
     profile_rules: NotRequired[list[RuleRow]]
     options: NotRequired[dict[str, Option]]
-
-
-def read_report(path: str | os.PathLike[str]) -> ReportDocument:
-    """A report from its file, from the folder of `simcore run -o`, or from the events.npz in it.
-
-    Raises
-    ------
-    InputError
-        If there is no such file or it is no report of this schema; it names the file.
-    """
-    import msgspec
-
-    given = Path(path)
-    file = given / "report.json" if given.is_dir() else given
-    if file.suffix == ".npz":
-        from simcore.report.archive import read_archive
-
-        return read_archive(file).to_dict()
-    try:
-        document = msgspec.json.decode(file.read_bytes(), type=ReportDocument)
-    except OSError as error:
-        what = f"no report there: {error.strerror}"
-        raise InputError.at(str(file), what, expected="report.json, or the folder of simcore run -o") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError.at(str(file), "not a report", expected=f"JSON of {SCHEMA}", found=str(error)) from error
-    if document["schema"] != SCHEMA:
-        found = repr(document["schema"])
-        raise InputError.at(str(file), "a document of another schema", expected=SCHEMA, found=found)
-    return document
 
 
 def encode(document: Mapping[str, object]) -> str:

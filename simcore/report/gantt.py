@@ -15,7 +15,7 @@ from simcore.report.plots import new_figure, styled, time_unit
 from simcore.report.selection import View
 from simcore.report.tracks import Track, colours, lay_out, meanings
 from simcore.timeline.breakdown import merge
-from simcore.timeline.events import NO_LAYER, PipelineRun, Timeline
+from simcore.timeline.events import NO_LAYER, Curve, PipelineRun, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,15 +67,16 @@ def timeline_figure(timeline: Timeline, view: View) -> Figure:
     rows = tuple(_rows(lay_out(timeline, view)))
     scale, unit = time_unit(view.end_ns - view.start_ns)
     with styled():
-        height, curves = ROW_INCHES * _bottom(rows), {curve.title: PANEL_INCHES for curve in timeline.curves}
-        figure = new_figure(WIDTH_INCHES, 1.2 + height + sum(curves.values()))
-        heights = (height, *curves.values())
+        curves = [curve for curve in timeline.curves if curve.npu_class in view.classes]
+        titles = list(dict.fromkeys(curve.title for curve in curves))
+        heights = (ROW_INCHES * _bottom(rows), *([PANEL_INCHES] * len(titles)))
+        figure = new_figure(WIDTH_INCHES, 1.2 + sum(heights))
         axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         drawing = _Drawing(axes[0], timeline, view, rows, scale)
         _frame(drawing)
         axes[-1].set_xlabel(f"{'time' if timeline.streams else 'simulated time'} ({unit})")
-        for panel, title in zip(axes[1:], curves, strict=True):
-            _draw_curves(drawing, panel, title)
+        for panel, title in zip(axes[1:], titles, strict=True):
+            _draw_curves(drawing, panel, [curve for curve in curves if curve.title == title])
         _mark_iterations(drawing)
         for row in rows:
             _draw_row(drawing, row)
@@ -168,14 +169,14 @@ def _name(drawing: _Drawing, index: int) -> str:
     return layers[layer] if NO_LAYER < layer < len(layers) else events.names[int(events.name[index])]
 
 
-def _draw_curves(drawing: _Drawing, axes: Axes, title: str) -> None:
-    """What was recorded over time under one title, of a class as an area and of others as lines."""
-    for curve in (each for each in drawing.timeline.curves if each.title == title):
+def _draw_curves(drawing: _Drawing, axes: Axes, curves: Sequence[Curve]) -> None:
+    """Figures over time of one title, of the first class as an area and of others as lines."""
+    for curve in curves:
         times_ns, percent = np.array(curve.values).T
         edges, place = times_ns / drawing.scale, drawing.view.classes.index(curve.npu_class)
         colour = INK if place else BREAKDOWN["idle_ns"][1]
         axes.stairs(percent[:-1], edges, label=drawing.view.labels[place], color=colour, fill=not place)
-    axes.set(ylabel=f"% {title}".replace(" in ", "\nin "), ylim=(0, 105))
+    axes.set(ylabel=f"% {curves[0].title}".replace(" in ", "\nin "), ylim=(0, 105))
     axes.legend(loc="lower right", ncols=2, bbox_to_anchor=(1, 0.95), frameon=False, fontsize=7)
 
 

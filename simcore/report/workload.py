@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from html import escape
@@ -17,29 +16,11 @@ from simcore.units import format_bytes, format_ns
 from simcore.workload.contents import Contents, Roof, Work
 from simcore.workload.model import PhaseName
 
-__all__ = ["SUMMARIES", "by_group", "by_kind", "document", "render", "write_summary"]
+__all__ = ["SUMMARIES", "document", "render", "write_summary"]
 
 SCHEMA = "simcore.workload/1"
 SUMMARIES = (".html", ".png", ".svg", ".pdf", ".json")
 NUM_ROWS = 16
-
-
-def by_group(contents: Contents) -> dict[tuple[str, str], tuple[int, int]]:
-    """Collective and group -> how many and their bytes, most bytes first; sums over the ranks."""
-    counts, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for row in contents.traffic:
-        counts[row.collective, row.group] += row.count
-        sizes[row.collective, row.group] += row.total_bytes
-    return {key: (counts[key], sizes[key]) for key in sorted(sizes, key=lambda key: (-sizes[key], key))}
-
-
-def by_kind(contents: Contents) -> dict[str, dict[str, int]]:
-    """Kind of layer -> time by phase, the most time first; sums over the ranks."""
-    found: dict[str, dict[str, int]] = {}
-    for row in contents.compute:
-        phases = found.setdefault(row.kind, {})
-        phases[row.phase] = phases.get(row.phase, 0) + row.time_ns
-    return dict(sorted(found.items(), key=lambda item: (-sum(item[1].values()), item[0])))
 
 
 def document(contents: Contents) -> dict[str, object]:
@@ -83,14 +64,14 @@ def _tables(contents: Contents) -> Iterator[Table]:
     ranks, size = contents.num_ranks, contents.total_bytes
     groups = [
         (kind, group, count / ranks, sent / ranks, share(sent, size) if size else None)
-        for (kind, group), (count, sent) in by_group(contents).items()
+        for (kind, group), (count, sent) in contents.by_group().items()
     ]
     shown = columns("collective", "group", "count", "bytes", "share")
     yield Table("Communication", shown, groups)
     messages = [(row.collective, row.group, row.size_bytes, row.count / ranks) for row in contents.traffic]
     yield Table("Messages", columns("messages", "group", "size_bytes", "count"), messages)
     kinds = []
-    for kind, times in by_kind(contents).items():
+    for kind, times in contents.by_kind().items():
         total, each = sum(times.values()), [times[name] / ranks if name in times else None for name in PhaseName]
         kinds.append((kind, *each, total / ranks, share(total, contents.compute_ns)))
     phases = [(str(name), word, "ns") for name, word in PHASE_WORDS.items()]

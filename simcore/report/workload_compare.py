@@ -9,10 +9,9 @@ from typing import ClassVar
 from simcore.report.aligned import Comparison, Pair, both
 from simcore.report.table import Table, columns
 from simcore.report.text import PHASE_WORDS
-from simcore.report.workload import by_group
 from simcore.units import format_bytes, format_ns
-from simcore.workload.contents import SEND, Contents
-from simcore.workload.model import PhaseName
+from simcore.workload.contents import Contents
+from simcore.workload.model import SEND, PhaseName
 
 __all__ = ["WorkloadComparison", "compare_contents"]
 
@@ -93,7 +92,7 @@ def compare_contents(a: Contents, b: Contents) -> WorkloadComparison:
     if not named_a & named_b:
         a, b = a.by_group_size(), b.by_group_size()
     phased = all(row.phase for row in (*a.compute, *b.compute))
-    groups, kinds = (by_group(a), by_group(b)), (_times(a, phased), _times(b, phased))
+    groups, kinds = (a.by_group(), b.by_group()), (_times(a, phased), _times(b, phased))
     ranks = (a.num_ranks, b.num_ranks)
     traffic = (
         TrafficPair(

@@ -11,10 +11,9 @@ from simcore.report.palette import DIMENSIONS, FAMILIES, INK, PHASES
 from simcore.report.plots import new_figure, styled, time_unit
 from simcore.report.table import shorten
 from simcore.report.text import PHASE_WORDS
-from simcore.report.workload import by_group, by_kind
 from simcore.units import format_bytes
-from simcore.workload.contents import SEND, Contents, Roof, Work
-from simcore.workload.model import CollectiveKind, PhaseName
+from simcore.workload.contents import Contents, Roof, Work
+from simcore.workload.model import SEND, CollectiveKind, PhaseName
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +52,7 @@ def _plain(text: str) -> str:
 
 def _traffic(axes: Axes, contents: Contents) -> None:
     """A bar per collective and group."""
-    rows = list(by_group(contents).items())[:MOST_BARS]
+    rows = list(contents.by_group().items())[:MOST_BARS]
     sizes = [size / contents.num_ranks for _, (_, size) in rows]
     axes.set_title("communication", loc="left")
     if not rows:
@@ -116,7 +115,7 @@ def _power(exponent: int) -> str:
 def _kinds(axes: Axes, contents: Contents) -> None:
     """A bar per kind of layer, its phases side by side."""
     axes.set_title("computation", loc="left")
-    rows = list(by_kind(contents).items())[:MOST_BARS]
+    rows = list(contents.by_kind().items())[:MOST_BARS]
     if not rows:
         _empty(axes)
         return

@@ -15,6 +15,7 @@ import numpy as np
 
 from simcore.workload.loops import Span, loops
 from simcore.workload.model import (
+    SEND,
     CollectiveKind,
     Graph,
     Group,
@@ -26,9 +27,8 @@ from simcore.workload.model import (
     Workload,
 )
 
-__all__ = ["SEND", "Compute", "Contents", "Roof", "Traffic", "Work", "of_graphs", "of_workload"]
+__all__ = ["Compute", "Contents", "Roof", "Traffic", "Work", "of_graphs", "of_workload"]
 
-SEND = "send"
 PIPELINE = "pp"
 KINDS = tuple(CollectiveKind)
 PHASES = tuple(str(name) for name in PhaseName)
@@ -107,6 +107,22 @@ class Contents:
         sizes = (replace(row, group=_of_ranks(row.group_size) or row.group) for row in self.traffic)
         return replace(self, traffic=tuple(sizes))
 
+    def by_group(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Collective and group -> how many and their bytes, most bytes first; sums over the ranks."""
+        counts, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        for row in self.traffic:
+            counts[row.collective, row.group] += row.count
+            sizes[row.collective, row.group] += row.total_bytes
+        return {key: (counts[key], sizes[key]) for key in sorted(sizes, key=lambda key: (-sizes[key], key))}
+
+    def by_kind(self) -> dict[str, dict[str, int]]:
+        """Kind of layer -> time by phase, the most time first; sums over the ranks."""
+        found: dict[str, dict[str, int]] = {}
+        for row in self.compute:
+            phases = found.setdefault(row.kind, {})
+            phases[row.phase] = phases.get(row.phase, 0) + row.time_ns
+        return dict(sorted(found.items(), key=lambda item: (-sum(item[1].values()), item[0])))
+
 
 def _of_ranks(size: int) -> str:
     return f"{size} ranks" if size else ""
@@ -141,7 +157,7 @@ def of_workload(workload: Workload) -> Contents:
     different = {id(layer): layer for layer in workload.layers}
     for key, layer in different.items():
         for name in PhaseName:
-            phase, kernel = layer.phase(name), (kind_of(layer.name), str(name))
+            phase, kernel = layer.phase(name), (layer_kind(layer.name), str(name))
             if phase.compute_ns:
                 compute[kernel] += phase.compute_ns * times[key]
                 runs[kernel] += times[key]
@@ -178,10 +194,10 @@ def _group_size(sizes: Parallelism, group: str) -> int:
     return (known | {"dp": replicas, "dp_ep": replicas // max(1, sizes.ep)}).get(group, 0)
 
 
-def kind_of(name: str) -> str:
+def layer_kind(name: str) -> str:
     """What layers that differ only in their number have in common.
 
-    >>> kind_of("encoder.layer.11.attention"), kind_of("layer_64_1_mlp2"), kind_of("12")
+    >>> layer_kind("encoder.layer.11.attention"), layer_kind("layer_64_1_mlp2"), layer_kind("12")
     ('encoder.layer.attention', 'layer_mlp', '12')
     """
     return re.sub(r"[._]?\d+", "", name).strip("._ ") or name
@@ -208,7 +224,7 @@ def of_graphs(
 def _kernel(name: str) -> Kernel:
     """Kind and phase: our own traces name nodes PHASE.LAYER."""
     phase, _, rest = name.partition(".")
-    return (kind_of(rest), phase) if phase in PHASES and rest else (kind_of(name), "")
+    return (layer_kind(rest), phase) if phase in PHASES and rest else (layer_kind(name), "")
 
 
 def _graph_messages(graph: Graph, groups: Mapping[str, tuple[int, ...]], num_ranks: int) -> Iterator[Message]:

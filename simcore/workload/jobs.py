@@ -19,17 +19,12 @@ from simcore.units import parse_ns
 from simcore.workload import text
 from simcore.workload.chakra import reader
 from simcore.workload.chakra.convert.native import convert
-from simcore.workload.model import ALL_DIMENSIONS, Graph, GraphSet, NodeKind
+from simcore.workload.model import ALL_DIMENSIONS, NODE_COLUMNS, Graph, GraphSet, NodeKind
 
 __all__ = ["PLACES", "Job", "JobFile", "merged", "placed", "read_jobs"]
 
 MOST_NPUS, MOST_REPEATS, MOST_TRIALS = 1 << 16, 1000, 1000
 _EMPTY = GraphSet((), np.zeros(0, np.int32))
-COLUMNS = [
-    name
-    for name, kind in Graph.__annotations__.items()
-    if kind.startswith("NDArray") and kind.endswith("]") and "dep" not in name
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +146,7 @@ def _chain(parts: Sequence[Graph]) -> Graph:
             deps.append(np.tile(sinks, len(roots)))
     owner, dep = np.concatenate(owners), np.concatenate(deps)
     order = np.lexsort((dep, owner))
-    columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
+    columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in NODE_COLUMNS}
     chakra_ns = [part.duration_ns if part.chakra_ns is None else part.chakra_ns for part in parts]
     columns["chakra_ns"] = np.concatenate(chakra_ns)
     return replace(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "NODE_COLUMNS",
     "SEND",
     "CollectiveKind",
     "Dialect",
@@ -250,15 +251,20 @@ class Graph:
         import numpy as np
 
         columns: dict[str, Any] = {
-            name: np.array([node.get(name, _USUAL.get(name, 0)) for node in nodes], getattr(np, kind[11:-1]))
-            for name, kind in cls.__annotations__.items()
-            if kind.startswith("NDArray") and kind.endswith("]") and "dep" not in name
+            name: np.array([node.get(name, _USUAL.get(name, 0)) for node in nodes], getattr(np, dtype))
+            for name, dtype in NODE_COLUMNS.items()
         }
         columns |= {"node_id": np.arange(len(nodes)), "dep_offsets": np.zeros(len(nodes) + 1, np.int64)}
         names = tuple(str(node.get("name", "")) for node in nodes)
         return cls(**columns, deps=np.zeros(0, np.int32), names=names, group_names=group_names)
 
 
+# Columns with a value for every node -> their type; `chakra_ns` may be missing.
+NODE_COLUMNS = {
+    name: kind[11:-1]
+    for name, kind in Graph.__annotations__.items()
+    if kind.startswith("NDArray") and kind.endswith("]") and "dep" not in name
+}
 _USUAL = {"collective": NO_COLLECTIVE, "dims": ALL_DIMENSIONS, "peer": -1, "stream": -1}
 
 

@@ -27,7 +27,7 @@ from simcore.generate.wse.tiling import read_tiling
 from simcore.model.huggingface import configuration
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.load import load
-from simcore.report.document import read_report
+from simcore.report.archive import read_report
 from simcore.sweep.store import read_rows
 from simcore.sweep.study import read_study
 from simcore.system import config, remote_memory, schedule

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 
 from simcore.errors import InputError
-from simcore.report.archive import events_npz, read_archive
+from simcore.report.archive import events_npz, read_archive, read_report
 from simcore.report.artefacts import TIMELINES, write_directory, write_timeline
 from simcore.report.compare import compare
-from simcore.report.document import read_report
 from simcore.report.model import Report
 from simcore.report.selection import Selection
 from simcore.timeline.events import COLUMNS

@@ -8,8 +8,9 @@ from click.testing import CliRunner
 import simcore
 from simcore.cli.compare import command
 from simcore.errors import InputError
+from simcore.report.archive import read_report
 from simcore.report.compare import compare
-from simcore.report.document import encode, read_report
+from simcore.report.document import encode
 from tests.timelines import report
 
 

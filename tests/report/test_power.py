@@ -11,7 +11,7 @@ from simcore import run
 from simcore.cli import main
 from simcore.compute.accelerators import accelerator
 from simcore.compute.power import WAITING
-from simcore.report.document import read_report
+from simcore.report.archive import read_report
 from simcore.report.plots import breakdown_figure
 from simcore.report.power import power_over_time
 from simcore.timeline.breakdown import class_figures

@@ -128,7 +128,8 @@ def taken(step: StepReplay, bin_ns: int, shares: NDArray[np.float64]) -> tuple[l
     )
     both = []
     for start_ns, end_ns, rows, (from_ns, to_ns) in sides:
-        edges = np.arange(from_ns, to_ns + bin_ns, bin_ns).clip(max=to_ns)
+        last_ns = max(to_ns, from_ns + 1)  # a step that takes no time has a bin, too
+        edges = np.arange(from_ns, last_ns + bin_ns, bin_ns).clip(max=last_ns)
         both.append([round(share, 4) for share in filled(start_ns, end_ns, shares[rows], edges).tolist()])
     return both[0], both[1]
 

@@ -148,8 +148,8 @@ function showTables() {
     ["from", "src"], ["to", "dst"], ["most waiting", "peak_bytes", formatSize], ["stood still", "still_ns", formatTime],
     ["times", "stops", count], ["marked", "marks", count], ["dropped", "drops", count], ["over time", "curve"],
   ], (REPORT.queues || { deepest: [] }).deepest.map((row) => ({ ...row, curve: sparkline(row.curve_bytes) })));
-  addTable("curves", "Recorded over time (from the first to the last nanosecond)", [
-    ["curve", "name"], ["of", "of"], ["mean", "mean"], ["over time", "curve"],
+  addTable("curves", "Use of the device over time (from the first to the last nanosecond)", [
+    ["use", "name"], ["of", "of"], ["mean", "mean"], ["over time", "curve"],
   ], DATA.curves.map((row) => ({
     ...row, curve: sparkline(row.percent, 100),
     mean: `${(row.percent.reduce((sum, value) => sum + value, 0) / row.percent.length).toFixed(0)}%`,

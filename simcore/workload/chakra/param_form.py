@@ -49,10 +49,11 @@ def from_param(entries: Sequence[Any], path: str) -> bytes:
 
 @dataclass(slots=True)
 class _Replayed:
-    """Nodes so far; `host` and `clock` are those that the next entry waits for, `issued` those of a request."""
+    """Nodes so far; `ranks` have groups, what comes next waits for `host` and `clock`, `issued` belong to requests."""
 
     nodes: list[Any] = field(default_factory=list)
     groups: dict[str, list[int]] = field(default_factory=dict)
+    ranks: set[int] = field(default_factory=set)
     streams: dict[tuple[object, ...], int] = field(default_factory=dict)
     issued: dict[str, list[int]] = field(default_factory=dict)
     batch: list[int] = field(default_factory=list)
@@ -65,7 +66,8 @@ class _Replayed:
         name = re.sub("[^a-z]", "", str(entry["comms" if "comms" in entry else "compute"]).lower())
         request = json.dumps([entry.get("pg_id"), entry.get("req")])
         if name == "init":
-            self.groups[str(entry["pg_id"])] = [int(rank) for rank in entry["global_ranks"]]
+            self.groups[str(entry["pg_id"])] = members = [int(rank) for rank in entry["global_ranks"]]
+            self.ranks.update(members)
         elif name == "wait":
             self._hold(self.issued.pop(request, []))
         elif name == "batchisendirecv":
@@ -85,7 +87,7 @@ class _Replayed:
 
     def names(self, group: object) -> bool:
         """Whether a group is some of all ranks that the groups name."""
-        return len(self.groups.get(str(group), ())) != len({rank for ranks in self.groups.values() for rank in ranks})
+        return len(self.groups.get(str(group), ())) != len(self.ranks)
 
     def _hold(self, done: list[int]) -> None:
         if done:

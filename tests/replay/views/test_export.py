@@ -49,3 +49,12 @@ def test_multiprocessors_in_use_are_told_in_text_page_and_counters(tmp_path, cap
     assert [(curve["name"], curve["of"]) for curve in curves] == [
         (name, side) for name in told for side in ("measured", "predicted")
     ]
+
+
+def test_a_step_that_takes_no_time_any_more_is_drawn(tmp_path):
+    args = {"correlation": 0, "stream": 7, "blocks per SM": 1, "est. achieved occupancy %": 50}
+    kernel = {"ph": "X", "pid": 0, "tid": 7, "name": "k", "cat": "kernel", "ts": 0, "dur": 5, "args": args}
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": [kernel]}))
+    assert main(["replay", str(tmp_path / "t.json"), "--scale", ".*=0", "-o", str(tmp_path / "out")]) == 0
+    used = json.loads((tmp_path / "out" / "replay.json").read_text())["ranks"][0]["utilisation"]
+    assert (used["predicted"], used["sm_predicted"]) == ([0.0], [0.0])
