@@ -7,30 +7,16 @@ from pathlib import Path
 
 from simcore import library
 from simcore.errors import InputError
-from simcore.generate.durations import Roofline
-from simcore.model.rows import Timer
-from simcore.model.steps import Part
-from simcore.workload.contents import Contents, Roof, Work, of_graphs, of_workload
-from simcore.workload.model import PhaseName
+from simcore.generate.step import contents_of_step, load_step
+from simcore.workload import text
+from simcore.workload.chakra.groups import of_metadata, read_groups
+from simcore.workload.chakra.reader import SUFFIXES, distinct_ranks, files_of_set
+from simcore.workload.contents import Contents, of_graphs, of_workload
 
-__all__ = ["read_contents", "with_work"]
+__all__ = ["read_contents"]
 
 _SPECIFICATIONS = (".yaml", ".yml")
 _LARGEST_RANK = 1 << 31
-
-
-def with_work(contents: Contents, costs: Roofline, durations: Timer) -> Contents:
-    """The contents with FLOPs and bytes of every part, and how long it takes by `durations`."""
-    device = costs.device
-    roof = Roof(device.name, costs.dtype, device.peak(costs.dtype), device.memory_bytes_per_s)
-    phases = {row.phase for row in contents.compute}
-    work = (
-        Work(part, str(phase), cost.flops, cost.memory_bytes, durations.time_ns(part, costs.parts.get(part, ()), phase))
-        for part in Part
-        for phase in PhaseName
-        if str(phase) in phases and (cost := costs.cost(part, phase)).memory_bytes
-    )
-    return replace(contents, work=tuple(work), roof=roof)
 
 
 def read_contents(path: str) -> Contents:
@@ -38,35 +24,26 @@ def read_contents(path: str) -> Contents:
 
     Groups of traces are read from PREFIX.groups.json where that exists, and from the traces themselves.
     """
-    from simcore.workload.chakra.reader import SUFFIXES, files_of_set
-
     place = Path(path)
     if not place.is_file() and not files_of_set(place):
         place = library.resolve(path, "workloads")
         if not place.is_file():
             raise InputError.at(path, "there is no workload", expected="a text, a specification or traces", found=path)
     if place.suffix in _SPECIFICATIONS:
-        from simcore.generate.step import contents_of_step, load_step
-
         return replace(contents_of_step(load_step(place)), name=place.stem)
     if place.is_file() and not place.name.endswith(SUFFIXES):
-        from simcore.workload import text
-
         return replace(of_workload(text.read(place)), name=place.stem)
     return _read_traces(path)
 
 
 def _read_traces(path: str) -> Contents:
-    from simcore.workload.chakra.groups import of_metadata, read_groups
-    from simcore.workload.chakra.reader import distinct_ranks
-
     place = Path(path)
     beside = place.with_name(f"{place.name}.groups.json")
     groups = read_groups(str(beside), _LARGEST_RANK) if beside.is_file() else {}
     traces, number_of_rank = distinct_ranks(path)
     for trace in traces:
-        for text in trace.metadata:
-            groups |= of_metadata(text, _LARGEST_RANK, trace.graph.path)
+        for words in trace.metadata:
+            groups |= of_metadata(words, _LARGEST_RANK, trace.graph.path)
     numbers = list(number_of_rank.values())
     counted = [(numbers.count(number), trace.graph) for number, trace in enumerate(traces)]
     return of_graphs(place.name, counted, groups, len(number_of_rank))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import ceil, fsum
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from simcore.model.rows import Timer
 from simcore.model.shape import Model, kinds
 from simcore.model.steps import Kernel, Part, in_phase
 from simcore.model.timing import LOOP, Loop, kernel_s, seconds
+from simcore.workload.contents import Contents, Roof, Work
 from simcore.workload.model import PhaseName
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "profile",
     "rescaled",
     "roofline",
+    "with_work",
 ]
 
 DEFAULT_GPU = "A100"
@@ -83,6 +85,20 @@ class Roofline:
 
 
 _STORED_BYTES = 2.0
+
+
+def with_work(contents: Contents, costs: Roofline, durations: Timer) -> Contents:
+    """The contents with FLOPs and bytes of every part, and how long it takes by `durations`."""
+    device = costs.device
+    roof = Roof(device.name, costs.dtype, device.peak(costs.dtype), device.memory_bytes_per_s)
+    phases = {row.phase for row in contents.compute}
+    work = (
+        Work(part, str(phase), cost.flops, cost.memory_bytes, durations.time_ns(part, costs.parts.get(part, ()), phase))
+        for part in Part
+        for phase in PhaseName
+        if str(phase) in phases and (cost := costs.cost(part, phase)).memory_bytes
+    )
+    return replace(contents, work=tuple(work), roof=roof)
 
 
 def chosen_gpu(name: str | None, *, computed: bool = True) -> tuple[str, list[str]]:

@@ -11,8 +11,7 @@ from simcore.compute.accelerators import Accelerator, accelerator
 from simcore.errors import InputError
 from simcore.generate.aicb.operations import csv_text
 from simcore.generate.build import number_format
-from simcore.generate.contents import with_work
-from simcore.generate.durations import chosen_gpu
+from simcore.generate.durations import chosen_gpu, with_work
 from simcore.generate.inference import Request, durations_of, held_bytes, inference_pipeline, inference_workload
 from simcore.generate.listing import listed_step
 from simcore.generate.made import Document, Made, row_document

@@ -12,7 +12,6 @@ from simcore.errors import InputError
 from simcore.generate import spec
 from simcore.generate.aicb.operations import Operation, csv_text
 from simcore.generate.build import Asked, aicb_options, model_of, plan_of
-from simcore.generate.contents import with_work
 from simcore.generate.deviations import deviations
 from simcore.generate.durations import (
     Roofline,
@@ -22,6 +21,7 @@ from simcore.generate.durations import (
     profile,
     rescaled,
     roofline,
+    with_work,
 )
 from simcore.generate.listing import listed_step
 from simcore.generate.made import Document, Made, row_document

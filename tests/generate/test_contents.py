@@ -103,8 +103,7 @@ def test_a_page_shows_names_from_files_as_text(tmp_path):
 def test_no_part_of_a_model_is_above_the_roof():
     """Time is at least work over the peak and bytes over the bandwidth."""
     from simcore.compute.accelerators import accelerator
-    from simcore.generate.contents import with_work
-    from simcore.generate.durations import roofline
+    from simcore.generate.durations import roofline, with_work
     from simcore.generate.training import stage_workload
     from simcore.model.plan import Plan
     from simcore.model.presets import model

@@ -223,7 +223,7 @@ def test_a_collective_follows_the_more_of_its_links_rate_the_larger_it_is(docume
 
 
 def test_intervals_are_made_of_how_far_measured_steps_were_missed(scores):
-    """The table is what `python -m simcore.cost.margins` writes today."""
+    """The table is what `python -m simcore.cost.published.calibrate --errors` writes today."""
     counted = sum(len(seen.errors) for seen in shipped_errors())
     steps = [one for name, one in scores.items() if one and one.suite.unit == "s" and "collectives" not in name]
     apart = ("mlsys23_table4", "lumos_replay")
