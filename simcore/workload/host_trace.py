@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from simcore.errors import InputError
 from simcore.workload.archives import documents
-from simcore.workload.chakra.convert.pytorch import Op, is_host_trace, parse_host
 from simcore.workload.chakra.convert.sequences import matches
+from simcore.workload.host_operations import Op, is_host_trace, parse_host
 from simcore.workload.kineto import (
     PRODUCTS,
     Collective,

@@ -12,6 +12,7 @@ from simcore.workload import text
 from simcore.workload.chakra import json_form, legacy, reader
 from simcore.workload.chakra.convert import flexflow, native, pytorch
 from simcore.workload.chakra.convert import text as text_converter
+from simcore.workload.host_operations import is_host_trace
 
 __all__ = ["Options", "convert", "is_text"]
 
@@ -75,7 +76,7 @@ def _is_flexflow(path: Path, data: bytes) -> bool:
 
 
 def _is_pytorch(path: Path, data: bytes) -> bool:
-    return pytorch.is_host_trace(data)
+    return is_host_trace(data)
 
 
 def _from_trace(source: str, target: str, options: Options) -> Files:

@@ -22,7 +22,7 @@ import msgspec
 from simcore.errors import InputError
 from simcore.workload.chakra import reader
 from simcore.workload.chakra.convert import sequences
-from simcore.workload.chakra.convert.pytorch import Op
+from simcore.workload.host_operations import Op
 from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR, TaskKind
 
 __all__ = ["link"]

@@ -8,59 +8,27 @@ Chakra's converter leaves out is added: kernels of one stream in order, and what
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from simcore.errors import InputError, Location, Problem
-from simcore.workload.chakra import reader, writer
+from simcore.workload.chakra import writer
+from simcore.workload.chakra.convert.kineto_link import link
 from simcore.workload.chakra.schema import ATTRIBUTES, CommType, NodeType
+from simcore.workload.host_operations import FLAT_ATTRIBUTES, Op, read_host
 from simcore.workload.model import SEND, CollectiveKind, kind_of
 
-__all__ = ["Op", "convert", "is_host_trace", "parse_host", "read_host"]
+__all__ = ["convert"]
 
-FLAT_ATTRIBUTES = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
 THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
 KERNELS = ("nccldevkernel", "ncclkernel", "rccl")
-
-
-@dataclass(slots=True)
-class Op:
-    """One operation; times in ns, -1 = not measured. `category` is Kineto's for device operations, '' on the host."""
-
-    number: int
-    name: str
-    parent: int
-    inputs: Mapping[str, Any]
-    outputs: Mapping[str, Any]
-    attributes: dict[str, Any]
-    duration_ns: int = 0
-    start_ns: int = -1
-    category: str = ""
-    stream: int = 0
-    waits_for: list[int] = field(default_factory=list)
-    group: str = ""
-
-    @property
-    def on_device(self) -> bool:
-        """Whether this runs on a stream of the device."""
-        return bool(self.category)
-
-
-def is_host_trace(data: bytes) -> bool:
-    """Whether a file is PyTorch's JSON execution trace."""
-    return data[:64].lstrip().startswith(b"{") and b'"schema"' in data[:4096] and b'"nodes"' in data
 
 
 def convert(path: str, kineto: str = "", *, compat: bool = False) -> bytes:
     """The Chakra trace of a host trace (joined with Kineto's file when one is given); InputError says what is wrong."""
     head, ops = read_host(path)
     if kineto:
-        from simcore.workload.chakra.convert.kineto_link import link
-
         ops = link(ops, kineto)
     by_number = {op.number: op for op in ops}
     if not compat:
@@ -89,67 +57,6 @@ def _callers_of(ops: Sequence[Op], *, compat: bool) -> dict[int, list[int]]:
 
 def _number(op: Op) -> int:
     return op.number
-
-
-def read_host(path: str) -> tuple[dict[str, Any], list[Op]]:
-    """Header and operations of a host trace of any schema."""
-    return parse_host(reader.content(Path(path)), path)
-
-
-def parse_host(content: bytes, path: str) -> tuple[dict[str, Any], list[Op]]:
-    """As `read_host`, from the bytes of the document; `path` is for messages."""
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        place = Location(path, getattr(error, "lineno", 0), getattr(error, "colno", 0))
-        raise InputError.at(place, f"not well-formed JSON: {error}", expected="a PyTorch execution trace") from error
-    nodes = document.get("nodes") if isinstance(document, dict) else None
-    if not isinstance(nodes, list):
-        raise InputError.at(path, "no PyTorch execution trace", expected="an object with a list 'nodes'")
-    ops = [_read_op(entry, index, path) for index, entry in enumerate(nodes)]
-    if len({op.number for op in ops}) < len(ops):
-        raise InputError.at(path, "two operations have one id", expected="one operation per id")
-    return {key: value for key, value in document.items() if key != "nodes"}, ops
-
-
-def _read_op(entry: Any, index: int, path: str) -> Op:
-    try:
-        return _linked(entry, _flat(entry) if "attrs" not in entry else _nested(entry))
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        missing = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
-        text = f"nodes[{index}]: {missing}"
-        raise InputError(Problem(Location(path), text, "a node of PyTorch's trace", field=f"nodes[{index}]")) from error
-
-
-def _flat(entry: Mapping[str, Any]) -> Op:
-    """A node of schema 1.0.1."""
-    sides = [
-        {"values": entry[side], "shapes": entry[f"{side[:-1]}_shapes"], "types": entry[f"{side[:-1]}_types"]}
-        for side in ("inputs", "outputs")
-    ]
-    attributes = {name: entry[name] for name in FLAT_ATTRIBUTES if name in entry}
-    return Op(int(entry["id"]), str(entry["name"]), int(entry["parent"]), sides[0], sides[1], attributes)
-
-
-def _nested(entry: Mapping[str, Any]) -> Op:
-    """A node of the schemas since 1.0.2."""
-    attributes = {attribute["name"]: attribute["value"] for attribute in entry["attrs"]}
-    parent = int(entry["ctrl_deps"])
-    op = Op(int(entry["id"]), str(entry["name"]), parent, entry["inputs"], entry["outputs"], attributes)
-    op.group = str(attributes.get("pg_name", ""))
-    return op
-
-
-def _linked(entry: Mapping[str, Any], op: Op) -> Op:
-    """What `chakra_trace_link` adds: durations, the stream of device operations, waits between host threads."""
-    op.duration_ns = round(1000 * float(entry.get("exclusive_dur") or 0))
-    op.start_ns = round(1000 * float(entry["ts"])) if "ts" in entry else -1
-    op.category, op.stream = str(entry.get("cat", "")), int(entry.get("stream") or 0)
-    if entry.get("inter_thread_dep") is not None and not op.on_device:
-        op.waits_for.append(int(entry["inter_thread_dep"]))
-    op.waits_for += [int(number) for number in entry.get("sync_dep") or ()]
-    op.group = str(entry.get("pg_name", op.group))
-    return op
 
 
 def _walk(ops: Mapping[int, Op]) -> dict[int, list[int]]:
