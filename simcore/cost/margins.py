@@ -118,7 +118,7 @@ def margin_of(kind: Kind, besides: frozenset[str] = frozenset()) -> Margin:
 
 _COVERED = 0.9
 _UNKNOWN = (0.05, 0.1, 0.2, 0.3, 0.5)  # how far steps are missed of which nothing is known
-_PRIOR = 0.3  # and how much that weighs, in sources
+_PRIOR = 0.1  # and how much that weighs, in sources: such that intervals hold on steps whose source is left out
 
 
 def _quantile(weighed: Iterable[tuple[float, float]], share: float) -> float:
