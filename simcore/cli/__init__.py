@@ -78,16 +78,16 @@ def _status(words: list[str], debug: bool, memory: Watch) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
-    except Exception as error:
-        known = _known(error, words[0], memory)
-        if debug or known is None:
-            raise
-        return _failure(known, words)
     except (click.Abort, KeyboardInterrupt) as error:
         if memory.used_bytes and memory.ended(error):
             return _failure(_out_of_memory(words[0], memory), words)
         click.echo("interrupted", err=True)
         return 130
+    except Exception as error:
+        known = _known(error, words[0], memory)
+        if debug or known is None:
+            raise
+        return _failure(known, words)
     return status if isinstance(status, int) else 0
 
 

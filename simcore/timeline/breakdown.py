@@ -144,6 +144,8 @@ def filled(start_ns: Ints, end_ns: Ints, shares: NDArray[np.float64], edges_ns: 
     >>> filled(np.array([0, 2]), np.array([4, 6]), np.array([0.5, 0.75]), np.array([0, 4, 8])).tolist()
     [0.75, 0.375]
     """
+    if not len(edges_ns):
+        return np.zeros(0)
     times, steps = np.r_[start_ns, end_ns, edges_ns[0]], np.r_[shares, -shares, 0.0]
     order = np.argsort(times, kind="stable")
     level = np.clip(np.cumsum(steps[order]), 0.0, 1.0)

@@ -22,6 +22,7 @@ NAMES = (
     *("profile.json.gz", "profile.tar.gz", "run.yaml", "report.json", "spec.yaml", "study.yaml", "model.json"),
     *("phases.json", "times.txt", "bandwidths.yaml", "log.txt", "tasks.graph", "convert.txt"),
     *("old.eg", "host.json", "linked.json", "measured.json", "events.npz", "sweep.yaml", "schedule.yaml", "nodes.yaml"),
+    *("param.json", "twisted.yml"),
 )
 
 

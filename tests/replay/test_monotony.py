@@ -13,7 +13,7 @@ from simcore.replay.coupling import match_collectives
 from simcore.replay.graph import EdgeKind, GraphBuilder, NodeKind, RankNodes
 from simcore.replay.run import MOST_COPIES, Changes, replay, steady
 from simcore.replay.session import replay_traces
-from simcore.replay.views.breakdown import busy, critical_path, critical_tasks, idle_causes, predicted
+from simcore.replay.views.breakdown import critical_path, critical_tasks, idle_causes, predicted, taken
 from simcore.workload.kineto import read_ranks
 from tests.shared import shared
 
@@ -111,6 +111,6 @@ def test_what_a_step_consists_of_adds_up_to_it(place):
             assert sum(idle_causes(step).values()) == idle_ns
             assert sum(task.time_ns for task in critical_tasks(step, 10**6)) <= length_ns
             size_ns = length_ns // 300 + 1
-            _, curve = busy(step, size_ns)
+            _, curve = taken(step, size_ns, np.ones(len(step.prepared.view.trace.tasks.start_ns)))
             bins_ns = np.minimum(size_ns, length_ns - size_ns * np.arange(len(curve)))
             assert np.dot(curve, bins_ns) == pytest.approx(length_ns - idle_ns, abs=length_ns * 1e-4)
