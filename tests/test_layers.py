@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 
+import networkx
 import pytest
 
 from simcore.profiles import profiles
@@ -77,6 +78,20 @@ def test_a_module_imports_from_its_own_layer_and_those_below(path):
         if name.startswith("simcore."):
             there = name.split(".")[1]
             assert there == here or there in ALLOWED[here] or there == "__version__", f"{here} imports {name}"
+
+
+def test_no_modules_import_each_other():
+    """Imports inside functions count; those of types alone do not."""
+    paths = {path: ("simcore", *path.relative_to(PACKAGE).with_suffix("").parts) for path in modules()}
+    names = {".".join(parts).removesuffix(".__init__"): path for path, parts in paths.items()}
+    graph = networkx.DiGraph()
+    for name, path in names.items():
+        tree = ast.parse(path.read_text())
+        types = type_checking(tree)
+        for there, node in imported(tree):
+            if id(node) not in types and there.startswith("simcore."):
+                graph.add_edge(name, there if there in names else there.rpartition(".")[0])
+    assert [circle for circle in networkx.strongly_connected_components(graph) if len(circle) > 1] == []
 
 
 def test_what_reads_execution_traces_imports_no_converter():

@@ -1,8 +1,8 @@
 """How far predictions of steps miss measured ones: intervals from the errors on jobs that are alike.
 
-`errors.json` has the error of every published step, by who published it and what kind of job it is;
-`python -m simcore.cost.margins` writes it anew, and a test holds it to what is computed. A step that somebody published
-is never judged by that source: its interval comes from all others.
+`errors.json` has the error of every published step, by who published it and what kind of job it is, with that source
+left out of the fits of software; `python -m simcore.cost.published.calibrate --errors` writes it anew. A step that
+somebody published is never judged by that source: its interval comes from all others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simcore.cost.cluster import Cluster
 from simcore.model.plan import Plan
 from simcore.model.shape import Model
 
-__all__ = ["Kind", "Margin", "Seen", "interval", "kind_of", "margin_of", "shipped_errors"]
+__all__ = ["Kind", "Margin", "Seen", "interval", "kind_of", "margin_of", "shipped_errors", "write_errors"]
 
 FILE = Path(__file__).parent / "errors.json"
 
@@ -118,7 +118,7 @@ def margin_of(kind: Kind, besides: frozenset[str] = frozenset()) -> Margin:
 
 _COVERED = 0.9
 _UNKNOWN = (0.05, 0.1, 0.2, 0.3, 0.5)  # how far steps are missed of which nothing is known
-_PRIOR = 0.3  # and how much that weighs, in sources
+_PRIOR = 0.1  # and how much that weighs, in sources: such that intervals hold on steps whose source is left out
 
 
 def _quantile(weighed: Iterable[tuple[float, float]], share: float) -> float:
@@ -132,22 +132,10 @@ def _quantile(weighed: Iterable[tuple[float, float]], share: float) -> float:
     return rising[-1][0]
 
 
-def main() -> None:
-    """Write the table."""
-    from simcore.cost.published.validate import seen_errors
-
-    lines = [json.dumps(entry) for entry in table(seen_errors())]
-    FILE.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
-    print(f"{len(lines)} kinds of jobs")
-
-
-def table(errors: Mapping[tuple[str, Kind], Sequence[float]]) -> list[list[object]]:
-    """The entries of the file."""
-    return [
+def write_errors(errors: Mapping[tuple[str, Kind], Sequence[float]]) -> None:
+    """Write the table: for every source and kind of job its errors, ascending."""
+    entries = [
         [source, [getattr(kind, name) for name in Kind.__slots__], sorted(round(error, 4) for error in some)]
         for (source, kind), some in sorted(errors.items(), key=lambda item: (item[0][0], str(item[0][1])))
     ]
-
-
-if __name__ == "__main__":
-    main()
+    FILE.write_text("[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n", encoding="utf-8")

@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.cost import systems
+from simcore.cost.margins import write_errors
 from simcore.cost.published.reading import READING_ERRORS, sort_rows
 from simcore.cost.published.rows import Row, Step
 from simcore.cost.published.suites import LEFT_OUT, SUITES
-from simcore.cost.published.validate import default_documents
+from simcore.cost.published.validate import default_documents, seen_errors
 
 __all__ = ["FITTED", "Tried", "by_suite", "errors", "left_out", "main", "moved", "rows_by_suite", "using"]
 
@@ -44,7 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m simcore.cost.published.calibrate", description=__doc__)
     parser.add_argument("--left-out", action="store_true", help="write left_out.json")
     parser.add_argument("--family", choices=list(FITTED), action="append", help="which (repeatable; all)")
+    parser.add_argument("--errors", action="store_true", help="only write errors.json, which intervals are made of")
     options = parser.parse_args(arguments)
+    if options.errors:
+        write_errors(seen_errors(_blind()))
+        return
     missed: dict[str, dict[str, float]] = json.loads(LEFT_OUT.read_text(encoding="utf-8")) if LEFT_OUT.exists() else {}
     for family in options.family or FITTED:
         tried = moved(family)
@@ -66,16 +71,19 @@ def _report(title: str, figures: Mapping[str, Mapping[str, float]]) -> None:
         print(f"  {name:28} {title:20} mean |error| {mean:6.1%}  p90 {p90:6.1%}", flush=True)
 
 
-def rows_by_suite(names: Sequence[str]) -> Rows:
-    """The shipped steps of some suites; of very many an even sample."""
-    found = {}
-    for one in sort_rows(default_documents(), [SUITES[name] for name in names]):
-        steps = [row for row in one.rows if isinstance(row.question, Step)]
-        found[one.suite.name] = steps[:: max(1, len(steps) // _MOST)]
+def _blind() -> dict[str, list[float]]:
+    """The error of every step that software is fitted on, with its source left out."""
+    found: dict[str, list[float]] = {}
+    for tried in map(moved, FITTED):
+        for (name, _), error in zip(tried.rows, left_out(tried), strict=True):
+            found.setdefault(name, []).append(float(error))
     return found
 
 
-_MOST = 100  # rows of a suite
+def rows_by_suite(names: Sequence[str]) -> Rows:
+    """The shipped steps of some suites."""
+    known = sort_rows(default_documents(), [SUITES[name] for name in names])
+    return {one.suite.name: [row for row in one.rows if isinstance(row.question, Step)] for one in known}
 
 
 @contextmanager
