@@ -167,6 +167,24 @@ def _layers(fabric: Fabric) -> FloatArray:
     )
 
 
+def _groups(fabric: Fabric) -> FloatArray:
+    """A dragonfly's groups on a circle, the routers of a group on a small one, NPUs outside them."""
+    groups, routers = fabric.dim.groups, fabric.dim.routers
+    each = fabric.npus // (groups * routers)
+    centres = _circle(groups, 1.0)
+    small = 0.75 * np.pi / max(groups, 4)
+    turn = 0.5 - 2 * np.arange(groups) / groups
+    router = np.concatenate([c + _circle(routers, 0.55 * small, t) for c, t in zip(centres, turn, strict=True)])
+    centre = np.repeat(np.arange(groups), routers)
+    outward = router - centres[centre]
+    if routers == 1:
+        outward = centres[centre] * 0.55 * small
+    side = np.stack([-outward[:, 1], outward[:, 0]], axis=1)
+    spread = (np.arange(each) - (each - 1) / 2) / max(each, 2)
+    npus = router[:, None] + 0.8 * outward[:, None] + spread[None, :, None] * side[:, None]
+    return np.concatenate([npus.reshape(-1, 2), router])
+
+
 def _springs(fabric: Fabric) -> FloatArray:
     """By the forces of the links, the same every time."""
     import networkx
@@ -185,6 +203,7 @@ LAYOUTS: dict[str, Callable[[Fabric], FloatArray]] = {
     "Switch": _around,
     "Mesh": _line,
     "FatTree": _layers,
+    "Dragonfly": _groups,
 }
 
 
@@ -200,6 +219,7 @@ def _paint(axes: Axes, sketch: _Sketch) -> None:
     for shown, colour, marker in (*shapes, (sketch.dead, DEAD, "s")):
         column, row = sketch.places[shown].T
         axes.scatter(column, row, s=size, c=colour, marker=marker, edgecolors="white", zorder=3)
+    column, row = sketch.places[sketch.dead].T
     axes.scatter(column, row, s=size, c=BROKEN, marker="x", zorder=4)
     if size >= LABELLED:
         for (x, y), label in zip(sketch.places, sketch.labels, strict=False):
