@@ -14,6 +14,7 @@ from simcore.errors import InputError, Location, Problem, Problems
 from simcore.hashed import Hashed
 from simcore.model.shape import Model, Weights, kinds
 from simcore.workload.loops.schedules import Schedule, make, outline, splits_backward
+from simcore.workload.model import Parallelism
 
 __all__ = [
     "CONTEXTS",
@@ -217,6 +218,13 @@ class Plan(Hashed):
         """The vocabulary padded so that every rank holds a whole multiple."""
         multiple = self.pad_vocab_to * self.tp
         return -(-vocab // multiple) * multiple
+
+    @property
+    def sizes(self) -> Parallelism:
+        """Groups as the header of a text workload says them: ranks that share parameters stand in for expert ranks."""
+        cp, split = (self.cp if self.cp > 1 else 0), (self.expert_tp if self.ep > 1 and self.expert_tp != self.tp else 0)
+        ranks, batches = self.shard or self.ep, self.micro_batches
+        return Parallelism(self.tp, ranks, self.pp, self.virtual_stages, cp, batches, self.world_size, split)
 
     @property
     def of_layer(self) -> Plan:
