@@ -37,8 +37,8 @@ LOOPS: dict[str, tuple[str, ...]] = {
 # What the 13th column may say: every loop whose dimensions do not depend on header arguments it lacks.
 ROW_POLICIES = tuple(loop for loop in LOOPS if loop != "HYBRID_CUSTOMIZED" and GROUP not in LOOPS[loop])
 
-# Key -> field of Parallelism. `cp`, `etp` and `stage_rows` are ours: SimAI has no context parallelism, no pipelines, and
-# its experts are split like all else.
+# Key -> field of Parallelism. `cp`, `etp` and `stage_rows` are ours: SimAI has neither context parallelism nor
+# pipelines, and splits experts like all else.
 SIZES = {
     GROUP: "tp",
     "ep": "ep",

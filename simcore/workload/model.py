@@ -157,7 +157,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """Sizes of the rank groups; 0 = the header does not say; `expert_tp`, ranks that split an expert: as many as `tp`."""
+    """Sizes of the rank groups; 0 = the header does not say, of `expert_tp` (ranks that split an expert): as `tp`."""
 
     tp: int = 0
     ep: int = 0
