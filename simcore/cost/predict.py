@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from simcore.cost.cluster import Cluster, Software
 from simcore.cost.step import Cell, Cut, Machine, cells_of, cut_of, edge, layer_plan, whole_ns
 from simcore.model.held import fullest_parameters, tied_gradient_bytes
-from simcore.model.plan import Plan, split, stage_parts
-from simcore.model.shape import Model, kinds
+from simcore.model.plan import Plan, alike, stage_parts
+from simcore.model.shape import Model
 from simcore.model.steps import Axis
 from simcore.system.collectives.nccl import collective_s, point_to_point_s
 from simcore.workload.loops.schedules import Durations, Schedule
@@ -95,7 +95,7 @@ _WAITS = {
 
 def _wait_shares(model: Model, plan: Plan, cluster: Cluster) -> dict[str, float]:
     """Exposed collectives in all layers, as shares of their time."""
-    counts = Counter(_alike(model, plan.outline.parts, plan.cuts))
+    counts = Counter(alike(model, plan.outline.parts, plan.cuts))
     cells = [(cell, count * counts[part]) for part in counts for cell, count in part_cells(model, plan, cluster, part)]
     whole_s = 1e-9 * sum(count * (cell.forward_ns + cell.backward_ns + cell.weight_ns) for cell, count in cells)
     return {
@@ -153,7 +153,7 @@ def _held(outline: Schedule) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 def predict_layer(model: Model, plan: Plan, cluster: Cluster, phase: str) -> Prediction:
     """One layer's "forward" or "backward" (recomputation included) for one micro-batch."""
-    (cell, _), *_ = cells_of(model, cut_of(plan), cluster, range(1))
+    (cell, _), *_ = cells_of(model, cut_of(plan), cluster, 0)
     seconds = 1e-9 * (cell.forward_ns if phase == "forward" else cell.backward_ns)
     return Prediction(seconds, {phase: seconds})
 
@@ -164,10 +164,9 @@ def part_cells(model: Model, plan: Plan, cluster: Cluster, part: int) -> list[tu
 
 
 def _cells(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
-    layers = cells_of(model, cut, cluster, split(model.depth, cut.parts, cut.cuts)[part])
     first = [(edge(model, layer_plan(cut), cluster, last=False), 1)] if part == 0 else []
     ends = [(edge(model, layer_plan(cut), cluster, last=True), 1)] if part == cut.parts - 1 else []
-    return [*first, *layers, *ends]
+    return [*first, *cells_of(model, cut, cluster, part), *ends]
 
 
 @lru_cache(maxsize=4096)
@@ -202,7 +201,7 @@ def part_times_ns(model: Model, plan: Plan, cluster: Cluster) -> Durations:
 @lru_cache(maxsize=1 << 14)
 def _passes_ns(model: Model, cut: Cut, cluster: Cluster) -> NDArray[np.int64]:
     """Nanoseconds of the passes of a micro-batch (rows) on the parts of the model (columns), no waiting for others."""
-    shown = _alike(model, cut.parts, cut.cuts)
+    shown = alike(model, cut.parts, cut.cuts)
     known = {part: _sum_ns(_cells(model, cut, cluster, part)) for part in dict.fromkeys(shown)}
     return np.array([known[part] for part in shown]).T
 
@@ -216,15 +215,6 @@ def _waits_ns(model: Model, plan: Plan, cluster: Cluster) -> NDArray[np.int64]:
     """What a cell of each pass waits for its transfer, as a column."""
     waits = 0 if plan.overlap_pipeline else max(messages_ns(model, plan, cluster))
     return np.array(((waits,), (waits,), (0,)))
-
-
-@lru_cache(maxsize=4096)
-def _alike(model: Model, parts: int, cuts: tuple[int, ...]) -> tuple[int, ...]:
-    """For every part of the model the first that takes as long: with as many layers, of the same kinds, or an end."""
-    seen: dict[object, int] = {}
-    cut = split(model.depth, parts, cuts)
-    shapes = ((part == 0, part == parts - 1, kinds(model, layers)) for part, layers in enumerate(cut))
-    return tuple(seen.setdefault(shape, part) for part, shape in enumerate(shapes))
 
 
 def messages_ns(model: Model, plan: Plan, cluster: Cluster) -> list[int]:

@@ -22,9 +22,9 @@ from simcore.cost.cluster import Cluster, Software
 from simcore.model.held import NOTHING, Held, layer_parameters, of_weights
 from simcore.model.layer import accumulation, blocks, embedding, head, mtp_blocks, optimizer
 from simcore.model.memory import activation_bytes, states
-from simcore.model.plan import Plan
+from simcore.model.plan import Plan, layers_of
 from simcore.model.rows import Rows
-from simcore.model.shape import LayerKind, Model, kinds
+from simcore.model.shape import LayerKind, Model
 from simcore.model.steps import Axis, Beside, Block, Collective, Kernel, Part, Step, dropped, in_phase
 from simcore.model.timing import prepare, seconds
 from simcore.system.collectives.nccl import collective_s
@@ -187,12 +187,12 @@ def layer_plan(cut: Cut) -> Plan:
     return alone.but(**dict(zip(("world_size", "zero", "shard", "gradient_bytes"), cut.sharing, strict=False)))
 
 
-def cells_of(model: Model, cut: Cut, cluster: Cluster, layers: range) -> list[tuple[Cell, int]]:
-    """Cells of some layers of a part of the model, and how many there are of each."""
+def cells_of(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
+    """Cells of the layers of a part of the model, and how many there are of each."""
+    plan = layer_plan(cut)
     return [
-        (layer(model, layer_plan(cut), cluster, kind, again=again, away=away), count)
-        for some, again, away in cut.layers.layer_states(layers)
-        for kind, count in kinds(model, some)
+        (layer(model, plan, cluster, some.kind, again=some.again, away=some.away), some.count)
+        for some in layers_of(model, cut.layers, cut.parts, cut.cuts, (part,))
     ]
 
 

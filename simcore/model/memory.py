@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from math import ceil
+from math import ceil, fsum
 
 from simcore.model.held import NOTHING, Held, held_parameters, layer_parameters
 from simcore.model.layer import blocks, embedding, head, mtp_blocks
-from simcore.model.plan import Plan, split, unlike
-from simcore.model.shape import LayerKind, Model, kinds
+from simcore.model.plan import Plan, layers_of, unlike
+from simcore.model.shape import LayerKind, Model
 from simcore.model.steps import Block, dropped
 
 __all__ = [
@@ -198,11 +198,15 @@ def _of_stage(
     """What a micro-batch leaves in some of `count` parts, what one layer or the head needs at a time, and the
     parameters of the largest layer.
     """
-    layers = [split(model.depth, count, cuts)[part] for part in parts]
-    lasting, working = sum(_of_part(model, plan, some) for some in layers), 0.0
+    layers, working = layers_of(model, plan, count, cuts, parts), 0.0
+    lasting = fsum(
+        some.leaving * activation_bytes(model, plan, some.kind, again=some.again)
+        for some in layers
+        if not (some.away and "activations" in plan.offload)
+    )
     if 0 in parts:
         lasting += sum(kept_bytes([embedding(model, plan)], plan))
-    held = {kind for some in layers for kind, _ in kinds(model, some)}
+    held = {some.kind for some in layers}
     if plan.recompute == "full" or plan.away("activations"):
         working = max(activation_bytes(model, plan, kind, again=False) for kind in held)
     if plan.away("activations"):  # another layer's are on their way
@@ -215,26 +219,12 @@ def _of_stage(
     return lasting, working, max((layer_parameters(model, plan, kind).whole for kind in held), default=0)
 
 
-@lru_cache(maxsize=8192)
-def _of_part(model: Model, plan: Plan, layers: range) -> float:
-    """What a micro-batch leaves in the layers of a part of the model."""
-    grouped = plan.recompute == "full" and plan.recompute_method == "uniform"
-    return sum(
-        count * activation_bytes(model, plan, kind, again=again)
-        for some, again, away in plan.layer_states(layers)
-        if not (away and "activations" in plan.offload)
-        for kind, count in kinds(model, some[:: plan.recompute_layers or 1] if grouped else some)
-    )
-
-
 def _hosted(model: Model, plan: Plan, stage: int) -> Held:
     """Weights of a stage that its host keeps."""
     held = NOTHING
     if "weights" in plan.offload:
-        for part in plan.parts(stage):
-            for some, _, away in plan.layer_states(plan.layers(model, part)):
-                for kind, count in kinds(model, some) if away else ():
-                    held += layer_parameters(model, plan, kind) * count
+        for some in layers_of(model, plan, plan.outline.parts, plan.cuts, plan.parts(stage)):
+            held += layer_parameters(model, plan, some.kind) * (some.count * some.away)
     return held
 
 
