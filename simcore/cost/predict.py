@@ -22,7 +22,7 @@ from simcore.model.held import fullest_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan, alike, stage_parts
 from simcore.model.shape import Model
 from simcore.model.steps import Axis
-from simcore.system.collectives.nccl import collective_s, point_to_point_s
+from simcore.system.collectives.nccl import Fabric, collective_s, point_to_point_s
 from simcore.workload.loops.schedules import Durations, Schedule
 from simcore.workload.loops.steady import length
 from simcore.workload.model import CollectiveKind
@@ -32,8 +32,10 @@ __all__ = [
     "GradientSum",
     "Prediction",
     "Software",
+    "busy_ns",
     "gradient_sums",
     "lower_bound_s",
+    "mean_bound_s",
     "message_bytes",
     "messages_ns",
     "part_cells",
@@ -97,11 +99,24 @@ def _wait_shares(model: Model, plan: Plan, cluster: Cluster) -> dict[str, float]
     """Exposed collectives in all layers, as shares of their time."""
     counts = Counter(alike(model, plan.outline.parts, plan.cuts))
     cells = [(cell, count * counts[part]) for part in counts for cell, count in part_cells(model, plan, cluster, part)]
-    whole_s = 1e-9 * sum(count * (cell.forward_ns + cell.backward_ns + cell.weight_ns) for cell, count in cells)
+    whole_s = 1e-9 * sum(count * cell.busy_ns for cell, count in cells)
     return {
         name: fsum(count * cell.waits.get(axis, 0.0) for cell, count in cells) / whole_s
         for name, axis in _WAITS.items()
     }
+
+
+def mean_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
+    """As `stage_bound_s` of a stage with its share of the work, which the busiest has at least: cheaper, and lower.
+
+    0 where layers are treated by their places.
+    """
+    cut = cut_of(plan)
+    if cut.layers.recompute_layers or cut.layers.offload_layers:
+        return 0.0
+    each_ns = int(_passes_ns(model, Cut(cut.layers, 1, (), cut.splits, ()), cluster).sum())
+    busy_s = 1e-9 * plan.micro_batches * each_ns / plan.pp
+    return (busy_s + _stragglers_s(plan, cluster, busy_s) + cluster.software.step_s) * (1 + cluster.losses)
 
 
 def stage_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
@@ -206,6 +221,12 @@ def _passes_ns(model: Model, cut: Cut, cluster: Cluster) -> NDArray[np.int64]:
     return np.array([known[part] for part in shown]).T
 
 
+def busy_ns(model: Model, cut: Cut, cluster: Cluster, outline: Schedule) -> NDArray[np.int64]:
+    """What every stage works for a micro-batch."""
+    times: NDArray[np.int64] = _passes_ns(model, cut, cluster).sum(axis=0)[_held(outline)[0]].sum(axis=1)
+    return times
+
+
 def _sum_ns(cells: Sequence[tuple[Cell, int]]) -> list[int]:
     each = [(count * cell.forward_ns, count * cell.backward_ns, count * cell.weight_ns) for cell, count in cells]
     return [*map(sum, zip(*each, strict=True))]
@@ -221,10 +242,13 @@ def messages_ns(model: Model, plan: Plan, cluster: Cluster) -> list[int]:
     """A transfer of activations from every stage to the next, from the last to the first."""
     if plan.pp == 1:
         return [0]
-    width, node = plan.world_size // plan.pp, cluster.fabric.node_ranks
-    size = message_bytes(model, plan)
-    near, far = (whole_ns(point_to_point_s(size, cluster.fabric, same_node=same)) for same in (True, False))
-    nodes = [stage * width // node for stage in range(plan.pp)]
+    return _messages_ns(plan.pp, plan.world_size // plan.pp, message_bytes(model, plan), cluster.fabric)
+
+
+@lru_cache(maxsize=1024)
+def _messages_ns(stages: int, width: int, size_bytes: int, fabric: Fabric) -> list[int]:
+    near, far = (whole_ns(point_to_point_s(size_bytes, fabric, same_node=same)) for same in (True, False))
+    nodes = [stage * width // fabric.node_ranks for stage in range(stages)]
     return [near if one == other else far for one, other in zip(nodes, nodes[1:] + nodes[:1], strict=True)]
 
 

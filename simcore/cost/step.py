@@ -156,6 +156,11 @@ class Cell:
     weight_ns: int
     waits: dict[Axis, float]
 
+    @property
+    def busy_ns(self) -> int:
+        """All passes."""
+        return self.forward_ns + self.backward_ns + self.weight_ns
+
 
 class Cut(NamedTuple):
     """What of a plan decides the cells of a model's parts: what layers see, how they are cut, what replicas share.

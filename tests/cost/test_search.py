@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simcore.cli import main
 from simcore.cost.predict import lower_bound_s, predict, stage_bound_s
-from simcore.cost.search import SLOWEST, Candidate, Study, axes, candidates, pareto, rivals, search
+from simcore.cost.search import SLOWEST, Candidate, Study, axes, pareto, rivals, search, sized
 from simcore.cost.systems import CLUSTERS
 from simcore.model.memory import peak
 from simcore.model.plan import Plan
@@ -39,7 +39,7 @@ def test_pruning_finds_what_trying_everything_finds(model, gpus, top, share, ove
     axes_ = {"schedule": schedule, "zero": zero, "micro_batch": (1, 4)}
     study = Study(model, plan, gpus, CLUSTERS["selene"], **axes_, memory_bytes=limit)
     found = search(study, top)
-    plans = [one for one in dict.fromkeys(candidates(study)) if peak(model, one).total <= limit]
+    plans = [one for one, size in sized(study).items() if size <= limit]
     everything = [Candidate(one, peak(model, one).total, 0.0, predict(model, one, study.cluster)) for one in plans]
     times = sorted(one.step_s for one in everything)
     assert [one.step_s for one in found.best] == times[:top]
