@@ -280,7 +280,7 @@ def _balanced(study: Study, plan: Plan) -> tuple[int, ...]:
     each = _each_ns(model, cut._replace(parts=1), study.cluster)
     if not each:
         return ()
-    sizes, best = [len(layers) for layers in split(model.depth, cut.parts)], ()
+    sizes, best = [len(layers) for layers in split(model.depth, cut.parts)], cut.cuts
     busy = busy_ns(model, cut, study.cluster, outline)
     bounds_ns = [busy.max()]
     for _ in range(model.depth):

@@ -196,7 +196,7 @@ def cells_of(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[
     """Cells of the layers of a part of the model, and how many there are of each."""
     plan = layer_plan(cut)
     return [
-        (layer(model, plan, cluster, some.kind, again=some.again, away=some.away), some.count)
+        (layer(model, plan, cluster, some.kind, again=some.again, away=some.away), some.number)
         for some in layers_of(model, cut.layers, cut.parts, cut.cuts, (part,))
     ]
 

@@ -138,7 +138,7 @@ def _parts(model: Model, shape: Plan, parts: tuple[int, ...]) -> Held:
     before, behind, copy = _edges(model, shape)
     held, last = before * parts.count(0), shape.outline.parts - 1
     for some in layers_of(model, shape, shape.outline.parts, shape.cuts, parts):
-        held += _layer(model, shape.of_layer, some.kind) * some.count
+        held += _layer(model, shape.of_layer, some.kind) * some.number
     if last not in parts:
         return held
     copied = (model.tied or model.mtp_layers > 0) and (shape.copies > 1 or not shape.ends(0)[1])

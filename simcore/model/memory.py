@@ -240,7 +240,7 @@ def _hosted(model: Model, plan: Plan, stage: int) -> Held:
     held = NOTHING
     if "weights" in plan.offload:
         for some in layers_of(model, plan, plan.outline.parts, plan.cuts, plan.parts(stage)):
-            held += layer_parameters(model, plan, some.kind) * (some.count * some.away)
+            held += layer_parameters(model, plan, some.kind) * (some.number * some.away)
     return held
 
 

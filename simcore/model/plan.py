@@ -363,7 +363,7 @@ class Layers(NamedTuple):
     kind: LayerKind
     again: bool
     away: bool
-    count: int
+    number: int
     leaving: int
 
 
