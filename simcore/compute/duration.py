@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import hypot
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +43,7 @@ __all__ = ["collective_curve", "duration", "durations", "expert_exchange"]
 # Time of a gradient's product over the forward product of its own sizes (SimuMax, A100 PCIe and B200: medians of the
 # layouts NN and, summed in 32 bits, NT over TN).
 _LAYOUT = {Gradient.NONE: 1.0, Gradient.INPUT: 1.0, Gradient.WEIGHT: 1.05}
+_OTHER_PASS = 0.12  # what eight of ten backward kernels differ from such factors by, here and in attention
 _STAGE = {Gradient.NONE: "forward", Gradient.INPUT: "input_grad", Gradient.WEIGHT: "weight_grad"}
 _LOAD_BYTES = 16  # that matrix units are fed with at once
 _SOURCES = tuple(Source)
@@ -185,8 +187,7 @@ def _product(kernel: Product, device: Accelerator, dtype: str, sustained: bool) 
             factor *= _work_s(ask.operation, kernel, device, dtype) / _work_s(
                 ask.operation, replace(kernel, m=kernel.m * kernel.batch, batch=1), device, dtype
             )
-    exact = kernel.gradient is Gradient.NONE and kernel.batch == 1
-    return (ask,), lambda found: _times(found[0], factor, exact=exact)
+    return (ask,), lambda found: _times(found[0], factor, derived=kernel.gradient is not Gradient.NONE)
 
 
 def _work_s(operation: str, kernel: Kernel, device: Accelerator, dtype: str) -> float:
@@ -205,10 +206,11 @@ def _loads(kernel: Product, dtype: str) -> float:
 
 
 def _grouped(kernel: GroupedProduct, device: Accelerator, dtype: str, sustained: bool) -> Recipe:
-    each, weight = max(1.0, kernel.tokens / kernel.experts), kernel.gradient is Gradient.WEIGHT
-    m, n, k = (kernel.n, kernel.k, each) if weight else (each, kernel.n, kernel.k)
-    words = (dtype, _STAGE[kernel.gradient], int(weight))
-    return (_ask("grouped_gemm", words, groups=kernel.experts, m=m, n=n, k=k),), itemgetter(0)
+    """Measured by the sizes of the layer, whichever pass it is: each expert's tokens, features out and in."""
+    n, k = (kernel.k, kernel.n) if kernel.gradient is Gradient.INPUT else (kernel.n, kernel.k)
+    words = (dtype, _STAGE[kernel.gradient], int(kernel.gradient is Gradient.WEIGHT))
+    each = max(1.0, kernel.tokens / kernel.experts)
+    return (_ask("grouped_gemm", words, groups=kernel.experts, m=each, n=n, k=k),), itemgetter(0)
 
 
 def _attention(kernel: Attention, device: Accelerator, dtype: str, sustained: bool) -> Recipe:
@@ -235,7 +237,7 @@ def _attention(kernel: Attention, device: Accelerator, dtype: str, sustained: bo
         _work_s(operation, one, device, dtype) / _work_s(operation, square, device, dtype) if one != square else 1.0
     )
     factor *= _BACKWARD if kernel.backward else 1.0
-    return (_ask(operation, (dtype,), **sizes),), lambda found: _times(found[0], factor, exact=True)
+    return (_ask(operation, (dtype,), **sizes),), lambda found: _times(found[0], factor, derived=kernel.backward)
 
 
 def _latent(kernel: LatentAttention, device: Accelerator, dtype: str, sustained: bool) -> Recipe:
@@ -245,7 +247,7 @@ def _latent(kernel: LatentAttention, device: Accelerator, dtype: str, sustained:
     if measured != kernel:
         factor = _work_s("mla_decode", kernel, device, dtype) / _work_s("mla_decode", measured, device, dtype)
     ask = _ask("mla_decode", (dtype,), heads=kernel.heads, batch=kernel.batch, context=kernel.keys)
-    return (ask,), lambda found: _times(found[0], factor, exact=True)
+    return (ask,), lambda found: _times(found[0], factor)
 
 
 # Time of the backward over the forward's in training kernels with work enough for the device (SimuMax, A100 PCIe and
@@ -293,11 +295,11 @@ def _memory(kernel: MemoryPass, device: Accelerator, dtype: str, sustained: bool
 _CACHED_BYTES = 2e8  # more than any device's caches hold
 
 
-def _times(found: Duration, factor: float, *, exact: bool) -> Duration:
-    """A time that measurements give up to a factor; `exact`: the factor is part of what was measured."""
-    moved = found.source is Source.MEASURED and not (exact and factor == 1.0)
-    source = Source.INTERPOLATED if moved else found.source
-    return replace(found, seconds=found.seconds * factor, source=source)
+def _times(found: Duration, factor: float, *, derived: bool = False) -> Duration:
+    """A time that measurements give up to a factor; `derived`: those of the forward pass."""
+    moved = found.source is Source.MEASURED and (derived or factor != 1.0)
+    source, spread = Source.INTERPOLATED if moved else found.source, hypot(found.spread, _OTHER_PASS * derived)
+    return replace(found, seconds=found.seconds * factor, source=source, spread=spread)
 
 
 _HOW: dict[type, Callable[[Any, Accelerator, str, bool], Recipe]] = {

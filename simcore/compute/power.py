@@ -47,9 +47,9 @@ _FEW_ROWS = 128  # with these and fewer a product waits for memory
 # slows; then what the measured 13 % of H200 and of B200 say, as clocks go with the cube root of power.
 _AT_FULL_CLOCKS = ((2020, 0.78e12), (2023, 0.98e12), (2024, 1.56e12))
 _MEASURED_EXCESS = 0.13
-# Beyond that rule, by device and bytes of an element: 8-bit products of GB200, whose steps in Megatron-Bridge's tables
-# and MLPerf (405B, 70B adapters) all take longer than the rule says, while the same jobs on B200 do not.
-_LONG_RUNS = {("GB200", 1.0): 1.21}
+# Beyond that rule: products of 8 bits and fewer of GB200, whose steps in Megatron-Bridge's tables and MLPerf (405B, 70B
+# adapters) all take longer than the rule says, while the same jobs on B200 do not.
+_LONG_RUNS = {"GB200": 1.21}
 
 
 def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> float:
@@ -64,7 +64,8 @@ def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> 
     asked = stated_peak(device, "bf16") / device.power_w / float(np.interp(device.year, *np.array(_AT_FULL_CLOCKS).T))
     bound = float(max(0.0, asked ** (1 / 3) - 1.0)) / _MEASURED_EXCESS
     width = ELEMENT_BYTES[plain_type(dtype)]
-    return (1.0 + float(excess * _NARROW.get(width, 1.0) * bound)) * _LONG_RUNS.get((device.name, width), 1.0)
+    beyond = _LONG_RUNS.get(device.name, 1.0) if width in _NARROW else 1.0
+    return (1.0 + float(excess * _NARROW.get(width, 1.0) * bound)) * beyond
 
 
 def energy_j(kernels: Iterable[tuple[Kernel, float, str]], step_s: float, device: Accelerator) -> float:
