@@ -361,7 +361,7 @@ def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, 
     near = np.argpartition(apart, count - 1, axis=1)[:, :count]
     offsets = np.concatenate([places[near] - asked[:, None], np.take_along_axis(beyond, near, 1)[..., None]], axis=2)
     offsets = np.where(np.isinf(np.take_along_axis(apart, near, 1))[..., None], _FAR, offsets)
-    weights, left = (_FADING if known.alike else _KRIGING).weights(offsets)
+    weights, left = replace(_FADING if known.alike else _KRIGING, noise=operation.noise).weights(offsets)
     residual = _without_outliers(_residual(question, there, near, known))
     base = known.below(question)
     alone = np.isinf(apart.min(1))  # nothing measured that may be used

@@ -37,6 +37,8 @@ class Operation:
 
     `borrows`: few curves a device, so that near devices' say what they have in common.
 
+    `noise`: variance of one measurement over that of points far apart. Clocks of a training loop drift from row to row.
+
     `rests_on` names a better known operation that does nearly the same work; `there` gives its columns.
     """
 
@@ -48,6 +50,7 @@ class Operation:
     repeated: tuple[str, ...] = ()
     by_point: bool = False
     borrows: bool = False
+    noise: float = 0.02
     rests_on: str = ""
     there: Callable[[Columns], Columns] = dict
 
@@ -196,6 +199,7 @@ _HEADS = ({"heads": 0.3}, {"heads": 0.5, "kv_heads": -0.5}, {"head_dim": 6.0}, {
 _MODEL = ({"hidden": 2.3}, {"inter": 0.4, "tp": -0.4}, {"experts": 0.7, "ep": -0.7}, {"topk": 12.0}, {"inter": 4.5})
 _SPREAD = ({"ep": 0.3}, {"experts": 0.7}, {"tp": 0.7}, {"topk": 1.1, "experts": -1.1})
 _FEED = ("dtype", "gated", "distribution")
+_LOOP = 0.3
 _LONG_RUNS = ("gemm", "attention_prefill", "attention_bidirectional")  # measured at the power limit, too
 
 
@@ -215,6 +219,7 @@ OPERATIONS: dict[str, Operation] = {
             ("dtype", "layout", "out_dtype", "accumulate"),
             ({"batch": 1.0}, *_PRODUCT),
             _product,
+            noise=_LOOP,
             rests_on="gemm",
             there=_whole,
         ),
@@ -224,6 +229,7 @@ OPERATIONS: dict[str, Operation] = {
             ("dtype", "stage", "accumulate"),
             ({"groups": 1.0}, *_PRODUCT),
             _grouped,
+            noise=_LOOP,
             rests_on="gemm",
             there=_side_by_side,
         ),
