@@ -128,11 +128,13 @@ def unseen(options: argparse.Namespace, name: str, together: Callable[[Table, st
 
 
 def some_points(there: Curves, kept: NDArray[np.bool_]) -> Curves | None:
-    """Curves with some of their points."""
+    """Curves with some of their points; None without any."""
+    if not kept.any():
+        return None
     counts = np.add.reduceat(kept.astype(int), there.first[:-1])
     sizes = {name: values[counts > 0] for name, values in there.sizes.items()}
     first = np.concatenate([[0], np.cumsum(counts[counts > 0])])
-    return Curves(there.table, sizes, first, there.along[kept], there.log_us[kept]) if kept.any() else None
+    return Curves(there.table, sizes, there.places[counts > 0], first, there.along[kept], there.log_us[kept])
 
 
 def curve(table: Table, word: str) -> NDArray:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from simcore.compute.measured.estimate import machine
 from simcore.compute.measured.operations import OPERATIONS, Operation
 from simcore.compute.measured.parametric import element_bytes, stated_peak
-from simcore.compute.measured.tables import SHIPPED, pack, selected, split_name, thinned, words_of
+from simcore.compute.measured.tables import LEVELS, SHIPPED, pack, split_name, words_of
 
 WHOLE = 10_000  # points up to which none is left out
 Columns = dict[str, NDArray[np.generic]]
@@ -98,6 +98,41 @@ def packed(stem: str, columns: Columns, options: argparse.Namespace) -> dict[str
         "source": str(columns["source"]),
         "licence": LICENCES[source],
     }
+
+
+def thinned(operation: Operation, packed: Columns, share: float) -> NDArray[np.bool_]:
+    """Which points to keep, so that straight lines between them in logarithms meet all others within `share`."""
+    along, level = np.log2(packed[operation.swept].astype(float)), packed["level"].astype(float) * np.log(2) / LEVELS
+    first = np.concatenate([[0], np.cumsum(packed["points"].astype(np.int64))])
+    kept = np.zeros(len(along), bool)
+    for start, end in zip(first[:-1].tolist(), first[1:].tolist(), strict=True):
+        _keep(along, level, start, end - 1, kept, share)
+    return kept
+
+
+def _keep(
+    along: NDArray[np.float64], level: NDArray[np.float64], start: int, end: int, kept: NDArray[np.bool_], share: float
+) -> None:
+    """Greedily: from each kept point on to the farthest whose line meets all in between."""
+    kept[[start, end]] = True
+    while start < end:
+        step = start + 1
+        for further in range(start + 2, end + 1):
+            share_of_way = (along[start + 1 : further] - along[start]) / (along[further] - along[start])
+            line = level[start] + share_of_way * (level[further] - level[start])
+            if np.abs(line - level[start + 1 : further]).max() > share:
+                break
+            step = further
+        kept[step] = True
+        start = step
+
+
+def selected(packed: Columns, operation: Operation, kept: NDArray[np.bool_]) -> Columns:
+    """A packed table with only the points that are kept."""
+    curve = np.repeat(np.arange(len(packed["points"])), packed["points"].astype(np.int64))
+    counts = np.bincount(curve[kept], minlength=len(packed["points"]))
+    points = {name: packed[name][kept] for name in (operation.swept, "level")}
+    return {**packed, "points": counts.astype(np.min_scalar_type(int(counts.max(initial=0)))), **points}
 
 
 def possible(columns: Columns, operation: Operation, device: str) -> Columns:

@@ -57,9 +57,9 @@ def stated_peak(device: Accelerator, dtype: str) -> float:
     and 1.19 times as fast as B200's in 4 bits, and 1.06 and 1.23 times in 8.
     """
     wanted, rates = element_bytes(dtype), device.peak_flops_per_s
-    near = min(rates, key=lambda name: (abs(np.log2(ELEMENT_BYTES[name] / wanted)), -rates[name]))
-    plain = plain_type(dtype)
-    found = rates[plain if plain in rates else near]
+    found = rates.get(plain_type(dtype))
+    if found is None:
+        found = rates[min(rates, key=lambda name: (abs(np.log2(ELEMENT_BYTES[name] / wanted)), -rates[name]))]
     return min(found, 2 * rates["fp8"]) if wanted < ELEMENT_BYTES["fp8"] and "fp8" in rates else found
 
 
