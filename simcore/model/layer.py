@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from simcore.compute.kernel import Attention, GroupedProduct, MemoryPass, Product, Touch
 from simcore.model.plan import Plan
@@ -361,11 +361,12 @@ def _grouped(model: Model, plan: Plan, experts: Experts, local: int, rows: int) 
     size, width = plan.element_bytes, max(1, experts.ffn // plan.expert_tp)
     wide, busiest = 2 * width if model.gated else width, max(local, int(rows * (plan.capacity or plan.load)))
     trained = plan.trains(Weights.EXPERTS)
-    up = GroupedProduct(local, busiest, wide, model.hidden)
+    product = partial(GroupedProduct, local) if local > 1 else Product
+    up = product(busiest, wide, model.hidden)
     yield Kernel(Part.EXPERTS, up, 1, float(size * busiest * wide), (Module.MOE,), trained=trained)
     kept = float(size * busiest * width * trained)
     yield _pass(Part.EXPERTS, busiest * (wide + width), size, Touch.ACTIVATION, kept, Module.ACTIVATION, Module.MOE)
-    down = GroupedProduct(local, busiest, model.hidden, width)
+    down = product(busiest, model.hidden, width)
     yield Kernel(Part.EXPERTS, down, modules=(Module.MOE,), trained=trained)
 
 
