@@ -343,8 +343,11 @@ class _Placed:
         machine, exchanged_s = self.machine, self._exchanged_s(step)
         if exchanged_s:
             return exchanged_s, exchanged_s
+        around = step.beside is Beside.ATTENTION  # keys and values of other context ranks
+        gathered = around and self._software.gathers_keys
+        copies = self.model.heads / self.model.key_heads if gathered else 1
         ahead_s, back_s = (
-            machine.collective_s(kind, step.size_bytes, step.axis) if kind else 0.0
+            machine.collective_s(kind, copies * step.size_bytes, step.axis) if kind else 0.0
             for kind in (step.forward, step.backward)
         )
         if self._software.hides_exchange and _exchanges(step):
@@ -352,11 +355,13 @@ class _Placed:
                 machine.exposed_s(ahead_s, machine.phase_s(block.kernels, FORWARD), step.axis),
                 machine.exposed_s(back_s, machine.phase_s(block.kernels, INPUT_GRAD), step.axis),
             )
-        if step.beside is Beside.ATTENTION:
+        if gathered:
+            return ahead_s, ahead_s + back_s
+        if around:
             core = [kernel for kernel in block.kernels if isinstance(kernel.work, Attention)]
             return (
                 max(0.0, ahead_s - machine.phase_s(core, FORWARD)),
-                max(0.0, back_s - machine.phase_s(core, INPUT_GRAD)),
+                max(0.0, ahead_s + back_s - machine.phase_s(core, INPUT_GRAD)),  # keys come round once more
             )
         if step.beside is Beside.NOTHING or step.axis is not Axis.TENSOR:
             return None

@@ -219,7 +219,7 @@ _FED = 0.1  # of what all rows together say of a parameter
 
 _LEAST = dict.fromkeys(("products", "narrow_products", "narrowest_products", "attention", "passes"), 0.5)
 _LEAST |= {"slowdown": 0.02, "slowdown_across": 0.02, "piece_s": 2e-6, "jitter": 0.002, "gap_s": 0.5e-6}
-_LEAST |= {"step_s": 1e-3, "owner_s": 1e-4, "launch_s": 1e-6, "expert_launch_s": 1e-6}
+_LEAST |= {"step_s": 1e-3, "scales_s": 1e-5, "launch_s": 1e-6, "expert_launch_s": 1e-6}
 
 
 def _shipped(path: str) -> float:
