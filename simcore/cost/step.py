@@ -452,6 +452,9 @@ class _Placed:
         """What launches take longer than their kernels, pass by pass; all they take where each waits for the last."""
         launches = [sum(one.launches for kernel in kernels for one in in_phase(kernel, phase)) for phase in PhaseName]
         launches[1] += sum(kernel.launches for kernel in more)
+        for row in rows:
+            for at, phase in enumerate((row.forward, row.input_grad, row.weight_grad)):
+                launches[at] += phase.collective is not None
         ahead, back, apart = (count * self._software.launch_s for count in launches)
         times = self._times(rows)
         if not times[2]:

@@ -198,7 +198,7 @@ FAMILIES: dict[str, tuple[float | None, str]] = {
     "frameworks_megatron": (0.06, "calculon 21.1% (49 rows)"),
     "frameworks_fsdp": (0.07, "none"),
     "frameworks_xla": (0.10, "none"),
-    "frameworks_internevo": (0.03, "calculon 54.6%"),
+    "frameworks_internevo": (0.045, "calculon 54.6%"),
     "frameworks_other": (None, "none"),
     "mlperf_gpt3": (0.045, "none"),
     "mlperf_llama31_405b": (0.03, "none"),

@@ -78,7 +78,7 @@ WIDEST = {
     "frameworks_megatron": 0.06,
     "frameworks_fsdp": 0.07,
     "frameworks_xla": 0.1,
-    "frameworks_internevo": 0.03,
+    "frameworks_internevo": 0.045,  # once 0.03, with a constant that nothing but these rows fed
     "mlperf_gpt3": 0.045,
     "mlperf_llama31_405b": 0.03,
     "mlperf_llama31_8b": 0.04,
