@@ -329,7 +329,7 @@ class _Placed:
         for at, step in enumerate(block.steps):
             if isinstance(step, Kernel):
                 kept.append(step)
-            elif hidden := self._hidden_s(block, at, step):
+            elif hidden := self._hidden_s(block, at, self._sent_once(step)):
                 forward_s, backward_s = hidden
                 charges.add(step.axis, forward_s, backward_s + (forward_s if again else 0.0))
             elif step.beside is Beside.WEIGHT_GRADIENT and not self._software.hides_input_gradient:

@@ -8,6 +8,7 @@ import pytest
 from simcore.cli import main
 from simcore.cost.answer import Answer
 from simcore.cost.cluster import Software
+from simcore.cost.placed import placed
 from simcore.cost.predict import gradient_sums, predict, slowest_of
 from simcore.cost.published.reading import sort_rows
 from simcore.cost.published.suites import SUITES
@@ -189,3 +190,13 @@ def test_boards_with_slower_links_wait_longer_for_each_other():
     row = STATED | {"framework": "NeMo", "dtype": "bf16", "parallel": {"tp": 8}}
     fast, slow = (training(row | {"hardware": {"accelerator": name, "count": 8}}) for name in ("H100", "H800"))
     assert slow.seconds() > fast.seconds()
+
+
+def test_deepseek_v3_takes_what_its_authors_paid_for_it():
+    """2.664 million hours of 2,048 H800 for 14.8e12 tokens (arXiv 2412.19437, table 1), never fitted."""
+    plan = Plan.of(
+        4096, 15360, dp=128, pp=16, ep=64, zero=1, dtype="fp8", schedule="dualpipe", virtual_stages=2, overlap=True
+    )
+    cluster = placed("H800", "hai-llm", count=2048)
+    measured_s = 2.664e6 * 3600 / 2048 / (14.8e12 / (15360 * 4096))
+    assert predict(MODELS["deepseek-v3"], plan, cluster).step_s == pytest.approx(measured_s, rel=0.1)
