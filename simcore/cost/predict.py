@@ -264,33 +264,38 @@ _BUCKETS = 8  # gradient buckets of a stage, the last of which nothing can hide
 
 @dataclass(frozen=True, slots=True)
 class GradientSum:
-    """A collective that ends a step, of whole buffers of `size_bytes`."""
+    """Collectives that end a step, `calls` of them in turn, each of whole buffers of `size_bytes`."""
 
     kind: CollectiveKind
     size_bytes: int
     axis: Axis
+    calls: int = 1
 
     def seconds(self, plan: Plan, cluster: Cluster) -> float:
-        """What it takes by itself."""
-        return Machine(plan, cluster).collective_s(self.kind, self.size_bytes, self.axis)
+        """What they take by themselves."""
+        return self.calls * Machine(plan, cluster).collective_s(self.kind, self.size_bytes, self.axis)
 
 
-def gradient_sums(model: Model, plan: Plan) -> list[GradientSum]:
+def gradient_sums(model: Model, plan: Plan, software: Software) -> list[GradientSum]:
     """What ends a step for the replicated parameters, then for the experts'; nothing with ZeRO 3.
 
-    ZeRO 1 scatters the sums of the gradients and gathers the new weights; ZeRO 2 has scattered them before, ZeRO 3
-    gathers them in the next step (Rajbhandari et al. 2020, section 7).
+    ZeRO 1 scatters the sums of the gradients (some software sends all of them to everybody) and gathers the new
+    weights, or every owner broadcasts its own; ZeRO 2 has scattered them before, ZeRO 3 gathers them in the next step
+    (Rajbhandari et al. 2020, section 7).
     """
     held = fullest_parameters(model, plan)
-    scattered, gathered = (
-        (CollectiveKind.REDUCE_SCATTER, plan.gradient_bytes),
-        (CollectiveKind.ALL_GATHER, plan.parameter_bytes),
+    summed, scattered, gathered = (
+        (CollectiveKind.ALL_REDUCE, plan.gradient_bytes, 1),
+        (CollectiveKind.REDUCE_SCATTER, plan.gradient_bytes, 1),
+        (CollectiveKind.ALL_GATHER, plan.parameter_bytes, 1),
     )
-    levels = {0: [(CollectiveKind.ALL_REDUCE, plan.gradient_bytes)], 1: [scattered, gathered], 2: [gathered]}
+    if software.owners_broadcast:
+        gathered = CollectiveKind.BROADCAST, plan.parameter_bytes, plan.sharing
+    levels = {0: [summed], 1: [summed if software.sums_whole else scattered, gathered], 2: [gathered]}
     return [
-        GradientSum(kind, count * width, axis)
+        GradientSum(kind, count * width // calls, axis, calls)
         for count, axis in ((held.trained, Axis.DATA), (held.trained_experts, Axis.EXPERT_DATA))
-        for kind, width in levels.get(plan.zero, [])
+        for kind, width, calls in levels.get(plan.zero, [])
         if count
     ]
 
@@ -302,13 +307,13 @@ def _gradients_s(model: Model, plan: Plan, cluster: Cluster, pipeline_s: float) 
     micro-batch's backward, or with interleaving that of a whole group of micro-batches; the last bucket stays
     exposed.
     """
-    whole = fsum(one.seconds(plan, cluster) for one in gradient_sums(model, plan))
+    sums = gradient_sums(model, plan, cluster.software)
+    whole, after = (fsum(one.seconds(plan, cluster) for one in sums if (one.calls > 1) == turns) for turns in (0, 1))
     if plan.overlap:
         window = pipeline_s / plan.micro_batches * _BACKWARD_SHARE * (plan.pp if plan.virtual_stages > 1 else 1)
         shown = max(whole - window, whole / _BUCKETS)
         whole = shown + Machine(plan, cluster).slowdown(Axis.DATA) * (whole - shown)
-    owners_s = cluster.software.owner_s * plan.sharing if plan.zero == 1 and plan.sharing > 1 else 0.0
-    return whole + owners_s + _tied_s(model, plan, cluster)
+    return whole + after + _tied_s(model, plan, cluster)
 
 
 def _tied_s(model: Model, plan: Plan, cluster: Cluster) -> float:

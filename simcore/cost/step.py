@@ -342,7 +342,7 @@ class _Placed:
         for at, step in enumerate(block.steps):
             if isinstance(step, Kernel):
                 kept.append(step)
-            elif hidden := self._hidden_s(block, at, step):
+            elif hidden := self._hidden_s(block, at, self._sent_once(step)):
                 forward_s, backward_s = hidden
                 charges.add(step.axis, forward_s, backward_s + (forward_s if again else 0.0))
             elif step.beside is Beside.WEIGHT_GRADIENT and not self._software.hides_input_gradient:
@@ -356,8 +356,11 @@ class _Placed:
         machine, exchanged_s = self.machine, self._exchanged_s(step)
         if exchanged_s:
             return exchanged_s, exchanged_s
+        around = step.beside is Beside.ATTENTION  # keys and values of other context ranks
+        gathered = around and self._software.gathers_keys
+        copies = self.model.heads / self.model.key_heads if gathered else 1
         ahead_s, back_s = (
-            machine.collective_s(kind, step.size_bytes, step.axis) if kind else 0.0
+            machine.collective_s(kind, copies * step.size_bytes, step.axis) if kind else 0.0
             for kind in (step.forward, step.backward)
         )
         if self._software.hides_exchange and _exchanges(step):
@@ -365,11 +368,13 @@ class _Placed:
                 machine.exposed_s(ahead_s, machine.phase_s(block.kernels, FORWARD), step.axis),
                 machine.exposed_s(back_s, machine.phase_s(block.kernels, INPUT_GRAD), step.axis),
             )
-        if step.beside is Beside.ATTENTION:
+        if gathered:
+            return ahead_s, ahead_s + back_s
+        if around:
             core = [kernel for kernel in block.kernels if isinstance(kernel.work, Attention)]
             return (
                 max(0.0, ahead_s - machine.phase_s(core, FORWARD)),
-                max(0.0, back_s - machine.phase_s(core, INPUT_GRAD)),
+                max(0.0, ahead_s + back_s - machine.phase_s(core, INPUT_GRAD)),  # keys come round once more
             )
         if step.beside is Beside.NOTHING or step.axis is not Axis.TENSOR:
             return None
@@ -460,6 +465,9 @@ class _Placed:
         """What launches take longer than their kernels, pass by pass; all they take where each waits for the last."""
         launches = [sum(one.launches for kernel in kernels for one in in_phase(kernel, phase)) for phase in PhaseName]
         launches[1] += sum(kernel.launches for kernel in more)
+        for row in rows:
+            for at, phase in enumerate((row.forward, row.input_grad, row.weight_grad)):
+                launches[at] += phase.collective is not None
         ahead, back, apart = (count * self._software.launch_s for count in launches)
         times = self._times(rows)
         if not times[2]:
