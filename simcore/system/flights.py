@@ -200,7 +200,7 @@ def message_ends(plan: AnyPlan, members: IntArray, *, lone: bool) -> tuple[IntAr
             return members, np.roll(members, 1)
         for hop in {entry.hop for entry, _ in part.rounds}:
             senders.append(everyone)
-            receivers.append(peers_of(part, hop)[everyone])
+            receivers.append(peers_of(part, hop, len(everyone)))
     return members[np.concatenate(senders)], members[np.concatenate(receivers)]
 
 
