@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
@@ -28,9 +28,9 @@ from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Request
 from simcore.system.transport import Solved, class_of
 from simcore.timeline.events import PipelineRun, Timeline, format_ranks
-from simcore.workload.loops import Order, Ref, Step, loops
+from simcore.workload.loops import Order, Ref, Span, Step, loops
 from simcore.workload.loops.step import column_group
-from simcore.workload.model import CollectiveKind, PhaseName, Workload
+from simcore.workload.model import CollectiveKind, Group, Phase, PhaseName, Workload
 
 if TYPE_CHECKING:  # pipelines are imported where there are some
     from simcore.workload.loops.pipeline import Pipeline
@@ -51,7 +51,10 @@ class LoopCase(Setup):
     def of(cls, workload: Workload, setup: Setup) -> LoopCase:
         """InputError when the workload does not fit the machine."""
         _refuse_custom(setup.system)
-        placement, pipeline = _used(workload, setup.placement), _pipeline(workload, setup.profile, setup.settings)
+        placement, pipeline = (
+            _used(workload, setup.profile, setup.placement),
+            _pipeline(workload, setup.profile, setup.settings),
+        )
         if pipeline:
             from simcore.engine.stages import check_fits
 
@@ -235,30 +238,41 @@ class _ComputeTimes:
 def _requests(case: LoopCase, names: Sequence[int]) -> dict[Ref, Request]:
     """What every column's collective sends; columns without one are left out."""
     found = {}
-    lanes_of = cache(case.placement.lanes_of)
-    for index, layer in enumerate(case.workload.layers):
-        for name in PHASES:
-            phase = layer.phase(name)
-            if phase.collective is None:
-                continue
-            from_header = case.profile.pipelines
-            group = column_group(case.workload, layer, index, name, phase.group, from_header=from_header)
-            lanes = lanes_of(phase.collective, group)
-            size_bytes = case.profile.scale(phase.size_bytes, case.settings.comm_scale)
-            if phase.collective == CollectiveKind.ALL_GATHER and _gives_totals(case):
-                size_bytes //= prod(lane.dim.size for lane in lanes)
-            position = PHASES.index(name)
-            found[Ref(name, index)] = Request(
-                phase.collective, size_bytes, lanes if size_bytes else (), 0, layer.update_ns, index, position,
-                name=names[index],
-            )  # fmt: skip
+    lanes_of, layers = cache(case.placement.lanes_of), case.workload.layers
+    for index, name, phase, kind, group in _columns(case.workload, case.profile):
+        lanes = lanes_of(kind, group)
+        size_bytes = case.profile.scale(phase.size_bytes, case.settings.comm_scale)
+        if kind == CollectiveKind.ALL_GATHER and _gives_totals(case):
+            size_bytes //= prod(lane.dim.size for lane in lanes)
+        found[Ref(name, index)] = Request(
+            kind, size_bytes, lanes if size_bytes else (), 0, layers[index].update_ns, index, PHASES.index(name),
+            name=names[index],
+        )  # fmt: skip
     return found
 
 
-def _used(workload: Workload, placement: Placement) -> Placement:
-    """The placement with the lanes of those collectives only that the workload has: no other can meet or differ."""
-    kinds = {layer.phase(name).collective for layer in workload.layers for name in PHASES}
-    return replace(placement, lanes={kind: lanes for kind, lanes in placement.lanes.items() if kind in kinds})
+def _columns(
+    workload: Workload, profile: Profile
+) -> Iterator[tuple[int, PhaseName, Phase, CollectiveKind, Group | Span]]:
+    """The columns that have a collective, with their rows and what it spans."""
+    for index, layer in enumerate(workload.layers):
+        for name in PHASES:
+            phase = layer.phase(name)
+            if phase.collective is not None:
+                group = column_group(workload, layer, index, name, phase.group, from_header=profile.pipelines)
+                yield index, name, phase, phase.collective, group
+
+
+def _used(workload: Workload, profile: Profile, placement: Placement) -> Placement:
+    """The placement with the lanes only that the workload's collectives take: no other can meet or differ."""
+    used: dict[CollectiveKind, frozenset[int]] = {}
+    for _, _, _, kind, group in _columns(workload, profile):
+        used[kind] = used.get(kind, frozenset()) | placement.groups[group]
+    lanes = {
+        kind: tuple(lane for lane in placement.lanes[kind] if lane.position in own or lane.algorithm.whole_machine)
+        for kind, own in used.items()
+    }
+    return replace(placement, lanes=lanes)
 
 
 def _gives_totals(case: LoopCase) -> bool:
