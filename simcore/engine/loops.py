@@ -147,12 +147,12 @@ class _LoopPlayers:
     def told(self, played: Timeline) -> Timeline:
         """The timeline with what only the workload knows."""
         layers, pipeline = self._case.workload.layers, self._case.pipeline
-        phases = [{name: layer.phase(name) for name in PHASES} for layer in layers]
+        phases = [zip(map(str, PHASES), layer.phases, strict=True) for layer in layers]
         return replace(
             played,
             iterations=tuple(self._npus[0].iterations),
             layers=tuple(layer.name for layer in layers),
-            asked=[{str(name): (each.collective, each.size_bytes) for name, each in own.items()} for own in phases],
+            asked=[{name: (each.collective, each.size_bytes) for name, each in own} for own in phases],
             pipeline=_stages(self._case, pipeline, self._scene.ranks, self._npus) if pipeline else None,
             notes=(*played.notes, *(pipeline.warnings if pipeline else ())),
         )
@@ -211,13 +211,13 @@ class _ComputeTimes:
 
     def __init__(self, case: LoopCase):
         self._stragglers, self._noise = case.settings.stragglers, case.settings.noise
-        self._known: dict[float, tuple[Mapping[tuple[PhaseName, int], int]]] = {}
         self._iterations, scale = case.settings.iterations, case.settings.compute_scale
         self.plain = {
-            (name, index): case.profile.scale(layer.phase(name).compute_ns, scale)
+            (name, index): case.profile.scale(phase.compute_ns, scale)
             for index, layer in enumerate(case.workload.layers)
-            for name in PHASES
+            for name, phase in zip(PHASES, layer.phases, strict=True)
         }
+        self._known: dict[float, tuple[Mapping[tuple[PhaseName, int], int]]] = {1.0: (self.plain,)}
 
     def of(self, npu: int) -> Sequence[Mapping[tuple[PhaseName, int], int]]:
         """One entry for every iteration, or one for all; NPUs that are equally fast share it."""
@@ -256,8 +256,7 @@ def _columns(
 ) -> Iterator[tuple[int, PhaseName, Phase, CollectiveKind, Group | Span]]:
     """The columns that have a collective, with their rows and what it spans."""
     for index, layer in enumerate(workload.layers):
-        for name in PHASES:
-            phase = layer.phase(name)
+        for name, phase in zip(PHASES, layer.phases, strict=True):
             if phase.collective is not None:
                 group = column_group(workload, layer, index, name, phase.group, from_header=profile.pipelines)
                 yield index, name, phase, phase.collective, group
