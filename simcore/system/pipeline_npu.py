@@ -104,12 +104,9 @@ class Handovers:
 
     def _crossed(self, src: int, dst: int) -> int:
         """The first dimension in which two stages lie apart."""
-        src, dst = src // self._width * self._width, dst // self._width * self._width
-        for index, size in enumerate(self._dims):
-            if src % size != dst % size:
-                return index
-            src, dst = src // size, dst // size
-        return len(self._dims) - 1
+        first = np.array([src, dst]) // self._width * self._width
+        places = np.array(np.unravel_index(first, self._dims[::-1]))[::-1]
+        return int((places[:, 0] != places[:, 1]).argmax())
 
     def _partner(self, npu_class: int, stage: int) -> int:
         return int(self._class_of[int(self._ranks[npu_class][0]) % self._width + stage * self._width])
