@@ -179,17 +179,49 @@ def rows_of(timeline, npu):
     return sorted(zip(names, *(column.tolist() for column in columns), strict=True))
 
 
-@settings(deadline=None, max_examples=30)
-@given(rows_of_collectives())
-def test_cells_told_ahead_are_those_message_by_message_to_every_event_and_link(run):
+def check_message_by_message(run):
+    """Every event of every NPU and every use of a link as in the oracle; gives the run's timeline."""
     told, oracle = run.timeline(), run.timeline(exact="messages")
-    assert told.finish_ns == tuple(oracle.finish_ns[members[0]] for members in told.ranks)
-    for members in told.ranks:
-        assert rows_of(told, members[0]) == rows_of(oracle, members[0])
+    for members, finish_ns in zip(told.ranks, told.finish_ns, strict=True):
+        assert {oracle.finish_ns[npu] for npu in members} == {finish_ns}
+        rows = rows_of(told, members[0])
+        assert all(rows == rows_of(oracle, npu) for npu in members)
     assert (told.links.size_bytes == oracle.links.size_bytes).all()
     for link in range(len(told.links.size_bytes)):
         for own, other in zip(told.links.use.of(link), oracle.links.use.of(link), strict=True):
             assert own.tolist() == other.tolist()
+    return told
+
+
+@settings(deadline=None, max_examples=30)
+@given(rows_of_collectives())
+def test_cells_told_ahead_are_those_message_by_message_to_every_event_and_link(run):
+    check_message_by_message(run)
+
+
+@st.composite
+def stragglers_of_pipelines(draw):
+    """A pipelined run whose groups and stages have dimensions of their own, and one slow NPU."""
+    tp, dp, stages = draw(st.sampled_from([(2, 3, 2), (3, 2, 2), (3, 1, 4), (1, 3, 3)]))
+    across = draw(st.sampled_from([(stages,), (2, stages // 2)])) if stages == 4 else (stages,)
+    rate = draw(st.sampled_from([5e9, 50e9]))
+    dims = [Dimension(draw(st.sampled_from(["Ring", "Switch"])), size, rate, 100.0) for size in (tp, dp) if size > 1]
+    dims += [Dimension(draw(st.sampled_from(["Ring", "Mesh", "Switch"])), size, rate, 100.0) for size in across]
+    layers = [Layer(f"row{i}", draw(BLOCKING), draw(BLOCKING), draw(PHASES), i) for i in range(2)]
+    end = Layer("gradient_reduce", Phase(), Phase(), draw(BLOCKING), role=Role.REDUCE)
+    handed, sized = draw(st.sampled_from([1000, 60_000])), Parallelism(tp, 1, stages, 1, 0, stages)
+    workload = Workload(LOOP, (end, *layers * stages), sized, "simai", pipeline_bytes=handed)
+    slow = {draw(st.integers(0, tp * dp * stages - 1)): draw(st.sampled_from([1.1, 1.5]))}
+    chosen = Settings(schedule=draw(st.sampled_from(["gpipe", "1f1b", "zb-h1"])), stragglers=slow, link_times=True)
+    system = SystemConfig(preferred_dataset_splits=draw(st.sampled_from([1, 2])), active_chunks_per_dimension=1)
+    return Run(workload, Topology(tuple(dims)), system, settings=chosen)
+
+
+@settings(deadline=None, max_examples=15)
+@given(stragglers_of_pipelines())
+def test_of_a_stage_only_the_peers_of_a_straggler_and_of_these_differ(run):
+    """Four classes a stage at most: the one in its place, those of its two groups, and the others."""
+    assert len(check_message_by_message(run).ranks) <= 4 * run.workload.parallelism.pp
 
 
 @settings(deadline=None, max_examples=20)
