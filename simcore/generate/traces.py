@@ -19,7 +19,7 @@ from simcore.generate.aicb.operations import Operation
 from simcore.generate.groups import Groups, groups_of
 from simcore.model.plan import Plan
 from simcore.workload.chakra.schema import CommType, NodeType
-from simcore.workload.chakra.writer import frame, metadata, node
+from simcore.workload.chakra.writer import frame, metadata, node, varint
 from simcore.workload.model import Layer, PhaseName, Role
 
 __all__ = ["Skeleton", "check_set", "skeleton", "trace", "write_set"]
@@ -113,17 +113,8 @@ def _goes_behind(operation: Operation) -> bool:
 
 def _head(number: int, waits: Iterable[int]) -> bytes:
     """Fields id (1) and data_deps (5, packed) of a node."""
-    packed = b"".join(_varint(other) for other in waits if other)
-    return b"\x08" + _varint(number) + (b"\x2a" + frame(packed) if packed else b"")
-
-
-def _varint(value: int) -> bytes:
-    made = bytearray()
-    while value > 127:
-        made.append(value & 127 | 128)
-        value >>= 7
-    made.append(value)
-    return bytes(made)
+    packed = b"".join(varint(other) for other in waits if other)
+    return b"\x08" + varint(number) + (b"\x2a" + frame(packed) if packed else b"")
 
 
 def trace(made: Skeleton, rank: int, plan: Plan, groups: Groups) -> bytes:

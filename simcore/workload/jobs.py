@@ -56,28 +56,12 @@ Places = Callable[[Sequence[int], int, int, random.Random], list[int]]
 PLACES: Registry[Places] = Registry("placement")
 
 
-@PLACES.register("packed")
-def _packed(free: Sequence[int], wanted: int, inner: int, source: random.Random) -> list[int]:
-    """The first that are free."""
-    return list(free[:wanted])
-
-
-@PLACES.register("spread")
-def _spread(free: Sequence[int], wanted: int, inner: int, source: random.Random) -> list[int]:
-    """As far apart as they come."""
-    return [free[index * len(free) // wanted] for index in range(wanted)]
-
-
-@PLACES.register("rail")
-def _rail(free: Sequence[int], wanted: int, inner: int, source: random.Random) -> list[int]:
-    """All with the same place in dimension 0, then those of the next place."""
-    return sorted(free, key=lambda npu: (npu % inner, npu))[:wanted]
-
-
-@PLACES.register("random")
-def _random(free: Sequence[int], wanted: int, inner: int, source: random.Random) -> list[int]:
-    """Any, in any order."""
-    return source.sample(free, wanted)
+PLACES.register("packed")(lambda free, wanted, inner, source: list(free[:wanted]))
+# As far apart as they come.
+PLACES.register("spread")(lambda free, wanted, inner, source: [free[i * len(free) // wanted] for i in range(wanted)])
+# All with the same place in dimension 0, then those of the next place.
+PLACES.register("rail")(lambda free, wanted, inner, source: sorted(free, key=lambda npu: (npu % inner, npu))[:wanted])
+PLACES.register("random")(lambda free, wanted, inner, source: source.sample(free, wanted))
 
 
 def placed(jobs: Sequence[Job], dims: Sequence[int], seed: int, rule: str = "") -> list[tuple[int, ...]]:
