@@ -26,7 +26,7 @@ __all__ = ["Rates", "StepTimes", "link_bytes", "play", "send_all", "step_batch"]
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a node computes and reads per second."""
+    """What a node, or a core, computes and reads per second."""
 
     macs_per_s: float
     memory_bytes_per_s: float
