@@ -21,16 +21,11 @@ from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.writer import encode, groups, metadata, node
 from simcore.workload.kineto import Collective, KinetoTrace
 from simcore.workload.model import CollectiveKind, Layer, Phase, Workload, kind_of
-from simcore.workload.text import write
+from simcore.workload.text import COLLECTIVES, write
 
 __all__ = ["Exported", "collectives", "to_chakra", "to_workload_text"]
 
-KINDS = {
-    CollectiveKind.REDUCE_SCATTER: CommType.REDUCE_SCATTER,
-    CollectiveKind.ALL_REDUCE: CommType.ALL_REDUCE,
-    CollectiveKind.ALL_GATHER: CommType.ALL_GATHER,
-    CollectiveKind.ALL_TO_ALL: CommType.ALL_TO_ALL,
-}
+KINDS = set(COLLECTIVES.values())  # what traces and texts have
 THREADS, DELAYS = 100_000, 1_000_000  # host threads and delays take stream numbers from here on
 
 
@@ -136,7 +131,7 @@ class _Rank:
         name = self.trace.names[graph.name[row]] if graph.name[row] >= 0 else "host"
         if said is not None:
             attributes: dict[str, object] = {
-                "comm_type": int(KINDS[CollectiveKind(kind_of(said.operation))]),
+                "comm_type": int(CommType[kind_of(said.operation).upper()]),
                 "comm_size": said.size_bytes,
             }
             attributes |= {"pg_name": names[said.ranks]} if said.ranks in names else {}

@@ -16,17 +16,10 @@ from typing import Any
 from simcore.errors import InputError, Location, closest
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
-from simcore.workload.model import CollectiveKind, Layer, Workload
+from simcore.workload.model import CollectiveKind, Group, Layer, Workload
+from simcore.workload.text import SPELLINGS
 
 __all__ = ["LOOPS", "TextNode", "encode", "steps"]
-
-TYPES = {
-    CollectiveKind.ALL_REDUCE: ("ALLREDUCE", CommType.ALL_REDUCE),
-    CollectiveKind.ALL_TO_ALL: ("ALLTOALL", CommType.ALL_TO_ALL),
-    CollectiveKind.ALL_GATHER: ("ALLGATHER", CommType.ALL_GATHER),
-    CollectiveKind.REDUCE_SCATTER: ("REDUCESCATTER", CommType.REDUCE_SCATTER),
-    None: ("NONE", CommType.ALL_REDUCE),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +73,8 @@ class _Passes:
         if which in COMPUTES:
             step = TextNode(f"COMP_NODE_{name}_{COMPUTES[which]}", deps, duration_micros=phase.compute_ns)
         else:
-            word, comm_type = TYPES[phase.collective]
+            word = SPELLINGS[phase.collective, Group.LOOP]
+            comm_type = CommType[phase.collective.name] if phase.collective else CommType.ALL_REDUCE
             own = not self.first_dim or which in self.first_dim.split()
             dims = tuple(not self.first_dim or own == (index == 0) for index in range(self.num_dims))
             label = self.label if which == "GC" else ""
