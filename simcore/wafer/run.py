@@ -126,22 +126,16 @@ def _phase_events(run: _Run, step: NodeStep, times: StepTimes) -> None:
     begin, ready, end = (column + run.now_ns for column in (times.begin_ns, times.ready_ns, times.end_ns))
     sent = _sent_bytes(run.graph, step)
     size = sent.sum(axis=2)
-    for kind, label, first, last in (
-        (EventKind.COMPUTE, computing, begin, ready),
-        (EventKind.COLLECTIVE, name, ready, end),
-        (EventKind.WAIT, name, ready, end),
-    ):
-        at = np.nonzero(last > first)
-        pick = [np.broadcast_to(column, first.shape)[at] for column in (first, last, label, layer, part, size)]
-        start, stop, labels, layers, parts, sizes = pick
-        run.add(npu_class=at[1], stream=0, start_ns=start, end_ns=stop, kind=int(kind), name=labels, layer=layers,
-                phase=parts, size_bytes=sizes * (kind != EventKind.COMPUTE))  # fmt: skip
+    rows = [(EventKind.COMPUTE, 0, computing, begin, ready, 0 * size, ready > begin)]
+    rows += [(kind, 0, name, ready, end, size, end > ready) for kind in (EventKind.COLLECTIVE, EventKind.WAIT)]
     for dim in range(sent.shape[2]):
-        at = np.nonzero(sent[:, :, dim])
-        pick = [np.broadcast_to(column, ready.shape)[at] for column in (ready, end, name, layer, part, sent[:, :, dim])]
+        rows.append((EventKind.CHUNK, 1 + dim, name, ready, end, sent[:, :, dim], sent[:, :, dim] > 0))
+    for kind, stream, label, first, last, of, which in rows:
+        at = np.nonzero(which)
+        pick = [np.broadcast_to(column, which.shape)[at] for column in (first, last, label, layer, part, of)]
         start, stop, labels, layers, parts, sizes = pick
-        run.add(npu_class=at[1], stream=1 + dim, start_ns=start, end_ns=stop, kind=int(EventKind.CHUNK), name=labels,
-                layer=layers, phase=parts, size_bytes=sizes)  # fmt: skip
+        run.add(npu_class=at[1], stream=stream, start_ns=start, end_ns=stop, kind=int(kind), name=labels, layer=layers,
+                phase=parts, size_bytes=sizes)  # fmt: skip
     for phase, bytes_of_first in zip(step.phases, size[:, 0].tolist(), strict=True):
         if phase.kind:
             key = places[phase.layer], PARTS.index(phase.part)
