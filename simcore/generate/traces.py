@@ -19,7 +19,7 @@ from simcore.generate.aicb.operations import Operation
 from simcore.generate.groups import Groups, groups_of
 from simcore.model.plan import Plan
 from simcore.workload.chakra.schema import CommType, NodeType
-from simcore.workload.chakra.writer import frame, metadata, node, varint
+from simcore.workload.chakra.writer import check_free, frame, metadata, node, varint
 from simcore.workload.model import Layer, PhaseName, Role
 
 __all__ = ["Skeleton", "check_set", "skeleton", "trace", "write_set"]
@@ -44,10 +44,7 @@ def check_set(prefix: Path, plan: Plan, ranks: Sequence[int], *, force: bool) ->
             message, expected = "there is no such rank", f"0 to {plan.world_size - 1}"
             raise InputError.at("--ranks", message, expected=expected, found=str(rank))
     wanted = [_group_file(prefix), *(_rank_file(prefix, rank) for rank in ranks or range(plan.world_size))]
-    there = [] if force else [path for path in wanted if path.exists()]
-    if there:
-        expected = "new files, or --force"
-        raise InputError.at("--output", f"{len(there)} of the files exist", expected=expected, found=str(there[0]))
+    check_free(wanted, force=force)
 
 
 def _group_file(prefix: Path) -> Path:

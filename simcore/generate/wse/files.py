@@ -7,9 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from simcore.errors import InputError
-from simcore.files import write_text
+from simcore.files import make_folder, write_text
 from simcore.generate.wse.operations import Operation
+from simcore.workload.chakra.writer import check_free
 
 __all__ = ["GRAPH_HEADER", "HEADER", "dimensions", "graph_row", "row", "write_lines"]
 
@@ -75,17 +75,7 @@ def graph_row(operation: Operation) -> str:
 
 
 def write_lines(path: Path, lines: Iterable[str], *, force: bool = False) -> None:
-    """Write a text file with its folders.
-
-    Raises
-    ------
-    InputError
-        When the file exists and `force` is not given, or its place cannot be written.
-    """
-    try:
-        if path.exists() and not force:
-            raise InputError.at(str(path), "the file exists already", hint="--force overwrites it")
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError.at(str(path.parent), f"cannot be made: {error.strerror or error}") from error
+    """Write a text file with its folders; InputError when it is there and not to be replaced, or cannot be made."""
+    make_folder(path.parent, force=True)
+    check_free([path], force=force)
     write_text(path, "\n".join(lines) + "\n")
