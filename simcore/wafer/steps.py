@@ -21,7 +21,7 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.workload.wafer import Flows, NodeStep, Phase
 
-__all__ = ["Rates", "StepTimes", "link_bytes", "play", "send_all", "step_batch"]
+__all__ = ["Rates", "StepTimes", "play", "send_all", "step_batch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,6 @@ class StepTimes:
         """How long every node computes."""
         total: IntArray = (self.ready_ns - self.begin_ns).sum(axis=0)
         return total
-
-
-def link_bytes(graph: LinkGraph, phase: Phase) -> IntArray:
-    """Bytes that every link carries in a phase; a multicast crosses a link once. Shape [links]."""
-    loads = np.zeros(len(graph), np.int64)
-    for flows in phase.rounds:
-        loads += _sent(graph, flows, np.zeros(len(flows.source), np.int64), np.zeros(len(graph), np.int64)).size_bytes
-    return loads
 
 
 def _sent(graph: LinkGraph, flows: Flows, start_ns: IntArray, free_ns: IntArray) -> Batch:

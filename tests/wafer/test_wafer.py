@@ -16,7 +16,7 @@ from simcore.network.topology.model import Dimension, Topology, Wafer
 from simcore.timeline.breakdown import breakdown, class_figures
 from simcore.wafer.cores import play_cores
 from simcore.wafer.run import core_places, simulate_wafer
-from simcore.wafer.steps import Rates, link_bytes, play
+from simcore.wafer.steps import Rates, play, send_all
 from simcore.workload.wafer import CoreStep, Flows, Instruction, NodeStep, Phase
 from tests.generate.test_wse_nodes import SYSTEMS
 from tests.generate.wse import job, of_run, oracle
@@ -45,6 +45,15 @@ def played(made):
     """A job's first step as phases."""
     step = steps(made)[0]
     return node_step(made, step, exchanges(made, step))
+
+
+def link_bytes(graph, phase):
+    """Bytes that every link carries in a phase; a multicast crosses a link once."""
+    loads, nothing = np.zeros(len(graph), np.int64), np.zeros(len(graph), np.int64)
+    for each in phase.rounds:
+        start = np.zeros(len(each.source), np.int64)
+        loads += send_all(graph, each.source, each.target, each.size_bytes, start, each.tree, nothing).size_bytes
+    return loads
 
 
 def test_the_exchange_of_the_default_run_loads_the_links_as_estimated():
