@@ -101,15 +101,11 @@ def _purpose(row: str, phase: PhaseName, group: Group) -> str:
         return "parameters gathered"
     if row.startswith("replicas_"):
         return "gradients reduced"
-    if row.startswith("gradient_reduce") or (phase is PhaseName.WEIGHT_GRAD and not _listed_gradient(row)):
+    named = row.startswith(("grad_", "moe_grad", "parameter_gather", "gradient_norm"))  # with a purpose of their own
+    if row.startswith("gradient_reduce") or (phase is PhaseName.WEIGHT_GRAD and not named):
         return "expert gradients reduced" if group is Group.DP_EP else "gradients reduced"
     what = next((what for start, what in _PURPOSES if row.startswith(start)), row)
     return f"{what} {'forward' if phase is PhaseName.FORWARD else 'backward'}" if what in _DIRECTED else what
-
-
-def _listed_gradient(row: str) -> bool:
-    """Whether a row's weight-gradient column has a purpose of its own."""
-    return row.startswith(("grad_", "moe_grad", "parameter_gather", "gradient_norm"))
 
 
 def _operation_bytes(operations: Iterable[Operation]) -> Bytes:

@@ -130,13 +130,10 @@ def _body(operation: Operation, rank: int, plan: Plan, groups: Groups) -> bytes:
     kind, attributes = _content(operation, rank, plan, groups)
     time_ns = round((operation.elapsed_ms or 0.0) * 1e6)
     micros = max(1, round(time_ns / 1000)) if time_ns else 0
-    message = node(0, _name(operation), kind, duration_micros=micros, attributes=attributes)
+    name = operation.stage if operation.kind == "computation" else f"{operation.stage}.{operation.kind}"
+    message = node(0, name, kind, duration_micros=micros, attributes=attributes)
     encoded: bytes = message.SerializeToString(deterministic=True)
     return encoded
-
-
-def _name(operation: Operation) -> str:
-    return operation.stage if operation.kind == "computation" else f"{operation.stage}.{operation.kind}"
 
 
 def _content(operation: Operation, rank: int, plan: Plan, groups: Groups) -> tuple[NodeType, dict[str, object]]:

@@ -88,17 +88,14 @@ def play(
         group = _group_of(phase, step.nodes)
         for flows in phase.rounds:
             batch = _sent(graph, flows, clock[flows.source], free)
-            arrival = batch.arrival_ns if queues else clock[flows.source] + message_ns(graph, *_columns(flows))
-            free = batch.free_ns if queues else free
+            arrival, free = batch.arrival_ns, batch.free_ns if queues else free
+            if not queues:
+                arrival = clock[flows.source] + message_ns(graph, flows.source, flows.target, flows.size_bytes)
             carried, busy = carried + batch.size_bytes, busy + batch.busy_ns
             clock = _met(clock, group, flows.source, arrival)
         clock = _met(clock, group, np.zeros(0, np.int64), np.zeros(0, np.int64))
         times[2, number] = clock
     return StepTimes(times[0], times[1], times[2], carried, busy)
-
-
-def _columns(flows: Flows) -> tuple[IntArray, IntArray, IntArray]:
-    return flows.source, flows.target, flows.size_bytes
 
 
 def _group_of(phase: Phase, nodes: int) -> IntArray:

@@ -195,7 +195,9 @@ def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
         for graph in found.graphs:
             if (graph.dims != ALL_DIMENSIONS).any():
                 node.problem("its collectives name dimensions of a machine of its own", "groups, or all NPUs")
-        return replace(found, graphs=tuple(_repeated(graph, repeats) for graph in found.graphs))
+        times = range(repeats - 1)  # each after all of the time before
+        parts = ([graph, *(part for _ in times for part in (_gate(0), graph))] for graph in found.graphs)
+        return replace(found, graphs=tuple(map(_chain, parts)))
     workload = text.read(path)
     if workload.parallelism.pp > 1:
         node.problem(
@@ -207,8 +209,3 @@ def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
     groups: dict[str, tuple[int, ...]] = {}
     graphs = tuple(reader.with_groups(reader.decode(data, str(path)), groups, (), npus) for data in known)
     return GraphSet(graphs, np.array([known[data] for data in traces], np.int32), groups, path.name, workload.warnings)
-
-
-def _repeated(graph: Graph, repeats: int) -> Graph:
-    """A graph run again and again, each time after all of the time before."""
-    return _chain([graph, *(part for _ in range(repeats - 1) for part in (_gate(0), graph))])
