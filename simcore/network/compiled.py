@@ -9,6 +9,7 @@ from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from inspect import isfunction, isgeneratorfunction
 from operator import attrgetter
+from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -19,7 +20,7 @@ from simcore.network import core, heaps
 from simcore.network.core import MOVING, ROWS, State
 from simcore.network.heaps import Rows
 
-__all__ = ["Arrays", "Known", "installed"]
+__all__ = ["Arrays", "Known", "installed", "kept"]
 
 ENTRIES = ("begin", "hand_over", "happen", "play")
 """What Python calls of it; `core` calls the rest."""
@@ -31,6 +32,12 @@ WIDTHS = {"heads": 9, "timers": 4, "left": 3, "rows": 3}
 def installed() -> bool:
     """Whether numba is there."""
     return find_spec("numba") is not None
+
+
+@cache
+def kept() -> bool:
+    """Whether an earlier run has left what it compiled where numba puts it, beside the module."""
+    return any(Path(core.__file__).with_name("__pycache__").glob("core.play-*.nbi"))
 
 
 @cache
@@ -56,9 +63,8 @@ def _compiled(source: ModuleType, given: Mapping[str, object] = MappingProxyType
             setattr(copy, name, np.int64(value))
         if isfunction(value) and value.__module__ == source.__name__ and name not in given:
             keep = not isgeneratorfunction(value)  # one that is loaded cannot be compiled into others
-            inner = name not in ENTRIES
-            make = njit(cache=keep, no_cpython_wrapper=inner, no_cfunc_wrapper=True)
-            setattr(copy, name, make(getattr(copy, name)))
+            wrappers: dict[str, Any] = {"no_cpython_wrapper": name not in ENTRIES, "no_cfunc_wrapper": True}
+            setattr(copy, name, njit(cache=keep, **wrappers)(getattr(copy, name)))
     return copy
 
 

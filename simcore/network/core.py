@@ -19,8 +19,25 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 __all__ = [
-    *("MOVING", "NEVER", "ROWS", "Calendar", "Hop", "Instance", "Layout", "Link", "Lists", "Message", "Rank", "Round"),
-    *("Slot", "State", "Transfer", "begin", "hand_over", "happen", "play"),
+    "MOVING",
+    "NEVER",
+    "ROWS",
+    "Calendar",
+    "Hop",
+    "Instance",
+    "Layout",
+    "Link",
+    "Lists",
+    "Message",
+    "Rank",
+    "Round",
+    "Slot",
+    "State",
+    "Transfer",
+    "begin",
+    "hand_over",
+    "happen",
+    "play",
 ]
 
 NEVER = 1 << 62
@@ -143,7 +160,7 @@ class Message:
 
 @dataclass(slots=True)
 class Transfer:
-    """Whether it waits for its first packet only, for how many things, and which one waits for its departure (-1: none).
+    """Whether it waits for its first packet only, for how many things, which one waits for its departure (-1: none).
 
     Those that wait for its receive are in `then` from `then_at` on, to the next one's.
     """

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simcore.network.clock import occupied_ns, steps
-from simcore.network.compiled import Arrays, Known, installed
+from simcore.network.compiled import Arrays, Known, installed, kept
 from simcore.network.core import (
     NEVER,
     Hop,
@@ -37,8 +37,8 @@ __all__ = ["MESSAGE", "Layouts", "Running", "Shape", "playable"]
 MESSAGE = -1
 """The layout of a message of no phase."""
 MESSAGES_AT_ONCE = 1 << 16
-ENOUGH = 250_000
-"""So many messages take some five seconds in Python: long beside the half of a second that loads what is compiled."""
+ENOUGH = {True: 60_000, False: 400_000}
+"""So many messages take Python (10 us each) as long as loading what is compiled, and as compiling it, some 4 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Layouts:
 
     def _layout(self, members: IntArray, rounds: int, window: int, half: int, endpoint_ns: int) -> int:
         s = self.state
-        firsts = map(len, (s.rounds, s.messages, s.ranks, s.transfers))
+        firsts = [len(s.rounds), len(s.messages), len(s.ranks), len(s.transfers)]
         s.layouts.append(Layout(len(members), rounds, window, half, endpoint_ns, *firsts))
         s.ranks.extend(Rank(name, 0) for name in members.tolist())
         return len(s.layouts) - 1
@@ -264,7 +264,7 @@ class Running:
         self._entries += extent.entries
         idle = self._idle.get(layout)
         instance = idle.pop() if idle else self._another(layout, extent)
-        if self._layouts.begun > ENOUGH and isinstance(self._columns, Lists) and self._layouts.known:
+        if self._layouts.begun > ENOUGH[kept()] and isinstance(self._columns, Lists) and self._layouts.known:
             self._columns = Arrays(self._columns.state, self._layouts.known)
         self._columns.follow(self._entries)
         own = self._columns.state.instances[instance]
