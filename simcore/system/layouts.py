@@ -37,8 +37,8 @@ __all__ = ["MESSAGE", "Layouts", "Running", "Shape", "playable"]
 MESSAGE = -1
 """The layout of a message of no phase."""
 MESSAGES_AT_ONCE = 1 << 16
-ENOUGH = {True: 60_000, False: 400_000}
-"""So many messages take Python (10 us each) as long as loading what is compiled, and as compiling it, some 4 s."""
+ENOUGH = {True: 60_000, False: 600_000}
+"""So many messages take Python (10 us each) as long as loading what is compiled, and as compiling it, some 6 s."""
 
 
 @dataclass(frozen=True, slots=True)
