@@ -1,11 +1,12 @@
-"""What one expert layer moves between the nodes of a stage, from its routing array: NumPy, once for all nodes."""
+"""What one expert layer moves between nodes with a copy of its experts, from its routing array, once for all nodes."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from simcore.generate.wse.ranks import dispatch_sources, expert_nodes, shared_no
 from simcore.generate.wse.settings import System
 from simcore.model.shape import Experts
 
-__all__ = ["SHARED", "Exchange", "Token"]
+__all__ = ["SHARED", "Exchange", "Routed", "Token"]
 
 Ints = npt.NDArray[np.int64]
 Token = tuple[int, int]  # sequence, position
@@ -23,10 +24,11 @@ SHARED = -1  # stands for the shared expert where a number of an expert is expec
 
 @dataclass(frozen=True)
 class Exchange:
-    """Tokens of one layer and step: who sends them, who computes them.
+    """Tokens of one layer and step on one copy of the experts: who sends them, who computes them.
 
-    `routing` has shape [choice, sequence, position]; nodes are numbered inside their stage. `shared` is the node
-    of the copy of the shared expert that serves each sequence, -1 where the model has none.
+    `routing` has shape [choice, sequence, position]; nodes are numbered inside their copy. Its columns are sequences
+    from number `first` on. `shared` is the node of the copy of the shared expert that serves each of them, -1 where
+    the model has none.
     """
 
     routing: Ints
@@ -35,6 +37,7 @@ class Exchange:
     source: Ints
     holder: Ints
     shared: Ints
+    first: int = 0
 
     @cached_property
     def dispatch(self) -> Ints:
@@ -80,7 +83,7 @@ class Exchange:
 
     def destinations(self, sequence: int, position: int) -> tuple[int, ...]:
         """Nodes where a token has business, ascending."""
-        return tuple(np.flatnonzero(self._reached[sequence, position]).tolist())
+        return tuple(np.flatnonzero(self._reached[sequence - self.first, position]).tolist())
 
     @cached_property
     def sent(self) -> dict[tuple[int, int], list[Token]]:
@@ -88,7 +91,7 @@ class Exchange:
         pairs: dict[tuple[int, int], list[Token]] = defaultdict(list)
         sources = self.source.tolist()
         for sequence, position, node in np.argwhere(self._reached).tolist():
-            pairs[sources[sequence], node].append((sequence, position))
+            pairs[sources[sequence], node].append((sequence + self.first, position))
         return pairs
 
     @cached_property
@@ -98,7 +101,7 @@ class Exchange:
         order = np.argwhere(np.ones(self.routing.shape[1:], bool)).tolist()
         for sequence, position in order:
             for expert in self.routing[:, sequence, position].tolist():
-                tokens[expert].append((sequence, position))
+                tokens[expert].append((sequence + self.first, position))
         return tokens
 
     @cached_property
@@ -109,11 +112,11 @@ class Exchange:
         pairs: dict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
         for expert in sorted(self.work):
             for sequence, position in self.work[expert]:
-                pairs[int(self.holder[expert]), int(self.source[sequence])].append((expert, sequence, position))
+                pairs[int(self.holder[expert]), self.origin(sequence)].append((expert, sequence, position))
         for sequence in np.flatnonzero(self.shared >= 0).tolist():
             for position in range(self.routing.shape[2]):
                 pair = int(self.shared[sequence]), int(self.source[sequence])
-                pairs[pair].append((SHARED, sequence, position))
+                pairs[pair].append((SHARED, sequence + self.first, position))
         return pairs
 
     @cached_property
@@ -130,10 +133,13 @@ class Exchange:
         return len(places), places[token]
 
     @cached_property
-    def origins(self) -> list[int]:
-        """`source` as plain numbers."""
+    def _origins(self) -> list[int]:
         numbers: list[int] = self.source.tolist()
         return numbers
+
+    def origin(self, sequence: int) -> int:
+        """The node that sends a sequence."""
+        return self._origins[sequence - self.first]
 
     @cached_property
     def _choices(self) -> list[list[list[tuple[int, int]]]]:
@@ -148,20 +154,29 @@ class Exchange:
 
     def results(self, sequence: int, position: int) -> Iterator[tuple[int, int]]:
         """(expert, its node) of every vector that a token gets back."""
-        yield from self._choices[sequence][position]
-        if self.shared[sequence] >= 0:
-            yield SHARED, int(self.shared[sequence])
+        yield from self._choices[sequence - self.first][position]
+        if (holder := int(self.shared[sequence - self.first])) >= 0:
+            yield SHARED, holder
 
     @classmethod
-    def of(cls, routing: Ints, experts: Experts, system: System) -> Exchange:
-        """The exchange of one layer of `system`, from its routing array."""
-        batch = routing.shape[1]
-        shared = shared_nodes(system, batch) if experts.shared_ffn else np.full(batch, -1)
-        return cls(
-            routing=routing.astype(np.int64),
-            experts=experts.count,
-            nodes=system.stage_nodes,
-            source=dispatch_sources(system, batch),
-            holder=expert_nodes(system, experts.count),
-            shared=shared,
+    def of(cls, routing: Ints, experts: Experts, system: System) -> tuple[Exchange, ...]:
+        """The exchange of one layer of `system` on each copy of its experts, from its routing array."""
+        nodes = system.replica_nodes
+        copy, source = np.divmod(dispatch_sources(system, routing.shape[1]), nodes)
+        ends = np.searchsorted(copy, np.arange(system.dp_ffn + 1)).tolist()
+        return tuple(
+            cls(
+                routing=routing[:, first:end].astype(np.int64),
+                experts=experts.count,
+                nodes=nodes,
+                source=source[first:end],
+                holder=expert_nodes(system, experts.count),
+                shared=shared_nodes(system, end - first) if experts.shared_ffn else np.full(end - first, -1),
+                first=first,
+            )
+            for first, end in pairwise(ends)
         )
+
+
+Routed = Mapping[str, Sequence[Exchange]]
+"""The exchanges of every expert layer, by its name."""

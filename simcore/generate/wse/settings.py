@@ -18,7 +18,8 @@ class System:
     """Nodes on a grid and the degrees of parallelism of one phase (prefill or decode).
 
     Ranks count, innermost first, tensor (tp), sequence (sp), data (dp), pipeline (pp) for attention and tensor,
-    expert (ep), pipeline for the feed-forward part.
+    expert (ep), data (dp_ffn), pipeline for the feed-forward part: so many copies of the experts serve the batches of
+    their own nodes.
     """
 
     nodes: int
@@ -33,6 +34,12 @@ class System:
     shared_copies: int
     routing: str
     exchange: str
+    dp_ffn: int = 1
+
+    @property
+    def replica_nodes(self) -> int:
+        """Nodes that hold one copy of the experts."""
+        return self.stage_nodes // self.dp_ffn
 
     @property
     def stage_nodes(self) -> int:
@@ -77,6 +84,7 @@ def read_system(path: str | Path, phase: str) -> System:
     with Problems() as problems:
         root = read(path, problems)
         root.keys(optional=("prefill", "decode", "train"))
+        trains = phase == "train"
         phase = "prefill" if phase == "train" and phase not in root and "prefill" in root else phase
         phase = "decode" if phase == "train" and phase not in root else phase
         if phase not in root:
@@ -91,7 +99,7 @@ def read_system(path: str | Path, phase: str) -> System:
         grids = [_grid(part[key]) for key in GRIDS]
         routing, exchange = part["expert_workload_model"].choice(ROUTING), part["moe_comm"].choice(EXCHANGES)
         if not problems.found:
-            _check(part, degrees, grids[0])
+            _check(part, degrees, grids[0], trains=trains)
     return System(
         nodes=degrees["num_nodes"],
         node_grid=grids[0],
@@ -105,24 +113,28 @@ def read_system(path: str | Path, phase: str) -> System:
         shared_copies=degrees["n_redundant_shared_exp"],
         routing=str(routing),
         exchange=str(exchange),
+        dp_ffn=degrees["dp_ffn"],
     )
 
 
-def _check(part: Node, degrees: dict[str, int], grid: tuple[int, int]) -> None:
+def _check(part: Node, degrees: dict[str, int], grid: tuple[int, int], *, trains: bool) -> None:
     """Note every rule that the degrees break; `part` has the place of each."""
     nodes = degrees["num_nodes"]
     stage = nodes // degrees["pp"]
     attention = degrees["dp_attn"] * degrees["tp_attn"] * degrees["sp"] * degrees["pp"]
     feed_forward = degrees["dp_ffn"] * degrees["tp_ffn"] * degrees["ep"] * degrees["pp"]
-    full = degrees["ep"] == stage or degrees["tp_ffn"] == stage
+    replica = stage // degrees["dp_ffn"]
+    full = replica in {degrees["ep"], degrees["tp_ffn"]}
+    whole = replica % (degrees["tp_attn"] * degrees["sp"]) == 0 and (degrees["tp_ffn"] == 1 or replica == stage)
     rules = [
         (prod(grid) == nodes, "node_grid", f"rows x columns = num_nodes = {nodes}"),
         (attention == nodes, "dp_attn", f"dp_attn * tp_attn * sp * pp = num_nodes = {nodes}"),
-        (degrees["dp_ffn"] == 1, "dp_ffn", "1: the feed-forward part has no data parallelism"),
+        (degrees["dp_ffn"] == 1 or whole, "dp_ffn", "tp_ffn = 1, and ep a multiple of tp_attn * sp"),
+        (degrees["dp_ffn"] == 1 or not trains, "dp_ffn", "1 in a training step"),
         (feed_forward == nodes, "ep", f"dp_ffn * tp_ffn * ep * pp = num_nodes = {nodes}"),
         (degrees["ep"] == 1 or degrees["tp_ffn"] == 1, "tp_ffn", "1 when ep > 1"),
-        (full, "ep", f"ep or tp_ffn equal to the nodes of a pipeline stage, {stage}"),
-        (degrees["n_redundant_shared_exp"] <= stage, "n_redundant_shared_exp", f"at most one copy a node, {stage}"),
+        (full, "ep", f"ep or tp_ffn equal to the nodes of a pipeline stage over dp_ffn, {replica}"),
+        (degrees["n_redundant_shared_exp"] <= replica, "n_redundant_shared_exp", f"at most one copy a node, {replica}"),
         (
             degrees["tp_ffn"] == 1 or degrees["n_redundant_shared_exp"] == 1,
             "n_redundant_shared_exp",
