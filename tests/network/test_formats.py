@@ -139,6 +139,8 @@ def test_an_infragraph_is_a_topology_of_all_its_instances(tmp_path):
     links = LinkGraph(topology)
     assert len(links.route(0, 3)) == 2  # over the switch of their server
     assert len(links.route(0, 4)) == 6  # card, port, asic, port, card
+    (tmp_path / "infra.yaml").write_text(INFRASTRUCTURE.replace("choice: npu", "choice: xpu"))
+    assert load(str(tmp_path / "infra.yaml")).graph == topology.graph
 
 
 @pytest.mark.parametrize(
@@ -150,6 +152,7 @@ def test_an_infragraph_is_a_topology_of_all_its_instances(tmp_path):
         ('component: "port[4:8]"', 'component: "port[9]"', ["0 to 7"]),
         ('instance: "host[1]"', 'instance: "hots[1]"', ["no such part", "host"]),
         ("choice: npu", "choice: tpu", ["no NPU"]),
+        ('ep2: {component: "sw[0]"}', "ep2: {component: sw, device: nvl}", ["devices inside a device"]),
         ('instance: "host[1]"', 'instance: "host[0]"', ["not connected", "host.1"]),
     ],
 )

@@ -1,6 +1,6 @@
 """InfraGraph files (YAML, JSON): devices of components, instances of devices, edges between both, as a graph of links.
 
-Components of choice `npu` are NPUs, by instance; all others are nodes on the way. Every link that an edge uses needs a
+Components of choice `npu` or `xpu` are NPUs, by instance; all others are nodes on the way. Every link that an edge uses needs a
 bandwidth. Latencies are not in the format: ours. Source: github.com/Keysight/infragraph (MIT licence).
 """
 
@@ -53,7 +53,7 @@ def read_infragraph(root: Node) -> Graph:
     edges = [edge for name, (device, count) in instances.items() for edge in _inside(device, name, count)]
     edges += _between(root, instances)
     if not any(kinds.values()):
-        root.problem("there is no NPU", "a component with choice: npu")
+        root.problem("there is no NPU", "a component with choice: npu or xpu")
     return assemble(kinds, edges, directed=False)
 
 
@@ -71,6 +71,8 @@ def _edges(owner: Node, *required: str) -> Iterator[Node]:
     """The edges that have what is required at both ends."""
     for node in _entries(owner, "edges", "ep1", "ep2", "link"):
         ends = [node[end] for end in ("ep1", "ep2")]
+        for end in (end for end in ends if "device" in end):
+            end["device"].problem("devices inside a device are not read", "components of the device itself")
         lost = [end for end in ends if not isinstance(end.value, dict) or any(name not in end for name in required)]
         for end in lost:
             end.problem("an end of an edge", ", ".join(required))
@@ -83,7 +85,7 @@ def _components(device: Node) -> dict[str, tuple[int, bool]]:
     found = {}
     for part in _entries(device, "components", "name"):
         choice = next((part[key].text() for key in ("choice", "type") if key in part), "")
-        found[part["name"].text()] = part["count"].integer(1) if "count" in part else 1, choice == "npu"
+        found[part["name"].text()] = part["count"].integer(1) if "count" in part else 1, choice in {"npu", "xpu"}
     return found
 
 
