@@ -1,7 +1,7 @@
 """InfraGraph files (YAML, JSON): devices of components, instances of devices, edges between both, as a graph of links.
 
-Components of choice `npu` or `xpu` are NPUs, by instance; all others are nodes on the way. Every link that an edge uses needs a
-bandwidth. Latencies are not in the format: ours. Source: github.com/Keysight/infragraph (MIT licence).
+Components of choice `npu` or `xpu` are NPUs, by instance; all others are nodes on the way. Every link that an edge uses
+needs a bandwidth. Latencies are not in the format: ours. Source: github.com/Keysight/infragraph (MIT licence).
 """
 
 from __future__ import annotations
