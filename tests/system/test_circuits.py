@@ -112,9 +112,9 @@ def test_a_report_of_circuits_can_be_read_back_and_shows_them_over_time(tmp_path
     [
         ("{all_to_all: plain.yaml}", "the key 'delay' is missing"),
         ("{delay: 1 us, all_to_one: plain.yaml}", "unknown key 'all_to_one'"),
-        ("{delay: 1 us, all_to_all: none.yaml}", "none.yaml"),
+        ("{delay: 1 us, all_to_all: none.yaml}", "there is no such topology"),
         ("{delay: 1 us, all_to_all: ring64}", "circuits join the same NPUs"),
-        ("{delay: 1 us, all_to_all: net.yaml}", "these circuits are not switched"),
+        ("{delay: 1 us, all_to_all: net.yaml}", "not to be switched"),
         ("{delay: -1 us, all_to_all: plain.yaml}", "delay"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from simcore.documents import Node, parse, read_text
 from simcore.errors import InputError, Problems
-from simcore.library import exists, resolve
+from simcore.library import exists, names, resolve
 from simcore.markup import is_markup
 from simcore.network.topology.graph import GraphFabric, graph_dimension, items_of, read_graph
 from simcore.network.topology.infragraph import is_infragraph, read_infragraph
@@ -133,9 +133,7 @@ def _circuits(node: Node, own: Topology, read: Callable[[str], Topology] | None)
     """What an optical switch makes of a topology: the files of other ones, by the collectives that take them."""
     node.keys(required=("delay",), optional=tuple(CollectiveKind))
     if read is None or own.wafer:
-        node.problem(
-            "these circuits are not switched", "a topology that is no wafer and that no other file's circuits name"
-        )
+        node.problem("not to be switched", "a topology that is no wafer, and whose file no other one's circuits name")
     if node.problems.found or read is None:
         return None
     every, numbers = [own], []
@@ -143,7 +141,11 @@ def _circuits(node: Node, own: Topology, read: Callable[[str], Topology] | None)
         if kind == "delay":
             continue
         beside = Path(node.file).parent / item.text()
-        other = read(str(beside) if exists(beside) else item.text())
+        here = exists(beside) and beside.is_file()
+        if not here and item.value not in names("topologies"):
+            item.problem("there is no such topology", "a file beside this one, or a shipped name")
+            continue
+        other = read(str(beside) if here else item.text())
         if [dim.npus for dim in other.dims] != [dim.npus for dim in own.dims]:
             sizes = (" x ".join(str(dim.npus) for dim in each.dims) for each in (own, other))
             item.problem("circuits join the same NPUs", *sizes)
