@@ -132,20 +132,9 @@ class Exchange:
         places = self._sent_places[source, node]
         return len(places), places[token]
 
-    @cached_property
-    def _origins(self) -> list[int]:
-        numbers: list[int] = self.source.tolist()
-        return numbers
-
     def origin(self, sequence: int) -> int:
         """The node that sends a sequence."""
-        return self._origins[sequence - self.first]
-
-    @cached_property
-    def _choices(self) -> list[list[list[tuple[int, int]]]]:
-        """(expert, its node) of every token's choices: [sequence][position][choice]."""
-        pairs = np.stack([self.routing, self.holder[self.routing]], axis=-1).transpose(1, 2, 0, 3)
-        return [[[(a, b) for a, b in token] for token in sequence] for sequence in pairs.tolist()]
+        return int(self.source[sequence - self.first])
 
     def back_place(self, node: int, source: int, result: tuple[int, int, int]) -> tuple[int, int]:
         """(length, index of `result`) of the buffer of results from `node` to `source`."""
@@ -154,7 +143,8 @@ class Exchange:
 
     def results(self, sequence: int, position: int) -> Iterator[tuple[int, int]]:
         """(expert, its node) of every vector that a token gets back."""
-        yield from self._choices[sequence - self.first][position]
+        chosen = self.routing[:, sequence - self.first, position]
+        yield from zip(chosen.tolist(), self.holder[chosen].tolist(), strict=True)
         if (holder := int(self.shared[sequence - self.first])) >= 0:
             yield SHARED, holder
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from simcore.generate.wse.exchange import SHARED, Exchange, Token
 from simcore.generate.wse.operations import Operation, tensor
@@ -26,25 +26,12 @@ class Piece(NamedTuple):
     place: int = 0
 
 
-class Transport(Protocol):
-    """Dispatch and combine of one layer on one node."""
-
-    def dispatch(self, source: str) -> Iterator[Operation]:
-        """Rows that send this node's tokens out."""
-
-    def arrived(self, token: Token) -> Piece:
-        """Where a token lies that this node's experts need."""
-
-    def combine(self) -> Iterator[Operation]:
-        """Rows that send the experts' results back."""
-
-    def returned(self, token: Token, expert: int, holder: int) -> Piece:
-        """Where the result of an expert on node `holder` for one of this node's tokens lies."""
-
-
 @dataclass(frozen=True)
 class _Link(Block):
-    """What all transports know; nodes are numbered inside their copy of the experts except in `group`."""
+    """What all transports know: how this node's tokens are dispatched and results combined, and where both lie.
+
+    Nodes are numbered inside their copy of the experts except in `group`.
+    """
 
     exchange: Exchange
 
@@ -290,6 +277,7 @@ class Sliced(Local):
             yield from self.tokens(source, range(scope.batch), range(scope.batch))
 
 
+Transport = AllToAll | Multicast | AllGather | Local
 TRANSPORTS: dict[str, Callable[[Scope, str, Exchange], Transport]] = {
     "alltoall": AllToAll,
     "allgather": AllGather,
