@@ -9,6 +9,7 @@ from pathlib import Path
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems, closest
 from simcore.model.shape import Model
+from simcore.units import parse_spans
 
 __all__ = ["System", "parse_layers", "parse_nodes", "read_system"]
 
@@ -175,13 +176,11 @@ def parse_nodes(text: str, count: int) -> list[int]:
     """
     if text == "all":
         return list(range(count))
-    nodes: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        numbers = (first, last or first)
-        if not all(number.isdecimal() and len(number) < 10 and int(number) < count for number in numbers):
-            raise InputError.at(
-                "--nodes", "no such node", expected=f"all, or ranges of 0 ... {count - 1}: 0-3,5", found=repr(part)
-            )
-        nodes.update(range(int(first), int(last or first) + 1))
-    return sorted(nodes)
+    try:
+        nodes = sorted({node for span in parse_spans(text) for node in span[: count + 1]})
+    except ValueError:
+        nodes = []
+    if not nodes or nodes[-1] >= count:
+        expected = f"all, or ranges of 0 ... {count - 1}: 0-3,5"
+        raise InputError.at("--nodes", "no such node", expected=expected, found=repr(text))
+    return nodes
