@@ -34,7 +34,7 @@ def parts_of(transport: Wired | Switched) -> Sequence[Wired]:
 def folded(setup: Setup, kinds: NDArray[np.int64]) -> list[Sequence[int]]:
     """As `fold_of`, where that is the same on all configurations of the circuits; else everyone."""
     found = [fold_of(each, kinds) for each in _configurations(setup)]
-    same = all((class_of(each) == class_of(found[0])).all() for each in found)
+    same = all((class_of(each) == class_of(found[0])).all() for each in found[1:])
     return found[0] if same else classes_of(np.arange(setup.topology.npus))
 
 
