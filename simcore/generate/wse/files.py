@@ -11,7 +11,7 @@ from simcore.errors import InputError
 from simcore.files import write_text
 from simcore.generate.wse.operations import Operation
 
-__all__ = ["GRAPH_HEADER", "HEADER", "dimensions", "graph_row", "row", "write_lines"]
+__all__ = ["GRAPH_HEADER", "HEADER", "claim", "dimensions", "graph_row", "row", "write_lines"]
 
 HEADER = "uid;operation;memory_footprint (B);num_ops (MAC);hbm_reads (B);network_data (B);comm. group;Dimensions"
 GRAPH_HEADER = "uid;Op Type;Inputs;Outputs;Attributes"
@@ -101,18 +101,17 @@ def graph_row(operation: Operation) -> str:
     return f"{operation.uid};{operation.kind};[{inputs}];[{outputs}];{dimensions(operation)}"
 
 
-def write_lines(path: Path, lines: Iterable[str], *, force: bool = False) -> None:
-    """Write a text file with its folders.
-
-    Raises
-    ------
-    InputError
-        When the file exists and `force` is not given, or its place cannot be written.
-    """
+def claim(path: Path, *, force: bool = False) -> None:
+    """Make the folders of a file; InputError when it exists and `force` is not given, or they cannot be made."""
     try:
         if path.exists() and not force:
             raise InputError.at(str(path), "the file exists already", hint="--force overwrites it")
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError.at(str(path.parent), f"cannot be made: {error.strerror or error}") from error
+
+
+def write_lines(path: Path, lines: Iterable[str], *, force: bool = False) -> None:
+    """Write a text file with its folders; InputError as `claim`, or when its place cannot be written."""
+    claim(path, force=force)
     write_text(path, "\n".join(lines) + "\n")
