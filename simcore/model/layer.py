@@ -247,6 +247,9 @@ def _fused(model: Model, plan: Plan, sees: _Sight, heads: int, key_heads: int) -
     where heads are exchanged they have whole sequences of fewer heads.
     """
     window = min(sees.window, sees.keys) if sees.window < sees.keys else 0
+    if window and model.pieces:  # sequences of their own
+        apart = replace(plan, micro_batch=plan.micro_batch * (plan.seq // window), seq=window)
+        return _fused(model, apart, _Sight(window, 0, sees.causal), heads, key_heads)
     queries, d, value = plan.seq // plan.cp, model.head_dim, model.value_dim
     if plan.cp == 1 or not sees.causal:
         return Attention(plan.micro_batch, heads, key_heads, queries, sees.keys, d, value, sees.causal, window)

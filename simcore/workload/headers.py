@@ -37,7 +37,8 @@ LOOPS: dict[str, tuple[str, ...]] = {
 # What the 13th column may say: every loop whose dimensions do not depend on header arguments it lacks.
 ROW_POLICIES = tuple(loop for loop in LOOPS if loop != "HYBRID_CUSTOMIZED" and GROUP not in LOOPS[loop])
 
-# Key -> field of Parallelism. `cp` and `stage_rows` are ours: SimAI has neither context parallelism nor pipelines.
+# Key -> field of Parallelism. `cp`, `etp` and `stage_rows` are ours: SimAI has neither context parallelism nor
+# pipelines, and splits experts like all else.
 SIZES = {
     GROUP: "tp",
     "ep": "ep",
@@ -46,6 +47,7 @@ SIZES = {
     "cp": "cp",
     "ga": "gradient_accumulation",
     "all_gpus": "all_gpus",
+    "etp": "expert_tp",
 }
 LISTS = (CHECKPOINTS, INITIATES)
 # `mode` stands in AICB's inference files and means nothing to a simulator.
@@ -335,10 +337,12 @@ def _positional(workload: Workload) -> list[str]:
     return [word for key in required for word in _words(workload, key)]
 
 
+_SAID = {GROUP, "cp", "etp"}  # where they are not 0
+
+
 def _keyed(workload: Workload) -> list[str]:
     words = _words(workload, BOTTOM) if BOTTOM in LOOPS[workload.loop] else []
-    sizes = [key for key in SIZES if key != "cp" or workload.parallelism.cp]
-    keys = [key for key in sizes if key != GROUP or workload.parallelism.tp] + list(LISTS)
+    keys = [key for key in SIZES if key not in _SAID or getattr(workload.parallelism, SIZES[key])] + list(LISTS)
     keys += [STAGES, PIPELINE] if workload.stage_rows else [PIPELINE]
     return words + [word for key in keys for word in _words(workload, key)]
 

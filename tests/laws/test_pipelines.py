@@ -17,7 +17,8 @@ from simcore.system.config import SystemConfig
 from simcore.timeline.events import FOREVER
 from simcore.workload import text
 from simcore.workload.loops import schedules
-from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Role, Workload
+from simcore.workload.loops.step import group_axes
+from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, Role, Workload
 from tests.runs import KINDS, Run
 
 LOOP = "HYBRID_TRANSFORMER"
@@ -253,6 +254,18 @@ def test_parts_of_a_model_differ_in_length():
     assert Run(workload, machine(2)).timeline().time_ns == expected
 
 
+def test_ranks_that_split_no_expert_exchange_with_their_neighbours():
+    """`etp: 1`: an expert group of four is as many NPUs side by side; without it, every second of eight."""
+    row = Layer("row", Phase(0, CollectiveKind.ALL_TO_ALL, 1 << 20, Group.EP))
+    apart = Workload("HYBRID_TRANSFORMER", (row,), Parallelism(2, 4), "simai")
+    beside = replace(apart, parallelism=Parallelism(2, 4, expert_tp=1))
+    assert text.parse(text.write(beside), "made").parallelism == beside.parallelism
+    inside = Topology((Dimension("Switch", 4, 100e9, 0.0), Dimension("Switch", 2, 1e9, 0.0)))
+    near_ns, far_ns = (Run(one, inside).timeline().time_ns for one in (beside, apart))
+    assert far_ns > 10 * near_ns
+    assert group_axes(beside.parallelism, 8)[Group.DP_EP] == (2, 4)
+
+
 def test_virtual_stages_and_cut_parts_take_as_long():
     whole = Run(equal_stages(4, 8), machine(4), settings=Settings(schedule="interleaved"))
     said = Run(equal_stages(4, 8, vpp=2), machine(4))
@@ -272,7 +285,7 @@ def test_without_gradients_a_pipeline_only_goes_forward():
     assert Run(workload, machine(4)).timeline().time_ns == 4 * 200
 
 
-HEADER = f"{LOOP} model_parallel_NPU_group: 2 ep: 1 pp: {{pp}} vpp: 1 ga: {{ga}} all_gpus: 8 {{rows}}pp_comm: 8\n"
+HEADER = f"{LOOP} model_parallel_NPU_group: 2 pp: {{pp}} vpp: 1 ga: {{ga}} all_gpus: 8 {{rows}}pp_comm: 8\n"
 ROW = "{name}\t-1\t10\tNONE\t0\t10\tNONE\t0\t10\tNONE\t0\t0\n"
 
 
@@ -283,6 +296,7 @@ ROW = "{name}\t-1\t10\tNONE\t0\t10\tNONE\t0\t10\tNONE\t0\t0\n"
         ("abac", {"pp": 2, "ga": 2}, "", 6, "'c' is the first that differs"),
         ("abab", {"pp": 8, "ga": 2}, "", 1, "do not fit the topology"),
         ("abab", {"pp": 2, "ga": 2}, "dualpipe", 0, "does not exist"),
+        ("abab", {"pp": 2, "ga": 2, "rows": "etp: 2 ep: 4 "}, "", 1, "expert ranks reach over stages"),
         ("aa", {"pp": 2, "ga": 2}, "zb-v", 1, "cannot be cut into 2"),
         ("abab", {"pp": 1, "ga": 2}, "1f1b", 0, "no pipeline to schedule"),
         ("abab", {"pp": 2, "ga": 2, "rows": "stage_rows: 3 1 1 2 "}, "", 1, "must count the rows of pp \\* vpp parts"),
