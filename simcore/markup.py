@@ -39,11 +39,11 @@ class Element:
             raise self.error(f"<{self.name}> has no {key}", expected=f'{key}="..."')
         return found
 
-    def integer(self, key: str, default: int | None = None, *, minimum: int = 0) -> int:
+    def integer(self, key: str, default: int | None = None, *, minimum: int = 0, base: int = 0) -> int:
         """A whole number; InputError for anything else."""
         found = self.text(key, None if default is None else str(default))
         try:
-            number = int(found, 0)
+            number = int(found, base)
         except ValueError:
             number = minimum - 1
         if number < minimum:

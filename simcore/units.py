@@ -15,6 +15,7 @@ __all__ = [
     "parse_bytes",
     "parse_bytes_per_s",
     "parse_ns",
+    "parse_spans",
     "transfer_ns",
     "unit_of_key",
 ]
@@ -87,6 +88,21 @@ def parse_bytes_per_s(value: float | str, *, gigabyte: float = 1e9) -> float:
     (50000000000.0, 50000000000.0)
     """
     return _parse(value, _RATES, gigabyte, "a bandwidth")
+
+
+def parse_spans(text: str) -> list[range]:
+    """Ranges of whole numbers; ValueError for anything else.
+
+    >>> parse_spans("0-3,7")
+    [range(0, 4), range(7, 8)]
+    """
+    ends = [part.strip().split("-") for part in text.split(",")]
+    if not text.isascii() or not all(len(pair) < 3 and all(map(str.isdecimal, pair)) for pair in ends):
+        raise ValueError(f"not ranges of numbers: {text!r}")
+    spans = [range(int(pair[0]), int(pair[-1]) + 1) for pair in ends]
+    if not all(spans):
+        raise ValueError(f"a range ends before it begins: {text!r}")
+    return spans
 
 
 def transfer_ns(size_bytes: int, bytes_per_s: float) -> int:

@@ -31,7 +31,7 @@ ALLOWED = {
     "compute": BASE | {"workload"},
     "model": BASE | {"workload", "compute"},
     "generate": BASE | {"workload", "compute", "model"},
-    "network": BASE | {"timeline"},
+    "network": BASE | {"timeline", "workload"},
     "system": BASE | {"compute", "workload", "network", "timeline"},
     "profiles": BASE | {"workload", "network", "system", "timeline"},
     "engine": BASE | {"workload", "network", "system", "profiles", "timeline"},

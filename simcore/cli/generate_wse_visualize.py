@@ -25,6 +25,7 @@ def visualize(layers: str, step: str | None, system_config: str, outdir: str) ->
     simcore generate wse visualize --layers decode2 --iter decode0
     """
     from simcore.files import write_text
+    from simcore.generate.wse.files import claim
     from simcore.generate.wse.source import load
     from simcore.report.plots import save
     from simcore.report.table import Table, columns
@@ -46,20 +47,13 @@ def visualize(layers: str, step: str | None, system_config: str, outdir: str) ->
         moved = layers_of(played)
         for layer in _chosen(layers, list(moved)):
             path = Path(outdir) / "visuals" / name / f"{layer}.png"
-            _check_free(path)
+            claim(path, force=forced())
             save(moves_figure(moved[layer], f"{name}, {layer}", *grids), path)
             between = node_bytes(moved[layer], len(played.traces) // played.cores, played.cores)
             write_text(path.with_suffix(".csv"), "".join(",".join(map(str, row)) + "\n" for row in between.tolist()))
             drawn.setdefault(name, {})[layer] = sum(moved[layer].values())
     rows = [(name, layer, size) for name, sizes in drawn.items() for layer, size in sizes.items()]
     emit({"bytes": drawn}, lambda: Table("", columns("step", "layer", "bytes"), rows).text())
-
-
-def _check_free(path: Path) -> None:
-    """InputError for a picture that is there; otherwise there is a folder for it."""
-    if path.exists() and not forced():
-        raise InputError.at(str(path), "the file exists", expected="a new file", hint="--force overwrites it")
-    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _chosen(text: str, known: list[str]) -> list[str]:

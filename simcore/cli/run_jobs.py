@@ -27,7 +27,7 @@ def run(
 ) -> tuple[str, dict[str, object], Report]:
     """Play a file of jobs: a text and the JSON of what happened, and the report of all at once."""
     from simcore.api import load_topology
-    from simcore.engine.jobs import JobRuns, best_place
+    from simcore.engine.jobs import JobRuns
     from simcore.engine.settings import Settings
     from simcore.profiles import profiles
     from simcore.system import config
@@ -52,9 +52,10 @@ def run(
         fold=False,
     )  # fmt: skip
     seed = file.seed if asked.seed is None else asked.seed
-    trials = best_place(file.jobs, file.trials, seed, machine, given, rules, settings) if file.trials else []
-    places = trials[0].places if trials else placed(file.jobs, [dim.npus for dim in machine.dims], seed)
+    places = placed(file.jobs, [dim.npus for dim in machine.dims], seed)
     runs = JobRuns(file.jobs, places, machine, given, rules, settings)
+    trials = runs.trials(file.trials, seed) if file.trials else []
+    runs = trials[0].runs if trials else runs
     report = Report(runs.together, rules.name, network)
     return _text(runs, trials, network), _document(runs, trials, network), report
 
@@ -76,7 +77,10 @@ def _document(runs: JobRuns, trials: list[Trial], network: str) -> dict[str, obj
             for outcome in runs.outcomes
         ],
         "shared_links": [asdict(link) for link in runs.shared_links],
-        "placements": [asdict(replace(trial, places=())) | {"places": list(trial.places)} for trial in trials],
+        "placements": [
+            {"rule": trial.rule, "seed": trial.seed, "places": list(trial.runs.places), "worst": trial.worst}
+            for trial in trials
+        ],
     }
 
 

@@ -113,6 +113,10 @@ def _text(topology: Topology, found: Figures) -> str:
     if wafer := topology.wafer:
         dead = f"{len(wafer.dead_npus)} dead NPUs, {len(wafer.dead_links)} dead links, {wafer.spare_rows} spare rows"
         rows.append(("wafer", f"{wafer.columns} columns x {wafer.rows} rows, {dead}"))
+    if circuits := topology.circuits:
+        of = {kind: circuits.others[number - 1].name for kind, number in circuits.numbers if number}
+        named = ", ".join(f"{name} for {kind}" for kind, name in of.items())
+        rows.append(("circuits", f"{named}, changed in {format_ns(circuits.delay_ns)}"))
     low, high = found.degree_min, found.degree_max
     rows += [
         ("NPUs", f"{found.npus:,}"),

@@ -6,11 +6,11 @@ import gc
 import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from simcore.collection import collection_paused
 from simcore.errors import InputError, closest
 from simcore.generate.wse.files import GRAPH_HEADER, HEADER, graph_row, row, write_lines
 from simcore.generate.wse.jobs import Made, made
@@ -35,7 +35,7 @@ def nodes(options: dict[str, Any]) -> dict[str, Any]:
         if one.job.phase == "decode" and not footprint:
             footprint = footprint_bytes(one.job, one.nodes)
         if options["outdir"]:
-            with no_collector():
+            with collection_paused():
                 _write_nodes(one, options)
     if options["outdir"] and footprint:
         path = Path(options["outdir"]) / "nodes" / "footprint.json"
@@ -82,22 +82,12 @@ def _write_node(made: Made, options: dict[str, Any], node: int) -> None:
     write_lines(Path(options["outdir"]) / "nodes" / made.job.phase / f"node_{node}" / name, lines, force=force)
 
 
-@contextmanager
-def no_collector() -> Iterator[None]:
-    """Millions of rows without a cycle among them: the collector would only walk over what is kept."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 def traces(options: dict[str, Any]) -> dict[str, Any]:
     """What the cores of every node do in every step; written where a folder is named."""
     tiling = read_tiling(options["tiling"]) if options["tiling"] else Tiling()
     result: dict[str, Any] = {}
     for one in steps(options):
-        with no_collector():
+        with collection_paused():
             program = instructions(one.job, one.step, one.routed, tiling, spread=options["spread"])
             result[one.step.name] = summary(program, one.nodes)
             if options["outdir"]:

@@ -24,7 +24,7 @@ from simcore.system.config import SystemConfig
 from simcore.timeline.events import FOREVER, Timeline
 from simcore.workload.jobs import PLACES, Job, merged, placed
 
-__all__ = ["JobOutcome", "JobRuns", "SharedLink", "Trial", "best_place"]
+__all__ = ["JobOutcome", "JobRuns", "SharedLink", "Trial"]
 
 SHOWN_LINKS = 3
 
@@ -63,7 +63,7 @@ class Trial:
 
     rule: str
     seed: int
-    places: tuple[tuple[int, ...], ...]
+    runs: JobRuns
     worst: float
 
 
@@ -95,6 +95,26 @@ class JobRuns:
             found = simulate(graphs, topology, self._system, self._profile, self._settings)
             self._known[active, widened] = found
         return self._known[active, widened]
+
+    def trials(self, count: int, seed: int) -> list[Trial]:
+        """Placements by every rule and `count` random ones, the one that slows its worst job least first."""
+        wanted = [(rule, seed) for rule in PLACES.names() if rule != "random"]
+        wanted += [("random", seed + number) for number in range(count)]
+        dims = [dim.npus for dim in self.topology.dims]
+        rest = self.topology, self._system, self._profile, self._settings
+        tried = [
+            (rule, number, JobRuns(self.jobs, placed(self.jobs, dims, number, rule), *rest)) for rule, number in wanted
+        ]
+        numbers = range(len(self.jobs))
+        least = [min(runs.time_ns(job, runs.play(frozenset({job}))) for *_, runs in tried) for job in numbers]
+        if not all(least):
+            message = "a job takes no time: there is nothing to place"
+            raise InputError.at("search", message, expected="jobs that do something")
+        found = [
+            Trial(rule, number, runs, max(runs.time_ns(job, runs.together) / least[job] for job in numbers))
+            for rule, number, runs in tried
+        ]
+        return sorted(found, key=lambda trial: trial.worst)
 
     @property
     def everyone(self) -> frozenset[int]:
@@ -157,33 +177,3 @@ class JobRuns:
         """Jain's index of the speeds that are left: 1 when all are slowed alike, 1/n when one takes everything."""
         speeds = [1 / outcome.slowdown for outcome in self.outcomes]
         return fsum(speeds) ** 2 / (len(speeds) * fsum(speed**2 for speed in speeds))
-
-
-def best_place(
-    jobs: Sequence[Job],
-    trials: int,
-    seed: int,
-    topology: Topology,
-    system: SystemConfig | None,
-    profile: Profile,
-    settings: Settings,
-) -> list[Trial]:
-    """Placements by every rule and `trials` random ones, the one that slows its worst job least first."""
-    dims = [dim.npus for dim in topology.dims]
-    wanted = [(rule, seed) for rule in PLACES.names() if rule != "random"]
-    wanted += [("random", seed + number) for number in range(trials)]
-    tried: list[tuple[str, int, JobRuns]] = []
-    for rule, number in wanted:
-        places = placed(jobs, dims, number, rule)
-        tried.append((rule, number, JobRuns(jobs, places, topology, system, profile, settings)))
-    numbers = range(len(jobs))
-    least = [min(runs.time_ns(job, runs.play(frozenset({job}))) for *_, runs in tried) for job in numbers]
-    if not all(least):
-        raise InputError.at(
-            "search", "a job takes no time: there is nothing to place", expected="jobs that do something"
-        )
-    found = [
-        Trial(rule, number, runs.places, max(runs.time_ns(job, runs.together) / least[job] for job in numbers))
-        for rule, number, runs in tried
-    ]
-    return sorted(found, key=lambda trial: trial.worst)

@@ -19,6 +19,7 @@ from simcore.engine.transports import Wired
 from simcore.engine.wiring import Scene
 from simcore.errors import InputError
 from simcore.profiles import Profile
+from simcore.system.circuits import Switched
 from simcore.system.config import SystemConfig
 from simcore.system.inter_dimension import THEMIS
 from simcore.system.npu import LoopProgram, Npu, Priorities
@@ -158,7 +159,7 @@ class _LoopPlayers:
         )
 
 
-def _precedence(case: LoopCase, transport: Wired) -> Precedence | None:
+def _precedence(case: LoopCase, transport: Wired | Switched) -> Precedence | None:
     """Who acts first, for the profile and the policy that ask."""
     asked = case.profile.late_clearing and case.system.inter_dimension_scheduling in THEMIS
     if not asked or not isinstance(transport, Solved | Played):

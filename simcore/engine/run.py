@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from simcore.engine.circuits import folded, parts_of, transport_of
 from simcore.engine.deadlock import deadlock
 from simcore.engine.loops import LoopCase
 from simcore.engine.settings import Settings
 from simcore.engine.setup import Setup, prepare
-from simcore.engine.transports import fold_of, make_transport, notes_of, stuck_of
+from simcore.engine.transports import notes_of, stuck_of
 from simcore.engine.wiring import Scene, make_gates, make_phases, play
 from simcore.network.instant import Environment
 from simcore.network.topology.model import Topology
 from simcore.profiles import Profile
 from simcore.progress import meter
+from simcore.system.circuits import Switched
 from simcore.system.config import SystemConfig
 from simcore.system.remote_memory import RemoteMemory
 from simcore.system.scheduler import Scheduler
@@ -45,9 +47,9 @@ def simulate(
     setup = prepare(rows, topology, system, profile, settings)
     case = LoopCase.of(content, setup) if isinstance(content, Workload) else _graphs(content, memory, setup)
     kinds = case.kinds() if settings.folds else None
-    folded = None if kinds is None else fold_of(case, kinds)
+    classes = None if kinds is None else folded(case, kinds)
     try:
-        return _run(case, folded or _everyone(topology.npus))
+        return _run(case, classes or _everyone(topology.npus))
     except AsymmetryError:  # only the run shows that NPUs differ
         return _run(case, _everyone(topology.npus))
 
@@ -65,7 +67,7 @@ def _graphs(graphs: GraphSet, memory: RemoteMemory | None, setup: Setup) -> Grap
 
 def _run(case: LoopCase | GraphCase, ranks: Sequence[Sequence[int]]) -> Timeline:
     env, events = Environment(), EventBuffer()
-    transport = make_transport(env, ranks, case)
+    transport = transport_of(env, ranks, case)
     gates = make_gates(env, ranks, case, transport)
     players = case.players(Scene(env, ranks, events, transport))
     phases = [make_phases(int(members[0]), case) for members in ranks]
@@ -80,7 +82,7 @@ def _run(case: LoopCase | GraphCase, ranks: Sequence[Sequence[int]]) -> Timeline
     play(env)
     finish_ns = tuple(npu.finish_ns for npu in npus)
     if min(finish_ns) < 0:
-        network = stuck_of(transport)
+        network = [line for each in parts_of(transport) for line in stuck_of(each)]
         if network and len(ranks) < case.topology.npus:
             raise AsymmetryError  # unfolded, it can be said which links wait for which
         raise deadlock([*network, *players.stuck()], schedulers, ranks, events.table().names, gang=case.profile.gang)
@@ -92,6 +94,7 @@ def _run(case: LoopCase | GraphCase, ranks: Sequence[Sequence[int]]) -> Timeline
         finish_ns=finish_ns,
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
         links=transport.links(),
-        notes=notes_of(transport, case),
+        notes=tuple(dict.fromkeys(note for each in parts_of(transport) for note in notes_of(each, case))),
+        circuits=transport.told() if isinstance(transport, Switched) else None,
     )
     return players.told(played)

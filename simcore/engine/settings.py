@@ -11,6 +11,7 @@ from simcore.errors import InputError, closest
 from simcore.network.topology.model import Topology
 from simcore.noise import QUIET, Noise, parse_jitter
 from simcore.profiles import NetworkMode, Profile
+from simcore.units import parse_spans
 from simcore.workload.model import Parallelism
 
 __all__ = ["Exact", "Settings", "noise_of", "parse_straggler", "straggler_factors"]
@@ -70,7 +71,7 @@ def parse_straggler(text: str) -> tuple[list[range], float]:
     ranks, _, factor = text.partition("=")
     try:
         value = float(factor)
-        spans = [_span(part) for part in ranks.split(",")]
+        spans = parse_spans(ranks)
     except ValueError:
         value, spans = -1.0, []
     if 0 < value < float("inf"):
@@ -81,13 +82,6 @@ def parse_straggler(text: str) -> tuple[list[range], float]:
         expected="ranks and a factor above 0, for example 0-3,7=1.5",
         found=repr(text),
     )
-
-
-def _span(text: str) -> range:
-    if not text.isascii():
-        raise ValueError("digits of other scripts")
-    first, _, last = text.partition("-")
-    return range(int(first), int(last or first) + 1)
 
 
 def straggler_factors(
@@ -126,7 +120,7 @@ def _named(text: str, axes: Mapping[str, tuple[int, int]], npus: int) -> tuple[I
 
 
 def _check_within(text: str, spans: Iterable[range], size: int, what: str, expected: str) -> None:
-    if any(not span or span[0] < 0 or span[-1] >= size for span in spans):
+    if any(span[-1] >= size for span in spans):
         message = f"there is no such {what}"
         raise InputError.at("--straggler", message, expected=f"{expected} 0 to {size - 1}", found=repr(text))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simcore.engine.placement import Placement, place
 from simcore.engine.settings import Settings
@@ -51,9 +51,19 @@ def prepare(
     workload: Workload, topology: Topology, system: SystemConfig | None, profile: Profile, settings: Settings
 ) -> Setup:
     """The setup of a workload; InputError for algorithms that the profile has not and groups that do not fit."""
-    defaults = profile.system(topology)
+    defaults = _defaults(topology, profile)
     system = system or defaults
     if not profile.native_algorithms:
         system.refuse_algorithms({*NATIVE_ALGORITHMS, NCCL}, profile.name)
     placement = place(workload, topology, system, defaults, oversized=profile.oversized_groups)
     return Setup(topology, system, profile, settings, placement)
+
+
+def _defaults(topology: Topology, profile: Profile) -> SystemConfig:
+    """What the profile does where nothing is said; of circuits what it does on those of the collective."""
+    system, circuits = profile.system(topology), topology.circuits
+    for number, other in enumerate(circuits.others if circuits else (), 1):
+        own = {kind: chosen for kind, chosen in profile.system(other).implementations.items()
+               if circuits and circuits.number(kind) == number}  # fmt: skip
+        system = replace(system, implementations={**system.implementations, **own})
+    return system

@@ -13,6 +13,7 @@ from simcore.engine.setup import Setup
 from simcore.engine.transports import Wired
 from simcore.errors import InputError
 from simcore.network.instant import Environment
+from simcore.system.circuits import Switched
 from simcore.system.gates import GANG_ORDERS, Gang, Gate, LocalGate, Owner
 from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.phases import PhaseMaker
@@ -32,11 +33,11 @@ class Scene:
     env: simpy.Environment
     ranks: Sequence[Sequence[int]]
     events: EventBuffer
-    transport: Wired
+    transport: Wired | Switched
 
 
 def make_gates(
-    env: Environment, ranks: Sequence[Sequence[int]], setup: Setup, transport: Wired
+    env: Environment, ranks: Sequence[Sequence[int]], setup: Setup, transport: Wired | Switched
 ) -> Callable[[int, Owner], Gate]:
     """Makes the gate of each class: for itself, or together with its partners."""
     system, profile = setup.system, setup.profile

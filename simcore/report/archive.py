@@ -26,6 +26,7 @@ from simcore.report.model import Input, Report
 from simcore.timeline.events import (
     COLUMNS,
     NO_LAYER,
+    CircuitRun,
     EventKind,
     EventTable,
     FaultCount,
@@ -49,7 +50,7 @@ _BROKEN = (
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip file can hold: same timeline, same bytes
 OF_REPORT = ("profile", "network", "inputs", "warnings", "noise", "helps", "rules", "options")
-OF_TIMELINE = ("notes", "asked", "streams", "pipeline")
+OF_TIMELINE = ("notes", "asked", "streams", "pipeline", "circuits")
 Arrays = Mapping[str, NDArray[np.generic]]
 
 
@@ -68,6 +69,7 @@ class _About:
     pipeline: PipelineRun | None
     faults: tuple[FaultCount, ...]
     steps: list[StepRow] | None
+    circuits: CircuitRun | None = None
     helps: tuple[HelpRow, ...] = ()
     options: dict[str, Option] = field(default_factory=dict)
     rules: tuple[RuleRow, ...] = ()

@@ -174,6 +174,14 @@ class Queues(TypedDict):
     deepest: list[QueueRow]
 
 
+class CircuitsRow(TypedDict):
+    """The configurations of an optical switch, how often it changed them, and how long that took in all."""
+
+    configurations: list[str]
+    changes: int
+    changing_ns: int
+
+
 class FaultRow(TypedDict):
     """A fault as it was asked for; transfers (and their bytes) that it slowed down, transfers led around; -1 = open."""
 
@@ -306,6 +314,7 @@ class ReportDocument(TypedDict):
     faults: NotRequired[list[FaultRow]]
     power: NotRequired[PowerRow]
     queues: NotRequired[Queues]
+    circuits: NotRequired[CircuitsRow]
     what_would_help: NotRequired[list[HelpRow]]
     profile_rules: NotRequired[list[RuleRow]]
     options: NotRequired[dict[str, Option]]

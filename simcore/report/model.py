@@ -158,10 +158,7 @@ class Report:
             document["what_would_help"] = list(self.helps)
         if self.rules:
             document["profile_rules"] = list(self.rules)
-        if timeline.links is not None and timeline.links.faults:
-            document["faults"] = [_fault(counted) for counted in timeline.links.faults]
-        if timeline.links is not None and timeline.links.queues is not None:
-            document["queues"] = queues_document(timeline.links, timeline.links.queues, timeline.time_ns)
+        _tell_network(document, timeline)
         return document
 
     def to_json(self) -> str:
@@ -212,6 +209,18 @@ def spread_of(seed: int, jitter: Sequence[str], times_ns: Sequence[int]) -> Nois
         "time_ns": spread,
         "times_ns": list(times_ns),
     }
+
+
+def _tell_network(document: ReportDocument, timeline: Timeline) -> None:
+    """What faults, queues and circuits did, where there were some."""
+    links, circuits = timeline.links, timeline.circuits
+    if links is not None and links.faults:
+        document["faults"] = [_fault(counted) for counted in links.faults]
+    if links is not None and links.queues is not None:
+        document["queues"] = queues_document(links, links.queues, timeline.time_ns)
+    if circuits is not None:
+        changes, names = len(circuits.changes) - 1, list(circuits.names)
+        document["circuits"] = {"configurations": names, "changes": changes, "changing_ns": changes * circuits.delay_ns}
 
 
 def _fault(counted: FaultCount) -> FaultRow:

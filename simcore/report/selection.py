@@ -11,11 +11,12 @@ from simcore.errors import InputError
 from simcore.report.table import shorten
 from simcore.timeline.breakdown import class_figures
 from simcore.timeline.events import EventTable, Timeline, format_ranks
-from simcore.units import format_ns, parse_ns
+from simcore.units import format_ns, parse_ns, parse_spans
 
 __all__ = ["Limits", "Selection", "View", "choose", "parse_ranks", "parse_selection", "parse_window", "rank_label"]
 
 LABEL_WIDTH = 60
+MOST_RANKS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +74,12 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     (0, 1, 2, 3, 7)
     """
     try:
-        text.encode("ascii")
-        spans = [tuple(int(end) for end in part.split("-")) for part in text.split(",")]
-        found = sorted({rank for span in spans for rank in _span(*span)})
-    except (TypeError, ValueError):
-        raise InputError.at("--ranks", "not a list of ranks", expected="for example 0-3,7", found=repr(text)) from None
-    return tuple(found)
-
-
-def _span(first: int, last: int | None = None) -> range:
-    end = first if last is None else last
-    if end < first or end - first > 10_000_000:
-        raise ValueError
-    return range(first, end + 1)
+        spans = parse_spans(text)
+    except ValueError:
+        spans = []
+    if not spans or any(span.stop - span.start > MOST_RANKS for span in spans):
+        raise InputError.at("--ranks", "not a list of ranks", expected="for example 0-3,7", found=repr(text))
+    return tuple(sorted({rank for span in spans for rank in span}))
 
 
 def parse_window(text: str) -> tuple[int, int]:

@@ -87,6 +87,7 @@ def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width
     yield _ranks(document, width, num_rows)
     yield _links(document, width)
     yield queues_text(document, width)
+    yield wrapped(_circuits(document), width)
     yield wrapped(_faults(document), width)
     yield wrapped(_power(document), width)
     yield from wafer_steps(document)
@@ -120,6 +121,15 @@ def _noise(document: ReportDocument) -> str:
         f"Seeds {noise['seed']} to {last}: mean {format_ns(spread['mean'])}, p5 {format_ns(spread['p5'])}, "
         f"p95 {format_ns(spread['p95'])}; what follows is seed {noise['seed']}."
     )
+
+
+def _circuits(document: ReportDocument) -> str:
+    """How often an optical switch changed its circuits."""
+    if "circuits" not in document:
+        return ""
+    row = document["circuits"]
+    among, took = ", ".join(row["configurations"]), format_ns(row["changing_ns"])
+    return f"Circuits ({among}) were changed {row['changes']:,} times, {took} in all."
 
 
 def _faults(document: ReportDocument) -> str:

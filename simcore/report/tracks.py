@@ -210,6 +210,8 @@ def counters(timeline: Timeline, view: View, tracks: list[Track]) -> Iterator[Cu
             yield busy(track.npu_class, f"{track.title}, utilisation", np.concatenate(same))
     for link in busiest_links(timeline):
         yield Curve(-1, link.title, (*samples(link.start_ns, link.end_ns, view),))
+    if timeline.circuits:
+        yield Curve(-1, "circuits in place", timeline.circuits.changes, "number")
     links = timeline.links
     if links is None or links.queues is None:
         return

@@ -71,8 +71,9 @@ class _Plan:
         """The thread blocks of a rank, their numbers looked up in what the rank has."""
         channels: dict[str, list[tuple[int, Line, Line]]] = defaultdict(list)
         for node in _all(gpu, "channels"):
-            _whole(node, "channel_type")
-            kind = node["channel_type"].text()
+            key = "type" if "type" in node else "channel_type"  # of plans from before channel_type, and of today's
+            _whole(node, key)
+            kind = node[key].text()
             for peer in _all(node, "connected_to"):
                 to = _below(peer, self.size, "rank")
                 number = sum(other == to for other, *_ in channels[kind])

@@ -17,6 +17,7 @@ __all__ = [
     "COMPUTE_STREAM",
     "FOREVER",
     "NO_LAYER",
+    "CircuitRun",
     "Curve",
     "EventBuffer",
     "EventKind",
@@ -168,6 +169,15 @@ class QueueTable:
     curves: NDArray[np.int64]
     stands_for: NDArray[np.int64]
 
+    @classmethod
+    def joined(cls, tables: Sequence[QueueTable], before: Sequence[int]) -> QueueTable:
+        """The queues of several networks; `before` is how many links stand before each."""
+        columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in cls.COLUMNS}
+        each = list(zip(tables, before, strict=True))
+        curves = np.concatenate([table.curves + np.array([first, 0, 0]) for table, first in each])
+        stands_for = np.concatenate([table.stands_for + first for table, first in each])
+        return cls(**columns, curves=curves, stands_for=stands_for)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkTable:
@@ -186,6 +196,30 @@ class LinkTable:
     faults: tuple[FaultCount, ...] = ()
     use: LinkUse | None = None
     queues: QueueTable | None = None
+
+    @classmethod
+    def joined(cls, tables: Sequence[LinkTable]) -> LinkTable:
+        """The links of several networks, one after the other; without what not all of them have."""
+        before = np.cumsum([0, *(len(table.size_bytes) for table in tables)])[:-1].tolist()
+        places, uses, queues = ([getattr(table, name) for table in tables] for name in ("coordinates", "use", "queues"))
+        return cls(
+            [end for table in tables for end in table.src],
+            [end for table in tables for end in table.dst],
+            np.concatenate([table.size_bytes for table in tables]),
+            np.concatenate([table.busy_ns for table in tables]),
+            None if any(place is None for place in places) else np.concatenate(places),
+            use=None if None in uses else LinkUse.joined(uses, before),
+            queues=None if None in queues else QueueTable.joined(queues, before),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitRun:
+    """The configurations of an optical switch by name, how long a change takes, and since when which was in place."""
+
+    names: tuple[str, ...]
+    delay_ns: int
+    changes: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +266,8 @@ class Timeline:
     `ranks[c]` are the NPUs of class c, ascending; class 0 holds NPU 0. `finish_ns[c]` is when the class was done.
     `layers` names the workload's rows, `asked` what each asks for: phase -> (collective, bytes); `dims` are the
     topology's dimensions as (kind, npus), `streams` the names of streams where a trace gives them, `curves` what was
-    recorded over time, `notes` say what the user should know of how collectives were timed.
+    recorded over time, `circuits` those of an optical switch, `notes` say what the user should know of how collectives
+    were timed.
     """
 
     events: EventTable
@@ -248,6 +283,7 @@ class Timeline:
     pipeline: PipelineRun | None = None
     wafer: WaferRun | None = None
     curves: tuple[Curve, ...] = ()
+    circuits: CircuitRun | None = None
     notes: tuple[str, ...] = ()
 
     @property

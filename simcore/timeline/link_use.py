@@ -59,3 +59,10 @@ class LinkUse:
         starts, ends = map(np.concatenate, zip((nothing, nothing), *columns, strict=True))
         order = np.argsort(starts, kind="stable")
         return starts[order], ends[order]
+
+    @classmethod
+    def joined(cls, uses: Sequence[LinkUse], before: Sequence[int]) -> LinkUse:
+        """Of several networks; `before` is how many links stand before each."""
+        each = list(zip(uses, before, strict=True))
+        parts = [replace(part, first=part.first + first) for use, first in each for part in use.parts]
+        return cls(parts, np.concatenate([use.stands_for + first for use, first in each]))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simcore import library
 from simcore.documents import Node, read
-from simcore.errors import InputError, Problems, closest
+from simcore.errors import InputError, Location, Problems, closest
 from simcore.registry import Registry
 from simcore.units import parse_ns
 from simcore.workload import text
@@ -37,6 +37,7 @@ class Job:
     start_ns: int = 0
     repeats: int = 1
     place: str | tuple[int, ...] = "packed"
+    location: Location | str = "jobs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def placed(jobs: Sequence[Job], dims: Sequence[int], seed: int, rule: str = "") 
         wrong = [npu for npu in named if npu in taken or not 0 <= npu < npus]
         if wrong:
             message = f"{job.name} names an NPU that does not exist or is another's"
-            raise InputError.at("place", message, expected=f"NPUs 0 to {npus - 1}, each once", found=str(wrong[0]))
+            raise InputError.at(job.location, message, expected=f"NPUs 0 to {npus - 1}, each once", found=str(wrong[0]))
         taken |= set(named)
     found = []
     for job in jobs:
@@ -85,7 +86,9 @@ def placed(jobs: Sequence[Job], dims: Sequence[int], seed: int, rule: str = "") 
             free = [npu for npu in range(npus) if npu not in taken]
             if job.npus > len(free):
                 message = f"{job.name} wants {job.npus} NPUs"
-                raise InputError.at("npus", message, expected=f"at most {len(free)} that are free", found=str(job.npus))
+                raise InputError.at(
+                    job.location, message, expected=f"at most {len(free)} that are free", found=str(job.npus)
+                )
             own = tuple(PLACES.get(rule or own)(free, job.npus, dims[0], source))
             taken |= set(own)
         found.append(own)
@@ -175,7 +178,7 @@ def _job(node: Node, name: str) -> Job:
         node["place"].problem("not the NPUs of the job", f"{npus} NPUs", f"{len(place)}")
     if node.problems.found or "workload" not in node:
         return Job(name, _EMPTY, npus)
-    return Job(name, _graphs(node["workload"], npus, repeats), npus, start, repeats, place)
+    return Job(name, _graphs(node["workload"], npus, repeats), npus, start, repeats, place, node.location)
 
 
 def _place(node: Node) -> str | tuple[int, ...]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import simcore
 from simcore.cli import main
-from simcore.engine.jobs import JobRuns, best_place
+from simcore.engine.jobs import JobRuns
 from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.model import Dimension, Graph, Topology
@@ -111,7 +111,8 @@ def test_placements_are_what_they_are_called():
 def test_the_best_placement_keeps_jobs_off_each_others_links():
     jobs = [Job("a", ring(4, 10**6), 4), Job("b", ring(4, 10**6), 4)]
     topology = Topology((Dimension("Ring", 8, RATE, LATENCY_NS),))
-    trials = best_place(jobs, 3, 0, topology, None, NATIVE, Settings(network="fair", fold=False))
+    runs = JobRuns(jobs, [(0, 1, 2, 3), (4, 5, 6, 7)], topology, None, NATIVE, Settings(network="fair", fold=False))
+    trials = runs.trials(3, 0)
     assert trials[0].rule == "packed"
     assert trials[0].worst == 1.0
     assert trials[-1].worst > 1.5

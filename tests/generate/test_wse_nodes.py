@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,6 +40,9 @@ SYSTEMS = {
     "sliced": system(ep=1, tp_ffn=8, shared_copies=1),
     "gathered": system(exchange="allgather"),
     "multicast": system(exchange="multicast"),
+    "replicated": system(ep=4, dp_ffn=2),
+    "replicated, gathered": system(dp=4, tp=2, ep=4, dp_ffn=2, exchange="allgather"),
+    "replicated, multicast": system(dp=4, tp=2, ep=2, dp_ffn=4, exchange="multicast"),
     "alone": system(nodes=1, node_grid=(1, 1), dp=1, tp=1, ep=1, shared_copies=1),
 }
 
@@ -108,25 +112,46 @@ def test_rows_that_only_move_cost_nothing(name):
     exchange=st.sampled_from(EXCHANGES),
     routing=st.sampled_from(["uniform", "empirical_mmlu"]),
     speculative=st.integers(0, 2),
-    copies=st.integers(1, 8),
+    copies=st.integers(1, 4),
+    dp_ffn=st.sampled_from([1, 2]),
 )
-def test_what_is_sent_is_received_and_experts_compute_every_choice_once(batch, exchange, routing, speculative, copies):
+def test_what_is_sent_is_received_and_experts_compute_every_choice_once(
+    batch, exchange, routing, speculative, copies, dp_ffn
+):
     """Conservation over the nodes, for any exchange; the experts' work does not depend on how tokens travel."""
-    made = job(
-        on=system(exchange=exchange, routing=routing, shared_copies=copies), batch=batch, speculative=speculative
-    )
+    on = system(exchange=exchange, routing=routing, shared_copies=copies, ep=8 // dp_ffn, dp_ffn=dp_ffn)
+    made = job(on=on, batch=batch, speculative=speculative)
     step, routed, nodes = rows(made, movement=False)
     tokens = batch * step.queries
     for layer, each in routed.items():
-        assert each.load.sum() == tokens * 2
-        assert each.combine.sum() == tokens * 3  # two choices and the shared expert
-        assert each.dispatch.sum() <= tokens * 3
+        assert sum(copy.load.sum() for copy in each) == tokens * 2
+        assert sum(copy.combine.sum() for copy in each) == tokens * 3  # two choices and the shared expert
+        assert sum(copy.dispatch.sum() for copy in each) <= tokens * 3
         expert_rows = [op for held in nodes for op in held if op.uid.startswith(f"{layer}_moe_exp")]
         assert sum(op.macs for op in expert_rows) == tokens * 3 * 3 * 64 * 32
         sends = [op for held in nodes for op in held if op.kind == "AlltoAll" and op.uid.startswith(layer)]
         for uid in {op.uid for op in sends}:
-            table = np.array([[op.shape[1], op.shape[2]] for op in sends if op.uid == uid])
-            assert (table[:, 0] == table[:, 1].T).all()
+            for group in {op.group for op in sends}:
+                table = np.array([[op.shape[1], op.shape[2]] for op in sends if (op.uid, op.group) == (uid, group)])
+                assert (table[:, 0] == table[:, 1].T).all()
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(2, 24), st.sampled_from(EXCHANGES), st.sampled_from([1, 2]), st.booleans())
+def test_every_copy_of_the_experts_does_what_a_wafer_of_its_own_does_with_its_sequences(batch, exchange, dp, prefill):
+    """dp_ffn copies of four nodes with `dp` clusters each: nothing crosses from one to another."""
+    small = system(nodes=4, node_grid=(1, 4), dp=dp, tp=4 // dp, ep=4, shared_copies=2, exchange=exchange)
+    large = replace(small, nodes=8, node_grid=(2, 4), dp=2 * dp, dp_ffn=2)
+    whole = job(on=large, batch=batch * dp, prefill=prefill, prefill_len=3)
+    step, routed, _ = rows(whole, movement=False)
+    apart = [{name: [replace(copies[number], first=0)] for name, copies in routed.items()} for number in (0, 1)]
+    parts = [len(each.source) for each in routed["decode1"]]
+    alone = [replace(whole, system=small, batch=count) for count in parts]
+    expected = [totals(each, step, [0, 1, 2, 3], own) for each, own in zip(alone, apart, strict=True)]
+    assert totals(whole, step, list(range(8)), routed) == expected[0] + expected[1]
+    assert footprint_bytes(whole, list(range(8))) == [
+        node for each in alone for node in footprint_bytes(each, [0, 1, 2, 3])
+    ]
 
 
 @settings(max_examples=25, deadline=None)
@@ -191,6 +216,25 @@ def test_the_substitute_of_the_empirical_counts_spreads_as_measured():
     assert 0.45 < np.mean(spread) < 0.7
 
 
+def test_measured_counts_are_read_as_published_and_drawn_as_measured(tmp_path):
+    """The busiest of 32 nodes gets 1.85 and 2.63 times the mean; the substitute's neighbours are independent."""
+    measured = json.loads((Path(__file__).parent / "measured_routing.json").read_text())
+    layers = [measured["0"], measured["4"]]
+    path = tmp_path / "bincounts.json"
+    path.write_text(json.dumps({str(place): list(map(float, own)) for place, own in enumerate(layers)}))
+    counts = read_counts(path, replace(DEEPSEEK, layers=5))
+    assert counts.tolist() == layers
+    drawn = draw(replace(DEEPSEEK, layers=5), "empirical_mmlu", (1024, 8), 0, counts)
+    loads = [np.bincount(array.ravel(), minlength=256).reshape(32, 8).sum(axis=1) for array in drawn.values()]
+    nodes = counts.reshape(-1, 32, 8).sum(axis=2)
+    busiest = [load.max() / load.mean() for load in nodes]
+    assert busiest == pytest.approx([1.850, 2.632], abs=1e-3)
+    assert [load.max() / load.mean() for load in loads] == pytest.approx(busiest, rel=0.12)
+    path.write_text('{"0": [1.5]}')
+    with pytest.raises(InputError, match="do not fit"):
+        read_counts(path, replace(DEEPSEEK, layers=4))
+
+
 def _config(**changes):
     small = {"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "vocab_size": 100}
     small |= {"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
@@ -232,7 +276,8 @@ def _settings(**changes):
     ("changes", "words"),
     [
         ({"node_grid": [3, 3]}, "rows x columns"),
-        ({"dp_ffn": 2, "ep": 4}, "no data parallelism"),
+        ({"dp_ffn": 4, "ep": 2}, "a multiple of tp_attn"),
+        ({"dp_ffn": 2, "ep": 4, "n_redundant_shared_exp": 5}, "at most one copy"),
         ({"ep": 4, "tp_ffn": 2}, "1 when ep > 1"),
         ({"tp_ffn": 8, "ep": 1}, "experts are tensor parallel"),
         ({"tp_attn": 2}, "dp_attn \\* tp_attn"),

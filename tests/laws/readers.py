@@ -38,8 +38,9 @@ from simcore.workload.chakra.groups import read_groups
 from simcore.workload.chakra.summary import summarise
 from simcore.workload.chakra.variants import obfuscate
 from simcore.workload.kineto import read_ranks
-from tests.laws.inputs import MODEL, Input, archive, inputs
+from tests.laws.inputs import MODEL, NETWORK, Input, archive, inputs
 from tests.laws.inputs import text as encoded
+from tests.network.test_formats import INFRASTRUCTURE, SERVER
 
 NPUS, MOST_SHOWN = 4, 1 << 12
 ROUTING = {"decode0": {"decode1_moe": [[[0], [1]], [[2], [3]]]}}
@@ -204,6 +205,10 @@ def readers(folder: Path) -> dict[str, Reader]:
         Reader("kineto.json", given["profile.json"].content, partial(_linked_to, folder / "host.json")),
         Reader("routing.json", encoded(ROUTING), partial(_routing, folder / "model.json")),
         Reader("counts.json", encoded([[1] * 16] * 3), partial(_counts, folder / "model.json")),
+        Reader("bincounts.json", encoded({"0": [1.5] * 16, "1": [3.0] * 16}), partial(_counts, folder / "model.json")),
+        Reader("circuits.yaml", encoded(NETWORK + "circuits: {delay: 1 us, all_to_all: net.yml}\n"), load),
+        Reader("server.xml", SERVER.replace('sm="90"', 'gcn="942"').encode(), load),
+        Reader("infra.yaml", INFRASTRUCTURE.encode(), load),
         Reader("algo.xml", PROGRAM.encode(), schedule.read),
         Reader("plan.json", encoded(PLAN), schedule.read),
         Reader("tiling.json", encoded(TILES), read_tiling),

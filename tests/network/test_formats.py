@@ -63,6 +63,22 @@ def test_gpus_of_a_server_meet_on_nvlink(server):
     assert [links.names[links.end_of(link, 1)] for link in links.route(0, 1)] == ["nvswitch", "gpu1"]
 
 
+@pytest.mark.parametrize(("architecture", "rate"), [("906", 24e9), ("90a", 36e9), ("942", 48e9), ("950", 48e9)])
+def test_a_server_as_rccl_writes_it_has_the_links_between_its_gpus(server, architecture, rate):
+    """GB/s of a link of XGMI: src/graph/topo.h of RCCL; a processor may be its other end."""
+    text = SERVER.replace("0000:07:00.0", "0000:18:00.0").replace("0000:06:00.0", "0001:28:00.0")
+    text = text.replace("nvlink", "xgmi").replace('sm="90"', f'gcn="{architecture}"')
+    server.write_text(text)
+    found = rates(server)
+    assert (found["gpu0", "gpu1"], found["gpu1", "gpu0"]) == (9 * rate, 18 * rate)
+    assert not any("nvswitch" in ends for ends in found)
+    server.write_text(text.replace("0001:28:00.0", "0002:00:00.0"))
+    assert not any("nvswitch" in ends for ends in rates(server))
+    server.write_text(text.replace(f'"{architecture}"', '"gfx"'))
+    with pytest.raises(InputError, match="gcn of <gpu>"):
+        rates(server)
+
+
 def test_a_server_may_be_the_graph_of_a_topology(server):
     (server.parent / "net.yaml").write_text("name: mine\ngraph: server.xml\n")
     assert load(str(server.parent / "net.yaml")).graph == load(str(server)).graph
@@ -123,6 +139,8 @@ def test_an_infragraph_is_a_topology_of_all_its_instances(tmp_path):
     links = LinkGraph(topology)
     assert len(links.route(0, 3)) == 2  # over the switch of their server
     assert len(links.route(0, 4)) == 6  # card, port, asic, port, card
+    (tmp_path / "infra.yaml").write_text(INFRASTRUCTURE.replace("choice: npu", "choice: xpu"))
+    assert load(str(tmp_path / "infra.yaml")).graph == topology.graph
 
 
 @pytest.mark.parametrize(
@@ -134,6 +152,7 @@ def test_an_infragraph_is_a_topology_of_all_its_instances(tmp_path):
         ('component: "port[4:8]"', 'component: "port[9]"', ["0 to 7"]),
         ('instance: "host[1]"', 'instance: "hots[1]"', ["no such part", "host"]),
         ("choice: npu", "choice: tpu", ["no NPU"]),
+        ('ep2: {component: "sw[0]"}', "ep2: {component: sw, device: nvl}", ["devices inside a device"]),
         ('instance: "host[1]"', 'instance: "host[0]"', ["not connected", "host.1"]),
     ],
 )

@@ -47,7 +47,8 @@ def gpu(rank, size, inputs, blocks, *, buffers, semaphores=()):
             {"id": number, "ops": ops, "channels": channels, "remote_buffer_refs": refs}
             for number, ops in enumerate(blocks)
         ],
-        "channels": [{"channel_type": "memory", "connected_to": peers}], "remote_buffers": remote,
+        "channels": [{"channel_type" if rank % 2 else "type": "memory", "connected_to": peers}],
+        "remote_buffers": remote,
         "semaphores": [{"init_value": each} for each in semaphores],
     }  # fmt: skip
 

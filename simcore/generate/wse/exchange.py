@@ -1,11 +1,12 @@
-"""What one expert layer moves between the nodes of a stage, from its routing array: NumPy, once for all nodes."""
+"""What one expert layer moves between nodes with a copy of its experts, from its routing array, once for all nodes."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from simcore.generate.wse.ranks import dispatch_sources, expert_nodes, shared_no
 from simcore.generate.wse.settings import System
 from simcore.model.shape import Experts
 
-__all__ = ["SHARED", "Exchange", "Token"]
+__all__ = ["SHARED", "Exchange", "Routed", "Token"]
 
 Ints = npt.NDArray[np.int64]
 Token = tuple[int, int]  # sequence, position
@@ -23,10 +24,11 @@ SHARED = -1  # stands for the shared expert where a number of an expert is expec
 
 @dataclass(frozen=True)
 class Exchange:
-    """Tokens of one layer and step: who sends them, who computes them.
+    """Tokens of one layer and step on one copy of the experts: who sends them, who computes them.
 
-    `routing` has shape [choice, sequence, position]; nodes are numbered inside their stage. `shared` is the node
-    of the copy of the shared expert that serves each sequence, -1 where the model has none.
+    `routing` has shape [choice, sequence, position]; nodes are numbered inside their copy. Its columns are sequences
+    from number `first` on. `shared` is the node of the copy of the shared expert that serves each of them, -1 where
+    the model has none.
     """
 
     routing: Ints
@@ -35,6 +37,7 @@ class Exchange:
     source: Ints
     holder: Ints
     shared: Ints
+    first: int = 0
 
     @cached_property
     def dispatch(self) -> Ints:
@@ -80,7 +83,7 @@ class Exchange:
 
     def destinations(self, sequence: int, position: int) -> tuple[int, ...]:
         """Nodes where a token has business, ascending."""
-        return tuple(np.flatnonzero(self._reached[sequence, position]).tolist())
+        return tuple(np.flatnonzero(self._reached[sequence - self.first, position]).tolist())
 
     @cached_property
     def sent(self) -> dict[tuple[int, int], dict[Token, int]]:
@@ -89,7 +92,7 @@ class Exchange:
         sources = self.source.tolist()
         for sequence, position, node in np.argwhere(self._reached).tolist():
             buffer = pairs[sources[sequence], node]
-            buffer[sequence, position] = len(buffer)
+            buffer[sequence + self.first, position] = len(buffer)
         return pairs
 
     @cached_property
@@ -99,7 +102,7 @@ class Exchange:
         order = np.argwhere(np.ones(self.routing.shape[1:], bool)).tolist()
         for sequence, position in order:
             for expert in self.routing[:, sequence, position].tolist():
-                tokens[expert].append((sequence, position))
+                tokens[expert].append((sequence + self.first, position))
         return tokens
 
     @cached_property
@@ -109,12 +112,11 @@ class Exchange:
         """
         pairs: dict[tuple[int, int], dict[tuple[int, int, int], int]] = defaultdict(dict)
         results = [(self.holder[expert], expert, *token) for expert in sorted(self.work) for token in self.work[expert]]
+        places = range(self.routing.shape[2])
         for sequence in np.flatnonzero(self.shared >= 0).tolist():
-            results += [
-                (self.shared[sequence], SHARED, sequence, position) for position in range(self.routing.shape[2])
-            ]
+            results += [(self.shared[sequence], SHARED, sequence + self.first, place) for place in places]
         for node, expert, sequence, position in results:
-            buffer = pairs[int(node), int(self.source[sequence])]
+            buffer = pairs[int(node), self.origin(sequence)]
             buffer[expert, sequence, position] = len(buffer)
         return pairs
 
@@ -123,17 +125,9 @@ class Exchange:
         places = self.sent[source, node]
         return len(places), places[token]
 
-    @cached_property
-    def origins(self) -> list[int]:
-        """`source` as plain numbers."""
-        numbers: list[int] = self.source.tolist()
-        return numbers
-
-    @cached_property
-    def _choices(self) -> list[list[list[tuple[int, int]]]]:
-        """(expert, its node) of every token's choices: [sequence][position][choice]."""
-        pairs = np.stack([self.routing, self.holder[self.routing]], axis=-1).transpose(1, 2, 0, 3)
-        return [[[(a, b) for a, b in token] for token in sequence] for sequence in pairs.tolist()]
+    def origin(self, sequence: int) -> int:
+        """The node that sends a sequence."""
+        return int(self.source[sequence - self.first])
 
     def back_place(self, node: int, source: int, result: tuple[int, int, int]) -> tuple[int, int]:
         """(length, index of `result`) of the buffer of results from `node` to `source`."""
@@ -142,20 +136,30 @@ class Exchange:
 
     def results(self, sequence: int, position: int) -> Iterator[tuple[int, int]]:
         """(expert, its node) of every vector that a token gets back."""
-        yield from self._choices[sequence][position]
-        if self.shared[sequence] >= 0:
-            yield SHARED, int(self.shared[sequence])
+        chosen = self.routing[:, sequence - self.first, position]
+        yield from zip(chosen.tolist(), self.holder[chosen].tolist(), strict=True)
+        if (holder := int(self.shared[sequence - self.first])) >= 0:
+            yield SHARED, holder
 
     @classmethod
-    def of(cls, routing: Ints, experts: Experts, system: System) -> Exchange:
-        """The exchange of one layer of `system`, from its routing array."""
-        batch = routing.shape[1]
-        shared = shared_nodes(system, batch) if experts.shared_ffn else np.full(batch, -1)
-        return cls(
-            routing=routing.astype(np.int64),
-            experts=experts.count,
-            nodes=system.stage_nodes,
-            source=dispatch_sources(system, batch),
-            holder=expert_nodes(system, experts.count),
-            shared=shared,
+    def of(cls, routing: Ints, experts: Experts, system: System) -> tuple[Exchange, ...]:
+        """The exchange of one layer of `system` on each copy of its experts, from its routing array."""
+        nodes = system.replica_nodes
+        copy, source = np.divmod(dispatch_sources(system, routing.shape[1]), nodes)
+        ends = np.searchsorted(copy, np.arange(system.dp_ffn + 1)).tolist()
+        return tuple(
+            cls(
+                routing=routing[:, first:end].astype(np.int64),
+                experts=experts.count,
+                nodes=nodes,
+                source=source[first:end],
+                holder=expert_nodes(system, experts.count),
+                shared=shared_nodes(system, end - first) if experts.shared_ffn else np.full(end - first, -1),
+                first=first,
+            )
+            for first, end in pairwise(ends)
         )
+
+
+Routed = Mapping[str, Sequence[Exchange]]
+"""The exchanges of every expert layer, by its name."""

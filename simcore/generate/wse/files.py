@@ -11,7 +11,7 @@ from simcore.files import make_folder, write_text
 from simcore.generate.wse.operations import Operation
 from simcore.workload.chakra.writer import check_free
 
-__all__ = ["GRAPH_HEADER", "HEADER", "dimensions", "graph_row", "row", "write_lines"]
+__all__ = ["GRAPH_HEADER", "HEADER", "claim", "dimensions", "graph_row", "row", "write_lines"]
 
 HEADER = "uid;operation;memory_footprint (B);num_ops (MAC);hbm_reads (B);network_data (B);comm. group;Dimensions"
 GRAPH_HEADER = "uid;Op Type;Inputs;Outputs;Attributes"
@@ -74,8 +74,13 @@ def graph_row(operation: Operation) -> str:
     return f"{operation.uid};{operation.kind};[{inputs}];[{outputs}];{dimensions(operation)}"
 
 
-def write_lines(path: Path, lines: Iterable[str], *, force: bool = False) -> None:
-    """Write a text file with its folders; InputError when it is there and not to be replaced, or cannot be made."""
+def claim(path: Path, *, force: bool = False) -> None:
+    """Make the folders of a file; InputError when it exists and `force` is not given, or they cannot be made."""
     make_folder(path.parent, force=True)
     check_free([path], force=force)
+
+
+def write_lines(path: Path, lines: Iterable[str], *, force: bool = False) -> None:
+    """Write a text file with its folders; InputError as `claim`, or when its place cannot be written."""
+    claim(path, force=force)
     write_text(path, "\n".join(lines) + "\n")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems
-from simcore.generate.wse.exchange import Exchange
+from simcore.generate.wse.exchange import Routed
 from simcore.generate.wse.nodes import Job, exchanges, steps
 from simcore.generate.wse.routing import read_counts, read_routing
 from simcore.generate.wse.scope import Step
@@ -49,7 +49,7 @@ class Made(NamedTuple):
     job: Job
     step: Step
     nodes: list[int]
-    routed: dict[str, Exchange]
+    routed: Routed
 
 
 def made(options: Mapping[str, Any]) -> Iterator[Made]:

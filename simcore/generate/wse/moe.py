@@ -49,7 +49,7 @@ def _transport(scope: Scope) -> str:
     """The name of the transport of this system."""
     if scope.system.tp_ffn > 1:
         return "sliced"
-    return scope.system.exchange if scope.system.stage_nodes > 1 else "none"
+    return scope.system.exchange if scope.system.replica_nodes > 1 else "none"
 
 
 def _experts(
@@ -57,7 +57,7 @@ def _experts(
 ) -> Iterator[Operation]:
     """The routed experts of this node that have tokens, then its copy of the shared expert."""
     scope = block.scope
-    place, sliced = scope.node % scope.system.stage_nodes, scope.system.tp_ffn > 1
+    place, sliced = scope.node % scope.system.replica_nodes, scope.system.tp_ffn > 1
     width, shared = (ceil(ffn / scope.system.tp_ffn) for ffn in (experts.ffn, experts.shared_ffn))
     for expert in np.flatnonzero(((exchange.holder == place) | sliced) & (exchange.load > 0)).tolist():
         tokens = exchange.work[expert] if scope.movement else []
@@ -65,7 +65,8 @@ def _experts(
         yield from owned(scope, layer, Part.EXPERT, rows)
     served = np.flatnonzero((exchange.shared == place) | (sliced & (exchange.shared >= 0))).tolist()
     if served:
-        tokens = [(sequence, position) for sequence in served for position in range(scope.step.queries)]
+        positions = range(scope.step.queries)
+        tokens = [(exchange.first + sequence, position) for sequence in served for position in positions]
         rows = _expert(block, SHARED, (len(tokens), shared), tokens, transport)
         yield from owned(scope, layer, Part.SHARED, rows)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simcore.generate.wse.attention import attention
-from simcore.generate.wse.exchange import Exchange
+from simcore.generate.wse.exchange import Exchange, Routed
 from simcore.generate.wse.feed_forward import dense, head
 from simcore.generate.wse.moe import mixture
 from simcore.generate.wse.operations import Operation, Part, move, tensor
@@ -70,8 +70,8 @@ def steps(job: Job) -> list[Step]:
     return [step for step in made if job.routing is None or step.name in job.routing]
 
 
-def exchanges(job: Job, step: Step) -> dict[str, Exchange]:
-    """What each selected expert layer moves in a step, by the layer's name."""
+def exchanges(job: Job, step: Step) -> Routed:
+    """What each selected expert layer moves in a step on each copy of its experts, by the layer's name."""
     experts = job.model.experts
     if experts is None:
         return {}
@@ -93,15 +93,15 @@ def _stage_layers(job: Job, node: int) -> list[str]:
     return [name for name in job.layers if (last if name == "lm_head" else layer_number(name) in held)]
 
 
-def operations(
-    job: Job, step: Step, node: int, routed: dict[str, Exchange], *, movement: bool = True
-) -> Iterator[Operation]:
+def operations(job: Job, step: Step, node: int, routed: Routed, *, movement: bool = True) -> Iterator[Operation]:
     """The rows of one node in one step, in the order of execution; `movement` adds those that cost nothing."""
     scope = Scope(job.model, job.system, step, job.batch, job.element_bytes, node, movement, job.train)
     layers = _stage_layers(job, node)
     if not layers:
         return
-    rows = _forward(job, scope, layers, routed)
+    here = node % job.system.stage_nodes // job.system.replica_nodes
+    own = {name: copies[here] for name, copies in routed.items()}
+    rows = _forward(job, scope, layers, own)
     if not job.train:
         yield from rows
         return
@@ -109,7 +109,7 @@ def operations(
     for each in rows:
         made.append(each)
         yield each
-    yield from _backward(job, scope, made, routed)
+    yield from _backward(job, scope, made, own)
 
 
 def _forward(job: Job, scope: Scope, layers: list[str], routed: dict[str, Exchange]) -> Iterator[Operation]:
@@ -175,7 +175,7 @@ def _layer(scope: Scope, name: str, source: str, routed: dict[str, Exchange]) ->
     return (yield from owned(scope, name, Part.DENSE, dense(scope, f"{name}_{suffix}", out)))
 
 
-def totals(job: Job, step: Step, nodes: list[int], routed: dict[str, Exchange]) -> list[list[int]]:
+def totals(job: Job, step: Step, nodes: list[int], routed: Routed) -> list[list[int]]:
     """[memory bytes, multiply-accumulates, HBM bytes, network bytes] of each node in a step."""
     sums = []
     for node in nodes:
@@ -196,8 +196,8 @@ def footprint_bytes(job: Job, nodes: list[int]) -> list[int]:
     return [total[0] for total in totals(resting, step, nodes, routed)]
 
 
-def _everyone(job: Job, experts: Experts) -> Exchange:
-    """An exchange in which every expert and every copy has a token, so that all weights are counted."""
-    rows = max(experts.count, job.batch, job.system.stage_nodes)
+def _everyone(job: Job, experts: Experts) -> tuple[Exchange, ...]:
+    """Exchanges in which every expert and every copy has a token, so that all weights are counted."""
+    rows = max(experts.count, job.batch, job.system.stage_nodes) * job.system.dp
     routing = np.arange(rows).reshape(1, rows, 1) % experts.count
     return Exchange.of(routing, experts, job.system)

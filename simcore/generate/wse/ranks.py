@@ -16,6 +16,7 @@ __all__ = [
     "expert_nodes",
     "local_batches",
     "own_batches",
+    "replica",
     "replicas",
     "shared_nodes",
     "sp_group",
@@ -74,6 +75,11 @@ def stage(system: System, node: int) -> tuple[int, ...]:
     return _along(node, 1, system.stage_nodes)
 
 
+def replica(system: System, node: int) -> tuple[int, ...]:
+    """Nodes of the same copy of the experts."""
+    return _along(node, 1, system.replica_nodes)
+
+
 def local_batches(system: System, batch: int, node: int) -> range:
     """The sequences that attention on `node` works on."""
     return split(batch, system.dp)[node % system.stage_nodes // system.cluster_nodes]
@@ -97,15 +103,15 @@ def dispatch_sources(system: System, batch: int) -> Ints:
 
 
 def expert_nodes(system: System, experts: int) -> Ints:
-    """Place in the stage of the node that holds each routed expert: shape [experts]."""
+    """Place in its copy of the experts of the node that holds each routed expert: shape [experts]."""
     return np.repeat(np.arange(system.ep), [len(held) for held in split(experts, system.ep)])
 
 
 def shared_nodes(system: System, batch: int) -> Ints:
-    """Place in the stage of the copy of the shared expert that serves each sequence: shape [batch].
+    """Place among its nodes of the copy of the shared expert that serves each sequence: shape [batch].
 
-    Copies stand `stage_nodes // copies` apart and are chosen by the number of the sequence, not by distance.
+    Copies stand `replica_nodes // copies` apart and are chosen by the number of the sequence, not by distance.
     """
-    apart = system.stage_nodes // system.shared_copies
+    apart = system.replica_nodes // system.shared_copies
     served = [len(served) for served in split(batch, system.shared_copies)]
     return np.repeat(np.arange(system.shared_copies) * apart, served)

@@ -144,7 +144,8 @@ def _located(path: str | Path, text: str, error: msgspec.MsgspecError) -> InputE
 
 
 def read_counts(path: str | Path, model: Model) -> Ints:
-    """Tokens per expert from a JSON list of lists [expert layer][expert].
+    """Tokens per expert from a JSON list of lists [expert layer][expert], or a mapping of "0", "1", .. to lists, as the
+    WSE generator's `bincounts.json` is.
 
     Raises
     ------
@@ -155,9 +156,10 @@ def read_counts(path: str | Path, model: Model) -> Ints:
         raise InputError.at("--expert-counts", "this model has no experts")
     text = read_text(path)
     try:
-        counts = msgspec.json.decode(text, type=list[list[int]])
+        given = msgspec.json.decode(text, type=list[list[float]] | dict[str, list[float]])
     except msgspec.MsgspecError as error:
         raise _located(path, text, error) from error
+    counts = given if isinstance(given, list) else [given.get(str(place), []) for place in range(len(given))]
     shape = (len(expert_layers(model)), model.experts.count)
     found = sorted({len(layer) for layer in counts})
     if (len(counts), *found) != shape:
@@ -170,7 +172,9 @@ def read_counts(path: str | Path, model: Model) -> Ints:
     if max(map(max, counts), default=0) >= MOST_TOKENS:
         expected = f"fewer than {MOST_TOKENS:,} of an expert"
         raise InputError.at(Location(str(path), 1, 1), "more tokens than can be counted", expected=expected)
-    array = np.array(counts)
+    array = np.array(counts).astype(np.int64)
+    if (array != np.array(counts)).any():
+        raise InputError.at(Location(str(path), 1, 1), "counts are not whole", expected="tokens of each expert")
     if array.min() < 0 or ((array > 0).sum(axis=1) < model.experts.top_k).any():
         raise InputError.at(
             Location(str(path), 1, 1), "too few experts have tokens", expected=f"at least {model.experts.top_k} a layer"

@@ -10,6 +10,7 @@ from typing import Any
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems, closest
 from simcore.model.shape import Model
+from simcore.units import parse_spans
 
 __all__ = ["System", "parse_layers", "parse_nodes", "read_system"]
 
@@ -19,7 +20,8 @@ class System:
     """Nodes on a grid and the degrees of parallelism of one phase (prefill or decode).
 
     Ranks count, innermost first, tensor (tp), sequence (sp), data (dp), pipeline (pp) for attention and tensor,
-    expert (ep), pipeline for the feed-forward part.
+    expert (ep), data (dp_ffn), pipeline for the feed-forward part: so many copies of the experts serve the batches of
+    their own nodes.
     """
 
     nodes: int
@@ -34,6 +36,12 @@ class System:
     shared_copies: int
     routing: str
     exchange: str
+    dp_ffn: int = 1
+
+    @property
+    def replica_nodes(self) -> int:
+        """Nodes that hold one copy of the experts."""
+        return self.stage_nodes // self.dp_ffn
 
     @property
     def stage_nodes(self) -> int:
@@ -53,7 +61,7 @@ class System:
 
 # Field of `System` -> key of the file.
 DEGREES = {"nodes": "num_nodes", "dp": "dp_attn", "tp": "tp_attn", "shared_copies": "n_redundant_shared_exp"}
-DEGREES |= {name: name for name in ("sp", "pp", "tp_ffn", "ep")}
+DEGREES |= {name: name for name in ("sp", "pp", "dp_ffn", "tp_ffn", "ep")}
 GRIDS = ("node_grid", "core_grid")
 ROUTING = ["identical", "uniform", "empirical_mmlu"]
 EXCHANGES = ["alltoall", "allgather", "multicast"]
@@ -80,6 +88,7 @@ def read_system(path: str | Path, phase: str) -> System:
     with Problems() as problems:
         root = read(path, problems)
         root.keys(optional=("prefill", "decode", "train"))
+        trains = phase == "train"
         phase = "prefill" if phase == "train" and phase not in root and "prefill" in root else phase
         phase = "decode" if phase == "train" and phase not in root else phase
         if phase not in root:
@@ -87,33 +96,36 @@ def read_system(path: str | Path, phase: str) -> System:
                 Location(str(path), 1, 1), f"there is no '{phase}' part", expected=f'"{phase}": {{"num_nodes": ...}}'
             )
         part = root[phase]
-        part.keys(required=(*DEGREES.values(), "dp_ffn", *GRIDS, "expert_workload_model", "moe_comm"))
+        part.keys(required=(*DEGREES.values(), *GRIDS, "expert_workload_model", "moe_comm"))
         if problems.found:
             raise InputError(problems.found)
-        degrees = {key: part[key].integer(1) for key in (*DEGREES.values(), "dp_ffn")}
+        degrees = {key: part[key].integer(1) for key in DEGREES.values()}
         grids = {key: _grid(part[key]) for key in GRIDS}
         routing, exchange = part["expert_workload_model"].choice(ROUTING), part["moe_comm"].choice(EXCHANGES)
         if not problems.found:
-            _check(part, degrees, grids["node_grid"])
+            _check(part, degrees, grids["node_grid"], trains=trains)
     sizes: dict[str, Any] = {field: degrees[key] for field, key in DEGREES.items()}
     return System(**sizes | grids, routing=str(routing), exchange=str(exchange))
 
 
-def _check(part: Node, degrees: dict[str, int], grid: tuple[int, int]) -> None:
+def _check(part: Node, degrees: dict[str, int], grid: tuple[int, int], *, trains: bool) -> None:
     """Note every rule that the degrees break; `part` has the place of each."""
     nodes = degrees["num_nodes"]
     stage = nodes // degrees["pp"]
     attention = degrees["dp_attn"] * degrees["tp_attn"] * degrees["sp"] * degrees["pp"]
     feed_forward = degrees["dp_ffn"] * degrees["tp_ffn"] * degrees["ep"] * degrees["pp"]
-    full = degrees["ep"] == stage or degrees["tp_ffn"] == stage
+    replica = stage // degrees["dp_ffn"]
+    full = replica in {degrees["ep"], degrees["tp_ffn"]}
+    whole = replica % (degrees["tp_attn"] * degrees["sp"]) == 0 and (degrees["tp_ffn"] == 1 or replica == stage)
     rules = [
         (prod(grid) == nodes, "node_grid", f"rows x columns = num_nodes = {nodes}"),
         (attention == nodes, "dp_attn", f"dp_attn * tp_attn * sp * pp = num_nodes = {nodes}"),
-        (degrees["dp_ffn"] == 1, "dp_ffn", "1: the feed-forward part has no data parallelism"),
+        (degrees["dp_ffn"] == 1 or whole, "dp_ffn", "tp_ffn = 1, and ep a multiple of tp_attn * sp"),
+        (degrees["dp_ffn"] == 1 or not trains, "dp_ffn", "1 in a training step"),
         (feed_forward == nodes, "ep", f"dp_ffn * tp_ffn * ep * pp = num_nodes = {nodes}"),
         (degrees["ep"] == 1 or degrees["tp_ffn"] == 1, "tp_ffn", "1 when ep > 1"),
-        (full, "ep", f"ep or tp_ffn equal to the nodes of a pipeline stage, {stage}"),
-        (degrees["n_redundant_shared_exp"] <= stage, "n_redundant_shared_exp", f"at most one copy a node, {stage}"),
+        (full, "ep", f"ep or tp_ffn equal to the nodes of a pipeline stage over dp_ffn, {replica}"),
+        (degrees["n_redundant_shared_exp"] <= replica, "n_redundant_shared_exp", f"at most one copy a node, {replica}"),
         (
             degrees["tp_ffn"] == 1 or degrees["n_redundant_shared_exp"] == 1,
             "n_redundant_shared_exp",
@@ -154,13 +166,11 @@ def parse_nodes(text: str, count: int) -> list[int]:
     """
     if text == "all":
         return list(range(count))
-    nodes: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        numbers = (first, last or first)
-        if not all(number.isdecimal() and len(number) < 10 and int(number) < count for number in numbers):
-            raise InputError.at(
-                "--nodes", "no such node", expected=f"all, or ranges of 0 ... {count - 1}: 0-3,5", found=repr(part)
-            )
-        nodes.update(range(int(first), int(last or first) + 1))
-    return sorted(nodes)
+    try:
+        nodes = sorted({node for span in parse_spans(text) for node in span[: count + 1]})
+    except ValueError:
+        nodes = []
+    if not nodes or nodes[-1] >= count:
+        expected = f"all, or ranges of 0 ... {count - 1}: 0-3,5"
+        raise InputError.at("--nodes", "no such node", expected=expected, found=repr(text))
+    return nodes

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simcore.errors import SimulationError
-from simcore.generate.wse.exchange import Exchange
+from simcore.generate.wse.exchange import Routed
 from simcore.generate.wse.kernels import Core, attention, product, total
 from simcore.generate.wse.layout import Banks, unplaced
 from simcore.generate.wse.nodes import Job, operations
@@ -58,7 +58,7 @@ def _concat(operation: Operation, held: list[Banks]) -> Banks:
 
 
 def instructions(
-    job: Job, step: Step, routed: dict[str, Exchange], tiling: Tiling | None = None, *, spread: bool = False
+    job: Job, step: Step, routed: Routed, tiling: Tiling | None = None, *, spread: bool = False
 ) -> Program:
     """The instructions of all cores of all nodes in one step.
 
@@ -76,7 +76,7 @@ class _Play:
 
     job: Job
     step: Step
-    routed: dict[str, Exchange]
+    routed: Routed
     program: Program
     tiling: Tiling
     wires: Wires

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simcore.errors import InputError
-from simcore.generate.wse.exchange import Exchange
+from simcore.generate.wse.exchange import Routed
 from simcore.generate.wse.nodes import Job, operations
 from simcore.generate.wse.operations import Operation
 from simcore.generate.wse.ranks import split
@@ -28,7 +28,7 @@ LAST = "lm_head"
 PARTS = {"dgrad": "input_grad", "wgrad": "weight_grad"}
 
 
-def node_step(job: Job, step: Step, routed: dict[str, Exchange]) -> NodeStep:
+def node_step(job: Job, step: Step, routed: Routed) -> NodeStep:
     """A step of a job as phases."""
     nodes = job.system.nodes
     rows = [operations(job, step, node, routed, movement=False) for node in range(nodes)]

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from simcore.generate.wse.exchange import SHARED, Exchange, Token
 from simcore.generate.wse.operations import Operation, tensor
-from simcore.generate.wse.ranks import dp_group, stage
+from simcore.generate.wse.ranks import dp_group, replica
 from simcore.generate.wse.scope import Block, Scope
 
 __all__ = ["TRANSPORTS", "Piece", "Transport", "backward_exchange"]
@@ -26,32 +26,19 @@ class Piece(NamedTuple):
     place: int = 0
 
 
-class Transport(Protocol):
-    """Dispatch and combine of one layer on one node."""
-
-    def dispatch(self, source: str) -> Iterator[Operation]:
-        """Rows that send this node's tokens out."""
-
-    def arrived(self, token: Token) -> Piece:
-        """Where a token lies that this node's experts need."""
-
-    def combine(self) -> Iterator[Operation]:
-        """Rows that send the experts' results back."""
-
-    def returned(self, token: Token, expert: int, holder: int) -> Piece:
-        """Where the result of an expert on node `holder` for one of this node's tokens lies."""
-
-
 @dataclass(frozen=True)
 class _Link(Block):
-    """What all transports know; nodes are numbered inside the stage except in `group`."""
+    """What all transports know: how this node's tokens are dispatched and results combined, and where both lie.
+
+    Nodes are numbered inside their copy of the experts except in `group`.
+    """
 
     exchange: Exchange
 
     @cached_property
     def group(self) -> tuple[int, ...]:
-        """The nodes of the stage."""
-        return stage(self.scope.system, self.scope.node)
+        """The nodes of this copy of the experts."""
+        return replica(self.scope.system, self.scope.node)
 
     @cached_property
     def place(self) -> int:
@@ -72,7 +59,7 @@ class _Link(Block):
         return count * self.scope.model.hidden * self.scope.element_bytes
 
     def barrier(self, uid: str, group: tuple[int, ...] | None = None) -> Operation:
-        """Wait for the whole stage, or for `group`."""
+        """Wait for all nodes of this copy, or for `group`."""
         return Operation(f"{self.name}_barrier_{uid}", "Barrier", (), group=group or self.group)
 
     def cut(self, uid: str, source: str, token: Token) -> Iterator[Operation]:
@@ -145,7 +132,7 @@ class AllToAll(_Link):
 
     def arrived(self, token: Token) -> Piece:
         """A row of the buffer of the token's source."""
-        origin = self.exchange.origins[token[0]]
+        origin = self.exchange.origin(token[0])
         count, index = self.exchange.sent_place(origin, self.place, token)
         return Piece(self.at(f"a2a_disp_{self.group[origin]}"), count, index)
 
@@ -181,7 +168,7 @@ class Multicast(_Link):
 
     def arrived(self, token: Token) -> Piece:
         """A tensor of its own; this node's tokens never left."""
-        origin = self.exchange.origins[token[0]]
+        origin = self.exchange.origin(token[0])
         if origin == self.place:
             return Piece(self.at(f"token_{token[0]}_{token[1]}"))
         return Piece(self.at(f"multicast_exp_{token[0]}_{token[1]}_{self.group[origin]}"))
@@ -230,9 +217,10 @@ class AllGather(_Link):
         yield self.barrier("disp_ag")
 
     def arrived(self, token: Token) -> Piece:
-        """A row among all tokens of the stage."""
-        queries = self.scope.step.queries
-        return Piece(self.at("ag_disp"), self.scope.batch * queries, token[0] * queries + token[1])
+        """A row among all tokens of this copy."""
+        queries, exchange = self.scope.step.queries, self.exchange
+        row = (token[0] - exchange.first) * queries + token[1]
+        return Piece(self.at("ag_disp"), len(exchange.source) * queries, row)
 
     def combine(self) -> Iterator[Operation]:
         """An AllGather of the results."""
@@ -245,9 +233,9 @@ class AllGather(_Link):
         yield self.barrier("combine_ag")
 
     def returned(self, token: Token, expert: int, holder: int) -> Piece:
-        """A row among all results of the stage: those of node 0 first, on each those for source 0 first."""
+        """A row among all results of this copy: those of node 0 first, on each those for source 0 first."""
         combine = self.exchange.combine
-        origin = self.exchange.origins[token[0]]
+        origin = self.exchange.origin(token[0])
         _, index = self.exchange.back_place(holder, origin, (expert, *token))
         before = int(combine[:holder].sum() + combine[holder, :origin].sum())
         return Piece(self.at("ag_comb"), int(combine.sum()), before + index)
@@ -289,6 +277,7 @@ class Sliced(Local):
             yield from self.tokens(source, range(scope.batch), range(scope.batch))
 
 
+Transport = AllToAll | Multicast | AllGather | Local
 TRANSPORTS: dict[str, Callable[[Scope, str, Exchange], Transport]] = {
     "alltoall": AllToAll,
     "allgather": AllGather,

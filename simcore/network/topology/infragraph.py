@@ -1,7 +1,7 @@
 """InfraGraph files (YAML, JSON): devices of components, instances of devices, edges between both, as a graph of links.
 
-Components of choice `npu` are NPUs, by instance; all others are nodes on the way. Every link that an edge uses needs a
-bandwidth. Latencies are not in the format: ours. Source: github.com/Keysight/infragraph (MIT licence).
+Components of choice `npu` or `xpu` are NPUs, by instance; all others are nodes on the way. Every link that an edge uses
+needs a bandwidth. Latencies are not in the format: ours. Source: github.com/Keysight/infragraph (MIT licence).
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ __all__ = ["is_infragraph", "read_infragraph"]
 
 SHARES = {"bits_per_second": 0.125, "bytes_per_second": 1.0}
 GIGABYTES = {f"{prefix}{unit}": share for prefix in ("giga", "g_") for unit, share in SHARES.items()}
+MOST_PARTS = 1 << 20
+"""Components of all instances, and edges that one entry may stand for."""
 INSIDE_NS, BETWEEN_NS = 250.0, 500.0
 SCHEMES = ["one2one", "many2many"]
 _SLICED = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<slice>-?\d*(:-?\d*){0,2})\])?")
@@ -39,8 +41,11 @@ def read_infragraph(root: Node) -> Graph:
         if node["device"].text() not in devices:
             node["device"].problem("there is no such device", closest(node["device"].text(), devices))
         else:
-            count = node["count"].integer(1) if "count" in node else 1
+            count = node["count"].integer(1, MOST_PARTS) if "count" in node else 1
             instances[node["name"].text()] = devices[node["device"].text()], count
+    parts = sum(count * total for device, count in instances.values() for total, _ in _components(device).values())
+    if parts > MOST_PARTS:
+        root["instances"].problem("too many components", f"at most {MOST_PARTS:,} in all")
     if root.problems.found:
         return Graph(0, (), (), (), (), ())
     kinds = {
@@ -53,7 +58,7 @@ def read_infragraph(root: Node) -> Graph:
     edges = [edge for name, (device, count) in instances.items() for edge in _inside(device, name, count)]
     edges += _between(root, instances)
     if not any(kinds.values()):
-        root.problem("there is no NPU", "a component with choice: npu")
+        root.problem("there is no NPU", "a component with choice: npu or xpu")
     return assemble(kinds, edges, directed=False)
 
 
@@ -71,6 +76,8 @@ def _edges(owner: Node, *required: str) -> Iterator[Node]:
     """The edges that have what is required at both ends."""
     for node in _entries(owner, "edges", "ep1", "ep2", "link"):
         ends = [node[end] for end in ("ep1", "ep2")]
+        for end in (end for end in ends if "device" in end):
+            end["device"].problem("devices inside a device are not read", "components of the device itself")
         lost = [end for end in ends if not isinstance(end.value, dict) or any(name not in end for name in required)]
         for end in lost:
             end.problem("an end of an edge", ", ".join(required))
@@ -83,7 +90,8 @@ def _components(device: Node) -> dict[str, tuple[int, bool]]:
     found = {}
     for part in _entries(device, "components", "name"):
         choice = next((part[key].text() for key in ("choice", "type") if key in part), "")
-        found[part["name"].text()] = part["count"].integer(1) if "count" in part else 1, choice == "npu"
+        count = part["count"].integer(1, MOST_PARTS) if "count" in part else 1
+        found[part["name"].text()] = count, choice in {"npu", "xpu"}
     return found
 
 
@@ -95,7 +103,7 @@ def _inside(device: Node, name: str, count: int) -> Iterator[Edge]:
         ends = [
             [f"{part}.{index}" for part, index in _picked(node[end]["component"], totals)] for end in ("ep1", "ep2")
         ]
-        for number, pair in product(range(count), _pairs(node, *ends)):
+        for number, pair in product(range(count), _pairs(node, ends, count)):
             yield Edge((f"{name}.{number}.{pair[0]}", f"{name}.{number}.{pair[1]}"), _rate(node, rates), INSIDE_NS)
 
 
@@ -110,7 +118,7 @@ def _between(root: Node, instances: Mapping[str, tuple[Node, int]]) -> Iterator[
             totals = {part: total for part, (total, _) in _components(device).items()} if device else {}
             parts = list(_picked(node[end]["component"], totals))
             ends.append([f"{name}.{number}.{part}.{index}" for name, number in chosen for part, index in parts])
-        for pair in _pairs(node, *ends):
+        for pair in _pairs(node, ends):
             yield Edge(pair, _rate(node, rates), BETWEEN_NS)
 
 
@@ -130,10 +138,14 @@ def _picked(node: Node, totals: Counts) -> Iterator[tuple[str, int]]:
         yield match["name"], index
 
 
-def _pairs(node: Node, first: list[str], second: list[str]) -> list[tuple[str, str]]:
-    """Each with its counterpart, or each with all but itself, once."""
+def _pairs(node: Node, ends: list[list[str]], count: int = 1) -> list[tuple[str, str]]:
+    """Each with its counterpart, or each with all but itself, once; in every one of so many instances."""
+    first, second = ends
     scheme = node["scheme"].choice(SCHEMES) if "scheme" in node else "one2one"
     if scheme == "many2many":
+        if len(first) * len(second) * count > MOST_PARTS:
+            node.problem("too many edges", f"at most {MOST_PARTS:,}")
+            return []
         return list({tuple(sorted(pair)): pair for pair in product(first, second) if pair[0] != pair[1]}.values())
     if len(first) != len(second):
         node.problem("one2one joins as many as there are", f"{len(first)} at both ends", f"{len(second)}")

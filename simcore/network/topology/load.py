@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from simcore.documents import Node, parse, read_text
 from simcore.errors import InputError, Problems
-from simcore.library import resolve
+from simcore.library import exists, names, resolve
 from simcore.markup import is_markup
 from simcore.network.topology.graph import GraphFabric, graph_dimension, items_of, read_graph
 from simcore.network.topology.infragraph import is_infragraph, read_infragraph
 from simcore.network.topology.kinds import FABRICS
-from simcore.network.topology.model import Dimension, Graph, Memory, Topology, Wafer
+from simcore.network.topology.model import Circuits, Dimension, Graph, Memory, Topology, Wafer
 from simcore.network.topology.nccl import read_nccl
 from simcore.network.topology.packet import is_packet_network, read_packet_network
 from simcore.network.topology.ports import PLAIN, PORT_KEYS, made_ports
@@ -24,6 +24,7 @@ from simcore.network.topology.twisted import can_twist, whole_dimension
 from simcore.network.topology.wafer import WaferMesh
 from simcore.peers import refuse_foreign
 from simcore.units import parse_bytes_per_s, parse_ns
+from simcore.workload.model import CollectiveKind
 
 __all__ = ["GIGABYTE", "load", "logical"]
 
@@ -33,6 +34,7 @@ MAX_NPUS = 1 << 24
 MOST_CELLS = 1 << 20  # of a wafer, all of whose links are looked at
 """What fits in memory with a few numbers for each NPU."""
 
+GRAPH_KEYS = ("name", "description", "gigabyte", "routing", "routing_seed", "circuits")
 Columns = Mapping[str, tuple[str, Callable[[Node], Any], Any]]
 """Key of a file -> field, how an entry is read, what it is without one; None where there must be one."""
 COUNT, TIME = partial(Node.integer, minimum=1), partial(Node.quantity, parse=parse_ns)
@@ -65,8 +67,12 @@ MEMORY: Columns = {
 }
 
 
-def load(name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_forced: str = "") -> Topology:
+def load(
+    name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_forced: str = "", switched: bool = True
+) -> Topology:
     """Read a topology from a file or, given a name, from the shipped ones.
+
+    It may name others that an optical switch makes of it, unless it is one of these itself (`switched` is false).
 
     `gigabyte_default` ("decimal" or "binary") is what GB means in a bare bandwidth when the file does not say;
     `gigabyte_forced` is what it means whatever the file says (the ASTRA-sim profiles force "binary").
@@ -100,6 +106,9 @@ def load(name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_force
             topology = _graph(root, path, gigabyte_forced, gigabyte_default)
         else:
             topology = _lists(root, gigabyte_forced, gigabyte_default)
+        if "circuits" in root:
+            again = partial(load, gigabyte_default=gigabyte_default, gigabyte_forced=gigabyte_forced, switched=False)
+            topology = replace(topology, circuits=_circuits(root["circuits"], topology, again if switched else None))
         if topology.npus > MAX_NPUS:
             counts = next((root[key] for key in ("npus_count", "units-count") if key in root), root)
             counts.problem(f"{topology.npus:,} NPUs are too many", f"at most {MAX_NPUS:,} in all")
@@ -109,7 +118,7 @@ def load(name_or_path: str, *, gigabyte_default: str = "decimal", gigabyte_force
 def _lists(root: Node, forced: str, default: str) -> Topology:
     """The four lists of ASTRA-sim 2.x with our optional keys."""
     columns = _columns(_gigabyte(root, forced, default))
-    own = ("name", "description", "gigabyte", "wafer", "twisted", "routing_seed")
+    own = ("name", "description", "gigabyte", "wafer", "twisted", "routing_seed", "circuits")
     root.keys(required=_required(columns), optional=(*own, *columns, *PORT_KEYS))
     made = tuple(Dimension(**row) for row in _rows(root, columns, -1))
     for index, dim in enumerate(made):
@@ -118,6 +127,37 @@ def _lists(root: Node, forced: str, default: str) -> Topology:
     wafer, twisted = _wafer(root, made), _twisted(root, made)
     seen = logical(wafer, made) if wafer else (whole_dimension(twisted),) if twisted else made
     return Topology(seen, _text(root, "name"), _text(root, "description"), wafer=wafer, twisted=twisted)
+
+
+def _circuits(node: Node, own: Topology, read: Callable[[str], Topology] | None) -> Circuits | None:
+    """What an optical switch makes of a topology: the files of other ones, by the collectives that take them."""
+    node.keys(required=("delay",), optional=tuple(CollectiveKind))
+    if read is None or own.wafer:
+        node.problem("not to be switched", "a topology that is no wafer, and whose file no other one's circuits name")
+    if node.problems.found or read is None:
+        return None
+    every, numbers = [own], []
+    for kind, item in node.mapping():
+        if kind == "delay":
+            continue
+        beside = Path(node.file).parent / item.text()
+        here = exists(beside) and beside.is_file()
+        if not here and item.value not in names("topologies"):
+            item.problem("there is no such topology", "a file beside this one, or a shipped name")
+            continue
+        other = read(str(beside) if here else item.text())
+        if [dim.npus for dim in other.dims] != [dim.npus for dim in own.dims]:
+            sizes = (" x ".join(str(dim.npus) for dim in each.dims) for each in (own, other))
+            item.problem("circuits join the same NPUs", *sizes)
+        same = (at for at, each in enumerate(every) if _wires(each) == _wires(other))
+        numbers.append((kind, next(same, len(every))))
+        every += [other] * (numbers[-1][1] == len(every))
+    return Circuits(round(node["delay"].quantity(parse=parse_ns)), tuple(every[1:]), tuple(numbers))
+
+
+def _wires(topology: Topology) -> Topology:
+    """A topology whatever it is called."""
+    return replace(topology, name="", description="")
 
 
 def _twisted(root: Node, dims: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
@@ -313,7 +353,7 @@ def _dead_link(item: Node, columns: int, rows: int) -> tuple[int, int] | None:
 
 def _graph(root: Node, path: Path, forced: str, default: str) -> Topology:
     """Links listed one by one in a file of their own, found next to this one."""
-    root.keys(required=("graph",), optional=("name", "description", "gigabyte", "routing", "routing_seed", *PORT_KEYS))
+    root.keys(required=("graph",), optional=(*GRAPH_KEYS, *PORT_KEYS))
     gigabyte = _gigabyte(root, forced, default)
     file = path.parent / root["graph"].text()
     if not file.is_file():

@@ -11,7 +11,7 @@ from simcore.network.topology.ports import PLAIN, Ports
 from simcore.noise import QUIET, Noise
 from simcore.units import parse_bytes_per_s, parse_ns
 
-__all__ = ["Dimension", "Edge", "Fault", "Graph", "Memory", "Topology", "Wafer", "assemble"]
+__all__ = ["Circuits", "Dimension", "Edge", "Fault", "Graph", "Memory", "Topology", "Wafer", "assemble"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +137,35 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Circuits:
+    """What an optical switch makes of a topology: for some collectives another one, in `delay_ns`.
+
+    `numbers` are those of their configurations, 0 = the topology's own, then `others` in order.
+    """
+
+    delay_ns: int
+    others: tuple[Topology, ...]
+    numbers: tuple[tuple[str, int], ...]
+
+    def number(self, kind: str) -> int:
+        """Of a collective's configuration."""
+        return dict(self.numbers).get(kind, 0)
+
+    def switched(self, own: Topology) -> set[int]:
+        """Dimensions that are not the same in all configurations."""
+        every = range(len(own.dims))
+        apart = own.apart and all(other.apart for other in self.others)
+        return {at for at in every if not apart or any(other.dims[at] != own.dims[at] for other in self.others)}
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
     """Dimensions (0 innermost: NPU ids count it first), as the workload sees them.
 
     With a `graph` one dimension of kind "Graph" stands for it. On a `wafer` the dimensions are the logical mesh without
     the spare rows; when dead NPUs have no spare, one dimension of kind "Wafer" counts those that live. One of kind
-    "TwistedTorus" stands for the sides of a `twisted` one. `noise` and `faults` are what a run adds to its links.
+    "TwistedTorus" stands for the sides of a `twisted` one. `circuits` are those of an optical switch, where the file
+    names some. `noise` and `faults` are what a run adds to its links.
     """
 
     dims: tuple[Dimension, ...]
@@ -151,6 +174,7 @@ class Topology:
     wafer: Wafer | None = None
     graph: Graph | None = None
     twisted: tuple[Dimension, ...] = ()
+    circuits: Circuits | None = None
     path: str = field(default="", compare=False)
     noise: Noise = QUIET
     faults: tuple[Fault, ...] = ()

@@ -1,7 +1,8 @@
-"""A server's topology as NCCL writes it (NCCL_TOPO_DUMP_FILE, XML): GPUs, NVLink, PCI, processors, cards.
+"""A server's topology as NCCL and RCCL write it (NCCL_TOPO_DUMP_FILE, XML): GPUs, NVLink, XGMI, PCI, processors, cards.
 
-Bandwidths are those that NCCL's own search counts with (src/graph/topo.h and topo.cc, BSD licence): a link of NVLink by
-the GPU's compute capability, PCI by speed and width, a card by its speed. Latencies are not in the file: ours.
+Bandwidths are those that their own search counts with (src/graph/topo.h and topo.cc, BSD and MIT licences): a link of
+NVLink by the GPU's compute capability, of XGMI by its architecture, PCI by speed and width, a card by its speed.
+Latencies are not in the file: ours.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ __all__ = ["read_nccl"]
 GIGA = 1e9
 NVLINK_GB_PER_S = ((100, 40.1), (90, 20.6), (86, 12.0), (80, 20.0), (70, 20.0), (60, 18.0))
 """Least compute capability x 10 -> GB/s of one link in one direction; above the first that is known."""
+XGMI_GB_PER_S = ((0x940, 48.0), (0x90A, 36.0), (0, 24.0))
+"""Least architecture (gfx942, ..) -> GB/s of one link in one direction."""
 PCI_UNITS = {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}  # of 100 Mb/s a lane, by GT/s
 USUAL_PCI_UNITS, USUAL_WIDTH, USUAL_NET_MBITS = 60, 16, 10_000
 BETWEEN_PROCESSORS_GB_PER_S = 10.0
@@ -44,9 +47,11 @@ def read_nccl(path: Path) -> Graph:
     names = {pci.text("busid").lower(): f"gpu{dev}" for dev, (pci, _) in gpus.items()}
     links: dict[tuple[str, str], float] = {}
     for dev in sorted(gpus):
-        for link in gpus[dev][1].all("nvlink"):
+        gpu = gpus[dev][1]
+        direct = (link for link in gpu.all("xgmi") if link.text("target").lower() in names)
+        for link in (*gpu.all("nvlink"), *direct):
             ends = f"gpu{dev}", names.get(link.text("target").lower(), SWITCH)
-            rate = link.integer("count", 1) * _nvlink(gpus[dev][1])
+            rate = link.integer("count", 1) * (_nvlink if link.name == "nvlink" else _xgmi)(gpu)
             links[ends] = links.get(ends, 0.0) + rate
     edges += [Edge(ends, rate * GIGA, NVLINK_NS) for ends, rate in links.items()]
     edges += [Edge((SWITCH, ends[0]), rate * GIGA, NVLINK_NS) for ends, rate in links.items() if ends[1] == SWITCH]
@@ -91,3 +96,9 @@ def _nvlink(gpu: Element) -> float:
     """GB/s of one link of a GPU."""
     capability = gpu.integer("sm", 80)
     return next((rate for least, rate in NVLINK_GB_PER_S if capability >= least), NVLINK_GB_PER_S[-1][1])
+
+
+def _xgmi(gpu: Element) -> float:
+    """GB/s of one link of an AMD GPU."""
+    architecture = gpu.integer("gcn", 0, base=16)
+    return next(rate for least, rate in XGMI_GB_PER_S if architecture >= least)

@@ -1,0 +1,58 @@
+"""Runs whose topology has circuits that are switched: a transport, and a setup, for each of their configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.engine.setup import Setup
+from simcore.engine.transports import Wired, fold_of, make_transport
+from simcore.errors import InputError
+from simcore.network.instant import Environment
+from simcore.system.circuits import Switched
+from simcore.system.transport import class_of
+
+__all__ = ["folded", "parts_of", "transport_of"]
+
+
+def transport_of(env: Environment, ranks: Sequence[Sequence[int]], setup: Setup) -> Wired | Switched:
+    """As `make_transport`; over circuits that are switched, one of these for each configuration."""
+    topology = setup.topology
+    transports = [make_transport(env, ranks, each) for each in _configurations(setup)]
+    return Switched(env, ranks, transports, topology, topology.circuits) if topology.circuits else transports[0]
+
+
+def parts_of(transport: Wired | Switched) -> Sequence[Wired]:
+    """The transports that do the work."""
+    return transport.transports if isinstance(transport, Switched) else [transport]
+
+
+def folded(setup: Setup, kinds: NDArray[np.int64]) -> list[Sequence[int]] | None:
+    """As `fold_of`, where that is the same on all configurations of the circuits."""
+    first, *others = [fold_of(each, kinds) for each in _configurations(setup)]
+    same = first and all(each and (class_of(each) == class_of(first)).all() for each in others)
+    return first if same else None
+
+
+def _configurations(setup: Setup) -> list[Setup]:
+    """The run on the topology itself, and on what its circuits make of it for the collectives that take them."""
+    topology, placement, circuits = setup.topology, setup.placement, setup.topology.circuits
+    if circuits is None:
+        return [setup]
+    if not setup.profile.gang or setup.system.fabric or topology.faults:
+        message = "circuits are switched between phases, which all NPUs of a group must begin together"
+        expected = "profile native, a system file with algorithms, and no --fault"
+        raise InputError.at(topology.path or "circuits", message, expected=expected)
+    switched, found = circuits.switched(topology), [replace(setup, topology=replace(topology, circuits=None))]
+    for number, other in enumerate(circuits.others, 1):
+        lanes = {
+            kind: tuple(lane for lane in lanes if lane.dim.index in switched)
+            for kind, lanes in placement.lanes.items()
+            if circuits.number(kind) == number
+        }
+        wires = replace(other, noise=topology.noise)
+        found.append(replace(setup, topology=wires, placement=replace(placement, lanes=lanes)))
+    return found
