@@ -96,16 +96,17 @@ def executed_on(name: str, batch: Batch) -> Executed:
 
 
 def print_result(
+    answer: str,
     document: dict[str, Any],
     lines: Iterable[str],
     cost: operation.OperationCost | None,
     executed: Executed | None,
 ) -> None:
-    """The answer, with a batch on a topology and the cost of operating the run where asked."""
+    """The answer in a sentence, then the source's lines, a batch on a topology and the cost of operating the run."""
     if executed is not None:
         document["executed"] = asdict(executed)
         lines = [*lines, *executed.lines()]
     if cost is not None:
         document["operation"] = {key: value for key, value in asdict(cost).items() if value is not None}
         lines = [*lines, *describe.operation_lines(cost)]
-    emit(document, "\n".join(lines))
+    emit(document, "\n".join([answer, "", *lines]))

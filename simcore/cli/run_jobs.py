@@ -91,9 +91,13 @@ def _text(runs: JobRuns, trials: list[Trial], network: str) -> str:
         rows.append((outcome.name, where, outcome.start_ns, *times, outcome.slowdown, blamed))
     figures = ("start_ns", "step_alone_ns", "together_ns", ("slowdown", "slowdown", ".3f"))
     shown = columns("job", "NPUs", *figures, "most lost to")
-    head = f"{len(runs.jobs)} jobs on {runs.topology.npus} NPUs, network {network}: "
-    parts = [head + f"done after {format_ns(runs.together.time_ns)}, fairness {runs.fairness:.3f} (Jain)"]
-    parts.append(Table("", shown, rows).text(120))
+    last = max(runs.outcomes, key=lambda outcome: outcome.slowdown)
+    lost = f"{last.name} loses most, it takes {last.slowdown - 1:.1%} longer than alone"
+    parts = [
+        f"{len(runs.jobs)} jobs on {runs.topology.npus} NPUs are done after {format_ns(runs.together.time_ns)}: {lost}."
+    ]
+    parts.append(f"Network {network}; fairness {runs.fairness:.3f} (Jain).\n")
+    parts.append(Table("", shown, rows).text(120) + "\n")
     parts += [_link(link.src, link.dst, link.size_bytes, link.gain_ns) for link in runs.shared_links]
     for trial in trials:
         seed = f" (seed {trial.seed})" if trial.rule == "random" else ""

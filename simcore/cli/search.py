@@ -126,9 +126,8 @@ def _lines(found: Found, best: Answer, document: dict[str, Any], *, explained: b
     """The best in a sentence and those after it; with `explained` why it wins and what else there is."""
     from simcore.cost.search import rivals
 
-    degrees = ", ".join(f"{name} {getattr(best.plan, name)}" for name in ("tp", "pp", "cp", "ep", "dp"))
     speed = f"{best.tokens_per_s:,.0f} tokens/s on each accelerator, {best.mfu:.1%} of its peak (MFU)"
-    yield f"The fastest step takes {best.step_s:.4g} s with {degrees}: {speed}."
+    yield f"The fastest step takes {best.step_s:.4g} s with {best.plan.degrees}: {speed}."
     yield f"Of {found.tried:,} candidates {found.fitting:,} fit; {found.simulated:,} were simulated."
     yield "\n" + _plans("", found.best).text(120)
     yield f"\nthe fastest, run by the engine: {document['predict']}"

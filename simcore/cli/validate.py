@@ -47,7 +47,7 @@ def command(
 
         save(predictions_figure(found), Path(plot))
     shown = validate.suites_table(found).markdown() if markdown else validate.text(found, rows=rows)
-    scaling = validate.scaling(found)
+    scaling = validate.scaling(found, markdown=markdown)
     emit(validate.document(found), f"{shown}\n\n{scaling}" if scaling else shown)
     missed = [one.suite.name for one in found if one.missed]
     if missed:

@@ -84,6 +84,7 @@ def _run(case: LoopCase | GraphCase, ranks: Sequence[Sequence[int]]) -> Timeline
         ranks=tuple(ranks),
         finish_ns=finish_ns,
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
+        rated_bytes_per_s=tuple(dim.bandwidth_bytes_per_s for dim in case.topology.dims),
         links=transport.links(),
         notes=notes_of(transport, case),
     )
