@@ -93,6 +93,7 @@ def _text(runs: JobRuns, trials: list[Trial], network: str) -> str:
     shown = columns("job", "NPUs", *figures, "most lost to")
     last = max(runs.outcomes, key=lambda outcome: outcome.slowdown)
     lost = f"{last.name} loses most, it takes {last.slowdown - 1:.1%} longer than alone"
+    lost = lost if last.slowdown > 1 else "none takes longer than alone"
     parts = [
         f"{len(runs.jobs)} jobs on {runs.topology.npus} NPUs are done after {format_ns(runs.together.time_ns)}: {lost}."
     ]
