@@ -164,9 +164,11 @@ class Command(click.Command):
         for parameter, words in given:
             for word in words if not isinstance(parameter.type, Target) else ():
                 account.keep(word)
-        for parameter, words in given:
-            for word in words if isinstance(parameter.type, Target) else ():
-                account.check(Path(word))
+        targets = [Path(word) for parameter, words in given for word in words if isinstance(parameter.type, Target)]
+        for at, target in enumerate(targets):
+            account.check(target)
+            if target.absolute() in [other.absolute() for other in targets[:at]]:
+                raise InputError.at(str(target), "two outputs have this name", expected="a name for each")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options by group, in the order in which groups are first named."""
@@ -194,6 +196,13 @@ class Group(click.Group):
     def __init__(self, *arguments: Any, **more: Any):
         super().__init__(*arguments, **more)
         self.context_settings = {**CONTEXT, **self.context_settings}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The words; of none the help, which is no error."""
+        if not args:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
 
 
 def _words(value: object) -> tuple[str, ...]:

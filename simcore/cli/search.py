@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from simcore.cli.command import Target, emit, option, pictures, verb
+from simcore.cli.numbers import Whole
 from simcore.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ __all__ = ["command"]
 
 @verb(short_help="Find the best parallelisation of a model on a cluster.")
 @click.argument("study")
-@option("--top", default=10, show_default=True, type=click.IntRange(min=1), help="How many to show.")
+@option("--top", default=10, show_default=True, type=Whole(min=1), help="How many to show.")
 @option("--explain", is_flag=True, help="The best step's interval and the constants it follows most.")
 @option("--plot", type=Target(pictures), metavar="FILE", help="Picture of time against memory (.png .svg .pdf).")
 def command(study: str, top: int, explain: bool, plot: str | None) -> None:

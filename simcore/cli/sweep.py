@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from simcore.cli.command import Group, emit, option, terminal_width
+from simcore.cli.numbers import Whole
 from simcore.cli.options import options_of
 from simcore.cli.progress import progress
 from simcore.errors import InputError
@@ -108,7 +109,7 @@ def merge(folders: tuple[Path, ...]) -> None:
 
 @command.command(short_help="Table and pictures of the results.")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@option("--rows", default=40, show_default=True, type=click.IntRange(min=1), help="Most rows of the table.")
+@option("--rows", default=40, show_default=True, type=Whole(min=1), help="Most rows of the table.")
 @option("--pareto", nargs=2, metavar="X Y", help="Two figures or numbers that vary: who is best in both?")
 def report(folder: Path, rows: int, pareto: tuple[str, str] | None) -> None:
     """Show the results in DIR, the shortest run first, and write table and picture beside them.
