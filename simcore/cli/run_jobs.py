@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from simcore.errors import InputError
 from simcore.options import RunOptions, spelled
+from simcore.progress import meter
 from simcore.report.model import Report
 from simcore.report.table import Table, columns
 from simcore.timeline.events import format_ranks
@@ -27,7 +28,7 @@ def run(
 ) -> tuple[str, dict[str, object], Report]:
     """Play a file of jobs: a text and the JSON of what happened, and the report of all at once."""
     from simcore.api import load_topology
-    from simcore.engine.jobs import JobRuns, best_place
+    from simcore.engine.jobs import JobRuns, best_place, runs_of
     from simcore.engine.settings import Settings
     from simcore.profiles import profiles
     from simcore.system import config
@@ -54,6 +55,7 @@ def run(
     seed = file.seed if asked.seed is None else asked.seed
     trials = best_place(file.jobs, file.trials, seed, machine, given, rules, settings) if file.trials else []
     places = trials[0].places if trials else placed(file.jobs, [dim.npus for dim in machine.dims], seed)
+    meter().expect(runs_of(len(file.jobs)))
     runs = JobRuns(file.jobs, places, machine, given, rules, settings)
     report = Report(runs.together, rules.name, network)
     return _text(runs, trials, network), _document(runs, trials, network), report

@@ -10,7 +10,6 @@ import click
 
 from simcore.cli.command import Target, emit, option, pictures, verb
 from simcore.cli.numbers import Whole
-from simcore.cli.progress import progress
 
 if TYPE_CHECKING:
     from simcore.cost.answer import Answer
@@ -38,8 +37,7 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
     from simcore.errors import InputError
 
     asked = read_study(Path(study))
-    with progress("searching"):
-        found = search(asked, top)
+    found = search(asked, top)
     if not found.best:
         raise InputError.at(
             study,

@@ -11,8 +11,8 @@ import click
 from simcore.cli.command import Group, emit, option, terminal_width
 from simcore.cli.numbers import Whole
 from simcore.cli.options import options_of
-from simcore.cli.progress import progress
 from simcore.errors import InputError
+from simcore.progress import meter
 
 if TYPE_CHECKING:
     from simcore.sweep.study import Study
@@ -70,11 +70,8 @@ def start(
     total = len(asked.configurations[part[0] - 1 :: part[1]]) if part else len(asked.configurations)
     total += asked.search.num_runs if asked.search else 0
     jobs = min(jobs or cores(), max(total, 1))
-    with progress(f"{total:,} runs") as meter:
-        meter.expect(total)
-        rows = sweep(
-            asked, folder, jobs=jobs, scheduler=scheduler, retry=retry_failed, shard=part, advance=meter.advance
-        )
+    meter().expect(total)
+    rows = sweep(asked, folder, jobs=jobs, scheduler=scheduler, retry=retry_failed, shard=part)
     failed = sum(bool(row["error"]) for row in rows)
     then = f"simcore sweep merge {folder} when all parts are done" if part else f"simcore sweep report {folder}"
     document = {"schema": "simcore.sweep/1", "runs": len(rows), "failed": failed, "folder": str(folder)}

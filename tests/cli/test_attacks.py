@@ -238,11 +238,10 @@ def test_nothing_typed_prints_the_help(words, capsys):
     assert "Commands:" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("given", "expected"), [("0", "must be a whole number of at least 1, found '0'"),
-                                                ("two", "must be a whole number of at least 1, found 'two'")])  # fmt: skip
-def test_a_number_out_of_its_range_is_told_with_what_is_expected(given, expected, capsys):
+@pytest.mark.parametrize("given", ["0", "two"])
+def test_a_number_out_of_its_range_is_told_with_what_is_expected(given, capsys):
     assert main(["search", "study.yaml", "--top", given]) == 2
-    assert expected in capsys.readouterr().err
+    assert f"must be a whole number of at least 1, found '{given}'" in capsys.readouterr().err
 
 
 def test_two_outputs_of_one_name_are_refused_before_anything_is_written(tmp_path, monkeypatch, capsys):
