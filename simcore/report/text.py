@@ -15,7 +15,7 @@ from simcore.report.table import Table, columns
 from simcore.report.tables import helps, layer_total, layers_by_name, per_iteration, phases, share, top_layers
 from simcore.report.wafer import wafer_steps
 from simcore.timeline.breakdown import OperationTotal
-from simcore.units import format_bytes, format_ns
+from simcore.units import format_bytes, format_joules, format_ns
 from simcore.workload.model import PhaseName
 
 __all__ = [
@@ -139,20 +139,8 @@ def _power(document: ReportDocument) -> str:
         return ""
     row = document["power"]
     name, npus = row["accelerator"], document["npus"]
-    drawn = f"{row['board_w']:,.0f} W on average, {_joules(row['energy_j'] / npus)}"
-    return f"Power: a {name} draws {drawn}; all {npus:,} {_joules(row['energy_j'])}."
-
-
-def _joules(energy_j: float) -> str:
-    """Energy with a prefix.
-
-    >>> _joules(12345.0)
-    '12.3 kJ'
-    """
-    scale, unit = next(
-        (each for each in ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1, "J")) if energy_j >= each[0]), (1e-3, "mJ")
-    )
-    return f"{energy_j / scale:.3g} {unit}"
+    drawn = f"{row['board_w']:,.0f} W on average, {format_joules(row['energy_j'] / npus)}"
+    return f"Power: a {name} draws {drawn}; all {npus:,} {format_joules(row['energy_j'])}."
 
 
 def dominating(document: ReportDocument) -> str:
