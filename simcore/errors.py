@@ -159,7 +159,7 @@ def closest(name: str, candidates: Iterable[str]) -> str:
     >>> closest("Rng", ["Switch", "Ring"])
     "did you mean 'Ring'? There are: Ring, Switch"
     """
-    known = sorted(candidates)
+    known = sorted(set(candidates))
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if not near:
         folded = {candidate.lower(): candidate for candidate in known}

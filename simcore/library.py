@@ -1,13 +1,14 @@
-"""The shipped examples: topologies/ and workloads/, found by name from a checkout and from an installed wheel alike."""
+"""What comes with the package: topologies/ and workloads/, from a checkout or a wheel alike, and tables of modules."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal
 
 from simcore.errors import InputError, closest
 
-__all__ = ["Shelf", "exists", "folder", "names", "resolve"]
+__all__ = ["Shelf", "exists", "folder", "names", "resolve", "table"]
 
 Shelf = Literal["topologies", "workloads"]
 SUFFIXES = {"topologies": (".yaml", ".yml", ".json"), "workloads": (".txt", ".yaml", ".et")}
@@ -56,3 +57,12 @@ def exists(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False
+
+
+def table(module: str, name: str, columns: int = 0) -> list[list[str]]:
+    """The rows of a text file beside a module: cells two blanks or more apart, the last of `columns` takes the rest.
+
+    Lines that begin with `#` are comments.
+    """
+    lines = Path(module).with_name(name).read_text(encoding="utf-8").splitlines()
+    return [re.split(r"\s{2,}", line, maxsplit=max(columns - 1, 0)) for line in lines if line and line[0] != "#"]

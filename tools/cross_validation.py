@@ -3,7 +3,8 @@
     python -m tools.cross_validation ../shared/data/kernels [--rows 2000]
 
 Left out in turn: the whole (n, k) column, head configuration, model of experts or row width of every row asked for
-(`--without-exact`); of collectives each size, and each whole curve of an operation and its ranks; and whole devices.
+(`--without-exact`); of collectives each size, and each whole curve of an operation and its ranks; of gradient products
+each layer in all its passes; and whole devices.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def main() -> int:
     for name, tables, dtypes in COLUMNS:
         errors = [one_table(options, table, dtypes, without_exact=True) for table in tables]
         show(name, np.concatenate([found for found, _ in errors]), np.concatenate([large for _, large in errors]))
-    for name, tables in CURVES:
-        found = np.concatenate([curve for table in tables for curve in unseen_curves(options, table)])
+    for name, table, together in TOGETHER:
+        found = np.concatenate(list(unseen(options, table, together)))
         show(name, found, np.zeros(len(found), bool))
-    for device in ("gb300", "h200"):
+    for device in SHORT:
         for operation, dtypes in DEVICE:
             estimate.entries = without_device(device)
             found, large = one_table(options, f"aic_{device}_{operation}", dtypes, without_exact=False)
@@ -59,13 +60,11 @@ COLUMNS = [
     *((f"products fp8, {one}", [f"aic_{one}_gemm"], ["fp8"]) for one in SHORT),
     *((f"products nvfp4, {one}", [f"aic_{one}_gemm"], ["nvfp4"]) for one in ("b200", "b300", "gb300")),
     *((f"sustained products, {one}", [f"aic_{one}_gemm_sustained"], []) for one in ("h200", "b200")),
-    *((f"gradient products, {one}", [f"simumax_{one}_gemm_gradients"], []) for one in ("a100_pcie", "b200")),
     *((f"attention bf16, {one}", [f"aic_{one}_attention_prefill"], ["bf16"]) for one in ("a100", *SHORT)),
     *((f"experts, {one}", [f"aic_{one}_moe"], []) for one in ("a100", *SHORT)),
     ("memory passes", [f"vidur_{one}_memory" for one in ("a100", "h100")], []),
     *((f"NCCL in a node, sizes, {one}", [f"aic_{one}_nccl"], []) for one in ("a100", *SHORT)),
 ]
-CURVES = [(f"NCCL in a node, curves, {one}", [f"aic_{one}_nccl"]) for one in ("a100", *SHORT)]
 DEVICE = [
     ("gemm", ["bf16"]),
     ("gemm", ["fp8"]),
@@ -103,35 +102,56 @@ def large(table: Table) -> NDArray[np.bool_]:
     return np.zeros(len(table["time_us"]), bool)
 
 
-def unseen_curves(options: argparse.Namespace, name: str) -> Iterator[NDArray]:
-    """Errors of every curve of a collective, with all points of its operation and ranks on this device hidden."""
+def unseen(options: argparse.Namespace, name: str, together: Callable[[Table, str], NDArray]) -> Iterator[NDArray]:
+    """Errors of the rows of a table that belong together, with all of these hidden, for each such set in turn."""
     _, device, operation = split_name(name) or ("", "", "")
     table = read(options.folder / f"{name}.npz")
-    for kind in sorted(set(table["op"].tolist())):
-        for ranks in sorted(set(table["ranks"].tolist())):
-            chosen = np.flatnonzero((table["op"] == kind) & (table["ranks"] == ranks))
-            if len(chosen):
-                estimate.curves = without_curve(device, str(table["op_names"][kind]), ranks)
-                asked = rows(table, chosen)
-                yield predicted(OPERATIONS[operation], device, asked)["predicted_us"] / asked["time_us"] - 1
+    words = np.array(words_of(table, OPERATIONS[operation].words[1]))
+    members = np.concatenate([together(rows(table, words == word), word) for word in np.unique(words)])
+    places = np.concatenate([np.flatnonzero(words == word) for word in np.unique(words)])
+    for one in np.unique(members):
+
+        def shown(entry: Entry, said: tuple[Word, ...], one: str = one) -> Curves | None:
+            there = REAL_CURVES(entry, said)
+            if there is None or (entry.device, entry.operation) != (device, operation):
+                return there
+            swept = np.rint(2.0**there.along).astype(int)
+            points = {column: np.repeat(values, np.diff(there.first)) for column, values in there.sizes.items()}
+            return some_points(there, together({**points, OPERATIONS[operation].swept: swept}, str(said[1])) != one)
+
+        forget()
+        estimate.curves = shown
+        asked = rows(table, np.sort(places[members == one]))
+        yield predicted(OPERATIONS[operation], device, asked)["predicted_us"] / asked["time_us"] - 1
     estimate.curves = REAL_CURVES
-
-
-def without_curve(device: str, kind: str, ranks: int) -> Callable[[Entry, tuple[Word, ...]], Curves | None]:
-    """The curves of all tables but one operation's on so many ranks of a device."""
     forget()
 
-    def found(entry: Entry, words: tuple[Word, ...]) -> Curves | None:
-        there = REAL_CURVES(entry, words)
-        if there is None or entry.device != device or words[1] != kind:
-            return there
-        kept = there.sizes["ranks"] != ranks
-        points = np.repeat(kept, np.diff(there.first))
-        first = np.concatenate([[0], np.cumsum(np.diff(there.first)[kept])])
-        sizes = {name: values[kept] for name, values in there.sizes.items()}
-        return Curves(there.table, sizes, first, there.along[points], there.log_us[points]) if kept.any() else None
 
-    return found
+def some_points(there: Curves, kept: NDArray[np.bool_]) -> Curves | None:
+    """Curves with some of their points; None without any."""
+    if not kept.any():
+        return None
+    counts = np.add.reduceat(kept.astype(int), there.first[:-1])
+    sizes = {name: values[counts > 0] for name, values in there.sizes.items()}
+    first = np.concatenate([[0], np.cumsum(counts[counts > 0])])
+    return Curves(there.table, sizes, there.places[counts > 0], first, there.along[kept], there.log_us[kept])
+
+
+def curve(table: Table, word: str) -> NDArray:
+    """The collective and its ranks."""
+    return np.char.add(f"{word} ", table["ranks"].astype(str))
+
+
+def layer(table: Table, layout: str) -> NDArray:
+    """Features in and out of the layer that a product is a pass of, by its layout."""
+    into, out = {"TN": "kn", "NN": "nk", "NT": "nm"}[layout]
+    return np.char.add(np.char.add(table[into].astype(str), " to "), table[out].astype(str))
+
+
+TOGETHER = [
+    *((f"gradient products, {one}", f"simumax_{one}_gemm_gradients", layer) for one in ("a100_pcie", "b200")),
+    *((f"NCCL in a node, curves, {one}", f"aic_{one}_nccl", curve) for one in ("a100", *SHORT)),
+]
 
 
 def without_device(device: str) -> Callable[[], tuple[Entry, ...]]:

@@ -3,7 +3,8 @@
     python -m tools.pack_measurements ../shared/data/kernels
 
 Anybody can run it on other tables of the same columns (docs/kernels.md). Points that straight lines between their
-neighbours give within 2 % are left out (thinned); one table is held in memory at a time.
+neighbours give within 2 % are left out (thinned), and so are times that the device's peak does not allow, of kernels
+that did something else; one table is held in memory at a time.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.compute.measured.operations import OPERATIONS
-from simcore.compute.measured.tables import SHIPPED, pack, selected, split_name, thinned
+from simcore.compute.measured.estimate import machine
+from simcore.compute.measured.operations import OPERATIONS, Operation
+from simcore.compute.measured.parametric import element_bytes, stated_peak
+from simcore.compute.measured.tables import LEVELS, SHIPPED, pack, split_name, words_of
 
 WHOLE = 10_000  # points up to which none is left out
 Columns = dict[str, NDArray[np.generic]]
@@ -80,6 +83,7 @@ def packed(stem: str, columns: Columns, options: argparse.Namespace) -> dict[str
         return None
     source, device, name = named
     operation = OPERATIONS[name]
+    columns = possible(columns, operation, device)
     whole = pack(operation, columns)
     small = len(whole["level"]) <= WHOLE
     table = whole if small else selected(whole, operation, thinned(operation, whole, options.within))
@@ -94,6 +98,54 @@ def packed(stem: str, columns: Columns, options: argparse.Namespace) -> dict[str
         "source": str(columns["source"]),
         "licence": LICENCES[source],
     }
+
+
+def thinned(operation: Operation, packed: Columns, share: float) -> NDArray[np.bool_]:
+    """Which points to keep, so that straight lines between them in logarithms meet all others within `share`."""
+    along, level = np.log2(packed[operation.swept].astype(float)), packed["level"].astype(float) * np.log(2) / LEVELS
+    first = np.concatenate([[0], np.cumsum(packed["points"].astype(np.int64))])
+    kept = np.zeros(len(along), bool)
+    for start, end in zip(first[:-1].tolist(), first[1:].tolist(), strict=True):
+        _keep(along, level, start, end - 1, kept, share)
+    return kept
+
+
+def _keep(
+    along: NDArray[np.float64], level: NDArray[np.float64], start: int, end: int, kept: NDArray[np.bool_], share: float
+) -> None:
+    """Greedily: from each kept point on to the farthest whose line meets all in between."""
+    kept[[start, end]] = True
+    while start < end:
+        step = start + 1
+        for further in range(start + 2, end + 1):
+            share_of_way = (along[start + 1 : further] - along[start]) / (along[further] - along[start])
+            line = level[start] + share_of_way * (level[further] - level[start])
+            if np.abs(line - level[start + 1 : further]).max() > share:
+                break
+            step = further
+        kept[step] = True
+        start = step
+
+
+def selected(packed: Columns, operation: Operation, kept: NDArray[np.bool_]) -> Columns:
+    """A packed table with only the points that are kept."""
+    curve = np.repeat(np.arange(len(packed["points"])), packed["points"].astype(np.int64))
+    counts = np.bincount(curve[kept], minlength=len(packed["points"]))
+    points = {name: packed[name][kept] for name in (operation.swept, "level")}
+    return {**packed, "points": counts.astype(np.min_scalar_type(int(counts.max(initial=0)))), **points}
+
+
+def possible(columns: Columns, operation: Operation, device: str) -> Columns:
+    """The rows that take at least 0.9 of what their FLOPs take at the stated peak."""
+    rows, types = len(columns["time_us"]), np.array(words_of(columns, operation.type_column))
+    kept = np.ones(rows, bool)
+    for dtype in np.unique(types):
+        peak_per_us = stated_peak(machine(device).accelerator, dtype) * 1e-6
+        flops = operation.work(columns, element_bytes(dtype)).flops
+        kept &= (types != dtype) | (columns["time_us"] >= 0.9 * np.asarray(flops) / peak_per_us)
+    if not kept.all():
+        print(f"{operation.name} on {device}: {rows - int(kept.sum())} rows beat the stated peak and are left out")
+    return {name: values[kept] if len(np.atleast_1d(values)) == rows else values for name, values in columns.items()}
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ OPENED_WITH = {
     ".pftrace.gz": "at https://ui.perfetto.dev",
     ".tar": "with simcore replay",
     ".tar.gz": "with simcore replay",
-    ".npz": "with simcore compare",
+    "events.npz": "with simcore compare",
 }
 """How people open a file, by the end of its name; pictures and tables need no word."""
 

@@ -168,11 +168,12 @@ def _basis(document: dict[str, Any]) -> Iterator[str]:
         for name in ("measured", "interpolated", "transferred", "roofline")
         if sources[f"{name}_share"] >= LEAST_SHARE
     )
-    yield f"times rest on {shares} (mean distance {sources['mean_distance'] or 0:.1f} octaves); what decides:"
-    about = ("spread", "+-", ".0%"), "source", "table", ("distance", "octaves", ".1f")
-    shown = ("share", "of it"), "kernel", "time_ns", *about
+    away = f"mean distance to a measurement {sources['mean_distance'] or 0:.1f} octaves (factors of two)"
+    yield f"times rest on {shares}; {away}; what decides:"
+    about = ("spread", "off by", ".0%"), "source", "table", ("distance", "octaves", ".1f")
+    shown = ("share", "of all"), "kernel", "time_ns", *about
     rows = [{**one, "time_ns": one["seconds"] * 1e9} for one in sources["deciding"]]
-    yield Table("", columns(*shown), rows).text(120, indent=2)
+    yield Table("", columns(*shown), rows).text(160, indent=2)
     if document["power"]:
         power = document["power"]
         yield (

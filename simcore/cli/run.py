@@ -17,7 +17,8 @@ from simcore.errors import InputError
 from simcore.options import Options, RunOptions, SimaiOptions, flag, spelled, texts
 
 if TYPE_CHECKING:
-    from simcore.report.model import Report
+    from simcore.report.document import ReportDocument
+    from simcore.timeline.events import Timeline
 
 __all__ = ["command"]
 
@@ -128,7 +129,8 @@ def command(
         left_out += artefacts.write_directory(report, output, force=forced(), selection=selection, more=more)
     for warning in (*report.warnings, *left_out):
         warn(warning)
-    emit(report.to_dict(), lambda: _text(report))
+    document = report.to_dict()
+    emit(document, lambda: _text(document, report.timeline))
 
 
 def _several(
@@ -156,13 +158,13 @@ def _several(
     emit(document, shown)
 
 
-def _text(report: Report) -> str:
+def _text(document: ReportDocument, timeline: Timeline) -> str:
     """The report for this terminal."""
     from simcore.report import text
     from simcore.timeline.breakdown import operation_totals
 
     width, colour = text.terminal_width(sys.stdout), text.use_colour(sys.stdout)
-    return text.render(report.to_dict(), operations=operation_totals(report.timeline), width=width, colour=colour)
+    return text.render(document, operations=operation_totals(timeline), width=width, colour=colour)
 
 
 def _refuse(names: set[str], message: str, expected: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,8 @@ def _words(asked: Study, plan: Plan) -> Iterator[str]:
     for one in options_of("predict plan"):
         value = getattr(plan, str(one.name), None)
         if value != getattr(usual, str(one.name), None):
-            yield one.opts[0] if one.is_flag else f"{one.opts[0]} {value}"
+            said = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            yield one.opts[0] if one.is_flag else f"{one.opts[0]} {said}"
     yield "--run" if plan.fused_attention else "--unfused-attention --run"
 
 
@@ -116,6 +118,8 @@ def _entries(some: Sequence[Candidate]) -> list[dict[str, Any]]:
             "memory_bytes": int(one.memory_bytes),
             "parts_s": one.prediction.parts if one.prediction else {},
             **axes(one.plan),
+            "recompute_layers": one.plan.recompute_layers,
+            "layers": list(one.plan.cuts),
         }
         for one in some
     ]
@@ -146,9 +150,20 @@ _PLAN = ("tp", "pp", "cp", "ep", "dp", ("virtual_stages", "chunks"), ("micro_bat
 def _plans(title: str, some: Sequence[Candidate]) -> Table:
     from simcore.report.table import Table, columns
 
-    shown = columns("step_ns", "memory_bytes", *_PLAN, ("schedule_name", "schedule"))
-    rows = [(one.step_s * 1e9, one.memory_bytes, *(getattr(one.plan, each.key) for each in shown[2:])) for one in some]
+    partly = [("recompute_layers", "layers")] * any(one.plan.recompute_layers for one in some)
+    uneven = [("cuts", "layers of parts")] * any(one.plan.cuts for one in some)
+    shown = columns("step_ns", "memory_bytes", *_PLAN[:-1], *partly, "zero", ("schedule_name", "schedule"), *uneven)
+    rows = [(one.step_s * 1e9, one.memory_bytes, *(_cell(one.plan, each.key) for each in shown[2:])) for one in some]
     return Table(title, shown, rows)
+
+
+def _cell(plan: Plan, key: str) -> int | str:
+    """A choice; layers of parts as runs of equal ones."""
+    if key != "cuts":
+        value: int | str = getattr(plan, key)
+        return value
+    runs = [(layers, len([*some])) for layers, some in groupby(plan.cuts)]
+    return " ".join(f"{many}x{layers}" if many > 1 else str(layers) for layers, many in runs) or "even"
 
 
 _SHORT = {"tensor_parallel": "tensor", "context_parallel": "context", "expert_parallel": "expert"}

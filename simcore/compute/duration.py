@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from operator import itemgetter
+from math import hypot
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,34 +42,39 @@ __all__ = ["collective_curve", "duration", "durations", "expert_exchange"]
 # Time of a gradient's product over the forward product of its own sizes (SimuMax, A100 PCIe and B200: medians of the
 # layouts NN and, summed in 32 bits, NT over TN).
 _LAYOUT = {Gradient.NONE: 1.0, Gradient.INPUT: 1.0, Gradient.WEIGHT: 1.05}
+_OTHER_PASS = 0.12  # what eight of ten backward kernels differ from such factors by, here and in attention
 _STAGE = {Gradient.NONE: "forward", Gradient.INPUT: "input_grad", Gradient.WEIGHT: "weight_grad"}
 _LOAD_BYTES = 16  # that matrix units are fed with at once
 _SOURCES = tuple(Source)
 
 
-def duration(kernel: Kernel, device: Accelerator, dtype: str, *, sustained: bool = False) -> Duration:
-    """Seconds of a kernel, where they come from and how far from the nearest measurement.
+def duration(kernel: Kernel, device: Accelerator, dtype: str) -> Duration:
+    """Seconds of a kernel from cold, where they come from and how far from the nearest measurement.
 
     Parameters
     ----------
     dtype
         Of the operands: "bf16", "fp16", "fp32", "fp8", "fp8_block", "fp4" (NVFP4).
-    sustained
-        As in a run of a second and more at the board's power limit, not as a few repetitions from cold.
 
     Raises
     ------
     InputError
         If there is no such data type.
     """
-    return durations([kernel], device, dtype, sustained=sustained)[0]
+    return durations([kernel], device, dtype)[0]
 
 
-def durations(kernels: Sequence[Kernel], device: Accelerator, dtype: str, *, sustained: bool = False) -> list[Duration]:
+def durations(kernels: Sequence[Kernel], device: Accelerator, dtype: str) -> list[Duration]:
     """As `duration` for many kernels: rows of the same table are asked for together, and remembered."""
-    recipes = [_HOW[type(kernel)](kernel, device, dtype, sustained) for kernel in kernels]
-    known = _learn((ask for asks, _ in recipes for ask in asks), device)
-    return [join([known[device, ask] for ask in asks]) for asks, join in recipes]
+    known = _known_of(own_folder())
+    if len(known) > _MOST_KNOWN:
+        known.clear()
+    new = dict.fromkeys(kernel for kernel in kernels if (device, dtype, kernel) not in known)
+    if new:
+        recipes = {kernel: _HOW[type(kernel)](kernel, device, dtype) for kernel in new}
+        _learn((ask for ask, _ in recipes.values()), device, known)
+        known |= {(device, dtype, kernel): finish(known[device, ask]) for kernel, (ask, finish) in recipes.items()}
+    return [known[device, dtype, kernel] for kernel in kernels]
 
 
 class Ask(NamedTuple):
@@ -80,32 +85,30 @@ class Ask(NamedTuple):
     sizes: tuple[tuple[str, float], ...]
 
 
-Recipe = tuple[tuple[Ask, ...], Callable[[Sequence[Duration]], Duration]]
+Recipe = tuple[Ask, Callable[[Duration], Duration]]
+
+
+_Known = dict[tuple[object, ...], Duration]
 _MOST_KNOWN = 1 << 18
 
 
-def _learn(asks: Iterable[Ask], device: Accelerator) -> dict[tuple[Accelerator, Ask], Duration]:
-    """All that is known, after looking up what is not: all rows of one operation with the same words at once."""
-    known = _known_of(own_folder())
-    if len(known) > _MOST_KNOWN:
-        known.clear()
+@remembered(4)
+def _known_of(own: Path) -> _Known:
+    """Kernels and rows, by device, that were looked up with a user's tables in a folder."""
+    return {}
+
+
+def _learn(asks: Iterable[Ask], device: Accelerator, known: _Known) -> None:
+    """Look up what is not known: all rows of one operation with the same words at once."""
     groups: dict[tuple[object, ...], dict[Ask, None]] = {}
     for ask in asks:
         if (device, ask) not in known:
             groups.setdefault((ask.operation, ask.words, len(ask.sizes)), {})[ask] = None
     for group in groups.values():
         found = _answered(list(group), device)
-        for row, ask in enumerate(group):
-            source = _SOURCES[int(found.source[row])]
-            seconds, distance, spread = (float(one[row]) for one in (found.seconds, found.distance, found.spread))
-            known[device, ask] = Duration(seconds, source, distance, spread, str(found.table[row]))
-    return known
-
-
-@remembered(4)
-def _known_of(own: Path) -> dict[tuple[Accelerator, Ask], Duration]:
-    """What was looked up with a user's tables in a folder."""
-    return {}
+        columns = (found.seconds, found.source, found.distance, found.spread, found.table)
+        for ask, seconds, source, *others in zip(group, *(one.tolist() for one in columns), strict=True):
+            known[device, ask] = Duration(seconds, _SOURCES[source], *others)
 
 
 def _answered(asks: Sequence[Ask], device: Accelerator) -> Answer:
@@ -141,7 +144,12 @@ def expert_exchange(
     """
     mode = "low_latency" if low_latency else "normal"
     sizes = {"nodes": nodes, "ranks": ranks, "hidden": hidden, "topk": top_k, "experts": experts, "tokens": tokens}
-    return _one(_ask("expert_exchange", ("bf16", mode, stage), **sizes, sms=1 if low_latency else sms), device)
+    ask, known = (
+        _ask("expert_exchange", ("bf16", mode, stage), **sizes, sms=1 if low_latency else sms),
+        _known_of(own_folder()),
+    )
+    _learn([ask], device, known)
+    return known[device, ask]
 
 
 _CURVE_BYTES = 2.0 ** np.arange(8, 30, 0.5)  # what the tables span
@@ -162,31 +170,25 @@ def _ask(operation: str, words: tuple[Word, ...], **sizes: float) -> Ask:
     return Ask(operation, words, tuple(sizes.items()))
 
 
-def _one(ask: Ask, device: Accelerator) -> Duration:
-    return _learn([ask], device)[device, ask]
-
-
 def _table_name(device: Accelerator) -> str:
     """A device as tables of measurements call it."""
     name, at, stated = device.name.partition("@")
     return name.partition("-SXM")[0].lower().replace("-", "_") + at + stated
 
 
-def _product(kernel: Product, device: Accelerator, dtype: str, sustained: bool) -> Recipe:
+def _product(kernel: Product, device: Accelerator, dtype: str) -> Recipe:
     """A batch is looked up as one product of all its rows, times the ratio of their parametric times."""
     factor = _LAYOUT[kernel.gradient] * _loads(kernel, dtype)
     if dtype == "fp32":
         words = (dtype, "bmm" if kernel.batch > 1 else "linear")
         ask = _ask("gemm_fp32", words, m=kernel.m, n=kernel.n, k=kernel.k, batch=kernel.batch)
     else:
-        name, said = ("gemm_sustained", (dtype, None)) if sustained else ("gemm", (dtype,))
-        ask = _ask(name, said, m=kernel.m * kernel.batch, n=kernel.n, k=kernel.k)
+        ask = _ask("gemm", (dtype,), m=kernel.m * kernel.batch, n=kernel.n, k=kernel.k)
         if kernel.batch > 1:
             factor *= _work_s(ask.operation, kernel, device, dtype) / _work_s(
                 ask.operation, replace(kernel, m=kernel.m * kernel.batch, batch=1), device, dtype
             )
-    exact = kernel.gradient is Gradient.NONE and kernel.batch == 1
-    return (ask,), lambda found: _times(found[0], factor, exact=exact)
+    return ask, lambda found: _times(found, factor, derived=kernel.gradient is not Gradient.NONE)
 
 
 def _work_s(operation: str, kernel: Kernel, device: Accelerator, dtype: str) -> float:
@@ -204,21 +206,22 @@ def _loads(kernel: Product, dtype: str) -> float:
     return _LOAD_BYTES / width if kernel.row * width % _LOAD_BYTES else 1.0
 
 
-def _grouped(kernel: GroupedProduct, device: Accelerator, dtype: str, sustained: bool) -> Recipe:
-    each, weight = max(1.0, kernel.tokens / kernel.experts), kernel.gradient is Gradient.WEIGHT
-    m, n, k = (kernel.n, kernel.k, each) if weight else (each, kernel.n, kernel.k)
-    words = (dtype, _STAGE[kernel.gradient], int(weight))
-    return (_ask("grouped_gemm", words, groups=kernel.experts, m=m, n=n, k=k),), itemgetter(0)
+def _grouped(kernel: GroupedProduct, device: Accelerator, dtype: str) -> Recipe:
+    """Measured by the sizes of the layer, whichever pass it is: each expert's tokens, features out and in."""
+    n, k = (kernel.k, kernel.n) if kernel.gradient is Gradient.INPUT else (kernel.n, kernel.k)
+    words = (dtype, _STAGE[kernel.gradient], int(kernel.gradient is Gradient.WEIGHT))
+    each = max(1.0, kernel.tokens / kernel.experts)
+    return _ask("grouped_gemm", words, groups=kernel.experts, m=each, n=n, k=k), _as_found
 
 
-def _attention(kernel: Attention, device: Accelerator, dtype: str, sustained: bool) -> Recipe:
+def _attention(kernel: Attention, device: Accelerator, dtype: str) -> Recipe:
     """Looked up as the causal square of all keys; other queries and no mask by the ratio of parametric times.
 
     Heads whose values are narrower are measured with training kernels only. (The tables without a mask mix kernels of
     serving frameworks that differ by a factor of three.)
     """
     if kernel.values != kernel.head_dim and kernel.causal:
-        return (_training(kernel),), itemgetter(0)
+        return _training(kernel), _as_found
     single = kernel.queries == 1
     operation = "attention_decode" if single else "attention_prefill"
     sizes = {
@@ -235,17 +238,17 @@ def _attention(kernel: Attention, device: Accelerator, dtype: str, sustained: bo
         _work_s(operation, one, device, dtype) / _work_s(operation, square, device, dtype) if one != square else 1.0
     )
     factor *= _BACKWARD if kernel.backward else 1.0
-    return (_ask(operation, (dtype,), **sizes),), lambda found: _times(found[0], factor, exact=True)
+    return _ask(operation, (dtype,), **sizes), lambda found: _times(found, factor, derived=kernel.backward)
 
 
-def _latent(kernel: LatentAttention, device: Accelerator, dtype: str, sustained: bool) -> Recipe:
+def _latent(kernel: LatentAttention, device: Accelerator, dtype: str) -> Recipe:
     """Measured at the widths of DeepSeek's models; others by the ratio of parametric times."""
     measured = replace(kernel, head_dim=int(LATENT + ROTARY), value_dim=int(LATENT))
     factor = 1.0
     if measured != kernel:
         factor = _work_s("mla_decode", kernel, device, dtype) / _work_s("mla_decode", measured, device, dtype)
     ask = _ask("mla_decode", (dtype,), heads=kernel.heads, batch=kernel.batch, context=kernel.keys)
-    return (ask,), lambda found: _times(found[0], factor, exact=True)
+    return ask, lambda found: _times(found, factor)
 
 
 # Time of the backward over the forward's in training kernels with work enough for the device (SimuMax, A100 PCIe and
@@ -279,7 +282,7 @@ _PASSES: dict[Touch, tuple[str, tuple[Word, ...], float]] = {
 _WIDTH = 4096  # columns of a pass whose bytes alone are known
 
 
-def _memory(kernel: MemoryPass, device: Accelerator, dtype: str, sustained: bool) -> Recipe:
+def _memory(kernel: MemoryPass, device: Accelerator, dtype: str) -> Recipe:
     operation, words, traffic = _PASSES.get(kernel.operation, _ADDED)
     size = ELEMENT_BYTES[parametric.plain_type(str(words[0]))]
     elements = kernel.bytes / (traffic * (2.0 if operation.startswith("quantize") else size))
@@ -287,20 +290,24 @@ def _memory(kernel: MemoryPass, device: Accelerator, dtype: str, sustained: bool
     spec = OPERATIONS[operation]
     sizes = dict.fromkeys(spec.sizes, width) | {spec.swept: max(1.0, elements / width)}
     least_s = kernel.bytes / device.memory_bytes_per_s if kernel.bytes > _CACHED_BYTES else 0.0
-    return (_ask(operation, words, **sizes),), lambda found: replace(found[0], seconds=max(found[0].seconds, least_s))
+    return _ask(operation, words, **sizes), lambda found: replace(found, seconds=max(found.seconds, least_s))
 
 
 _CACHED_BYTES = 2e8  # more than any device's caches hold
 
 
-def _times(found: Duration, factor: float, *, exact: bool) -> Duration:
-    """A time that measurements give up to a factor; `exact`: the factor is part of what was measured."""
-    moved = found.source is Source.MEASURED and not (exact and factor == 1.0)
-    source = Source.INTERPOLATED if moved else found.source
-    return replace(found, seconds=found.seconds * factor, source=source)
+def _as_found(found: Duration) -> Duration:
+    return found
 
 
-_HOW: dict[type, Callable[[Any, Accelerator, str, bool], Recipe]] = {
+def _times(found: Duration, factor: float, *, derived: bool = False) -> Duration:
+    """A time that measurements give up to a factor; `derived`: those of the forward pass."""
+    moved = found.source is Source.MEASURED and (derived or factor != 1.0)
+    source, spread = Source.INTERPOLATED if moved else found.source, hypot(found.spread, _OTHER_PASS * derived)
+    return Duration(found.seconds * factor, source, found.distance, spread, found.table)
+
+
+_HOW: dict[type, Callable[[Any, Accelerator, str], Recipe]] = {
     Product: _product,
     GroupedProduct: _grouped,
     Attention: _attention,

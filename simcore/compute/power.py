@@ -2,12 +2,13 @@
 
 Means of the power that boards were measured to take in runs of 0.3 to 1 s of kernels of 50 us and longer, over their
 limit (aiconfigurator's sustained tables of H200 and B200, 16 and 8 bits, 98,000 rows; reference in docs/kernels.md).
-Clocks fall where a limit binds: those kernels are slower, see `duration(..., sustained=True)`.
+Clocks fall where a limit binds: those kernels are slower, see `limited`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from math import fsum, log
 
 import numpy as np
@@ -40,16 +41,17 @@ def watts(kernel: Kernel, device: Accelerator, dtype: str) -> float:
 
 # Long runs of large 16-bit products over short ones, by the milliseconds of one (H200 and B200 at 95 % of their limits
 # and more, medians). Longer kernels meet the limit within a short run, which therefore shows it already.
-_LIMITED = ((0.02, 1.0), (0.1, 1.16), (0.35, 1.16), (0.75, 1.135), (2.0, 1.07), (6.0, 1.05), (20.0, 1.02))
+_LIMITED_MS = np.log([0.02, 0.1, 0.35, 0.75, 2.0, 6.0, 20.0])
+_LIMITED = np.array([1.0, 1.16, 1.16, 1.135, 1.07, 1.05, 1.02])
 _NARROW = {1.0: 0.06 / 0.13, 0.5: 0.10 / 0.13}  # of 8 and of 4 bits: their excess over that of 16
 _FEW_ROWS = 128  # with these and fewer a product waits for memory
 # Stated 16-bit FLOP/s per watt of the limit at which boards of a year just keep their clocks: A100's, which no long run
 # slows; then what the measured 13 % of H200 and of B200 say, as clocks go with the cube root of power.
 _AT_FULL_CLOCKS = ((2020, 0.78e12), (2023, 0.98e12), (2024, 1.56e12))
 _MEASURED_EXCESS = 0.13
-# Beyond that rule, by device and bytes of an element: 8-bit products of GB200, whose steps in Megatron-Bridge's tables
-# and MLPerf (405B, 70B adapters) all take longer than the rule says, while the same jobs on B200 do not.
-_LONG_RUNS = {("GB200", 1.0): 1.21}
+# Beyond that rule: products of 8 bits and fewer of GB200, whose steps in Megatron-Bridge's tables and MLPerf (405B, 70B
+# adapters) all take longer than the rule says, while the same jobs on B200 do not.
+_LONG_RUNS = {"GB200": 1.21}
 
 
 def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> float:
@@ -59,12 +61,17 @@ def limited(kernel: Kernel, seconds: float, device: Accelerator, dtype: str) -> 
     """
     if not isinstance(kernel, Product) or min(kernel.m, kernel.n, kernel.k) <= _FEW_ROWS or not device.power_w:
         return 1.0
-    times, factors = np.array(_LIMITED).T
-    excess = float(np.interp(log(max(seconds * 1e3, 1e-9)), np.log(times), factors)) - 1.0
-    asked = stated_peak(device, "bf16") / device.power_w / float(np.interp(device.year, *np.array(_AT_FULL_CLOCKS).T))
-    bound = float(max(0.0, asked ** (1 / 3) - 1.0)) / _MEASURED_EXCESS
+    excess = float(np.interp(log(max(seconds * 1e3, 1e-9)), _LIMITED_MS, _LIMITED)) - 1.0
     width = ELEMENT_BYTES[plain_type(dtype)]
-    return (1.0 + float(excess * _NARROW.get(width, 1.0) * bound)) * _LONG_RUNS.get((device.name, width), 1.0)
+    beyond = _LONG_RUNS.get(device.name, 1.0) if width in _NARROW else 1.0
+    return (1.0 + excess * _NARROW.get(width, 1.0) * _bound(device)) * beyond
+
+
+@lru_cache(maxsize=256)
+def _bound(device: Accelerator) -> float:
+    """How much a device's limit slows products, over what it does to H200's and B200's."""
+    asked = stated_peak(device, "bf16") / device.power_w / float(np.interp(device.year, *np.array(_AT_FULL_CLOCKS).T))
+    return float(max(0.0, asked ** (1 / 3) - 1.0)) / _MEASURED_EXCESS
 
 
 def energy_j(kernels: Iterable[tuple[Kernel, float, str]], step_s: float, device: Accelerator) -> float:

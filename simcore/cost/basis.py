@@ -39,22 +39,22 @@ class Timed:
         return self.count * self.known.seconds
 
     def __str__(self) -> str:
-        return f"{self.kernel.part.replace('_', ' ')}, {told(self.kernel.work)}, {self.phase.value.replace('_', ' ')}"
+        return f"{self.kernel.part.replace('_', ' ')}: {told(self.kernel.work)}, {self.phase.value.replace('_', ' ')}"
 
 
 def told(work: Work) -> str:
     """A kernel's work in a few words.
 
-    >>> told(Product(4096, 1024, 512))
-    'product 4096 x 1024 x 512'
+    >>> told(Product(4096, 1024, 512)), told(Attention(1, 32, 8, 4096, 4096, 128))
+    ('4096 x 1024 x 512', '1 x 32 heads, 4096 tokens')
     """
     if isinstance(work, Product):
-        batch = f"{work.batch} of " if work.batch > 1 else ""
-        return f"product {batch}{work.m} x {work.n} x {work.k}"
+        return f"{work.batch} of " * (work.batch > 1) + f"{work.m} x {work.n} x {work.k}"
     if isinstance(work, GroupedProduct):
-        return f"{work.experts} products, {work.tokens} rows in all, x {work.n} x {work.k}"
+        return f"{work.experts} of {work.tokens // work.experts} x {work.n} x {work.k}"
     if isinstance(work, Attention):
-        return f"attention of {work.batch} x {work.heads} heads, {work.queries} x {work.keys} tokens"
+        queries = f"{work.queries} of " * (work.queries < work.keys)
+        return f"{work.batch} x {work.heads} heads, {queries}{work.keys} tokens"
     return f"{work.operation.value} pass over {work.bytes / 1e6:.0f} MB"
 
 

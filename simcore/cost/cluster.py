@@ -29,8 +29,10 @@ class Software:
     another micro-batch.
     `synchronous`: a launch waits for the kernel before it (CUDA_LAUNCH_BLOCKING). `accumulation_bytes`: what adding a
     micro-batch's gradient to those before it moves per parameter, in a pass of its own; 0 = the product that makes it
-    adds. `jitter`: standard deviation of a rank's step over its mean; all wait for the slowest. `owner_s`: after a step
-    every rank that owns a share of the optimizer's states sends its parameters to the others in turn, each so long.
+    adds. `jitter`: standard deviation of a rank's step over its mean; all wait for the slowest. Under ZeRO 1
+    `owners_broadcast`: every owner of a share sends its new parameters to the others in turn, in place of one gather;
+    `sums_whole`: gradients are all-reduced, not scattered. `gathers_keys`: keys and values of other context ranks,
+    repeated for all heads, are gathered in one go that attention waits for, not passed around beside it.
     `scales_s`: what a layer waits in a pass for the largest values of all ranks, where 8-bit scales follow them.
     `family`: what profiles that err alike have in common.
     """
@@ -50,7 +52,9 @@ class Software:
     accumulation_bytes: float = 0.0
     kernels: Loop = LOOP
     jitter: float = 0.013
-    owner_s: float = 0.0
+    owners_broadcast: bool = False
+    sums_whole: bool = False
+    gathers_keys: bool = False
     scales_s: float = 0.0
     family: str = ""
 

@@ -41,12 +41,13 @@ class Kind:
         for name, share in _DIFFERENCES.items():
             if getattr(self, name) != getattr(other, name):
                 found *= share
-        return found
+        return found if self.software else _NAMELESS * found
 
 
 # What is left of a likeness where jobs differ in something; per doubling of the accelerators.
 _DIFFERENCES = {"software": 0.15, "device": 0.4, "maker": 0.5, "bits": 0.6, "model": 0.25}
 _PER_OCTAVE = 0.93
+_NAMELESS = 0.2  # software of which no profile is known may do anything
 
 
 @dataclass(frozen=True, slots=True)

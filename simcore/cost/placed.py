@@ -17,18 +17,20 @@ __all__ = ["placed", "usual_fabric"]
 _USUAL = {
     "A100": ("azure-a100", 1600),
     "H100": ("hgx-h100", 3200),
-    "H800": ("hgx-h100", 3200),
+    "H800": ("hgx-h800", 3200),
     "H20-SXM": ("hgx-h100", 3200),
     "H200-NVL": ("nvl-bridge", 1600),
     "H200": ("hgx-h200", 3200),
     "B200": ("hgx-b200", 3200),
     "B300": ("hgx-b200", 6400),
     "GB": ("nvl72", 1600),
+    "MI35": ("mi350x", 3200),
     "MI": ("mi300x", 3200),
     "L40S": ("l40s", 800),
     "RTX-PRO": ("l40s", 800),
     "V100": ("hgx-v100", 400),
-    "Gaudi": ("gaudi2", 2400),
+    "Gaudi2": ("gaudi2", 2400),
+    "Gaudi3": ("gaudi3", 4800),
     "TPUv4": ("tpu-v4", 100),
     "TPUv5e": ("tpu-v5e", 100),
     "TPUv5p": ("tpu-v5p", 200),
@@ -61,7 +63,7 @@ def placed(
     cards = _CARDS.search(scale_out)
     if cards:
         fabric = fabric.with_cards(int(cards[1] or 1) * int(cards[2]) / gigabits)
-    profile = profile_of(software)
+    profile = profile_of(software, known.maker)
     if known.link_bytes_per_s < _FOR_PIECES:
         profile = replace(profile, tiles=False)
     return Cluster(known.name, fabric, profile)

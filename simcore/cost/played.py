@@ -31,7 +31,7 @@ from simcore.profiles import profiles
 from simcore.system.collectives.nccl import Fabric
 from simcore.system.config import NCCL, Algorithm, SystemConfig
 from simcore.workload.loops.pipeline import pipeline_of
-from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Role, Workload
+from simcore.workload.model import CollectiveKind, Layer, Phase, Role, Workload
 
 __all__ = ["cells", "engine_ns", "network_ns", "program", "run_ns", "write_step"]
 
@@ -69,14 +69,12 @@ def program(model: Model, plan: Plan, cluster: Cluster) -> Workload:
     count, ends = plan.micro_batches, _ends(model, plan, cluster)
     blocked_ns = 0 if plan.overlap_pipeline else max(messages_ns(model, plan, cluster))
     rows = [_rows(part_cells(model, plan, cluster, part), blocked_ns) for part in range(plan.outline.parts)]
-    cp = plan.cp if plan.cp > 1 else 0
+    sizes = replace(plan.sizes, ep=plan.ep, vpp=plan.outline.parts // plan.pp)
     if plan.pp == 1:
-        sizes = Parallelism(plan.tp, plan.ep, cp=cp)
         return Workload("HYBRID_TRANSFORMER", (*ends, *chain.from_iterable(rows * count)), sizes, "simai")
     # A stage has one end: with its first chunk, or in its one part of the first half where two pipelines meet.
     ending = plan.pp // 2 if plan.copies > 1 else plan.pp
     parts = [(ends if part < ending else ()) + row * count for part, row in enumerate(rows)]
-    sizes = Parallelism(plan.tp, plan.ep, plan.pp, plan.outline.parts // plan.pp, cp, count)
     layers, lengths = tuple(chain.from_iterable(parts)), tuple(map(len, parts))
     handed = message_bytes(model, plan) if plan.overlap_pipeline else 0
     return Workload("HYBRID_TRANSFORMER", layers, sizes, "simai", pipeline_bytes=handed, stage_rows=lengths)
@@ -107,8 +105,8 @@ def _ends(model: Model, plan: Plan, cluster: Cluster) -> tuple[Layer, ...]:
     """The sums over the replicas, where nothing hides them; all else behind the pipeline as computation."""
     parts = predict(model, plan, cluster).parts
     after_s = fsum(parts[name] for name in ("gradients", "optimizer", "stragglers", "other", "losses"))
-    sums = [] if plan.overlap or plan.replicas == 1 else gradient_sums(model, plan)
-    shown = [one for one in sums if one.axis is Axis.DATA]
+    sums = [] if plan.overlap or plan.replicas == 1 else gradient_sums(model, plan, cluster.software)
+    shown = [one for one in sums if one.axis is Axis.DATA and one.calls == 1]
     after_s -= fsum(one.seconds(plan, cluster) for one in shown)
     gather, reduce = ("parameter_gather", Role.GATHER), ("gradient_reduce", Role.REDUCE)
     # The upward pass comes to the last row first.

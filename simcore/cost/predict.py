@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from simcore.cost.cluster import Cluster, Software
 from simcore.cost.step import Cell, Cut, Machine, cells_of, cut_of, edge, layer_plan, whole_ns
 from simcore.model.held import fullest_parameters, tied_gradient_bytes
-from simcore.model.plan import Plan, split, stage_parts
-from simcore.model.shape import Model, kinds
+from simcore.model.plan import Plan, alike, stage_parts
+from simcore.model.shape import Model
 from simcore.model.steps import Axis
-from simcore.system.collectives.nccl import collective_s, point_to_point_s
+from simcore.system.collectives.nccl import Fabric, collective_s, point_to_point_s
 from simcore.workload.loops.schedules import Durations, Schedule
 from simcore.workload.loops.steady import length
 from simcore.workload.model import CollectiveKind
@@ -32,8 +32,10 @@ __all__ = [
     "GradientSum",
     "Prediction",
     "Software",
+    "busy_ns",
     "gradient_sums",
     "lower_bound_s",
+    "mean_bound_s",
     "message_bytes",
     "messages_ns",
     "part_cells",
@@ -95,13 +97,26 @@ _WAITS = {
 
 def _wait_shares(model: Model, plan: Plan, cluster: Cluster) -> dict[str, float]:
     """Exposed collectives in all layers, as shares of their time."""
-    counts = Counter(_alike(model, plan.outline.parts, plan.cuts))
+    counts = Counter(alike(model, plan.outline.parts, plan.cuts))
     cells = [(cell, count * counts[part]) for part in counts for cell, count in part_cells(model, plan, cluster, part)]
-    whole_s = 1e-9 * sum(count * (cell.forward_ns + cell.backward_ns + cell.weight_ns) for cell, count in cells)
+    whole_s = 1e-9 * sum(count * cell.busy_ns for cell, count in cells)
     return {
         name: fsum(count * cell.waits.get(axis, 0.0) for cell, count in cells) / whole_s
         for name, axis in _WAITS.items()
     }
+
+
+def mean_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
+    """As `stage_bound_s` of a stage with its share of the work, which the busiest has at least: cheaper, and lower.
+
+    0 where layers are treated by their places.
+    """
+    cut = cut_of(plan)
+    if cut.layers.recompute_layers or cut.layers.offload_layers:
+        return 0.0
+    each_ns = int(_passes_ns(model, Cut(cut.layers, 1, (), cut.splits, ()), cluster).sum())
+    busy_s = 1e-9 * plan.micro_batches * each_ns / plan.pp
+    return (busy_s + _stragglers_s(plan, cluster, busy_s) + cluster.software.step_s) * (1 + cluster.losses)
 
 
 def stage_bound_s(model: Model, plan: Plan, cluster: Cluster) -> float:
@@ -153,7 +168,7 @@ def _held(outline: Schedule) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 def predict_layer(model: Model, plan: Plan, cluster: Cluster, phase: str) -> Prediction:
     """One layer's "forward" or "backward" (recomputation included) for one micro-batch."""
-    (cell, _), *_ = cells_of(model, cut_of(plan), cluster, range(1))
+    (cell, _), *_ = cells_of(model, cut_of(plan), cluster, 0)
     seconds = 1e-9 * (cell.forward_ns if phase == "forward" else cell.backward_ns)
     return Prediction(seconds, {phase: seconds})
 
@@ -164,10 +179,9 @@ def part_cells(model: Model, plan: Plan, cluster: Cluster, part: int) -> list[tu
 
 
 def _cells(model: Model, cut: Cut, cluster: Cluster, part: int) -> list[tuple[Cell, int]]:
-    layers = cells_of(model, cut, cluster, split(model.depth, cut.parts, cut.cuts)[part])
     first = [(edge(model, layer_plan(cut), cluster, last=False), 1)] if part == 0 else []
     ends = [(edge(model, layer_plan(cut), cluster, last=True), 1)] if part == cut.parts - 1 else []
-    return [*first, *layers, *ends]
+    return [*first, *cells_of(model, cut, cluster, part), *ends]
 
 
 @lru_cache(maxsize=4096)
@@ -202,9 +216,15 @@ def part_times_ns(model: Model, plan: Plan, cluster: Cluster) -> Durations:
 @lru_cache(maxsize=1 << 14)
 def _passes_ns(model: Model, cut: Cut, cluster: Cluster) -> NDArray[np.int64]:
     """Nanoseconds of the passes of a micro-batch (rows) on the parts of the model (columns), no waiting for others."""
-    shown = _alike(model, cut.parts, cut.cuts)
+    shown = alike(model, cut.parts, cut.cuts)
     known = {part: _sum_ns(_cells(model, cut, cluster, part)) for part in dict.fromkeys(shown)}
     return np.array([known[part] for part in shown]).T
+
+
+def busy_ns(model: Model, cut: Cut, cluster: Cluster, outline: Schedule) -> NDArray[np.int64]:
+    """What every stage works for a micro-batch."""
+    times: NDArray[np.int64] = _passes_ns(model, cut, cluster).sum(axis=0)[_held(outline)[0]].sum(axis=1)
+    return times
 
 
 def _sum_ns(cells: Sequence[tuple[Cell, int]]) -> list[int]:
@@ -218,23 +238,17 @@ def _waits_ns(model: Model, plan: Plan, cluster: Cluster) -> NDArray[np.int64]:
     return np.array(((waits,), (waits,), (0,)))
 
 
-@lru_cache(maxsize=4096)
-def _alike(model: Model, parts: int, cuts: tuple[int, ...]) -> tuple[int, ...]:
-    """For every part of the model the first that takes as long: with as many layers, of the same kinds, or an end."""
-    seen: dict[object, int] = {}
-    cut = split(model.depth, parts, cuts)
-    shapes = ((part == 0, part == parts - 1, kinds(model, layers)) for part, layers in enumerate(cut))
-    return tuple(seen.setdefault(shape, part) for part, shape in enumerate(shapes))
-
-
 def messages_ns(model: Model, plan: Plan, cluster: Cluster) -> list[int]:
     """A transfer of activations from every stage to the next, from the last to the first."""
     if plan.pp == 1:
         return [0]
-    width, node = plan.world_size // plan.pp, cluster.fabric.node_ranks
-    size = message_bytes(model, plan)
-    near, far = (whole_ns(point_to_point_s(size, cluster.fabric, same_node=same)) for same in (True, False))
-    nodes = [stage * width // node for stage in range(plan.pp)]
+    return _messages_ns(plan.pp, plan.world_size // plan.pp, message_bytes(model, plan), cluster.fabric)
+
+
+@lru_cache(maxsize=1024)
+def _messages_ns(stages: int, width: int, size_bytes: int, fabric: Fabric) -> list[int]:
+    near, far = (whole_ns(point_to_point_s(size_bytes, fabric, same_node=same)) for same in (True, False))
+    nodes = [stage * width // fabric.node_ranks for stage in range(stages)]
     return [near if one == other else far for one, other in zip(nodes, nodes[1:] + nodes[:1], strict=True)]
 
 
@@ -250,33 +264,38 @@ _BUCKETS = 8  # gradient buckets of a stage, the last of which nothing can hide
 
 @dataclass(frozen=True, slots=True)
 class GradientSum:
-    """A collective that ends a step, of whole buffers of `size_bytes`."""
+    """Collectives that end a step, `calls` of them in turn, each of whole buffers of `size_bytes`."""
 
     kind: CollectiveKind
     size_bytes: int
     axis: Axis
+    calls: int = 1
 
     def seconds(self, plan: Plan, cluster: Cluster) -> float:
-        """What it takes by itself."""
-        return Machine(plan, cluster).collective_s(self.kind, self.size_bytes, self.axis)
+        """What they take by themselves."""
+        return self.calls * Machine(plan, cluster).collective_s(self.kind, self.size_bytes, self.axis)
 
 
-def gradient_sums(model: Model, plan: Plan) -> list[GradientSum]:
+def gradient_sums(model: Model, plan: Plan, software: Software) -> list[GradientSum]:
     """What ends a step for the replicated parameters, then for the experts'; nothing with ZeRO 3.
 
-    ZeRO 1 scatters the sums of the gradients and gathers the new weights; ZeRO 2 has scattered them before, ZeRO 3
-    gathers them in the next step (Rajbhandari et al. 2020, section 7).
+    ZeRO 1 scatters the sums of the gradients (some software sends all of them to everybody) and gathers the new
+    weights, or every owner broadcasts its own; ZeRO 2 has scattered them before, ZeRO 3 gathers them in the next step
+    (Rajbhandari et al. 2020, section 7).
     """
     held = fullest_parameters(model, plan)
-    scattered, gathered = (
-        (CollectiveKind.REDUCE_SCATTER, plan.gradient_bytes),
-        (CollectiveKind.ALL_GATHER, plan.parameter_bytes),
+    summed, scattered, gathered = (
+        (CollectiveKind.ALL_REDUCE, plan.gradient_bytes, 1),
+        (CollectiveKind.REDUCE_SCATTER, plan.gradient_bytes, 1),
+        (CollectiveKind.ALL_GATHER, plan.parameter_bytes, 1),
     )
-    levels = {0: [(CollectiveKind.ALL_REDUCE, plan.gradient_bytes)], 1: [scattered, gathered], 2: [gathered]}
+    if software.owners_broadcast:
+        gathered = CollectiveKind.BROADCAST, plan.parameter_bytes, plan.sharing
+    levels = {0: [summed], 1: [summed if software.sums_whole else scattered, gathered], 2: [gathered]}
     return [
-        GradientSum(kind, count * width, axis)
+        GradientSum(kind, count * width // calls, axis, calls)
         for count, axis in ((held.trained, Axis.DATA), (held.trained_experts, Axis.EXPERT_DATA))
-        for kind, width in levels.get(plan.zero, [])
+        for kind, width, calls in levels.get(plan.zero, [])
         if count
     ]
 
@@ -288,13 +307,13 @@ def _gradients_s(model: Model, plan: Plan, cluster: Cluster, pipeline_s: float) 
     micro-batch's backward, or with interleaving that of a whole group of micro-batches; the last bucket stays
     exposed.
     """
-    whole = fsum(one.seconds(plan, cluster) for one in gradient_sums(model, plan))
+    sums = gradient_sums(model, plan, cluster.software)
+    whole, after = (fsum(one.seconds(plan, cluster) for one in sums if (one.calls > 1) == turns) for turns in (0, 1))
     if plan.overlap:
         window = pipeline_s / plan.micro_batches * _BACKWARD_SHARE * (plan.pp if plan.virtual_stages > 1 else 1)
         shown = max(whole - window, whole / _BUCKETS)
         whole = shown + Machine(plan, cluster).slowdown(Axis.DATA) * (whole - shown)
-    owners_s = cluster.software.owner_s * plan.sharing if plan.zero == 1 and plan.sharing > 1 else 0.0
-    return whole + owners_s + _tied_s(model, plan, cluster)
+    return whole + after + _tied_s(model, plan, cluster)
 
 
 def _tied_s(model: Model, plan: Plan, cluster: Cluster) -> float:

@@ -7,16 +7,20 @@ best of a value of an axis, a point of the front of time against memory. All thr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from heapq import heapify, heappop, heappush, nsmallest
-from itertools import chain, product
-from math import isqrt
+from itertools import chain, count, product
+from math import ceil, isqrt
 from operator import attrgetter
+from typing import Any
 
-from simcore.cost.predict import Cluster, Prediction, lower_bound_s, predict, stage_bound_s
-from simcore.model.memory import fullest, needs
-from simcore.model.plan import Plan, Recompute
+from simcore.collection import collection_paused
+from simcore.cost.predict import Cluster, Prediction, busy_ns, lower_bound_s, mean_bound_s, predict, stage_bound_s
+from simcore.cost.step import Cut, cells_of, cut_of, edge, layer_plan
+from simcore.model.memory import fullest, needs, peak
+from simcore.model.plan import Plan, Recompute, split
 from simcore.model.shape import Model
 from simcore.progress import meter
 from simcore.workload.loops import schedules
@@ -29,18 +33,22 @@ __all__ = [
     "Rival",
     "Study",
     "axes",
-    "candidates",
     "pareto",
     "rivals",
     "search",
+    "sized",
 ]
 
+EVEN, UNEVEN = "even", "uneven"
 SCHEDULES = tuple(name for name in schedules.names() if name != "interleaved")  # that is 1f1b with chunks
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
     """A model, a batch, a number of accelerators and what may vary; an empty axis takes all values that divide.
+
+    Without `recompute_layers` all are tried, and no more than it takes to fit. Stages are "even", or "uneven" where the
+    busiest then has less to do.
 
     `names`: what the model and the cluster are called, or files that describe them.
     """
@@ -58,7 +66,8 @@ class Study:
     recompute: Sequence[Recompute] = ("none", "selective", "full")
     zero: Sequence[int] = (0, 1, 2, 3)
     shard: Sequence[int] = ()
-    recompute_layers: Sequence[int] = (0,)
+    recompute_layers: Sequence[int] = ()
+    cuts: Sequence[str] = (EVEN, UNEVEN)
     schedule: Sequence[str] = SCHEDULES
     memory_bytes: int = 0
     names: tuple[str, str] = ("", "")
@@ -108,13 +117,15 @@ class Found:
 
 AXES = (
     *("tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch", "recompute", "recompute_layers", "zero", "shard"),
-    "schedule",
+    *("cuts", "schedule"),
 )
 
 
 def axes(plan: Plan) -> dict[str, int | str]:
-    """What a candidate chose on every axis."""
-    return {name: plan.schedule_name if name == "schedule" else getattr(plan, name) for name in AXES}
+    """What a candidate chose on every axis; of numbers that follow from others, whether there are any."""
+    told = {"schedule": plan.schedule_name, "cuts": UNEVEN if plan.cuts else EVEN}
+    told["recompute_layers"] = "some" if plan.recompute_layers else "all"
+    return {name: told.get(name) or getattr(plan, name) for name in AXES}
 
 
 def divisors(number: int) -> list[int]:
@@ -131,13 +142,8 @@ Family = tuple[Plan, list[Plan]]
 """Plans that differ only in what replicas share, and one that shares nothing."""
 
 
-def candidates(study: Study) -> Iterator[Plan]:
-    """Every plan of a study whose ranks and batches divide evenly; layers need not."""
-    return chain.from_iterable(plans for _, plans in families(study))
-
-
 def families(study: Study) -> Iterator[Family]:
-    """All candidates.
+    """All candidates: plans whose ranks and batches divide evenly; layers need not.
 
     Tensor parallelism stays inside a node. A context rank has an early and a late piece of every sequence, so that
     causal attention is balanced; experts are spread over the ranks of a stage.
@@ -169,7 +175,10 @@ def _with_degrees(study: Study, plan: Plan) -> Iterator[Family]:
         )
         for ep, (recompute, some) in product(experts, _repeated(study, chosen)):
             base = chosen.but(ep=ep, recompute=recompute, recompute_layers=some)
-            yield base, [base.but(zero=zero, shard=shard) for zero, shard in _shared(study, base)]
+            uneven = _balanced(study, base) if plan.pp > 1 and UNEVEN in study.cuts else ()
+            for cuts in [()] * (EVEN in study.cuts) + [uneven] * bool(uneven):
+                cut = base.but(cuts=cuts)
+                yield cut, [cut.but(zero=zero, shard=shard) for zero, shard in _shared(study, cut)]
 
 
 def _shared(study: Study, plan: Plan) -> Iterator[tuple[int, int]]:
@@ -193,8 +202,9 @@ def _repeated(study: Study, plan: Plan) -> list[tuple[Recompute, int]]:
 
     Fused attention has nothing that selective recomputation could drop: the same as none.
     """
-    kinds = [kind for kind in study.recompute if kind != "selective" or not plan.fused_attention]
-    return [(kind, some) for kind in kinds for some in (study.recompute_layers if kind == "full" else (0,))]
+    fused = plan.fused_attention and plan.recompute_modules == Plan.recompute_modules
+    kinds = [kind for kind in study.recompute if kind != "selective" or not fused]
+    return [(kind, some) for kind in kinds for some in ((study.recompute_layers or (0,)) if kind == "full" else (0,))]
 
 
 def _schedule(name: str, pp: int, chunks: int) -> str:
@@ -224,52 +234,106 @@ def _exists(schedule: str, pp: int, chunks: int, count: int, splits: Sequence[in
 
 def search(study: Study, top: int = 10) -> Found:
     """The `top` fastest candidates that fit, the best of every choice, and the front: as if all were simulated."""
-    sized = _sized(study)
-    fitting = [(plan, size) for plan, size in sized if size <= study.limit_bytes]
-    known = _searched(study, fitting, top)
-    return Found(
-        tuple(known.best),
-        len(sized),
-        len(fitting),
-        known.count,
-        tuple(known.front),
-        known.leaders,
-        min((size for _, size in sized), default=0),
-    )
+    with collection_paused():
+        tried = sized(study)
+        fitting = [(plan, size) for plan, size in tried.items() if size <= study.limit_bytes]
+        known = _searched(study, fitting, top)
+    least = min(tried.values(), default=0)
+    best, front = tuple(known.best), tuple(known.front)
+    return Found(best, len(tried), len(fitting), known.count, front, known.leaders, least)
 
 
-def _sized(study: Study) -> list[tuple[Plan, int]]:
-    """All candidates and the bytes they need."""
-    sized = list[tuple[Plan, int]]()
+def sized(study: Study) -> dict[Plan, int]:
+    """All candidates and the bytes they need, with those that compute again as many layers as it takes to fit."""
+    found = dict[Plan, int]()
     for base, plans in dict(families(study)).items():
         alike = needs(study.model, base)
-        sized += ((plan, fullest(alike, plan).total) for plan in plans)
-    return sized
+        found |= {plan: fullest(alike, plan).total for plan in plans}
+    if not study.recompute_layers:
+        found |= dict(chain.from_iterable(_partial(study, plan, size, found) for plan, size in [*found.items()]))
+    return found
+
+
+def _partial(study: Study, plan: Plan, least_bytes: int, found: Mapping[Plan, int]) -> Iterator[tuple[Plan, int]]:
+    """The plan with no more layers of every part of the model done again than fitting takes, where that takes some."""
+    limit = study.limit_bytes
+    if plan.recompute != "full" or least_bytes > limit:
+        return
+    most_bytes = found.get(plan.but(recompute="none"), 0)
+    if most_bytes <= limit:
+        return
+    deepest = max(len(plan.layers(study.model, part)) for part in range(plan.outline.parts))
+    fewest = ceil(deepest * (most_bytes - limit) / (most_bytes - least_bytes))  # and room for one that is done again
+    for layers in range(max(1, fewest), deepest):
+        some = plan.but(recompute_layers=layers)
+        if (size := peak(study.model, some).total) <= limit:
+            yield some, size
+            return
+
+
+def _balanced(study: Study, plan: Plan) -> tuple[int, ...]:
+    """Layers of the parts of a plan when they are taken from the busiest stage, one by one, as long as that helps.
+
+    () where nothing does: where all layers take as long, and neither end more than one of them.
+    """
+    model, outline, cut = study.model, plan.outline, cut_of(plan)._replace(sharing=())
+    each = _each_ns(model, cut._replace(parts=1), study.cluster)
+    if not each:
+        return ()
+    sizes, best = [len(layers) for layers in split(model.depth, cut.parts)], cut.cuts
+    busy = busy_ns(model, cut, study.cluster, outline)
+    bounds_ns = [busy.max()]
+    for _ in range(model.depth):
+        most, least = int(busy.argmax()), int(busy.argmin())
+        giver, taker = max(plan.parts(most), key=sizes.__getitem__), min(plan.parts(least), key=sizes.__getitem__)
+        if sizes[giver] == 1 or busy[most] - busy[least] <= min(each):
+            break
+        sizes[giver], sizes[taker] = sizes[giver] - 1, sizes[taker] + 1
+        cut = cut._replace(cuts=tuple(sizes))
+        busy = busy_ns(model, cut, study.cluster, outline)
+        if busy.max() < min(bounds_ns):
+            best = cut.cuts
+        bounds_ns.append(busy.max())
+    return best
+
+
+@lru_cache(maxsize=4096)
+def _each_ns(model: Model, cut: Cut, cluster: Cluster) -> list[int]:
+    """How long a stage works on each kind of layer, nothing where no end of the model takes longer than all others."""
+    each = [cell.busy_ns for cell, _ in cells_of(model, cut, cluster, 0)]
+    ends = (edge(model, layer_plan(cut), cluster, last=last).busy_ns for last in (False, True))
+    return [] if len(each) == 1 and max(ends) <= each[0] else each
 
 
 _UNSHARED = attrgetter(*(name for name in AXES if name not in {"zero", "shard"}))  # what bounds of stages depend on
 
 
 def _searched(study: Study, fitting: Sequence[tuple[Plan, int]], top: int) -> _Known:
-    """What simulating plans in order of their bounds shows; those with a rough bound only are bounded better first."""
+    """What simulating plans in order of their bounds shows: bounds that many share first, and while they may matter."""
     model, cluster, known = study.model, study.cluster, _Known(top)
-    told = {_UNSHARED(plan): plan for plan, _ in fitting}
-    rough = {choices: stage_bound_s(model, plan, cluster) for choices, plan in told.items()}
-    queue = [(rough[_UNSHARED(plan)], False, at) for at, (plan, _) in enumerate(fitting)]
+    shared: dict[Any, list[tuple[Plan, int]]] = {}
+    for plan, size in fitting:
+        shared.setdefault(_UNSHARED(plan), []).append((plan, size))
+    turn = count()
+    queue = [(mean_bound_s(model, some[0][0], cluster), 0, next(turn), some) for some in shared.values()]
     heapify(queue)
-    meter().tell = lambda: 1 - len(queue) / len(fitting)
+    meter().tell = lambda: 1 - len(queue) / len(shared)
     while queue:
-        bound_s, close, at = heappop(queue)
-        plan, size = fitting[at]
-        if not known.misses(plan, size, bound_s):
-            continue
-        if close:
-            known.add(Candidate(plan, size, bound_s, predict(model, plan, cluster)))
-        else:
-            heappush(queue, (lower_bound_s(model, plan, cluster), True, at))
+        bound_s, level, _, some = heappop(queue)
+        some = [(plan, size) for plan, size in some if known.misses(plan, size, bound_s)]
+        if level == _EXACT:
+            known.count += len(some)
+            for plan, size in some:
+                known.add(Candidate(plan, size, bound_s, predict(model, plan, cluster)))
+        elif level:
+            for one in some:
+                heappush(queue, (lower_bound_s(model, one[0], cluster), _EXACT, next(turn), [one]))
+        elif some:
+            heappush(queue, (stage_bound_s(model, some[0][0], cluster), 1, next(turn), some))
     return known
 
 
+_EXACT = 2  # the level of bounds behind which a plan is simulated
 _ROUNDING = 1 - 1e-9  # a bound and its step add up the same times in another order
 
 
@@ -297,7 +361,6 @@ class _Known:
 
     def add(self, done: Candidate) -> None:
         """Enter a simulated candidate."""
-        self.count += 1
         self.best = nsmallest(self.top, [*self.best, done], key=lambda each: each.step_s)
         self.front = [one for one in pareto([*self.front, done]) if one.step_s <= SLOWEST * self.best[0].step_s]
         for choice in axes(done.plan).items():

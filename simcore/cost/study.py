@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore.compute.accelerators import accelerator
-from simcore.cost.search import SCHEDULES, Study
+from simcore.cost.search import EVEN, SCHEDULES, UNEVEN, Study
 from simcore.cost.words import CHOICES, check_size, read_cluster, read_model
 from simcore.documents import Node, read
 from simcore.errors import InputError, Problems
@@ -78,9 +78,11 @@ _VARY: dict[str, Callable[[Node], Any]] = {
     "zero": _level,
     "recompute": _one_of(CHOICES["recompute"]),
     "schedule": _one_of(list(SCHEDULES)),
+    "cuts": _one_of([EVEN, UNEVEN]),
 }
 _FIXED: dict[str, Callable[[Node], Any]] = {
     **dict.fromkeys(("overlap", "overlap_pipeline", "scatter_pipeline", "fused_attention", "dropout"), Node.flag),
+    "recompute_modules": lambda node: tuple(_one_of(CHOICES["recompute_modules"])(item) for item in node.sequence()),
     "gradient_bytes": _number,
     "dtype": _one_of(CHOICES["dtype"]),
     "context": _one_of(CHOICES["context"]),

@@ -27,8 +27,7 @@ def _software(table: Mapping[str, Mapping[str, Any]], name: str) -> Software:
     """A profile with what it shares with others."""
     stated = dict(table[name])
     base = _software(table, stated.pop("like")) if "like" in stated else Software()
-    del stated["source"]
-    return _with(base, stated)
+    return _with(base, {field: value for field, value in stated.items() if field not in ("source", "on")})
 
 
 def _with(base: Software, stated: Mapping[str, Any]) -> Software:
@@ -70,11 +69,14 @@ def replaced(table: Mapping[str, Any]) -> Iterator[None]:
         CLUSTERS.update(kept[1])
 
 
-def software(name: str) -> Software:
-    """A software profile; InputError names the nearest."""
+def software(name: str, maker: str = "") -> Software:
+    """A software profile, or what stands for it `on` a maker's devices; InputError names the nearest."""
     if name not in SOFTWARE:
         raise InputError.at(name, "no such software", expected=closest(name, SOFTWARE), found=repr(name))
-    return SOFTWARE[name]
+    at = name
+    while at and maker not in TABLE["software"][at].get("on", ()):
+        at = TABLE["software"][at].get("like", "")
+    return SOFTWARE[TABLE["software"][at]["on"][maker] if at else name]
 
 
 # What a hardware description must contain -> the fabric its collectives are timed with; the first match counts. An

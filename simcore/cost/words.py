@@ -89,22 +89,25 @@ def _value(node: Node, kind: str, otherwise: object, *, needed: bool) -> object:
     return node.number() if kind == "float" else node.integer(1 if needed else 0)
 
 
-def cluster_of(name: str) -> Cluster:
-    """A cluster by its name or from a file; InputError names what is close."""
-    if name in CLUSTERS:
-        return CLUSTERS[name]
+def cluster_of(name: str, place: str | Location = "--cluster") -> Cluster:
+    """A cluster by its name, from a file, or of accelerators with what usually joins them; InputError names others."""
+    if name.lower() in CLUSTERS:
+        return CLUSTERS[name.lower()]
     if Path(name).suffix in (".yaml", ".yml", ".json"):
         with Problems() as problems:
             return read_cluster(read(name, problems))
-    expected = f"a file, or a cluster: {closest(name, CLUSTERS)}"
-    raise InputError.at("--cluster", "there is no such cluster", expected=expected, found=name)
+    try:
+        device = accelerator(name)
+    except InputError as error:
+        expected = f"a file, an accelerator (simcore list npus), or a cluster: {closest(name, CLUSTERS)}"
+        raise InputError.at(place, "there is no such cluster", expected=expected, found=name) from error
+    return Cluster(device.name, usual_fabric(device), host=host_of(device.name))
 
 
 def read_cluster(node: Node) -> Cluster:
     """A cluster by its name, or accelerators with a fabric (else the usual) or topology, software and run (`RUNS`)."""
     if isinstance(node.value, str):
-        found = node.choice(dict(CLUSTERS))
-        return found if isinstance(found, Cluster) else next(iter(CLUSTERS.values()))
+        return cluster_of(node.value, node.location)
     joined = "topology" if "topology" in node else "fabric"
     node.keys(required=("accelerator",), optional=(joined, "software", "run", "host"))
     if node.problems.found:

@@ -15,36 +15,30 @@ __all__ = ["GroupNames", "classes_of", "fold", "kinds_of"]
 Ints = NDArray[np.int64]
 
 
-def fold(dims: Sequence[LogicalDim], kinds: Ints, *, placeless: bool) -> list[Sequence[int]]:
+def fold(dims: Sequence[LogicalDim], kinds: Ints) -> list[Sequence[int]]:
     """The NPUs of every class, ascending; class 0 holds NPU 0.
 
     `kinds` numbers NPUs by what they compute: equal numbers start in one class. Then classes are split until all
     members of a class meet the same classes in every dimension. That suffices where an NPU's place in its groups makes
-    no difference (`placeless`); elsewhere a machine whose NPUs differ is not folded at all.
+    no difference.
     """
-    npus = len(kinds)
-    if (kinds == kinds[0]).all():
-        return [range(npus)]
-    if not placeless:
-        return [range(npu, npu + 1) for npu in range(npus)]
-    colours = np.unique(kinds, return_inverse=True)[1].astype(np.int64)
-    while True:
-        refined = _refine(colours, dims)
-        if refined.max() == colours.max():
-            return _members(refined)
-        colours = refined
+    colours, count = np.unique(kinds, return_inverse=True)[1].astype(np.int64), 1
+    while colours.max() >= count:
+        count = int(colours.max()) + 1
+        colours = _refine(colours, dims)
+    return classes_of(colours)
 
 
 def classes_of(kinds: Ints) -> list[Sequence[int]]:
-    """The NPUs of every kind, ascending; a class of neighbours is a range."""
-    if (kinds == kinds[0]).all():
-        return [range(len(kinds))]
-    return [_range(members) for members in _members(kinds)]
+    """The NPUs of every kind, ascending, ordered by their first; a class of neighbours is a range."""
+    order = np.argsort(kinds, kind="stable")
+    ends = np.flatnonzero(np.diff(kinds[order])) + 1
+    return sorted(map(_range, np.split(order, ends)), key=lambda members: int(members[0]))
 
 
-def _range(members: Sequence[int]) -> Sequence[int]:
+def _range(members: Ints) -> Sequence[int]:
     first, last = int(members[0]), int(members[-1])
-    return range(first, last + 1) if last - first + 1 == len(members) else members
+    return range(first, last + 1) if last - first + 1 == len(members) else members  # type: ignore[return-value]
 
 
 def kinds_of(stragglers: Mapping[int, float], npus: int) -> Ints:
@@ -65,13 +59,6 @@ def _refine(colours: Ints, dims: Sequence[LogicalDim]) -> Ints:
         seen = np.repeat(kinds, dim.size).reshape(outer, dim.stride, dim.size).transpose(0, 2, 1).reshape(-1)
         colours = np.unique(colours * (kinds.max() + 1) + seen, return_inverse=True)[1].astype(np.int64)
     return colours
-
-
-def _members(colours: Ints) -> list[Sequence[int]]:
-    """The classes, ordered by their first member."""
-    order = np.argsort(colours, kind="stable")
-    ends = np.flatnonzero(np.diff(colours[order])) + 1
-    return sorted(np.split(order, ends), key=lambda members: int(members[0]))  # type: ignore[arg-type]
 
 
 class GroupNames:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
@@ -28,9 +28,9 @@ from simcore.system.scheduler import Scheduler
 from simcore.system.streams import Request
 from simcore.system.transport import Solved, class_of
 from simcore.timeline.events import PipelineRun, Timeline, format_ranks
-from simcore.workload.loops import Order, Ref, Step, loops
+from simcore.workload.loops import Order, Ref, Span, Step, loops
 from simcore.workload.loops.step import column_group
-from simcore.workload.model import CollectiveKind, PhaseName, Workload
+from simcore.workload.model import CollectiveKind, Group, Phase, PhaseName, Workload
 
 if TYPE_CHECKING:  # pipelines are imported where there are some
     from simcore.workload.loops.pipeline import Pipeline
@@ -51,7 +51,10 @@ class LoopCase(Setup):
     def of(cls, workload: Workload, setup: Setup) -> LoopCase:
         """InputError when the workload does not fit the machine."""
         _refuse_custom(setup.system)
-        placement, pipeline = _used(workload, setup.placement), _pipeline(workload, setup.profile, setup.settings)
+        placement, pipeline = (
+            _used(workload, setup.profile, setup.placement),
+            _pipeline(workload, setup.profile, setup.settings),
+        )
         if pipeline:
             from simcore.engine.stages import check_fits
 
@@ -144,12 +147,12 @@ class _LoopPlayers:
     def told(self, played: Timeline) -> Timeline:
         """The timeline with what only the workload knows."""
         layers, pipeline = self._case.workload.layers, self._case.pipeline
-        phases = [{name: layer.phase(name) for name in PHASES} for layer in layers]
+        phases = [zip(map(str, PHASES), layer.phases, strict=True) for layer in layers]
         return replace(
             played,
             iterations=tuple(self._npus[0].iterations),
             layers=tuple(layer.name for layer in layers),
-            asked=[{str(name): (each.collective, each.size_bytes) for name, each in own.items()} for own in phases],
+            asked=[{name: (each.collective, each.size_bytes) for name, each in own} for own in phases],
             pipeline=_stages(self._case, pipeline, self._scene.ranks, self._npus) if pipeline else None,
             notes=(*played.notes, *(pipeline.warnings if pipeline else ())),
         )
@@ -208,13 +211,13 @@ class _ComputeTimes:
 
     def __init__(self, case: LoopCase):
         self._stragglers, self._noise = case.settings.stragglers, case.settings.noise
-        self._known: dict[float, tuple[Mapping[tuple[PhaseName, int], int]]] = {}
         self._iterations, scale = case.settings.iterations, case.settings.compute_scale
         self.plain = {
-            (name, index): case.profile.scale(layer.phase(name).compute_ns, scale)
+            (name, index): case.profile.scale(phase.compute_ns, scale)
             for index, layer in enumerate(case.workload.layers)
-            for name in PHASES
+            for name, phase in zip(PHASES, layer.phases, strict=True)
         }
+        self._known: dict[float, tuple[Mapping[tuple[PhaseName, int], int]]] = {1.0: (self.plain,)}
 
     def of(self, npu: int) -> Sequence[Mapping[tuple[PhaseName, int], int]]:
         """One entry for every iteration, or one for all; NPUs that are equally fast share it."""
@@ -235,30 +238,40 @@ class _ComputeTimes:
 def _requests(case: LoopCase, names: Sequence[int]) -> dict[Ref, Request]:
     """What every column's collective sends; columns without one are left out."""
     found = {}
-    lanes_of = cache(case.placement.lanes_of)
-    for index, layer in enumerate(case.workload.layers):
-        for name in PHASES:
-            phase = layer.phase(name)
-            if phase.collective is None:
-                continue
-            from_header = case.profile.pipelines
-            group = column_group(case.workload, layer, index, name, phase.group, from_header=from_header)
-            lanes = lanes_of(phase.collective, group)
-            size_bytes = case.profile.scale(phase.size_bytes, case.settings.comm_scale)
-            if phase.collective == CollectiveKind.ALL_GATHER and _gives_totals(case):
-                size_bytes //= prod(lane.dim.size for lane in lanes)
-            position = PHASES.index(name)
-            found[Ref(name, index)] = Request(
-                phase.collective, size_bytes, lanes if size_bytes else (), 0, layer.update_ns, index, position,
-                name=names[index],
-            )  # fmt: skip
+    lanes_of, layers = cache(case.placement.lanes_of), case.workload.layers
+    for index, name, phase, kind, group in _columns(case.workload, case.profile):
+        lanes = lanes_of(kind, group)
+        size_bytes = case.profile.scale(phase.size_bytes, case.settings.comm_scale)
+        if kind == CollectiveKind.ALL_GATHER and _gives_totals(case):
+            size_bytes //= prod(lane.dim.size for lane in lanes)
+        found[Ref(name, index)] = Request(
+            kind, size_bytes, lanes if size_bytes else (), 0, layers[index].update_ns, index, PHASES.index(name),
+            name=names[index],
+        )  # fmt: skip
     return found
 
 
-def _used(workload: Workload, placement: Placement) -> Placement:
-    """The placement with the lanes of those collectives only that the workload has: no other can meet or differ."""
-    kinds = {layer.phase(name).collective for layer in workload.layers for name in PHASES}
-    return replace(placement, lanes={kind: lanes for kind, lanes in placement.lanes.items() if kind in kinds})
+def _columns(
+    workload: Workload, profile: Profile
+) -> Iterator[tuple[int, PhaseName, Phase, CollectiveKind, Group | Span]]:
+    """The columns that have a collective, with their rows and what it spans."""
+    for index, layer in enumerate(workload.layers):
+        for name, phase in zip(PHASES, layer.phases, strict=True):
+            if phase.collective is not None:
+                group = column_group(workload, layer, index, name, phase.group, from_header=profile.pipelines)
+                yield index, name, phase, phase.collective, group
+
+
+def _used(workload: Workload, profile: Profile, placement: Placement) -> Placement:
+    """The placement with the lanes only that the workload's collectives take: no other can meet or differ."""
+    used: dict[CollectiveKind, frozenset[int]] = {}
+    for _, _, _, kind, group in _columns(workload, profile):
+        used[kind] = used.get(kind, frozenset()) | placement.groups[group]
+    lanes = {
+        kind: tuple(lane for lane in placement.lanes[kind] if lane.position in own or lane.algorithm.whole_machine)
+        for kind, own in used.items()
+    }
+    return replace(placement, lanes=lanes)
 
 
 def _gives_totals(case: LoopCase) -> bool:

@@ -59,7 +59,12 @@ def place(
     sizes = workload.parallelism
     model = 1 if oversized and sizes.tp > topology.npus else max(1, sizes.tp)
     data = max(1, topology.npus // (model * max(1, sizes.pp)))
-    ends = {"tp": model, "cp": model * max(1, sizes.cp), "ep": model * max(1, sizes.ep), "dp": model * data}
+    split = sizes.expert_tp or model
+    ends = {"tp": model, "cp": model * max(1, sizes.cp), "split": split, "ep": split * max(1, sizes.ep)}
+    if sizes.pp > 1 and ends["ep"] > model * data:
+        expected, found = f"at most {model * data // split} of them", f"ep: {sizes.ep}"
+        raise InputError.at(workload.location, "expert ranks reach over stages", expected=expected, found=found)
+    ends["dp"] = model * data
     inside: dict[str, int] = {}
     for name, product in ends.items():
         before = len(dims)
@@ -84,9 +89,12 @@ def _cut(workload: Workload, topology: Topology, dims: list[LogicalDim], product
 
 
 def _groups(count: int, inside: Mapping[str, int]) -> dict[Group | Span, frozenset[int]]:
-    """Positions of the logical dimensions of every group: TP innermost, then CP or EP, then the rest of DP."""
+    """Positions of the logical dimensions of every group: TP innermost, then CP, then the rest of DP.
+
+    Ranks that split an expert are innermost, too, then EP.
+    """
     span = frozenset(range(count))
-    tp, cp, ep, dp = (frozenset(range(inside[name])) for name in ("tp", "cp", "ep", "dp"))
+    tp, cp, split, ep, dp = (frozenset(range(inside[name])) for name in ("tp", "cp", "split", "ep", "dp"))
     return {
         Span.NONE: frozenset(),
         Span.ALL: span,
@@ -97,7 +105,7 @@ def _groups(count: int, inside: Mapping[str, int]) -> dict[Group | Span, frozens
         Group.TP: tp,
         Group.DP: dp - tp,
         Group.CP: cp - tp,
-        Group.EP: ep - tp,
+        Group.EP: ep - split,
         Group.DP_EP: dp - ep,
     }
 

@@ -142,5 +142,5 @@ def _axes(topology: Topology, parallelism: Parallelism | None) -> dict[str, tupl
         return axes
     model, pipeline = max(1, parallelism.tp), max(1, parallelism.pp)
     data = max(1, topology.npus // (model * pipeline))
-    groups = {"tp": (model, 1), "ep": (max(1, parallelism.ep), model), "dp": (data, model)}
+    groups = {"tp": (model, 1), "ep": (max(1, parallelism.ep), parallelism.expert_stride), "dp": (data, model)}
     return axes | groups | {"pp": (pipeline, model * data)}

@@ -34,13 +34,13 @@ class Ground:
     """What a run stands on: `sites`, and `colours`, a number for every NPU, equal where its place in them is.
 
     `meets`: some phases may want the same link at once. `playable`: messages of all plans go from one rank to another.
-    `placeless`: it makes no difference who of a group is where, and no two phases ever want the same link.
+    `placeless`: as of sites, of all of them.
     """
 
     def __init__(self, sites: Sequence[Site], colours: NDArray[np.int64], *, plain: bool):
         self.sites, self.colours, self.playable = sites, colours, plain
         self.meets = any(site.meets for site in sites)
-        self.placeless = all((site.alike and not site.meets) or site.messages for site in sites)
+        self.placeless = all(site.placeless for site in sites)
 
 
 def survey(setup: Setup, links: LinkGraph, costs: Costs, *, folds: bool) -> Ground:
@@ -64,8 +64,11 @@ def survey(setup: Setup, links: LinkGraph, costs: Costs, *, folds: bool) -> Grou
         dims = [dim for dim in placement.dims if dim.stride < width]
         alike = bool(stages) and _one_for_all(part, own, dims, symmetry, whole=stages == 1)
         alone = exclusive and not messages and len(own) < 2 and all(_whole(part, dim) or alike for dim in own)
+        placeless = alike and alone and all(_whole(part, dim) for dim in own)
+        if messages and not own:
+            placeless = stages == part.npus  # one of each stage, who hands over to the others
         least = min((symmetry[dim][0] for dim in own if dim in symmetry), default=Symmetry.NONE)
-        sites.append(Site(part, alike, stages if alike and folds else 0, not alone, messages and not own, least))
+        sites.append(Site(part, alike, stages if alike and folds else 0, not alone, placeless, least))
         if alike:
             colours = colours * stages + np.arange(links.npus) // part.stride % part.npus // (part.npus // stages)
         else:

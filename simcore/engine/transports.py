@@ -78,28 +78,26 @@ def make_transport(env: Environment, ranks: Sequence[Sequence[int]], setup: Setu
     return Played(env, ranks, network(env, links), costs)
 
 
-def fold_of(setup: Setup, kinds: Ints) -> list[Sequence[int]]:
-    """Classes of NPUs that do the same, where `kinds` numbers them by what they compute.
+def fold_of(setup: Setup, kinds: Ints) -> list[Sequence[int]] | None:
+    """Classes of NPUs that do the same, where `kinds` numbers them by what they compute; None where all differ.
 
     Where only a run can tell whether places differ, those that it may begin with.
     """
-    network, topology, dims = network_of(setup), setup.topology, setup.placement.dims
-    everyone = np.arange(topology.npus)
+    network, topology, dims, gang = network_of(setup), setup.topology, setup.placement.dims, setup.profile.gang
     if topology.faults and not setup.system.fabric:
-        return classes_of(everyone)
+        return None
     links = LinkGraph(topology)
     costs = costs_of(setup, links)
-    if network is None or setup.system.fabric or not (setup.profile.gang and network.by_itself):
-        placeless = setup.profile.gang and all_alike(setup.placement, topology, costs)
-        if network and setup.profile.gang and not (placeless and network.foldable and _same_ways(topology)):
-            return classes_of(everyone)
-        return fold(dims, kinds, placeless=placeless)
+    if network is None or setup.system.fabric or not (gang and network.by_itself):
+        placeless = gang and all_alike(setup.placement, topology, costs)
+        differ = bool(network and gang and not (placeless and network.foldable and _same_ways(topology)))
+        return None if differ or (np.ptp(kinds) and not placeless) else fold(dims, kinds)
     ground = survey(setup, links, costs, folds=network.foldable)
     if ground.meets and not (ground.playable and network.in_columns):
-        return classes_of(everyone)
+        return None
     if (np.diff(kinds.reshape(setup.stages, -1)) == 0).all():
         return classes_of(kinds * (ground.colours.max() + 1) + ground.colours)
-    return fold(dims, kinds, placeless=True) if ground.placeless else classes_of(everyone)
+    return fold(dims, kinds) if ground.placeless else None
 
 
 def _same_ways(topology: Topology) -> bool:

@@ -1,4 +1,4 @@
-"""How a run is put together: folded where it can be, with gates and phases for every NPU, and played."""
+"""How a run is put together, with gates and phases for every NPU, and played."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from simcore.system.inter_dimension import DimensionOrder
 from simcore.system.phases import PhaseMaker
 from simcore.system.queues import INSERTION
 from simcore.system.shared import Shared
-from simcore.system.transport import AsymmetryError
 from simcore.system.whole import Wholes
-from simcore.timeline.events import EventBuffer, Timeline
+from simcore.timeline.events import EventBuffer
 from simcore.workload.model import CollectiveKind
 
-__all__ = ["Scene", "folded_if_alike", "make_gates", "make_phases", "play"]
+__all__ = ["Scene", "make_gates", "make_phases", "play"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +33,6 @@ class Scene:
     ranks: Sequence[Sequence[int]]
     events: EventBuffer
     transport: Wired
-
-
-def folded_if_alike(
-    run: Callable[[Sequence[Sequence[int]]], Timeline], folded: Sequence[Sequence[int]] | None, npus: int
-) -> Timeline:
-    """The run, folded if that is offered; where only the run shows that NPUs differ, with a class for each of them."""
-    try:
-        return run(folded or _everyone(npus))
-    except AsymmetryError:
-        return run(_everyone(npus))
-
-
-def _everyone(npus: int) -> list[range]:
-    """A class for every NPU; those of a million take 120 MB."""
-    return [range(npu, npu + 1) for npu in range(npus)]
 
 
 def make_gates(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from simcore.workload.chakra import writer
-from simcore.workload.chakra.schema import CommType, NodeType
+from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, CommType, NodeType
 from simcore.workload.model import CollectiveKind
 
 __all__ = ["SAMPLES", "collective", "samples"]
@@ -79,101 +79,59 @@ def samples(
 Sample = Callable[[int, dict[str, int]], list[Any]]
 
 
-def _memory(kind: NodeType) -> Sample:
+def _nodes(
+    kind: NodeType, said: str = "", comm_type: CommType | None = None, count: int = 1, chain: bool = False
+) -> Sample:
+    """Nodes called as their type, or their collective; `said` is the attribute that has their size."""
+
     def sample(number: int, sizes: dict[str, int]) -> list[Any]:
-        attributes = {"is_cpu_op": False, "tensor_size": sizes["tensor_size"]}
-        return [writer.node(number, kind.name, kind, attributes=attributes)]
+        attributes: dict[str, Any] = {"is_cpu_op": False}
+        attributes |= {} if comm_type is None else {"comm_type": int(comm_type)}
+        attributes |= {said: 0 if comm_type == CommType.BARRIER else sizes[said]} if said else {}
+        micros = sizes["duration_micros"] if kind == NodeType.COMP_NODE else 0
+        name = (kind if comm_type is None else comm_type).name
+        waits = [[number + index - 1] if chain and index else [] for index in range(count)]
+        made: dict[str, Any] = {"duration_micros": micros, "attributes": attributes}
+        return [writer.node(number + index, name, kind, data_deps=after, **made) for index, after in enumerate(waits)]
 
     return sample
 
 
-def _computes(count: int, dependent: bool) -> Sample:
-    def sample(number: int, sizes: dict[str, int]) -> list[Any]:
-        return [
-            writer.node(
-                number + index,
-                "COMP_NODE",
-                NodeType.COMP_NODE,
-                data_deps=[number + index - 1] if dependent and index else [],
-                duration_micros=sizes["duration_micros"],
-                attributes={"is_cpu_op": False},
-            )
-            for index in range(count)
-        ]
-
-    return sample
-
-
-def _one(kind: CommType) -> Sample:
-    def sample(number: int, sizes: dict[str, int]) -> list[Any]:
-        size_bytes = 0 if kind == CommType.BARRIER else sizes["comm_size"]
-        attributes = {"is_cpu_op": False, "comm_type": int(kind), "comm_size": size_bytes}
-        return [writer.node(number, kind.name, NodeType.COMM_COLL_NODE, attributes=attributes)]
-
-    return sample
-
-
-# A value of every kind of attribute.
-_SIGNED = [12345, -23456]
-_TEN = [str(number) for number in range(12345, 12355)]
-_ATTRIBUTES: dict[str, Any] = {
-    "double": 1.2345,
-    "double_list": [1.2345, 2.3456],
-    "float": 1.2345,
-    "float_list": [1.2345, 2.3456],
-    "int32": 12345,
-    "int32_list": [12345, 23456],
-    "int64": 9876543210,
-    "int64_list": [9876543210, 1234567890],
-    "uint32": 12345,
-    "uint32_list": [12345, 23456],
-    "uint64": 9876543210,
-    "uint64_list": [9876543210, 1234567890],
-    "sint32": -12345,
-    "sint32_list": _SIGNED,
-    "sint64": -9876543210,
-    "sint64_list": [9876543210, -1234567890],
-    "fixed32": 12345,
-    "fixed32_list": [12345, 23456],
-    "fixed64": 9876543210,
-    "fixed64_list": [9876543210, 1234567890],
-    "sfixed32": -12345,
-    "sfixed32_list": _SIGNED,
-    "sfixed64": -9876543210,
-    "sfixed64_list": [9876543210, -1234567890],
-    "bool": True,
-    "bool_list": [True, False] * 5,
-    "string": "12345",
-    "string_list": _TEN,
-    "bytes": b"12345",
-    "bytes_list": [text.encode() for text in _TEN],
+_SMALL, _LARGE, _TEN = (12345, 23456), (9876543210, 1234567890), [str(number) for number in range(12345, 12355)]
+# A value of every kind of attribute, and a list.
+_VALUES: dict[str, tuple[Any, Any]] = {
+    **dict.fromkeys(("double", "float"), (1.2345, [1.2345, 2.3456])),
+    **dict.fromkeys(("int32", "uint32", "fixed32"), (_SMALL[0], _SMALL)),
+    **dict.fromkeys(("int64", "uint64", "fixed64"), (_LARGE[0], _LARGE)),
+    **dict.fromkeys(("sint32", "sfixed32"), (-_SMALL[0], (_SMALL[0], -_SMALL[1]))),
+    **dict.fromkeys(("sint64", "sfixed64"), (-_LARGE[0], (_LARGE[0], -_LARGE[1]))),
+    "bool": (True, [True, False] * 5),
+    "string": (_TEN[0], _TEN),
+    "bytes": (_TEN[0].encode(), [text.encode() for text in _TEN]),
 }
-# These attributes carry their name as documentation, too.
-_DOCUMENTED = {"double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "bool", "string"}
 
 
 def _every_attribute(number: int, sizes: dict[str, int]) -> list[Any]:
     """A METADATA node with an attribute of every kind."""
     made = writer.node(number, "METADATA_NODE", NodeType.METADATA_NODE)
-    for kind, value in _ATTRIBUTES.items():
-        writer.add_attribute(made, kind, value, kind, kind if kind in _DOCUMENTED else "")
+    for kind in ATTRIBUTE_KINDS:
+        one, several = _VALUES[kind]
+        documented = "fixed" not in kind and kind != "bytes"  # these carry their name as documentation, too
+        writer.add_attribute(made, kind, one, kind, kind if documented else "")
+        writer.add_attribute(made, f"{kind}_list", several, f"{kind}_list")
     return [made]
 
 
+_COLLECTIVES = "ALL_REDUCE ALL_TO_ALL ALL_GATHER REDUCE_SCATTER BROADCAST BARRIER"
 SAMPLES: dict[str, Sample] = {
     "one_metadata_node_all_types": _every_attribute,
-    "one_remote_mem_load_node": _memory(NodeType.MEM_LOAD_NODE),
-    "one_remote_mem_store_node": _memory(NodeType.MEM_STORE_NODE),
-    "one_comp_node": _computes(1, dependent=False),
-    "two_comp_nodes_independent": _computes(2, dependent=False),
-    "two_comp_nodes_dependent": _computes(2, dependent=True),
-    "ALL_REDUCE": _one(CommType.ALL_REDUCE),
-    "ALL_TO_ALL": _one(CommType.ALL_TO_ALL),
-    "ALL_GATHER": _one(CommType.ALL_GATHER),
-    "REDUCE_SCATTER": _one(CommType.REDUCE_SCATTER),
-    "BROADCAST": _one(CommType.BROADCAST),
-    "BARRIER": _one(CommType.BARRIER),
-    "one_comm_send_node": _memory(NodeType.COMM_SEND_NODE),
-    "one_comm_recv_node": _memory(NodeType.COMM_RECV_NODE),
+    "one_remote_mem_load_node": _nodes(NodeType.MEM_LOAD_NODE, "tensor_size"),
+    "one_remote_mem_store_node": _nodes(NodeType.MEM_STORE_NODE, "tensor_size"),
+    "one_comp_node": _nodes(NodeType.COMP_NODE),
+    "two_comp_nodes_independent": _nodes(NodeType.COMP_NODE, count=2),
+    "two_comp_nodes_dependent": _nodes(NodeType.COMP_NODE, count=2, chain=True),
+    **{name: _nodes(NodeType.COMM_COLL_NODE, "comm_size", CommType[name]) for name in _COLLECTIVES.split()},
+    "one_comm_send_node": _nodes(NodeType.COMM_SEND_NODE, "tensor_size"),
+    "one_comm_recv_node": _nodes(NodeType.COMM_RECV_NODE, "tensor_size"),
 }
 """The traces in the order in which they take their ids; sends and receives name no peer, as in the original."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from simcore.errors import InputError
 from simcore.generate.aicb.operations import Operation
 from simcore.generate.aicb.options import Options
+from simcore.library import table
 from simcore.workload.model import Group, Layer, PhaseName
 
 __all__ = ["Deviation", "deviations"]
@@ -29,61 +30,10 @@ class Deviation:
         return asdict(self) | {"difference_bytes": self.bytes - self.aicb_bytes}
 
 
-REASONS = {
-    "parameters gathered": "AICB counts the word table four times, sizes positions by the sequence, leaves out the gate"
-    " of gated layers, and gathers also where nothing is sharded or a rank has no replica",
-    "gradients reduced": "as for parameters; without sharded states gradients are all-reduced",
-    "expert parameters gathered": "AICB's experts have no gate, and it gathers also without a sharded optimizer",
-    "expert gradients reduced": "AICB's experts have no gate, and its group size is not compared with the replicas",
-    "replicated gradients": "AICB all-reduces every parameter over the tensor group without sequence parallelism; only"
-    " with it are there gradients to sum, those of weights that every tensor rank holds whole",
-    "embedding forward": "AICB all-reduces also with sequence parallelism, which reduce-scatters, and in every stage",
-    "embedding backward": "AICB writes the activations' size once a step; only sequence parallelism gathers, each time",
-    "attention forward": "AICB's latent attention gathers the hidden size where low-rank vectors are; without profile"
-    " it communicates also in a tensor group of one",
-    "attention backward": "AICB drops the backward collectives of tensor parallelism, or writes them with size 0, and"
-    " never gathers inputs again for weight gradients",
-    "feed-forward forward": "without profile AICB communicates also in a tensor group of one",
-    "feed-forward backward": "as for attention",
-    "experts forward": "AICB counts tokens in 2 bytes (they are 64-bit) over a fixed group, and dispatches"
-    " DeepSeek's in fp8",
-    "experts backward": "AICB exchanges also in groups of one where no times are given",
-    "head forward": "AICB has the head with sequence parallelism only, and in every stage",
-    "head backward": "AICB writes size 0 or nothing for the gradient of the head's input",
-    "word table": "AICB all-reduces the word table forward in every micro-batch, which no framework does",
-    "loss": "AICB writes the three reductions once a step, also in a tensor group of one; they are of every micro-batch"
-    " on the last stage",
-    "context exchange": "AICB reads the context parallel size and ignores it",
-    "further tokens": "AICB has no multi-token prediction",
-    "optimizer": "AICB has four reductions of a number; there is one, of the gradients' norm",
-}
+REASONS = dict(table(__file__, "deviations.txt"))
 """Purpose -> why the bytes differ."""
+_PURPOSES = table(__file__, "purposes.txt")
 
-_ROWS = (
-    ("grad_gather", "parameters gathered"),
-    ("grad_param", "gradients reduced"),
-    ("moe_grad_norm1", "expert parameters gathered"),
-    ("moe_grad_norm2", "expert gradients reduced"),
-    ("parameter_gather_experts", "expert parameters gathered"),
-    ("parameter_gather", "parameters gathered"),
-    ("layernorm", "replicated gradients"),
-    ("replicated_gradients", "replicated gradients"),
-    ("embedding_grads", "embedding backward"),
-    ("embedding_norm", "word table"),
-    ("embedding", "embedding"),
-    ("attention_context", "context exchange"),
-    ("attention", "attention"),
-    ("mlp_moelayer", "experts"),
-    ("moe_", "experts"),
-    ("mlp", "feed-forward"),
-    ("shared_expert", "feed-forward"),
-    ("mtp_combine", "further tokens"),
-    ("final", "head"),
-    ("head", "head"),
-    ("cross_entropy", "loss"),
-    ("optimizer", "optimizer"),
-    ("gradient_norm", "optimizer"),
-)
 _DIRECTED = ("embedding", "attention", "feed-forward", "experts", "head")
 
 
@@ -151,15 +101,11 @@ def _purpose(row: str, phase: PhaseName, group: Group) -> str:
         return "parameters gathered"
     if row.startswith("replicas_"):
         return "gradients reduced"
-    if row.startswith("gradient_reduce") or (phase is PhaseName.WEIGHT_GRAD and not _listed_gradient(row)):
+    named = row.startswith(("grad_", "moe_grad", "parameter_gather", "gradient_norm"))  # with a purpose of their own
+    if row.startswith("gradient_reduce") or (phase is PhaseName.WEIGHT_GRAD and not named):
         return "expert gradients reduced" if group is Group.DP_EP else "gradients reduced"
-    what = next((what for start, what in _ROWS if row.startswith(start)), row)
+    what = next((what for start, what in _PURPOSES if row.startswith(start)), row)
     return f"{what} {'forward' if phase is PhaseName.FORWARD else 'backward'}" if what in _DIRECTED else what
-
-
-def _listed_gradient(row: str) -> bool:
-    """Whether a row's weight-gradient column has a purpose of its own."""
-    return row.startswith(("grad_", "moe_grad", "parameter_gather", "gradient_norm"))
 
 
 def _operation_bytes(operations: Iterable[Operation]) -> Bytes:

@@ -62,14 +62,11 @@ def _counts(path: str, experts: int) -> NDArray[np.float64]:
     return np.array(words, dtype=np.float64)
 
 
-def busiest_load(shares: Shares, ranks: int, capacity: float = 0.0) -> float:
+def busiest_load(shares: Shares, ranks: int) -> float:
     """Load of the busiest of `ranks` that hold equally many neighbouring experts, 1 = the mean.
 
-    With a capacity no expert takes more than that many times its mean share; the rest is dropped.
-
-    >>> busiest_load(np.array([0.5, 0.25, 0.125, 0.125]), 2), busiest_load(np.array([0.7, 0.1, 0.1, 0.1]), 4, 1.2)
-    (1.5, 1.2)
+    >>> busiest_load(np.array([0.5, 0.25, 0.125, 0.125]), 2)
+    1.5
     """
     relative = shares * len(shares)
-    taken = np.minimum(relative, capacity) if capacity else relative
-    return round(float(taken.reshape(ranks, -1).mean(axis=1).max()), 9)
+    return round(float(relative.reshape(ranks, -1).mean(axis=1).max()), 9)

@@ -8,7 +8,6 @@ log2(ns). A sampled master trace gives every rank the same order, so that no sam
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -230,10 +229,7 @@ def project(master: Master, npus: int = 0) -> list[bytes]:
 def _rank(master: Master, rank: int, groups: Mapping[str, tuple[int, ...]], rank_sets: Mapping[str, set[int]]) -> bytes:
     """The trace of one rank: the groups, then its collectives in order with computation between."""
     block, place = divmod(rank, master.npus)
-    entries = [{"pg_name": name, "ranks": list(ranks)} for name, ranks in groups.items()]
-    head = writer.node(0, "groups", NodeType.METADATA_NODE)
-    head.inputs.values = json.dumps(entries)
-    nodes: list[Any] = [head]
+    nodes: list[Any] = [writer.groups(0, groups)]
     for event in master.events:
         if event.group and place not in rank_sets[event.group]:
             continue

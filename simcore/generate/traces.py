@@ -19,7 +19,7 @@ from simcore.generate.aicb.operations import Operation
 from simcore.generate.groups import Groups, groups_of
 from simcore.model.plan import Plan
 from simcore.workload.chakra.schema import CommType, NodeType
-from simcore.workload.chakra.writer import frame, metadata, node
+from simcore.workload.chakra.writer import check_free, frame, metadata, node, varint
 from simcore.workload.model import Layer, PhaseName, Role
 
 __all__ = ["Skeleton", "check_set", "skeleton", "trace", "write_set"]
@@ -44,10 +44,7 @@ def check_set(prefix: Path, plan: Plan, ranks: Sequence[int], *, force: bool) ->
             message, expected = "there is no such rank", f"0 to {plan.world_size - 1}"
             raise InputError.at("--ranks", message, expected=expected, found=str(rank))
     wanted = [_group_file(prefix), *(_rank_file(prefix, rank) for rank in ranks or range(plan.world_size))]
-    there = [] if force else [path for path in wanted if path.exists()]
-    if there:
-        expected = "new files, or --force"
-        raise InputError.at("--output", f"{len(there)} of the files exist", expected=expected, found=str(there[0]))
+    check_free(wanted, force=force)
 
 
 def _group_file(prefix: Path) -> Path:
@@ -113,17 +110,8 @@ def _goes_behind(operation: Operation) -> bool:
 
 def _head(number: int, waits: Iterable[int]) -> bytes:
     """Fields id (1) and data_deps (5, packed) of a node."""
-    packed = b"".join(_varint(other) for other in waits if other)
-    return b"\x08" + _varint(number) + (b"\x2a" + frame(packed) if packed else b"")
-
-
-def _varint(value: int) -> bytes:
-    made = bytearray()
-    while value > 127:
-        made.append(value & 127 | 128)
-        value >>= 7
-    made.append(value)
-    return bytes(made)
+    packed = b"".join(varint(other) for other in waits if other)
+    return b"\x08" + varint(number) + (b"\x2a" + frame(packed) if packed else b"")
 
 
 def trace(made: Skeleton, rank: int, plan: Plan, groups: Groups) -> bytes:
@@ -142,13 +130,10 @@ def _body(operation: Operation, rank: int, plan: Plan, groups: Groups) -> bytes:
     kind, attributes = _content(operation, rank, plan, groups)
     time_ns = round((operation.elapsed_ms or 0.0) * 1e6)
     micros = max(1, round(time_ns / 1000)) if time_ns else 0
-    message = node(0, _name(operation), kind, duration_micros=micros, attributes=attributes)
+    name = operation.stage if operation.kind == "computation" else f"{operation.stage}.{operation.kind}"
+    message = node(0, name, kind, duration_micros=micros, attributes=attributes)
     encoded: bytes = message.SerializeToString(deterministic=True)
     return encoded
-
-
-def _name(operation: Operation) -> str:
-    return operation.stage if operation.kind == "computation" else f"{operation.stage}.{operation.kind}"
 
 
 def _content(operation: Operation, rank: int, plan: Plan, groups: Groups) -> tuple[NodeType, dict[str, object]]:

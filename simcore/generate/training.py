@@ -10,7 +10,7 @@ from simcore.model.held import NOTHING, part_parameters, tied_gradient_bytes
 from simcore.model.plan import Plan, check
 from simcore.model.rows import Rows, Timer
 from simcore.model.shape import Model
-from simcore.workload.model import Layer, Parallelism, Workload
+from simcore.workload.model import Layer, Workload
 
 __all__ = ["pipeline_workload", "stage_workload", "unsaid"]
 
@@ -42,12 +42,9 @@ def _rows(rows: Rows, parts: Iterable[int]) -> list[Layer]:
 
 
 def _workload(model: Model, plan: Plan, layers: Iterable[Layer]) -> Workload:
-    ranks = plan.shard or plan.ep
-    cp, count = plan.cp if plan.cp > 1 else 0, plan.micro_batches
-    sizes = Parallelism(plan.tp, ranks, plan.pp, plan.virtual_stages, cp, count, plan.world_size)
     handed = plan.tokens * model.hidden * plan.element_bytes // plan.apart if plan.pp > 1 else 0
     told = tuple(unsaid(model, plan))
-    return Workload(LOOP, tuple(layers), sizes, "simai", pipeline_bytes=handed, name=model.name, warnings=told)
+    return Workload(LOOP, tuple(layers), plan.sizes, "simai", pipeline_bytes=handed, name=model.name, warnings=told)
 
 
 def unsaid(model: Model, plan: Plan) -> list[str]:

@@ -7,8 +7,8 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from simcore.model.plan import Plan, unlike
-from simcore.model.shape import LayerKind, Model, Weight, Weights, elements, kinds
+from simcore.model.plan import Plan, layers_of, unlike
+from simcore.model.shape import LayerKind, Model, Weight, Weights, elements
 
 __all__ = [
     "NOTHING",
@@ -137,9 +137,8 @@ def _parts(model: Model, shape: Plan, parts: tuple[int, ...]) -> Held:
     """Layers, embedding, head, and a copy of the word table where one is needed, of some parts of the model."""
     before, behind, copy = _edges(model, shape)
     held, last = before * parts.count(0), shape.outline.parts - 1
-    for part in parts:
-        for kind, count in kinds(model, shape.layers(model, part)):
-            held += _layer(model, shape.of_layer, kind) * count
+    for some in layers_of(model, shape, shape.outline.parts, shape.cuts, parts):
+        held += _layer(model, shape.of_layer, some.kind) * some.number
     if last not in parts:
         return held
     copied = (model.tied or model.mtp_layers > 0) and (shape.copies > 1 or not shape.ends(0)[1])

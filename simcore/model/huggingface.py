@@ -19,12 +19,14 @@ class _Entries:
     """The keys of a configuration, read with their checks."""
 
     def __init__(self, document: Node):
-        self.document = document
-        self.nodes = {node.name: node for _, node in document.mapping()}
+        self.usual: dict[str, int] = {}
+        nodes = dict(document.mapping())
+        self.document = nodes.get("text_config", document)
+        self.nodes = dict(self.document.mapping()) if self.document is not document else nodes
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """A whole number; without a default the key must be there."""
-        node = self.nodes.get(key)
+        """A whole number; without a default the key must be there, or the family have a usual value."""
+        node, default = self.nodes.get(key), self.usual.get(key, default)
         if node is not None and node.value is not None:
             return node.integer(int(default is None), MOST)
         if default is None:
@@ -38,14 +40,18 @@ class _Entries:
 
 
 def configuration(path: str | Path) -> Model:
-    """Read the model a `config.json` describes; InputError says what is missing, wrong or of an unknown family."""
+    """Read the model a `config.json` describes, of one that also sees or hears what writes: its text model.
+
+    InputError says what is missing, wrong or of an unknown family.
+    """
     with Problems() as problems:
-        document = read(path, problems)
-        entries = _Entries(document)
-        model = _family(entries, problems)(Path(path).stem, entries)
+        entries, place = _Entries(read(path, problems)), Path(path)
+        name = place.resolve().parent.name if place.stem == "config" else place.stem
+        model = _family(entries, problems)(name, entries)
         if model.head_dim < 1 or model.heads % model.key_heads:
             message = "heads have no channels" if model.head_dim < 1 else "heads do not share keys and values evenly"
-            document.problem(message, found=f"{model.heads} of {model.hidden} elements, {model.key_heads} of keys")
+            found = f"{model.heads} of {model.hidden} elements, {model.key_heads} of keys"
+            entries.document.problem(message, found=found)
         if model.experts and model.experts.top_k > model.experts.count:
             expected = f"at most {model.experts.count}"
             entries.nodes["num_experts_per_tok"].problem("more experts per token than there are", expected=expected)
@@ -112,13 +118,13 @@ def _qwen3(name: str, entries: _Entries) -> Model:
 
 
 def _qwen_experts(entries: _Entries, shared_ffn: int = 0) -> Experts:
-    """Experts in every layer; a shared one has a gate of its own."""
-    if entries.integer("decoder_sparse_step", 1) != 1:
-        entries.nodes["decoder_sparse_step"].problem(
-            "only models with experts in every layer can be read", expected="1"
-        )
+    """Experts in every layer, or in the last of every few; a shared one has a gate of its own."""
+    if "mlp_only_layers" in entries.nodes and entries.nodes["mlp_only_layers"].value:
+        message = "only models with experts in every so manyth layer can be read"
+        entries.nodes["mlp_only_layers"].problem(message, expected="[]")
+    every, width = max(1, entries.integer("decoder_sparse_step", 1)), entries.integer("moe_intermediate_size")
     count, top_k = entries.integer("num_experts"), entries.integer("num_experts_per_tok")
-    return Experts(count, top_k, entries.integer("moe_intermediate_size"), shared_ffn, shared_gate=shared_ffn > 0)
+    return Experts(count, top_k, width, shared_ffn, every - 1, shared_gate=shared_ffn > 0, every=every)
 
 
 def _qwen2_moe(name: str, entries: _Entries) -> Model:
@@ -132,15 +138,15 @@ def _qwen3_moe(name: str, entries: _Entries) -> Model:
 
 def _shared_experts(entries: _Entries) -> Experts:
     """Experts beside some that every token has, behind layers without any."""
-    width = entries.integer("moe_intermediate_size")
+    width, every = entries.integer("moe_intermediate_size"), max(1, entries.integer("moe_layer_freq", 1))
     return Experts(
         entries.integer("n_routed_experts"),
         entries.integer("num_experts_per_tok"),
         width,
         width * entries.integer("n_shared_experts", 0),
-        entries.integer("first_k_dense_replace", 0),
+        every * -(-entries.integer("first_k_dense_replace", 0) // every),
         router_bias="topk_method" in entries.nodes and entries.nodes["topk_method"].value == "noaux_tc",
-        every=max(1, entries.integer("moe_layer_freq", 1)),
+        every=every,
     )
 
 
@@ -223,6 +229,8 @@ def _gemma2(name: str, entries: _Entries) -> Model:
 
 
 def _gemma3(name: str, entries: _Entries) -> Model:
+    """Files leave out what is as in the class (Gemma3TextConfig of Transformers)."""
+    entries.usual = {"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256}
     every = entries.integer("sliding_window_pattern", 6)
     return replace(_gemma2(name, entries), full_every=every, query_key_norm=True)
 
@@ -233,6 +241,19 @@ def _gpt_oss(name: str, entries: _Entries) -> Model:
     experts = Experts(count, top_k, entries.integer("intermediate_size"), router_bias=True)
     read = _base(name, entries, experts, window=entries.integer("sliding_window", 0), full_every=2)
     return replace(read, linear_bias=True, sinks=True)
+
+
+def _llama4(name: str, entries: _Entries) -> Model:
+    """Experts beside a shared one; but for every fourth, layers see the piece of a sequence that a token is in.
+
+    Norms of queries and keys have no weights, which are counted here: as many as a head has channels.
+    """
+    every, width = max(1, entries.integer("interleave_moe_layer_step", 1)), entries.integer("intermediate_size")
+    count, top_k = entries.integer("num_local_experts"), entries.integer("num_experts_per_tok", 1)
+    experts = Experts(count, top_k, width, width, every - 1, every=every)
+    read = _base(name, entries, experts, ffn=entries.integer("intermediate_size_mlp", width))
+    window, normed = entries.integer("attention_chunk_size", 0), entries.flag("use_qk_norm")
+    return replace(read, window=window, full_every=4, pieces=True, query_key_norm=normed)
 
 
 def _t5(name: str, entries: _Entries) -> Model:
@@ -253,52 +274,32 @@ def _t5(name: str, entries: _Entries) -> Model:
     )
 
 
-FAMILIES: dict[str, Callable[[str, _Entries], Model]] = {
-    "llama": _llama,
-    "mistral": _mistral,
-    "mixtral": _mixtral,
-    "qwen2": _qwen2,
-    "qwen2_moe": _qwen2_moe,
-    "qwen3": _qwen3,
-    "qwen3_moe": _qwen3_moe,
-    "deepseek_v2": _deepseek,
-    "deepseek_v3": _deepseek,
-    "gpt2": _gpt2,
-    "gpt_oss": _gpt_oss,
-    "gemma": _gemma,
-    "gemma2": _gemma2,
-    "gemma3_text": _gemma3,
-    "glm4_moe": _glm4_moe,
-    "nemotron": _nemotron,
-    "phi3": _llama,
-    "falcon": _falcon,
-    "gpt_neox": _gpt_neox,
-    "opt": _opt,
-    "t5": _t5,
-}
+_KNOWN: tuple[tuple[str, str, Callable[[str, _Entries], Model]], ...] = (
+    ("llama", "LlamaForCausalLM", _llama),
+    ("mistral", "MistralForCausalLM", _mistral),
+    ("mixtral", "MixtralForCausalLM", _mixtral),
+    ("qwen2", "Qwen2ForCausalLM", _qwen2),
+    ("qwen2_moe", "Qwen2MoeForCausalLM", _qwen2_moe),
+    ("qwen3", "Qwen3ForCausalLM", _qwen3),
+    ("qwen3_moe", "Qwen3MoeForCausalLM", _qwen3_moe),
+    ("deepseek_v2", "DeepseekV2ForCausalLM", _deepseek),
+    ("deepseek_v3", "DeepseekV3ForCausalLM", _deepseek),
+    ("gpt2", "GPT2LMHeadModel", _gpt2),
+    ("gpt_oss", "GptOssForCausalLM", _gpt_oss),
+    ("gemma", "GemmaForCausalLM", _gemma),
+    ("gemma2", "Gemma2ForCausalLM", _gemma2),
+    ("gemma3_text", "Gemma3ForCausalLM", _gemma3),
+    ("glm4_moe", "Glm4MoeForCausalLM", _glm4_moe),
+    ("nemotron", "NemotronForCausalLM", _nemotron),
+    ("phi3", "Phi3ForCausalLM", _llama),
+    ("falcon", "FalconForCausalLM", _falcon),
+    ("gpt_neox", "GPTNeoXForCausalLM", _gpt_neox),
+    ("opt", "OPTForCausalLM", _opt),
+    ("t5", "T5ForConditionalGeneration", _t5),
+    ("llama4_text", "Llama4ForCausalLM", _llama4),
+)
+FAMILIES = {family: reader for family, _, reader in _KNOWN}
 """`model_type` -> reader."""
 
-ARCHITECTURES = {
-    "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
-    "MixtralForCausalLM": "mixtral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen2MoeForCausalLM": "qwen2_moe",
-    "Qwen3ForCausalLM": "qwen3",
-    "Qwen3MoeForCausalLM": "qwen3_moe",
-    "DeepseekV2ForCausalLM": "deepseek_v2",
-    "DeepseekV3ForCausalLM": "deepseek_v3",
-    "GPT2LMHeadModel": "gpt2",
-    "GptOssForCausalLM": "gpt_oss",
-    "GemmaForCausalLM": "gemma",
-    "Gemma2ForCausalLM": "gemma2",
-    "Gemma3ForCausalLM": "gemma3_text",
-    "Glm4MoeForCausalLM": "glm4_moe",
-    "NemotronForCausalLM": "nemotron",
-    "Phi3ForCausalLM": "phi3",
-    "FalconForCausalLM": "falcon",
-    "GPTNeoXForCausalLM": "gpt_neox",
-    "OPTForCausalLM": "opt",
-    "T5ForConditionalGeneration": "t5",
-}
+ARCHITECTURES = {architecture: family for family, architecture, _ in _KNOWN}
 """The first of `architectures` -> `model_type`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from simcore.compute.kernel import Attention, GroupedProduct, MemoryPass, Product, Touch
 from simcore.model.plan import Plan
@@ -247,6 +247,9 @@ def _fused(model: Model, plan: Plan, sees: _Sight, heads: int, key_heads: int) -
     where heads are exchanged they have whole sequences of fewer heads.
     """
     window = min(sees.window, sees.keys) if sees.window < sees.keys else 0
+    if window and model.pieces:  # sequences of their own
+        apart = replace(plan, micro_batch=plan.micro_batch * (plan.seq // window), seq=window)
+        return _fused(model, apart, _Sight(window, 0, sees.causal), heads, key_heads)
     queries, d, value = plan.seq // plan.cp, model.head_dim, model.value_dim
     if plan.cp == 1 or not sees.causal:
         return Attention(plan.micro_batch, heads, key_heads, queries, sees.keys, d, value, sees.causal, window)
@@ -358,11 +361,12 @@ def _grouped(model: Model, plan: Plan, experts: Experts, local: int, rows: int) 
     size, width = plan.element_bytes, max(1, experts.ffn // plan.expert_tp)
     wide, busiest = 2 * width if model.gated else width, max(local, int(rows * (plan.capacity or plan.load)))
     trained = plan.trains(Weights.EXPERTS)
-    up = GroupedProduct(local, busiest, wide, model.hidden)
+    product = partial(GroupedProduct, local) if local > 1 else Product
+    up = product(busiest, wide, model.hidden)
     yield Kernel(Part.EXPERTS, up, 1, float(size * busiest * wide), (Module.MOE,), trained=trained)
     kept = float(size * busiest * width * trained)
     yield _pass(Part.EXPERTS, busiest * (wide + width), size, Touch.ACTIVATION, kept, Module.ACTIVATION, Module.MOE)
-    down = GroupedProduct(local, busiest, model.hidden, width)
+    down = product(busiest, model.hidden, width)
     yield Kernel(Part.EXPERTS, down, modules=(Module.MOE,), trained=trained)
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from math import ceil
+from math import ceil, fsum
 
 from simcore.model.held import NOTHING, Held, held_parameters, layer_parameters
 from simcore.model.layer import blocks, embedding, head, mtp_blocks
-from simcore.model.plan import Plan, split, unlike
-from simcore.model.shape import LayerKind, Model, kinds
+from simcore.model.plan import Layers, Plan, layers_of, stage_parts, unlike
+from simcore.model.shape import LayerKind, Model
 from simcore.model.steps import Block, dropped
 
 __all__ = [
@@ -84,6 +84,18 @@ class Needs:
     lasting: float
     working: float
 
+    def covers(self, other: Needs) -> bool:
+        """Whether another stage can need no more, whatever is shared."""
+        return self.hosted is other.hosted and all(
+            mine >= more for mine, more in zip(self._all, other._all, strict=True)
+        )
+
+    @property
+    def _all(self) -> tuple[float, ...]:
+        held = self.held
+        kept = held.dense, held.experts, held.trained, held.trained_experts
+        return (*kept, self.largest, self.lasting, self.working)
+
     def memory(self, plan: Plan) -> Memory:
         """The peak."""
         parameters, gradients, optimizer = states(self.held, plan)
@@ -108,14 +120,18 @@ def needs(model: Model, plan: Plan) -> tuple[Needs, ...]:
     """What the stages need that differ.
 
     Earlier stages keep no fewer micro-batches than later ones, so of those that hold as much the first is fullest.
+    Those that need no more of anything than one before them are left out.
     """
-    return tuple(stage_needs(model, plan, stage) for stage in unlike(model, plan.outline, plan.cuts))
+    some = [stage_needs(model, plan, stage) for stage in unlike(model, plan.outline, plan.cuts)]
+    return tuple(one for at, one in enumerate(some) if not any(other.covers(one) for other in some[:at]))
 
 
 def stage_needs(model: Model, plan: Plan, stage: int) -> Needs:
     """What one stage needs."""
-    parts = plan.parts(stage)
-    lasting, working, largest = _of_stage(model, plan.of_layer, plan.outline.parts, plan.cuts, parts)
+    outline = plan.outline
+    parts = stage_parts(outline)[stage]
+    layers = layers_of(model, plan, outline.parts, plan.cuts, parts)
+    lasting, working, largest = _of_stage(model, plan.of_layer, layers, 0 in parts, outline.parts - 1 in parts)
     flying = in_flight(plan, stage) / plan.copies
     held, hosted = held_parameters(model, plan, stage), _hosted(model, plan, stage)
     return Needs(held, hosted, largest, lasting * flying, working)
@@ -193,21 +209,25 @@ def kept_bytes(some: Iterable[Block], plan: Plan) -> tuple[float, ...]:
 
 @lru_cache(maxsize=8192)
 def _of_stage(
-    model: Model, plan: Plan, count: int, cuts: tuple[int, ...], parts: tuple[int, ...]
+    model: Model, plan: Plan, layers: tuple[Layers, ...], embeds: bool, ends: bool
 ) -> tuple[float, float, int]:
-    """What a micro-batch leaves in some of `count` parts, what one layer or the head needs at a time, and the
-    parameters of the largest layer.
+    """What a micro-batch leaves in some layers, with the embedding, with the head, what one layer or the head needs at
+    a time, and the parameters of the largest layer.
     """
-    layers = [split(model.depth, count, cuts)[part] for part in parts]
-    lasting, working = sum(_of_part(model, plan, some) for some in layers), 0.0
-    if 0 in parts:
+    working = 0.0
+    lasting = fsum(
+        some.leaving * activation_bytes(model, plan, some.kind, again=some.again)
+        for some in layers
+        if not (some.away and "activations" in plan.offload)
+    )
+    if embeds:
         lasting += sum(kept_bytes([embedding(model, plan)], plan))
-    held = {kind for some in layers for kind, _ in kinds(model, some)}
+    held = {some.kind for some in layers}
     if plan.recompute == "full" or plan.away("activations"):
         working = max(activation_bytes(model, plan, kind, again=False) for kind in held)
     if plan.away("activations"):  # another layer's are on their way
         working += max(activation_bytes(model, plan, kind) for kind in held)
-    if count - 1 in parts:
+    if ends:
         working += sum(kept_bytes([head(model, plan)], plan))
         for layer in range(model.depth, model.depth + model.mtp_layers):
             lasting += sum(kept_bytes(mtp_blocks(model, plan), plan))
@@ -215,26 +235,12 @@ def _of_stage(
     return lasting, working, max((layer_parameters(model, plan, kind).whole for kind in held), default=0)
 
 
-@lru_cache(maxsize=8192)
-def _of_part(model: Model, plan: Plan, layers: range) -> float:
-    """What a micro-batch leaves in the layers of a part of the model."""
-    grouped = plan.recompute == "full" and plan.recompute_method == "uniform"
-    return sum(
-        count * activation_bytes(model, plan, kind, again=again)
-        for some, again, away in plan.layer_states(layers)
-        if not (away and "activations" in plan.offload)
-        for kind, count in kinds(model, some[:: plan.recompute_layers or 1] if grouped else some)
-    )
-
-
 def _hosted(model: Model, plan: Plan, stage: int) -> Held:
     """Weights of a stage that its host keeps."""
     held = NOTHING
     if "weights" in plan.offload:
-        for part in plan.parts(stage):
-            for some, _, away in plan.layer_states(plan.layers(model, part)):
-                for kind, count in kinds(model, some) if away else ():
-                    held += layer_parameters(model, plan, kind) * count
+        for some in layers_of(model, plan, plan.outline.parts, plan.cuts, plan.parts(stage)):
+            held += layer_parameters(model, plan, some.kind) * (some.number * some.away)
     return held
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from simcore.compute.accelerators import ELEMENT_BYTES
 from simcore.errors import InputError, Location, Problem, Problems
 from simcore.hashed import Hashed
-from simcore.model.shape import Model, Weights, kinds
+from simcore.model.shape import LayerKind, Model, Weights, kinds
 from simcore.workload.loops.schedules import Schedule, make, outline, splits_backward
+from simcore.workload.model import Parallelism
 
 __all__ = [
     "CONTEXTS",
@@ -22,10 +24,13 @@ __all__ = [
     "RECOMPUTED",
     "STORED_BYTES",
     "Context",
+    "Layers",
     "Plan",
     "Recompute",
+    "alike",
     "check",
     "check_sizes",
+    "layers_of",
     "split",
     "stage_parts",
     "unlike",
@@ -229,6 +234,16 @@ class Plan(Hashed):
         return -(-vocab // multiple) * multiple
 
     @property
+    def sizes(self) -> Parallelism:
+        """Groups as the header of a text workload says them: ranks that share parameters stand in for expert ranks."""
+        cp, split = (
+            (self.cp if self.cp > 1 else 0),
+            (self.expert_tp if self.ep > 1 and self.expert_tp != self.tp else 0),
+        )
+        ranks, batches = self.shard or self.ep, self.micro_batches
+        return Parallelism(self.tp, ranks, self.pp, self.virtual_stages, cp, batches, self.world_size, split)
+
+    @property
     def of_layer(self) -> Plan:
         """The plan as a layer's kernels and activations see it: what does not matter there is left at its default."""
         return _of_layer(_SEEN_BY_LAYERS(self))
@@ -333,11 +348,64 @@ def stage_parts(shape: Schedule) -> tuple[tuple[int, ...], ...]:
 def unlike(model: Model, shape: Schedule, cuts: tuple[int, ...]) -> tuple[int, ...]:
     """The first stage of every kind: stages with the same layers and ends hold and do the same."""
     seen: dict[object, int] = {}
-    parts, layers = stage_parts(shape), split(model.depth, shape.parts, cuts)
-    for stage, held in enumerate(parts):
-        kind = tuple((kinds(model, layers[part]), part == 0, part == shape.parts - 1) for part in held)
-        seen.setdefault(kind, stage)
+    same = alike(model, shape.parts, cuts)
+    for stage, held in enumerate(stage_parts(shape)):
+        seen.setdefault(tuple(same[part] for part in held), stage)
     return tuple(seen.values())
+
+
+@lru_cache(maxsize=4096)
+def alike(model: Model, parts: int, cuts: tuple[int, ...]) -> tuple[int, ...]:
+    """For every part of the model the first that does the same: with as many layers, of the same kinds, or an end."""
+    seen: dict[object, int] = {}
+    shapes = (
+        (part == 0, part == parts - 1, kinds(model, layers))
+        for part, layers in enumerate(split(model.depth, parts, cuts))
+    )
+    return tuple(seen.setdefault(shape, part) for part, shape in enumerate(shapes))
+
+
+class Layers(NamedTuple):
+    """Layers of parts of a model that are alike: their kind, whether they are computed `again` as a whole, whether the
+    host keeps what is theirs, how many, and how many of them leave something (of groups done again one).
+    """
+
+    kind: LayerKind
+    again: bool
+    away: bool
+    number: int
+    leaving: int
+
+
+def layers_of(
+    model: Model, plan: Plan, count: int, cuts: tuple[int, ...], parts: tuple[int, ...]
+) -> tuple[Layers, ...]:
+    """Layers of some of `count` parts of a model, MTP modules left out."""
+    return _layers_of(model, _treated(_TREATED(plan)), count, cuts, parts)
+
+
+@lru_cache(maxsize=1 << 14)
+def _layers_of(
+    model: Model, plan: Plan, count: int, cuts: tuple[int, ...], parts: tuple[int, ...]
+) -> tuple[Layers, ...]:
+    cut, made = split(model.depth, count, cuts), Counter[tuple[LayerKind, bool, bool]]()
+    leaving = made.copy()
+    grouped = plan.recompute == "full" and plan.recompute_method == "uniform"
+    for part in parts:
+        for some, again, away in plan.layer_states(cut[part]):
+            made.update({(kind, again, away): many for kind, many in kinds(model, some)})
+            left = some[:: plan.recompute_layers or 1] if grouped else some
+            leaving.update({(kind, again, away): many for kind, many in kinds(model, left)})
+    return tuple(Layers(*how, many, leaving[how]) for how, many in made.items())
+
+
+_TREATMENT = ("recompute", "recompute_layers", "recompute_method", "offload", "offload_layers")
+_TREATED = attrgetter(*_TREATMENT)
+
+
+@lru_cache(maxsize=1024)
+def _treated(seen: tuple[Any, ...]) -> Plan:
+    return Plan(1, 1, **dict(zip(_TREATMENT, seen, strict=True)))
 
 
 @lru_cache(maxsize=4096)

@@ -81,8 +81,8 @@ class Latent:
 class Experts:
     """Expert layers: `count` of width `ffn`, `top_k` for every token, a shared one of width `shared_ffn` (0: none).
 
-    The first `dense_layers` layers have none, and of the others only every `every`-th has. `router_bias`: a bias per
-    expert that balances their loads.
+    The first `dense_layers` layers have none, and of the others the first and every `every`-th behind it.
+    `router_bias`: a bias per expert that balances their loads.
     """
 
     count: int
@@ -116,8 +116,9 @@ class Model(Hashed):
     rotary); `norm` "layer" has a bias, "rms" none, and there are `norms` in a layer; `tied`: the head is the word
     table. `mtp_layers` modules predict further tokens in training (DeepSeek-V3, section 2.2): each has a layer of its
     own behind the others. With a `window` layers look back on so many tokens, but for every `full_every`-th (0: none),
-    which sees all. `parallel_block`: attention and feed-forward read the same normalised input. `encoder_layers` stand
-    before the `layers` of a decoder with cross-attention; both have a table of `relative_positions`.
+    which sees all; with `pieces` a sequence is cut into such windows. `parallel_block`: attention and feed-forward read
+    the same normalised input. `encoder_layers` stand before the `layers` of a decoder with cross-attention; both have a
+    table of `relative_positions`.
     """
 
     __hash__ = Hashed.__hash__
@@ -143,6 +144,7 @@ class Model(Hashed):
     mtp_layers: int = 0
     window: int = 0
     full_every: int = 0
+    pieces: bool = False
     sinks: bool = False
     parallel_block: bool = False
     encoder_layers: int = 0
@@ -179,7 +181,9 @@ class Model(Hashed):
 
     def dense(self, layer: int) -> bool:
         """Whether this layer (counted from 0) has an ordinary feed-forward block."""
-        return self.experts is None or layer < self.experts.dense_layers or layer % self.experts.every > 0
+        if self.experts is None or layer < self.experts.dense_layers:
+            return True
+        return (layer - self.experts.dense_layers) % self.experts.every > 0
 
     def norm_weight(self, width: int) -> Weight:
         """One norm."""

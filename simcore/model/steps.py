@@ -135,11 +135,6 @@ class Block:
         """Its kernels."""
         return tuple(step for step in self.steps if isinstance(step, Kernel))
 
-    @property
-    def collectives(self) -> tuple[Collective, ...]:
-        """Its collectives."""
-        return tuple(step for step in self.steps if isinstance(step, Collective))
-
 
 @lru_cache(maxsize=1 << 14)
 def in_phase(kernel: Kernel, phase: PhaseName) -> tuple[Kernel, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.network.topology.model import Dimension, Topology
-from simcore.profiles.profile import Profile, Rule, hops_along, profiles, rings
+from simcore.profiles.profile import Profile, hops_along, profiles, rings, rules_of
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
@@ -93,32 +93,6 @@ ASTRA_SIM_1 = profiles.register("astra-sim-1.0")(
         dimension_bandwidth=dimension_bandwidth,
         oversized_groups=True,
         memory_bus=True,
-        rules=(
-            Rule("Messages share no links: each takes as long as if it were alone.", ("networks", "shared_links")),
-            Rule(
-                "A message pays the highest dimension in which its ends differ and no other, "
-                "cut to whole nanoseconds term by term.",
-                ("delay",),
-            ),
-            Rule("A gigabyte is 2^30 bytes.", ("gigabyte",)),
-            Rule("Every state of the training loop costs a nanosecond.", ("step_ns",)),
-            Rule("A chunk leaves a phase when all NPUs of the machine have finished it.", ("barrier",)),
-            Rule("An NPU begins a phase when it has room, whether or not its partners have.", ("gang",)),
-            Rule("What is left of a collective's equal chunks is one chunk more.", ("chunks",)),
-            Rule("A reduction takes 3 ns for every whole 500,000 bytes.", ("reduction",)),
-            Rule("Which receives pay for a reduction follows the original's counters.", ("plan_options",)),
-            Rule("Scaled sizes and times are cut to whole numbers.", ("scale",)),
-            Rule("Without a system file there are rings, and endpoints take 10 ns.", ("system", "native_algorithms")),
-            Rule("Themis weighs dimensions by all links of an NPU together.", ("dimension_bandwidth",)),
-            Rule("Themis forgets its loads only when NPU 0 is the first to issue.", ("late_clearing",)),
-            Rule("The wait at the end is booked on the first layer alone.", ("first_layer_tail_only",)),
-            Rule("A model-parallel group larger than the machine is none.", ("oversized_groups",)),
-            Rule("All-gather sizes of SimAI's files are taken per rank.", ("total_all_gather",)),
-            Rule("There are no pipelines: the rows are those of one stage.", ("pipelines",)),
-            Rule(
-                "It has a memory bus that packets share, no noisy links, and no --exact messages.",
-                ("memory_bus", "noisy_links", "by_messages"),
-            ),
-        ),
+        rules=rules_of("astra-sim-1.0"),
     )
 )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simcore.network.congested import StoreAndForward
 from simcore.network.topology.model import Dimension, Topology
-from simcore.profiles.profile import GraphRules, Profile, Rule, hops_along, profiles, rings
+from simcore.profiles.profile import GraphRules, Profile, hops_along, profiles, rings, rules_of
 from simcore.system.collectives import PlanOptions
 from simcore.system.config import SystemConfig
 from simcore.system.groups import Delay
@@ -109,38 +109,6 @@ ASTRA_SIM_2 = profiles.register("astra-sim-2")(
         memory_bus=True,
         shared_links={"congested": StoreAndForward.on},
         graph=GraphRules(slot, 1, GROUP_ENDPOINT_NS, chakra_durations=True, scales=False, refused=REFUSED, strict=True),
-        rules=(
-            Rule("Messages share no links unless --network congested is given.", ("networks",)),
-            Rule("On shared links a message is whole at every hop before it goes on.", ("shared_links",)),
-            Rule(
-                "A message pays the first dimension in which its ends differ and no other, cut to whole ns.", ("delay",)
-            ),
-            Rule("A gigabyte is 2^30 bytes.", ("gigabyte",)),
-            Rule("An NPU begins a phase when it has room, whether or not its partners have.", ("gang",)),
-            Rule(
-                "Phases in the second half of the queues, and gathers of decomposed all-reduces, go anticlockwise.",
-                ("queue_choice",),
-            ),
-            Rule("Every chunk has the full size, and a byte for every NPU at least.", ("chunks",)),
-            Rule("Each of a reduction's three memory accesses is cut to whole nanoseconds.", ("reduction",)),
-            Rule("Which receives pay for a reduction follows the original's counters.", ("plan_options",)),
-            Rule("Scaled times are cut to whole numbers.", ("scale",)),
-            Rule("Without a system file there are rings, and endpoints take 10 ns.", ("system", "native_algorithms")),
-            Rule("Themis weighs dimensions by the bandwidth of one link.", ("dimension_bandwidth",)),
-            Rule(
-                "A computation, a communication and a node of the host run at a time, whatever their stream.",
-                ("graph.slot",),
-            ),
-            Rule("A node without a duration takes a nanosecond.", ("graph.shortest_ns",)),
-            Rule("Columns of a converted text count microseconds, not nanoseconds.", ("graph.chakra_durations",)),
-            Rule("Rings of a communicator have endpoints of their own, of 10 ns.", ("graph.group_endpoint_ns",)),
-            Rule("Scales do not apply to traces.", ("graph.scales",)),
-            Rule("All-gather sizes of SimAI's files are taken per rank.", ("total_all_gather",)),
-            Rule("There are no pipelines: the rows are those of one stage.", ("pipelines",)),
-            Rule(
-                "It has a memory bus that packets share, no noisy links, no --exact messages, and refuses some nodes.",
-                ("memory_bus", "noisy_links", "by_messages", "graph.refused", "graph.strict"),
-            ),
-        ),
+        rules=rules_of("astra-sim-2"),
     )
 )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError
+from simcore.library import table
 from simcore.network.congested import LinkNetwork
 from simcore.network.topology.grid import coordinates
 from simcore.network.topology.kinds import FABRICS
@@ -21,7 +22,7 @@ from simcore.system.groups import Delay
 from simcore.system.phases import QueueChoice
 from simcore.workload.model import CollectiveKind, Graph, NodeKind
 
-__all__ = ["GraphRules", "NetworkMode", "Profile", "Rule", "hops_along", "profiles", "rings"]
+__all__ = ["GraphRules", "NetworkMode", "Profile", "Rule", "hops_along", "profiles", "rings", "rules_of"]
 
 NetworkMode = Literal["congestion-free", "congested", "fair", "queued"]
 
@@ -71,6 +72,12 @@ class Rule:
 
     text: str
     fields: tuple[str, ...]
+
+
+def rules_of(name: str) -> tuple[Rule, ...]:
+    """The departures of a shipped profile, from `rules.txt`."""
+    rows = table(__file__, "rules.txt", 3)
+    return tuple(Rule(text, tuple(fields.split(","))) for owner, fields, text in rows if owner == name)
 
 
 @dataclass(frozen=True, slots=True)

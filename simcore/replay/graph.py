@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from simcore.workload.order import topological
 
-__all__ = ["EDGE_COLUMNS", "NODE_COLUMNS", "EdgeKind", "GraphBuilder", "NodeKind", "RankNodes", "StepGraph", "ordered"]
+__all__ = ["EDGE_COLUMNS", "NODE_COLUMNS", "EdgeKind", "GraphBuilder", "NodeKind", "RankNodes", "StepGraph"]
 
 Column = NDArray[np.int64]
 
@@ -96,6 +96,11 @@ class StepGraph:
             durations[nodes.ends] *= factor[nodes.tasks]
         return replace(self, duration_ns=np.rint(durations).astype(np.int64))
 
+    def in_order(self) -> StepGraph:
+        """The graph with its nodes in order; those on a circle are missing there."""
+        within = self.back == 0
+        return replace(self, order=topological(len(self.kind), self.source[within], self.target[within]))
+
     def same(self, other: StepGraph) -> bool:
         """Whether both say the same."""
         columns = (*NODE_COLUMNS, *EDGE_COLUMNS)
@@ -147,37 +152,20 @@ class GraphBuilder:
         Where nodes wait for each other in a circle, because a trace's times contradict each other, edges of one rank
         that lead back in recorded time are left out; `blocked(nodes)` makes the error raised when that does not help.
         """
-        nodes = np.array(self.nodes, dtype=np.int64).reshape(-1, 6).T.copy()
-        edges = np.array(self.edges, dtype=np.int64).reshape(-1, 8).T.copy()
-        order, left_out = _order(len(self.nodes), edges), 0
-        if len(order) < len(self.nodes):
-            back_in_time = _back_in_time(nodes, edges)
-            edges, left_out = edges[:, ~back_in_time], int(back_in_time.sum())
-            order = _order(len(self.nodes), edges)
-        if len(order) < len(self.nodes):
-            raise blocked(sorted(set(range(len(self.nodes))) - set(order)))
-        columns = dict(zip((*NODE_COLUMNS, *EDGE_COLUMNS), (*nodes, *edges), strict=True))
-        return StepGraph(**columns, order=order, ranks=tuple(self.ranks), left_out=left_out)
+        nodes, edges = np.array(self.nodes, np.int64).reshape(-1, 6), np.array(self.edges, np.int64).reshape(-1, 8)
+        columns = dict(zip((*NODE_COLUMNS, *EDGE_COLUMNS), (*nodes.T.copy(), *edges.T.copy()), strict=True))
+        made = StepGraph(**columns, order=[], ranks=tuple(self.ranks)).in_order()
+        if len(made.order) < len(nodes):
+            back_in_time = _back_in_time(made)
+            made = replace(made.kept(~back_in_time).in_order(), left_out=int(back_in_time.sum()))
+        if len(made.order) < len(nodes):
+            raise blocked(sorted(set(range(len(nodes))) - set(made.order)))
+        return made
 
 
-def _back_in_time(nodes: Column, edges: Column) -> NDArray[np.bool_]:
+def _back_in_time(graph: StepGraph) -> NDArray[np.bool_]:
     """Edges within a copy and a rank whose source was recorded after their target."""
-    source, target = edges[0], edges[1]
-    rank, measured_ns = nodes[2], nodes[5]
-    later = (measured_ns[source] > measured_ns[target]) | (
-        (measured_ns[source] == measured_ns[target]) & (source > target)
-    )
-    chosen: NDArray[np.bool_] = (edges[7] == 0) & (rank[source] == rank[target]) & later
+    source, target, recorded = graph.source, graph.target, graph.measured_ns
+    later = (recorded[source] > recorded[target]) | ((recorded[source] == recorded[target]) & (source > target))
+    chosen: NDArray[np.bool_] = (graph.back == 0) & (graph.rank[source] == graph.rank[target]) & later
     return chosen
-
-
-def ordered(graph: StepGraph) -> list[int]:
-    """The nodes of a graph so that every source within the same copy comes first; those on a circle are missing."""
-    within = graph.back == 0
-    return topological(len(graph.kind), graph.source[within], graph.target[within])
-
-
-def _order(count: int, edges: Column) -> list[int]:
-    """Nodes in the order of the edges within a copy."""
-    within = edges[:, edges[7] == 0]
-    return topological(count, within[0], within[1])

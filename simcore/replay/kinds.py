@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+
+from simcore.library import table
 
 __all__ = ["ATTENTION", "COMMUNICATION", "LOADER", "SUSPECTED", "Kind", "categories", "kind_of_name", "plain"]
 
@@ -23,11 +24,9 @@ class Kind:
 
 @cache
 def _table() -> tuple[tuple[re.Pattern[str], bool, Kind], ...]:
-    lines = (files("simcore.replay") / "kinds.txt").read_text(encoding="utf-8").splitlines()
-    rows = (re.split(r"\s{2,}", line, maxsplit=3) for line in lines if not line.startswith("#"))
     return tuple(
         (re.compile(pattern, re.IGNORECASE), where == "name", Kind(category, library.strip("-")))
-        for category, library, where, pattern in rows
+        for category, library, where, pattern in table(__file__, "kinds.txt", 4)
     )
 
 

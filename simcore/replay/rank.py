@@ -139,6 +139,7 @@ def view(trace: KinetoTrace) -> RankView:
         previous[rows[1:]] = rows[:-1]
     call_step = _step_at(windows, calls.start_ns)
     categories = tuple(kind_of_name(name).category for name in trace.names)
+    loads, talks = (np.array([one == kind for one in categories], dtype=bool) for kind in (LOADER, COMMUNICATION))
     return RankView(
         trace=trace,
         windows=windows,
@@ -150,9 +151,9 @@ def view(trace: KinetoTrace) -> RankView:
         call_step=call_step,
         task_step=_task_steps(launch, call_step, windows, tasks, stream_tasks),
         categories=categories,
-        communication=np.array([one == COMMUNICATION for one in categories], dtype=bool)[tasks.name],
+        communication=talks[tasks.name],
         activities=_activities(trace.calls, trace.operators),
-        loading=_activities(*(_named(rows, categories, LOADER) for rows in (trace.operators, trace.annotations))),
+        loading=_activities(*(rows.where(loads[rows.name]) for rows in (trace.operators, trace.annotations))),
         stream_tasks=stream_tasks,
         stream_launch_ns=tuple(np.maximum.accumulate(launch_ns[rows]) for rows in stream_tasks),
     )
@@ -246,8 +247,3 @@ def _activities(*some: Intervals) -> dict[int, Activity]:
     order = np.argsort(start, kind="stable")
     start, end, lane = start[order], end[order], lane[order]
     return {int(one): activity(start[lane == one], end[lane == one]) for one in np.unique(lane)}
-
-
-def _named(rows: Intervals, categories: tuple[str, ...], wanted: str) -> Intervals:
-    """Those intervals whose name is of a category."""
-    return rows.where(np.isin(categories, [wanted])[rows.name] if len(rows) else np.zeros(0, dtype=bool))

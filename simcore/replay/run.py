@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.replay.graph import EdgeKind, NodeKind, StepGraph, ordered
+from simcore.replay.graph import EdgeKind, NodeKind, StepGraph
 
 __all__ = ["NULL", "UNAIDED", "Changes", "Timing", "reordered", "replay", "steady"]
 
@@ -176,8 +176,7 @@ def reordered(graph: StepGraph, timing: Timing) -> StepGraph | None:
         back[edge[begins[wanted]]] = np.arange(len(wanted)) == 0
     if not moved:
         return None
-    changed = replace(graph, source=source, back=back, order=[])
-    return replace(changed, order=ordered(changed))
+    return replace(graph, source=source, back=back).in_order()
 
 
 def _into(graph: StepGraph, kind: EdgeKind) -> Column:

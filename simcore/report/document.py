@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import NotRequired, TypedDict, cast
-
-from simcore.workload.model import PhaseName
+from typing import NotRequired, TypedDict
 
 __all__ = [
     "SCHEMA",
@@ -75,14 +73,19 @@ class LayerRow(TypedDict):
 
 def phase_row(asked: tuple[str | None, int], compute_ns: int, comm_ns: int, exposed_ns: int) -> PhaseRow:
     """A phase that asked for a collective of so many bytes, or for None."""
-    kind, size_bytes = str(asked[0]) if asked[0] else None, int(asked[1])
-    times = {"compute_ns": compute_ns, "comm_ns": comm_ns, "exposed_ns": exposed_ns}
-    return cast(PhaseRow, {**times, "collective": kind, "bytes": size_bytes})
+    return {
+        "compute_ns": compute_ns,
+        "comm_ns": comm_ns,
+        "exposed_ns": exposed_ns,
+        "collective": str(asked[0]) if asked[0] else None,
+        "bytes": int(asked[1]),
+    }
 
 
 def layer_row(index: int, name: str, *phases: PhaseRow) -> LayerRow:
     """A layer with its phases, in the order of `PhaseName`."""
-    return cast(LayerRow, {"index": index, "name": name} | dict(zip(map(str, PhaseName), phases, strict=True)))
+    forward, input_grad, weight_grad = phases
+    return {"index": index, "name": name, "forward": forward, "input_grad": input_grad, "weight_grad": weight_grad}
 
 
 class RankRow(TypedDict):

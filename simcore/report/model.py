@@ -51,6 +51,7 @@ __all__ = ["Input", "Report", "spread_of"]
 
 HOTTEST_LINKS = 10
 MOST_NAMED = 1024  # equally hot links that are looked at
+PHASES = tuple(PhaseName)
 NO_COLLECTIVE: tuple[str | None, int] = (None, 0)
 
 Asked = Mapping[str, tuple[str | None, int]]  # phase -> (collective, bytes) of a layer
@@ -233,10 +234,12 @@ def _layers(timeline: Timeline) -> list[LayerRow]:
     """One row per layer of a text workload."""
     figures = layer_figures(timeline, timeline.pipeline.classes if timeline.pipeline else (0,))
     asked: Sequence[Asked] = timeline.asked or [{}] * len(timeline.layers)
-    sums = zip(figures.compute_ns.tolist(), figures.comm_ns.tolist(), figures.exposed_ns.tolist(), strict=True)
+    sums = np.stack([figures.compute_ns, figures.comm_ns, figures.exposed_ns], axis=2).tolist()
+    kinds = [[own.get(phase, NO_COLLECTIVE) for phase in PHASES] for own in asked]
+    rows = enumerate(zip(timeline.layers, kinds, sums, strict=True))
     return [
-        _layer(index, name, asked[index], layer_sums)
-        for index, (name, layer_sums) in enumerate(zip(timeline.layers, sums, strict=True))
+        layer_row(index, name, *(phase_row(kind, *figures) for kind, figures in zip(own, layer_sums, strict=True)))
+        for index, (name, own, layer_sums) in rows
     ]
 
 
@@ -258,11 +261,6 @@ def _pipeline(timeline: Timeline) -> Pipeline | None:
         "chunks": told.chunks,
         "stages": stages,
     }
-
-
-def _layer(index: int, name: str, asked: Asked, sums: tuple[list[int], list[int], list[int]]) -> LayerRow:
-    figures = zip(PhaseName, *sums, strict=True)
-    return layer_row(index, name, *(phase_row(asked.get(phase, NO_COLLECTIVE), *each) for phase, *each in figures))
 
 
 def _ranks(timeline: Timeline) -> list[RankRow]:

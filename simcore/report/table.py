@@ -193,6 +193,8 @@ def _widths(lines: Sequence[Sequence[str]], text: Sequence[bool], width: int) ->
     """How wide each column is: as its widest cell, unless that is too much in all."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     elastic = [at for at, left in enumerate(text) if left]
+    for at in elastic:  # a list of ranks may have a million characters, and is narrowed by one at a time below
+        widths[at] = min(widths[at], max(width, LEAST_WIDTH))
     excess = sum(widths) + 2 * (len(widths) - 1) - width
     while excess > 0 and max((widths[at] for at in elastic), default=0) > LEAST_WIDTH:
         widths[max(elastic, key=lambda at: widths[at])] -= 1

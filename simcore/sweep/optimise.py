@@ -25,7 +25,9 @@ def search(asked: Search, complete: Callable[[Sequence[Configuration]], list[Row
     rows: list[Row] = []
     for start in range(0, asked.num_runs, BATCH):
         trials = [study.ask() for _ in range(min(BATCH, asked.num_runs - start))]
-        drawn = [_draw(trial, asked) for trial in trials]
+        drawn = [
+            asked.base | {name: _suggest(trial, name, some) for name, some in asked.space.items()} for trial in trials
+        ]
         done = complete(drawn)
         for trial, row in zip(trials, done, strict=True):
             study.tell(trial, row["figures"].get(asked.figure), state=_state(row))
@@ -39,12 +41,8 @@ def _state(row: Row) -> Any:
     return TrialState.FAIL if row["error"] else TrialState.COMPLETE
 
 
-def _draw(trial: Any, asked: Search) -> Configuration:
-    """A configuration as the sampler suggests it; choices go by their place, for any plain data is a choice."""
-    return asked.base | {name: _suggest(trial, name, some) for name, some in asked.space.items()}
-
-
 def _suggest(trial: Any, name: str, some: Choice | Range) -> Any:
+    """A value as the sampler suggests it; choices go by their place, for any plain data is a choice."""
     if isinstance(some, Choice):
         return some.values[trial.suggest_categorical(name, [*range(len(some.values))])]
     if some.integer:

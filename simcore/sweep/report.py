@@ -65,7 +65,8 @@ def render(results: Results, *, width: int = 80, num_rows: int = 40) -> str:
         noun="runs",
         listed="results.csv",
     )
-    failures = "\n".join(_failure(results, row) for row in ordered[:num_rows] if row["error"])
+    failed = (row for row in ordered[:num_rows] if row["error"])
+    failures = "\n".join(f"failed: {_settings(results, row)}\n  {row['error'].splitlines()[0]}" for row in failed)
     shown = table.first(num_rows).text(width) if results.varied else ""
     return "\n\n".join(filter(None, (wrapped(_headline(results), width), shown, printable(failures)))) + "\n"
 
@@ -94,10 +95,6 @@ def _title(results: Results) -> str:
     workload = "" if "workload" in results.varied else f"{Path(shown(best['options'].get('workload'))).stem}, "
     took = format_ns(best["figures"]["time_ns"])
     return f"{workload}{len(results.done)} runs; shortest: {took}, {_settings(results, best)}"
-
-
-def _failure(results: Results, row: Row) -> str:
-    return f"failed: {_settings(results, row)}\n  {row['error'].splitlines()[0]}"
 
 
 def _line(results: Results, row: Row) -> list[object]:

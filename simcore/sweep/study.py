@@ -67,8 +67,10 @@ def read_study(path: str | Path) -> Study:
         if not {"grid", "list", "random"} & set(root.value if isinstance(root.value, dict) else ()):
             root.problem("nothing varies", expected="grid:, list: or random:", found="none of them")
         base = _configuration(root["run"]) if "run" in root else {}
-        configurations = [*_grid(root, base), *_list(root, base)]
-        varied = [name for key in ("grid", "list") if key in root for name in _names(root[key])]
+        listed = root["list"].sequence() if "list" in root else []
+        configurations = [*_grid(root, base), *(base | _configuration(item) for item in listed)]
+        varying = [*([root["grid"]] if "grid" in root else []), *listed]
+        varied = [name for node in varying for name, _ in node.mapping()]
         search = _random(root, base) if "random" in root else None
         learns = _learns(root)
     if search:
@@ -83,11 +85,6 @@ def _configuration(node: Node) -> Configuration:
     return {name: value(name, item) for name, item in node.mapping()}
 
 
-def _names(node: Node) -> list[str]:
-    """What a grid or list varies."""
-    return [name for item in (node.items if isinstance(node.value, list) else [node]) for name, _ in item.mapping()]
-
-
 def _grid(root: Node, base: Configuration) -> Iterator[Configuration]:
     if "grid" not in root:
         return iter(())
@@ -100,10 +97,6 @@ def _grid(root: Node, base: Configuration) -> Iterator[Configuration]:
         root["grid"].problem("the grid is too large", expected=f"at most {MOST_RUNS:,} runs")
         return iter(())
     return grid(base, axes)
-
-
-def _list(root: Node, base: Configuration) -> list[Configuration]:
-    return [base | _configuration(item) for item in root["list"].sequence()] if "list" in root else []
 
 
 def _random(root: Node, base: Configuration) -> Search:

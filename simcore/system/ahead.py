@@ -26,7 +26,6 @@ __all__ = [
     "END",
     "ITERATION",
     "LAYER",
-    "NAME",
     "START",
     "Ahead",
     "Leg",
@@ -38,7 +37,7 @@ __all__ = [
     "tell",
 ]
 
-START, END, NAME, LAYER, ITERATION = map(COLUMNS.index, ("start_ns", "end_ns", "name", "layer", "iteration"))
+START, END, LAYER, ITERATION = map(COLUMNS.index, ("start_ns", "end_ns", "layer", "iteration"))
 
 Row = tuple[int, ...]
 

@@ -47,14 +47,14 @@ class Site:
 
     `alike`: all NPUs of a place that one stage has may change places, as all plans have at least the symmetry `least`.
     `lone`: one of each of so many stages plays for all; 0: everybody plays. `meets`: phases may want one link at once.
-    `messages`: nothing is there but messages of no phase.
+    `placeless`: a place is one group, and it makes no difference who is where in it, nor do phases ever want one link.
     """
 
     part: Part
     alike: bool
     lone: int
     meets: bool
-    messages: bool = False
+    placeless: bool = False
     least: Symmetry = Symmetry.NONE
 
 
@@ -200,7 +200,7 @@ def message_ends(plan: AnyPlan, members: IntArray, *, lone: bool) -> tuple[IntAr
             return members, np.roll(members, 1)
         for hop in {entry.hop for entry, _ in part.rounds}:
             senders.append(everyone)
-            receivers.append(peers_of(part, hop)[everyone])
+            receivers.append(peers_of(part, hop, len(everyone)))
     return members[np.concatenate(senders)], members[np.concatenate(receivers)]
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simcore.system.ahead import END, ITERATION, LAYER, NAME, START, Ahead, Legs, Rejoin, Route, legs_of
+from simcore.system.ahead import END, ITERATION, LAYER, START, Ahead, Legs, Rejoin, Route, legs_of
 from simcore.system.npu import PHASES, LoopProgram, Npu, Priorities
 from simcore.system.point_to_point import Mail, Mailbox
 from simcore.system.scheduler import Scheduler
@@ -30,7 +29,7 @@ Known = dict[Hashable, dict[int, tuple[Legs, int]]]
 class StageCell:
     """A cell as it is played: its steps, and what names it in the timeline.
 
-    Cells with the same `content` take as long and do the same on their own rows.
+    Cells with the same `content` take as long and do the same on their own rows, which have the same names.
     """
 
     passage: Passage
@@ -105,12 +104,9 @@ class Handovers:
 
     def _crossed(self, src: int, dst: int) -> int:
         """The first dimension in which two stages lie apart."""
-        src, dst = src // self._width * self._width, dst // self._width * self._width
-        for index, size in enumerate(self._dims):
-            if src % size != dst % size:
-                return index
-            src, dst = src // size, dst // size
-        return len(self._dims) - 1
+        first = np.array([src, dst]) // self._width * self._width
+        places = np.array(np.unravel_index(first, self._dims[::-1]))[::-1]
+        return int((places[:, 0] != places[:, 1]).argmax())
 
     def _partner(self, npu_class: int, stage: int) -> int:
         return int(self._class_of[int(self._ranks[npu_class][0]) % self._width + stage * self._width])
@@ -267,10 +263,5 @@ class PipelineNpu(Npu):
         rows = told.copy()
         rows[:, START : END + 1] += zero_ns
         rows[:, LAYER] = np.array(route.cell.passage.rows)[rows[:, LAYER]]
-        rows[:, NAME] = self._names[rows[:, LAYER]]
         rows[:, ITERATION] = self.iteration
         self._events.extend(rows)
-
-    @cached_property
-    def _names(self) -> NDArray[np.int64]:
-        return np.array(self.program.names, np.int64)

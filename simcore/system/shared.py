@@ -150,7 +150,9 @@ class Shared:
             if place.site.meets:
                 if any(other.bits & bits for other in place.flying(now_ns)):
                     return None
-                flights.append((place, WholeFlight(bits, now_ns, LAST, end_ns, leave=_nobody, disturbed=disturbed)))
+                flights.append(
+                    (place, WholeFlight(bits, now_ns, LAST, end_ns, leave=lambda _: None, disturbed=disturbed))
+                )
         for place, flight in flights:
             place.flights.append(flight)
 
@@ -505,10 +507,6 @@ class Shared:
                 if occupied is not None:
                     parts.append(occupied.again(place.shift, begins_ns))
         return LinkUse(parts, stands_for)
-
-
-def _nobody(_: Seat) -> None:
-    """Nobody waits for it here."""
 
 
 def _put(place: Place, bases: IntArray, column: IntArray, own: IntArray) -> None:

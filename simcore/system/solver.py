@@ -53,9 +53,9 @@ class PhaseTimes:
         return max(max(exits) for exits in self.exits_ns)
 
 
-def peers_of(plan: Plan, hop: int) -> IntArray:
-    """To whom every rank sends."""
-    ranks = np.arange(plan.size)
+def peers_of(plan: Plan, hop: int | IntArray, count: int | None = None) -> IntArray:
+    """To whom ranks send: the first `count`, or all; a row for each of several hops, which are a column."""
+    ranks = np.arange(plan.size if count is None else count)
     return ranks ^ hop if plan.exchange else (ranks + hop) % plan.size
 
 
@@ -167,7 +167,7 @@ def _at_once(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs, *, l
         return None
     ranks = 1 if lone else plan.size
     check_room(len(rounds) * ranks * MESSAGE_BYTES, f"the messages of a collective of {plan.size:,} NPUs")
-    peers = np.concatenate([peers_of(plan, entry.hop)[:ranks] for entry in rounds])
+    peers = peers_of(plan, np.array([[entry.hop] for entry in rounds]), ranks).reshape(-1)
     sizes = np.repeat([entry.size_bytes for entry in rounds], ranks)
     src, numbers = np.tile(members[:ranks], len(rounds)), np.repeat(np.arange(len(rounds)), ranks)
     batch = solve_batch(links, src, members[peers], sizes, costs.endpoint_ns, rounds=numbers)

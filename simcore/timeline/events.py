@@ -92,10 +92,6 @@ class EventBuffer:
         return replace(table, messages=_renumbered(messages, order, len(rows)))
 
 
-def _no_messages() -> NDArray[np.int64]:
-    return np.zeros((0, 2), dtype=np.int64)
-
-
 def _renumbered(messages: NDArray[np.int64], kept: NDArray[np.intp], num_rows: int) -> NDArray[np.int64]:
     """Messages between rows of which only those `kept` remain, in that order; those that lose an end are left out."""
     if not len(messages):
@@ -128,7 +124,7 @@ class EventTable:
     phase: NDArray[np.int64]
     size_bytes: NDArray[np.int64]
     iteration: NDArray[np.int64]
-    messages: NDArray[np.int64] = field(default_factory=_no_messages)
+    messages: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.start_ns)

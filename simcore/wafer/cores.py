@@ -21,22 +21,15 @@ from simcore.errors import DeadlockError, InputError
 from simcore.network.clock import LATENCY_DIGITS, whole_column
 from simcore.network.topology.links import LinkGraph
 from simcore.units import whole_ns
+from simcore.wafer.steps import Rates
 from simcore.workload.wafer import Instruction
 
-__all__ = ["CoreRates", "CoreTimes", "play_cores"]
+__all__ = ["CoreTimes", "play_cores"]
 
 IntArray = NDArray[np.int64]
 Trace = Sequence[Instruction]
 COMPUTING = {"GEMM", "ADD"}
 Span = tuple[int, int, int, int]  # core, unit (0 computes, 1 moves, 2 waits at a barrier), start, end in ns
-
-
-@dataclass(frozen=True, slots=True)
-class CoreRates:
-    """Of one core: products and bytes of its bank per second."""
-
-    macs_per_s: float
-    bank_bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,9 +53,9 @@ class CoreTimes:
 
 
 def play_cores(
-    graph: LinkGraph, places: IntArray, traces: Sequence[Trace], rates: CoreRates, *, queues: bool = True
+    graph: LinkGraph, places: IntArray, traces: Sequence[Trace], rates: Rates, *, queues: bool = True
 ) -> CoreTimes:
-    """Play the traces of all cores, in order of their banks; core c stands at NPU `places[c]`.
+    """Play the traces of all cores, in order of their banks; core c stands at NPU `places[c]`, `rates` are one core's.
 
     Without `queues` moves do not meet each other.
 
@@ -153,7 +146,7 @@ class _Barriers:
             raise DeadlockError(f"cores {cores} wait at barrier {name} for {self._missing[name]} more")
 
 
-def _run(clocks: list[_Clock], fabric: _Fabric, rates: CoreRates) -> None:
+def _run(clocks: list[_Clock], fabric: _Fabric, rates: Rates) -> None:
     """Issue the moves of all cores in order of time."""
     barriers = _Barriers(clock.trace for clock in clocks)
     queue: list[tuple[int, int]] = []
@@ -169,7 +162,7 @@ def _run(clocks: list[_Clock], fabric: _Fabric, rates: CoreRates) -> None:
     barriers.check()
 
 
-def _advance(clock: _Clock, rates: CoreRates, queue: list[tuple[int, int]], barriers: _Barriers) -> list[_Clock]:
+def _advance(clock: _Clock, rates: Rates, queue: list[tuple[int, int]], barriers: _Barriers) -> list[_Clock]:
     """Run a core up to its next move, which is queued, or its next barrier; who go on when it fills that."""
     while len(clock.ends) < len(clock.trace):
         each = clock.trace[len(clock.ends)]
@@ -187,12 +180,12 @@ def _advance(clock: _Clock, rates: CoreRates, queue: list[tuple[int, int]], barr
 class _Fabric:
     """Ports of banks (numbered like cores) and links: when each is free, and what links carried."""
 
-    def __init__(self, graph: LinkGraph, places: list[int], rates: CoreRates, queues: bool):
+    def __init__(self, graph: LinkGraph, places: list[int], rates: Rates, queues: bool):
         self.graph, self.places, self.queues = graph, places, queues
         self.banks = [0] * len(places)
         self.links = [0] * len(graph)
         self.carried, self.occupied = [0] * len(graph), [0] * len(graph)
-        self._bank_ns = 1e9 / rates.bank_bytes_per_s
+        self._bank_ns = 1e9 / rates.memory_bytes_per_s
         self._link_ns = (1e9 / graph.bandwidth_bytes_per_s).tolist()
         self._step_ns = whole_column(graph.latency_ns, LATENCY_DIGITS).tolist()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from simcore.engine.settings import Settings
 from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Topology
-from simcore.timeline.events import NO_LAYER, EventKind, EventTable, Timeline, WaferRun
-from simcore.wafer.cores import CoreRates, CoreTimes, play_cores
+from simcore.timeline.events import COLUMNS, NO_LAYER, EventBuffer, EventKind, Timeline, WaferRun
+from simcore.wafer.cores import CoreTimes, play_cores
 from simcore.wafer.steps import Rates, StepTimes, play
 from simcore.workload.model import PhaseName
 from simcore.workload.wafer import CoreStep, NodeStep
@@ -36,8 +36,7 @@ class _Run:
     settings: Settings
     npus: int
     layers: tuple[str, ...]
-    blocks: list[IntArray] = field(default_factory=list)
-    names: dict[str, int] = field(default_factory=dict)
+    events: EventBuffer = field(default_factory=EventBuffer)
     spans: list[tuple[int, int]] = field(default_factory=list)
     figures: list[dict[str, Any]] = field(default_factory=list)
     traffic: dict[str, IntArray] = field(default_factory=dict)
@@ -61,10 +60,6 @@ class _Run:
         slow = [self.settings.stragglers.get(npu, 1.0) for npu in range(self.npus)]
         return np.array(slow) * self.settings.compute_scale
 
-    def name(self, text: str) -> int:
-        """The number of a name."""
-        return self.names.setdefault(text, len(self.names))
-
     def sent(self, layer: str, nodes: int, source: IntArray, target: IntArray, size_bytes: IntArray) -> None:
         """Count bytes from node to node."""
         matrix = self.traffic.setdefault(layer, np.zeros((nodes, nodes), np.int64))
@@ -72,9 +67,8 @@ class _Run:
 
     def add(self, **columns: IntArray | int) -> None:
         """Append rows of events; columns are scalars or of equal length."""
-        order = ("npu", "stream", "start", "end", "kind", "name", "layer", "part", "size")
-        rows = np.broadcast_arrays(*(columns[key] for key in order), len(self.spans))
-        self.blocks.append(np.stack([row.reshape(-1) for row in rows]).astype(np.int64))
+        rows = np.broadcast_arrays(*(columns[key] for key in COLUMNS[:-1]), len(self.spans))
+        self.events.extend(np.stack([row.reshape(-1) for row in rows], axis=1).astype(np.int64))
 
 
 def simulate_wafer(
@@ -127,27 +121,21 @@ def _phase_events(run: _Run, step: NodeStep, times: StepTimes) -> None:
     places = {name: number for number, name in enumerate(run.layers)}
     layer = np.array([places[phase.layer] for phase in step.phases])[:, None]
     part = np.array([PARTS.index(phase.part) for phase in step.phases])[:, None]
-    computing = np.array([run.name(f"{phase.layer} computing") for phase in step.phases])[:, None]
-    name = np.array([run.name(phase.name) for phase in step.phases])[:, None]
+    computing = np.array([run.events.name(f"{phase.layer} computing") for phase in step.phases])[:, None]
+    name = np.array([run.events.name(phase.name) for phase in step.phases])[:, None]
     begin, ready, end = (column + run.now_ns for column in (times.begin_ns, times.ready_ns, times.end_ns))
     sent = _sent_bytes(run.graph, step)
     size = sent.sum(axis=2)
-    for kind, label, first, last in (
-        (EventKind.COMPUTE, computing, begin, ready),
-        (EventKind.COLLECTIVE, name, ready, end),
-        (EventKind.WAIT, name, ready, end),
-    ):
-        at = np.nonzero(last > first)
-        pick = [np.broadcast_to(column, first.shape)[at] for column in (first, last, label, layer, part, size)]
-        start, stop, labels, layers, parts, sizes = pick
-        run.add(npu=at[1], stream=0, start=start, end=stop, kind=int(kind), name=labels, layer=layers, part=parts,
-                size=sizes * (kind != EventKind.COMPUTE))  # fmt: skip
+    rows = [(EventKind.COMPUTE, 0, computing, begin, ready, 0 * size, ready > begin)]
+    rows += [(kind, 0, name, ready, end, size, end > ready) for kind in (EventKind.COLLECTIVE, EventKind.WAIT)]
     for dim in range(sent.shape[2]):
-        at = np.nonzero(sent[:, :, dim])
-        pick = [np.broadcast_to(column, ready.shape)[at] for column in (ready, end, name, layer, part, sent[:, :, dim])]
+        rows.append((EventKind.CHUNK, 1 + dim, name, ready, end, sent[:, :, dim], sent[:, :, dim] > 0))
+    for kind, stream, label, first, last, of, which in rows:
+        at = np.nonzero(which)
+        pick = [np.broadcast_to(column, which.shape)[at] for column in (first, last, label, layer, part, of)]
         start, stop, labels, layers, parts, sizes = pick
-        run.add(npu=at[1], stream=1 + dim, start=start, end=stop, kind=int(EventKind.CHUNK), name=labels, layer=layers,
-                part=parts, size=sizes)  # fmt: skip
+        run.add(npu_class=at[1], stream=stream, start_ns=start, end_ns=stop, kind=int(kind), name=labels, layer=layers,
+                phase=parts, size_bytes=sizes)  # fmt: skip
     for phase, bytes_of_first in zip(step.phases, size[:, 0].tolist(), strict=True):
         if phase.kind:
             key = places[phase.layer], PARTS.index(phase.part)
@@ -230,7 +218,7 @@ def core_places(step: CoreStep, topology: Topology) -> IntArray:
 def _cores(run: _Run, step: CoreStep) -> None:
     """Play the instructions of the cores."""
     places = core_places(step, run.graph.topology)
-    rates = CoreRates(run.rates.macs_per_s / run.settings.compute_scale, run.rates.memory_bytes_per_s)
+    rates = replace(run.rates, macs_per_s=run.rates.macs_per_s / run.settings.compute_scale)
     queues = run.settings.network != "congestion-free"
     if run.settings.stragglers:
         raise InputError.at("--straggler", "stragglers go with nodes, not with traces of cores")
@@ -261,9 +249,9 @@ def _between_nodes(step: CoreStep) -> tuple[IntArray, IntArray, IntArray]:
 def _core_events(run: _Run, places: IntArray, times: CoreTimes) -> None:
     """COMPUTE, SEND and WAIT of every core."""
     core, unit, start, end = np.array(times.spans, np.int64).reshape(-1, 4).T
-    kinds, names = np.array(UNITS), np.array([run.name(text) for text in ("computing", "moving", "barrier")])
-    run.add(npu=places[core], stream=0, start=start + run.now_ns, end=end + run.now_ns, kind=kinds[unit],
-            name=names[unit], layer=NO_LAYER, part=-1, size=0)  # fmt: skip
+    kinds, names = np.array(UNITS), np.array([run.events.name(text) for text in ("computing", "moving", "barrier")])
+    run.add(npu_class=places[core], stream=0, start_ns=start + run.now_ns, end_ns=end + run.now_ns, kind=kinds[unit],
+            name=names[unit], layer=NO_LAYER, phase=-1, size_bytes=0)  # fmt: skip
 
 
 def _finish(run: _Run, figures: dict[str, Any]) -> None:
@@ -274,16 +262,14 @@ def _finish(run: _Run, figures: dict[str, Any]) -> None:
 
 def _timeline(run: _Run, topology: Topology) -> Timeline:
     """Everything that the run left."""
-    rows = np.concatenate(run.blocks, axis=1) if run.blocks else np.zeros((10, 0), np.int64)
-    order = np.lexsort((rows[3], rows[1], rows[0], rows[2]))
-    finish = np.zeros(run.npus, np.int64)
-    np.maximum.at(finish, rows[0], rows[3])
+    events, finish = run.events.table(), np.zeros(run.npus, np.int64)
+    np.maximum.at(finish, events.npu_class, events.end_ns)
     asked: list[Mapping[str, tuple[str | None, int]]] = [
         {PhaseName(part): run.asked[number, place] for place, part in enumerate(PARTS) if (number, place) in run.asked}
         for number in range(len(run.layers))
     ]
     return Timeline(
-        events=EventTable(tuple(run.names), *rows[:, order]),
+        events=events,
         time_ns=run.now_ns,
         iterations=tuple(run.spans),
         ranks=tuple(range(npu, npu + 1) for npu in range(run.npus)),

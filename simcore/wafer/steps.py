@@ -21,12 +21,12 @@ from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.workload.wafer import Flows, NodeStep, Phase
 
-__all__ = ["Rates", "StepTimes", "link_bytes", "play", "send_all", "step_batch"]
+__all__ = ["Rates", "StepTimes", "play", "send_all", "step_batch"]
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a node computes and reads per second."""
+    """What a node, or a core, computes and reads per second."""
 
     macs_per_s: float
     memory_bytes_per_s: float
@@ -61,14 +61,6 @@ class StepTimes:
         return total
 
 
-def link_bytes(graph: LinkGraph, phase: Phase) -> IntArray:
-    """Bytes that every link carries in a phase; a multicast crosses a link once. Shape [links]."""
-    loads = np.zeros(len(graph), np.int64)
-    for flows in phase.rounds:
-        loads += _sent(graph, flows, np.zeros(len(flows.source), np.int64), np.zeros(len(graph), np.int64)).size_bytes
-    return loads
-
-
 def _sent(graph: LinkGraph, flows: Flows, start_ns: IntArray, free_ns: IntArray) -> Batch:
     return send_all(graph, flows.source, flows.target, flows.size_bytes, start_ns, flows.tree, free_ns)
 
@@ -96,17 +88,14 @@ def play(
         group = _group_of(phase, step.nodes)
         for flows in phase.rounds:
             batch = _sent(graph, flows, clock[flows.source], free)
-            arrival = batch.arrival_ns if queues else clock[flows.source] + message_ns(graph, *_columns(flows))
-            free = batch.free_ns if queues else free
+            arrival, free = batch.arrival_ns, batch.free_ns if queues else free
+            if not queues:
+                arrival = clock[flows.source] + message_ns(graph, flows.source, flows.target, flows.size_bytes)
             carried, busy = carried + batch.size_bytes, busy + batch.busy_ns
             clock = _met(clock, group, flows.source, arrival)
         clock = _met(clock, group, np.zeros(0, np.int64), np.zeros(0, np.int64))
         times[2, number] = clock
     return StepTimes(times[0], times[1], times[2], carried, busy)
-
-
-def _columns(flows: Flows) -> tuple[IntArray, IntArray, IntArray]:
-    return flows.source, flows.target, flows.size_bytes
 
 
 def _group_of(phase: Phase, nodes: int) -> IntArray:

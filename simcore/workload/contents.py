@@ -191,7 +191,9 @@ def _group_size(sizes: Parallelism, group: str) -> int:
     """Ranks of a group, 0 where the header does not tell."""
     replicas = sizes.all_gpus // (max(1, sizes.tp) * max(1, sizes.pp))
     known = {"tp": sizes.tp, "ep": sizes.ep, "cp": sizes.cp, "pp": sizes.pp, "all": sizes.all_gpus}
-    return (known | {"dp": replicas, "dp_ep": replicas // max(1, sizes.ep)}).get(group, 0)
+    return (
+        known | {"dp": replicas, "dp_ep": replicas * max(1, sizes.tp) // (max(1, sizes.ep) * sizes.expert_stride)}
+    ).get(group, 0)
 
 
 def layer_kind(name: str) -> str:

@@ -7,9 +7,6 @@ fixed order (`LOOPS`); any other key, or another order, is SimAI's keyed header.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 from simcore.errors import InputError, closest
 from simcore.peers import refuse_foreign
 from simcore.workload.model import Dialect, Parallelism, Workload
@@ -37,7 +34,8 @@ LOOPS: dict[str, tuple[str, ...]] = {
 # What the 13th column may say: every loop whose dimensions do not depend on header arguments it lacks.
 ROW_POLICIES = tuple(loop for loop in LOOPS if loop != "HYBRID_CUSTOMIZED" and GROUP not in LOOPS[loop])
 
-# Key -> field of Parallelism. `cp` and `stage_rows` are ours: SimAI has neither context parallelism nor pipelines.
+# Key -> field of Parallelism. `cp`, `etp` and `stage_rows` are ours: SimAI has neither context parallelism nor
+# pipelines, and splits experts like all else.
 SIZES = {
     GROUP: "tp",
     "ep": "ep",
@@ -46,37 +44,12 @@ SIZES = {
     "cp": "cp",
     "ga": "gradient_accumulation",
     "all_gpus": "all_gpus",
+    "etp": "expert_tp",
 }
 LISTS = (CHECKPOINTS, INITIATES)
 # `mode` stands in AICB's inference files and means nothing to a simulator.
 KEYS = (*SIZES, *LISTS, STAGES, PIPELINE, BOTTOM, "mode")
 DIVISORS = ("pp", "vpp", "ga")
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What the header says; `places` are the words the values stand at, `count` is None when it is not readable."""
-
-    loop: str
-    values: Mapping[str, tuple[int, ...]]
-    places: Mapping[str, Token]
-    dialect: Dialect
-    count: int | None
-    count_place: Token
-    entries: Mapping[str, tuple[Token, ...]] = field(default_factory=dict)
-
-    def value(self, key: str, default: int) -> int:
-        """A single value of the header."""
-        return self.values[key][0] if self.values.get(key) else default
-
-    @property
-    def place(self) -> Token:
-        """Where to point when the header does not fit the machine: the group size, otherwise the loop."""
-        return self.places.get(GROUP, self.places[""])
-
-    def parallelism(self) -> Parallelism:
-        """The group sizes; 0 = not said."""
-        return Parallelism(**{name: self.value(key, 0) for key, name in SIZES.items()})
 
 
 def read_header(cursor: Cursor, dialect: Dialect | None) -> Header:
@@ -89,24 +62,17 @@ def read_header(cursor: Cursor, dialect: Dialect | None) -> Header:
     if loop is None:
         source.problem(source.end(), "the workload is empty", "a training loop, the number of layers, the layers")
         raise InputError(source.problems.found)
-    arguments = _Arguments(source, cursor, loop)
+    header = Header(source, cursor, loop)
     if loop.text in LOOPS:
-        arguments.read()
+        header.read()
     else:
         refuse_foreign("\n".join(source.lines[:20]), source.file)
         hint = "the loop and its arguments are separate words: HYBRID_DLRM 4" if loop.text[-1].isdigit() else ""
         source.problem(loop, "unknown training loop", closest(loop.text, LOOPS), hint=hint, field="loop")
         cursor.take_line(loop.line)
-    place = cursor.peek() or source.end()
-    return Header(
-        loop.text,
-        arguments.values,
-        {"": loop, **arguments.places},
-        dialect or arguments.dialect(),
-        _count(cursor),
-        place,
-        arguments.entries,
-    )
+    header.dialect, header.count_place = dialect or header.told_dialect(), cursor.peek() or source.end()
+    header.count = _count(cursor)
+    return header
 
 
 def _count(cursor: Cursor) -> int | None:
@@ -127,28 +93,47 @@ def _count(cursor: Cursor) -> int | None:
     return value or None
 
 
-class _Arguments:
-    """Reads what stands between the loop and the number of layers."""
+class Header:
+    """What the header says, read between the loop and the number of layers.
+
+    `places` are the words the values stand at, `count` is None when it is not readable.
+    """
+
+    dialect: Dialect
+    count: int | None
+    count_place: Token
 
     def __init__(self, source: Source, cursor: Cursor, loop: Token):
-        self.source, self.cursor, self.loop = source, cursor, loop
+        self.source, self.cursor, self.loop = source, cursor, loop.text
         self.values: dict[str, tuple[int, ...]] = {}
-        self.places: dict[str, Token] = {}
+        self.places = {"": loop}
         self.entries: dict[str, tuple[Token, ...]] = {}
 
-    def dialect(self) -> Dialect:
+    def value(self, key: str, default: int) -> int:
+        """A single value of the header."""
+        return self.values[key][0] if self.values.get(key) else default
+
+    @property
+    def place(self) -> Token:
+        """Where to point when the header does not fit the machine: the group size, otherwise the loop."""
+        return self.places.get(GROUP, self.places[""])
+
+    def parallelism(self) -> Parallelism:
+        """The group sizes; 0 = not said."""
+        return Parallelism(**{name: self.value(key, 0) for key, name in SIZES.items()})
+
+    def told_dialect(self) -> Dialect:
         """SimAI's when a key stands there that ASTRA-sim 1.0 would not read at this place."""
         order = tuple(self.values)
-        if self.loop.text not in LOOPS or order == LOOPS[self.loop.text]:
+        if self.loop not in LOOPS or order == LOOPS[self.loop]:
             return "simai" if BOTTOM in order and self.entries.get(BOTTOM) else "astra-sim"
         return "simai" if order else "astra-sim"
 
     def read(self) -> None:
         """All arguments of a known loop."""
-        required = LOOPS[self.loop.text]
+        required, last = LOOPS[self.loop], self.places[""]
         if required == (BOTTOM,):
             self._positional_bottom_layer()
-        last = self.loop
         while (token := self.cursor.peek()) and not is_integer(token.text):
             known = _key(token.text) in KEYS
             if not known and token.line != last.line:
@@ -168,7 +153,7 @@ class _Arguments:
             return
         self.cursor.take()
         following = self.cursor.peek()
-        if token.line != self.loop.line and not (following and is_integer(following.text)):
+        if token.line != self.places[""].line and not (following and is_integer(following.text)):
             self.cursor.position = start
             return
         self._store(BOTTOM, token, [self._number(BOTTOM, token)])
@@ -239,10 +224,10 @@ class _Arguments:
         optional = LISTS if keyed and not any(key in self.values for key in LISTS) else ()
         for key in required:
             if key not in self.values and key not in optional:
-                example = f"{self.loop.text} 4" if key == BOTTOM else f"{key}: ..."
+                example = f"{self.loop} 4" if key == BOTTOM else f"{key}: ..."
                 found = " ".join(self.values) or "no arguments"
-                message = f"{self.loop.text} needs '{key}'"
-                self.source.problem(self.loop, message, example, found, field=key)
+                message = f"{self.loop} needs '{key}'"
+                self.source.problem(self.places[""], message, example, found, field=key)
 
 
 def _key(word: str) -> str:
@@ -335,10 +320,12 @@ def _positional(workload: Workload) -> list[str]:
     return [word for key in required for word in _words(workload, key)]
 
 
+_SAID = {GROUP, "cp", "etp"}  # where they are not 0
+
+
 def _keyed(workload: Workload) -> list[str]:
     words = _words(workload, BOTTOM) if BOTTOM in LOOPS[workload.loop] else []
-    sizes = [key for key in SIZES if key != "cp" or workload.parallelism.cp]
-    keys = [key for key in sizes if key != GROUP or workload.parallelism.tp] + list(LISTS)
+    keys = [key for key in SIZES if key not in _SAID or getattr(workload.parallelism, SIZES[key])] + list(LISTS)
     keys += [STAGES, PIPELINE] if workload.stage_rows else [PIPELINE]
     return words + [word for key in keys for word in _words(workload, key)]
 

@@ -56,28 +56,12 @@ Places = Callable[[Sequence[int], int, int, random.Random], list[int]]
 PLACES: Registry[Places] = Registry("placement")
 
 
-@PLACES.register("packed")
-def _packed(free: Sequence[int], wanted: int, inner: int, source: random.Random) -> list[int]:
-    """The first that are free."""
-    return list(free[:wanted])
-
-
-@PLACES.register("spread")
-def _spread(free: Sequence[int], wanted: int, inner: int, source: random.Random) -> list[int]:
-    """As far apart as they come."""
-    return [free[index * len(free) // wanted] for index in range(wanted)]
-
-
-@PLACES.register("rail")
-def _rail(free: Sequence[int], wanted: int, inner: int, source: random.Random) -> list[int]:
-    """All with the same place in dimension 0, then those of the next place."""
-    return sorted(free, key=lambda npu: (npu % inner, npu))[:wanted]
-
-
-@PLACES.register("random")
-def _random(free: Sequence[int], wanted: int, inner: int, source: random.Random) -> list[int]:
-    """Any, in any order."""
-    return source.sample(free, wanted)
+PLACES.register("packed")(lambda free, wanted, inner, source: list(free[:wanted]))
+# As far apart as they come.
+PLACES.register("spread")(lambda free, wanted, inner, source: [free[i * len(free) // wanted] for i in range(wanted)])
+# All with the same place in dimension 0, then those of the next place.
+PLACES.register("rail")(lambda free, wanted, inner, source: sorted(free, key=lambda npu: (npu % inner, npu))[:wanted])
+PLACES.register("random")(lambda free, wanted, inner, source: source.sample(free, wanted))
 
 
 def placed(jobs: Sequence[Job], dims: Sequence[int], seed: int, rule: str = "") -> list[tuple[int, ...]]:
@@ -211,7 +195,9 @@ def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
         for graph in found.graphs:
             if (graph.dims != ALL_DIMENSIONS).any():
                 node.problem("its collectives name dimensions of a machine of its own", "groups, or all NPUs")
-        return replace(found, graphs=tuple(_repeated(graph, repeats) for graph in found.graphs))
+        times = range(repeats - 1)  # each after all of the time before
+        parts = ([graph, *(part for _ in times for part in (_gate(0), graph))] for graph in found.graphs)
+        return replace(found, graphs=tuple(map(_chain, parts)))
     workload = text.read(path)
     if workload.parallelism.pp > 1:
         node.problem(
@@ -223,8 +209,3 @@ def _graphs(node: Node, npus: int, repeats: int) -> GraphSet:
     groups: dict[str, tuple[int, ...]] = {}
     graphs = tuple(reader.with_groups(reader.decode(data, str(path)), groups, (), npus) for data in known)
     return GraphSet(graphs, np.array([known[data] for data in traces], np.int32), groups, path.name, workload.warnings)
-
-
-def _repeated(graph: Graph, repeats: int) -> Graph:
-    """A graph run again and again, each time after all of the time before."""
-    return _chain([graph, *(part for _ in range(repeats - 1) for part in (_gate(0), graph))])

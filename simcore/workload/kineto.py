@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,7 +27,9 @@ from simcore.errors import InputError
 from simcore.workload.archives import documents, foreign
 
 __all__ = [
+    "UNREADABLE",
     "Collective",
+    "Event",
     "HostUse",
     "Intervals",
     "KinetoTrace",
@@ -33,6 +37,7 @@ __all__ = [
     "StepMark",
     "StreamSync",
     "TaskKind",
+    "complete_events",
     "product_of",
     "ranked",
     "read_kineto",
@@ -40,6 +45,7 @@ __all__ = [
 ]
 
 Column = NDArray[np.int64]
+UNREADABLE = msgspec.DecodeError, ValueError, OverflowError, RecursionError
 NO_CORRELATION = -1
 MOST_RANKS = 1 << 24  # a larger group is none
 MOST_US = 4e15  # a hundred years; in ns still a number of 64 bits
@@ -273,7 +279,9 @@ class _Inputs(msgspec.Struct, gc=False):
     types: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"[]"), name="Input type")
 
 
-class _Event(msgspec.Struct, gc=False):
+class Event(msgspec.Struct, gc=False):
+    """An event as the profiler writes it: times in microseconds, its arguments not decoded."""
+
     ph: str = ""
     cat: str | None = None
     name: str | int | None = ""
@@ -307,24 +315,32 @@ class _Document(msgspec.Struct, gc=False):
 
 
 class _Rows:
-    """Growing columns of one kind of event; times stay floats in microseconds until the base is known."""
+    """Growing columns of one kind of event; times stay floats in microseconds until the base is known.
+
+    `told` is what only some rows say: key -> row -> value.
+    """
 
     def __init__(self) -> None:
         self.start_us, self.length_us = array("d"), array("d")
         self.numbers = array("q")  # lane, name, correlation, kind of each row
+        self.told: dict[str, dict[int, Any]] = defaultdict(dict)
 
-    def add(self, event: _Event, lane: int, name: int, correlation: int, kind: int) -> None:
+    def add(self, event: Event, lane: int, name: int, correlation: int, kind: int, **told: object) -> None:
+        for key, value in told.items():
+            self.told[key][len(self.start_us)] = value
         self.start_us.append(event.ts)
         self.length_us.append(event.dur or 0)
         self.numbers.extend((lane, name, correlation, kind))
 
-    def intervals(self, base_us: float) -> tuple[Intervals, Column]:
-        """The columns ordered by start (longest first), and that order."""
+    def intervals(self, base_us: float) -> tuple[Intervals, dict[str, Any]]:
+        """The columns ordered by start (longest first), and what is told of their rows."""
         start = np.rint((np.array(self.start_us) - base_us) * 1e3).astype(np.int64)
         end = start + np.rint(np.maximum(np.array(self.length_us), 0) * 1e3).astype(np.int64)
         order = np.lexsort((-end, start))
         lane, name, correlation, kind = np.array(self.numbers, dtype=np.int64).reshape(-1, 4)[order].T.copy()
-        return Intervals(start[order], end[order], lane, name, correlation, kind), order
+        place = np.argsort(order)
+        told = {key: {int(place[row]): value for row, value in some.items()} for key, some in self.told.items()}
+        return Intervals(start[order], end[order], lane, name, correlation, kind), told
 
 
 def _whole(value: Number) -> int:
@@ -373,17 +389,12 @@ class _Collector:
         self.threads: dict[str, int] = {}
         self.streams: dict[tuple[int, int], int] = {}
         self.calls, self.operators, self.tasks, self.annotations, self.frames = (_Rows() for _ in range(5))
-        self.marks: dict[int, tuple[_Event, int]] = {}
-        self.products: dict[int, Product] = {}
-        self.copied: dict[int, int] = {}
-        self.multiprocessors: dict[int, tuple[float, float]] = {}
-        self.sequences: dict[int, int] = {}
-        self.collectives: dict[int, Collective] = {}
+        self.marks: dict[int, tuple[Event, int]] = {}
         self.syncs: dict[int, StreamSync] = {}
         self.arguments = msgspec.json.Decoder(_Arguments)
         self.ids, self.operator_ids = msgspec.json.Decoder(_Ids), EXTERNAL_ID
 
-    def add(self, event: _Event) -> None:
+    def add(self, event: Event) -> None:
         """Put one complete event where it belongs."""
         kind = CATEGORIES.get((event.cat or "").lower())
         if kind is None:
@@ -407,34 +418,27 @@ class _Collector:
     def _name(self, text: str) -> int:
         return self.names.setdefault(text, len(self.names))
 
-    def _thread(self, event: _Event) -> int:
+    def _thread(self, event: Event) -> int:
         return self.threads.setdefault(f"{event.pid}/{event.tid}", len(self.threads))
 
-    def _add_operator(self, event: _Event, name: str, kind: int) -> None:
-        mark = STEP_NAME.match(name)
-        if mark:
+    def _add_operator(self, event: Event, name: str, kind: int) -> None:
+        """An operator's id is its record-function one, before PyTorch 2.1 its external one, which counts the same."""
+        if mark := STEP_NAME.match(name):
             self.marks.setdefault(int(mark[1]), (event, self._thread(event)))
-        else:
+            return
+        rows, number, told = self.annotations, NO_CORRELATION, dict[str, object]()
+        if kind == OPERATOR:
+            ids = self.ids.decode(event.args) if len(bytes(event.args)) > 2 else _Ids()
+            rows, number = self.operators, _whole(ids.external if ids.record is None else ids.record)
+            self.operator_ids = self.operator_ids if ids.record is None else RECORD_ID
             product = _product(event.args) if name in PRODUCTS else None
-            if product is not None:
-                self.products[len(self.operators.start_us)] = product
-            rows = self.operators if kind == OPERATOR else self.annotations
-            number = self._operator_id(event) if kind == OPERATOR else NO_CORRELATION
-            rows.add(event, self._thread(event), self._name(name), number, kind)
+            told |= {} if product is None else {"products": product}
+            told |= {} if ids.sequence is None else {"sequences": _whole(ids.sequence)}
+        rows.add(event, self._thread(event), self._name(name), number, kind, **told)
 
-    def _operator_id(self, event: _Event) -> int:
-        """Its record-function id, before PyTorch 2.1 its external one, which counts the same on a thread."""
-        ids = self.ids.decode(event.args) if len(bytes(event.args)) > 2 else _Ids()
-        if ids.sequence is not None:
-            self.sequences[len(self.operators.start_us)] = _whole(ids.sequence)
-        if ids.record is None:
-            return _whole(ids.external)
-        self.operator_ids = RECORD_ID
-        return _whole(ids.record)
-
-    def _add_task(self, event: _Event, name: str, kind: int, arguments: _Arguments) -> None:
+    def _add_task(self, event: Event, name: str, kind: int, arguments: _Arguments) -> None:
         key = _whole(arguments.device), _whole(arguments.stream)
-        stream = self.streams.setdefault(key, len(self.streams))
+        stream, said = self.streams.setdefault(key, len(self.streams)), dict[str, object]()
         if arguments.operation or arguments.group:
             known = self.groups.get(arguments.group or "", _Group())
             told = bytes(arguments.group_ranks).decode()
@@ -446,14 +450,12 @@ class _Collector:
             size = size if size <= MOST_RANKS else 0
             size = size or len(known.ranks or ())
             texts = arguments.description or known.description or "", arguments.dtype or ""
-            said = Collective(arguments.operation or "", group, elements, size, *texts, first, stride)
-            self.collectives[len(self.tasks.start_us)] = said
+            said["collectives"] = Collective(arguments.operation or "", group, elements, size, *texts, first, stride)
         elif kind == TaskKind.MEMCPY and arguments.copied:
-            self.copied[len(self.tasks.start_us)] = _whole(arguments.copied)
+            said["copied"] = _whole(arguments.copied)
         if arguments.blocks is not None:
-            shares = _share(arguments.blocks, 1), _share(arguments.occupancy, 100)
-            self.multiprocessors[len(self.tasks.start_us)] = shares
-        self.tasks.add(event, stream, self._name(name), _whole(arguments.correlation), kind)
+            said["multiprocessors"] = _share(arguments.blocks, 1), _share(arguments.occupancy, 100)
+        self.tasks.add(event, stream, self._name(name), _whole(arguments.correlation), kind, **said)
 
     def _add_sync(self, arguments: _Arguments) -> None:
         numbers = (arguments.stream, arguments.wait_stream, arguments.record)
@@ -465,8 +467,8 @@ class _Collector:
         rows = (self.calls, self.operators, self.tasks)
         starts = [min(part.start_us) for part in rows if part.start_us] + [mark.ts for mark, _ in self.marks.values()]
         base_us = float(np.floor(min(starts, default=0.0)))
-        (calls, _), (operators, asked), (tasks, order) = (part.intervals(base_us) for part in rows)
-        position, place = np.argsort(order), np.argsort(asked)
+        (calls, _), (operators, asked), (tasks, ran) = (part.intervals(base_us) for part in rows)
+        ran["collectives"] = {row: _with_ends(what, rank) for row, what in ran.get("collectives", {}).items()}
         return KinetoTrace(
             file=file,
             rank=rank or 0,
@@ -480,15 +482,12 @@ class _Collector:
             operators=operators,
             tasks=tasks,
             steps=tuple(_mark(index, *self.marks[index], base_us) for index in sorted(self.marks)),
-            collectives={int(position[row]): _with_ends(what, rank) for row, what in self.collectives.items()},
             syncs=self.syncs,
             annotations=self.annotations.intervals(base_us)[0],
             frames=self.frames.intervals(base_us)[0],
-            copied={int(position[row]): size for row, size in self.copied.items()},
-            multiprocessors={int(position[row]): shares for row, shares in self.multiprocessors.items()},
-            products={int(place[row]): product for row, product in self.products.items()},
-            sequences={int(place[row]): number for row, number in self.sequences.items()},
             operator_ids=self.operator_ids,
+            **asked,
+            **ran,
         )
 
 
@@ -502,7 +501,7 @@ def _with_ends(said: Collective, rank: int | None) -> Collective:
     return replace(said, group=group + own)
 
 
-def _mark(index: int, event: _Event, thread: int, base_us: float) -> StepMark:
+def _mark(index: int, event: Event, thread: int, base_us: float) -> StepMark:
     start = round((event.ts - base_us) * 1e3)
     return StepMark(index, start, start + round((event.dur or 0) * 1e3), thread)
 
@@ -519,8 +518,9 @@ def read_kineto(content: bytes, file: str) -> KinetoTrace:
         with collection_paused():
             document = _document(content)
             collector = _Collector(document.distributed)
-            _collect(document.events or [], collector)
-    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
+            for event in _complete(document.events or []):
+                collector.add(event)
+    except UNREADABLE as error:
         found = "an empty file" if not content.strip() else foreign(content) or str(error)
         raise InputError.at(
             file, "this is not a profiler trace", expected="Kineto's JSON with traceEvents", found=found
@@ -555,15 +555,23 @@ def _document(content: bytes) -> _Document:
     return msgspec.json.decode(content, type=_Document)
 
 
-def _collect(events: Iterable[msgspec.Raw], collector: _Collector) -> None:
-    """Decode complete events (phase X) one by one; flows, metadata and instants carry nothing for a replay."""
-    decode = msgspec.json.Decoder(_Event).decode
+def complete_events(content: bytes) -> Iterator[Event]:
+    """The complete events of a JSON document; one of `UNREADABLE` where it is none, or has none."""
+    events = _document(content).events
+    if events is None:
+        raise ValueError("there is no list of events")
+    return _complete(events)
+
+
+def _complete(events: Iterable[msgspec.Raw]) -> Iterator[Event]:
+    """Complete events (phase X), decoded one by one; flows, metadata and instants carry nothing for a replay."""
+    decode = msgspec.json.Decoder(Event).decode
     for raw in events:
         event = decode(raw)
         if event.ph == "X":
             if not (-MOST_US < event.ts < MOST_US and (event.dur or 0) < MOST_US):
                 raise ValueError(f"the time of '{event.name}' is beyond all clocks: {event.ts} + {event.dur} us")
-            collector.add(event)
+            yield event
 
 
 def read_ranks(paths: Iterable[str | Path]) -> list[KinetoTrace]:

@@ -157,7 +157,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """Sizes of the rank groups; 0 = the header does not say."""
+    """Sizes of the rank groups; 0 = the header does not say, of `expert_tp` (ranks that split an expert): as `tp`."""
 
     tp: int = 0
     ep: int = 0
@@ -166,6 +166,12 @@ class Parallelism:
     cp: int = 0
     gradient_accumulation: int = 0
     all_gpus: int = 0
+    expert_tp: int = 0
+
+    @property
+    def expert_stride(self) -> int:
+        """How far apart the ranks of an expert group stand: the ranks that split an expert are side by side."""
+        return max(1, self.expert_tp or self.tp)
 
 
 @dataclass(frozen=True, slots=True)

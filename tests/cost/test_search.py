@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simcore.cli import main
 from simcore.cost.predict import lower_bound_s, predict, stage_bound_s
-from simcore.cost.search import SLOWEST, Candidate, Study, axes, candidates, pareto, rivals, search
+from simcore.cost.search import SLOWEST, Candidate, Study, axes, pareto, rivals, search, sized
 from simcore.cost.systems import CLUSTERS
 from simcore.model.memory import peak
 from simcore.model.plan import Plan
@@ -17,6 +17,7 @@ from simcore.workload.loops import schedules
 
 GPT = Model("gpt", 8, 2048, 16, 8192, 32000, gated=False, tied=True, positions=1024, norm="layer")
 UNEVEN = replace(GPT, layers=7)
+SELENE = CLUSTERS["selene"]
 SCHEDULES = [name for name in schedules.names() if name != "interleaved"]
 
 
@@ -39,7 +40,7 @@ def test_pruning_finds_what_trying_everything_finds(model, gpus, top, share, ove
     axes_ = {"schedule": schedule, "zero": zero, "micro_batch": (1, 4)}
     study = Study(model, plan, gpus, CLUSTERS["selene"], **axes_, memory_bytes=limit)
     found = search(study, top)
-    plans = [one for one in dict.fromkeys(candidates(study)) if peak(model, one).total <= limit]
+    plans = [one for one, size in sized(study).items() if size <= limit]
     everything = [Candidate(one, peak(model, one).total, 0.0, predict(model, one, study.cluster)) for one in plans]
     times = sorted(one.step_s for one in everything)
     assert [one.step_s for one in found.best] == times[:top]
@@ -152,6 +153,26 @@ def test_the_best_plan_its_run_and_its_file_take_the_same_time(schedule, pp, tmp
     assert main(["run", *files, "--schedule", found["best"][0]["schedule"], "--json"]) == 0
     run_ns = json.loads(capsys.readouterr().out)["time_ns"]
     assert run_ns == round(predicted["run_s"] * 1e9) == pytest.approx(predicted["step_s"] * 1e9, abs=4)
+
+
+def test_a_stage_with_much_else_to_do_has_fewer_layers():
+    """A head as wide as ten layers: layers go to the others, and the step is shorter; what is best is best of all."""
+    model = replace(GPT, layers=16, vocab=512000, tied=False)
+    study = Study(model, Plan(8, 1024, global_batch=32), 8, SELENE, tp=[1], pp=[4], cp=[1], schedule=["1f1b"])
+    best = search(replace(study, virtual_stages=[1]), 1).best[0]
+    even = search(replace(study, virtual_stages=[1], cuts=["even"]), 1).best[0]
+    assert sum(best.plan.cuts) == 16 and best.plan.cuts[-1] < 4
+    assert best.step_s < 0.95 * even.step_s
+
+
+def test_no_more_is_computed_again_than_fitting_takes():
+    study = Study(GPT, Plan(2, 2048, global_batch=16), 2, SELENE, tp=[1], pp=[1], cp=[1], micro_batch=[4], zero=[0])
+    sizes = {plan.recompute_layers if plan.recompute == "full" else "none": size for plan, size in sized(study).items()}
+    tight = replace(study, memory_bytes=(sizes["none"] + sizes[0]) // 2)
+    (partial,) = {plan.recompute_layers for plan in sized(tight)} - {0}
+    some, fewer = (Plan.but(search(tight, 1).best[0].plan, recompute_layers=n) for n in (partial, partial - 1))
+    assert peak(GPT, some).total <= tight.memory_bytes < peak(GPT, fewer).total
+    assert search(tight, 1).best[0].plan.recompute_layers == partial < GPT.layers
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def strategies(draw):
         schedule=name,
         cp=draw(st.sampled_from([1, 2])),
         context=draw(st.sampled_from(["gather", "ring", "all_to_all"])),
-        expert_tp=tp,
+        expert_tp=draw(st.sampled_from([1, tp])),
         virtual_stages=chunks,
         sequence_parallel=bool(model.experts) or draw(st.booleans()),
         zero=zero,

@@ -17,7 +17,8 @@ from simcore.system.config import SystemConfig
 from simcore.timeline.events import FOREVER
 from simcore.workload import text
 from simcore.workload.loops import schedules
-from simcore.workload.model import CollectiveKind, Layer, Parallelism, Phase, Role, Workload
+from simcore.workload.loops.step import group_axes
+from simcore.workload.model import CollectiveKind, Group, Layer, Parallelism, Phase, Role, Workload
 from tests.runs import KINDS, Run
 
 LOOP = "HYBRID_TRANSFORMER"
@@ -178,17 +179,49 @@ def rows_of(timeline, npu):
     return sorted(zip(names, *(column.tolist() for column in columns), strict=True))
 
 
-@settings(deadline=None, max_examples=30)
-@given(rows_of_collectives())
-def test_cells_told_ahead_are_those_message_by_message_to_every_event_and_link(run):
+def check_message_by_message(run):
+    """Every event of every NPU and every use of a link as in the oracle; gives the run's timeline."""
     told, oracle = run.timeline(), run.timeline(exact="messages")
-    assert told.finish_ns == tuple(oracle.finish_ns[members[0]] for members in told.ranks)
-    for members in told.ranks:
-        assert rows_of(told, members[0]) == rows_of(oracle, members[0])
+    for members, finish_ns in zip(told.ranks, told.finish_ns, strict=True):
+        assert {oracle.finish_ns[npu] for npu in members} == {finish_ns}
+        rows = rows_of(told, members[0])
+        assert all(rows == rows_of(oracle, npu) for npu in members)
     assert (told.links.size_bytes == oracle.links.size_bytes).all()
     for link in range(len(told.links.size_bytes)):
         for own, other in zip(told.links.use.of(link), oracle.links.use.of(link), strict=True):
             assert own.tolist() == other.tolist()
+    return told
+
+
+@settings(deadline=None, max_examples=30)
+@given(rows_of_collectives())
+def test_cells_told_ahead_are_those_message_by_message_to_every_event_and_link(run):
+    check_message_by_message(run)
+
+
+@st.composite
+def stragglers_of_pipelines(draw):
+    """A pipelined run whose groups and stages have dimensions of their own, and one slow NPU."""
+    tp, dp, stages = draw(st.sampled_from([(2, 3, 2), (3, 2, 2), (3, 1, 4), (1, 3, 3)]))
+    across = draw(st.sampled_from([(stages,), (2, stages // 2)])) if stages == 4 else (stages,)
+    rate = draw(st.sampled_from([5e9, 50e9]))
+    dims = [Dimension(draw(st.sampled_from(["Ring", "Switch"])), size, rate, 100.0) for size in (tp, dp) if size > 1]
+    dims += [Dimension(draw(st.sampled_from(["Ring", "Mesh", "Switch"])), size, rate, 100.0) for size in across]
+    layers = [Layer(f"row{i}", draw(BLOCKING), draw(BLOCKING), draw(PHASES), i) for i in range(2)]
+    end = Layer("gradient_reduce", Phase(), Phase(), draw(BLOCKING), role=Role.REDUCE)
+    handed, sized = draw(st.sampled_from([1000, 60_000])), Parallelism(tp, 1, stages, 1, 0, stages)
+    workload = Workload(LOOP, (end, *layers * stages), sized, "simai", pipeline_bytes=handed)
+    slow = {draw(st.integers(0, tp * dp * stages - 1)): draw(st.sampled_from([1.1, 1.5]))}
+    chosen = Settings(schedule=draw(st.sampled_from(["gpipe", "1f1b", "zb-h1"])), stragglers=slow, link_times=True)
+    system = SystemConfig(preferred_dataset_splits=draw(st.sampled_from([1, 2])), active_chunks_per_dimension=1)
+    return Run(workload, Topology(tuple(dims)), system, settings=chosen)
+
+
+@settings(deadline=None, max_examples=15)
+@given(stragglers_of_pipelines())
+def test_of_a_stage_only_the_peers_of_a_straggler_and_of_these_differ(run):
+    """Four classes a stage at most: the one in its place, those of its two groups, and the others."""
+    assert len(check_message_by_message(run).ranks) <= 4 * run.workload.parallelism.pp
 
 
 @settings(deadline=None, max_examples=20)
@@ -253,6 +286,18 @@ def test_parts_of_a_model_differ_in_length():
     assert Run(workload, machine(2)).timeline().time_ns == expected
 
 
+def test_ranks_that_split_no_expert_exchange_with_their_neighbours():
+    """`etp: 1`: an expert group of four is as many NPUs side by side; without it, every second of eight."""
+    row = Layer("row", Phase(0, CollectiveKind.ALL_TO_ALL, 1 << 20, Group.EP))
+    apart = Workload("HYBRID_TRANSFORMER", (row,), Parallelism(2, 4), "simai")
+    beside = replace(apart, parallelism=Parallelism(2, 4, expert_tp=1))
+    assert text.parse(text.write(beside), "made").parallelism == beside.parallelism
+    inside = Topology((Dimension("Switch", 4, 100e9, 0.0), Dimension("Switch", 2, 1e9, 0.0)))
+    near_ns, far_ns = (Run(one, inside).timeline().time_ns for one in (beside, apart))
+    assert far_ns > 10 * near_ns
+    assert group_axes(beside.parallelism, 8)[Group.DP_EP] == (2, 4)
+
+
 def test_virtual_stages_and_cut_parts_take_as_long():
     whole = Run(equal_stages(4, 8), machine(4), settings=Settings(schedule="interleaved"))
     said = Run(equal_stages(4, 8, vpp=2), machine(4))
@@ -272,7 +317,7 @@ def test_without_gradients_a_pipeline_only_goes_forward():
     assert Run(workload, machine(4)).timeline().time_ns == 4 * 200
 
 
-HEADER = f"{LOOP} model_parallel_NPU_group: 2 ep: 1 pp: {{pp}} vpp: 1 ga: {{ga}} all_gpus: 8 {{rows}}pp_comm: 8\n"
+HEADER = f"{LOOP} model_parallel_NPU_group: 2 pp: {{pp}} vpp: 1 ga: {{ga}} all_gpus: 8 {{rows}}pp_comm: 8\n"
 ROW = "{name}\t-1\t10\tNONE\t0\t10\tNONE\t0\t10\tNONE\t0\t0\n"
 
 
@@ -283,6 +328,7 @@ ROW = "{name}\t-1\t10\tNONE\t0\t10\tNONE\t0\t10\tNONE\t0\t0\n"
         ("abac", {"pp": 2, "ga": 2}, "", 6, "'c' is the first that differs"),
         ("abab", {"pp": 8, "ga": 2}, "", 1, "do not fit the topology"),
         ("abab", {"pp": 2, "ga": 2}, "dualpipe", 0, "does not exist"),
+        ("abab", {"pp": 2, "ga": 2, "rows": "etp: 2 ep: 4 "}, "", 1, "expert ranks reach over stages"),
         ("aa", {"pp": 2, "ga": 2}, "zb-v", 1, "cannot be cut into 2"),
         ("abab", {"pp": 1, "ga": 2}, "1f1b", 0, "no pipeline to schedule"),
         ("abab", {"pp": 2, "ga": 2, "rows": "stage_rows: 3 1 1 2 "}, "", 1, "must count the rows of pp \\* vpp parts"),

@@ -14,9 +14,9 @@ from simcore.network.congestion_free import message_ns
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Topology, Wafer
 from simcore.timeline.breakdown import breakdown, class_figures
-from simcore.wafer.cores import CoreRates, play_cores
+from simcore.wafer.cores import play_cores
 from simcore.wafer.run import core_places, simulate_wafer
-from simcore.wafer.steps import Rates, link_bytes, play
+from simcore.wafer.steps import Rates, play, send_all
 from simcore.workload.wafer import CoreStep, Flows, Instruction, NodeStep, Phase
 from tests.generate.test_wse_nodes import SYSTEMS
 from tests.generate.wse import job, of_run, oracle
@@ -45,6 +45,15 @@ def played(made):
     """A job's first step as phases."""
     step = steps(made)[0]
     return node_step(made, step, exchanges(made, step))
+
+
+def link_bytes(graph, phase):
+    """Bytes that every link carries in a phase; a multicast crosses a link once."""
+    loads, nothing = np.zeros(len(graph), np.int64), np.zeros(len(graph), np.int64)
+    for each in phase.rounds:
+        start = np.zeros(len(each.source), np.int64)
+        loads += send_all(graph, each.source, each.target, each.size_bytes, start, each.tree, nothing).size_bytes
+    return loads
 
 
 def test_the_exchange_of_the_default_run_loads_the_links_as_estimated():
@@ -173,7 +182,7 @@ def test_a_topology_that_is_too_small_is_refused():
         simulate_wafer([played(job())], mesh(2, 2).topology, RATES, Settings())
 
 
-FREE = CoreRates(1e9, 1e300)
+FREE = Rates(1e9, 1e300)
 
 
 def _trace(*lines):
@@ -197,8 +206,8 @@ def test_nodes_are_rectangles_of_cores():
 def test_moves_over_one_link_and_out_of_one_bank_wait_for_each_other():
     """Two cores read the same bank at once: its port serves one after the other, then the link they share."""
     reads = [_trace(("READ", (0, 100), ())) for _ in range(2)]
-    together = cores([[], *reads], CoreRates(1e9, 1e9), (3, 1), rate=1e9)
-    apart = cores([[], *reads], CoreRates(1e9, 1e9), (3, 1), rate=1e9, queues=False)
+    together = cores([[], *reads], Rates(1e9, 1e9), (3, 1), rate=1e9)
+    apart = cores([[], *reads], Rates(1e9, 1e9), (3, 1), rate=1e9, queues=False)
     assert together.end_ns.tolist() == [0, 100, 200]
     assert apart.end_ns.tolist() == [0, 100, 100]
     assert sorted(together.link_bytes.tolist())[-2:] == [100, 200]
@@ -206,7 +215,7 @@ def test_moves_over_one_link_and_out_of_one_bank_wait_for_each_other():
 
 def test_a_core_multicast_crosses_a_link_once():
     """A line of three: banks 1 and 2 get it over the same first link."""
-    run = cores([_trace(("MULTICAST", (0, 1, 2, 50), ())), [], []], CoreRates(1e9, 1e9), (3, 1), rate=1e9)
+    run = cores([_trace(("MULTICAST", (0, 1, 2, 50), ())), [], []], Rates(1e9, 1e9), (3, 1), rate=1e9)
     assert sorted(run.link_bytes.tolist())[-2:] == [50, 50]
     assert run.time_ns == 50
 
@@ -227,7 +236,7 @@ def test_cores_without_barriers_and_with_free_moves_take_as_long_as_the_busiest_
 
 def test_a_core_computes_while_it_moves_and_a_barrier_waits_for_both():
     """READ 100 ns, GEMM 60 ns independent; the other core comes at 30 ns."""
-    rates = CoreRates(1e9, 1e9)
+    rates = Rates(1e9, 1e9)
     meet = ("BARRIER", ("b",), ())
     first = _trace(("READ", (0, 100), ()), ("GEMM", (3, 4, 5), ()), meet, ("READ", (3, 10), ()))
     second = _trace(("ADD", (30,), ()), meet, ("GEMM", (1, 1, 7), ()))
@@ -239,7 +248,7 @@ def test_a_core_computes_while_it_moves_and_a_barrier_waits_for_both():
 
 def test_an_instruction_waits_for_those_it_names():
     """READ then GEMM then WRITE."""
-    rates = CoreRates(1e9, 1e9)
+    rates = Rates(1e9, 1e9)
     chain = _trace(("READ", (0, 10), ()), ("GEMM", (1, 1, 20), (0,)), ("WRITE", (0, 5), (1,)))
     assert cores([chain], rates, (2, 1)).time_ns == 35
 

@@ -20,7 +20,8 @@ _APART = 128.0  # octaves between the keys of two curves: more than any swept si
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """Curves of one operation, device and type. `sizes`: columns [curves] of the configurations.
+    """Curves of one operation, device and type. `sizes`: columns [curves] of configurations, `places` [curves, axes]
+    where these are, in weighted octaves.
 
     `first` [curves + 1]: where each curve's points begin; `along` [points]: log2 of the swept size, ascending in each
     curve; `log_us` [points]: natural logarithm of microseconds. `table` names the measurements.
@@ -28,6 +29,7 @@ class Curves:
 
     table: str
     sizes: Columns
+    places: Floats
     first: Integers
     along: Floats
     log_us: Floats
@@ -42,10 +44,17 @@ class Curves:
         """Where each curve begins and ends, in log2 of the swept size."""
         return self.along[self.first[:-1]], self.along[self.first[1:] - 1]
 
-    def at(self, curve: Integers, along: Floats) -> Floats:
-        """log(us) on the straight lines between a curve's points; beyond its ends the value there. Any one shape."""
-        left, right, share = self.between(curve, along)
-        return self.log_us[left] + share * (self.log_us[right] - self.log_us[left])
+    @cached_property
+    def squares(self) -> Floats:
+        """Of the places' distances from the origin."""
+        found: Floats = (self.places**2).sum(1)
+        return found
+
+    @cached_property
+    def of(self) -> dict[tuple[float, ...], int]:
+        """Which curve has a configuration, its sizes in their order."""
+        rows = zip(*(values.tolist() for values in self.sizes.values()), strict=True)
+        return {row: place for place, row in enumerate(rows)}
 
     def between(self, curve: Integers, along: Floats) -> tuple[Integers, Integers, Floats]:
         """The points left and right of a place, and how far it is from the one to the other."""

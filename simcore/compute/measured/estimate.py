@@ -327,41 +327,27 @@ def _along_curve(question: Question, there: Curves, own: Integers) -> tuple[Floa
 
 def _own_curve(question: Question, there: Curves) -> Integers:
     """Which curve has each row's configuration; -1 where none has."""
-    asked_for = question.operation.filled(question.sizes)
-    known = _configurations(own_folder(), there, question.operation)
-    asked = zip(*(np.asarray(asked_for[name]).tolist() for name in question.operation.sizes), strict=True)
-    return np.array([known.get(row, -1) for row in asked], dtype=np.int64)
-
-
-@remembered(64)
-def _configurations(own: Path, there: Curves, operation: Operation) -> dict[tuple[float, ...], int]:
-    """Which curve has a configuration."""
-    rows = zip(*(there.sizes[name].tolist() for name in operation.sizes), strict=True)
-    return {row: place for place, row in enumerate(rows)}
-
-
-@remembered(64)
-def _places(own: Path, there: Curves, operation: Operation) -> tuple[Floats, Floats]:
-    """Where the configurations of curves are, and the squares of that."""
-    places = operation.places(there.sizes)
-    return places, (places**2).sum(1)
+    asked = question.operation.filled(question.sizes)
+    rows = zip(*(np.asarray(values).tolist() for values in asked.values()), strict=True)
+    return np.array([there.of.get(row, -1) for row in rows], dtype=np.int64)
 
 
 def _between(question: Question, there: Curves, known: _Known) -> tuple[Floats, Floats, Floats, NDArray[np.object_]]:
     """log(us), distance, spread and table from the nearest configurations, each at the same swept size."""
     operation, along = question.operation, question.along
-    places, squares = _places(own_folder(), there, operation)
     asked = operation.places(operation.filled(question.sizes))
     low, high = there.ends
     beyond = _REACH * (along[:, None] - np.clip(along[:, None], low, high))
-    apart = np.sqrt((asked**2).sum(1)[:, None] + squares - 2 * asked @ places.T + beyond**2 + 1e-9)
+    apart = np.sqrt((asked**2).sum(1)[:, None] + there.squares - 2 * asked @ there.places.T + beyond**2 + 1e-9)
     if question.without_exact:
         apart[_forbidden(question, there)] = np.inf
-    count = min(_KRIGING.neighbours, len(places))
+    count = min(_KRIGING.neighbours, len(there.places))
     near = np.argpartition(apart, count - 1, axis=1)[:, :count]
-    offsets = np.concatenate([places[near] - asked[:, None], np.take_along_axis(beyond, near, 1)[..., None]], axis=2)
+    offsets = np.concatenate(
+        [there.places[near] - asked[:, None], np.take_along_axis(beyond, near, 1)[..., None]], axis=2
+    )
     offsets = np.where(np.isinf(np.take_along_axis(apart, near, 1))[..., None], _FAR, offsets)
-    weights, left = (_FADING if known.alike else _KRIGING).weights(offsets)
+    weights, left = replace(_FADING if known.alike else _KRIGING, noise=operation.noise).weights(offsets)
     residual = _without_outliers(_residual(question, there, near, known))
     base = known.below(question)
     alone = np.isinf(apart.min(1))  # nothing measured that may be used

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,9 @@ class Work:
     steps: Floats | float = 0.0
 
 
+_Work = Callable[[Columns, float], Work]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
     """One of `OPERATIONS`, and the same only as itself.
@@ -37,6 +41,8 @@ class Operation:
 
     `borrows`: few curves a device, so that near devices' say what they have in common.
 
+    `noise`: variance of one measurement over that of points far apart. Clocks of a training loop drift from row to row.
+
     `rests_on` names a better known operation that does nearly the same work; `there` gives its columns.
     """
 
@@ -44,10 +50,11 @@ class Operation:
     swept: str
     words: tuple[str, ...]
     axes: tuple[Axis, ...]
-    work: Callable[[Columns, float], Work]
+    work: _Work
     repeated: tuple[str, ...] = ()
     by_point: bool = False
     borrows: bool = False
+    noise: float = 0.02
     rests_on: str = ""
     there: Callable[[Columns], Columns] = dict
 
@@ -191,11 +198,14 @@ def _exchange(c: Columns, _: float) -> Work:
     return Work(link_bytes=2 * tokens * hidden * np.maximum(copies, _NETWORK_SHARE * away), steps=np.log2(ranks))
 
 
-_PRODUCT = ({"n": 1.0}, {"k": 1.0})
-_HEADS = ({"heads": 0.3}, {"heads": 0.5, "kv_heads": -0.5}, {"head_dim": 6.0}, {"heads": 1.5, "batch": 1.5})
-_MODEL = ({"hidden": 2.3}, {"inter": 0.4, "tp": -0.4}, {"experts": 0.7, "ep": -0.7}, {"topk": 12.0}, {"inter": 4.5})
-_SPREAD = ({"ep": 0.3}, {"experts": 0.7}, {"tp": 0.7}, {"topk": 1.1, "experts": -1.1})
+_PRODUCT = "n k"
+_HEADS = "heads^0.3 heads^0.5*kv_heads^-0.5 head_dim^6 heads^1.5*batch^1.5"
+_MODEL = "hidden^2.3 inter^0.4*tp^-0.4 experts^0.7*ep^-0.7 topk^12 inter^4.5"
+_SPREAD = "ep^0.3 experts^0.7 tp^0.7 topk^1.1*experts^-1.1"
+_TRAINED_HEADS = "heads^0.7 heads^0.5*kv_heads^-0.5 qk_head_dim^3 v_head_dim^3 batch^0.7"
 _FEED = ("dtype", "gated", "distribution")
+_GRADIENT = ("dtype", "layout", "out_dtype", "accumulate")
+_LOOP = 0.3
 _LONG_RUNS = ("gemm", "attention_prefill", "attention_bidirectional")  # measured at the power limit, too
 
 
@@ -204,100 +214,65 @@ def _sustained(short: Operation) -> Operation:
     return replace(short, name=f"{short.name}_sustained", words=("dtype", "framework"), rests_on=short.name)
 
 
-OPERATIONS: dict[str, Operation] = {
-    one.name: one
-    for one in (
-        Operation("gemm", "m", ("dtype",), _PRODUCT, _product),
-        Operation("gemm_fp32", "m", ("dtype", "op"), ({"batch": 1.0}, *_PRODUCT), _product),
-        Operation(
-            "gemm_gradients",
-            "m",
-            ("dtype", "layout", "out_dtype", "accumulate"),
-            ({"batch": 1.0}, *_PRODUCT),
-            _product,
-            rests_on="gemm",
-            there=_whole,
-        ),
-        Operation(
-            "grouped_gemm",
-            "m",
-            ("dtype", "stage", "accumulate"),
-            ({"groups": 1.0}, *_PRODUCT),
-            _grouped,
-            rests_on="gemm",
-            there=_side_by_side,
-        ),
-        Operation("moe", "tokens", _FEED, (*_MODEL, *_SPREAD), _experts),
-        Operation("attention_prefill", "seq", ("dtype",), (*_HEADS, {"window": 1.0}), _prefill, ("batch",)),
-        Operation(
-            "attention_bidirectional",
-            "seq",
-            ("dtype",),
-            ({"heads": 0.3}, {"head_dim": 6.0}, {"heads": 1.5, "batch": 1.5}),
-            _bidirectional,
-            ("batch",),
-        ),
-        Operation("attention_decode", "context", ("kv_dtype",), (*_HEADS, {"window": 1.0}), _decode, ("batch",)),
-        Operation(
-            "attention_causal",
-            "seq",
-            ("dtype", "stage", "contiguous"),
-            (
-                {"heads": 0.7},
-                {"heads": 0.5, "kv_heads": -0.5},
-                {"qk_head_dim": 3.0},
-                {"v_head_dim": 3.0},
-                {"batch": 0.7},
-            ),
-            _causal,
-            ("batch",),
-        ),
-        Operation(
-            "mla_prefill",
-            "seq",
-            ("dtype",),
-            ({"heads": 1.0}, {"batch": 1.0}, {"prefix": 0.5}),
-            _latent_prefill,
-            ("batch", "prefix"),
-        ),
-        Operation("mla_decode", "context", ("dtype",), ({"heads": 1.0}, {"batch": 1.0}), _latent_decode, ("batch",)),
-        Operation("mla_bmm", "tokens", ("dtype", "op"), ({"heads": 1.0},), _latent_product),
-        Operation("memory", "rows", ("dtype", "op", "gated"), ({"columns": 1.0},), _pass),
-        Operation("memory_fp32", "rows", ("dtype", "op"), ({"columns": 1.0},), _pass),
-        Operation("quantize_scale_matrix", "m", ("dtype",), ({"k": 1.0},), _quantise),
-        Operation("quantize_computescale", "m", ("dtype",), ({"k": 1.0},), _quantise),
-        Operation(
-            "nccl",
-            "size_bytes",
-            ("dtype", "op"),
-            ({"ranks": 1.0}, {"ranks_per_node": 4.0}),
-            _collective,
-            by_point=True,
-            borrows=True,
-        ),
-        Operation(
-            "expert_exchange",
-            "tokens",
-            ("dtype", "mode", "stage"),
-            (
-                {"nodes": 3.0},
-                {"ranks": 1.0},
-                {"hidden": 1.0},
-                {"topk": 1.0},
-                {"experts": 0.3},
-                {"sms": 1.0},
-            ),
-            _exchange,
-        ),
-        Operation(
-            "custom_all_reduce",
-            "size_bytes",
-            ("dtype", "framework", "launch"),
-            ({"ranks": 1.0},),
-            _collective,
-            by_point=True,
-            borrows=True,
-        ),
-    )
-}
+def _measured(
+    name: str, swept: str, words: tuple[str, ...], axes: str, work: _Work, *more: str, **others: Any
+) -> Operation:
+    """An operation with its axes as products of powers of sizes; `more`: sizes that are repeated."""
+    pairs = [[size.partition("^") for size in axis.split("*")] for axis in axes.split()]
+    weighed = tuple({size: float(weight or 1) for size, _, weight in axis} for axis in pairs)
+    return Operation(name, swept, words, weighed, work, more, **others)
+
+
+_ALL = (
+    _measured("gemm", "m", ("dtype",), _PRODUCT, _product),
+    _measured("gemm_fp32", "m", ("dtype", "op"), f"batch {_PRODUCT}", _product),
+    _measured(
+        "gemm_gradients", "m", _GRADIENT, f"batch {_PRODUCT}", _product, noise=_LOOP, rests_on="gemm", there=_whole
+    ),
+    _measured(
+        "grouped_gemm",
+        "m",
+        ("dtype", "stage", "accumulate"),
+        f"groups {_PRODUCT}",
+        _grouped,
+        noise=_LOOP,
+        rests_on="gemm",
+        there=_side_by_side,
+    ),
+    _measured("moe", "tokens", _FEED, f"{_MODEL} {_SPREAD}", _experts),
+    _measured("attention_prefill", "seq", ("dtype",), f"{_HEADS} window", _prefill, "batch"),
+    _measured(
+        "attention_bidirectional",
+        "seq",
+        ("dtype",),
+        "heads^0.3 head_dim^6 heads^1.5*batch^1.5",
+        _bidirectional,
+        "batch",
+    ),
+    _measured("attention_decode", "context", ("kv_dtype",), f"{_HEADS} window", _decode, "batch"),
+    _measured("attention_causal", "seq", ("dtype", "stage", "contiguous"), _TRAINED_HEADS, _causal, "batch"),
+    _measured("mla_prefill", "seq", ("dtype",), "heads batch prefix^0.5", _latent_prefill, "batch", "prefix"),
+    _measured("mla_decode", "context", ("dtype",), "heads batch", _latent_decode, "batch"),
+    _measured("mla_bmm", "tokens", ("dtype", "op"), "heads", _latent_product),
+    _measured("memory", "rows", ("dtype", "op", "gated"), "columns", _pass),
+    _measured("memory_fp32", "rows", ("dtype", "op"), "columns", _pass),
+    _measured("quantize_scale_matrix", "m", ("dtype",), "k", _quantise),
+    _measured("quantize_computescale", "m", ("dtype",), "k", _quantise),
+    _measured(
+        "nccl", "size_bytes", ("dtype", "op"), "ranks ranks_per_node^4", _collective, by_point=True, borrows=True
+    ),
+    _measured(
+        "expert_exchange", "tokens", ("dtype", "mode", "stage"), "nodes^3 ranks hidden topk experts^0.3 sms", _exchange
+    ),
+    _measured(
+        "custom_all_reduce",
+        "size_bytes",
+        ("dtype", "framework", "launch"),
+        "ranks",
+        _collective,
+        by_point=True,
+        borrows=True,
+    ),
+)
+OPERATIONS: dict[str, Operation] = {one.name: one for one in _ALL}
 OPERATIONS |= {one.name: one for one in map(_sustained, [OPERATIONS[name] for name in _LONG_RUNS])}

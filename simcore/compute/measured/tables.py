@@ -143,7 +143,7 @@ def curves(entry: Entry, words: tuple[Word, ...]) -> Curves | None:
     first = np.concatenate([[0], np.cumsum(points[agreed])])
     along = np.log2(archive[operation.swept][chosen].astype(float))
     log_us = archive["level"][chosen].astype(float) * (np.log(2) / LEVELS)
-    return Curves(entry.name, sizes, first, along, log_us)
+    return Curves(entry.name, sizes, operation.places(sizes), first, along, log_us)
 
 
 def _agreeing(
@@ -187,38 +187,3 @@ def _medians(values: Floats, which: Integers) -> Floats:
 def _smallest(values: Integers) -> NDArray[np.generic]:
     """In the narrowest type that holds them."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
-
-
-def thinned(operation: Operation, packed: Mapping[str, NDArray[np.generic]], share: float) -> NDArray[np.bool_]:
-    """Which points to keep, so that straight lines between them in logarithms meet all others within `share`."""
-    along, level = np.log2(packed[operation.swept].astype(float)), packed["level"].astype(float) * np.log(2) / LEVELS
-    first = np.concatenate([[0], np.cumsum(packed["points"].astype(np.int64))])
-    kept = np.zeros(len(along), bool)
-    for start, end in zip(first[:-1].tolist(), first[1:].tolist(), strict=True):
-        _keep(along, level, start, end - 1, kept, share)
-    return kept
-
-
-def _keep(along: Floats, level: Floats, start: int, end: int, kept: NDArray[np.bool_], share: float) -> None:
-    """Greedily: from each kept point on to the farthest whose line meets all in between."""
-    kept[[start, end]] = True
-    while start < end:
-        step = start + 1
-        for further in range(start + 2, end + 1):
-            share_of_way = (along[start + 1 : further] - along[start]) / (along[further] - along[start])
-            line = level[start] + share_of_way * (level[further] - level[start])
-            if np.abs(line - level[start + 1 : further]).max() > share:
-                break
-            step = further
-        kept[step] = True
-        start = step
-
-
-def selected(
-    packed: Mapping[str, NDArray[np.generic]], operation: Operation, kept: NDArray[np.bool_]
-) -> dict[str, NDArray[np.generic]]:
-    """A packed table with only the points that are kept."""
-    curve = np.repeat(np.arange(len(packed["points"])), packed["points"].astype(np.int64))
-    counts = np.bincount(curve[kept], minlength=len(packed["points"]))
-    points = {name: packed[name][kept] for name in (operation.swept, "level")}
-    return {**packed, "points": _smallest(counts), **points}

@@ -25,7 +25,7 @@ from simcore.cost.margins import write_errors
 from simcore.cost.published.reading import READING_ERRORS, sort_rows
 from simcore.cost.published.rows import Row, Step
 from simcore.cost.published.suites import LEFT_OUT, SUITES
-from simcore.cost.published.validate import default_documents, seen_errors
+from simcore.cost.published.validate import default_documents, quantile, seen_errors
 
 __all__ = ["FITTED", "Tried", "by_suite", "errors", "left_out", "main", "moved", "rows_by_suite", "using"]
 
@@ -192,15 +192,15 @@ def by_suite(tried: Tried, some: Floats) -> dict[str, dict[str, float]]:
     return {
         name: {
             "mean_abs_error": round(math.fsum(found) / len(found), 4),
-            "p90_abs_error": round(sorted(found)[math.ceil(0.9 * len(found)) - 1], 4),
+            "p90_abs_error": round(quantile(found, 0.9), 4),
         }
         for name, found in sizes.items()
     }
 
 
 def _starts(paths: Sequence[str]) -> list[tuple[str, float]]:
-    """The shipped values, or the least that can be moved."""
-    return [(path, max(_shipped(path), _LEAST[path.replace("/", ".").rpartition(".")[2]])) for path in paths]
+    """The shipped values."""
+    return [(path, _shipped(path)) for path in paths]
 
 
 def _elsewhere(path: str) -> float:
@@ -216,10 +216,6 @@ _MOVE = 0.2  # of a parameter's logarithm
 _FAR = 0.7  # as far as one fit goes
 _PULL = 1.0
 _FED = 0.1  # of what all rows together say of a parameter
-
-_LEAST = dict.fromkeys(("products", "narrow_products", "narrowest_products", "attention", "passes"), 0.5)
-_LEAST |= {"slowdown": 0.02, "slowdown_across": 0.02, "piece_s": 2e-6, "jitter": 0.002, "gap_s": 0.5e-6}
-_LEAST |= {"step_s": 1e-3, "owner_s": 1e-4, "launch_s": 1e-6, "expert_launch_s": 1e-6}
 
 
 def _shipped(path: str) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from simcore.compute.accelerators import ELEMENT_BYTES, accelerator
+from simcore.compute.accelerators import ELEMENT_BYTES, Accelerator, accelerator, recognised
 from simcore.cost.placed import placed
 from simcore.cost.published.rows import Job, Step, job
 from simcore.errors import InputError
@@ -43,7 +43,11 @@ _FRAMEWORKS = {
     "JAX": ("xla", "maxtext"),
     "XLA": ("xla", "maxtext"),
     "DeepSpeed": ("deepspeed", "deepspeed"),
+    "HAI-LLM": ("other", "hai-llm"),
+    "DeepSeek": ("other", "hai-llm"),
+    "Primus": ("megatron", "megatron-core"),
 }
+_ANY = ("other", "unknown")
 
 
 def family(row: Stated, known: Collection[str]) -> str:
@@ -55,7 +59,7 @@ def family(row: Stated, known: Collection[str]) -> str:
 def _software(row: Stated) -> tuple[str, str]:
     """Family and profile of what ran a row."""
     name = str(row.get("framework") or "")
-    return next((found for start, found in _FRAMEWORKS.items() if name.startswith(start)), ("other", ""))
+    return next((found for start, found in _FRAMEWORKS.items() if name.startswith(start)), _ANY)
 
 
 def training(row: Stated) -> Step:
@@ -96,14 +100,21 @@ def _shape(stated: Stated) -> Model:
 
 
 def _degrees(row: Stated) -> dict[str, int]:
-    """Degrees under the names of a plan; chunks only where there are stages."""
-    degrees = {name: row["parallel"].get(name) or 1 for name in ("tp", "pp", "cp", "ep", "dp")}
-    product = degrees["tp"] * degrees["pp"] * degrees["cp"] * degrees["dp"]
-    count = row["hardware"].get("count", product)
-    if product != count:
+    """Degrees under the names of a plan, as many replicas as there are accelerators; chunks only with stages."""
+    degrees = {name: row["parallel"].get(name) or 1 for name in ("tp", "pp", "cp", "ep")}
+    width = degrees["tp"] * degrees["pp"] * degrees["cp"]
+    count = row["hardware"].get("count") or width * (row["parallel"].get("dp") or 1)
+    degrees["dp"] = row["parallel"].get("dp") or count // width
+    if width * degrees["dp"] != count:
         raise InputError.at(str(row.get("id")), "degrees do not multiply to the accelerators", expected=str(count))
     chunks = row["parallel"].get("vp") or 1
     return {**degrees, "virtual_stages": chunks if degrees["pp"] > 1 else 1}
+
+
+def _device(row: Stated) -> Accelerator:
+    """The device, by our name or a driver's."""
+    name = str(row["hardware"]["accelerator"])
+    return recognised(name) or accelerator(name)
 
 
 def _step(row: Stated, model: Model, software: str, choices: dict[str, Any]) -> Step:
@@ -112,7 +123,7 @@ def _step(row: Stated, model: Model, software: str, choices: dict[str, Any]) -> 
     check(one.model, one.plan)
     hardware = row["hardware"]
     cluster = placed(
-        str(hardware["accelerator"]),
+        _device(row).name,
         software,
         count=hardware.get("count", one.plan.world_size),
         per_node=hardware.get("per_node") or 0,
@@ -140,9 +151,6 @@ _XLA_FULL = (*_ALL_BUT_PRODUCTS, Module.MLP_UP, Module.QKV, Module.OUT)
 
 def _framework(row: Stated) -> Step:
     kind, profile = _software(row)
-    if not profile:
-        known = ", ".join(_FRAMEWORKS)
-        raise InputError.at(str(row.get("id")), "no profile of this software", expected=known, found=row["framework"])
     model, degrees = _shape(row["model"]), _degrees(row)
     words = f"{row.get('inexact') or ''} {row.get('note') or ''}"
     zero = int(row["parallel"].get("zero") or 0)
@@ -152,13 +160,23 @@ def _framework(row: Stated) -> Step:
         **_again(row, words, model, xla=kind == "xla"),
         "zero": zero,
         "shard": _shared(words, degrees, row["hardware"].get("per_node") or 8) if zero else 0,
-        "dtype": row["dtype"],
+        "dtype": _dtype(str(row["dtype"])),
         "sequence_parallel": degrees["tp"] > 1,
         "expert_tp": degrees["tp"] if "ETP" in words else 1,
         "gradient_bytes": 4 if kind in _WIDE_SUMS else 2,
     }
     software = profile + next((way for told, way in _WAYS.items() if told in words), "")
     return _step(row, model, software, choices)
+
+
+def _dtype(stated: str) -> str:
+    """The number format that a stated one is a kind of.
+
+    >>> _dtype("MXFP8"), _dtype("bfloat16")
+    ('fp8', 'bf16')
+    """
+    word = stated.lower().replace("float", "fp").replace("bfp", "bf")
+    return next((known for known in ELEMENT_BYTES if known in word), stated)
 
 
 _WAYS = {"async TP": "-async", "eager": "-eager"}  # words of a source -> how its software was run
@@ -168,16 +186,17 @@ _WIDE_SUMS = {"deepspeed"}  # of gradients, in 32 bits; XLA sums in the type of 
 def _again(row: Stated, words: str, model: Model, *, xla: bool) -> dict[str, Any]:
     """What is computed again."""
     chosen = next((modules for told, modules in _REMATERIALISED if told.search(words)), None)
-    if chosen is None and xla and row["recompute"] == "full":
+    stated = row.get("recompute") or "none"
+    if chosen is None and xla and stated == "full":
         chosen = _XLA_FULL
     if chosen:
         return {"recompute": "selective", "recompute_modules": tuple(map(str, chosen))}
     if "every 2nd" in words:
         return {"recompute": "full", "recompute_layers": -(-model.layers // 2)}
     if "selective checkpoint; nearest" in words:  # of an unknown share of the layers: the middle of what may be
-        share = 3 if row["recompute"] == "full" else 1
+        share = 3 if stated == "full" else 1
         return {"recompute": "full", "recompute_layers": max(1, share * model.layers // 4)}
-    return {"recompute": row["recompute"]}
+    return {"recompute": stated}
 
 
 _SHARED = re.compile(r"shards? over (\d+)")
@@ -219,9 +238,7 @@ def _mlperf(row: Stated) -> Step:
         choices |= {"lora_rank": _rank(row["model"]["task"]), "lora_modules": adapted}
         choices["parameter_dtype"] = "fp8" if ELEMENT_BYTES[choices["dtype"]] < STORED_BYTES else ""
     step = _step(row, model, _graphs(row, options), choices)
-    narrower = (
-        precision.get("confirmed") is False and "fp4" in accelerator(row["hardware"]["accelerator"]).peak_flops_per_s
-    )
+    narrower = precision.get("confirmed") is False and "fp4" in _device(row).peak_flops_per_s
     if not narrower:
         return step
     (one,) = step.jobs
@@ -241,10 +258,8 @@ def _rank(task: str) -> int:
 
 
 def _graphs(row: Stated, options: Stated) -> str:
-    """The profile: AMD's programs; NVIDIA's by release and device; whether a step is a graph."""
-    device = accelerator(row["hardware"]["accelerator"])
-    if device.maker == "AMD":
-        return "mlperf-rocm"
+    """The profile of NVIDIA's programs: by release and device; whether a step is a graph."""
+    device = _device(row)
     if str(row.get("round", "")) >= "5.1" and device.year >= _BLACKWELL:
         return "mlperf-2025.09"
     return "mlperf-graphs" if _yes(options.get("cuda_graph")) else "mlperf-nemo"

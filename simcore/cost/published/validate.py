@@ -19,7 +19,17 @@ from simcore.cost.sensitivity import Sensitivity, averaged, of_question, told
 from simcore.progress import meter
 from simcore.report.table import Table, columns
 
-__all__ = ["Scored", "default_documents", "document", "scaling", "score", "seen_errors", "suites_table", "text"]
+__all__ = [
+    "Scored",
+    "default_documents",
+    "document",
+    "quantile",
+    "scaling",
+    "score",
+    "seen_errors",
+    "suites_table",
+    "text",
+]
 
 MOST_CELLS = 20_000  # three seconds of the engine
 _HERE = Path(__file__).parent / "measurements"
@@ -67,7 +77,7 @@ class Scored:
 
     def quantile(self, share: float) -> float:
         """The |error| that `share` of the rows do not pass."""
-        return _rank(list(map(abs, self.errors)), share)
+        return quantile(list(map(abs, self.errors)), share)
 
     @property
     def apart(self) -> float:
@@ -211,7 +221,7 @@ def seen_errors(blind: Mapping[str, Sequence[float]]) -> dict[tuple[str, Kind], 
     return found
 
 
-def _rank(values: Sequence[float], share: float) -> float:
+def quantile(values: Sequence[float], share: float) -> float:
     """The value that `share` of some do not pass (nearest rank)."""
     return sorted(values)[max(0, ceil(share * len(values)) - 1)] if values else 0.0
 

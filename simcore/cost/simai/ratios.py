@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import cache
-from importlib.resources import files
+
+from simcore import library
 
 __all__ = ["MEASURED", "MULTI_16", "column", "efficiency"]
 
@@ -16,9 +17,8 @@ MEASURED, MULTI_16 = (1, 2, 4, 8, 16, 32, 64, 128), "multi"  # numbers of server
 @cache
 def _tables() -> dict[tuple[str, str], tuple[float, ...]]:
     """(Table, column) -> the shares by size."""
-    lines = (files("simcore.cost.simai") / "ratios.txt").read_text(encoding="utf-8").splitlines()
-    rows = (line.split() for line in lines if not line.startswith("#"))
-    return {(table, servers): tuple(map(float, shares)) for table, servers, *shares in rows}
+    rows = library.table(__file__, "ratios.txt", 3)
+    return {(table, servers): tuple(map(float, shares.split())) for table, servers, shares in rows}
 
 
 def efficiency(table: str, column: str, size_bytes: float) -> float:

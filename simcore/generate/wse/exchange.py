@@ -83,12 +83,13 @@ class Exchange:
         return tuple(np.flatnonzero(self._reached[sequence, position]).tolist())
 
     @cached_property
-    def sent(self) -> dict[tuple[int, int], list[Token]]:
-        """Tokens from a source to a node, in order."""
-        pairs: dict[tuple[int, int], list[Token]] = defaultdict(list)
+    def sent(self) -> dict[tuple[int, int], dict[Token, int]]:
+        """Tokens from a source to a node in order, each with its place in the buffer."""
+        pairs: dict[tuple[int, int], dict[Token, int]] = defaultdict(dict)
         sources = self.source.tolist()
         for sequence, position, node in np.argwhere(self._reached).tolist():
-            pairs[sources[sequence], node].append((sequence, position))
+            buffer = pairs[sources[sequence], node]
+            buffer[sequence, position] = len(buffer)
         return pairs
 
     @cached_property
@@ -102,31 +103,24 @@ class Exchange:
         return tokens
 
     @cached_property
-    def back(self) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
-        """(expert, sequence, position) of the results from a node to a source, experts ascending, the shared one
-        last.
+    def back(self) -> dict[tuple[int, int], dict[tuple[int, int, int], int]]:
+        """(expert, sequence, position) of the results from a node to a source, each with its place: experts ascending,
+        the shared one last.
         """
-        pairs: dict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
-        for expert in sorted(self.work):
-            for sequence, position in self.work[expert]:
-                pairs[int(self.holder[expert]), int(self.source[sequence])].append((expert, sequence, position))
+        pairs: dict[tuple[int, int], dict[tuple[int, int, int], int]] = defaultdict(dict)
+        results = [(self.holder[expert], expert, *token) for expert in sorted(self.work) for token in self.work[expert]]
         for sequence in np.flatnonzero(self.shared >= 0).tolist():
-            for position in range(self.routing.shape[2]):
-                pair = int(self.shared[sequence]), int(self.source[sequence])
-                pairs[pair].append((SHARED, sequence, position))
+            results += [
+                (self.shared[sequence], SHARED, sequence, position) for position in range(self.routing.shape[2])
+            ]
+        for node, expert, sequence, position in results:
+            buffer = pairs[int(node), int(self.source[sequence])]
+            buffer[expert, sequence, position] = len(buffer)
         return pairs
-
-    @cached_property
-    def _sent_places(self) -> dict[tuple[int, int], dict[Token, int]]:
-        return {pair: {token: index for index, token in enumerate(tokens)} for pair, tokens in self.sent.items()}
-
-    @cached_property
-    def _back_places(self) -> dict[tuple[int, int], dict[tuple[int, int, int], int]]:
-        return {pair: {result: index for index, result in enumerate(held)} for pair, held in self.back.items()}
 
     def sent_place(self, source: int, node: int, token: Token) -> tuple[int, int]:
         """(length, index of `token`) of the buffer from `source` to `node`."""
-        places = self._sent_places[source, node]
+        places = self.sent[source, node]
         return len(places), places[token]
 
     @cached_property
@@ -143,7 +137,7 @@ class Exchange:
 
     def back_place(self, node: int, source: int, result: tuple[int, int, int]) -> tuple[int, int]:
         """(length, index of `result`) of the buffer of results from `node` to `source`."""
-        places = self._back_places[node, source]
+        places = self.back[node, source]
         return len(places), places[result]
 
     def results(self, sequence: int, position: int) -> Iterator[tuple[int, int]]:

@@ -7,9 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from simcore.errors import InputError
-from simcore.files import write_text
+from simcore.files import make_folder, write_text
 from simcore.generate.wse.operations import Operation
+from simcore.workload.chakra.writer import check_free
 
 __all__ = ["GRAPH_HEADER", "HEADER", "dimensions", "graph_row", "row", "write_lines"]
 
@@ -23,37 +23,6 @@ def _list(numbers: Numbers) -> str:
     return str(list(numbers))
 
 
-def _linear(shape: Numbers) -> str:
-    rows, inner, outer = shape
-    return f"[{rows}, {inner}] x [{inner}, {outer}] -> [{rows}, {outer}]"
-
-
-def _grouped(shape: Numbers) -> str:
-    groups, rows, inner, outer = shape
-    return f"[{groups}, {rows}, {inner}] x [{groups}, {inner}, {outer}] -> [{groups}, {rows}, {outer}]"
-
-
-def _absorbed(shape: Numbers) -> str:
-    """The peer shows one query per sequence, with speculative decoding too."""
-    batch, heads, cached, latent, rope, _ = shape
-    vectors = f"[{batch}, 1, {heads}, {latent}]"
-    return f"Q: {vectors}, KV: [{batch}, {cached}, {latent}], PE: [{batch}, {cached}, {rope}] -> {vectors}"
-
-
-def _naive(shape: Numbers) -> str:
-    batch, queries, heads, key, scored, value = shape
-    return (
-        f"Q: [{batch}, {queries}, {heads}, {key}], K: [{batch}, {scored}, {heads}, {key}], "
-        f"V: [{batch}, {scored}, {heads}, {value}] -> [{batch}, {queries}, {heads}, {value}]"
-    )
-
-
-def _grouped_query(shape: Numbers) -> str:
-    batch, shown, heads, width, scored, kv_heads, _ = shape
-    vectors, cache = f"[{batch}, {shown}, {heads}, {width}]", f"[{batch}, {scored}, {kv_heads}, {width}]"
-    return f"Q: {vectors}, K: {cache}, V: {cache} -> {vectors}"
-
-
 def _transpose(shape: Numbers) -> str:
     axes, dims = shape
     turned = list(dims)
@@ -61,13 +30,16 @@ def _transpose(shape: Numbers) -> str:
     return f"{_list(axes)} -> {_list(dims)} -> {turned}"
 
 
-# Kind of operation -> the text of its Dimensions column.
-DIMENSIONS: dict[str, Callable[[Numbers], str]] = {
-    "Linear": _linear,
-    "GroupedLinear": _grouped,
-    "MLAAbsorbAttention": _absorbed,
-    "MLANaiveAttention": _naive,
-    "SelfAttention": _grouped_query,
+# Kind of operation -> the text of its Dimensions column, a template or what makes it. The peer shows one query per
+# sequence of absorbed attention, with speculative decoding too.
+DIMENSIONS: dict[str, str | Callable[[Numbers], str]] = {
+    "Linear": "[{0}, {1}] x [{1}, {2}] -> [{0}, {2}]",
+    "GroupedLinear": "[{0}, {1}, {2}] x [{0}, {2}, {3}] -> [{0}, {1}, {3}]",
+    "MLAAbsorbAttention": "Q: [{0}, 1, {1}, {3}], KV: [{0}, {2}, {3}], PE: [{0}, {2}, {4}] -> [{0}, 1, {1}, {3}]",
+    "MLANaiveAttention": "Q: [{0}, {1}, {2}, {3}], K: [{0}, {4}, {2}, {3}], V: [{0}, {4}, {2}, {5}] "
+    "-> [{0}, {1}, {2}, {5}]",
+    "SelfAttention": "Q: [{0}, {1}, {2}, {3}], K: [{0}, {4}, {5}, {3}], V: [{0}, {4}, {5}, {3}] "
+    "-> [{0}, {1}, {2}, {3}]",
     "Transpose": _transpose,
     "View": lambda shape: f"{_list(shape[0])} -> {_list(shape[1])}",
     "Split": lambda shape: f"{shape[0]} -> {_list(shape[1])} -> {_list(shape[2])}",
@@ -75,13 +47,14 @@ DIMENSIONS: dict[str, Callable[[Numbers], str]] = {
     "Concat": lambda shape: f"{shape[0]} -> {_list(shape[1])} -> {_list(shape[2])}",
     "Sum": lambda shape: f"{_list(shape[0])} -> {shape[1]} -> {_list(shape[2])}",
     "AlltoAll": lambda shape: " -> ".join(map(_list, shape)),
-    "Barrier": lambda _: "N/A",
+    "Barrier": "N/A",
 }
 
 
 def dimensions(operation: Operation) -> str:
     """The text of the Dimensions column."""
-    return DIMENSIONS.get(operation.kind, _list)(operation.shape)
+    made = DIMENSIONS.get(operation.kind, _list)
+    return made.format(*operation.shape) if isinstance(made, str) else made(operation.shape)
 
 
 def row(operation: Operation) -> str:
@@ -102,17 +75,7 @@ def graph_row(operation: Operation) -> str:
 
 
 def write_lines(path: Path, lines: Iterable[str], *, force: bool = False) -> None:
-    """Write a text file with its folders.
-
-    Raises
-    ------
-    InputError
-        When the file exists and `force` is not given, or its place cannot be written.
-    """
-    try:
-        if path.exists() and not force:
-            raise InputError.at(str(path), "the file exists already", hint="--force overwrites it")
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError.at(str(path.parent), f"cannot be made: {error.strerror or error}") from error
+    """Write a text file with its folders; InputError when it is there and not to be replaced, or cannot be made."""
+    make_folder(path.parent, force=True)
+    check_free([path], force=force)
     write_text(path, "\n".join(lines) + "\n")

@@ -179,11 +179,9 @@ def totals(job: Job, step: Step, nodes: list[int], routed: dict[str, Exchange]) 
     """[memory bytes, multiply-accumulates, HBM bytes, network bytes] of each node in a step."""
     sums = []
     for node in nodes:
-        rows = [row[5:9] for row in operations(job, step, node, routed, movement=False)]
-        memory, ops, hbm, net = 0, 0, 0, 0
-        for macs, memory_bytes, hbm_bytes, network_bytes in rows:
-            ops, memory, hbm, net = ops + macs, memory + memory_bytes, hbm + hbm_bytes, net + network_bytes
-        sums.append([memory, ops, hbm, net])
+        rows = (row[5:9] for row in operations(job, step, node, routed, movement=False))
+        macs, memory, hbm, net = (sum(column) for column in zip((0, 0, 0, 0), *rows, strict=True))
+        sums.append([memory, macs, hbm, net])
     return sums
 
 

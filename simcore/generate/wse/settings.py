@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from simcore.documents import Node, read
 from simcore.errors import InputError, Location, Problems, closest
@@ -50,7 +51,9 @@ class System:
         return prod(self.core_grid)
 
 
-DEGREES = ("num_nodes", "dp_attn", "dp_ffn", "tp_attn", "tp_ffn", "pp", "sp", "ep", "n_redundant_shared_exp")
+# Field of `System` -> key of the file.
+DEGREES = {"nodes": "num_nodes", "dp": "dp_attn", "tp": "tp_attn", "shared_copies": "n_redundant_shared_exp"}
+DEGREES |= {name: name for name in ("sp", "pp", "tp_ffn", "ep")}
 GRIDS = ("node_grid", "core_grid")
 ROUTING = ["identical", "uniform", "empirical_mmlu"]
 EXCHANGES = ["alltoall", "allgather", "multicast"]
@@ -84,28 +87,16 @@ def read_system(path: str | Path, phase: str) -> System:
                 Location(str(path), 1, 1), f"there is no '{phase}' part", expected=f'"{phase}": {{"num_nodes": ...}}'
             )
         part = root[phase]
-        part.keys(required=(*DEGREES, *GRIDS, "expert_workload_model", "moe_comm"))
+        part.keys(required=(*DEGREES.values(), "dp_ffn", *GRIDS, "expert_workload_model", "moe_comm"))
         if problems.found:
             raise InputError(problems.found)
-        degrees = {key: part[key].integer(1) for key in DEGREES}
-        grids = [_grid(part[key]) for key in GRIDS]
+        degrees = {key: part[key].integer(1) for key in (*DEGREES.values(), "dp_ffn")}
+        grids = {key: _grid(part[key]) for key in GRIDS}
         routing, exchange = part["expert_workload_model"].choice(ROUTING), part["moe_comm"].choice(EXCHANGES)
         if not problems.found:
-            _check(part, degrees, grids[0])
-    return System(
-        nodes=degrees["num_nodes"],
-        node_grid=grids[0],
-        core_grid=grids[1],
-        dp=degrees["dp_attn"],
-        tp=degrees["tp_attn"],
-        sp=degrees["sp"],
-        pp=degrees["pp"],
-        tp_ffn=degrees["tp_ffn"],
-        ep=degrees["ep"],
-        shared_copies=degrees["n_redundant_shared_exp"],
-        routing=str(routing),
-        exchange=str(exchange),
-    )
+            _check(part, degrees, grids["node_grid"])
+    sizes: dict[str, Any] = {field: degrees[key] for field, key in DEGREES.items()}
+    return System(**sizes | grids, routing=str(routing), exchange=str(exchange))
 
 
 def _check(part: Node, degrees: dict[str, int], grid: tuple[int, int]) -> None:

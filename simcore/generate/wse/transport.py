@@ -100,7 +100,7 @@ class _Link(Block):
 
     def returns(self, target: int) -> list[str]:
         """The tensors with this node's results for the tokens of `target`."""
-        return [self.result(expert, (b, s)) for expert, b, s in self.exchange.back.get((self.place, target), [])]
+        return [self.result(expert, (b, s)) for expert, b, s in self.exchange.back.get((self.place, target), ())]
 
     def own_tokens(self) -> list[Token]:
         """Tokens this node sends, in order."""
@@ -120,7 +120,7 @@ class AllToAll(_Link):
 
     def _packed(self, target: int, source: str) -> Iterator[Operation]:
         """The buffer for one node."""
-        tokens, buffer = self.exchange.sent.get((self.place, target), []), f"disp_{self.group[target]}"
+        tokens, buffer = self.exchange.sent.get((self.place, target), {}), f"disp_{self.group[target]}"
         uids = [f"{buffer}_{b}_{s}" for b, s in tokens]
         for uid, token in zip(uids, tokens, strict=True):
             yield from self.cut(uid, source, token)

@@ -69,7 +69,7 @@ def _ways(axis: Axis, src: int, dst: int, routing: str) -> list[Links]:
         few = others[:: -(-len(others) // MOST_WAYS)] if others else []
         return [_usual(axis, src, npu) + _usual(axis, npu, dst) for npu in few] or [_usual(axis, src, dst)]
     begins, ends = axis.ends
-    away = ShortestPaths(axis.fabric.npus + axis.devices, ends, begins).distances(np.array([dst]))[0]
+    away = ShortestPaths(axis.fabric.npus + len(axis.devices), ends, begins).distances(np.array([dst]))[0]
     nearer = np.flatnonzero(away[begins] == away[ends] + 1)
     onward: dict[int, list[tuple[int, int]]] = {}
     for link in nearer.tolist():

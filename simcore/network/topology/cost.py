@@ -164,8 +164,8 @@ def _axis(index: int, axis: Axis, dim: Dimension, level: Level, prices: Prices) 
             cards = int((src[single == rate] < npus).sum()) * dim.parallel_links * axis.groups
             yield from item("nic", rate, cards, 1)
     outward = src >= npus
-    ports = np.bincount(src[outward] - npus, minlength=axis.devices) * dim.parallel_links
-    fastest = np.zeros(axis.devices)
+    ports = np.bincount(src[outward] - npus, minlength=len(axis.devices)) * dim.parallel_links
+    fastest = np.zeros(len(axis.devices))
     np.maximum.at(fastest, src[outward] - npus, single[outward])
     for (number, rate), alike in Counter(zip(ports.tolist(), fastest.tolist(), strict=True)).items():
         yield from item("switch", rate, alike * axis.groups, number)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import overload
+from typing import TypeVar, overload
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from simcore.timeline.link_use import LinkUse, OccupiedLinks
 __all__ = ["Axis", "LinkGraph", "fabrics"]
 
 LINK_BYTES = 64  # ends, rates and what a link carried, in columns
+_Number = TypeVar("_Number", int, IntArray)
 MOST_PLACED = 1 << 16  # links whose table says where they lie
 
 
@@ -48,7 +49,7 @@ class Axis:
     links_before: int
     links: int
     devices_before: int
-    devices: int
+    devices: tuple[str, ...]
     ends: tuple[IntArray, IntArray]
 
 
@@ -67,7 +68,7 @@ class LinkGraph:
         self.topology, self.timed = topology, timed
         self.axes = tuple(_axes(fabrics(topology)))
         self.npus = prod(axis.fabric.npus for axis in self.axes)
-        self.nodes = self.npus + sum(axis.groups * axis.devices for axis in self.axes)
+        self.nodes = self.npus + sum(axis.groups * len(axis.devices) for axis in self.axes)
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def __len__(self) -> int:
@@ -105,7 +106,9 @@ class LinkGraph:
     def end_of(self, link: int, end: int) -> int:
         """Source (0) or destination (1) of one link."""
         axis = next(axis for axis in self.axes if link < axis.links_before + axis.groups * axis.links)
-        return int(_ends(axis, np.array([link - axis.links_before]))[end][0])
+        group, local = divmod(link - axis.links_before, axis.links)
+        node = int(axis.ends[end][local])
+        return _nodes(axis, group, node)[node >= axis.fabric.npus]
 
     def routes(self, src: IntArray, dst: IntArray) -> Routes:
         """The links of many messages at once."""
@@ -136,16 +139,20 @@ class LinkGraph:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of every node: an NPU's number; a device with its dimension and group where there are several."""
-        npus = [str(npu) for npu in range(self.npus)]
+        """Of every node."""
+        return tuple(map(self.name_of, range(self.nodes)))
+
+    def name_of(self, node: int) -> str:
+        """An NPU's number; a device with its dimension and group where there are several."""
         if self.topology.graph:
-            return self.topology.graph.names
-        for index, axis in enumerate(self.axes):
-            where = f"@{index}" if len(self.axes) > 1 else ""
-            for group in range(axis.groups if axis.devices else 0):
-                which = f".{group}" if axis.groups > 1 else ""
-                npus += [f"{device}{where}{which}" for device in axis.fabric.devices()]
-        return tuple(npus)
+            return self.topology.graph.names[node]
+        if node < self.npus:
+            return str(node)
+        places = ((index, axis, node - axis.devices_before) for index, axis in enumerate(self.axes))
+        index, axis, place = next(each for each in places if each[2] < each[1].groups * len(each[1].devices))
+        group, device = divmod(place, len(axis.devices))
+        where = (f"@{index}" if len(self.axes) > 1 else "") + (f".{group}" if axis.groups > 1 else "")
+        return axis.devices[device] + where
 
     def coordinates(self) -> IntArray | None:
         """Column and row of every node of a 2-D mesh, torus or wafer, (nodes, 2); None for other shapes."""
@@ -189,9 +196,7 @@ class _Ends(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
         if isinstance(index, slice):
             return tuple(self[at] for at in range(*index.indices(len(self))))
-        link = range(len(self))[index]
-        node = self._links.end_of(link, self._end)
-        return str(node) if node < self._links.npus and not self._links.topology.graph else self._links.names[node]
+        return self._links.name_of(self._links.end_of(range(len(self))[index], self._end))
 
     def __iter__(self) -> Iterator[str]:
         names = self._links.names
@@ -204,23 +209,26 @@ def _axes(parts: tuple[Fabric, ...]) -> Iterator[Axis]:
     stride, links_before, devices_before = 1, 0, npus
     for index, fabric in enumerate(parts):
         check_room(fabric.about_links() * LINK_BYTES, f"the links of {fabric.npus:,} NPUs in dimension {index}")
-        ends, devices, groups = fabric.ends(), len(fabric.devices()), npus // fabric.npus
+        ends, devices, groups = fabric.ends(), fabric.devices(), npus // fabric.npus
         links = len(ends[0])
         yield Axis(fabric, stride, groups, links_before, links, devices_before, devices, ends)
         stride *= fabric.npus
         links_before += groups * links
-        devices_before += groups * devices
+        devices_before += groups * len(devices)
 
 
 def _ends(axis: Axis, links: IntArray) -> tuple[IntArray, IntArray]:
     """Source and destination of links of a dimension, numbered by group."""
-    size, (group, local) = axis.fabric.npus, np.divmod(links, max(axis.links, 1))
-    first = group // axis.stride * axis.stride * size + group % axis.stride
-    src, dst = (
-        np.where(end < size, first + end * axis.stride, axis.devices_before + group * axis.devices + end - size)
-        for end in (column[local] for column in axis.ends)
-    )
+    group, local = np.divmod(links, max(axis.links, 1))
+    own = (column[local] for column in axis.ends)
+    src, dst = (np.where(node < axis.fabric.npus, *_nodes(axis, group, node)) for node in own)
     return src, dst
+
+
+def _nodes(axis: Axis, group: _Number, node: _Number) -> tuple[_Number, _Number]:
+    """The node of a group as the whole numbers it, as an NPU and as a device."""
+    size, device = axis.fabric.npus, axis.devices_before + group * len(axis.devices) + node
+    return group // axis.stride * axis.stride * size + group % axis.stride + node * axis.stride, device - size
 
 
 def _on_axis(axis: Axis, src: IntArray, dst: IntArray) -> Routes:

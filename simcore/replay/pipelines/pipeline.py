@@ -70,18 +70,13 @@ def compiled(base: Recorded, plan: PipelinePlan) -> Workload:
     parts[-1] = [*parts[-1], *base.behind]
     ends: list[list[tuple[ModelPart, int]]] = [[] for _ in parts]
     for number, part in enumerate(parts):  # a stage ends its step once, with the first of its parts
-        ends[number if outline.placement == "twoway" else _first_part(outline, number)] += part
+        ends[number if outline.placement == "twoway" else outline.part(outline.stage(number, 0), 0)] += part
     rows = [_part_rows(base, plan, part, end) for part, end in zip(parts, ends, strict=True)]
     sizes = Parallelism(plan.tp, 1, plan.pp, plan.vpp, 0, plan.micro_batches, plan.npus)
     return Workload(
         LOOP, tuple(row for some in rows for row in some), sizes, "simai", pipeline_bytes=base.pipeline_bytes,
         stage_rows=tuple(map(len, rows)), name=base.file,
     )  # fmt: skip
-
-
-def _first_part(outline: schedules.Schedule, part: int) -> int:
-    """The first part of the stage that has a part."""
-    return outline.part(outline.stage(part, 0), 0)
 
 
 def _part_rows(

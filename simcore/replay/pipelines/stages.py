@@ -81,7 +81,8 @@ def recorded(replay: Replay) -> Recorded:
     """
     steps = [typical_step(replay, number) for number in range(len(replay.ranks))]
     found = [read_cells(step.prepared, step, ranges) for step, ranges in zip(steps, _ranges(steps), strict=True)]
-    stages = [next(same) for _, same in groupby(sorted(found, key=_place), key=_layer_numbers)]
+    by_layers = sorted(found, key=lambda cells: (_layer_numbers(cells), cells.rank))
+    stages = [next(same) for _, same in groupby(by_layers, key=_layer_numbers)]
     numbers = sorted(number for cells in stages for number in _layer_numbers(cells))
     sizes = {group: size for cells in stages for group, size in cells.sizes.items()}
     _check_stages(stages, numbers, sizes)
@@ -130,10 +131,6 @@ def _ranges(steps: Sequence[StepReplay]) -> list[list[NamedRange]]:
 
 def _layer_numbers(cells: Cells) -> tuple[int, ...]:
     return tuple(sorted({layer_number(part) for part in cells.parts} - {-1}))
-
-
-def _place(cells: Cells) -> tuple[tuple[int, ...], int]:
-    return _layer_numbers(cells), cells.rank
 
 
 def _runs(cells: Cells, pieces: int = 0) -> list[tuple[int, int]]:

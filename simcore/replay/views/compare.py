@@ -77,35 +77,23 @@ class TraceComparison(Comparison):
         return row.count.a / self.num_steps.a, row.count.b / self.num_steps.b
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One trace: its steps, and (count, total time in ns) by name."""
-
-    num_steps: int
-    step_ns: int
-    busy_ns: int
-    kernels: dict[str, tuple[int, float]]
+# Steps, the time of a mean one and of what runs in it; (count, total time in ns) by name.
+Side = tuple[tuple[int, int, int], dict[str, tuple[int, float]]]
 
 
 def compare_traces(a: KinetoTrace, b: KinetoTrace) -> TraceComparison:
     """Align two traces; kernels that changed most come first."""
-    first, second = _side(a), _side(b)
-    nothing = (0, 0.0)
+    (figures_a, first), (figures_b, second) = _side(a), _side(b)
+    steps, step_ns, busy_ns = (Pair(*both) for both in zip(figures_a, figures_b, strict=True))
     rows = []
-    for name in sorted({*first.kernels, *second.kernels}):
-        (count_a, time_a), (count_b, time_b) = (side.kernels.get(name, nothing) for side in (first, second))
+    for name in sorted({*first, *second}):
+        (count_a, time_a), (count_b, time_b) = (kernels.get(name, (0, 0.0)) for kernels in (first, second))
         rows.append(KernelPair(name, Pair(count_a, count_b), Pair(round(time_a), round(time_b))))
     rows.sort(key=lambda row: (-abs(row.time_ns.difference), row.name))
-    return TraceComparison(
-        (a.file, b.file),
-        Pair(first.num_steps, second.num_steps),
-        Pair(first.step_ns, second.step_ns),
-        Pair(first.busy_ns, second.busy_ns),
-        tuple(rows),
-    )
+    return TraceComparison((a.file, b.file), steps, step_ns, busy_ns, tuple(rows))
 
 
-def _side(trace: KinetoTrace) -> _Side:
+def _side(trace: KinetoTrace) -> Side:
     """What runs between the first mark of a step and the end of the last, by name."""
     tasks, num_steps = trace.tasks, max(len(trace.steps), 1)
     begin_ns, end_ns = _span(trace)
@@ -115,7 +103,7 @@ def _side(trace: KinetoTrace) -> _Side:
     total_ns = np.bincount(names, weights=length_ns, minlength=len(trace.names)) / num_steps
     kernels = {trace.names[at]: (int(count[at]), float(total_ns[at])) for at in np.flatnonzero(count).tolist()}
     busy_ns = union_ns(tasks.start_ns[inside], np.minimum(tasks.end_ns[inside], end_ns))
-    return _Side(num_steps, round((end_ns - begin_ns) / num_steps), round(busy_ns / num_steps), kernels)
+    return (num_steps, round((end_ns - begin_ns) / num_steps), round(busy_ns / num_steps)), kernels
 
 
 def _span(trace: KinetoTrace) -> tuple[int, int]:

@@ -98,11 +98,6 @@ def _scored(rank: Figures) -> list[Figures]:
     return steps[1:] or steps
 
 
-def _measured_ns(step: Figures) -> int:
-    """What a step is compared with: the time between marks, or the device's own."""
-    return int(step["measured_ns"] if step["steady"] else step["device_ns"])
-
-
 def _trusted(rank: Figures) -> str:
     """How far the replay is off, beside the null model, and what the trace can say of it."""
     scored = _scored(rank)
@@ -115,7 +110,8 @@ def _trusted(rank: Figures) -> str:
     elif not rank["tested"]:
         says = ": as good, so dependencies are not tested by this trace"
     else:
-        says = f"; the measured steps vary by {noise([*map(_measured_ns, scored)]):.1%}"
+        lengths = [int(step["measured_ns" if step["steady"] else "device_ns"]) for step in scored]
+        says = f"; the measured steps vary by {noise(lengths):.1%}"
     rest = f" {rank['host_share']:.0%} of the path is recorded host time, "
     rest += f"{rank['coverage']:.0%} of late starts are explained."
     behind = [step for step in scored if not step["steady"]]

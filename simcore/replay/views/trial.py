@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.replay.build import Prepared
-from simcore.replay.coupling import Estimate
 from simcore.replay.graph import RankNodes, StepGraph
 from simcore.replay.rank import RankView
 from simcore.replay.run import NULL, UNAIDED, Changes
@@ -39,19 +38,15 @@ def foresight(ranks: Sequence[Prepared]) -> list[Foresight]:
     """For each rank; of steps that launch the same kernels as the one before. None such: `steps` is 0."""
     indices = sorted({window.index for rank in ranks for window in rank.view.windows})
     everybody = [index for index in indices if all(any(w.index == index for w in rank.view.windows) for rank in ranks)]
-    sources = [RecordedStep(ranks, index, UNAIDED, _whole) for index in everybody]
+    # A kernel's time is known, its waiting included.
+    sources = [RecordedStep(ranks, index, UNAIDED, lambda _: FOREVER) for index in everybody]
     rows = []
     for before, after in pairwise(sources[1:]):
         known = _with_kernels_of(before, after)
         if known is not None:
-            took = [_took_ns(source) for source in (before, after)]
+            took = [[done - begun for begun, done in source.device_spans] for source in (before, after)]
             rows.append((*took, *(before.device_times_ns(known, changes) for changes in (UNAIDED, NULL))))
     return [_mean([tuple(column[number] for column in row) for row in rows]) for number in range(len(ranks))]
-
-
-def _whole(estimate: Estimate) -> int:
-    """A kernel's time is known, its waiting included."""
-    return FOREVER
 
 
 def _mean(rows: list[tuple[int, ...]]) -> Foresight:
@@ -60,10 +55,6 @@ def _mean(rows: list[tuple[int, ...]]) -> Foresight:
         return Foresight(0, 0.0, 0.0, 0.0)
     errors = ([abs(row[at] / row[1] - 1) for row in rows if row[1]] for at in (2, 3, 0))
     return Foresight(len(rows), *(mean(each) if each else 0.0 for each in errors))
-
-
-def _took_ns(source: RecordedStep) -> list[int]:
-    return [done - begun for begun, done in source.device_spans]
 
 
 def _with_kernels_of(before: RecordedStep, after: RecordedStep) -> StepGraph | None:

@@ -21,16 +21,11 @@ from simcore.workload.chakra.schema import CommType, NodeType
 from simcore.workload.chakra.writer import encode, groups, metadata, node
 from simcore.workload.kineto import Collective, KinetoTrace
 from simcore.workload.model import CollectiveKind, Layer, Phase, Workload, kind_of
-from simcore.workload.text import write
+from simcore.workload.text import COLLECTIVES, write
 
 __all__ = ["Exported", "collectives", "to_chakra", "to_workload_text"]
 
-KINDS = {
-    CollectiveKind.REDUCE_SCATTER: CommType.REDUCE_SCATTER,
-    CollectiveKind.ALL_REDUCE: CommType.ALL_REDUCE,
-    CollectiveKind.ALL_GATHER: CommType.ALL_GATHER,
-    CollectiveKind.ALL_TO_ALL: CommType.ALL_TO_ALL,
-}
+KINDS = set(COLLECTIVES.values())  # what traces and texts have
 THREADS, DELAYS = 100_000, 1_000_000  # host threads and delays take stream numbers from here on
 
 
@@ -134,17 +129,16 @@ class _Rank:
     def _message(self, row: int, number: int, behind: list[int], names: Mapping[tuple[int, ...], str]) -> Any:
         graph, said = self.step.graph, self.collectives.get(row)
         name = self.trace.names[graph.name[row]] if graph.name[row] >= 0 else "host"
+        attributes: dict[str, object] = {}
         if said is not None:
-            attributes: dict[str, object] = {
-                "comm_type": int(KINDS[CollectiveKind(kind_of(said.operation))]),
-                "comm_size": said.size_bytes,
-            }
+            attributes = {"comm_type": int(CommType[kind_of(said.operation).upper()]), "comm_size": said.size_bytes}
             attributes |= {"pg_name": names[said.ranks]} if said.ranks in names else {}
             attributes |= {"is_cpu_op": False, "stream": int(graph.lane[row])}
-            return node(number, name, NodeType.COMM_COLL_NODE, data_deps=behind, attributes=attributes)
-        if graph.kind[row] == NodeKind.ARRIVAL and not self.collectives:
+        elif graph.kind[row] == NodeKind.ARRIVAL and not self.collectives:
             attributes = {"comm_type": int(CommType.BARRIER), "comm_size": 0, "is_cpu_op": False}
-            return node(number, f"arrival {name}", NodeType.COMM_COLL_NODE, data_deps=behind, attributes=attributes)
+            name = f"arrival {name}"
+        if attributes:
+            return node(number, name, NodeType.COMM_COLL_NODE, data_deps=behind, attributes=attributes)
         lane = int(graph.lane[row]) + (THREADS if graph.kind[row] == NodeKind.HOST else 0)
         return _lasting(number, name, int(graph.duration_ns[row]), lane, behind)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, SimulationError
-from simcore.replay.graph import EDGE_COLUMNS, EdgeKind, RankNodes, StepGraph, ordered
+from simcore.replay.graph import EDGE_COLUMNS, EdgeKind, RankNodes, StepGraph
 from simcore.replay.rank import RankView
 from simcore.replay.whatif.host import spans, within
 from simcore.replay.whatif.layers import LayerStack, Segment, find_layers
@@ -279,8 +279,8 @@ def one_after_another(graph: StepGraph, ranks: Sequence[Sequence[tuple[int, int,
     source, target, back = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
     new = dict.fromkeys(EDGE_COLUMNS, np.zeros(len(pairs), dtype=np.int64))
     new |= {"source": source, "target": target, "back": back, "edge_kind": np.full(len(pairs), EdgeKind.INTERSTREAM)}
-    changed = replace(graph, **{name: np.r_[getattr(graph, name), new[name]] for name in EDGE_COLUMNS})
-    changed = replace(changed, order=ordered(changed))
+    longer = {name: np.r_[getattr(graph, name), new[name]] for name in EDGE_COLUMNS}
+    changed = replace(graph, **longer).in_order()
     if len(changed.order) < len(graph.kind):
         raise SimulationError(
             "--overlap off: tasks would wait for each other in a circle: launches contradict the streams"

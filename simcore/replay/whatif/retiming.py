@@ -118,7 +118,7 @@ class Degree:
             chosen = chosen or [said for said in groups if self.role == "dp" and _untold(said.description)]
         distinct = {said.ranks or said.group: said for said in chosen}
         if len(distinct) == 1:
-            return chosen[0].group, _ranks(chosen[0])
+            return chosen[0].group, chosen[0].ranks or tuple(range(chosen[0].size))
         shown = "; ".join(dict.fromkeys(f"{said.description} {said.group}" for said in groups))
         found = f"{len(distinct)} such among the groups {shown[:200]}" if groups else "no process group of a collective"
         raise self._refused(rank, found, f"NCCL arguments of one {TITLES[self.role]} group")
@@ -159,10 +159,6 @@ def _groups(rank: RankView) -> list[Collective]:
     collectives = (said for said in rank.trace.collectives.values() if said.size > 1)
     found = {(said.group, said.description): said for said in collectives if kind_of(said.operation) != SEND}
     return list(found.values())
-
-
-def _ranks(said: Collective) -> tuple[int, ...]:
-    return said.ranks or tuple(range(said.size))
 
 
 Column = NDArray[np.int64]

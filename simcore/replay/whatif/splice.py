@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.errors import InputError, SimulationError
-from simcore.replay.graph import EDGE_COLUMNS, NODE_COLUMNS, EdgeKind, NodeKind, RankNodes, StepGraph, ordered
+from simcore.replay.graph import EDGE_COLUMNS, NODE_COLUMNS, EdgeKind, NodeKind, RankNodes, StepGraph
 from simcore.replay.whatif.layers import Segment
 
 __all__ = ["Stretch", "block_of", "spliced"]
@@ -151,7 +151,7 @@ def _repeated(graph: StepGraph, block: Stretch) -> StepGraph:
     nodes = {name: np.r_[getattr(graph, name), getattr(graph, name)[inside]] for name in NODE_COLUMNS}
     edges = {name: np.r_[old if name == "source" else getattr(graph, name), new[name]] for name in EDGE_COLUMNS}
     ranks = tuple(_with_twins(nodes_of, inside, twin) for nodes_of in graph.ranks)
-    return _ordered(replace(graph, **nodes, **edges, ranks=ranks))
+    return replace(graph, **nodes, **edges, ranks=ranks).in_order()
 
 
 def _with_twins(nodes: RankNodes, inside: Mask, twin: Nodes) -> RankNodes:
@@ -183,7 +183,7 @@ def _without(graph: StepGraph, block: Stretch) -> StepGraph:
         else:
             origin = -1 if border.chain[edge] else border.origin(node)
             source[edge], keep[edge] = max(origin, 0), origin >= 0
-    return _ordered(replace(graph, source=source, back=back, lag_ns=lag, idle_ns=idle).kept(keep))
+    return replace(graph, source=source, back=back, lag_ns=lag, idle_ns=idle).kept(keep).in_order()
 
 
 def _kept(graph: StepGraph, keep: Mask) -> StepGraph:
@@ -201,12 +201,8 @@ def _renumbered(nodes: RankNodes, keep: Mask, number: Nodes) -> RankNodes:
     return RankNodes(int(number[nodes.begin]), int(number[nodes.end]), tasks, begins, ends)
 
 
-def _ordered(graph: StepGraph) -> StepGraph:
-    return replace(graph, order=ordered(graph))
-
-
 def _finished(graph: StepGraph) -> StepGraph:
-    whole = _ordered(graph)
+    whole = graph.in_order()
     if len(whole.order) < len(graph.kind):
         raise SimulationError("the step's tasks wait for each other in a circle with these layers")
     return whole

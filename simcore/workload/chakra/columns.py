@@ -271,11 +271,9 @@ def _join(parts: list[Columns], texts: list[bytes]) -> Columns:
         rows = [row + first for first, (row, _) in zip(base, pairs, strict=False)]
         return np.concatenate(rows), np.concatenate([value for _, value in pairs])
 
+    plain = ("start", "node_id", "kind", "duration_micros")
     return Columns(
-        start=np.concatenate([part.start for part in parts]),
-        node_id=np.concatenate([part.node_id for part in parts]),
-        kind=np.concatenate([part.kind for part in parts]),
-        duration_micros=np.concatenate([part.duration_micros for part in parts]),
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in plain},
         names=[name for part in parts for name in part.names],
         attributes={key: np.concatenate([part.attributes[key] for part in parts]) for key in parts[0].attributes},
         texts=texts,

@@ -13,53 +13,17 @@ from typing import Any
 
 from simcore.errors import InputError, Location, Problem
 from simcore.workload.chakra import json_form, wire, writer
-from simcore.workload.chakra.schema import CommType, NodeType, Schema, build, messages
+from simcore.workload.chakra.schema import SCHEMAS, CommType, NodeType, build, messages
 
 __all__ = ["detect", "to_current"]
 
 USUAL_MHZ = 1000.0  # the 2023-01 files count cycles; nobody says of which clock
 SNIFFED = 64  # messages looked at to tell the schemas apart
 
-_NODE = {
-    "Node": "1 id uint64, 2 name string, 3 type int32, 4 parent uint64*, 5 inputs string, 6 input_shapes string, "
-    "7 input_types string, 8 outputs string, 9 output_shapes string, 10 output_types string, "
-    "11 attribute AttributeProto*",
-    "GlobalMetadata": "1 attribute AttributeProto*",
-}
-_ATTRIBUTE = "1 name string, 2 type int32, 3 doc_string string"
-# Where several fit a file, the first is meant.
-SCHEMAS: dict[str, Schema] = {
-    "2023-01": {
-        "Node": "1 id uint64, 2 name string, 3 node_type int32, 4 parent uint64*, 5 tensor_loc int32, "
-        "6 tensor_size uint64, 7 simulated_run_time uint64, 8 input_tensor_loc int32, 9 input_tensor_size uint64, "
-        "10 output_tensor_loc int32, 11 output_tensor_size uint64, 12 num_ops uint64, 13 comm_type int32, "
-        "14 involved_dim bool*, 15 communicator_id uint32, 16 comm_src uint32, 17 comm_dst uint32, "
-        "18 comm_size uint64, 19 comm_tag uint32, 20 comm_priority uint32",
-    },
-    "0.0.3": {
-        "AttributeProto": f"{_ATTRIBUTE}, 4 b bool, 5 f float, 6 u uint64, 7 i int64, 8 s string, 9 bools bool*, "
-        "10 floats float*, 11 uints uint64*, 12 ints int64*, 13 strings string*",
-        **_NODE,
-    },
-    "0.0.2": {
-        "AttributeProto": f"{_ATTRIBUTE}, 4 f float, 5 i int64, 6 s string, 7 floats float*, 8 ints int64*, "
-        "9 strings string*",
-        **_NODE,
-    },
-}
+OLDER = [version for version in SCHEMAS if version != "current"]  # where several fit a file, the first is meant
 # Field of an old attribute -> kind of today's.
-VALUES = {
-    "b": "bool",
-    "f": "float",
-    "u": "uint64",
-    "i": "int64",
-    "s": "string",
-    "bools": "bool_list",
-    "floats": "float_list",
-    "uints": "uint64_list",
-    "ints": "int64_list",
-    "strings": "string_list",
-}
+VALUES = {"b": "bool", "f": "float", "u": "uint64", "i": "int64", "s": "string"}
+VALUES |= {f"{kind.removesuffix('64')}s": f"{kind}_list" for kind in VALUES.values()}
 FIRST_COLLECTIVES = {1: CommType.ALL_REDUCE, 2: CommType.ALL_TO_ALL, 3: CommType.ALL_GATHER, 4: CommType.REDUCE_SCATTER}
 LATER_COLLECTIVES = {number - 1: kind for number, kind in FIRST_COLLECTIVES.items()} | {4: CommType.BROADCAST}
 
@@ -83,7 +47,7 @@ def detect(data: bytes) -> str:
             return ""
     except (wire.WireError, IndexError):
         return ""
-    fitting = {version: sum(_fits(version, *head) for head in enumerate(heads)) for version in ("", *SCHEMAS)}
+    fitting = {version: sum(_fits(version, *head) for head in enumerate(heads)) for version in ("", *OLDER)}
     return max(fitting, key=fitting.__getitem__)
 
 

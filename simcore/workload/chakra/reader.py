@@ -78,10 +78,7 @@ def read_graphs(path: str, npus: int, communicators: Mapping[str, tuple[int, ...
 
 def distinct_ranks(path: str) -> tuple[list[Trace], dict[int, int]]:
     """The different traces that `path` names, and which one each rank has; a single file is rank 0."""
-    place = Path(path)
-    files = {0: place} if place.is_file() else files_of_set(place)
-    if not files:
-        raise InputError.at(path, "there is no execution trace", expected="a file, a folder or the prefix of a set")
+    files = _files(path, alone=0)
     traces, numbers = _distinct(list(files.values()))
     return traces, dict(zip(files, numbers.tolist(), strict=True))
 
@@ -123,15 +120,21 @@ def current_files(path: str, npu_frequency_mhz: float = 1000.0) -> dict[int, byt
 
     `npu_frequency_mhz` is the clock whose cycles files of 2023-01 count.
     """
-    place = Path(path)
-    files = {-1: place} if place.is_file() else files_of_set(place)
-    if not files:
-        raise InputError.at(path, "there is no execution trace", expected="a file, a folder or the prefix of a set")
+    files = _files(path, alone=-1)
     found = {rank: to_current(content(file), str(file), npu_frequency_mhz) for rank, file in sorted(files.items())}
     for rank, data in found.items():
         decode(data, str(files[rank]))
         _check_texts(data, str(files[rank]))
     return found
+
+
+def _files(path: str, *, alone: int) -> dict[int, Path]:
+    """Rank -> file of what `path` names; `alone` is the rank of a single file."""
+    place = Path(path)
+    files = {alone: place} if place.is_file() else files_of_set(place)
+    if not files:
+        raise InputError.at(path, "there is no execution trace", expected="a file, a folder or the prefix of a set")
+    return files
 
 
 def _check_texts(data: bytes, path: str) -> None:

@@ -6,16 +6,18 @@ layouts, its history.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from enum import IntEnum
 from functools import cache
 from typing import Any
 
+from simcore.library import table
 from simcore.workload.chakra import wire
 
 __all__ = [
-    "ATTRIBUTES", "ATTRIBUTE_KINDS", "REPEATED", "CommType", "NodeType", "Schema", "build", "messages", "parsed",
-    "wires",
+    "ATTRIBUTES", "ATTRIBUTE_KINDS", "REPEATED", "SCHEMAS", "CommType", "NodeType", "Schema", "build", "messages",
+    "parsed", "wires",
 ]  # fmt: skip
 
 
@@ -51,23 +53,8 @@ class CommType(IntEnum):
 
 
 # Kind of an attribute's value -> number of its scalar field in AttributeProto; its list is the next number.
-ATTRIBUTE_KINDS = {
-    "double": 3,
-    "float": 5,
-    "int32": 7,
-    "int64": 9,
-    "uint32": 11,
-    "uint64": 13,
-    "sint32": 15,
-    "sint64": 17,
-    "fixed32": 19,
-    "fixed64": 21,
-    "sfixed32": 23,
-    "sfixed64": 25,
-    "bool": 27,
-    "string": 29,
-    "bytes": 31,
-}
+_KINDS = "double float int32 int64 uint32 uint64 sint32 sint64 fixed32 fixed64 sfixed32 sfixed64 bool string bytes"
+ATTRIBUTE_KINDS = {kind: number for number, kind in zip(range(3, 33, 2), _KINDS.split(), strict=True)}
 
 ATTRIBUTES = {
     "duration_ns": "int64",
@@ -94,19 +81,13 @@ _ONEOF = ", ".join(
     f"{number} {kind}_val {kind}?, {number + 1} {kind}_list {kind.title()}List?"
     for kind, number in ATTRIBUTE_KINDS.items()
 )
+SCHEMAS: dict[str, Schema] = defaultdict(dict)
+for _version, _message, _fields in table(__file__, "schemas.txt", 3):
+    SCHEMAS[_version][_message] = _fields
 CURRENT: Schema = {
     **{f"{kind.title()}List": f"1 values {kind}*" for kind in ATTRIBUTE_KINDS},
-    "AttributeProto": f"1 name string, 2 doc_string string, {_ONEOF}",
-    "GlobalMetadata": "1 version string, 2 attr AttributeProto*",
-    "IOInfo": "1 values string, 2 shapes string, 3 types string",
-    "Node": "1 id uint64, 2 name string, 3 type NodeType, 4 ctrl_deps uint64*, 5 data_deps uint64*, "
-    "6 start_time_micros uint64, 7 duration_micros uint64, 8 inputs IOInfo, 9 outputs IOInfo, 10 attr AttributeProto*, "
-    "11 storage StorageInfo",
-    "StorageInfo": "1 level StorageLevel, 10 fs FsOp?, 11 page PageOp?, 12 block BlockOp?",
-    "FsOp": "1 op FsKind, 2 pathname string, 3 fd int32, 4 offset uint64, 5 size_bytes uint64, 6 flags uint32",
-    "PageOp": "1 op PageKind, 2 inode uint64, 3 page_index uint64, 4 nr_pages uint32",
-    "BlockOp": "1 op BlockKind, 2 queue_event QueueEvent, 3 device string, 4 lba uint64, 5 nr_sectors uint32, "
-    "6 req_op_flags uint32",
+    **SCHEMAS["current"],
+    "AttributeProto": f"{SCHEMAS['current']['AttributeProto']}, {_ONEOF}",
 }
 _STORAGE = {
     "StorageLevel": ("STORAGE_LEVEL", "UNKNOWN FS PAGE BLOCK DEVICE"),

@@ -11,7 +11,18 @@ from simcore.errors import InputError
 from simcore.files import write_all
 from simcore.workload.chakra.schema import ATTRIBUTE_KINDS, ATTRIBUTES, NodeType, messages
 
-__all__ = ["VERSION", "add_attribute", "check_free", "encode", "frame", "groups", "metadata", "node", "write_files"]
+__all__ = [
+    "VERSION",
+    "add_attribute",
+    "check_free",
+    "encode",
+    "frame",
+    "groups",
+    "metadata",
+    "node",
+    "varint",
+    "write_files",
+]
 
 VERSION = "0.0.4"
 
@@ -73,12 +84,16 @@ def metadata(version: str = VERSION, **attributes: str) -> Any:
 
 def frame(payload: bytes) -> bytes:
     """A message with its length in front."""
-    length, prefix = len(payload), bytearray()
-    while length > 127:
-        prefix.append(length & 127 | 128)
-        length >>= 7
-    prefix.append(length)
-    return bytes(prefix) + payload
+    return varint(len(payload)) + payload
+
+
+def varint(value: int) -> bytes:
+    """A number as protobuf writes it, seven bits a byte."""
+    made = bytearray()
+    while value > 127:
+        made.append(value & 127 | 128)
+        value >>= 7
+    return bytes((*made, value))
 
 
 def encode(head: Any, nodes: Iterable[Any]) -> bytes:

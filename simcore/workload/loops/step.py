@@ -117,6 +117,8 @@ def group_axes(sizes: Parallelism, npus: int) -> dict[Group | Span, tuple[int, i
     """Group -> (number of ranks, how far apart their ids are), TP innermost, pipeline stages outermost."""
     tp, cp, ep, pp = (max(1, size) for size in (sizes.tp, sizes.cp, sizes.ep, sizes.pp))
     data = max(1, npus // (tp * pp))
-    axes: dict[Group | Span, tuple[int, int]] = {Group.TP: (tp, 1), Group.CP: (cp, tp), Group.EP: (ep, tp)}
-    axes |= {Group.DP: (data, tp), Group.DP_EP: (max(1, data // ep), tp * ep), Group.PP: (pp, tp * data)}
+    apart = sizes.expert_stride
+    axes: dict[Group | Span, tuple[int, int]] = {Group.TP: (tp, 1), Group.CP: (cp, tp), Group.EP: (ep, apart)}
+    axes[Group.DP_EP] = max(1, tp * data // (apart * ep)), apart * ep
+    axes |= {Group.DP: (data, tp), Group.PP: (pp, tp * data)}
     return axes | {Span.MODEL: axes[Group.TP], Span.DATA: axes[Group.DP]}

@@ -6,6 +6,9 @@ from dataclasses import replace
 import pytest
 
 from simcore.cli import main
+from simcore.cost.answer import Answer
+from simcore.cost.cluster import Software
+from simcore.cost.placed import placed
 from simcore.cost.predict import gradient_sums, predict, slowest_of
 from simcore.cost.published.reading import sort_rows
 from simcore.cost.published.suites import SUITES
@@ -127,7 +130,7 @@ def test_weights_and_what_products_read_take_a_byte_where_products_have_eight_bi
     assert peak(model, narrow).parameters == peak(model, wide).parameters
     halved = replace(narrow, parameter_dtype="fp8")
     assert 2 * peak(model, halved).parameters == peak(model, narrow).parameters
-    gathered, smaller = (gradient_sums(model, plan)[1].size_bytes for plan in (narrow, halved))
+    gathered, smaller = (gradient_sums(model, plan, Software())[1].size_bytes for plan in (narrow, halved))
     assert gathered == 2 * smaller
 
 
@@ -145,3 +148,55 @@ def test_finding_eight_bit_scales_costs_hopper_a_wait_per_layer_and_blackwell_no
         cost = predict(model, plan, CLUSTERS[name]).step_s - predict(model, plan, free).step_s
         waited = 2 * model.layers * CLUSTERS[name].software.scales_s
         assert cost > waited if waits else cost == 0
+
+
+@pytest.mark.parametrize(
+    ("way", "zero", "cp"), [("owners_broadcast", 1, 1), ("sums_whole", 1, 1), ("gathers_keys", 3, 4)]
+)
+def test_what_software_does_in_a_costlier_way_takes_longer(way, zero, cp):
+    model = MODELS["llama-3-8b"]
+    plan = Plan.of(8192, 256, dp=256 // cp, cp=cp, zero=zero, context="ring")
+    spread = replace(CLUSTERS["foundry-a100"], fabric=replace(CLUSTERS["foundry-a100"].fabric, node_ranks=1))
+    costly = replace(spread, software=replace(spread.software, **{way: not getattr(spread.software, way)}))
+    times = sorted(predict(model, plan, one).step_s for one in (spread, costly))
+    assert getattr(costly.software, way) == (predict(model, plan, costly).step_s == times[1])
+    assert times[0] < times[1]
+
+
+STATED = {
+    "id": "mine", "batch": {"global_": 16}, "parallel": {"zero": 1}, "measured": {"iter_s": 1.0},
+    "model": {"layers": 4, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 32000, "seq": 4096},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [("A100-SXM-40GB", "bfloat16"), ("NVIDIA H800", "bf16"), ("H20", "fp8"), ("NVIDIA H100 80GB HBM3", "fp8"),
+     ("L40S", "bf16"), ("H200-NVL", "fp8"), ("GB300", "NVFP4"), ("V100-SXM-32GB", "fp16"), ("MI300X", "bf16"),
+     ("MI325X", "fp8"), ("MI355X", "MXFP8"), ("Gaudi2", "fp8"), ("Gaudi3", "bf16"), ("TPUv4", "bf16"),
+     ("TPUv5e", "int8"), ("TPUv5p", "bf16"), ("TPUv6e", "bf16")],
+)  # fmt: skip
+@pytest.mark.parametrize("software", ["NeMo", "TorchTitan FSDP2", "MaxText", "DeepSpeed", "one that nobody measured"])
+def test_a_row_that_states_a_job_is_answered_whatever_ran_it(device, dtype, software):
+    row = STATED | {"framework": software, "dtype": dtype, "hardware": {"accelerator": device, "count": 8}}
+    step = training(row)
+    answer = Answer(*step.jobs[0], step.system())
+    assert 0.01 < answer.mfu < 0.9
+    assert 0.05 < answer.margin.share < 0.6
+    assert answer.margin.widened or not software.startswith("one")
+
+
+def test_boards_with_slower_links_wait_longer_for_each_other():
+    row = STATED | {"framework": "NeMo", "dtype": "bf16", "parallel": {"tp": 8}}
+    fast, slow = (training(row | {"hardware": {"accelerator": name, "count": 8}}) for name in ("H100", "H800"))
+    assert slow.seconds() > fast.seconds()
+
+
+def test_deepseek_v3_takes_what_its_authors_paid_for_it():
+    """2.664 million hours of 2,048 H800 for 14.8e12 tokens (arXiv 2412.19437, table 1), never fitted."""
+    plan = Plan.of(
+        4096, 15360, dp=128, pp=16, ep=64, zero=1, dtype="fp8", schedule="dualpipe", virtual_stages=2, overlap=True
+    )
+    cluster = placed("H800", "hai-llm", count=2048)
+    measured_s = 2.664e6 * 3600 / 2048 / (14.8e12 / (15360 * 4096))
+    assert predict(MODELS["deepseek-v3"], plan, cluster).step_s == pytest.approx(measured_s, rel=0.1)

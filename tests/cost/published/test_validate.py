@@ -9,7 +9,7 @@ import pytest
 
 from simcore.cli import main
 from simcore.cost.margins import Kind, margin_of, shipped_errors
-from simcore.cost.published.calibrate import FITTED
+from simcore.cost.published.calibrate import FITTED, using
 from simcore.cost.published.reading import sort_rows
 from simcore.cost.published.suites import FAMILIES, SUITES
 from simcore.cost.published.validate import default_documents, scaling, score, suites_table
@@ -52,35 +52,35 @@ def test_the_page_has_every_constant_that_was_fitted():
 
 # The widest a tolerance may be: what was asked for, or what it was once tightened to.
 WIDEST = {
-    "mlsys23_table5": 0.035,
-    "sc21_table1": 0.05,
+    "mlsys23_table5": 0.025,
+    "sc21_table1": 0.035,
     "megascale_table2": 0.05,
-    "vtrain_multi": 0.1,
+    "vtrain_multi": 0.095,
     "vtrain_single": 0.08,
     "megatron_unfitted": 0.09,
-    "megascale_table3": 0.06,
+    "megascale_table3": 0.055,
     "lumos_figure7": 0.11,
     "lumos_replay": 0.12,
-    "megatron_core_h100": 0.08,
-    "llama3_405b": 0.06,
-    "megatron_bridge_llama": 0.06,
+    "megatron_core_h100": 0.07,
+    "llama3_405b": 0.05,
+    "megatron_bridge_llama": 0.055,
     "megatron_bridge_moe": 0.1,
     "automodel_h100": 0.08,
     "simumax_b200": 0.08,
-    "llm_foundry_mpt": 0.055,
-    "bigscience": 0.06,
+    "llm_foundry_mpt": 0.05,
+    "bigscience": 0.053,
     "activations": 0.05,
     "memory": 0.03,
     "collectives_in_node": 0.06,
     "collectives_across_nodes": 0.06,
     "mlperf_memory": 0.07,
     "mlperf_power": 0.15,
-    "frameworks_megatron": 0.06,
-    "frameworks_fsdp": 0.07,
-    "frameworks_xla": 0.1,
-    "frameworks_internevo": 0.03,
+    "frameworks_megatron": 0.053,
+    "frameworks_fsdp": 0.067,
+    "frameworks_xla": 0.088,
+    "frameworks_internevo": 0.042,  # once 0.03, with a constant that nothing but these rows fed
     "mlperf_gpt3": 0.045,
-    "mlperf_llama31_405b": 0.03,
+    "mlperf_llama31_405b": 0.015,
     "mlperf_llama31_8b": 0.04,
     "mlperf_llama2_70b_lora": 0.055,
 }
@@ -111,6 +111,12 @@ def test_a_suite_outside_its_tolerance_is_named_and_ends_with_status_3(first, sc
         output = capsys.readouterr()
         assert output.out.count("MISSED") == (len(missed) if status else 0)
         assert {name for name in WIDEST if re.search(rf"\b{name}\b", output.err)} == (missed if status else set())
+
+
+def test_a_constant_that_is_five_percent_off_is_noticed(documents):
+    path = "megatron-lm-2021/kernels.products"
+    with using({path: 1.05 * SOFTWARE["megatron-lm-2021"].kernels.products}):
+        assert score(SUITES["mlsys23_table5"], documents).missed
 
 
 def test_progress_sees_every_row(documents):

@@ -302,7 +302,7 @@ def test_schema_1_0_1_is_taken(tmp_path):
 def test_collectives_of_a_text_name_the_dimensions_that_the_converter_of_2023_gave_them(loop, activations, gradients):
     phase = Phase(5, CollectiveKind.ALL_REDUCE, 64)
     steps = text_converter.steps(Workload(loop, (Layer("a", phase, phase, phase),)), 1, num_dims=3)
-    dims = [list(step.dims) for step in steps if step.comm_type is not None]
+    dims = [list(step.collective["involved_dim"]) for step in steps if step.collective]
     assert dims == [found for found in (activations, gradients) if found]
 
 

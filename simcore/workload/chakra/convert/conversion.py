@@ -64,19 +64,7 @@ def _maker(source: str) -> Callable[[str, str, Options], Files]:
     if path.is_dir() or not path.exists():
         return _trace_set if reader.is_trace(source) else _from_text
     data = reader.content(path)
-    return next((make for recognise, make in SOURCES if recognise(path, data)), _from_text)
-
-
-def _is_trace(path: Path, data: bytes) -> bool:
-    return reader.is_trace(str(path)) or json_form.is_json(data)
-
-
-def _is_flexflow(path: Path, data: bytes) -> bool:
-    return flexflow.is_flexflow(data[:200].decode(errors="replace"))
-
-
-def _is_pytorch(path: Path, data: bytes) -> bool:
-    return is_host_trace(data)
+    return next((make for recognise, make in SOURCES if recognise(source, data)), _from_text)
 
 
 def _from_trace(source: str, target: str, options: Options) -> Files:
@@ -134,9 +122,9 @@ def _ranks(prefix: str, contents: list[bytes]) -> Files:
     return {Path(f"{prefix}.{rank}.et"): data for rank, data in enumerate(contents)}
 
 
-SOURCES: list[tuple[Callable[[Path, bytes], bool], Callable[[str, str, Options], Files]]] = [
-    (_is_trace, _from_trace),
-    (_is_flexflow, _from_flexflow),
-    (_is_pytorch, _from_pytorch),
+SOURCES: list[tuple[Callable[[str, bytes], bool], Callable[[str, str, Options], Files]]] = [
+    (lambda source, data: reader.is_trace(source) or json_form.is_json(data), _from_trace),
+    (lambda source, data: flexflow.is_flexflow(data[:200].decode(errors="replace")), _from_flexflow),
+    (lambda source, data: is_host_trace(data), _from_pytorch),
 ]
 """Kinds of sources: how to recognise one, how to convert it; what none of them knows is a text workload."""

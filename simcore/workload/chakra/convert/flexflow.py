@@ -133,12 +133,8 @@ def _check(task: Task, tasks: Mapping[int, Task], problems: Problems) -> None:
 
 
 def _trace(tasks: Mapping[int, Task], device: int) -> bytes:
-    nodes = (node for task in sorted(tasks.values(), key=_number) for node in _nodes(task, tasks, device))
+    nodes = (node for number in sorted(tasks) for node in _nodes(tasks[number], tasks, device))
     return writer.encode(writer.metadata(converted_from="FlexFlow"), nodes)
-
-
-def _number(task: Task) -> int:
-    return task.number
 
 
 def _nodes(task: Task, tasks: Mapping[int, Task], device: int) -> Iterator[object]:

@@ -23,7 +23,7 @@ from simcore.errors import InputError
 from simcore.workload.chakra import reader
 from simcore.workload.chakra.convert import sequences
 from simcore.workload.chakra.pytorch_form import Op
-from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR, TaskKind
+from simcore.workload.kineto import ANNOTATION, CALL, CATEGORIES, OPERATOR, UNREADABLE, TaskKind, complete_events
 
 __all__ = ["link"]
 
@@ -31,20 +31,6 @@ SIDES = {OPERATOR: "host", ANNOTATION: "host", CALL: "calls"} | dict.fromkeys(Ta
 BLOCKING = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
 IDLE_NS = 1_000_000
 ENOUGH = 0.8  # share of the operations that must be found by name
-
-
-class _Event(msgspec.Struct, gc=False):
-    name: str = ""
-    ph: str = ""
-    cat: str = ""
-    tid: int | str = 0
-    ts: float = 0.0
-    dur: float = 0.0
-    args: dict[str, Any] = {}
-
-
-class _Document(msgspec.Struct):
-    traceEvents: list[_Event]  # noqa: N815 - Kineto's key
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +88,19 @@ def _by_name(ops: Sequence[Op], host: Sequence[Timed]) -> dict[int, Timed]:
 
 def _read(path: str) -> tuple[list[Timed], list[Timed], list[Timed]]:
     """Host, device and runtime events, each by start."""
-    try:
-        events = msgspec.json.decode(reader.content(Path(path)), type=_Document, strict=False).traceEvents
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError.at(path, f"no Kineto trace: {error}", expected="a JSON object with traceEvents") from error
-    complete = [event for event in events if event.ph == "X"]
-    base = min((event.ts for event in complete), default=0.0)
     found: dict[str, list[Timed]] = {"host": [], "device": [], "calls": []}
-    for event in sorted(complete, key=lambda event: (event.ts, -event.dur)):
-        category = event.cat.lower()
-        kind = SIDES.get(CATEGORIES.get(category, -1))
-        if kind:
-            try:
-                start = round((event.ts - base) * 1000)
-                end = start + round(event.dur * 1000)
-            except OverflowError as error:
-                text = f"the time of '{event.name}' is beyond all clocks"
-                raise InputError.at(path, text, expected="microseconds", found=f"{event.ts} and {event.dur}") from error
-            found[kind].append(Timed(event.name, start, end, str(event.tid), category, event.args))
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    try:
+        events = sorted(complete_events(reader.content(Path(path))), key=lambda event: (event.ts, -(event.dur or 0)))
+        for event in events:
+            category = (event.cat or "").lower()
+            if side := SIDES.get(CATEGORIES.get(category, -1)):
+                start = round((event.ts - events[0].ts) * 1000)
+                arguments = decode(event.args) if len(bytes(event.args)) > 2 else {}
+                span = start, start + round((event.dur or 0) * 1000)
+                found[side].append(Timed(str(event.name), *span, str(event.tid), category, arguments))
+    except UNREADABLE as error:
+        raise InputError.at(path, f"no Kineto trace: {error}", expected="a JSON object with traceEvents") from error
     return found["host"], found["device"], found["calls"]
 
 

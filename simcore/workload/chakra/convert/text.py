@@ -11,37 +11,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from simcore.errors import InputError, Location, closest
 from simcore.workload.chakra import writer
 from simcore.workload.chakra.schema import CommType, NodeType
-from simcore.workload.model import CollectiveKind, Layer, Workload
+from simcore.workload.model import CollectiveKind, Group, Layer, Workload
+from simcore.workload.text import SPELLINGS
 
 __all__ = ["LOOPS", "TextNode", "encode", "steps"]
 
-TYPES = {
-    CollectiveKind.ALL_REDUCE: ("ALLREDUCE", CommType.ALL_REDUCE),
-    CollectiveKind.ALL_TO_ALL: ("ALLTOALL", CommType.ALL_TO_ALL),
-    CollectiveKind.ALL_GATHER: ("ALLGATHER", CommType.ALL_GATHER),
-    CollectiveKind.REDUCE_SCATTER: ("REDUCESCATTER", CommType.REDUCE_SCATTER),
-    None: ("NONE", CommType.ALL_REDUCE),
-}
 
-
-@dataclass(frozen=True, slots=True)
-class TextNode:
-    """One node: computation of `duration_micros`, or a collective of `size_bytes`; `deps` are indices of steps.
-
-    `dims` says of each dimension of the machine whether the collective goes through it; none given = all.
-    """
+class TextNode(NamedTuple):
+    """Computation of `duration_micros`, or a collective by its attributes; `deps` are indices of steps."""
 
     name: str
     deps: tuple[int, ...]
-    duration_micros: int = 0
-    comm_type: CommType | None = None
-    size_bytes: int = 0
-    dims: tuple[bool, ...] = ()
+    duration_micros: int
+    collective: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -78,13 +65,16 @@ class _Passes:
         """A computation or a communication of a layer."""
         phase, name = self.layers[layer].phases["FGW".index(which[0])], self.layers[layer].name
         if which in COMPUTES:
-            step = TextNode(f"COMP_NODE_{name}_{COMPUTES[which]}", deps, duration_micros=phase.compute_ns)
+            step = TextNode(f"COMP_NODE_{name}_{COMPUTES[which]}", deps, phase.compute_ns, {})
         else:
-            word, comm_type = TYPES[phase.collective]
+            word = SPELLINGS[phase.collective, Group.LOOP]
+            comm_type = CommType[phase.collective.name] if phase.collective else CommType.ALL_REDUCE
             own = not self.first_dim or which in self.first_dim.split()
             dims = tuple(not self.first_dim or own == (index == 0) for index in range(self.num_dims))
             label = self.label if which == "GC" else ""
-            step = TextNode(f"COMM_COLL_NODE_{name}_{label}{word}", deps, 0, comm_type, phase.size_bytes, dims)
+            said: dict[str, Any] = {"comm_type": int(comm_type), "comm_size": phase.size_bytes}
+            said |= {"involved_dim": dims} if dims else {}
+            step = TextNode(f"COMM_COLL_NODE_{name}_{label}{word}", deps, 0, said)
         self.last[which, layer] = len(self.steps)
         self.steps.append(step)
 
@@ -159,13 +149,10 @@ def encode(made: Sequence[TextNode], *, first_id: int = 0, compat: bool = False,
 
 def _node(step: TextNode, number: int, first_id: int, compat: bool) -> Any:
     """A step as a node; is_cpu_op is written because other readers take its absence for true."""
-    kind = NodeType.COMP_NODE if step.comm_type is None else NodeType.COMM_COLL_NODE
-    attributes: dict[str, Any] = {} if compat else {"is_cpu_op": False}
-    if step.comm_type is None:
-        attributes |= {} if compat else {"duration_ns": step.duration_micros}  # the column's number, in its true unit
-    else:
-        attributes |= {"comm_type": int(step.comm_type), "comm_size": step.size_bytes}
-        attributes |= {"involved_dim": step.dims} if step.dims else {}
+    kind = NodeType.COMM_COLL_NODE if step.collective else NodeType.COMP_NODE
+    attributes = step.collective if compat else {"is_cpu_op": False, **step.collective}
+    if not compat and not step.collective:
+        attributes["duration_ns"] = step.duration_micros  # the column's number, in its true unit
     deps = [first_id + dep for dep in step.deps]
     return writer.node(
         number, step.name, kind, data_deps=deps, duration_micros=step.duration_micros, attributes=attributes
