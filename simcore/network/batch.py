@@ -16,7 +16,7 @@ from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.timeline.events import LinkTable
 
-__all__ = ["Batch", "leaders", "solve_batch"]
+__all__ = ["Batch", "leaders", "served", "solve_batch"]
 
 DENSE_LINKS = 1 << 13  # up to so many, which links follow which is kept in a table rather than sorted out
 
@@ -29,6 +29,13 @@ class Batch:
     size_bytes: IntArray
     busy_ns: IntArray
     free_ns: IntArray
+
+    def then(self, other: Batch, own: IntArray, others: IntArray) -> Batch:
+        """With another that begins when this one is over; which of all messages are whose."""
+        arrival_ns = np.empty(len(own) + len(others), np.int64)
+        arrival_ns[own], arrival_ns[others] = self.arrival_ns, other.arrival_ns
+        free_ns = np.maximum(self.free_ns, other.free_ns)
+        return Batch(arrival_ns, self.size_bytes + other.size_bytes, self.busy_ns + other.busy_ns, free_ns)
 
     def table(self, links: LinkGraph) -> LinkTable:
         """Per link, for the timeline."""
@@ -71,7 +78,7 @@ def solve_batch(
         first_ones = entries if leader is None else entries[leader[entries] == entries]
         message, link = owner[first_ones], routes.links[first_ones]
         occupied = occupied_ns(size[message], rates[link])
-        start = _served(link, head[message], occupied, None if free_ns is None else tally.free_ns[link])
+        start = served(link, head[message], occupied, None if free_ns is None else tally.free_ns[link])
         tally.add(link, start, occupied, size[message])
         if leader is not None:
             begun[first_ones] = start
@@ -168,7 +175,7 @@ def _by_level(links: IntArray, levels: IntArray, first: IntArray | None) -> list
     return [entries for entries in np.split(position, np.cumsum(per_level)[:-1]) if len(entries)]
 
 
-def _served(link: IntArray, arrival: IntArray, occupied: IntArray, free: IntArray | None = None) -> IntArray:
+def served(link: IntArray, arrival: IntArray, occupied: IntArray, free: IntArray | None = None) -> IntArray:
     """When each message gets its link, which is there from `free` on; messages of one link stand together, the first of
     equals first.
     """

@@ -309,12 +309,16 @@ class CutThrough(CountedLinks):
         hop = message.hop
         link, step_ns = message.path.links[hop], message.path.steps_ns[hop]
         start_ns = max(self._free_ns[link], now_ns)
-        end_ns = self._free_ns[link] = start_ns + self._occupied_ns(message.size_bytes, message.path.rates[hop])
+        end_ns = self._free_ns[link] = self._end_ns(link, start_ns, message.size_bytes, message.path.rates[hop])
         self._count(link, message.size_bytes, start_ns, end_ns)
         message.tail_ns = max(message.tail_ns, end_ns) + step_ns
         message.hop += 1
         head_ns: int = start_ns + step_ns
         return head_ns
+
+    def _end_ns(self, link: int, start_ns: int, size_bytes: int, rate: float) -> int:
+        """When a link is free again that takes a message now."""
+        return start_ns + self._occupied_ns(size_bytes, rate)
 
 
 def _reach(message: _Message, _: simpy.Event) -> None:
@@ -351,18 +355,13 @@ class FaultyCutThrough(CutThrough):
 
     def _advance(self, message: _Message, now_ns: int) -> int:
         """As `CutThrough`, around links that are down."""
-        link, hop = message.path.links[message.hop], message.hop
-        if self._outlook.down(link, now_ns):
-            if not self._lead_around(message, now_ns):
-                return self._outlook.next_change(now_ns)
-            link = message.path.links[hop]
-        start_ns = max(self._free_ns[link], now_ns)
-        end_ns = self._outlook.end_ns(link, start_ns, message.size_bytes, self._rates[link])
-        self._free_ns[link] = end_ns
-        self._count(link, message.size_bytes, start_ns, end_ns)
-        message.tail_ns = max(message.tail_ns, end_ns) + message.path.steps_ns[hop]
-        message.hop += 1
-        return start_ns + message.path.steps_ns[hop]
+        down = self._outlook.down(message.path.links[message.hop], now_ns)
+        if down and not self._lead_around(message, now_ns):
+            return self._outlook.next_change(now_ns)
+        return super()._advance(message, now_ns)
+
+    def _end_ns(self, link: int, start_ns: int, size_bytes: int, rate: float) -> int:
+        return self._outlook.end_ns(link, start_ns, size_bytes, rate)
 
     def _lead_around(self, message: _Message, now_ns: int) -> bool:
         """Another way from the node where the head is; False when there is none for now."""

@@ -5,26 +5,48 @@ Links carry one message at a time, first come, first served; a message's head go
 the lowest (order of the phase, number of the message in it, links behind it, sender) is served first: an order that
 stays when all NPUs move on along a ring, so that what is symmetric remains so.
 
-The columns are lists here. `network.compiled` compiles the same functions for arrays in their place, where runs are
-large; what calendars and lists of tuples can do is therefore called by the few names below.
+The tables are lists of rows here. `network.compiled` compiles the same functions for arrays of records in their place,
+where runs are large; what calendars and lists of tuples can do is therefore called by the few names below.
 """
 
 from __future__ import annotations
 
 import sys
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-__all__ = ["KNOWN", "MOVING", "NEVER", "Calendar", "Lists", "State", "begin", "hand_over", "happen", "play"]
+__all__ = [
+    "MOVING",
+    "NEVER",
+    "ROWS",
+    "Calendar",
+    "Hop",
+    "Instance",
+    "Layout",
+    "Link",
+    "Lists",
+    "Message",
+    "Rank",
+    "Round",
+    "Slot",
+    "State",
+    "Transfer",
+    "begin",
+    "hand_over",
+    "happen",
+    "play",
+]
 
 NEVER = 1 << 62
+NONE = 0
 START, CREDIT, RELEASE, RECEIVED = -1, -2, -3, 1 << 40
 """What a timer may be, beside the number of a message that arrives; RECEIVED is added to a transfer's number."""
 
 Head = tuple[int, int, int, int, int, int, int, int, int]
-"""A message before a link: (time, order, number, links behind, sender, instance, receiver, kind, last byte's time)."""
+"""A message before a link: (time, order, number, links behind, sender, instance, receiver, hop, last byte's time)."""
 Timer = tuple[int, int, int, int]
 """(time, instance, number of the message or what else, position or transfer)."""
 
@@ -80,103 +102,179 @@ def first_ns(calendar: Calendar) -> int:
     return calendar.times[0] if calendar.times else NEVER
 
 
+@dataclass(slots=True)
+class Link:
+    """When it is free, bytes carried, ns busy."""
+
+    free: int = 0
+    carried: int = 0
+    busy: int = 0
+
+
+@dataclass(slots=True)
+class Hop:
+    """Of messages that have ends and size in common: a link, ns of the head and of the whole, how many hops follow."""
+
+    link: int
+    step: int
+    occupied: int
+    size: int
+    left: int
+
+
+@dataclass(slots=True)
+class Layout:
+    """What equal phases of equal groups share: `window` and `half` as in `plan.Plan`, a packet's `endpoint` ns.
+
+    From `round_at` on are its rounds, from `message_at` on the messages of an entry by position, from `rank_at` on its
+    ranks. One with `window` 0 is a list of transfers, from `transfer_at` on (with one behind the last); their senders
+    and the packets of their receives are in the rounds, hops and receivers in the messages.
+    """
+
+    ranks: int
+    rounds: int
+    window: int
+    half: int
+    endpoint: int
+    round_at: int
+    message_at: int
+    rank_at: int
+    transfer_at: int
+
+
+@dataclass(slots=True)
+class Round:
+    """Which entry's messages it sends, and ns of the packet of the receive of that number."""
+
+    entry: int
+    pay: int
+
+
+@dataclass(slots=True)
+class Message:
+    """Its first hop, -1 where it needs none, and the receiver's position."""
+
+    hop: int
+    peer: int
+
+
+@dataclass(slots=True)
+class Transfer:
+    """Whether it waits for its first packet only, for how many things, which one waits for its departure (-1: none).
+
+    Those that wait for its receive are in `then` from `then_at` on, to the next one's.
+    """
+
+    opens: int
+    waits: int
+    line: int
+    then_at: int
+
+
+@dataclass(slots=True)
+class Rank:
+    """Its `name` orders senders; `tasks` are its sends and receives in a list of transfers."""
+
+    name: int
+    tasks: int
+
+
+@dataclass(slots=True)
+class Instance:
+    """A phase of one group: `layout` (-1: a message of no phase), `shift` of its links' numbers, number of its first
+    message, its first slot and mark.
+    """
+
+    layout: int
+    slot: int
+    mark: int
+    shift: int = 0
+    order: int = 0
+    base: int = 0
+
+
+@dataclass(slots=True)
+class Slot:
+    """What a rank has sent, its credits and packets, and what it received (in a list: has still to send or receive)."""
+
+    sent: int = 0
+    credits: int = 0
+    packets: int = 0
+    received: int = 0
+
+
+ROWS: dict[str, type] = {
+    "links": Link,
+    "hops": Hop,
+    "layouts": Layout,
+    "rounds": Round,
+    "messages": Message,
+    "transfers": Transfer,
+    "then": int,
+    "ranks": Rank,
+    "instances": Instance,
+    "slots": Slot,
+    "early": int,
+}
+"""What the rows of each table are."""
+MOVING = ("links", "instances", "slots", "early")
+"""The tables of links and instances; the others grow, and what is in them stays."""
+
+
 class State(NamedTuple):
-    """All columns.
+    """All tables.
 
     `heads` and `timers` are in order; `left` takes (time, instance, position) of who leaves a phase, and of messages of
-    no phase that arrive.
-
-    Of links: when they are `free`, bytes `carried`, ns `busy`; `rows` takes (link, start, end) of every occupation
-    where `timed` is true. Of kinds of messages, which have ends and size in common: their `size`, and hops `hop_at[k]`
-    to `hop_at[k + 1]` in the columns `link`, `step` (ns of the head) and `occupied` (ns).
-
-    Of layouts, what equal phases of equal groups share: `ranks`, `rounds`, `window` and `half` as in `plan.Plan`, a
-    packet's `endpoint` ns; from `round_at` on, its rounds' `entry` and `pay` (ns of the packet of the receive of that
-    number); from `table_at` on, an entry's row of message `kind` and `peer` by position.
-
-    A layout with `window` 0 is a list of transfers: from `round_at` on `entry` holds their senders and `pay` the
-    packets of their receives, from `table_at` on `kind` and `peer`. From `more_at` on, `opens` says which transfers
-    wait for nothing but their first packet, `waits` for how many things each one waits, `line` which one waits for its
-    departure (-1: none), and `then_at` to the next in `then` which wait for its receive. From `name_at` on, `name` of
-    every rank orders senders, `tasks` are its sends and receives in a list.
-
-    Of instances, a phase of one group each: `layout` (-1: a message of no phase), `shift` of its links' numbers,
-    `order`, `base` (the number of its first message), `slot` of its first rank, `mark` of its first message. Of rank
-    slots: messages `sent`, `credits`, `packets`, messages `received` (in lists of transfers: how many are still to be
-    sent or received). By mark: whether a message came `early`, before it was listened for (in lists of transfers: for
-    how many things it still waits).
+    no phase that arrive; `rows` takes (link, start, end) of every occupation where `timed` is true. `early` says by
+    mark whether a message came before it was listened for (in lists of transfers: for how many things it still waits).
     """
 
     heads: Calendar
     timers: Calendar
     left: list[tuple[int, int, int]]
-    free: list[int]
-    carried: list[int]
-    busy: list[int]
     rows: list[tuple[int, int, int]]
     timed: bool
-    size: list[int]
-    hop_at: list[int]
-    link: list[int]
-    step: list[int]
-    occupied: list[int]
-    ranks: list[int]
-    rounds: list[int]
-    window: list[int]
-    half: list[int]
-    endpoint: list[int]
-    round_at: list[int]
-    table_at: list[int]
-    name_at: list[int]
-    entry: list[int]
-    pay: list[int]
-    kind: list[int]
-    peer: list[int]
-    more_at: list[int]
-    opens: list[int]
-    waits: list[int]
-    then_at: list[int]
+    links: list[Link]
+    hops: list[Hop]
+    layouts: list[Layout]
+    rounds: list[Round]
+    messages: list[Message]
+    transfers: list[Transfer]
     then: list[int]
-    line: list[int]
-    name: list[int]
-    tasks: list[int]
-    layout: list[int]
-    shift: list[int]
-    order: list[int]
-    base: list[int]
-    slot: list[int]
-    mark: list[int]
-    sent: list[int]
-    credits: list[int]
-    packets: list[int]
-    received: list[int]
+    ranks: list[Rank]
+    instances: list[Instance]
+    slots: list[Slot]
     early: list[int]
 
     @classmethod
     def empty(cls, *, timed: bool) -> State:
         """Nothing on its way, and no links."""
-        columns: dict[str, list[int]] = {name: [] for name in KNOWN + MOVING}
-        return cls(heads=Calendar(), timers=Calendar(), left=[], rows=[], timed=timed, **{**columns, "hop_at": [0]})
+        tables: dict[str, Any] = {name: [] for name in ROWS}
+        return cls(heads=Calendar(), timers=Calendar(), left=[], rows=[], timed=timed, **tables)
 
     def apart(self) -> State:
-        """The same kinds and layouts, with nothing on its way on links of their own."""
-        return State.empty(timed=self.timed)._replace(**{name: getattr(self, name) for name in KNOWN})
+        """The same layouts, with nothing on its way on links of their own."""
+        known = {name: getattr(self, name) for name in ROWS if name not in MOVING}
+        return State.empty(timed=self.timed)._replace(**known)
 
 
 class Lists:
-    """A state whose columns are lists; `compiled.Arrays` has others."""
+    """A state whose tables are lists; `compiled.Arrays` has others."""
 
     def __init__(self, state: State):
         self.core, self.state = sys.modules[__name__], state
 
-    def widen(self, names: Sequence[str], length: int) -> None:
-        """Columns of at least such a length."""
-        for name in names:
-            column = getattr(self.state, name)
-            column.extend([0] * (length - len(column)))
+    def add(self, name: str, rows: list[Any]) -> None:
+        """More rows of a table."""
+        getattr(self.state, name).extend(rows)
 
     def follow(self, entries: int) -> None:
         """All that is known by now, and room in the heaps: lists need neither."""
+
+    @property
+    def leaving(self) -> bool:
+        """Whether somebody leaves."""
+        return bool(self.state.left)
 
     def left(self) -> list[tuple[int, int, int]]:
         """Who leaves; they are told once."""
@@ -185,37 +283,30 @@ class Lists:
         return entries
 
 
-KNOWN = State._fields[State._fields.index("size") : State._fields.index("layout")]
-"""The columns of kinds and layouts: they grow, and what is in them stays."""
-MOVING = (*("free", "carried", "busy"), *State._fields[State._fields.index("layout") :])
-"""The columns of links and instances."""
-
-
-def begin(s: State, instance: int, now: int) -> None:
+def begin(s: State, number: int, now: int) -> None:
     """All ranks of an instance begin."""
-    layout = s.layout[instance]
-    then = now + s.endpoint[layout]
-    first = s.slot[instance]
-    if s.window[layout]:
-        for position in range(s.ranks[layout]):
-            s.packets[first + position] = s.window[layout]
-            push(s.timers, (then, instance, START, position))
-        return
-    at = s.more_at[layout]
-    for transfer in range(s.rounds[layout]):
-        if s.opens[at + transfer]:
-            push(s.timers, (then, instance, RELEASE, transfer))
-    for position in range(s.ranks[layout]):
-        if s.received[first + position] == 0:
-            append(s.left, (now, instance, position))
+    instance = s.instances[number]
+    layout = s.layouts[instance.layout]
+    then = now + layout.endpoint
+    for position in range(layout.ranks):
+        slot = s.slots[instance.slot + position]
+        slot.sent, slot.credits, slot.packets = 0, 0, layout.window
+        slot.received = s.ranks[layout.rank_at + position].tasks
+        if layout.window:
+            push(s.timers, (then, number, START, position))
+        elif slot.received == 0:
+            append(s.left, (now, number, position))
+    if not layout.window:
+        for index in range(layout.rounds):
+            transfer = s.transfers[layout.transfer_at + index]
+            s.early[instance.mark + index] = transfer.waits
+            if transfer.opens:
+                push(s.timers, (then, number, RELEASE, index))
 
 
-def hand_over(s: State, instance: int, number: int, sender: int, kind: int, now: int) -> None:
+def hand_over(s: State, instance: int, sender: int, hop: int, now: int) -> None:
     """Send a message of no phase."""
-    if s.hop_at[kind] == s.hop_at[kind + 1]:
-        push(s.timers, (now, instance, 0, 0))
-    else:
-        push(s.heads, (now, s.order[instance], number, 0, sender, instance, 0, kind, now))
+    _send(s, instance, 0, sender, hop, 0, now)
 
 
 def play(s: State, limit: int, now: int = -1) -> int:
@@ -244,132 +335,137 @@ def play(s: State, limit: int, now: int = -1) -> int:
 
 def serve(s: State, now: int) -> None:
     """Give links to the heads that are there now."""
-    heads, timers, free, carried, busy, base = s.heads, s.timers, s.free, s.carried, s.busy, s.base
-    hop_at, link_of, step_of, occupied_of, size, shift = s.hop_at, s.link, s.step, s.occupied, s.size, s.shift
-    for _, order, number, hop, sender, instance, receiver, kind, tail in due_heads(heads, now):
-        at = hop_at[kind] + hop
-        link, step, occupied = link_of[at] + shift[instance], step_of[at], occupied_of[at]
-        begins = free[link]
+    heads, timers, links, hops, instances = s.heads, s.timers, s.links, s.hops, s.instances
+    for _, order, number, behind, sender, instance, receiver, at, tail in due_heads(heads, now):
+        hop, phase = hops[at], instances[instance]
+        link = links[hop.link + phase.shift]
+        begins = link.free
         if begins < now:
             begins = now
-        ends = begins + occupied
-        free[link] = ends
-        carried[link] += size[kind]
-        busy[link] += occupied
+        ends = begins + hop.occupied
+        link.free = ends
+        link.carried += hop.size
+        link.busy += hop.occupied
         if s.timed:
-            append(s.rows, (link, begins, ends))
+            append(s.rows, (hop.link + phase.shift, begins, ends))
         if ends < tail:
             ends = tail
-        if at + 1 < hop_at[kind + 1]:
-            push(heads, (begins + step, order, number, hop + 1, sender, instance, receiver, kind, ends + step))
+        ends += hop.step
+        if hop.left:
+            push(heads, (begins + hop.step, order, number, behind + 1, sender, instance, receiver, at + 1, ends))
         else:
-            push(timers, (ends + step, instance, number - base[instance], receiver))
+            push(timers, (ends, instance, number - phase.base, receiver))
 
 
 def happen(s: State, now: int) -> None:
     """Deliveries and credits that are due now, and what ranks do at once."""
-    sent, slots, layouts, windows = s.sent, s.slot, s.layout, s.window
-    for _, instance, what, position in due_timers(s.timers, now):
-        layout = layouts[instance]
-        if layout < 0:
-            append(s.left, (now, instance, 0))
-        elif not windows[layout]:
-            _transfer(s, instance, what, position, now)
+    instances, layouts, slots = s.instances, s.layouts, s.slots
+    for _, number, what, position in due_timers(s.timers, now):
+        instance = instances[number]
+        if instance.layout < 0:
+            append(s.left, (now, number, position))
+            continue
+        layout = layouts[instance.layout]
+        if not layout.window:
+            _transfer(s, number, what, position, now)
+            continue
+        slot, count = slots[instance.slot + position], 1
+        if what == START:
+            count = layout.window
+        elif what >= slot.sent:
+            s.early[instance.mark + position * layout.rounds + what] = 1
+            count = 0
         elif what >= 0:
-            slot = slots[instance] + position
-            if what >= sent[slot]:
-                s.early[s.mark[instance] + position * s.rounds[layout] + what] = 1
-            elif _receive(s, instance, layout, slot, position, now):
-                _credits(s, instance, layout, slot, position, 1, now)
-        else:
-            count = 1 if what == CREDIT else windows[layout]
-            _credits(s, instance, layout, slots[instance] + position, position, count, now)
+            count = _receive(s, number, position, now)
+        if count:
+            _credits(s, number, position, count, now)
 
 
-def _receive(s: State, instance: int, layout: int, slot: int, position: int, now: int) -> int:
+def _receive(s: State, number: int, position: int, now: int) -> int:
     """A message that was listened for: how many credits its packet gives at once; one that costs something gives it
     later.
     """
-    count = s.received[slot]
-    s.received[slot] = count + 1
-    s.packets[slot] += 1
-    pay = s.pay[s.round_at[layout] + count]
+    instance = s.instances[number]
+    slot = s.slots[instance.slot + position]
+    pay = s.rounds[s.layouts[instance.layout].round_at + slot.received].pay
+    slot.received += 1
+    slot.packets += 1
     if pay:
-        push(s.timers, (now + pay, instance, CREDIT, position))
-        return 0
-    return 1
+        push(s.timers, (now + pay, number, CREDIT, position))
+    return 0 if pay else 1
 
 
-def _credits(s: State, instance: int, layout: int, slot: int, position: int, count: int, now: int) -> None:
+def _credits(s: State, number: int, position: int, count: int, now: int) -> None:
     """A rank may send on, once for each credit; with all sent and all credits back it leaves."""
-    rounds, half, window = s.rounds[layout], s.half[layout], s.window[layout]
-    sent, back, packets = s.sent, s.credits, s.packets
+    instance = s.instances[number]
+    layout, slot = s.layouts[instance.layout], s.slots[instance.slot + position]
+    rounds, half, name = layout.rounds, layout.half, s.ranks[layout.rank_at + position].name
     while count:
         count -= 1
-        back[slot] += 1
+        slot.credits += 1
         times = 1
-        if half and sent[slot] >= half:
+        if half and slot.sent >= half:
             times = 0
-            if s.received[slot] >= half:
-                times = min(window, packets[slot], back[slot], rounds - sent[slot])
+            if slot.received >= half:
+                times = min(layout.window, slot.packets, slot.credits, rounds - slot.sent)
         for _ in range(times):
-            number = sent[slot]
-            if not (packets[slot] and number < rounds and back[slot]):
+            sent = slot.sent
+            if not (slot.packets and sent < rounds and slot.credits):
                 break
-            sent[slot] = number + 1
-            back[slot] -= 1
-            packets[slot] -= 1
-            at = s.table_at[layout] + s.entry[s.round_at[layout] + number] * s.ranks[layout] + position
-            _send(s, instance, layout, number, position, s.kind[at], s.peer[at], now)
-            mark = s.mark[instance] + position * rounds + number
+            slot.sent = sent + 1
+            slot.credits -= 1
+            slot.packets -= 1
+            entry = s.rounds[layout.round_at + sent].entry
+            message = s.messages[layout.message_at + entry * layout.ranks + position]
+            _send(s, number, sent, name, message.hop, message.peer, now)
+            mark = instance.mark + position * rounds + sent
             if s.early[mark]:
                 s.early[mark] = 0
-                count += _receive(s, instance, layout, slot, position, now)
-        if sent[slot] == rounds and back[slot] == window:
-            append(s.left, (now, instance, position))
+                count += _receive(s, number, position, now)
+        if slot.sent == rounds and slot.credits == layout.window:
+            append(s.left, (now, number, position))
 
 
-def _send(s: State, instance: int, layout: int, number: int, position: int, kind: int, receiver: int, now: int) -> None:
-    if s.hop_at[kind] == s.hop_at[kind + 1]:
-        push(s.timers, (now, instance, number, receiver))
-        return
-    sender = s.name[s.name_at[layout] + position]
-    push(s.heads, (now, s.order[instance], s.base[instance] + number, 0, sender, instance, receiver, kind, now))
+def _send(s: State, number: int, message: int, sender: int, hop: int, receiver: int, now: int) -> None:
+    """A message of an instance, from its first hop on."""
+    if hop < 0:
+        push(s.timers, (now, number, message, receiver))
+    else:
+        instance = s.instances[number]
+        push(s.heads, (now, instance.order, instance.base + message, NONE, sender, number, receiver, hop, now))
 
 
-def _transfer(s: State, instance: int, what: int, position: int, now: int) -> None:
+def _transfer(s: State, number: int, what: int, position: int, now: int) -> None:
     """Something happens to a transfer of a list: it arrives, has been received, or waits for one thing less."""
-    layout = s.layout[instance]
-    at = s.round_at[layout]
+    layout = s.layouts[s.instances[number].layout]
     if 0 <= what < RECEIVED:
-        push(s.timers, (now + s.pay[at + what], instance, RECEIVED + what, position))
-        return
-    if what == RELEASE:
-        _release(s, instance, layout, position, now)
-        return
-    transfer = what - RECEIVED
-    _one_less(s, instance, position, now)
-    more = s.more_at[layout] + transfer
-    for index in range(s.then_at[more], s.then_at[more + 1]):
-        _release(s, instance, layout, s.then[index], now)
+        push(s.timers, (now + s.rounds[layout.round_at + what].pay, number, RECEIVED + what, position))
+    elif what == RELEASE:
+        _release(s, number, position, now)
+    else:
+        _one_less(s, number, position, now)
+        at = layout.transfer_at + what - RECEIVED
+        for index in range(s.transfers[at].then_at, s.transfers[at + 1].then_at):
+            _release(s, number, s.then[index], now)
 
 
-def _release(s: State, instance: int, layout: int, transfer: int, now: int) -> None:
+def _release(s: State, number: int, transfer: int, now: int) -> None:
     """A transfer waits for one thing less; with none it is sent, and the next to the same rank need not wait for it."""
-    at, table, mark = s.round_at[layout], s.table_at[layout], s.mark[instance]
+    instance = s.instances[number]
+    layout = s.layouts[instance.layout]
     while transfer >= 0:
-        s.early[mark + transfer] -= 1
-        if s.early[mark + transfer]:
+        s.early[instance.mark + transfer] -= 1
+        if s.early[instance.mark + transfer]:
             return
-        sender = s.entry[at + transfer]
-        _send(s, instance, layout, transfer, sender, s.kind[table + transfer], s.peer[table + transfer], now)
-        _one_less(s, instance, sender, now)
-        transfer = s.line[s.more_at[layout] + transfer]
+        sender, message = s.rounds[layout.round_at + transfer].entry, s.messages[layout.message_at + transfer]
+        _send(s, number, transfer, s.ranks[layout.rank_at + sender].name, message.hop, message.peer, now)
+        _one_less(s, number, sender, now)
+        transfer = s.transfers[layout.transfer_at + transfer].line
 
 
-def _one_less(s: State, instance: int, position: int, now: int) -> None:
+def _one_less(s: State, number: int, position: int, now: int) -> None:
     """A rank has one thing less to do; with none it leaves."""
-    slot = s.slot[instance] + position
-    s.received[slot] -= 1
-    if not s.received[slot]:
-        append(s.left, (now, instance, position))
+    slot = s.slots[s.instances[number].slot + position]
+    slot.received -= 1
+    if not slot.received:
+        append(s.left, (now, number, position))

@@ -11,16 +11,14 @@ import numpy as np
 import simpy
 
 from simcore.network.clock import whole_latency
-from simcore.network.congested import Deliver, LinkNetwork
+from simcore.network.congested import CountedLinks, Deliver
 from simcore.network.faults import Outlook
 from simcore.network.instant import after, at_end_of_instant
 from simcore.network.solver import max_min_rates
-from simcore.network.times import Times
-from simcore.network.topology.fabric import FloatArray, IntArray, Routes
+from simcore.network.topology.fabric import FloatArray, Routes
 from simcore.network.topology.links import LinkGraph
 from simcore.network.trees import Combination, Meeting, Reduction, branches
 from simcore.timeline.events import LinkTable
-from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import whole_ns
 
 __all__ = ["FairShare"]
@@ -41,7 +39,7 @@ def _by_key(flow: _Flow) -> Any:
     return flow.key
 
 
-class FairShare(LinkNetwork):
+class FairShare(CountedLinks):
     """A fluid model: rates change only when a transfer begins or ends, and are max-min fair in between.
 
     A transfer's last byte arrives its route's latency after the transfer ends. Ends are rounded up to whole
@@ -54,15 +52,12 @@ class FairShare(LinkNetwork):
     has_trees = True
 
     def __init__(self, env: simpy.Environment, links: LinkGraph):
-        self.env, self.links = env, links
+        super().__init__(env, links)
         self._flows: list[_Flow] = []
         self._since_ns = 0
         self._pending_ns = -1  # the instant whose end will settle the rates
         self._version = 0  # ends that were foretold under older rates are void
-        self._size_bytes = np.zeros(len(links), np.int64)
-        self._busy_ns = np.zeros(len(links), np.int64)
-        self._used = np.zeros(0, np.int64)
-        self._times = Times() if links.timed else None
+        self._used: list[int] = []
         self._meetings: dict[Any, Meeting] = {}
         self._outlook = Outlook(links)
         for change_ns in self._outlook.changes:
@@ -77,12 +72,7 @@ class FairShare(LinkNetwork):
             after(self.env, wait_ns, lambda _: self.send(src, dst, size_bytes, key, deliver))
             return
         latency_ns = whole_latency(sum(self.links.latency_ns[list(route)].tolist()))
-        if not route or not size_bytes:
-            after(self.env, latency_ns, lambda _: deliver())
-            return
-        self._size_bytes[list(route)] += size_bytes
-        self._flows.append(_Flow(key, size_bytes, route, latency_ns, deliver))
-        self._settle_now()
+        self._flow(route, size_bytes, key, deliver, latency_ns)
 
     def multicast(
         self, src: int, dst: Sequence[int], size_bytes: int, key: tuple[Any, ...], deliver: Callable[[int], None]
@@ -113,13 +103,14 @@ class FairShare(LinkNetwork):
 
         self._flow(route, size_bytes, parts[0].key, through)
 
-    def _flow(self, route: tuple[int, ...], size_bytes: int, key: Any, through: Deliver) -> None:
-        """Begin a transfer over many links; `through` is called when it ends."""
-        if not size_bytes:
-            after(self.env, 0, lambda _: through())
+    def _flow(self, route: tuple[int, ...], size_bytes: int, key: Any, through: Deliver, latency_ns: int = 0) -> None:
+        """Begin a transfer over many links; `through` is called a latency after it ends."""
+        if not route or not size_bytes:
+            after(self.env, latency_ns, lambda _: through())
             return
-        self._size_bytes[list(route)] += size_bytes
-        self._flows.append(_Flow(key, size_bytes, route, 0, through))
+        for link in route:
+            self._size_bytes[link] += size_bytes
+        self._flows.append(_Flow(key, size_bytes, route, latency_ns, through))
         self._settle_now()
 
     def _hand_out(self, ends: Sequence[tuple[int, int]], deliver: Callable[[int], None]) -> None:
@@ -127,19 +118,9 @@ class FairShare(LinkNetwork):
         for mark_ns, npu in ends:
             after(self.env, mark_ns, lambda _, npu=npu: deliver(npu))  # type: ignore[misc]
 
-    def counts(self) -> tuple[IntArray, IntArray]:
-        """Bytes carried by every link, a transfer under way counted in full, and how long it had transfers."""
-        return self._size_bytes.copy(), self._busy_ns.copy()
-
-    def times(self) -> IntArray | None:
-        """Rows of (link, begin, end) of every occupation; None where they are not kept."""
-        return self._times.rows() if self._times else None
-
     def table(self) -> LinkTable:
-        """What every link carried so far."""
-        rows = self.times()
-        table = self.links.table(*self.counts(), None if rows is None else [OccupiedLinks.of(rows)])
-        return replace(table, faults=self._outlook.counts())
+        """What every link carried so far, a transfer under way counted in full, and what the faults did."""
+        return replace(super().table(), faults=self._outlook.counts())
 
     def _settle_now(self) -> None:
         """New rates once everything of this instant is known."""
@@ -153,10 +134,9 @@ class FairShare(LinkNetwork):
         elapsed_ns = now_ns - self._since_ns
         for flow in self._flows:
             flow.left_bytes -= flow.rate * elapsed_ns * 1e-9
-        self._busy_ns[self._used] += elapsed_ns
-        if self._times and elapsed_ns:
-            for link in self._used.tolist():
-                self._times.add(link, self._since_ns, now_ns)
+        if elapsed_ns:
+            for link in self._used:
+                self._count(link, 0, self._since_ns, now_ns)
         self._since_ns = now_ns
 
     def _settle(self, _: simpy.Event) -> None:
@@ -164,18 +144,18 @@ class FairShare(LinkNetwork):
         self._pending_ns = -1
         self._progress(int(self.env.now))
         self._flows.sort(key=_by_key)  # sums of floats must not depend on who was sent first
-        for flow, rate in zip(self._flows, self._rates().tolist(), strict=True):
+        for flow, rate in zip(self._flows, self._shares().tolist(), strict=True):
             flow.rate = rate
         self._version += 1
         if self._flows:
             version = self._version
             after(self.env, max(min(map(_left_ns, self._flows)), 0), lambda _: self._end(version))
 
-    def _rates(self) -> FloatArray:
+    def _shares(self) -> FloatArray:
         """Of all transfers under way."""
         counts = np.array([len(flow.route) for flow in self._flows], np.int64)
         links = np.array([link for flow in self._flows for link in flow.route], np.int64)
-        self._used = np.unique(links)
+        self._used = np.unique(links).tolist()
         self._note_slow()
         return max_min_rates(Routes(counts, links), self._outlook.capacity(int(self.env.now)))
 

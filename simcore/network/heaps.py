@@ -15,6 +15,7 @@ from simcore.network.core import NEVER, Head, Timer
 __all__ = ["Rows", "append", "due_heads", "due_timers", "first_ns", "length", "push"]
 
 Rows = NDArray[np.int64]
+FIRST = 1
 
 
 def push(heap: Rows, entry: tuple[int, ...]) -> None:
@@ -67,7 +68,7 @@ def _drop_first(heap: Rows) -> None:
     """The last one goes to the first one's place, and down from there."""
     last = heap[0, 0]
     heap[0, 0] = last - 1
-    row, child = 1, 2
+    row, child = FIRST, 2 * FIRST
     while child < last:
         if child + 1 < last and _before(heap, child + 1, child):
             child += 1

@@ -12,6 +12,7 @@ import simpy
 from simcore.network.congested import LinkNetwork
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
+from simcore.system.at_once import all_at_once
 from simcore.system.collectives import AnyPlan
 from simcore.system.groups import Communicator
 from simcore.system.layouts import Layouts, Running, Shape, playable
@@ -45,12 +46,14 @@ class Phases:
         costs = self._costs.of(phase.lane.dim)
         if costs.rendezvous or not (self._plain and all(map(playable, plans))):
             return self._stepped(shape, phase, plans, groups, costs)
-        plan = plans[0]
-        if len(plans) == 1 and isinstance(plan, Plan) and not shape.graph.timed:
-            found = solve_alone(plan, groups[0], shape.graph, costs, lone=shape.lone)
-            if found:
-                return found
-        return self._played(shape, plans, groups, costs)
+        found = None
+        if not shape.graph.timed:
+            rounds = [plan for plan in plans if isinstance(plan, Plan)]
+            if len(rounds) == len(plans):
+                found = all_at_once(rounds, groups, shape.graph, costs, lone=shape.lone)
+            if len(rounds) == len(plans) == 1:
+                found = found or solve_alone(rounds[0], groups[0], shape.graph, costs, lone=shape.lone)
+        return found or self._played(shape, plans, groups, costs)
 
     def _played(self, shape: Shape, plans: Sequence[AnyPlan], groups: Sequence[IntArray], costs: Costs) -> PhaseTimes:
         """Message by message, as columns."""

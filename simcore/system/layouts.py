@@ -9,22 +9,36 @@ from typing import NamedTuple
 import numpy as np
 
 from simcore.network.clock import occupied_ns, steps
-from simcore.network.compiled import Arrays, Known, installed
-from simcore.network.core import NEVER, Lists, State
+from simcore.network.compiled import Arrays, Known, installed, kept
+from simcore.network.core import (
+    NEVER,
+    Hop,
+    Instance,
+    Layout,
+    Link,
+    Lists,
+    Message,
+    Rank,
+    Round,
+    Slot,
+    State,
+    Transfer,
+)
 from simcore.network.topology.fabric import IntArray
 from simcore.network.topology.links import LinkGraph
 from simcore.system.collectives import AnyPlan
 from simcore.system.explicit import Explicit
 from simcore.system.plan import Plan, SideBySide
 from simcore.system.plans import Costs
+from simcore.system.solver import peers_of
 
 __all__ = ["MESSAGE", "Layouts", "Running", "Shape", "playable"]
 
 MESSAGE = -1
 """The layout of a message of no phase."""
 MESSAGES_AT_ONCE = 1 << 16
-ENOUGH = 250_000
-"""So many messages take some five seconds in Python: long beside the half of a second that loads what is compiled."""
+ENOUGH = {True: 60_000, False: 600_000}
+"""So many messages take Python (10 us each) as long as loading what is compiled, and as compiling it, some 6 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,38 +86,38 @@ class Layouts:
         self.state = State.empty(timed=timed)
         self.begun = 0
         self.known = Known(self.state) if installed() and not timed else None
-        self._kinds: dict[Shape, dict[tuple[int, int, int], int]] = {}
+        self._hops: dict[Shape, dict[tuple[int, int, int], int]] = {}
 
     def extent(self, layout: int) -> Extent:
         """The size of an instance."""
         if layout == MESSAGE:
             return Extent(0, 1, 0, 1)
-        s = self.state
-        ranks, rounds, window = s.ranks[layout], s.rounds[layout], s.window[layout]
-        if window:
-            return Extent(ranks, ranks * rounds, ranks * rounds, ranks * (min(window, rounds) + 1))
+        own = self.state.layouts[layout]
+        ranks, rounds = own.ranks, own.rounds
+        if own.window:
+            return Extent(ranks, ranks * rounds, ranks * rounds, ranks * (min(own.window, rounds) + 1))
         return Extent(ranks, rounds, rounds, ranks + rounds)
 
-    def kinds(self, shape: Shape, src: IntArray, dst: IntArray, size_bytes: Sequence[int]) -> list[int]:
-        """The kinds of messages between NPUs of a place."""
+    def hops(self, shape: Shape, src: IntArray, dst: IntArray, size_bytes: Sequence[int]) -> list[int]:
+        """The first hops of messages between NPUs of a place; -1 of one to itself."""
         keys = list(zip(src.tolist(), dst.tolist(), size_bytes, strict=True))
-        known = self._kinds.setdefault(shape, {})
+        known = self._hops.setdefault(shape, {})
         new = list(dict.fromkeys(key for key in keys if key not in known))
         if new:
-            known.update(zip(new, self._new_kinds(shape.graph, np.array(new)), strict=True))
+            known.update(zip(new, self._new_hops(shape.graph, np.array(new)), strict=True))
         return [known[key] for key in keys]
 
-    def _new_kinds(self, graph: LinkGraph, messages: IntArray) -> range:
+    def _new_hops(self, graph: LinkGraph, messages: IntArray) -> list[int]:
         """Of messages, each a row of source, destination and size."""
-        s, first = self.state, len(self.state.size)
-        routes, sizes = graph.routes(messages[:, 0], messages[:, 1]), messages[:, 2]
-        s.hop_at.extend((len(s.link) + routes.offsets[1:]).tolist())
-        s.link.extend(routes.links.tolist())
-        s.step.extend(steps(graph.latency_ns, routes).tolist())
-        rates = graph.bandwidth_bytes_per_s[routes.links]
-        s.occupied.extend(occupied_ns(np.repeat(sizes, routes.counts), rates).tolist())
-        s.size.extend(sizes.tolist())
-        return range(first, len(s.size))
+        hops, first = self.state.hops, len(self.state.hops)
+        routes = graph.routes(messages[:, 0], messages[:, 1])
+        sizes, left = np.repeat(messages[:, 2], routes.counts), np.repeat(routes.offsets[1:], routes.counts) - 1
+        spent_ns = occupied_ns(sizes, graph.bandwidth_bytes_per_s[routes.links])
+        left -= np.arange(len(sizes))
+        columns = (routes.links, steps(graph.latency_ns, routes), spent_ns, sizes, left)
+        hops.extend(map(Hop, *(column.tolist() for column in columns)))
+        found: list[int] = np.where(routes.counts > 0, first + routes.offsets[:-1], -1).tolist()
+        return found
 
     def of(self, shape: Shape, plan: AnyPlan, members: IntArray, costs: Costs) -> list[tuple[int, int]]:
         """Of a plan among some NPUs of a place: its layouts, and the number of the first message of each."""
@@ -118,63 +132,43 @@ class Layouts:
         raise NotImplementedError("whoever asks has asked `playable`")
 
     def _rounds(self, shape: Shape, plan: Plan, members: IntArray, costs: Costs) -> int:
-        s = self.state
-        senders = np.arange(1 if shape.lone else plan.size)
-        s.round_at.append(len(s.entry))
-        s.table_at.append(len(s.kind))
+        s, senders = self.state, np.arange(1 if shape.lone else plan.size)
+        layout = self._layout(members[senders], plan.num_rounds, plan.window, plan.half, costs.endpoint_ns)
         for number, (entry, count) in enumerate(plan.rounds):
-            s.entry.extend([number] * count)
-            s.pay.extend([costs.received_ns(entry.reduce_bytes)] * count)
+            s.rounds.extend(Round(number, costs.received_ns(entry.reduce_bytes)) for _ in range(count))
         at_once = max(1, MESSAGES_AT_ONCE // len(senders))
         for first in range(0, len(plan.rounds), at_once):
             entries = [entry for entry, _ in plan.rounds[first : first + at_once]]
-            hops = np.array([entry.hop for entry in entries])[:, None]
-            peers = senders ^ hops if plan.exchange else (senders + hops) % plan.size
+            peers = peers_of(plan, np.array([[entry.hop] for entry in entries]), len(senders)).reshape(-1)
             sizes = np.repeat([entry.size_bytes for entry in entries], len(senders))
-            src = np.broadcast_to(members[senders], peers.shape)
-            s.kind.extend(self.kinds(shape, src.ravel(), members[peers].ravel(), sizes.tolist()))
-            s.peer.extend([0] * peers.size if shape.lone else peers.ravel().tolist())
-        return self._layout(members[senders], plan.num_rounds, plan.window, plan.half, costs.endpoint_ns)
+            hops = self.hops(shape, np.tile(members[senders], len(entries)), members[peers], sizes.tolist())
+            s.messages.extend(map(Message, hops, (peers * (not shape.lone)).tolist()))
+        return layout
 
     def _transfers(self, shape: Shape, plan: Explicit, members: IntArray, costs: Costs) -> int:
         s, entries = self.state, plan.transfers
-        s.round_at.append(len(s.entry))
-        s.table_at.append(len(s.kind))
+        layout = self._layout(members, len(entries), 0, 0, costs.endpoint_ns)
         src, dst = (np.array([getattr(entry, end) for entry in entries], np.int64) for end in ("src", "dst"))
-        s.kind.extend(self.kinds(shape, members[src], members[dst], [entry.size_bytes for entry in entries]))
-        s.entry.extend(src.tolist())
-        s.peer.extend(dst.tolist())
-        s.pay.extend(costs.received_ns(entry.charge_bytes) for entry in entries)
+        hops = self.hops(shape, members[src], members[dst], [entry.size_bytes for entry in entries])
+        s.messages.extend(map(Message, hops, dst.tolist()))
+        s.rounds.extend(Round(entry.src, costs.received_ns(entry.charge_bytes)) for entry in entries)
         behind = _lines(plan)
         followers = set(behind.values())
-        layout = self._layout(members, len(entries), 0, 0, costs.endpoint_ns, len(s.opens))
         for index, (after, before) in enumerate(zip(plan.after, plan.before, strict=True)):
-            s.opens.append(int(not after))
-            s.waits.append(max(len(after), 1) + (index in followers))
-            s.line.append(behind.get(index, -1))
-            s.then_at.append(len(s.then))
+            waits = max(len(after), 1) + (index in followers)
+            s.transfers.append(Transfer(int(not after), waits, behind.get(index, -1), len(s.then)))
             s.then.extend(before)
-        for column in (s.opens, s.waits, s.line):
-            column.append(0)  # one more, as `then_at` has
-        s.then_at.append(len(s.then))
-        tasks = zip(plan.sends, plan.receives, strict=True)
-        s.tasks[s.name_at[layout] :] = [len(sent) + len(received) for sent, received in tasks]
+        s.transfers.append(Transfer(0, 0, 0, len(s.then)))
+        for rank, sent, received in zip(s.ranks[-len(members) :], plan.sends, plan.receives, strict=True):
+            rank.tasks = len(sent) + len(received)
         return layout
 
-    def _layout(
-        self, members: IntArray, rounds: int, window: int, half: int, endpoint_ns: int, more_at: int = 0
-    ) -> int:
+    def _layout(self, members: IntArray, rounds: int, window: int, half: int, endpoint_ns: int) -> int:
         s = self.state
-        s.ranks.append(len(members))
-        s.rounds.append(rounds)
-        s.window.append(window)
-        s.half.append(half)
-        s.endpoint.append(endpoint_ns)
-        s.more_at.append(more_at)
-        s.name_at.append(len(s.name))
-        s.name.extend(members.tolist())
-        s.tasks.extend([0] * len(members))
-        return len(s.ranks) - 1
+        firsts = [len(s.rounds), len(s.messages), len(s.ranks), len(s.transfers)]
+        s.layouts.append(Layout(len(members), rounds, window, half, endpoint_ns, *firsts))
+        s.ranks.extend(Rank(name, 0) for name in members.tolist())
+        return len(s.layouts) - 1
 
 
 def _lines(plan: Explicit) -> dict[int, int]:
@@ -211,13 +205,14 @@ class Running:
     def add_links(self, count: int) -> int:
         """More links; the number of the first."""
         first, self.links = self.links, self.links + count
-        self._columns.widen(("free", "carried", "busy"), self.links)
+        self._columns.add("links", [Link() for _ in range(count)])
         return first
 
     def counts(self, first: int, links: int) -> tuple[IntArray, IntArray]:
         """Bytes and nanoseconds of some links."""
-        s, own = self._columns.state, slice(first, first + links)
-        return np.array(s.carried[own], np.int64), np.array(s.busy[own], np.int64)
+        own = self._columns.state.links[first : first + links]
+        carried, busy_ns = np.array([(link.carried, link.busy) for link in own], np.int64).reshape(-1, 2).T
+        return carried, busy_ns
 
     def rows(self) -> IntArray:
         """Link, begin and end of each time that one was occupied, where that is kept."""
@@ -229,15 +224,15 @@ class Running:
         self._columns.core.begin(self._columns.state, instance, now_ns)
         return instance
 
-    def send(self, order: int, number: int, sender: int, kind: int, shift: int, now_ns: int) -> int:
+    def send(self, order: int, number: int, sender: int, hop: int, shift: int, now_ns: int) -> int:
         """Send a message of no phase; the instance."""
         instance = self._instance(MESSAGE, order, number, shift)
-        self._columns.core.hand_over(self._columns.state, instance, number, sender, kind, now_ns)
+        self._columns.core.hand_over(self._columns.state, instance, sender, hop, now_ns)
         return instance
 
     def end(self, instance: int) -> None:
         """All have left: the instance may serve again."""
-        layout = int(self._columns.state.layout[instance])
+        layout = int(self._columns.state.instances[instance].layout)
         self._entries -= self._layouts.extent(layout).entries
         self._idle.setdefault(layout, []).append(instance)
 
@@ -252,7 +247,7 @@ class Running:
     @property
     def leaving(self) -> bool:
         """Whether somebody leaves."""
-        return bool(self._columns.core.length(self._columns.state.left))
+        return self._columns.leaving
 
     def left(self) -> Sequence[Sequence[int]]:
         """(time, instance, position) of who leaves; they are told once."""
@@ -269,31 +264,17 @@ class Running:
         self._entries += extent.entries
         idle = self._idle.get(layout)
         instance = idle.pop() if idle else self._another(layout, extent)
-        if self._layouts.begun > ENOUGH and isinstance(self._columns, Lists) and self._layouts.known:
+        if self._layouts.begun > ENOUGH[kept()] and isinstance(self._columns, Lists) and self._layouts.known:
             self._columns = Arrays(self._columns.state, self._layouts.known)
         self._columns.follow(self._entries)
-        s = self._columns.state
-        s.shift[instance], s.order[instance], s.base[instance] = shift, order, base
-        if layout != MESSAGE:
-            self._reset(instance, layout)
+        own = self._columns.state.instances[instance]
+        own.shift, own.order, own.base = shift, order, base
         return instance
 
     def _another(self, layout: int, extent: Extent) -> int:
-        instance, slot, mark = self._instances, self._slots, self._marks
-        self._instances, self._slots, self._marks = instance + 1, slot + extent.ranks, mark + extent.marks
-        self._columns.widen(("layout", "shift", "order", "base", "slot", "mark"), self._instances)
-        self._columns.widen(("sent", "credits", "packets", "received"), self._slots)
-        self._columns.widen(("early",), self._marks)
-        s = self._columns.state
-        s.layout[instance], s.slot[instance], s.mark[instance] = layout, slot, mark
-        return instance
-
-    def _reset(self, instance: int, layout: int) -> None:
-        s, known, extent = self._columns.state, self._layouts.state, self._layouts.extent(layout)
-        ranks, slot, mark = extent.ranks, s.slot[instance], s.mark[instance]
-        for column in (s.sent, s.credits, s.packets):
-            column[slot : slot + ranks] = [0] * ranks
-        name, more = known.name_at[layout], known.more_at[layout]
-        s.received[slot : slot + ranks] = known.tasks[name : name + ranks]
-        waits = [0] * extent.marks if known.window[layout] else known.waits[more : more + extent.marks]
-        s.early[mark : mark + extent.marks] = waits
+        self._columns.add("instances", [Instance(layout, self._slots, self._marks)])
+        self._columns.add("slots", [Slot() for _ in range(extent.ranks)])
+        self._columns.add("early", [0] * extent.marks)
+        self._instances, self._slots = self._instances + 1, self._slots + extent.ranks
+        self._marks += extent.marks
+        return self._instances - 1

@@ -342,7 +342,7 @@ class Shared:
                 instance = self._running.start(layout, flight.order, base, place.shift, flight.begin_ns)
                 flight.instances.append(instance)
                 self._flight_of[instance] = (flight, own)
-                for position in range(self._layouts.state.ranks[layout]):
+                for position in range(self._layouts.state.layouts[layout].ranks):
                     flight.parts[own, position] = flight.parts.get((own, position), 0) + 1
         flight.open = len(flight.parts)
         now_ns = int(self._env.now)
@@ -440,21 +440,21 @@ class Shared:
         way = self._ways.get((src, dst, size_bytes))
         if way is None:
             way = self._ways[src, dst, size_bytes] = self._way(src, dst, size_bytes)
-        place, bits, kind, sender = way
+        place, bits, hop, sender = way
         flight = Flight(bits, int(self._env.now), LAST, leave=lambda _: deliver())
         self._meets(place, flight)
-        instance = self._running.send(LAST, tag, sender, kind, place.shift, flight.begin_ns)
+        instance = self._running.send(LAST, tag, sender, hop, place.shift, flight.begin_ns)
         flight.instances, flight.open, flight.parts[0, 0] = [instance], 1, 1
         self._flight_of[instance] = (flight, 0)
 
     def _way(self, src: int, dst: int, size_bytes: int) -> tuple[Place, int, int, int]:
-        """Where a message goes: the place, its links there, a bit for each, the kind and the sender's number."""
+        """Where a message goes: the place, its links there, a bit for each, the first hop and the sender's number."""
         number = next(n for n, site in enumerate(self._sites) if site.part.base(src) == site.part.base(dst))
         part = self._sites[number].part
         place = self._place_at(number, self._stand_in(part, part.base(src)))
         ends = np.array([part.local(src)]), np.array([part.local(dst)])
-        kind = self._layouts.kinds(place.shape, *ends, [size_bytes])[0]
-        return place, link_bits(place.shape.graph, *ends), kind, int(ends[0][0]) * part.npus + int(ends[1][0])
+        hop = self._layouts.hops(place.shape, *ends, [size_bytes])[0]
+        return place, link_bits(place.shape.graph, *ends), hop, int(ends[0][0]) * part.npus + int(ends[1][0])
 
     def _stand_in(self, part: Part, base: int) -> int:
         """The first NPU of the place that stands for one: that of the first NPU of the same class."""

@@ -1,21 +1,18 @@
 """When every rank leaves a phase that has its links for itself: worked out where it need not be played.
 
-Three ways, the cheapest that holds: ranks that are all alike and wait for one message at a time (a sum), one message of
-every rank in flight (max-plus rounds), all messages at once (a batch). Anything else is played message by message,
-and all of it equals that to the nanosecond.
+Two ways, the cheaper that holds: ranks that are all alike and wait for one message at a time (a sum), one message of
+every rank in flight (max-plus rounds). `at_once` has another. Anything else is played message by message, and all of it
+equals that to the nanosecond.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.memory import check_room
-from simcore.network.batch import solve_batch
 from simcore.network.clock import cross, idle_ns, occupied_ns, steps
 from simcore.network.topology.fabric import IntArray, Routes
 from simcore.network.topology.links import LinkGraph
@@ -31,8 +28,6 @@ from simcore.timeline.link_use import OccupiedLinks
 from simcore.units import transfer_ns
 
 __all__ = ["PhaseTimes", "peers_of", "solve", "solve_alone"]
-
-MESSAGE_BYTES = 128  # of one of many messages that are worked out together
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,10 +112,8 @@ def solve_alone(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs, *
 
     With `lone` the first member plays for all, on links that stand for those of all: it receives what it sends.
     """
-    if costs.rendezvous or costs.bus:
+    if costs.rendezvous or costs.bus or plan.window > 1:
         return None
-    if plan.window > 1:
-        return _at_once(plan, members, links, costs, lone=lone)
     if lone:
         return _one_by_one(plan, members, links, costs)
     crossings = _Crossings(plan, members, links)
@@ -156,36 +149,6 @@ def _twice(numbers: IntArray) -> bool:
     """Whether some number is there twice; `np.unique` would load a tenth of a second of masked arrays."""
     ordered = np.sort(numbers)
     return bool((ordered[1:] == ordered[:-1]).any())
-
-
-def _at_once(plan: Plan, members: IntArray, links: LinkGraph, costs: Costs, *, lone: bool) -> PhaseTimes | None:
-    """All messages at the beginning, or half of them, and the same again when those have come to all at one time."""
-    halves = 2 if plan.half else 1
-    rounds = list(islice(plan.expanded(), plan.num_rounds // halves))
-    reduced = {entry.reduce_bytes for entry in rounds}
-    if plan.window < len(rounds) or len(reduced) != 1 or (plan.half and not _repeats(plan, rounds, costs)):
-        return None
-    ranks = 1 if lone else plan.size
-    check_room(len(rounds) * ranks * MESSAGE_BYTES, f"the messages of a collective of {plan.size:,} NPUs")
-    peers = peers_of(plan, np.array([[entry.hop] for entry in rounds]), ranks).reshape(-1)
-    sizes = np.repeat([entry.size_bytes for entry in rounds], ranks)
-    src, numbers = np.tile(members[:ranks], len(rounds)), np.repeat(np.arange(len(rounds)), ranks)
-    batch = solve_batch(links, src, members[peers], sizes, costs.endpoint_ns, rounds=numbers)
-    if batch is None:
-        return None
-    exits = np.zeros(plan.size, np.int64)
-    np.maximum.at(exits, np.zeros_like(peers) if lone else peers, batch.arrival_ns)
-    exits = (exits[:1].repeat(plan.size) if lone else exits) + costs.received_ns(reduced.pop())
-    if plan.half and (exits != exits[0]).any():
-        return None
-    return PhaseTimes([(halves * exits).tolist()], halves * batch.size_bytes, halves * batch.busy_ns)
-
-
-def _repeats(plan: Plan, first: Sequence[Round], costs: Costs) -> bool:
-    """Whether the second half sends what the first did, as soon as that is there."""
-    second = islice(plan.expanded(), plan.half, None)
-    same = all((a.hop, a.size_bytes) == (b.hop, b.size_bytes) for a, b in zip(first, second, strict=True))
-    return plan.half == len(first) and same and not any(map(costs.received_ns, {each.reduce_bytes for each in first}))
 
 
 class _Idle:

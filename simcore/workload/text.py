@@ -6,14 +6,15 @@
     N
     name  reserved  F ns  F type  F bytes  I ns  I type  I bytes  W ns  W type  W bytes  update ns  [loop]
 
-F, I and W are forward, input gradient and weight gradient. Words are separated by any white space. Rows of one content
-are read once; where a line is no row the words are read again without regard to lines, which finds wrapped rows.
+F, I and W are forward, input gradient and weight gradient. Words are separated by any white space. Columns are
+read as a whole; where a line is no row the words are read again without regard to lines, which finds wrapped rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import chain, groupby
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import chain, groupby, repeat
 from operator import attrgetter
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from simcore.units import parse_bytes
 from simcore.workload import headers
 from simcore.workload.headers import LOOPS, ROW_POLICIES, Header
 from simcore.workload.model import CollectiveKind, Dialect, Group, Layer, Phase, Role, Workload
-from simcore.workload.tokens import MAX_INTEGER, Cursor, Source, Token, is_integer, unsigned
+from simcore.workload.tokens import MAX_INTEGER, Cursor, Source, Token, is_integer, unsigned, unsigned_column
 
 __all__ = ["COLLECTIVES", "COLUMNS", "LOOPS", "SPELLINGS", "parse", "read", "role_of", "write", "written_row"]
 
@@ -239,8 +240,8 @@ def parse(text: str, file: str, dialect: Dialect | None = None) -> Workload:
 
 def _check_context(source: Source, header: Header, layers: Iterable[Layer]) -> None:
     """Collectives of context-parallel ranks need the number of these."""
-    groups = (phase.group for layer in layers for phase in layer.phases)
-    if not header.value("cp", 0) and Group.CP in groups:
+    named = any(phase.group is Group.CP for layer in layers for phase in layer.phases)
+    if named and not header.value("cp", 0):
         source.problem(header.place, "rows name context-parallel ranks", "cp: NUMBER in the header", field="cp")
 
 
@@ -270,20 +271,35 @@ def _wrong_count(source: Source, header: Header, rows: int) -> None:
 
 
 def _quick(source: Source, first_line: int, width: int, dialect: Dialect) -> tuple[Layer, ...] | None:
-    """A row a line, each different one read once, for models repeat their layers; None when one is not right."""
-    trial, known, layers = _trial(source), dict[tuple[str, ...], Layer](), list[Layer]()
-    for number, line in enumerate(source.lines[first_line - 1 :], first_line):
-        name, *words = line.split() or [""]
-        same = known.get(tuple(words))
-        if same is None and name:
-            row = [Token(word, number, 1) for word in (name, *words)]
-            same = known[tuple(words)] = read_row(row, trial, width, dialect)
-            if trial.problems.found:
-                return None
-        if same and name:
-            place = Location(source.file, number, len(line) - len(line.lstrip()) + 1)
-            layers.append(Layer(name, *same.phases, same.update_ns, same.reserved, same.loop, place, role_of(name)))
-    return tuple(layers)
+    """A row a line, read column by column, where each different word is looked at once; None when one is not right."""
+    lines = [(number, line) for number, line in enumerate(source.lines[first_line - 1 :], first_line) if line.strip()]
+    rows = [line.split() for _, line in lines]
+    if set(map(len, rows)) != {width}:
+        return None
+    trial, columns = _trial(source), list(zip(*rows, strict=True))
+    cells = [(), *(_column(index, words, trial, dialect) for index, words in enumerate(columns[1:], 1))]
+    if trial.problems.found:
+        return None
+    phases = (_phases(cells[c - 1], columns[c], cells[c + 1]) for c in TYPE_COLUMNS)
+    starts = (line.index(name) + 1 for name, (_, line) in zip(columns[0], lines, strict=True))
+    places = map(Location, repeat(source.file), (number for number, _ in lines), starts)
+    loops = columns[WIDTH] if width > WIDTH else repeat("")
+    return tuple(map(Layer, columns[0], *phases, cells[11], cells[1], loops, places, map(role_of, columns[0])))
+
+
+def _phases(compute_ns: Sequence[int], words: Sequence[str], sizes_bytes: Sequence[int]) -> Iterator[Phase]:
+    """Three columns; equal phases are one object."""
+    kinds, groups = zip(*map(TYPES.__getitem__, words), strict=True)
+    return map(cache(Phase), compute_ns, kinds, sizes_bytes, groups)
+
+
+def _column(index: int, words: Sequence[str], source: Source, dialect: Dialect) -> Sequence[int]:
+    """The values of a column, as `_cell` gives them."""
+    values = None if index in (*TYPE_COLUMNS, WIDTH) else unsigned_column(words)
+    if values is None:
+        known = {word: _cell(index, Token(word, 1, 1), source, dialect) for word in set(words)}
+        values = [known[word] for word in words]
+    return values
 
 
 def _trial(source: Source) -> Source:
@@ -317,7 +333,8 @@ def _readable(rows: list[list[Token]], source: Source, header: Header) -> bool:
 
 def _ignored_sizes(layers: Iterable[Layer]) -> list[str]:
     """One warning for all sizes that stand beside NONE."""
-    silent = [layer for layer in layers if any(p.size_bytes and not p.collective for p in layer.phases)]
+    sized = ((layer, p) for layer in layers for p in layer.phases if p.size_bytes and not p.collective)
+    silent = list({id(layer): layer for layer, _ in sized}.values())
     if not silent:
         return []
     rows = f"{len(silent)} rows, the first is '{silent[0].name}'" if len(silent) > 1 else f"row '{silent[0].name}'"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simcore.errors import Location, Problem, Problems
 
-__all__ = ["MAX_INTEGER", "Cursor", "Source", "Token", "is_integer", "unsigned"]
+__all__ = ["MAX_INTEGER", "Cursor", "Source", "Token", "is_integer", "unsigned", "unsigned_column"]
 
 MAX_INTEGER = (1 << 63) - 1
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -29,6 +29,17 @@ def unsigned(text: str) -> int | None:
     match = _UNSIGNED.fullmatch(text)
     value = int(match[1]) if match else -1
     return value if 0 <= value <= MAX_INTEGER else None
+
+
+def unsigned_column(words: Sequence[str]) -> list[int] | None:
+    """`unsigned` of many words together; None where some need a closer look.
+
+    >>> unsigned_column(["007", "12"]), unsigned_column(["7", "-1"])
+    ([7, 12], None)
+    """
+    joined = "".join(words)
+    plain = joined.isascii() and joined.isdecimal() and max(map(len, words)) < len(str(MAX_INTEGER))
+    return list(map(int, words)) if plain else None
 
 
 @dataclass(frozen=True, slots=True)

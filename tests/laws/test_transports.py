@@ -1,6 +1,7 @@
 """Laws of the transports: what is solved for a group, or folded, is what playing every message of every NPU gives."""
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -8,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore.engine.settings import Settings
+from simcore.network import windows
 from simcore.network.congested import CutThrough
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Dimension, Fault, Topology
 from simcore.noise import Noise, Spread
 from simcore.system.alone import Phases
+from simcore.system.at_once import all_at_once
 from simcore.system.collectives import PlanOptions, algorithms
 from simcore.system.config import Algorithm, SystemConfig
 from simcore.system.groups import LogicalDim
@@ -83,9 +86,11 @@ def test_faults_that_change_nothing_change_nothing(run, data):
 @st.composite
 def phases(draw):
     """A plan for a group somewhere on a machine whose links may all differ."""
-    kind = draw(st.sampled_from(ANYWHERE))
+    kind = draw(st.sampled_from([*ANYWHERE, "Dragonfly"]))
     size = draw(st.sampled_from([2, 3, 4, 6, 8]))
-    dims = (Dimension(kind, size, draw(st.sampled_from([1e9, 30e9])), draw(st.sampled_from([0.0, 0.4, 7.0, 500.0]))),)
+    rate, latency_ns = draw(st.sampled_from([1e9, 30e9])), draw(st.sampled_from([0.0, 0.4, 7.0, 500.0]))
+    routers = (2 - size % 2) * (kind == "Dragonfly")
+    dims = (Dimension(kind, size, rate, latency_ns, groups=routers and size // routers, routers=routers),)
     spread = draw(st.none() | SPREADS)
     topology = Topology(dims, noise=Noise(draw(st.integers(0, 9)), links=spread))
     share = draw(st.sampled_from([part for part in (1, 2, 3) if size % part == 0 and size > part]))
@@ -122,11 +127,44 @@ def test_a_phase_that_is_solved_ends_as_the_one_that_is_stepped(case, endpoint_n
     stepped = messages.times(shape, phase, [plan], [members])
     one_by_one = replace(plan, rounds=tuple((entry, 1) for entry in plan.expanded()))
     solved = [solve_alone(each, members, links, costs, lone=False) for each in (plan, one_by_one)]
+    for hops in (0, windows.HOPS_A_WINDOW):
+        with mock.patch.object(windows, "HOPS_A_WINDOW", hops):
+            solved.append(all_at_once([plan], [members], links, costs, lone=False))
     for found in (*solved, columns._played(shape, [plan], [members], costs)):
         if found:
             assert found.exits_ns == stepped.exits_ns
             assert found.size_bytes.tolist() == stepped.size_bytes.tolist()
             assert found.busy_ns.tolist() == stepped.busy_ns.tolist()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from([("Ring", 5), ("Ring", 8), ("Dragonfly", 8), ("Dragonfly", 12)]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([1.0, 7.4, 500.0]),
+    st.sampled_from([CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL]),
+    st.integers(0, 70_000),
+    st.sampled_from([0, 10]),
+    st.sampled_from([0, 3]),
+)
+def test_messages_that_wait_in_a_circle_are_played_in_windows_as_they_are_one_by_one(
+    place, groups, latency_ns, kind, size_bytes, endpoint_ns, reduction_ns
+):
+    """Of one group or of two side by side, to the nanosecond."""
+    name, npus = place
+    split = {"groups": npus // 2, "routers": 2} if name == "Dragonfly" else {}
+    links = LinkGraph(Topology((Dimension(name, npus, 1e9, latency_ns, **split),)))
+    members = [np.arange(first, npus // groups * groups, groups) for first in range(groups)]
+    options = PlanOptions()
+    plan = algorithms.get("direct")(kind, len(members[0]), size_bytes, options)
+    costs = Costs(endpoint_ns, lambda size: reduction_ns * (size > 0), options)
+    with mock.patch.object(windows, "HOPS_A_WINDOW", 0):
+        found = all_at_once([plan] * groups, members, links, costs, lone=False)
+    phases = Phases(Layouts(timed=False), CutThrough, costs, plain=True)
+    played = phases._played(Shape("all", links), [plan] * groups, members, costs)
+    assert found.exits_ns == played.exits_ns
+    assert (found.size_bytes == played.size_bytes).all()
+    assert (found.busy_ns == played.busy_ns).all()
 
 
 @pytest.mark.parametrize("kind", ["Ring", "Mesh", "Switch"])

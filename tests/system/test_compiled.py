@@ -27,7 +27,7 @@ def test_compiled_functions_answer_as_python_does(tmp_path, monkeypatch, name, a
     paths = [str(tmp_path / file) for file in ("w.txt", "net.yml", "sys.json")]
     reports = []
     for enough in (10**12, 40, 0):  # never, on the way, from the beginning
-        monkeypatch.setattr(layouts, "ENOUGH", enough)
+        monkeypatch.setattr(layouts, "ENOUGH", dict.fromkeys((True, False), enough))
         report = simcore.run(*paths, straggler="3=1.5", no_fold=True).to_dict()
         reports.append(report)
     assert reports[0] == reports[1] == reports[2]

@@ -1,0 +1,132 @@
+"""Groups whose ranks send all messages of a phase at the beginning, or half of them and the others when those came.
+
+They are worked out together, in columns; `automaton` says the same message by message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.memory import check_room
+from simcore.network.batch import Batch, solve_batch
+from simcore.network.core import NEVER
+from simcore.network.topology.fabric import IntArray
+from simcore.network.topology.links import LinkGraph
+from simcore.network.windows import play_windows
+from simcore.system.plan import Plan
+from simcore.system.plans import Costs
+from simcore.system.solver import PhaseTimes, peers_of
+
+__all__ = ["all_at_once"]
+
+MESSAGE_BYTES = 256  # of one of many messages that are worked out together
+
+
+def all_at_once(
+    plans: Sequence[Plan], groups: Sequence[IntArray], links: LinkGraph, costs: Costs, *, lone: bool
+) -> PhaseTimes | None:
+    """What `CutThrough` would do with the plans of some NPUs; None where messages wait, or must be stepped.
+
+    With `lone` the first member plays for all, on links that stand for those of all: it receives what it sends.
+    """
+    if costs.rendezvous or costs.bus or not all(_at_once(plan, costs) for plan in plans):
+        return None
+    ranks = [1 if lone else plan.size for plan in plans]
+    count = sum(plan.num_rounds * own for plan, own in zip(plans, ranks, strict=True))
+    check_room(count * MESSAGE_BYTES, f"the messages of collectives of {sum(map(len, groups)):,} NPUs")
+    messages = _Messages(plans, groups, ranks, costs)
+    batch = messages.batch(links)
+    if batch is None:
+        return None
+    exits = np.split(messages.exits_ns(batch.arrival_ns), np.cumsum(ranks)[:-1])
+    full = [own.repeat(plan.size // len(own)).tolist() for own, plan in zip(exits, plans, strict=True)]
+    return PhaseTimes(full, batch.size_bytes, batch.busy_ns)
+
+
+def _at_once(plan: Plan, costs: Costs) -> bool:
+    """Whether ranks wait for nothing but the end of the first half, and are done with all of a half in equal time."""
+    first, pays_ns = plan.half or plan.num_rounds, [costs.received_ns(each.reduce_bytes) for each in plan.expanded()]
+    even = len(set(pays_ns[:first])) == 1 and len(set(pays_ns[first:])) <= 1
+    return even and plan.window >= first and (not plan.half or plan.window == first == plan.num_rounds - first)
+
+
+class _Messages:
+    """Columns of messages, by round and then by source: of those that come at one time the first is served first."""
+
+    def __init__(self, plans: Sequence[Plan], groups: Sequence[IntArray], ranks: Sequence[int], costs: Costs):
+        befores = np.cumsum([0, *ranks]).tolist()
+        own = [
+            _columns(plan, members, count, before, costs)
+            for plan, members, count, before in zip(plans, groups, ranks, befores, strict=False)
+        ]
+        columns = np.concatenate(own, axis=1)
+        columns = columns[:, np.lexsort((columns[1], columns[0]))]
+        self._round, self._src, self._dst, self._size, self._pay, self._sender, self._receiver, others = columns
+        self._first, self._costs = others == 0, costs
+        self._to = _of_ranks(self._receiver, self._first, befores[-1])
+        self._by = _of_ranks(self._sender, ~self._first, befores[-1])
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is there, and the other half is not sent."""
+        self._start_ns = np.where(self._first, self._costs.endpoint_ns, NEVER)
+        self._came_ns = np.zeros_like(self._start_ns)
+        self._missing = np.array([len(each) for each in self._to])
+
+    def batch(self, links: LinkGraph) -> Batch | None:
+        """What becomes of all of them, half by half where the first is over when the other begins."""
+        columns, first = (self._src, self._dst, self._size, self._start_ns), np.flatnonzero(self._first)
+        found = solve_batch(links, *(column[first] for column in columns), rounds=self._round[first])
+        if found is None or len(first) == len(self._first):
+            return found or play_windows(links, *columns, self._round, self._arrived)
+        sent, start_ns = self._arrived(first, found.arrival_ns)
+        if start_ns.min() < found.arrival_ns.max():
+            self._begin()
+            return play_windows(links, *columns[:-1], self._start_ns, self._round, self._arrived)
+        other = solve_batch(links, *(column[sent] for column in columns), rounds=self._round[sent])
+        return other and found.then(other, first, sent)
+
+    def _arrived(self, messages: IntArray, times_ns: IntArray) -> tuple[IntArray, IntArray]:
+        """As `windows.Arrived`: a rank sends the other half as it is done with the first, once all of that is there."""
+        self._came_ns[messages] = times_ns
+        ranks = self._receiver[messages[self._first[messages]]]
+        np.subtract.at(self._missing, ranks, 1)
+        over = np.flatnonzero(np.bincount(ranks, self._missing[ranks] == 0)).tolist()
+        for rank in over:
+            own = self._to[rank]
+            came_ns, done_ns = self._came_ns[own], np.sort(self._came_ns[own] + self._pay[own])
+            begin_ns = done_ns[min(np.searchsorted(done_ns, came_ns.max(), "right"), len(done_ns) - 1)]
+            self._start_ns[self._by[rank]] = np.maximum(done_ns, begin_ns)[: len(self._by[rank])]
+        sent = np.concatenate([self._src[:0], *(self._by[rank] for rank in over)])
+        return sent, self._start_ns[sent]
+
+    def exits_ns(self, arrival_ns: IntArray) -> IntArray:
+        """When each rank is done with all that it sent and received."""
+        exits = np.zeros(len(self._to), np.int64)
+        np.maximum.at(exits, self._receiver, arrival_ns + self._pay)
+        np.maximum.at(exits, self._sender, self._start_ns + self._pay)
+        return exits
+
+
+def _columns(plan: Plan, members: IntArray, ranks: int, before: int, costs: Costs) -> IntArray:
+    """Rows: rounds, sources, destinations, sizes, what a receive costs, senders, receivers, halves; of all messages."""
+    entries = list(plan.expanded())
+    peers = peers_of(plan, np.array([[entry.hop] for entry in entries]), ranks).reshape(-1)
+    everyone = np.tile(np.arange(ranks), len(entries))
+    receivers = peers if ranks > 1 else everyone
+    said = [(each.size_bytes, costs.received_ns(each.reduce_bytes)) for each in entries]
+    size, pay = np.repeat(np.array(said, np.int64), ranks, axis=0).T
+    number = np.arange(len(entries)).repeat(ranks)
+    half = number >= (plan.half or len(entries))
+    columns = number, members[everyone], members[peers], size, pay, before + everyone, before + receivers, half
+    return np.stack(columns).astype(np.int64)
+
+
+def _of_ranks(ranks: IntArray, wanted: NDArray[np.bool_], count: int) -> list[IntArray]:
+    """The wanted messages of each rank, in order."""
+    found = np.flatnonzero(wanted)
+    own = ranks[found]
+    return np.split(found[np.argsort(own, kind="stable")], np.cumsum(np.bincount(own, minlength=count))[:-1])
