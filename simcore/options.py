@@ -49,7 +49,7 @@ def factor(value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not LEAST_FACTOR <= number <= MOST_FACTOR:
-        raise ValueError("a number above 0, for example 1.5")
+        raise ValueError(f"a number above 0, at most {MOST_FACTOR:g}, for example 1.5")
     return number
 
 

@@ -10,6 +10,7 @@ import re
 
 __all__ = [
     "format_bytes",
+    "format_joules",
     "format_ns",
     "format_rate",
     "parse_bytes",
@@ -151,6 +152,11 @@ def format_bytes(size_bytes: float) -> str:
     ('1.049 MB', '0 B')
     """
     return _scaled(size_bytes, [(1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")])
+
+
+def format_joules(energy_j: float) -> str:
+    """Energy for people."""
+    return _scaled(energy_j, [(1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ")])
 
 
 def format_rate(bytes_per_s: float) -> str:

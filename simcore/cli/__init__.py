@@ -40,7 +40,7 @@ VERBS = {
 TABLE = {name: (text, f"{name}:command") for name, text in VERBS.items()}
 
 
-@click.group(cls=Lazy, table=TABLE, invoke_without_command=True)
+@click.group(cls=Lazy, table=TABLE)
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show Python's own traceback of an error.")
 def cli(debug: bool) -> None:
@@ -55,9 +55,6 @@ def cli(debug: bool) -> None:
     eval "$(_SIMCORE_COMPLETE=bash_source simcore)"          # bash; zsh: zsh_source
     _SIMCORE_COMPLETE=fish_source simcore | source           # fish
     """
-    context = click.get_current_context()
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -125,4 +122,6 @@ def _usage(error: click.ClickException) -> InputError:
     option = getattr(error, "option_name", None) or getattr(getattr(error, "param", None), "opts", [where])[0]
     here = option_here(str(option)) if isinstance(error, click.NoSuchOption) else ""
     hint = f"it is called {here} here" if here else f"try '{where} --help'"
-    return InputError(Problem(Location(str(option)), error.format_message(), hint=hint))
+    own = isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter)
+    message = error.message if own else error.format_message()
+    return InputError(Problem(Location(str(option)), message, hint=hint))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import click
 
 from simcore import files
+from simcore.cli.progress import Aside, progress
 from simcore.errors import InputError, closest, printable
 
 __all__ = [
@@ -145,7 +147,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Do the work, then name what was written."""
-        with files.session() as account:
+        with files.session() as account, _shown(ctx):
             self._keep_inputs(ctx, account)
             status = super().invoke(ctx)
         if ctx.meta.get("simcore.verbose"):
@@ -164,9 +166,11 @@ class Command(click.Command):
         for parameter, words in given:
             for word in words if not isinstance(parameter.type, Target) else ():
                 account.keep(word)
-        for parameter, words in given:
-            for word in words if isinstance(parameter.type, Target) else ():
-                account.check(Path(word))
+        targets = [Path(word) for parameter, words in given for word in words if isinstance(parameter.type, Target)]
+        for at, target in enumerate(targets):
+            account.check(target)
+            if target.absolute() in [other.absolute() for other in targets[:at]]:
+                raise InputError.at(str(target), "two outputs have this name", expected="a name for each")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options by group, in the order in which groups are first named."""
@@ -194,6 +198,31 @@ class Group(click.Group):
     def __init__(self, *arguments: Any, **more: Any):
         super().__init__(*arguments, **more)
         self.context_settings = {**CONTEXT, **self.context_settings}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The words; of none the help, which is no error."""
+        if not args:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+
+@contextmanager
+def _shown(context: click.Context) -> Iterator[None]:
+    """Show how far the command is: on a terminal, with -v as lines elsewhere, never with -q."""
+    lines = not sys.stderr.isatty()
+    if context.meta.get("simcore.quiet") or (lines and not context.meta.get("simcore.verbose")):
+        yield
+        return
+    with progress(context.command_path, lines=lines) as aside:
+        context.meta["simcore.aside"] = aside
+        yield
+
+
+def _aside(context: click.Context) -> AbstractContextManager[None]:
+    """Where something is printed beside the progress."""
+    aside: Aside = context.meta.get("simcore.aside", nullcontext)
+    return aside()
 
 
 def _words(value: object) -> tuple[str, ...]:
@@ -261,11 +290,13 @@ def emit(document: Mapping[str, object], shown: str | Callable[[], str]) -> None
     if context.meta.get("simcore.json"):
         from simcore.report.document import encode
 
-        click.echo(encode(document), nl=False)
+        with _aside(context):
+            click.echo(encode(document), nl=False)
         return
     made = shown if isinstance(shown, str) else shown()
     if made:
-        click.echo(made, nl=not made.endswith("\n"))
+        with _aside(context):
+            click.echo(made, nl=not made.endswith("\n"))
 
 
 def warn(message: str) -> None:
@@ -276,7 +307,8 @@ def warn(message: str) -> None:
 def note(message: str) -> None:
     """A line on stderr, unless -q was given."""
     if not is_quiet():
-        click.echo(printable(message), err=True)
+        with _aside(click.get_current_context()):
+            click.echo(printable(message), err=True)
 
 
 def option_of(name: str) -> str:

@@ -12,6 +12,7 @@ import click
 
 from simcore import library
 from simcore.cli.command import emit, option, terminal_width, verb
+from simcore.cli.numbers import Whole
 
 if TYPE_CHECKING:
     from simcore.report.aligned import Comparison
@@ -22,7 +23,7 @@ __all__ = ["command"]
 @verb(short_help="Compare two reports, workloads or traces.")
 @click.argument("a")
 @click.argument("b")
-@option("--rows", default=12, show_default=True, type=click.IntRange(min=1), help="Most rows of a table.")
+@option("--rows", default=12, show_default=True, type=Whole(min=1), help="Most rows of a table.")
 def command(a: str, b: str, rows: int) -> None:
     """Say what changed from report A to report B, and why: per layer, collective and dimension.
 

@@ -81,10 +81,13 @@ def _text(asked: Failures, found: list[FailureRun], document: dict[str, Any]) ->
         "", columns("lost to", ("share", "share", ".2%")), [(WORDS[name], document["lost"][name]) for name in LOSSES]
     )
     every = f"every {document['interval_s']:.4g} s of work; some node fails every {document['machine_mtbf_s']:.4g} s"
+    stops = f"stops {document['stops']:.1f} times (mean of {len(found)} draws)"
     lines = [
-        f"{len(found)} runs of {days:g} days on {asked.nodes:,} nodes, {document['stops']:.1f} stops each",
-        f"goodput {good['mean']:.2%} (p5 {good['p5']:.2%}, p50 {good['p50']:.2%}, p95 {good['p95']:.2%})",
+        f"The run trains {good['mean']:.2%} of {days:g} days on {asked.nodes:,} nodes and {stops}.",
+        f"Goodput: p5 {good['p5']:.2%}, p50 {good['p50']:.2%}, p95 {good['p95']:.2%}.",
+        "",
         lost.text(),
+        "",
         f"a checkpoint stops {document['checkpoint_s']:.3g} s, {every}",
     ]
     if document["daly_goodput"] is not None:

@@ -12,7 +12,6 @@ from simcore.cli.command import emit, option_of
 from simcore.cli.numbers import POSITIVE
 from simcore.cost.closed import describe, operation
 from simcore.errors import InputError, Location, Problem
-from simcore.units import parse_bytes_per_s
 
 if TYPE_CHECKING:
     from simcore.cost.closed.executed import Batch, Executed
@@ -42,9 +41,11 @@ def operated(values: dict[str, Any], chips: int) -> operation.Operation | None:
     if all(values[name] is None for name in asked):
         return None
     hours, link = values["mtbf_hours"], values["wan_bandwidth"]
+    if link == 0:
+        raise InputError.at("--wan_bandwidth", "a bandwidth must be above 0", found="0")
     return operation.Operation(
         chips=chips,
-        wide_area_bytes_per_s=None if link is None else _bandwidth(link),
+        wide_area_bytes_per_s=link,
         chip_watts=_watts(values["chip_watts"]),
         power_usage_effectiveness=values["pue"],
         price_per_chip_hour=values["price_per_chip_hour"],
@@ -70,23 +71,6 @@ def _watts(text: str | None) -> float | None:
     return node_w(watts(Product(1, 1, 1), device, "bf16"), device.power_w)
 
 
-def _bandwidth(text: str) -> float:
-    try:
-        rate = parse_bytes_per_s(_number_or_text(text))
-    except ValueError as error:
-        raise InputError.at("--wan_bandwidth", str(error), found=text) from error
-    if rate <= 0:
-        raise InputError.at("--wan_bandwidth", "a bandwidth must be above 0", found=text)
-    return rate
-
-
-def _number_or_text(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
 def executed_on(name: str, batch: Batch) -> Executed:
     """A batch on the topology called `name`."""
     from simcore.api import load_topology
@@ -96,16 +80,17 @@ def executed_on(name: str, batch: Batch) -> Executed:
 
 
 def print_result(
+    answer: str,
     document: dict[str, Any],
     lines: Iterable[str],
     cost: operation.OperationCost | None,
     executed: Executed | None,
 ) -> None:
-    """The answer, with a batch on a topology and the cost of operating the run where asked."""
+    """The answer in a sentence, then the source's lines, a batch on a topology and the cost of operating the run."""
     if executed is not None:
         document["executed"] = asdict(executed)
         lines = [*lines, *executed.lines()]
     if cost is not None:
         document["operation"] = {key: value for key, value in asdict(cost).items() if value is not None}
         lines = [*lines, *describe.operation_lines(cost)]
-    emit(document, "\n".join(lines))
+    emit(document, "\n".join([answer, "", *lines]))

@@ -12,12 +12,11 @@ from simcore.cli.command import emit, verb
 from simcore.cli.cost_options import built, require
 from simcore.cli.options import options_of
 from simcore.cost.closed import scaling
+from simcore.cost.closed.describe import DAY_S, duration
 from simcore.cost.closed.simple import Chip
 from simcore.report.table import Table, columns
 
 __all__ = ["scaling_command"]
-
-DAY_S = 86400.0
 
 
 @verb(
@@ -41,7 +40,15 @@ def scaling_command(**values: Any) -> None:
     else:
         found = scaling.search(model, device, values["max_devices"], values["bytewidth"])
     document = {"model": asdict(model), "spreads": [{"devices": one.degrees.devices, **asdict(one)} for one in found]}
-    emit(document, lambda: "\n".join(_lines(model, _doublings(found))))
+    emit(document, lambda: "\n".join([_answer(found, values["chip"]), "", *_lines(model, _doublings(found))]))
+
+
+def _answer(found: Sequence[scaling.Spread], chip: str) -> str:
+    best = min(found, key=lambda one: one.train_s)
+    took, count = duration(best.train_s), best.degrees.devices
+    return (
+        f"The fastest run takes {took} on {count:,.0f} devices of {chip} chips, {best.utilization:.1%} of their peak."
+    )
 
 
 def _device(values: dict[str, Any]) -> scaling.Device:

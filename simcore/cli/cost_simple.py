@@ -41,7 +41,10 @@ def simple_command(variant: simple.Variant, **values: Any) -> None:
     document = {key: value for key, value in asdict(run).items() if value is not None} | {"variant": variant}
     lines = describe.simple_lines(run, setup, name, hardware, variant, utilization)
     executed = _executed(values, setup, run)
-    print_result(document, lines, _operated(values, setup, run), executed)
+    speed = f"{run.D / (run.run_time_days * describe.DAY_S) / run.p:,.0f} tokens/s on each"
+    took = f"{describe.duration(run.run_time_days * describe.DAY_S)} on {run.p:,} {name}s"
+    answer = f"The run takes {took}: {speed}, {run.util:.1%} of the peak (MFU)."
+    print_result(answer, document, lines, _operated(values, setup, run), executed)
 
 
 def _executed(values: dict[str, Any], setup: simple.Setup, run: simple.SimpleRun) -> Executed | None:

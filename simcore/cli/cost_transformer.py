@@ -13,6 +13,7 @@ from simcore.errors import InputError
 
 if TYPE_CHECKING:
     from simcore.cost.closed.executed import Executed
+    from simcore.cost.utilised import Utilised
 
 __all__ = ["transformer_command"]
 
@@ -40,10 +41,22 @@ def transformer_command(**values: Any) -> None:
     document = describe.transformer_document(run, model.experts, training, rates)
     lines = describe.transformer_lines(run, model.experts, training, grid, rates, forward_only=forward_only)
     executed = _executed(values, model, grid, training, run)
+    what = f"{run.parameters:.3g} parameters on {run.tokens:.3g} tokens"
+    what, whole = (f"Running {what}", "fwd") if forward_only else (f"Training {what}", "total")
+    flop = describe.columns(run.total)[whole]["FLOP"]
+    answer = f"{what} takes {flop:.3g} FLOP; --cluster_flop_rate or --cluster says how long."
+    if rates:
+        answer = f"{what} takes {describe.duration(rates['runtime_s'])}{_speed(run, rates['runtime_s'])}."
     if values["cluster"] is not None:
-        document["predicted"], told = _predicted(values, model, grid, training, run)
-        lines = iter([*lines, told])
-    print_result(document, lines, _operated(values, run, rates), executed)
+        found = _predicted(values, model, grid, training, run)
+        document["predicted"] = asdict(found)
+        took = f"{describe.duration(found.runtime_s)}{_speed(run, found.runtime_s)}"
+        answer = f"{what} takes {took}, {found.utilisation:.1%} of the peak (MFU)."
+    print_result(answer, document, lines, _operated(values, run, rates), executed)
+
+
+def _speed(run: transformer.RunCost, runtime_s: float) -> str:
+    return f" on {run.clusters:,} clusters: {run.tokens / runtime_s / run.clusters:,.0f} tokens/s on each"
 
 
 def _model(values: dict[str, Any]) -> transformer.Model:
@@ -83,16 +96,14 @@ def _predicted(
     grid: transformer.Grid,
     training: transformer.Training,
     run: transformer.RunCost,
-) -> tuple[dict[str, float], str]:
+) -> Utilised:
     """The run at the utilisation that kernels, collectives and bubbles leave."""
     if values["fwd_only"]:
         raise InputError.at("--fwd_only", "what --cluster predicts is a training step", expected="one of the two")
     from simcore.cost.utilised import utilised
     from simcore.cost.words import cluster_of
 
-    found = utilised(model, grid, training, run, cluster_of(values["cluster"]), values["microbatch_size"])
-    told = f"{'Predicted:':<21}{describe.duration(found.runtime_s)} at {found.utilisation:.1%} of the peak"
-    return asdict(found), told
+    return utilised(model, grid, training, run, cluster_of(values["cluster"]), values["microbatch_size"])
 
 
 def _executed(

@@ -38,7 +38,9 @@ def list_() -> None:
     tables = [{key: getattr(entry, key) for key in keys} for entry in found]
     rows = [("* " * one.own + one.name, one.rows, ", ".join(one.types), one.source) for one in found]
     shown = columns("name", ("rows", "points"), "types", "source")
-    emit({"schema": "simcore.data/1", "tables": tables}, Table("", shown, rows).text(160))
+    points, own = sum(one.rows for one in found), sum(one.own for one in found)
+    title = f"{len(found)} tables with {points:,} measured times; {own} are your own (marked with *).\n"
+    emit({"schema": "simcore.data/1", "tables": tables}, Table(title, shown, rows).text(160))
 
 
 @command.command(short_help="Bring your own measurements.")

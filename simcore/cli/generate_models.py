@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from simcore.cli.command import Command, Target, emit, forced, option, warn
+from simcore.cli.numbers import Finite
 from simcore.cli.options import options_of
 from simcore.errors import InputError
 from simcore.files import write_text
@@ -175,7 +176,7 @@ def _training(name: str) -> click.Command:
     frame = FRAMES[name]
 
     ignorable = _without_effect("generate aicb without effect")
-    corrected = options_of("generate corrected", moe_expert_capacity_factor=click.FloatRange(0, min_open=True))
+    corrected = options_of("generate corrected", moe_expert_capacity_factor=Finite(0, min_open=True))
     written = _output_options("text", "csv", "chakra", "spec")
 
     @click.command(name, cls=Spelling, params=[*_aicb_options(), *ignorable, *corrected, *written])

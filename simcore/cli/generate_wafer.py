@@ -8,6 +8,7 @@ from statistics import median
 from simcore.cli.command import Target, emit, verb
 from simcore.cli.options import options_of
 from simcore.errors import InputError
+from simcore.units import format_ns
 
 __all__ = ["faults"]
 
@@ -40,10 +41,12 @@ def faults(
     numbers = _counts(counts)
     whole, ratios = slowdowns(workload, topology, npu, dead, numbers, samples, seed)
     if output:
-        from simcore.report.plots import save
+        from simcore.report.plots import save, titled
         from simcore.report.wafer_figure import slowdown_figure
 
-        save(slowdown_figure(numbers, ratios, f"dead {dead}"), Path(output))
+        most = f"{numbers[-1]} dead {dead}: {median(ratios[-1].tolist()):.3f} times as long (median)"
+        title = f"{Path(workload).stem} on {Path(topology).stem}; {most}"
+        save(titled(slowdown_figure(numbers, ratios, f"dead {dead}"), title), Path(output))
     rows = [
         {"dead": count, "slowdown": median(each.tolist()), "most": float(each.max())}
         for count, each in zip(numbers, ratios, strict=True)
@@ -52,4 +55,5 @@ def faults(
         f"{row['dead']:>4} dead {dead}: {row['slowdown']:.3f} times as long (median), {row['most']:.3f} at most"
         for row in rows
     )
-    emit({"dead": dead, "time_ns": whole, "rows": rows}, "\n".join(lines))
+    first = f"Without more faults the steps take {format_ns(whole)}."
+    emit({"dead": dead, "time_ns": whole, "rows": rows}, "\n".join([first, *lines]))

@@ -20,6 +20,7 @@ def _first_line(text: str | None) -> str:
 
 
 def _topologies() -> Lines:
+    """Shipped machines, for --topology."""
     from simcore import library
     from simcore.network.topology.load import load
 
@@ -29,6 +30,7 @@ def _topologies() -> Lines:
 
 
 def _workloads() -> Lines:
+    """Shipped steps, for --workload."""
     from simcore import library
 
     for name in library.names("workloads"):
@@ -37,6 +39,7 @@ def _workloads() -> Lines:
 
 
 def _collectives() -> Lines:
+    """Algorithms of collectives, for system files."""
     from simcore.system.collectives import algorithms
     from simcore.system.config import TOURING, WHOLE_MACHINE
 
@@ -49,6 +52,7 @@ def _collectives() -> Lines:
 
 
 def _loops() -> Lines:
+    """Training loops of text workloads."""
     from simcore.workload.loops import loops
 
     for name in loops.names():
@@ -57,10 +61,12 @@ def _loops() -> Lines:
 
 
 def _formats() -> Lines:
+    """Files that are read and written."""
     yield from FORMATS.items()
 
 
 def _models() -> Lines:
+    """Shapes of models, for --model."""
     from simcore.model.presets import SHIPPED
 
     for name, model in SHIPPED.items():
@@ -68,6 +74,7 @@ def _models() -> Lines:
 
 
 def _profiles() -> Lines:
+    """Timing rules, for --profile."""
     from simcore.options import SimaiOptions
     from simcore.profiles import profiles
 
@@ -78,6 +85,7 @@ def _profiles() -> Lines:
 
 
 def _kinds() -> Lines:
+    """Kinds of networks, for topology files."""
     from simcore.network.topology.kinds import FABRICS
 
     for name in FABRICS.names():
@@ -85,6 +93,7 @@ def _kinds() -> Lines:
 
 
 def _fabrics() -> Lines:
+    """Fabrics with measured collectives, for system files."""
     from simcore.system.collectives.nccl import FABRICS
 
     for name in FABRICS:
@@ -92,6 +101,7 @@ def _fabrics() -> Lines:
 
 
 def _systems() -> Lines:
+    """Known clusters, for --cluster."""
     from simcore.cost.systems import CLUSTERS
 
     for name, cluster in CLUSTERS.items():
@@ -99,6 +109,7 @@ def _systems() -> Lines:
 
 
 def _suites() -> Lines:
+    """Published measurements, for simcore validate."""
     from simcore.cost.published.suites import SUITES
 
     for name in SUITES:
@@ -106,6 +117,7 @@ def _suites() -> Lines:
 
 
 def _npus() -> Lines:
+    """Accelerators, for --npu and --power."""
     from simcore.compute.accelerators import accelerator, names
     from simcore.units import format_bytes, format_rate
 
@@ -147,18 +159,19 @@ SHELVES: dict[str, Callable[[], Lines]] = {
 
 
 @verb(short_help="List what exists.")
-@click.argument("what", metavar="|".join(SHELVES))
-def command(what: str) -> None:
-    """List what there is of a kind, one line each.
+@click.argument("what", required=False, metavar="[KIND]")
+def command(what: str | None) -> None:
+    """List what there is of a kind, one line each; without KIND the kinds.
 
     \b
+    simcore list
     simcore list topologies
     simcore list collectives
     """
-    if what not in SHELVES:
+    if what is not None and what not in SHELVES:
         raise click.BadParameter(f"there is nothing called '{what}' to list; {closest(what, SHELVES)}")
     from simcore.report.table import Table, columns
 
-    lines = list(SHELVES[what]())
+    lines = [*SHELVES[what]()] if what else [(kind, _first_line(shelf.__doc__)) for kind, shelf in SHELVES.items()]
     entries = [{"name": name, "description": text} for name, text in lines]
-    emit({what: entries}, lambda: Table("", columns(("name", ""), ("description", "")), lines).text(500))
+    emit({what or "lists": entries}, lambda: Table("", columns(("name", ""), ("description", "")), lines).text(500))

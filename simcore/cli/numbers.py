@@ -10,21 +10,41 @@ import click
 
 from simcore.units import parse_bytes, parse_bytes_per_s, parse_ns
 
-__all__ = ["COUNT", "KINDS", "POSITIVE", "SIZE", "Finite"]
+__all__ = ["COUNT", "KINDS", "POSITIVE", "SIZE", "Finite", "Whole"]
 
 
-class Finite(click.FloatRange):
-    """A float in a range; unlike click's, not a NaN."""
+class _Bounded(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """A number in a range, and no NaN; what it may be is told in words."""
+
+    noun = "a number"
+    min: Any
+    max: Any
+    min_open: bool
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number; a usage error names the option."""
-        number = super().convert(value, param, ctx)
+        """The number; a usage error says what is expected and what was found."""
+        try:
+            number = super().convert(value, param, ctx)
+        except click.BadParameter:
+            number = math.nan
         if not math.isfinite(number):
-            self.fail(f"{value!r} is not a finite number.", param, ctx)
+            above = "above" if self.min_open else "of at least" if self.max is None else "from"
+            high = "" if self.max is None else f" to {self.max:,}"
+            self.fail(f"must be {self.noun} {above} {self.min:g}{high}, found {value!r}", param, ctx)
         return number
 
 
-COUNT = click.IntRange(1, 10**9)
+class Finite(_Bounded, click.FloatRange):
+    """A float in a range."""
+
+
+class Whole(_Bounded, click.IntRange):
+    """A whole number in a range."""
+
+    noun = "a whole number"
+
+
+COUNT = Whole(1, 10**9)
 POSITIVE = Finite(1e-12, 1e30)
 SIZE = Finite(0, 1e30)
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from simcore.cli.command import Named, Option
-from simcore.cli.numbers import KINDS, Finite
+from simcore.cli.numbers import KINDS, Finite, Whole
 
 __all__ = ["options_of"]
 
@@ -87,7 +87,7 @@ def _type(kind: str) -> click.ParamType[Any]:
     if found := RANGE.fullmatch(kind):
         low, high, real = found.groups()
         most = float(high) if high else None
-        return Finite(float(low), most) if real else click.IntRange(int(low), None if most is None else int(most))
+        return Finite(float(low), most) if real else Whole(int(low), None if most is None else int(most))
     return click.Choice([one for one in kind.split(",") if one]) if "," in kind else KINDS[kind]
 
 

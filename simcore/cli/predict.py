@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 FORMATS = (".txt", ".et")
+LEAST_SHARE = 0.005  # of the time that is told
 VIEWS = (".png", ".svg", ".pdf", ".html", ".csv", ".json")
 
 
@@ -116,33 +117,32 @@ def _would_fit(answer: Answer) -> list[dict[str, Any]]:
 
 
 def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
-    from simcore.model.memory import room
     from simcore.report.table import Table, columns
     from simcore.units import format_bytes
 
-    plan, (low, high) = answer.plan, answer.interval_s
-    degrees = ("tp", "cp", "ep", "pp", "dp")
-    spread = ", ".join(f"{name} {getattr(plan, name)}" for name in degrees if getattr(plan, name) > 1) or "one replica"
-    yield f"{answer.model.name} on {plan.world_size} x {answer.cluster.accelerator}: {spread}"
-    yield f"a step takes {answer.step_s:.4g} s (nine in ten measured steps: {low:.4g} to {high:.4g} s)"
+    plan, (low, high), capacity = answer.plan, answer.interval_s, answer.cluster.memory_bytes
+    speed = f"{answer.tokens_per_s:,.0f} tokens/s on each, {answer.mfu:.1%} of the peak of {plan.dtype} (MFU)"
+    job = f"{answer.model.name} on {plan.world_size} x {answer.cluster.accelerator}"
+    yield f"A step of {job} ({plan.degrees}) takes {answer.step_s:.4g} s: {speed}."
+    tight = _fits(max(memory.total for memory in answer.memory), capacity)
+    yield f"Nine in ten measured steps: {low:.4g} to {high:.4g} s. The fullest stage {tight or 'fits'}.\n"
     if "run_s" in document:
         yield f"the engine runs it in {document['run_s']:.9g} s"
     if "network_run_s" in document and answer.cluster.topology:
         yield f"on the links of {answer.cluster.topology.name} it takes {document['network_run_s']:.9g} s"
-    yield f"{answer.tokens_per_s:,.0f} tokens/s on each, {answer.mfu:.1%} of the peak of {plan.dtype} (MFU)"
     parts = [(name, seconds) for name, seconds in document["parts"].items() if seconds]
     rows = [(name.removesuffix("_s").replace("_", " "), took * 1e9, took / answer.step_s) for name, took in parts]
     yield Table("", columns("part", "time_ns", ("share", "of the step")), rows).text(indent=2)
     yield from _basis(document)
-    capacity = answer.cluster.memory_bytes
     names = [name for name in answer.memory[0].parts if any(memory.parts[name] for memory in answer.memory)]
     kept = [
-        (stage, memory.total, *(memory.parts[name] for name in names), room(memory.total, capacity).removeprefix("; "))
+        (stage, memory.total, *(memory.parts[name] for name in names), _fits(memory.total, capacity).partition(",")[0])
         for stage, memory in enumerate(answer.memory)
     ]
     sizes = [(name, name, "bytes") for name in ("memory", *names)]
+    yield ""
     title = f"memory of each stage, of {format_bytes(capacity)}:"
-    yield Table(title, columns("stage", *sizes, ("room", "")), kept).text(200)
+    yield Table(title, columns("stage", *sizes, ("room", "")), kept).text(120)
     yield from document.get("memory_over_time", [])
     if "would_fit" in document:
         all_fit = all(memory.total <= capacity for memory in answer.memory)
@@ -150,6 +150,12 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
         yield "it fits" if all_fit else helped
         fits = [(one["option"], one["peak_bytes"], one["step_s"] * 1e9) for one in document["would_fit"]]
         yield Table("", columns("option", "peak_bytes", "step_ns"), fits).text(indent=2)
+
+
+def _fits(peak_bytes: int, capacity_bytes: int) -> str:
+    from simcore.model.memory import room
+
+    return room(peak_bytes, capacity_bytes).removeprefix("; ")
 
 
 def _basis(document: dict[str, Any]) -> Iterator[str]:
@@ -160,7 +166,7 @@ def _basis(document: dict[str, Any]) -> Iterator[str]:
     shares = ", ".join(
         f"{sources[f'{name}_share']:.0%} {name}"
         for name in ("measured", "interpolated", "transferred", "roofline")
-        if sources[f"{name}_share"] >= _SHOWN
+        if sources[f"{name}_share"] >= LEAST_SHARE
     )
     away = f"mean distance to a measurement {sources['mean_distance'] or 0:.1f} octaves (factors of two)"
     yield f"times rest on {shares}; {away}; what decides:"
@@ -174,6 +180,3 @@ def _basis(document: dict[str, Any]) -> Iterator[str]:
             f"{power['board_w']:,.0f} W and {power['board_j'] / 1e3:,.1f} kJ a step on each board,"
             f" {power['tokens_per_j']:.3g} tokens/J"
         )
-
-
-_SHOWN = 0.005

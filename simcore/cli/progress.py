@@ -5,34 +5,39 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
-import click
-
-from simcore.cli.command import is_quiet
 from simcore.progress import Meter, metered
 
-__all__ = ["progress", "told"]
+__all__ = ["Aside", "progress", "told"]
 
 FIRST_S, EVERY_S, EVERY_LINE_S = 2.0, 0.5, 10.0
 LEAST_SHARE = 0.01  # from which the rest is guessed
 CLEAR = "\r\x1b[K"
 
+Aside = Callable[[], AbstractContextManager[None]]
+"""Inside it the line of the progress is away, so that something else can be printed."""
+
 
 @contextmanager
-def progress(what: str) -> Iterator[Meter]:
-    """Show percentage and time left while the block runs: on a terminal, with -v as lines elsewhere, never with -q."""
-    lines = not sys.stderr.isatty()
+def progress(what: str, *, lines: bool) -> Iterator[Aside]:
+    """Show percentage and time left while the block runs: one that changes on a terminal, or `lines`."""
+    over, lock = threading.Event(), threading.Lock()
+
+    @contextmanager
+    def aside() -> Iterator[None]:
+        with lock:
+            if not lines:
+                sys.stderr.write(CLEAR)
+                sys.stderr.flush()
+            yield
+
     with metered() as meter:
-        if is_quiet() or (lines and not click.get_current_context().meta.get("simcore.verbose")):
-            yield meter
-            return
-        over = threading.Event()
-        thread = threading.Thread(target=_show, args=(what, meter, over, lines), daemon=True)
+        thread = threading.Thread(target=_show, args=(what, meter, over, lock, lines), daemon=True)
         thread.start()
         try:
-            yield meter
+            yield aside
         finally:
             over.set()
             thread.join()
@@ -55,15 +60,13 @@ def _clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 
 
-def _show(what: str, meter: Meter, over: threading.Event, lines: bool) -> None:
-    start_s = time.monotonic()
-    if over.wait(FIRST_S):
-        return
+def _show(what: str, meter: Meter, over: threading.Event, lock: threading.Lock, lines: bool) -> None:
+    start_s, wait_s, clear = time.monotonic(), FIRST_S, ""
     begin, end = ("", "\n") if lines else (CLEAR, "")
-    while True:
-        sys.stderr.write(f"{begin}{told(what, meter.tell(), time.monotonic() - start_s)}{end}")
-        sys.stderr.flush()
-        if over.wait(EVERY_LINE_S if lines else EVERY_S):
-            break
-    sys.stderr.write("" if lines else CLEAR)
+    while not over.wait(wait_s):
+        with lock:
+            sys.stderr.write(f"{begin}{told(what, meter.tell(), time.monotonic() - start_s)}{end}")
+            sys.stderr.flush()
+        wait_s, clear = (EVERY_LINE_S, "") if lines else (EVERY_S, CLEAR)
+    sys.stderr.write(clear)
     sys.stderr.flush()

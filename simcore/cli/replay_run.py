@@ -15,7 +15,6 @@ import numpy as np
 
 from simcore.api import load_topology
 from simcore.cli.command import emit, forced, note, option_of, warn
-from simcore.cli.progress import progress
 from simcore.engine.settings import parse_straggler
 from simcore.errors import InputError
 from simcore.files import make_folder, write_text
@@ -153,8 +152,7 @@ class Asked:
 
 def run(asked: Asked) -> None:
     """Replay, write and print."""
-    with progress("replaying"):
-        document, shown = _answer(asked)
+    document, shown = _answer(asked)
     emit(document, shown)
 
 

@@ -13,7 +13,6 @@ from simcore.cli import run_config
 from simcore.cli.command import Command, Option, Target, emit, forced, warn
 from simcore.cli.completion import shipped
 from simcore.cli.options import options_of
-from simcore.cli.progress import progress
 from simcore.errors import InputError
 from simcore.options import Options, RunOptions, SimaiOptions, flag, spelled, texts
 
@@ -114,10 +113,9 @@ def command(
         from simcore.report.selection import parse_selection
 
         selection = parse_selection(ranks, window, iteration)
-    with progress("simulating"):
-        from simcore.api import play
+    from simcore.api import play
 
-        report = play(workload, topology, system, asked)
+    report = play(workload, topology, system, asked)
     left_out: list[str] = []
     if timeline or output or links:
         from simcore.report import artefacts
@@ -153,8 +151,7 @@ def _several(
     from simcore.report.selection import parse_selection
 
     selection = parse_selection(*shown_part, None)
-    with progress("simulating"):
-        shown, document, report = run_jobs.run(jobs, topology, system, RunOptions.of(given))
+    shown, document, report = run_jobs.run(jobs, topology, system, RunOptions.of(given))
     for path in timelines:
         for left_out in artefacts.write_timeline(report, path, selection):
             warn(f"{path}: {left_out}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from simcore.errors import InputError
 from simcore.options import RunOptions, spelled
+from simcore.progress import meter
 from simcore.report.model import Report
 from simcore.report.table import Table, columns
 from simcore.timeline.events import format_ranks
@@ -27,7 +28,7 @@ def run(
 ) -> tuple[str, dict[str, object], Report]:
     """Play a file of jobs: a text and the JSON of what happened, and the report of all at once."""
     from simcore.api import load_topology
-    from simcore.engine.jobs import JobRuns
+    from simcore.engine.jobs import JobRuns, runs_of
     from simcore.engine.settings import Settings
     from simcore.profiles import profiles
     from simcore.system import config
@@ -53,6 +54,7 @@ def run(
     )  # fmt: skip
     seed = file.seed if asked.seed is None else asked.seed
     places = placed(file.jobs, [dim.npus for dim in machine.dims], seed)
+    meter().expect(runs_of(len(file.jobs)))
     runs = JobRuns(file.jobs, places, machine, given, rules, settings)
     trials = runs.trials(file.trials, seed) if file.trials else []
     runs = trials[0].runs if trials else runs
@@ -95,9 +97,14 @@ def _text(runs: JobRuns, trials: list[Trial], network: str) -> str:
         rows.append((outcome.name, where, outcome.start_ns, *times, outcome.slowdown, blamed))
     figures = ("start_ns", "step_alone_ns", "together_ns", ("slowdown", "slowdown", ".3f"))
     shown = columns("job", "NPUs", *figures, "most lost to")
-    head = f"{len(runs.jobs)} jobs on {runs.topology.npus} NPUs, network {network}: "
-    parts = [head + f"done after {format_ns(runs.together.time_ns)}, fairness {runs.fairness:.3f} (Jain)"]
-    parts.append(Table("", shown, rows).text(120))
+    last = max(runs.outcomes, key=lambda outcome: outcome.slowdown)
+    lost = f"{last.name} loses most, it takes {last.slowdown - 1:.1%} longer than alone"
+    lost = lost if last.slowdown > 1 else "none takes longer than alone"
+    parts = [
+        f"{len(runs.jobs)} jobs on {runs.topology.npus} NPUs are done after {format_ns(runs.together.time_ns)}: {lost}."
+    ]
+    parts.append(f"Network {network}; fairness {runs.fairness:.3f} (Jain).\n")
+    parts.append(Table("", shown, rows).text(120) + "\n")
     parts += [_link(link.src, link.dst, link.size_bytes, link.gain_ns) for link in runs.shared_links]
     for trial in trials:
         seed = f" (seed {trial.seed})" if trial.rule == "random" else ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from simcore.cli.command import Target, emit, option, pictures, verb
-from simcore.cli.progress import progress
+from simcore.cli.numbers import Whole
 
 if TYPE_CHECKING:
     from simcore.cost.answer import Answer
@@ -23,7 +23,7 @@ __all__ = ["command"]
 
 @verb(short_help="Find the best parallelisation of a model on a cluster.")
 @click.argument("study")
-@option("--top", default=10, show_default=True, type=click.IntRange(min=1), help="How many to show.")
+@option("--top", default=10, show_default=True, type=Whole(min=1), help="How many to show.")
 @option("--explain", is_flag=True, help="The best step's interval and the constants it follows most.")
 @option("--plot", type=Target(pictures), metavar="FILE", help="Picture of time against memory (.png .svg .pdf).")
 def command(study: str, top: int, explain: bool, plot: str | None) -> None:
@@ -38,8 +38,7 @@ def command(study: str, top: int, explain: bool, plot: str | None) -> None:
     from simcore.errors import InputError
 
     asked = read_study(Path(study))
-    with progress("searching"):
-        found = search(asked, top)
+    found = search(asked, top)
     if not found.best:
         raise InputError.at(
             study,
@@ -130,9 +129,8 @@ def _lines(found: Found, best: Answer, document: dict[str, Any], *, explained: b
     """The best in a sentence and those after it; with `explained` why it wins and what else there is."""
     from simcore.cost.search import rivals
 
-    degrees = ", ".join(f"{name} {getattr(best.plan, name)}" for name in ("tp", "pp", "cp", "ep", "dp"))
     speed = f"{best.tokens_per_s:,.0f} tokens/s on each accelerator, {best.mfu:.1%} of its peak (MFU)"
-    yield f"The fastest step takes {best.step_s:.4g} s with {degrees}: {speed}."
+    yield f"The fastest step takes {best.step_s:.4g} s with {best.plan.degrees}: {speed}."
     yield f"Of {found.tried:,} candidates {found.fitting:,} fit; {found.simulated:,} were simulated."
     yield "\n" + _plans("", found.best).text(120)
     yield f"\nthe fastest, run by the engine: {document['predict']}"

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from simcore.cli.command import Group, emit, option, terminal_width
+from simcore.cli.numbers import Whole
 from simcore.cli.options import options_of
-from simcore.cli.progress import progress
 from simcore.errors import InputError
+from simcore.progress import meter
 
 if TYPE_CHECKING:
     from simcore.sweep.study import Study
@@ -69,11 +70,8 @@ def start(
     total = len(asked.configurations[part[0] - 1 :: part[1]]) if part else len(asked.configurations)
     total += asked.search.num_runs if asked.search else 0
     jobs = min(jobs or cores(), max(total, 1))
-    with progress(f"{total:,} runs") as meter:
-        meter.expect(total)
-        rows = sweep(
-            asked, folder, jobs=jobs, scheduler=scheduler, retry=retry_failed, shard=part, advance=meter.advance
-        )
+    meter().expect(total)
+    rows = sweep(asked, folder, jobs=jobs, scheduler=scheduler, retry=retry_failed, shard=part)
     failed = sum(bool(row["error"]) for row in rows)
     then = f"simcore sweep merge {folder} when all parts are done" if part else f"simcore sweep report {folder}"
     document = {"schema": "simcore.sweep/1", "runs": len(rows), "failed": failed, "folder": str(folder)}
@@ -108,7 +106,7 @@ def merge(folders: tuple[Path, ...]) -> None:
 
 @command.command(short_help="Table and pictures of the results.")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@option("--rows", default=40, show_default=True, type=click.IntRange(min=1), help="Most rows of the table.")
+@option("--rows", default=40, show_default=True, type=Whole(min=1), help="Most rows of the table.")
 @option("--pareto", nargs=2, metavar="X Y", help="Two figures or numbers that vary: who is best in both?")
 def report(folder: Path, rows: int, pareto: tuple[str, str] | None) -> None:
     """Show the results in DIR, the shortest run first, and write table and picture beside them.

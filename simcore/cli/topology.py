@@ -14,7 +14,7 @@ from simcore.cli.numbers import SIZE
 
 if TYPE_CHECKING:
     from simcore.network.topology.figures import Figures
-    from simcore.network.topology.model import Dimension, Topology
+    from simcore.network.topology.model import Topology
 
 __all__ = ["command"]
 
@@ -64,14 +64,9 @@ def show(topology: str, output: str | None) -> None:
     emit(_document(loaded, found), lambda: _text(loaded, found))
 
 
-def _dimension(dim: Dimension) -> dict[str, object]:
-    return {
-        "kind": dim.kind,
-        "npus": dim.npus,
-        "bandwidth_bytes_per_s": dim.bandwidth_bytes_per_s,
-        "latency_ns": dim.latency_ns,
-        "links": dim.parallel_links,
-    }
+OF_DIMENSION = ("kind", "npus", "bandwidth_bytes_per_s", "latency_ns")
+OF_NETWORK = ("npus", "devices", "links", "diameter_hops", "bisection_bytes_per_s", "bisection_how")
+OF_WAFER = ("columns", "rows", "dead_npus", "dead_links", "spare_rows")
 
 
 def _document(topology: Topology, found: Figures) -> dict[str, object]:
@@ -80,24 +75,14 @@ def _document(topology: Topology, found: Figures) -> dict[str, object]:
         "schema": "simcore.topology/1",
         "name": topology.name,
         "description": topology.description,
-        "npus": found.npus,
-        "devices": found.devices,
-        "links": found.links,
         "degree": {"min": found.degree_min, "max": found.degree_max},
-        "diameter_hops": found.diameter_hops,
-        "bisection_bytes_per_s": found.bisection_bytes_per_s,
-        "bisection_how": found.bisection_how,
-        "dims": [_dimension(dim) for dim in topology.dims],
-    }
-    if wafer := topology.wafer:
-        document["wafer"] = {
-            "columns": wafer.columns,
-            "rows": wafer.rows,
-            "dead_npus": wafer.dead_npus,
-            "dead_links": wafer.dead_links,
-            "spare_rows": wafer.spare_rows,
-        }
-    return document
+        "dims": [_of(dim, OF_DIMENSION) | {"links": dim.parallel_links} for dim in topology.dims],
+    } | _of(found, OF_NETWORK)
+    return document | ({"wafer": _of(topology.wafer, OF_WAFER)} if topology.wafer else {})
+
+
+def _of(part: object, names: tuple[str, ...]) -> dict[str, object]:
+    return {name: getattr(part, name) for name in names}
 
 
 def _text(topology: Topology, found: Figures) -> str:

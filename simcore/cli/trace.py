@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from simcore.cli.command import Group, Target, emit, forced, option, warn
+from simcore.cli.numbers import Finite, Whole
 
 __all__ = ["command"]
 
@@ -102,7 +103,7 @@ def graph(trace: str, output: str) -> None:
 @option("-o", "--output", type=Target(_timelines), required=True, metavar="FILE", help="What to write.")
 @option("--ranks", metavar="RANKS", help="Ranks to show, for example 0-3,7.")
 @option("--window", metavar="BEGIN:END", help="Time to show, for example 1ms:2.5ms.")
-@option("--npu-frequency", type=click.FloatRange(0, min_open=True), default=1000.0, help="MHz of a log's ticks.")
+@option("--npu-frequency", type=Finite(0, min_open=True), default=1000.0, help="MHz of a log's ticks.")
 def timeline(trace: str, output: str, ranks: str | None, window: str | None, npu_frequency: float) -> None:
     """A trace's recorded durations, or ASTRA-sim's log of issued and completed nodes, as a timeline.
 
@@ -152,7 +153,7 @@ def obfuscate(trace: str, target: str, keep_sizes: bool, salt: str) -> None:
 @command.command(short_help="Traces of few ranks laid out on many.")
 @click.argument("trace")
 @click.argument("target", type=Target(prefix=True))
-@option("--npus", type=click.IntRange(1), required=True, help="Ranks to write, a multiple of those traced.")
+@option("--npus", type=Whole(1), required=True, help="Ranks to write, a multiple of those traced.")
 @option("--comm-groups", default="", metavar="FILE", help="Groups that the traces name but do not define.")
 @option("--grow", multiple=True, metavar="GROUP", help="A group that spans all blocks; repeatable.")
 def rescale(trace: str, target: str, npus: int, comm_groups: str, grow: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ import click
 
 from simcore.cli.command import Target, emit, note, pictures, verb
 from simcore.cli.options import options_of
-from simcore.cli.progress import progress
+from simcore.progress import meter
 
 __all__ = ["command"]
 
@@ -35,9 +35,8 @@ def command(
     path = Path(data) if data else None
     documents = [published.load(path)] if path else validate.default_documents()
     asked = [*sort_rows(documents, [published.suite(suite)] if suite else published.SUITES.values())]
-    with progress("predicting") as meter:
-        meter.expect(sum(len(some.rows) for some in asked))
-        scored = [validate.score(some, engine=engine, explain=explain) for some in asked]
+    meter().expect(sum(len(some.rows) for some in asked))
+    scored = [validate.score(some, engine=engine, explain=explain) for some in asked]
     found = [one for one in scored if one]
     if not found:
         raise InputError.at(str(path or "shipped measurements"), "no row of this suite", expected=suite or "any suite")
@@ -47,7 +46,7 @@ def command(
 
         save(predictions_figure(found), Path(plot))
     shown = validate.suites_table(found).markdown() if markdown else validate.text(found, rows=rows)
-    scaling = validate.scaling(found)
+    scaling = validate.scaling(found, markdown=markdown)
     emit(validate.document(found), f"{shown}\n\n{scaling}" if scaling else shown)
     missed = [one.suite.name for one in found if one.missed]
     if missed:

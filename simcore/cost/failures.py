@@ -15,6 +15,7 @@ from math import fsum, inf
 
 from simcore.cost.closed.operation import daly_interval_s
 from simcore.errors import InputError
+from simcore.progress import meter
 
 __all__ = ["LOSSES", "Checkpoint", "FailureRun", "Failures", "draw", "quantile"]
 
@@ -206,7 +207,8 @@ class _Life:
 
 def draw(asked: Failures, runs: int, seed: int) -> list[FailureRun]:
     """So many runs, each with a seed of its own."""
-    return [_Life(asked, seed + number).play() for number in range(runs)]
+    meter().expect(runs)
+    return [_Life(asked, seed + number).play() for number in meter().through(range(runs))]
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -20,13 +20,19 @@ from simcore.errors import InputError
 from simcore.network.topology.links import LinkGraph
 from simcore.network.topology.model import Fault, Topology
 from simcore.profiles import Profile
+from simcore.progress import meter, metered
 from simcore.system.config import SystemConfig
 from simcore.timeline.events import FOREVER, Timeline
 from simcore.workload.jobs import PLACES, Job, merged, placed
 
-__all__ = ["JobOutcome", "JobRuns", "SharedLink", "Trial"]
+__all__ = ["JobOutcome", "JobRuns", "SharedLink", "Trial", "runs_of"]
 
 SHOWN_LINKS = 3
+
+
+def runs_of(num_jobs: int) -> int:
+    """How many runs tell what jobs lose: together, each alone, all but each, one for every link."""
+    return 1 + num_jobs + (num_jobs if num_jobs > 2 else 0) + SHOWN_LINKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,9 @@ class JobRuns:
             if widened >= 0:
                 wide = Fault("wider", (widened,), float(factor), 0, FOREVER)
                 topology = replace(topology, faults=(*topology.faults, wide))
-            found = simulate(graphs, topology, self._system, self._profile, self._settings)
+            with metered():  # a run is one part of the whole
+                found = simulate(graphs, topology, self._system, self._profile, self._settings)
+            meter().advance()
             self._known[active, widened] = found
         return self._known[active, widened]
 

@@ -93,6 +93,7 @@ def _run(case: LoopCase | GraphCase, ranks: Sequence[Sequence[int]]) -> Timeline
         ranks=tuple(ranks),
         finish_ns=finish_ns,
         dims=tuple((dim.kind, dim.npus) for dim in case.topology.dims),
+        rated_bytes_per_s=tuple(dim.bandwidth_bytes_per_s for dim in case.topology.dims),
         links=transport.links(),
         notes=tuple(dict.fromkeys(note for each in parts_of(transport) for note in notes_of(each, case))),
         circuits=transport.told() if isinstance(transport, Switched) else None,

@@ -126,6 +126,16 @@ class Plan(Hashed):
         return self.world_size // (self.tp * self.cp * self.pp)
 
     @property
+    def degrees(self) -> str:
+        """Degrees above one, in words.
+
+        >>> Plan(64, 2048, tp=8).degrees, Plan(1, 2048).degrees
+        ('tp 8, dp 8', 'one replica')
+        """
+        named = [(name, getattr(self, name)) for name in ("tp", "cp", "ep", "pp", "dp")]
+        return ", ".join(f"{name} {degree}" for name, degree in named if degree > 1) or "one replica"
+
+    @property
     def replicas(self) -> int:
         """Ranks with the same dense parameters: data and context parallelism together."""
         return self.dp * self.cp

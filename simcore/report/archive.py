@@ -50,7 +50,7 @@ _BROKEN = (
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip file can hold: same timeline, same bytes
 OF_REPORT = ("profile", "network", "inputs", "warnings", "noise", "helps", "rules", "options")
-OF_TIMELINE = ("notes", "asked", "streams", "pipeline", "circuits")
+OF_TIMELINE = ("notes", "asked", "streams", "pipeline", "circuits", "rated_bytes_per_s")
 Arrays = Mapping[str, NDArray[np.generic]]
 
 
@@ -73,6 +73,7 @@ class _About:
     helps: tuple[HelpRow, ...] = ()
     options: dict[str, Option] = field(default_factory=dict)
     rules: tuple[RuleRow, ...] = ()
+    rated_bytes_per_s: tuple[float, ...] = ()
 
 
 def events_npz(report: Report) -> bytes:

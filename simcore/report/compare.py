@@ -10,7 +10,7 @@ from typing import ClassVar
 from simcore.report.aligned import Comparison, Pair, both
 from simcore.report.document import Option, PhaseRow, ReportDocument
 from simcore.report.table import Table, columns, signed
-from simcore.report.tables import phases, sum_of_phases
+from simcore.report.tables import per_iteration, phases, sum_of_phases
 from simcore.report.text import PHASE_WORDS
 from simcore.units import format_bytes, format_ns
 from simcore.workload.model import PhaseName
@@ -64,13 +64,11 @@ class DimensionPair:
 class ReportComparison(Comparison):
     """Two reports aligned.
 
-    Times are sums over iterations where both reports have as many, else means per iteration (`per_iteration`).
-    `settings` says what differs in the question: (what, in A, in B).
+    Times and traffic are those of a mean iteration. `settings` says what differs in the question: (what, in A, in B).
     """
 
     SCHEMA: ClassVar[str] = "simcore.compare/1"
 
-    per_iteration: bool
     num_iterations: Pair
     settings: tuple[tuple[str, str, str], ...]
     time_ns: Pair
@@ -85,17 +83,14 @@ class ReportComparison(Comparison):
         """What changed and why."""
         time = self.time_ns
         if not time.difference:
-            return f"Both take {format_ns(time.a)}{self._each()}; {self._unchanged()}."
+            return f"Both take {format_ns(time.a)} per iteration; {self._unchanged()}."
         faster = time.difference < 0
         factor = max(time.a, time.b) / max(min(time.a, time.b), 1)
         verdict = f"{factor:.3g} times as {'fast' if faster else 'slow'} as A"
         if factor < 1.1:
             verdict = f"{100 * abs(time.difference) / max(time.a, 1):.2g}% {'less' if faster else 'more'}"
-        times = f"B takes {format_ns(time.b)}{self._each()} where A takes {format_ns(time.a)}"
+        times = f"B takes {format_ns(time.b)} per iteration where A takes {format_ns(time.a)}"
         return f"{times}, {verdict}: {self._cause()}."
-
-    def _each(self) -> str:
-        return " per iteration" if self.per_iteration or self.num_iterations.a == 1 else ""
 
     def _unchanged(self) -> str:
         rows = [pair.difference for layer in self.layers for pair in (layer.compute_ns, layer.comm_ns)]
@@ -141,8 +136,7 @@ class ReportComparison(Comparison):
         """Shares of the time, phases of layers that changed, collectives, dimensions."""
         shares = {"time": self.time_ns, **self._shares()}
         rows: list[tuple[object, ...]] = [(name, *pair.sides) for name, pair in shares.items()]
-        title = "rank 0, per iteration" if self.per_iteration else "rank 0"
-        yield Table("", columns(("share", title, ""), *both("ns")), rows)
+        yield Table("", columns(("share", "rank 0, per iteration", ""), *both("ns")), rows)
         changed = sorted((layer for layer in self.layers if layer.change), key=lambda layer: -layer.change)
         rows = [
             (
@@ -168,35 +162,22 @@ class ReportComparison(Comparison):
 
 def compare(a: ReportDocument, b: ReportDocument) -> ReportComparison:
     """Align two reports."""
-    iterations = Pair(max(1, len(a["iterations"])), max(1, len(b["iterations"])))
-    per_iteration = iterations.a != iterations.b
-    mean = _Mean(*((iterations.a, iterations.b) if per_iteration else (1, 1)))
+    settings, iterations = tuple(_settings(a, b)), Pair(len(a["iterations"]), len(b["iterations"]))
+    a, b = per_iteration(a), per_iteration(b)
     shares_a, shares_b = a["breakdown"], b["breakdown"]
     return ReportComparison(
-        per_iteration=per_iteration,
         num_iterations=iterations,
-        settings=tuple(_settings(a, b)),
-        time_ns=mean.pair(a["time_ns"], b["time_ns"]),
-        compute_ns=mean.pair(
+        settings=settings,
+        time_ns=Pair(a["time_ns"], b["time_ns"]),
+        compute_ns=Pair(
             shares_a["compute_ns"] + shares_a["overlapped_ns"], shares_b["compute_ns"] + shares_b["overlapped_ns"]
         ),
-        exposed_comm_ns=mean.pair(shares_a["exposed_comm_ns"], shares_b["exposed_comm_ns"]),
-        idle_ns=mean.pair(shares_a["idle_ns"], shares_b["idle_ns"]),
-        layers=tuple(_layers(a, b, mean)),
-        collectives=tuple(_collectives(a, b, mean)),
-        dims=tuple(_dims(a, b, mean)),
+        exposed_comm_ns=Pair(shares_a["exposed_comm_ns"], shares_b["exposed_comm_ns"]),
+        idle_ns=Pair(shares_a["idle_ns"], shares_b["idle_ns"]),
+        layers=tuple(_layers(a, b)),
+        collectives=tuple(_collectives(a, b)),
+        dims=tuple(_dims(a, b)),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Mean:
-    """What figures are divided by."""
-
-    a: int
-    b: int
-
-    def pair(self, a: int, b: int) -> Pair:
-        return Pair(round(a / self.a) if self.a > 1 else a, round(b / self.b) if self.b > 1 else b)
 
 
 def _settings(a: ReportDocument, b: ReportDocument) -> Iterable[tuple[str, str, str]]:
@@ -233,7 +214,7 @@ def _by_key(report: ReportDocument) -> dict[tuple[str, int, PhaseName], PhaseRow
     return rows
 
 
-def _layers(a: ReportDocument, b: ReportDocument, mean: _Mean) -> Iterable[LayerPair]:
+def _layers(a: ReportDocument, b: ReportDocument) -> Iterable[LayerPair]:
     rows_a, rows_b = _by_key(a), _by_key(b)
     for key in dict.fromkeys([*rows_a, *rows_b]):
         row_a, row_b = (rows.get(key) or sum_of_phases(()) for rows in (rows_a, rows_b))
@@ -243,9 +224,9 @@ def _layers(a: ReportDocument, b: ReportDocument, mean: _Mean) -> Iterable[Layer
             phase=key[2],
             only=only,
             collective=_kinds(row_a["collective"], row_b["collective"], only),
-            compute_ns=mean.pair(row_a["compute_ns"], row_b["compute_ns"]),
-            comm_ns=mean.pair(row_a["comm_ns"], row_b["comm_ns"]),
-            exposed_ns=mean.pair(row_a["exposed_ns"], row_b["exposed_ns"]),
+            compute_ns=Pair(row_a["compute_ns"], row_b["compute_ns"]),
+            comm_ns=Pair(row_a["comm_ns"], row_b["comm_ns"]),
+            exposed_ns=Pair(row_a["exposed_ns"], row_b["exposed_ns"]),
             size_bytes=Pair(row_a["bytes"], row_b["bytes"]),
         )
 
@@ -261,26 +242,26 @@ def _arrow(a: str, b: str) -> str:
     return a if a == b else f"{a} -> {b}"
 
 
-def _collectives(a: ReportDocument, b: ReportDocument, mean: _Mean) -> Iterable[CollectivePair]:
+def _collectives(a: ReportDocument, b: ReportDocument) -> Iterable[CollectivePair]:
     """The layers' communication by kind, in alphabetical order."""
     rows_a, rows_b = list(_by_key(a).values()), list(_by_key(b).values())
     for kind in sorted({row["collective"] for row in [*rows_a, *rows_b] if row["collective"]}):
         sum_a, sum_b = (sum_of_phases([row for row in rows if row["collective"] == kind]) for rows in (rows_a, rows_b))
         yield CollectivePair(
             kind,
-            mean.pair(sum_a["comm_ns"], sum_b["comm_ns"]),
-            mean.pair(sum_a["exposed_ns"], sum_b["exposed_ns"]),
+            Pair(sum_a["comm_ns"], sum_b["comm_ns"]),
+            Pair(sum_a["exposed_ns"], sum_b["exposed_ns"]),
             Pair(sum_a["bytes"], sum_b["bytes"]),
         )
 
 
-def _dims(a: ReportDocument, b: ReportDocument, mean: _Mean) -> Iterable[DimensionPair]:
+def _dims(a: ReportDocument, b: ReportDocument) -> Iterable[DimensionPair]:
     rows_a, rows_b = ({dim["index"]: dim for dim in report["dims"]} for report in (a, b))
     for index in sorted({*rows_a, *rows_b}):
         dim_a, dim_b = rows_a.get(index), rows_b.get(index)
         names = [f"{dim['kind']} of {dim['npus']}" if dim else "none" for dim in (dim_a, dim_b)]
-        size = mean.pair(dim_a["bytes_per_npu"] if dim_a else 0, dim_b["bytes_per_npu"] if dim_b else 0)
-        busy = mean.pair(dim_a["busy_ns"] if dim_a else 0, dim_b["busy_ns"] if dim_b else 0)
+        size = Pair(dim_a["bytes_per_npu"] if dim_a else 0, dim_b["bytes_per_npu"] if dim_b else 0)
+        busy = Pair(dim_a["busy_ns"] if dim_a else 0, dim_b["busy_ns"] if dim_b else 0)
         yield DimensionPair(f"{index}: {_arrow(*names)}", size, busy)
 
 

@@ -121,13 +121,14 @@ class Pipeline(TypedDict):
 
 
 class DimensionRow(TypedDict):
-    """Traffic of one NPU in a dimension of the topology."""
+    """Traffic of one NPU in a dimension of the topology; what one of its links is rated at, where the run tells."""
 
     index: int
     kind: str
     npus: int
     bytes_per_npu: int
     busy_ns: int
+    rated_bytes_per_s: NotRequired[float]
 
 
 class LinkRow(TypedDict):

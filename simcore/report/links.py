@@ -122,11 +122,13 @@ def _draw_nodes(figure: Figure, axes: Axes, timeline: Timeline, links: LinkTable
     axes.add_collection(squares)
     columns, rows = places.reshape(-1, 2).max(axis=0).astype(int) + 1
     for x, y in {(x, y) for x in range(columns) for y in range(rows)} - cells.keys():
-        axes.text(x, y, "×", ha="center", va="center", fontsize=14, color=INK)  # dead
+        axes.text(x, y, "×", ha="center", va="center", fontsize=14, color=INK, in_layout=False)  # dead
     if len(cells) <= MOST_NAMES:
         for number, ((column, row), name) in enumerate(cells.items()):
             colour = "white" if shades is not None and shades[number] > max(1.2, shades.max() / 2) else INK
-            axes.text(column, row, name.partition("(")[0], ha="center", va="center", fontsize=6, color=colour)
+            axes.text(
+                column, row, name.partition("(")[0], ha="center", va="center", fontsize=6, color=colour, in_layout=False
+            )
 
 
 def _loads(timeline: Timeline, names: list[str]) -> NDArray[np.float64] | None:

@@ -292,11 +292,13 @@ def _joined(parts: list[Sequence[int]]) -> Sequence[int]:
 
 def _dims(timeline: Timeline) -> list[DimensionRow]:
     """Traffic of NPU 0 in each dimension."""
-    rows = enumerate(zip(timeline.dims, dimension_traffic(timeline), strict=True))
-    return [
+    rows: list[DimensionRow] = [
         {"index": index, "kind": kind, "npus": npus, "bytes_per_npu": traffic.size_bytes, "busy_ns": traffic.busy_ns}
-        for index, ((kind, npus), traffic) in rows
+        for index, ((kind, npus), traffic) in enumerate(zip(timeline.dims, dimension_traffic(timeline), strict=True))
     ]
+    for row, rated in zip(rows, timeline.rated_bytes_per_s, strict=False):  # none in archives of earlier versions
+        row["rated_bytes_per_s"] = rated
+    return rows
 
 
 def _largest(values: NDArray[np.int64], rank: int) -> int:

@@ -6,7 +6,7 @@ from html import escape
 
 from simcore.report.document import ReportDocument
 from simcore.report.palette import BREAKDOWN, text_on
-from simcore.report.tables import helps, top_layers
+from simcore.report.tables import helps, per_iteration, top_layers
 from simcore.report.text import dominating, headline
 
 __all__ = ["notebook_html"]
@@ -18,8 +18,9 @@ BAR = "display:flex;height:1.7em;max-width:60em;font-size:85%;line-height:1.7em;
 
 def notebook_html(document: ReportDocument) -> str:
     """The report as HTML; everything from inputs is escaped."""
-    said = "<br>".join(map(escape, dominating(document).splitlines()))
-    told = (helps(document), top_layers(document, NUM_LAYERS))
+    each = per_iteration(document)
+    said = "<br>".join(map(escape, dominating(each).splitlines()))
+    told = (helps(each), top_layers(each, NUM_LAYERS))
     tables = "".join(f"<p>{table.title}</p>{table.html()}" for table in told if table.rows)
     return f"<p><b>{escape(headline(document))}</b><br>{said}</p>{_bar(document)}{tables}"
 

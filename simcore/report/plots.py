@@ -20,7 +20,7 @@ from simcore.files import suffix_of, write_bytes
 from simcore.report.document import LayerRow, PowerRow, ReportDocument
 from simcore.report.palette import BREAKDOWN, FAMILIES, INK, PHASES, text_on
 from simcore.report.table import shorten
-from simcore.report.tables import layer_total, layers_by_name, phases
+from simcore.report.tables import layer_total, layers_by_name, per_iteration, phases
 from simcore.report.text import PHASE_WORDS
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def name_front(axes: Axes, points: Sequence[tuple[float, float]], names: Sequenc
 
 def breakdown_figure(document: ReportDocument) -> Figure:
     """Where rank 0's time goes, and the layers that cost most."""
+    document = per_iteration(document)
     layers = layers_by_name(document)
     chosen = [layer for layer in sorted(layers, key=lambda layer: -_cost(layer))[:NUM_LAYERS] if _cost(layer)]
     with styled():
@@ -154,9 +155,11 @@ def _shares(axes: Axes, document: ReportDocument) -> None:
         axes.barh(0, length / scale, left=left / scale, color=colour, edgecolor="white", linewidth=0.5, label=label)
         if length / whole >= LEAST_SHARE:
             middle = (left + length / 2) / scale
-            axes.text(middle, 0, f"{length / whole:.1%}", ha="center", va="center", color=text_on(colour))
+            axes.text(
+                middle, 0, f"{length / whole:.1%}", ha="center", va="center", color=text_on(colour), in_layout=False
+            )
         left += length
-    axes.set(yticks=[], xlim=(0, whole / scale), xlabel=f"time of rank 0 ({unit})")
+    axes.set(yticks=[], xlim=(0, whole / scale), xlabel=f"an iteration of rank 0 ({unit})")
     axes.spines["left"].set_visible(False)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, handlelength=1)
 
@@ -188,6 +191,7 @@ def _layer_bars(axes: Axes, layers: Sequence[LayerRow], left_out: int, *, staged
         left += lengths
     note = f"; {left_out} layers that cost less are left out" if left_out else ""
     axes.set_yticks(places, [shorten(layer["name"], 28).replace("$", r"\$") for layer in layers])
-    axes.set(xlabel=f"sum over iterations{' and the first ranks of all stages' * staged} ({unit}){note}")
+    whose = "first ranks of all stages added up" if staged else "rank 0"
+    axes.set(xlabel=f"time in an iteration, {whose} ({unit}){note}")
     axes.invert_yaxis()
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, handlelength=1)

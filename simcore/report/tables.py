@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -26,6 +26,7 @@ __all__ = [
     "layer_total",
     "layers_by_name",
     "needed",
+    "per_iteration",
     "phases",
     "share",
     "sum_of_phases",
@@ -35,6 +36,17 @@ __all__ = [
 Figure = Literal["compute_ns", "comm_ns", "exposed_ns"]
 LAYER_COLUMNS = ("layer", "name", "phase", "compute_ns", "comm_ns", "exposed_ns", "collective", "bytes")
 
+SUMMED = (
+    "time_ns",
+    "compute_ns",
+    "exposed_comm_ns",
+    "breakdown",
+    "layers",
+    "ranks",
+    "dims",
+    "pipeline",
+    "what_would_help",
+)
 TABLES = ("layers", "ranks", "dims", "links", "iterations", "events", "what_would_help")
 
 
@@ -67,6 +79,26 @@ def columns_of(report: Report, table: str) -> Mapping[str, object]:
 
 def _transposed(rows: Sequence[Mapping[str, object]]) -> dict[str, list[object]]:
     return {key: [row[key] for row in rows] for key in (rows[0] if rows else ())}
+
+
+def per_iteration(document: ReportDocument) -> ReportDocument:
+    """The report with the mean of its iterations wherever it has their sum; moments of iterations stay."""
+    count = len(document["iterations"])
+    if count <= 1:
+        return document
+    summed = {name: value for name, value in document.items() if name in SUMMED}
+    links = [row | {"bytes": round(row["bytes"] / count)} for row in document["links"]["hottest"]]
+    shown = document | {"links": document["links"] | {"hottest": links}}
+    return cast(ReportDocument, shown | _mean(summed | {"links": shown["links"]}, count))
+
+
+def _mean(value: Any, count: int, key: str = "") -> Any:
+    """A part of the document with a mean for each time and each traffic of an NPU."""
+    if isinstance(value, dict):
+        return {name: _mean(part, count, name) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_mean(part, count) for part in value]
+    return round(value / count) if key.endswith(("_ns", "bytes_per_npu")) else value
 
 
 def phases(layer: LayerRow) -> Iterable[tuple[PhaseName, PhaseRow]]:
@@ -146,16 +178,20 @@ def top_layers(document: ReportDocument, num_rows: int) -> Table:
         rows.append((layer["name"], compute, comm, exposed, of_time, ", ".join(kinds)))
     whose = "rank 0" if stages == 1 else "the first rank of every stage"
     shown = columns("layer", *get_args(Figure), ("share", "of time"), "collectives")
-    title, noun = f"Layers ({whose}, sums over iterations)", "layers, each costing less,"
+    title, noun = f"Layers ({whose}{_each(document)})", "layers, each costing less,"
     return Table(title, shown, rows, len(layers), noun)
+
+
+def _each(document: ReportDocument) -> str:
+    """What the figures of several iterations are."""
+    return ", mean of an iteration" if len(document["iterations"]) > 1 else ""
 
 
 def helps(document: ReportDocument) -> Table:
     """What changes of the run would save."""
-    time_ns, count = max(document["time_ns"], 1), len(document["iterations"])
+    time_ns = max(document["time_ns"], 1)
     rows = [(row["change"], row["time_ns"], -row["saved_ns"] / time_ns) for row in document.get("what_would_help", ())]
-    whole = f": {count} iterations" if count > 1 else ""
-    title = f"What would help (the same run with one change, simulated again{whole})"
+    title = "What would help (the same run with one change, simulated again)"
     return Table(title, columns("change", "time_ns", ("difference", "difference", "+share")), rows)
 
 

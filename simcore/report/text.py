@@ -12,10 +12,10 @@ from simcore.errors import printable
 from simcore.report.document import LayerRow, PhaseRow, ReportDocument
 from simcore.report.queues import queues_text
 from simcore.report.table import Table, columns
-from simcore.report.tables import helps, layer_total, layers_by_name, phases, share, top_layers
+from simcore.report.tables import helps, layer_total, layers_by_name, per_iteration, phases, share, top_layers
 from simcore.report.wafer import wafer_steps
 from simcore.timeline.breakdown import OperationTotal
-from simcore.units import format_bytes, format_ns
+from simcore.units import format_bytes, format_joules, format_ns
 from simcore.workload.model import PhaseName
 
 __all__ = [
@@ -65,7 +65,7 @@ def render(
 
     `operations` (of `timeline.breakdown.operation_totals`) are shown for graphs, which have no layers.
     """
-    parts = _parts(document, operations, width, num_rows)
+    parts = _parts(document, per_iteration(document), operations, width, num_rows)
     first, *others = (printable(part) for part in parts if part)
     return "\n\n".join([f"\x1b[1m{first}\x1b[0m" if colour else first, *others]) + "\n"
 
@@ -75,24 +75,27 @@ def wrapped(text: str, width: int) -> str:
     return "\n".join(textwrap.fill(line, width, break_long_words=False) for line in text.splitlines())
 
 
-def _parts(document: ReportDocument, operations: Sequence[OperationTotal], width: int, num_rows: int) -> Iterator[str]:
-    yield wrapped(headline(document), width)
-    yield wrapped(_noise(document), width)
-    yield wrapped(dominating(document), width)
-    yield helps(document).text(width)
-    yield _rules(document, width)
-    yield top_layers(document, num_rows).text(width) or _operations(document, operations, width, num_rows)
-    yield _dims(document, width)
-    yield _pipeline(document, width)
-    yield _ranks(document, width, num_rows)
-    yield _links(document, width)
-    yield queues_text(document, width)
-    yield wrapped(_circuits(document), width)
-    yield wrapped(_faults(document), width)
-    yield wrapped(_power(document), width)
-    yield from wafer_steps(document)
-    yield _definitions(document, width)
-    yield "" if "what_would_help" in document or not document["time_ns"] else wrapped(ADVICE, width)
+def _parts(
+    whole: ReportDocument, each: ReportDocument, operations: Sequence[OperationTotal], width: int, num_rows: int
+) -> Iterator[str]:
+    """The text, part by part: of the `whole` run and of `each` iteration."""
+    yield wrapped(headline(whole), width)
+    yield wrapped(_noise(whole), width)
+    yield wrapped(dominating(each), width)
+    yield helps(each).text(width)
+    yield _rules(whole, width)
+    yield top_layers(each, num_rows).text(width) or _operations(whole, operations, width, num_rows)
+    yield _dims(each, width)
+    yield _pipeline(each, width)
+    yield _ranks(each, width, num_rows)
+    yield _links(each, width)
+    yield queues_text(whole, width)
+    yield wrapped(_circuits(whole), width)
+    yield wrapped(_faults(whole), width)
+    yield wrapped(_power(whole), width)
+    yield from wafer_steps(whole)
+    yield _definitions(whole, width)
+    yield "" if "what_would_help" in whole or not whole["time_ns"] else wrapped(ADVICE, width)
 
 
 def headline(document: ReportDocument) -> str:
@@ -116,11 +119,10 @@ def _noise(document: ReportDocument) -> str:
     noise = document.get("noise")
     if not noise or noise["runs"] == 1:
         return ""
-    spread, last = noise["time_ns"], noise["seed"] + noise["runs"] - 1
-    return (
-        f"Seeds {noise['seed']} to {last}: mean {format_ns(spread['mean'])}, p5 {format_ns(spread['p5'])}, "
-        f"p95 {format_ns(spread['p95'])}; what follows is seed {noise['seed']}."
-    )
+    last, count = noise["seed"] + noise["runs"] - 1, max(1, len(document["iterations"]))
+    spread = ", ".join(f"{name} {format_ns(float(str(ns)) / count)}" for name, ns in noise["time_ns"].items())
+    each = " an iteration" * (count > 1)
+    return f"Seeds {noise['seed']} to {last}: {spread}{each}; what follows is seed {noise['seed']}."
 
 
 def _circuits(document: ReportDocument) -> str:
@@ -147,20 +149,8 @@ def _power(document: ReportDocument) -> str:
         return ""
     row = document["power"]
     name, npus = row["accelerator"], document["npus"]
-    drawn = f"{row['board_w']:,.0f} W on average, {_joules(row['energy_j'] / npus)}"
-    return f"Power: a {name} draws {drawn}; all {npus:,} {_joules(row['energy_j'])}."
-
-
-def _joules(energy_j: float) -> str:
-    """Energy with a prefix.
-
-    >>> _joules(12345.0)
-    '12.3 kJ'
-    """
-    scale, unit = next(
-        (each for each in ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1, "J")) if energy_j >= each[0]), (1e-3, "mJ")
-    )
-    return f"{energy_j / scale:.3g} {unit}"
+    drawn = f"{row['board_w']:,.0f} W on average, {format_joules(row['energy_j'] / npus)}"
+    return f"Power: a {name} draws {drawn}; all {npus:,} {format_joules(row['energy_j'])}."
 
 
 def dominating(document: ReportDocument) -> str:
@@ -250,11 +240,13 @@ def _dims(document: ReportDocument, width: int) -> str:
             dim["busy_ns"],
             share(dim["busy_ns"], document["time_ns"]),
             dim["bytes_per_npu"] / dim["busy_ns"] * 1e9 if dim["busy_ns"] else None,
+            dim.get("rated_bytes_per_s"),
         )
         for dim in document["dims"]
     ]
     figures = (("sent_bytes", "sent per NPU"), "busy_ns", ("busy_share", "utilisation"))
-    shown = columns("dimension", *figures, ("rate_bytes_per_s", "rate while busy"))
+    rates = ("rate_bytes_per_s", "while busy"), ("rated_bytes_per_s", "rated")
+    shown = columns("dimension", *figures, *rates)
     return Table("Dimensions (rank 0)", shown, rows).text(width)
 
 
@@ -303,7 +295,8 @@ def _links(document: ReportDocument, width: int, num_rows: int = 5) -> str:
 
 def _definitions(document: ReportDocument, width: int) -> str:
     """Both definitions of exposed communication, with their figures."""
-    figures = (document["exposed_comm_ns"], document["breakdown"]["exposed_comm_ns"])
+    count = max(1, len(document["iterations"]))
+    figures = [ns / count for ns in (document["exposed_comm_ns"], document["breakdown"]["exposed_comm_ns"])]
     if figures[0] == figures[1]:
         return wrapped(f"Exposed communication: {format_ns(figures[0])}, by both definitions of docs/report.md.", width)
     lines = (f"  {format_ns(ns):>9}  {text}" for ns, text in zip(figures, EXPOSED_DEFINITIONS, strict=True))

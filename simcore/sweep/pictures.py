@@ -107,7 +107,7 @@ def _write_cells(axes: Axes, times: Any) -> None:
     for (down, across), time in np.ndenumerate(times):
         if np.isfinite(time):
             colour = "white" if high > low and (time - low) / (high - low) > 0.5 else "black"
-            axes.text(across, down, f"{time:.3g}", ha="center", va="center", color=colour)
+            axes.text(across, down, f"{time:.3g}", ha="center", va="center", color=colour, in_layout=False)
 
 
 def _by_setting(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Row]]:

@@ -16,6 +16,7 @@ from simcore import library
 from simcore.documents import read
 from simcore.errors import InputError, Problems, SimcoreError
 from simcore.files import read_bytes
+from simcore.progress import metered
 from simcore.sweep.space import Configuration, steps
 
 __all__ = ["FIGURES", "Row", "Task", "execute", "failed", "replaced", "tasks"]
@@ -96,7 +97,7 @@ def execute(task: Task) -> Row:
     """Do a run; whatever goes wrong with it becomes its row's error."""
     figures: dict[str, int] = {}
     error = ""
-    with TemporaryDirectory(prefix="simcore-sweep-") as folder:
+    with metered(), TemporaryDirectory(prefix="simcore-sweep-") as folder:  # a run is one part of the whole
         try:
             figures = _figures(task.configuration, Path(folder))
         except SimcoreError as failure:

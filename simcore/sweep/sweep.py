@@ -9,6 +9,7 @@ from pathlib import Path
 
 from simcore.errors import InputError
 from simcore.files import make_folder, write_text
+from simcore.progress import meter
 from simcore.sweep.run import Row, tasks
 from simcore.sweep.space import Configuration
 from simcore.sweep.store import appending, read_rows
@@ -31,18 +32,17 @@ class _Sweep:
     rows: dict[str, Row]
     run: Runner
     append: Callable[[Row], None]
-    advance: Callable[[int], None]
 
     def complete(self, configurations: Sequence[Configuration]) -> list[Row]:
         """The row of each configuration, in order; those not known are run first, equal ones once."""
         keyed = [*tasks(configurations)]
         asked = {task.key: task for task in keyed}
         missing = [task for key, task in asked.items() if key not in self.rows]
-        self.advance(len(configurations) - len(missing))
+        meter().advance(len(configurations) - len(missing))
         for row in self.run(missing):
             self.append(row)
             self.rows[row["key"]] = row
-            self.advance(1)
+            meter().advance()
         return [self.rows[task.key] for task in keyed]
 
 
@@ -54,7 +54,6 @@ def sweep(
     scheduler: str | None = None,
     retry: bool = False,
     shard: tuple[int, int] | None = None,
-    advance: Callable[[int], None] = lambda count: None,
 ) -> list[Row]:
     """Do what is missing of a study and return its rows in order.
 
@@ -72,15 +71,13 @@ def sweep(
         Do failed runs again.
     shard : (int, int), optional
         The part (from 1) and of how many parts this sweep does; its rows go to a file of its own for `merge`.
-    advance : callable
-        Called with the number of further runs that are done.
     """
     results = folder / (RESULTS if shard is None else SHARD.format(*shard))
     if not any(folder.glob("results*.jsonl")):
         make_folder(folder)
     with appending(results) as append, workers(jobs, scheduler) as run:
         known = {key: row for key, row in read_rows(results).items() if not (retry and row["error"])}
-        doing = _Sweep(known, run, append, advance)
+        doing = _Sweep(known, run, append)
         _describe(study, folder, [task.key for task in tasks(study.configurations)])
         part, parts = shard or (1, 1)
         rows = doing.complete(study.configurations[part - 1 :: parts])

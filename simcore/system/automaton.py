@@ -85,11 +85,12 @@ class RankAutomaton:
         self._credits += 1
         half = self.plan.half
         if not half or self._sent < half:
-            self._try_send()
-        elif self._received >= half:
+            self._try_send()  # a credit allows one message: that keeps no more than a window under way
+        elif self._received >= half:  # the second half sends what the first has brought, and waits for all of it
+            # Credits that came back while it waited allowed nothing then: they are spent together now.
             for _ in range(min(self.plan.window, self._packets, self._credits, self.total - self._sent)):
                 self._try_send()
-        if self._sent == self.total and self._credits == self.plan.window:
+        if self._sent == self.total and self._credits == self.plan.window:  # what is under way still owes a credit
             self.done()
 
     def _try_send(self) -> None:

@@ -265,9 +265,9 @@ class Timeline:
 
     `ranks[c]` are the NPUs of class c, ascending; class 0 holds NPU 0. `finish_ns[c]` is when the class was done.
     `layers` names the workload's rows, `asked` what each asks for: phase -> (collective, bytes); `dims` are the
-    topology's dimensions as (kind, npus), `streams` the names of streams where a trace gives them, `curves` what was
-    recorded over time, `circuits` those of an optical switch, `notes` say what the user should know of how collectives
-    were timed.
+    topology's dimensions as (kind, npus), `rated_bytes_per_s` what one link of each is rated at, `streams` the names
+    of streams where a trace gives them, `curves` what was recorded over time, `circuits` those of an optical switch,
+    `notes` say what the user should know of how collectives were timed.
     """
 
     events: EventTable
@@ -277,6 +277,7 @@ class Timeline:
     finish_ns: tuple[int, ...]
     layers: tuple[str, ...] = ()
     dims: tuple[tuple[str, int], ...] = ()
+    rated_bytes_per_s: tuple[float, ...] = ()
     links: LinkTable | None = None
     asked: Sequence[Mapping[str, tuple[str | None, int]]] = ()
     streams: tuple[str, ...] = ()

@@ -232,9 +232,24 @@ def test_without_folding_the_warnings_are_the_same():
     assert folded == unfolded
 
 
-def test_nothing_typed_prints_the_help(capsys):
-    assert main([]) == 0
-    assert "Simulate a workload on a topology." in capsys.readouterr().out
+@pytest.mark.parametrize("words", [[], ["generate"], ["sweep"], ["cost"]], ids=" ".join)
+def test_nothing_typed_prints_the_help(words, capsys):
+    assert main(words) == 0
+    assert "Commands:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", ["0", "two"])
+def test_a_number_out_of_its_range_is_told_with_what_is_expected(given, capsys):
+    assert main(["search", "study.yaml", "--top", given]) == 2
+    assert f"must be a whole number of at least 1, found '{given}'" in capsys.readouterr().err
+
+
+def test_two_outputs_of_one_name_are_refused_before_anything_is_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run = ["run", "--workload", "dlrm", "--topology", "ring8", "--timeline", "x.png", "--links", "./x.png"]
+    assert main(run) == 2
+    assert "two outputs have this name" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
 
 
 def test_files_that_are_written_are_named_with_how_to_open_them(tmp_path, capsys):

@@ -12,7 +12,8 @@ import pytest
 
 import simcore
 from simcore.cli import progress as shown
-from simcore.progress import metered
+from simcore.cli.command import Command, note
+from simcore.progress import meter, metered
 
 
 class Terminal(io.StringIO):
@@ -25,24 +26,29 @@ def lasting(monkeypatch, stream, meta, until):
     for name in ("FIRST_S", "EVERY_S", "EVERY_LINE_S"):
         monkeypatch.setattr(shown, name, 0.001)
     monkeypatch.setattr(sys, "stderr", stream)
-    with click.Context(click.Command("run")) as context:
+
+    def work():
+        meter().tell = lambda: 0.5
+        while until not in stream.getvalue():
+            time.sleep(0.001)
+        note("beside it")
+
+    with click.Context(Command("run", callback=work), info_name="run") as context:
         context.meta.update(meta)
-        with shown.progress("simulating") as meter:
-            meter.tell = lambda: 0.5
-            while until not in stream.getvalue():
-                time.sleep(0.001)
+        context.command.invoke(context)
     return stream.getvalue()
 
 
 def test_a_terminal_sees_share_and_time_left_and_then_nothing(monkeypatch):
     said = lasting(monkeypatch, Terminal(), {}, "50 %")
-    assert f"{shown.CLEAR}simulating: 50 %, 0:00, about 0:00 left" in said
+    assert f"{shown.CLEAR}run: 50 %, 0:00, about 0:00 left" in said
+    assert f"{shown.CLEAR}beside it\n" in said
     assert said.endswith(shown.CLEAR)
 
 
 def test_a_file_sees_lines_when_asked_and_nothing_otherwise(monkeypatch):
-    assert lasting(monkeypatch, io.StringIO(), {"simcore.verbose": True}, "50 %").endswith(" left\n")
-    assert not lasting(monkeypatch, io.StringIO(), {}, "")
+    assert lasting(monkeypatch, io.StringIO(), {"simcore.verbose": True}, "50 %").startswith("run: 50 %")
+    assert lasting(monkeypatch, io.StringIO(), {}, "") == "beside it\n"
     assert not lasting(monkeypatch, Terminal(), {"simcore.quiet": True}, "")
 
 

@@ -28,8 +28,8 @@ END = "=====\n{}"
 COMMANDS = {
     "run": "run --workload dlrm --topology torus_4x4x4 --straggler 5=1.5 -o out --timeline t.svg --json",
     "sweep": "sweep sweep.yaml -o out --jobs {jobs} -q && sweep report out",
-    "search": "search study.yaml --plot s.png --json && search study.yaml --plot s.svg",
-    "validate": "validate --data rows.json --plot v.pdf --rows && validate --data rows.json --plot v.svg --json",
+    "search": "search study.yaml --plot s.png --json",
+    "validate": "validate --data rows.json --plot v.pdf --json",
     "replay": "replay profile.json -o out --json",
 }
 

@@ -7,15 +7,16 @@ accelerator over those of the curve's smallest; what it is missed by is told in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import fsum
 from statistics import median
 
 from simcore.cost.published.rows import Row, Step
 from simcore.model.shape import total_parameters
+from simcore.report.table import Table, columns
 
-__all__ = ["MANY", "Curve", "curves", "lines"]
+__all__ = ["MANY", "Curve", "curves", "table"]
 
 MANY = 512  # accelerators from which on efficiency is judged
 
@@ -58,17 +59,17 @@ def _curve(key: tuple[object, ...], points: dict[int, list[tuple[float, float]]]
     return Curve(f"{name} {dtype}, {device} ({source})", tuple(points), measured, predicted)
 
 
-def lines(some: Iterable[Curve]) -> Iterator[str]:
-    """A line per curve in Markdown, and the mean of all points."""
-    yield "| curve | accelerators | efficiency measured | predicted | largest miss, points |"
-    yield "|---|---|---|---|---|"
-    missed = list[float]()
+def table(some: Iterable[Curve]) -> Table:
+    """A row per curve, and the mean of all points."""
+    missed, rows = list[float](), list[tuple[str, ...]]()
     for one in some:
         points = one.points()
         far = [predicted - measured for _, measured, predicted in points]
         missed += far
         _, measured, predicted = points[-1]
         reach = f"{one.accelerators[0]:,} to {points[-1][0]:,}"
-        yield f"| {one.name} | {reach} | {measured:.1%} | {predicted:.1%} | {100 * max(far, key=abs):+.1f} |"
+        rows.append((one.name, reach, f"{measured:.1%}", f"{predicted:.1%}", f"{100 * max(far, key=abs):+.1f}"))
     mean = fsum(map(abs, missed)) / max(1, len(missed))
-    yield f"| all {len(missed)} points | {MANY:,} and more | | | {100 * mean:.1f} in the mean |"
+    rows.append((f"all {len(missed)} points", f"{MANY:,} and more", "", "", f"{100 * mean:.1f} in the mean"))
+    figures = ("efficiency measured", "predicted", "largest miss, points")
+    return Table("", columns("curve", "accelerators", *figures), rows)

@@ -13,7 +13,7 @@ from simcore.cost.played import cells, engine_ns
 from simcore.cost.predict import Prediction
 from simcore.cost.published.reading import READING_ERRORS, Refused, Sorted, reason_of, sort_rows
 from simcore.cost.published.rows import Row, Step
-from simcore.cost.published.scaling import curves, lines
+from simcore.cost.published.scaling import curves, table
 from simcore.cost.published.suites import Suite, load
 from simcore.cost.sensitivity import Sensitivity, averaged, of_question, told
 from simcore.progress import meter
@@ -226,12 +226,14 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, ceil(share * len(values)) - 1)] if values else 0.0
 
 
-def scaling(scored: Sequence[Scored]) -> str:
+def scaling(scored: Sequence[Scored], *, markdown: bool = True) -> str:
     """Curves of efficiency of suites that are judged, predicted and measured; nothing where there is none."""
     judged = [one for one in scored if one.suite.tolerance is not None]
     steps = [(row, p.step_s) for one in judged for row, p in zip(one.rows, one.predictions, strict=True)]
     found = curves(steps)
-    return "\n".join(lines(found)) if found else ""
+    if not found:
+        return ""
+    return table(found).markdown().replace("  ", " ") if markdown else table(found).text(120)
 
 
 def suites_table(scored: Sequence[Scored]) -> Table:
@@ -253,12 +255,29 @@ def _row(one: Scored) -> tuple[object, ...]:
 
 def text(scored: Sequence[Scored], *, rows: bool = False, width: int = 200) -> str:
     """The result for people: a line per suite, one per measurement with `rows` or where there is more to say."""
-    table = suites_table(scored)
-    heads = [*table.columns, *columns(("refused", "refused"), ("missed", ""))]
+    suites = suites_table(scored)
+    heads = [*suites.columns, *columns(("refused", "refused"), ("missed", ""))]
     said = [(len(one.refused) or None, "MISSED" * one.missed) for one in scored]
-    shown = Table("", heads, [(*row, *more) for row, more in zip(table.values(), said, strict=True)])
+    rows_and_more = zip(scored, suites.values(), said, strict=True)
+    shown = Table("", heads, [(*row, *more) for one, row, more in rows_and_more if one.rows or one.refused])
     return "\n".join(
-        [shown.text(width), *(line for one in scored for line in _details(one, rows=rows or bool(one.followed)))]
+        [
+            _verdict(scored),
+            "",
+            shown.text(width),
+            *(line for one in scored for line in _details(one, rows=rows or bool(one.followed))),
+        ]
+    )
+
+
+def _verdict(scored: Sequence[Scored]) -> str:
+    """All suites in a sentence."""
+    count, missed = sum(len(one.rows) for one in scored), sum(one.missed for one in scored)
+    mean = fsum(abs(error) for one in scored for error in one.errors) / max(1, count)
+    held = fsum(one.held * len(one.rows) for one in scored) / max(1, count)
+    judged = f"{missed or 'no'} suite{'s' * (missed != 1)} outside the tolerance"
+    return (
+        f"{count:,} measurements are predicted with a mean error of {mean:.1%}, {held:.0%} in their interval; {judged}."
     )
 
 

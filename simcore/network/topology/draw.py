@@ -223,7 +223,7 @@ def _paint(axes: Axes, sketch: _Sketch) -> None:
     axes.scatter(column, row, s=size, c=BROKEN, marker="x", zorder=4)
     if size >= LABELLED:
         for (x, y), label in zip(sketch.places, sketch.labels, strict=False):
-            axes.text(x, y, label, ha="center", va="center", fontsize=7, color="white", zorder=5)
+            axes.text(x, y, label, ha="center", va="center", fontsize=7, color="white", zorder=5, in_layout=False)
     axes.set_title(sketch.title, fontsize=10)
     axes.text(0.5, -0.02, sketch.note, ha="center", va="top", fontsize=8, transform=axes.transAxes)
     axes.set_aspect("equal" if np.ptp(sketch.places[:, 1]) > 0 else "auto", adjustable="datalim")

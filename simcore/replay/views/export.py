@@ -67,14 +67,14 @@ def timeline(replay: Replay, rank: int) -> Timeline:
 def _curves(found: Utilisation) -> Iterator[Curve]:
     """How busy the device was and, where kernels said it, its multiprocessors, in percent."""
     both = {
-        "device busy": (found.measured, found.predicted),
-        "multiprocessors in use": (found.sm_measured, found.sm_predicted),
-        "warps occupied": (found.occupancy_measured, found.occupancy_predicted),
+        ("device busy", "% busy"): (found.measured, found.predicted),
+        ("multiprocessors in use", "% in use"): (found.sm_measured, found.sm_predicted),
+        ("warps occupied", "% occupied"): (found.occupancy_measured, found.occupancy_predicted),
     }
-    for title, sides in both.items():
+    for (title, unit), sides in both.items():
         for side, shares in enumerate(sides if sides[MEASURED] else ()):
             values = [(at * found.bin_ns, round(100 * share, 2)) for at, share in enumerate(shares)]
-            yield Curve(side, title, (*values, (len(shares) * found.bin_ns, 0.0)))
+            yield Curve(side, title, (*values, (len(shares) * found.bin_ns, 0.0)), unit)
 
 
 Event = tuple[int, int, int, EventKind, str]  # lane, start, end, kind, name

@@ -45,9 +45,8 @@ function showSummary() {
 // A bar for every change of the run: the time that would be left of it.
 function showHelps() {
   const rows = REPORT.what_would_help || [];
-  const count = REPORT.iterations.length, whole = count > 1 ? `the ${count} iterations` : "the iteration";
   byId("helps").hidden = !rows.length;
-  byId("helps-note").textContent = `the same run with one change, simulated again: the time that ${whole} would take`;
+  byId("helps-note").textContent = "the same run with one change, simulated again: the time that an iteration would take";
   for (const { change, time_ns, saved_ns } of rows) {
     const row = element("div", undefined, "help"), bar = element("div", undefined, "bar"), rest = element("i");
     rest.style.width = `${Math.min(100 * time_ns / REPORT.time_ns, 100)}%`;
@@ -127,7 +126,8 @@ function tableRow(columns, row) {
 function showTables() {
   const share = (part) => formatShare(part, REPORT.time_ns), count = (value) => String(value);
   const whose = REPORT.pipeline ? "the first rank of every stage" : "rank 0";
-  addTable("layers", `Layers (${whose}, sums over iterations)`, [
+  const mean = REPORT.iterations.length > 1 ? ", mean of an iteration" : "";
+  addTable("layers", `Layers (${whose}${mean})`, [
     ["#", "layer", count], ["layer", "name"], ["phase", "phase"], ["compute", "compute_ns", formatTime],
     ["communication", "comm_ns", formatTime], ["exposed", "exposed_ns", formatTime],
     ["collective", "collective"], ["size each iteration", "bytes", formatSize],
@@ -138,8 +138,9 @@ function showTables() {
   showSteps(share, count);
   addTable("dims", "Dimensions (rank 0)", [
     ["#", "index", count], ["kind", "kind"], ["NPUs", "npus", count], ["sent per NPU", "bytes_per_npu", formatSize],
-    ["busy", "busy_ns", formatTime], ["utilisation", "busy_ns", share], ["rate while busy", "rate", formatRate],
-  ], REPORT.dims.map((dim) => ({ ...dim, rate: dim.busy_ns ? dim.bytes_per_npu / dim.busy_ns * 1e9 : 0 })));
+    ["busy", "busy_ns", formatTime], ["utilisation", "busy_ns", share], ["while busy", "rate", formatRate],
+    ["rated", "rated", formatRate],
+  ], REPORT.dims.map((dim) => ({ ...dim, rate: dim.busy_ns ? dim.bytes_per_npu / dim.busy_ns * 1e9 : 0, rated: dim.rated_bytes_per_s || 0 })));
   addTable("links", `Hottest of ${REPORT.links.count} links`, [
     ["from", "src"], ["to", "dst"], ["carried", "bytes", formatSize], ["busy", "busy_ns", formatTime],
     ["utilisation", "busy_ns", share],

@@ -99,7 +99,9 @@ def render(summary: dict[str, Any]) -> str:
     path = summary["critical_path"]
     kinds = ", ".join(f"{count} {kind}" for kind, count in summary["kinds"].items())
     total, critical = format_ns(summary["duration_ns"]), format_ns(path["duration_ns"])
+    sent = format_bytes(sum(row["bytes"] for row in summary["communication"]))
     lines = [
+        f"{summary['nodes']:,} nodes record {total} of work, {critical} of it one after the other, and send {sent}.",
         f"nodes          {summary['nodes']:,} ({kinds})",
         f"dependencies   {summary['dependencies']:,}",
         f"recorded time  {total} in all, parallelism {summary['parallelism']}",

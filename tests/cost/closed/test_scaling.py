@@ -62,8 +62,8 @@ def test_degrees_that_make_no_sense_are_refused():
 def test_the_command_prints_a_line_for_every_doubling(capsys):
     assert main(["cost", "scaling", "--training_flop", "1e26", "--max_devices", "1000"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("N: 9.129e+11, D: 1.826e+13")
-    devices = [int(line.split()[0]) for line in lines[3:]]
+    assert lines[0].startswith("The fastest run takes") and lines[2].startswith("N: 9.129e+11, D: 1.826e+13")
+    devices = [int(line.split()[0]) for line in lines[5:]]
     assert devices[:3] == [1, 2, 4] and devices == sorted(devices)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from simcore.cost.published.reading import sort_rows
 from simcore.cost.published.rows import Row, Step, job
-from simcore.cost.published.scaling import curves, lines
+from simcore.cost.published.scaling import curves, table
 from simcore.cost.published.suites import SUITES
 from simcore.cost.published.validate import default_documents
 from simcore.model.presets import SHIPPED
@@ -21,7 +21,7 @@ def test_efficiency_is_the_rate_of_an_accelerator_over_that_of_the_smallest_run(
     ((ranks, measured, predicted),) = one.points()
     assert ranks == 512
     assert (measured, predicted) == pytest.approx((1 / 1.25, 1 / 1.1))
-    assert list(lines([one]))[-1].endswith(f"{100 * (1 / 1.1 - 1 / 1.25):.1f} in the mean |")
+    assert table([one]).markdown().endswith(f"{100 * (1 / 1.1 - 1 / 1.25):.1f} in the mean |")
 
 
 def test_other_jobs_and_other_sources_lie_on_other_curves():

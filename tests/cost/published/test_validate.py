@@ -101,7 +101,7 @@ def test_a_suite_outside_its_tolerance_is_named_and_ends_with_status_3(first, sc
         "simcore.cost.published.validate.score",
         lambda some, *_, **__: replace(scores[some.suite.name], suite=some.suite),
     )
-    monkeypatch.setattr("simcore.cost.published.validate.scaling", lambda _: "")
+    monkeypatch.setattr("simcore.cost.published.validate.scaling", lambda _, **__: "")
     missed = set(list(WIDEST)[first::2])
     for share, status in ((1.005, 0), (0.995, 3)):
         for name in WIDEST:

@@ -42,7 +42,7 @@ def test_multiprocessors_in_use_are_told_in_text_page_and_counters(tmp_path, cap
     assert sum(document["occupancy_measured"]) * per_us == pytest.approx(0.125 * 60)
     trace = json.loads((tmp_path / "out" / "timeline-0.json").read_text())
     in_use = [event for event in trace["traceEvents"] if event["name"] == "multiprocessors in use"]
-    assert max(event["args"]["% busy"] for event in in_use) == 100
+    assert max(event["args"]["% in use"] for event in in_use) == 100
     text = (tmp_path / "out" / "timeline-0.html").read_text()
     curves = json.loads(text.partition('id="data">')[2].partition("</script>")[0])["curves"]
     told = "device busy", "multiprocessors in use", "warps occupied"
