@@ -125,7 +125,8 @@ def _lines(answer: Answer, document: dict[str, Any]) -> Iterator[str]:
     job = f"{answer.model.name} on {plan.world_size} x {answer.cluster.accelerator}"
     yield f"A step of {job} ({plan.degrees}) takes {answer.step_s:.4g} s: {speed}."
     tight = _fits(max(memory.total for memory in answer.memory), capacity)
-    yield f"Nine in ten measured steps: {low:.4g} to {high:.4g} s. The fullest stage {tight or 'fits'}.\n"
+    wide = " (wide, for hardly anything like it was measured)" * answer.margin.widened
+    yield f"Nine in ten measured steps: {low:.4g} to {high:.4g} s{wide}. The fullest stage {tight or 'fits'}.\n"
     if "run_s" in document:
         yield f"the engine runs it in {document['run_s']:.9g} s"
     if "network_run_s" in document and answer.cluster.topology:
