@@ -12,7 +12,7 @@ FOREIGN = (
     (
         re.compile(r"\s*(#.*\n\s*)*(ENABLE_QCN|USE_DYNAMIC_PFC_THRESHOLD|ENABLE_TRACE|TOPOLOGY_FILE|FLOW_FILE)\s"),
         "the settings of ns-3's switches (SimAI.conf, HPCC's config.txt)",
-        "leave it out: buffers, ECN and PFC of switches are not modelled; the list of links is --topology",
+        "keys of the topology (buffer, flow_control, ecn, ..) and --network queued; the list of links is --topology",
     ),
     (
         re.compile(r"\s*(#.*\n\s*)*Nodes\s+[0-9]+\s*\n\s*Tiers\s+[0-9]+", re.IGNORECASE),

@@ -51,9 +51,13 @@ _table = _object(
     "Table", name=str, device=str, operation=str, types=list[str], rows=int, source=str, licence=str, own=bool
 )
 _stage = _object("StageMemory", stage=int, peak_bytes=int, parts=COUNTS)
+_kernel = _object(
+    "DecidingKernel", kernel=str, share=float, seconds=float, source=str, distance=float, spread=float, table=str,
+    over_short_run=float,
+)  # fmt: skip
 _sources = _object(
     "Sources", measured_share=float, interpolated_share=float, transferred_share=float, roofline_share=float,
-    mean_distance=float, tables=list[str],
+    mean_distance=float, tables=list[str], deciding=_many(_kernel),
 )  # fmt: skip
 _validated = _object("Row", id=str, measured_s=float, predicted_s=float, error=float, interval_s=INTERVAL)
 _refused = _object("Refused", id=str, reason=str)

@@ -170,8 +170,8 @@ def _basis(document: dict[str, Any]) -> Iterator[str]:
     )
     away = f"mean distance to a measurement {sources['mean_distance'] or 0:.1f} octaves (factors of two)"
     yield f"times rest on {shares}; {away}; what decides:"
-    about = ("spread", "off by", ".0%"), "source", "table", ("distance", "octaves", ".1f")
-    shown = ("share", "of all"), "kernel", "time_ns", *about
+    known = ("over_short_run", "of a short run", ".0%"), ("spread", "off by", ".0%")
+    shown = ("share", "of all"), "kernel", "time_ns", *known, "source", "table", ("distance", "octaves", ".1f")
     rows = [{**one, "time_ns": one["seconds"] * 1e9} for one in sources["deciding"]]
     yield Table("", columns(*shown), rows).text(160, indent=2)
     if document["power"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import fsum
 
@@ -17,7 +17,7 @@ from simcore.model.layer import blocks, embedding, head, mtp_blocks
 from simcore.model.plan import Plan
 from simcore.model.shape import Model, kinds
 from simcore.model.steps import Kernel, in_phase
-from simcore.model.timing import computed_in, duration
+from simcore.model.timing import COLD, computed_in, duration
 from simcore.workload.model import PhaseName
 
 __all__ = ["Basis", "Timed"]
@@ -95,8 +95,10 @@ class Basis:
     def sources(self) -> dict[str, object]:
         """What times of kernels and collectives rest on, as shares of their sum.
 
-        Collectives lie on lines through measured curves.
+        Collectives lie on lines through measured curves. `over_short_run`: how many times as long a kernel takes in a
+        training loop of this software and site as in a short run from cold.
         """
+        device = accelerator(self.cluster.accelerator)
         sums, distances, tables = dict.fromkeys(Source, 0.0), [], set[str]()
         for one in self.kernels:
             sums[one.known.source] += one.seconds
@@ -119,11 +121,9 @@ class Basis:
                 {
                     "kernel": str(one),
                     "share": share,
-                    "seconds": one.known.seconds,
+                    **asdict(one.known),
                     "source": one.known.source.value,
-                    "distance": one.known.distance,
-                    "spread": one.known.spread,
-                    "table": one.known.table,
+                    "over_short_run": one.known.seconds / duration(one.kernel, device, self.plan.dtype, COLD).seconds,
                 }
                 for one, share in self.deciding()
             ],

@@ -70,11 +70,6 @@ class Margin:
     share: float
     support: float
 
-    @property
-    def widened(self) -> bool:
-        """Whether nothing like it was measured."""
-        return self.support < 1
-
 
 def kind_of(model: Model, plan: Plan, cluster: Cluster) -> Kind:
     """What kind of job it is."""

@@ -103,6 +103,8 @@ def _rescaled(file: str | None, origin: str, model: Model, plan: Plan, gpu: str)
 
 def corrected_step(asked: Asked, form: str) -> Made:
     """The corrected workload as text, operation list or specification."""
+    if (count := asked.options.epoch_num) < 1:
+        raise InputError.at("--epoch_num", "a file has a step at least", expected="1 or more", found=f"{count}")
     if asked.extra.schedule and form != "csv":
         message = "rows are in no order of micro-batches; the schedule is an option of simcore run"
         raise InputError.at("--schedule", message, expected="--format csv or chakra", found=form)
@@ -113,7 +115,8 @@ def corrected_step(asked: Asked, form: str) -> Made:
     told = _of_lists(step) if form == "csv" else step.warnings
     ignored = sorted(asked.given & set(ONLY_AICB) - ({"epoch_num"} if form == "csv" else set()))
     if ignored:
-        warnings.append(f"without effect but under --compat: {', '.join(f'--{name}' for name in ignored)}")
+        under = "--compat or --format csv" if ignored == ["epoch_num"] else "--compat"
+        warnings.append(f"without effect but under {under}: {', '.join(f'--{name}' for name in ignored)}")
     document: Document = {
         "deviations": found,
         "header": write_header(step.workload),

@@ -15,7 +15,7 @@ from simcore.compute.measured.tables import remembered
 from simcore.compute.power import limited
 from simcore.model.steps import Kernel
 
-__all__ = ["LOOP", "Loop", "computed_in", "duration", "kernel_s", "prepare", "seconds"]
+__all__ = ["COLD", "LOOP", "Loop", "computed_in", "duration", "kernel_s", "prepare", "seconds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ class Loop:
 
 
 LOOP = Loop()
+COLD = Loop(gap_s=0.0, power_limited=False)  # short runs as they were measured
 _WIDE_BYTES = 2.0
 # FlashAttention 2, written for A100, on H100 over FlashAttention 3: 1.5 to 2 times as long forward, 1.5 to 1.75 times
 # backward (Shah et al. 2024, arXiv 2407.08608, section 4.1), which takes three quarters of the time.

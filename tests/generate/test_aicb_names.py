@@ -67,6 +67,8 @@ def test_a_list_of_two_steps_is_the_list_of_one_twice(capsys):
     (header, *once), (_, *twice) = lists
     assert header.startswith("comm_type")
     assert twice == once * 2
+    assert main([*words, "--format", "csv", "--epoch_num", "0"]) == 2
+    assert "--epoch_num" in capsys.readouterr().err
 
 
 def test_the_pair_at_the_end_of_aicbs_notes_is_gpt_175b(capsys):

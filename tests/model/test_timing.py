@@ -10,10 +10,9 @@ from simcore.compute.accelerators import accelerator
 from simcore.compute.duration import durations
 from simcore.compute.kernel import Attention, GroupedProduct, MemoryPass, Product
 from simcore.model.steps import Kernel, Part
-from simcore.model.timing import Loop, duration, kernel_s, seconds
+from simcore.model.timing import COLD, duration, kernel_s, seconds
 
 H100, A100, H200 = (accelerator(name) for name in ("H100", "A100", "H200"))
-COLD = Loop(gap_s=0.0, power_limited=False)
 WORKS = [Product(4096, 14336, 4096), Attention(1, 32, 8, 4096, 4096, 128), MemoryPass(1e9)]
 
 

@@ -130,8 +130,7 @@ _PLACE = {source: place for place, source in enumerate(Source)}
 
 def answer(question: Question) -> Answer:
     """The best that is known."""
-    own = _own(question)
-    return _from(question, own)
+    return _from(question, _own(question))
 
 
 def _own(question: Question) -> list[Curves]:

@@ -6,6 +6,7 @@ import hashlib
 import re
 import sys
 from ast import literal_eval
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -202,9 +203,10 @@ def _core_steps(files: list[Path]) -> Iterator[CoreStep]:
     for name, held in _by_step(files, 1, 2):
         numbers = [_number(file.parent.parent.name) for file in held]
         _check_numbers([file.parent for file in held], list(dict.fromkeys(numbers)))
-        cores = len(held) // (numbers[-1] + 1)
-        if len(held) % cores or any(number != place // cores for place, number in enumerate(numbers)):
-            raise InputError.at(str(held[0].parent), "nodes have different numbers of cores", expected=f"{cores} each")
+        cores, *others = sorted({*Counter(numbers).values()})
+        if others:
+            message, found = "nodes have different numbers of cores", f"{cores} and {others[0]}"
+            raise InputError.at(str(held[0].parent.parent.parent), message, expected="as many in each", found=found)
         yield CoreStep(name, 0, cores, [list(_instructions(file)) for file in held])
 
 

@@ -126,8 +126,10 @@ class _Replayed:
     def _communicate(self, entry: Entry, name: str) -> int:
         """A collective, a send or a receive."""
         kind, group = kind_of(name), entry.get("pg_id", "")
-        counted = kind != CollectiveKind.BARRIER
-        said: Entry = {"comm_size": int(entry["in_msg_size"]) * _width(entry["dtype"]) if counted else 0}
+        size = int(entry["in_msg_size"]) * _width(entry["dtype"]) if kind != CollectiveKind.BARRIER else 0
+        if size < 0:
+            raise ValueError("the size is negative")
+        said: Entry = {"comm_size": size}
         if kind == SEND:
             said |= {"comm_src": int(entry["src_rank"]), "comm_dst": int(entry["dst_rank"])}
             one_way = NodeType.COMM_SEND_NODE if "send" in name else NodeType.COMM_RECV_NODE

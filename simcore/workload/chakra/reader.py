@@ -205,7 +205,7 @@ def rank_files(path: str, npus: int) -> list[Path]:
         raise InputError.at(
             path,
             "there is no execution trace",
-            expected=f"{path}.0.et to {path}.{npus - 1}.et, a folder with such files, or one .et file",
+            expected=f"{path}.0.et{f' to {path}.{npus - 1}.et' if npus > 1 else ''}, a folder of them, or one file",
             found="an empty folder" if place.is_dir() else "nothing",
         )
     missing = [rank for rank in range(npus) if rank not in ranks]
@@ -213,9 +213,9 @@ def rank_files(path: str, npus: int) -> list[Path]:
         raise InputError.at(
             path,
             f"the traces of {len(missing)} of {npus} ranks are missing",
-            expected=", ".join(f"{place.name}.{rank}.et" for rank in missing[:4]) + (" ..." if missing[4:] else ""),
+            expected=f"the files of ranks {', '.join(map(str, missing[:4]))}" + (" ..." if missing[4:] else ""),
             found=f"traces of {len(ranks)} ranks",
-            hint="give one .et file itself to let every NPU run it",
+            hint="give one file itself to let every NPU run it",
         )
     return [ranks[rank] for rank in range(npus)]
 
